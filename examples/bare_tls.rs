@@ -4,7 +4,9 @@
 //!     cargo run --release --example bare_tls -- 1024
 
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -54,7 +56,9 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     }
     stream.read_exact(&mut [0])?;
     let elapsed = since.elapsed();
-    let heard = answering.join().map_err(|_| "the answering thread crashed")??;
+    let heard = answering
+        .join()
+        .map_err(|_| "the answering thread crashed")??;
     if heard != bytes {
         return Err(format!("{heard} of {bytes} bytes arrived").into());
     }
@@ -67,7 +71,10 @@ fn configs() -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), Box<dyn Error + S
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
     let cert = rcgen::CertificateParams::new(vec![NAME.to_string()])?.self_signed(&key)?;
     let suites = vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256];
-    let provider = Arc::new(CryptoProvider { cipher_suites: suites, ..ring::default_provider() });
+    let provider = Arc::new(CryptoProvider {
+        cipher_suites: suites,
+        ..ring::default_provider()
+    });
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone())?;
     let client = ClientConfig::builder_with_provider(provider.clone())
@@ -77,6 +84,9 @@ fn configs() -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), Box<dyn Error + S
     let server = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der())?)?;
+        .with_single_cert(
+            vec![cert.der().clone()],
+            rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der())?,
+        )?;
     Ok((Arc::new(client), Arc::new(server)))
 }

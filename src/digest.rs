@@ -126,8 +126,12 @@ impl FileDigest {
     pub fn finish(self) -> Vec<u8> {
         match self.0 {
             RunningDigest::Xxh128(hasher) => hasher.finish_128().to_le_bytes().to_vec(),
-            RunningDigest::Xxh3(hasher) => std::hash::Hasher::finish(&*hasher).to_le_bytes().to_vec(),
-            RunningDigest::Xxh64(hasher) => std::hash::Hasher::finish(&hasher).to_le_bytes().to_vec(),
+            RunningDigest::Xxh3(hasher) => {
+                std::hash::Hasher::finish(&*hasher).to_le_bytes().to_vec()
+            }
+            RunningDigest::Xxh64(hasher) => {
+                std::hash::Hasher::finish(&hasher).to_le_bytes().to_vec()
+            }
             RunningDigest::Md5(hasher) => md5::Digest::finalize(hasher).to_vec(),
             RunningDigest::Md4(hasher) => md5::Digest::finalize(hasher).to_vec(),
             RunningDigest::Sha1(hasher) => md5::Digest::finalize(hasher).to_vec(),
@@ -174,7 +178,10 @@ impl Comparison {
         let (mut bytes, mut seed) = ([0; SECRET_LEN_BYTES], [0; 8]);
         stream.fill(&mut bytes);
         stream.fill(&mut seed);
-        Comparison::Keyed(Secret { bytes: bytes.into(), seed: u64::from_le_bytes(seed) })
+        Comparison::Keyed(Secret {
+            bytes: bytes.into(),
+            seed: u64::from_le_bytes(seed),
+        })
     }
 
     /// Returns a hasher for a content that arrives in pieces.
@@ -251,7 +258,10 @@ impl KeyedHasher {
     /// Creates a hasher for no bytes.
     pub fn new(key: &[u8; 16]) -> KeyedHasher {
         let hasher = blake3::Hasher::new_keyed(&widened(key, OF_DIR));
-        KeyedHasher { hasher, gathered: Vec::with_capacity(GATHERED_BYTES) }
+        KeyedHasher {
+            hasher,
+            gathered: Vec::with_capacity(GATHERED_BYTES),
+        }
     }
 
     /// Adds the next bytes. The digest does not cover where pieces begin and end: the caller adds lengths where they
@@ -313,7 +323,10 @@ pub const fn shown_len_bytes(sum: Checksum) -> usize {
 
 /// Returns the checksum that `%C` prints for everything `read` returns until it returns 0; `None` for
 /// [`Checksum::None`]. `read` fills the buffer from its start.
-pub fn shown(sum: Checksum, mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
+pub fn shown(
+    sum: Checksum,
+    mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
+) -> io::Result<Option<Vec<u8>>> {
     if sum == Checksum::None {
         return Ok(None);
     }
@@ -352,7 +365,10 @@ mod tests {
 
     /// Returns a digest of ours, which the protocol transfers without the zeros behind it.
     fn own_hex(digest: [u8; CONTENT_LEN_BYTES]) -> String {
-        assert_eq!(digest[OWN_LEN_BYTES..], [0; CONTENT_LEN_BYTES - OWN_LEN_BYTES]);
+        assert_eq!(
+            digest[OWN_LEN_BYTES..],
+            [0; CONTENT_LEN_BYTES - OWN_LEN_BYTES]
+        );
         hex(&digest[..OWN_LEN_BYTES])
     }
 
@@ -368,8 +384,13 @@ mod tests {
             (Checksum::None, ""),
         ] {
             let mut rest = &b"hello\n"[..];
-            let digest = shown(sum, |piece| io::Read::read(&mut rest, piece)).unwrap().unwrap_or_default();
-            assert_eq!((hex(&digest).as_str(), digest.len()), (wanted, shown_len_bytes(sum)));
+            let digest = shown(sum, |piece| io::Read::read(&mut rest, piece))
+                .unwrap()
+                .unwrap_or_default();
+            assert_eq!(
+                (hex(&digest).as_str(), digest.len()),
+                (wanted, shown_len_bytes(sum))
+            );
         }
     }
 
@@ -385,7 +406,10 @@ mod tests {
         assert_eq!(own_hex(whole(b"")), "99aa06d3014798d86001c324468d497f");
         assert_eq!(own_hex(whole(b"abc")), "06b05ab6733a618578af5f94892f3950");
         // XXH3 has a separate code path for long inputs.
-        assert_eq!(own_hex(whole(&[7; 100_000])), "6e09cf516e366b7811b328c9d584c63b");
+        assert_eq!(
+            own_hex(whole(&[7; 100_000])),
+            "6e09cf516e366b7811b328c9d584c63b"
+        );
     }
 
     #[test]
@@ -408,7 +432,13 @@ mod tests {
             bytes.chunks(len).for_each(|piece| hasher.update(piece));
             hasher.finish()
         };
-        for len in [7, GATHERED_BYTES - 1, GATHERED_BYTES, GATHERED_BYTES + 1, 20_000] {
+        for len in [
+            7,
+            GATHERED_BYTES - 1,
+            GATHERED_BYTES,
+            GATHERED_BYTES + 1,
+            20_000,
+        ] {
             assert_eq!(digest(len), digest(1), "in pieces of {len}");
         }
     }
@@ -426,18 +456,26 @@ mod tests {
             assert_ne!(of(&key), of(&[0; 16]));
             assert_ne!(keyed_name(&key, b"name"), keyed_name(&[0; 16], b"name"));
         }
-        assert_ne!(of(&[0; 16])[..4], keyed_name(&[0; 16], b"name").to_le_bytes());
+        assert_ne!(
+            of(&[0; 16])[..4],
+            keyed_name(&[0; 16], b"name").to_le_bytes()
+        );
     }
 
     #[test]
     fn comparison_digest_depends_on_key_but_not_chunking() {
         let bytes: Vec<u8> = (0..300_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
         let key = b"0123456789abcdef";
-        let all = [Comparison::keyed(key), Comparison::keyed(b"0123456789abcdeg")];
+        let all = [
+            Comparison::keyed(key),
+            Comparison::keyed(b"0123456789abcdeg"),
+        ];
         for len in [0, 1, 3, 8, 16, 17, 128, 129, 240, 241, 1024, 300_000] {
             let digests = all.each_ref().map(|comparison| {
                 let mut hasher = comparison.hasher();
-                bytes[..len].chunks(70_001).for_each(|piece| hasher.update(piece));
+                bytes[..len]
+                    .chunks(70_001)
+                    .for_each(|piece| hasher.update(piece));
                 assert_eq!(hasher.finish(), comparison.digest(&bytes[..len]), "{len}");
                 hasher.finish()
             });
@@ -450,8 +488,14 @@ mod tests {
     #[test]
     fn keyed_digests_have_their_golden_values() {
         let keyed = Comparison::keyed(b"0123456789abcdef");
-        assert_eq!(own_hex(keyed.digest(b"short")), "6e4f20ecfa31f6c92ac7113a30b739ba");
-        assert_eq!(own_hex(keyed.digest(&[7; 100_000])), "7a88214f19e23b451c252d9f0bc82bd3");
+        assert_eq!(
+            own_hex(keyed.digest(b"short")),
+            "6e4f20ecfa31f6c92ac7113a30b739ba"
+        );
+        assert_eq!(
+            own_hex(keyed.digest(&[7; 100_000])),
+            "7a88214f19e23b451c252d9f0bc82bd3"
+        );
         let mut hasher = KeyedHasher::new(b"0123456789abcdef");
         hasher.update(b"entries");
         assert_eq!(hex(&hasher.finish()), "8fa9f8fc3bf51f96ce57159e");

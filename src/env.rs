@@ -102,7 +102,11 @@ impl Env {
         if self.handles_signals.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        for signal in [
+            signal_hook::consts::SIGINT,
+            signal_hook::consts::SIGTERM,
+            signal_hook::consts::SIGHUP,
+        ] {
             signal_hook::flag::register_conditional_shutdown(signal, 20, self.signalled.clone())?;
             signal_hook::flag::register(signal, self.signalled.clone())?;
             signal_hook::flag::register(signal, self.stop_requested.clone())?;
@@ -124,7 +128,10 @@ impl Env {
             signal_hook::flag::register_conditional_shutdown(signal, 20, self.stop.clone())?;
             signal_hook::flag::register(signal, self.stop.clone())?;
         }
-        signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::new(AtomicBool::new(false)))?;
+        signal_hook::flag::register(
+            signal_hook::consts::SIGHUP,
+            Arc::new(AtomicBool::new(false)),
+        )?;
         Ok(())
     }
 
@@ -148,20 +155,34 @@ impl Env {
 
     /// Stops the run, as a signal does, at this time in seconds since 1970.
     pub fn stop_at(&self, unix_secs: i64) -> std::io::Result<()> {
-        let flags = [self.timed_out.clone(), self.stop_requested.clone(), self.stop.clone()];
+        let flags = [
+            self.timed_out.clone(),
+            self.stop_requested.clone(),
+            self.stop.clone(),
+        ];
         let wait = move || {
             // The clock may be set meanwhile, so look at it at least every second.
             while let left @ 1.. = unix_secs.saturating_sub(now_unix().0) {
-                std::thread::sleep(if left > 1 { Duration::from_secs(1) } else { DEADLINE_LOOK });
+                std::thread::sleep(if left > 1 {
+                    Duration::from_secs(1)
+                } else {
+                    DEADLINE_LOOK
+                });
             }
-            flags.iter().for_each(|flag| flag.store(true, Ordering::SeqCst));
+            flags
+                .iter()
+                .for_each(|flag| flag.store(true, Ordering::SeqCst));
         };
-        std::thread::Builder::new().name("deadline".into()).spawn(wait).map(drop)
+        std::thread::Builder::new()
+            .name("deadline".into())
+            .spawn(wait)
+            .map(drop)
     }
 
     /// Returns whether a signal or the deadline requested the process to stop.
     pub fn is_stopping(&self) -> bool {
-        self.stop_requested.load(std::sync::atomic::Ordering::Relaxed)
+        self.stop_requested
+            .load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Reads standard input to its end.
@@ -176,7 +197,11 @@ impl Env {
     pub fn ask_secret(&self, prompt: &str) -> std::io::Result<Vec<u8>> {
         use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
         use std::os::fd::AsFd as _;
-        let Ok(mut terminal) = std::fs::File::options().read(true).write(true).open("/dev/tty") else {
+        let Ok(mut terminal) = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/tty")
+        else {
             write!(std::io::stderr(), "{prompt}")?;
             return self.read_secret_line(std::io::stdin().as_fd());
         };
@@ -211,11 +236,19 @@ impl Env {
     }
 
     /// Replaces this process with another program, with one additional environment variable. Returns only on failure.
-    pub fn become_program(&self, program: &OsStr, args: &[OsString], variable: (&str, &str)) -> std::io::Error {
+    pub fn become_program(
+        &self,
+        program: &OsStr,
+        args: &[OsString],
+        variable: (&str, &str),
+    ) -> std::io::Error {
         use std::os::unix::process::CommandExt;
         // Undo the umask of 0, which is for this program only.
         crate::fs::sys::set_umask(self.umask);
-        std::process::Command::new(program).args(args).env(variable.0, variable.1).exec()
+        std::process::Command::new(program)
+            .args(args)
+            .env(variable.0, variable.1)
+            .exec()
     }
 
     /// Returns the path of the running executable with symlinks resolved.
@@ -227,7 +260,10 @@ impl Env {
 /// Returns the width of the terminal on standard error; 80 if it is unknown.
 pub fn terminal_columns() -> usize {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
-    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
+    size.ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|columns| *columns > 0)
+        .unwrap_or(80)
 }
 
 /// Returns a command that runs this same executable, even if its file has been replaced since.
@@ -261,18 +297,31 @@ pub fn signal_session_to_stop(pid: u32) -> std::io::Result<()> {
 
 /// Ends another process of this user, with SIGKILL if `now`, otherwise with SIGTERM.
 pub fn end_process(pid: u32, now: bool) -> std::io::Result<()> {
-    signal_process(pid, if now { rustix::process::Signal::KILL } else { rustix::process::Signal::TERM })
+    signal_process(
+        pid,
+        if now {
+            rustix::process::Signal::KILL
+        } else {
+            rustix::process::Signal::TERM
+        },
+    )
 }
 
 fn signal_process(pid: u32, signal: rustix::process::Signal) -> std::io::Result<()> {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or(std::io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::kill_process(pid, signal)?)
 }
 
 /// Redirects standard output to `/dev/null`, so that the process that reads it sees its end.
 pub fn leave_stdout() {
-    let null = rustix::fs::open(c"/dev/null", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty());
+    let null = rustix::fs::open(
+        c"/dev/null",
+        rustix::fs::OFlags::WRONLY,
+        rustix::fs::Mode::empty(),
+    );
     if let Ok(null) = null {
         // Both descriptors are open, so this cannot fail.
         let _ = rustix::stdio::dup2_stdout(null);
@@ -320,7 +369,10 @@ pub fn end_on_panic() {
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         // The standard library panics if a new thread gets no memory for its signal stack.
-        if info.location().is_some_and(|at| at.file().ends_with("/stack_overflow.rs")) {
+        if info
+            .location()
+            .is_some_and(|at| at.file().ends_with("/stack_overflow.rs"))
+        {
             crate::fs::sys::out_of_memory();
         }
         default_hook(info);

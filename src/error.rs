@@ -23,7 +23,12 @@ const CLIENT: &str = "client";
 impl Error {
     /// Creates an error of the client. The message forms its own line.
     pub fn new(exit: Exit, message: impl Into<Vec<u8>>) -> Error {
-        Error { exit, message: message.into(), hint: None, role: CLIENT }
+        Error {
+            exit,
+            message: message.into(),
+            hint: None,
+            role: CLIENT,
+        }
     }
 
     /// Returns the same error with a hint for the user.
@@ -66,7 +71,11 @@ impl Error {
 
     /// Returns the same error, reported by another role unless [`Error::by`] has named one.
     pub fn or_by(self, role: &'static str) -> Error {
-        if self.role == CLIENT { self.by(role) } else { self }
+        if self.role == CLIENT {
+            self.by(role)
+        } else {
+            self
+        }
     }
 
     /// Creates an error for a wrong command line.
@@ -77,7 +86,12 @@ impl Error {
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (code {})", String::from_utf8_lossy(&self.message), self.exit.code())
+        write!(
+            f,
+            "{} (code {})",
+            String::from_utf8_lossy(&self.message),
+            self.exit.code()
+        )
     }
 }
 

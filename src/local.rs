@@ -57,7 +57,10 @@ impl Local<'_> {
         let facts = Facts {
             is_empty: gathered.found == 0 && gathered.missing.is_empty(),
             single: gathered.single.clone(),
-            lone_dir_is_bare: gathered.lone_dir.as_ref().map(|dir| dir.is_bare(&self.terms)),
+            lone_dir_is_bare: gathered
+                .lone_dir
+                .as_ref()
+                .map(|dir| dir.is_bare(&self.terms)),
             has_top: gathered.sends_top(false),
         };
         let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
@@ -90,7 +93,9 @@ impl Local<'_> {
         preserve.hard_links &= self.dest.is_some();
         self.terms.with_wanted(&preserve, &|_, _| {}, |wanted| {
             let mut problems = Vec::new();
-            let top = gathered.top_entry(wanted, &mut problems)?.filter(|_| gathered.sends_top(false));
+            let top = gathered
+                .top_entry(wanted, &mut problems)?
+                .filter(|_| gathered.sends_top(false));
             report_problems(&problems, reporter, tally);
             let start = RunStart {
                 top,
@@ -100,9 +105,17 @@ impl Local<'_> {
                     .iter()
                     .chain(&gathered.problems)
                     .any(|problem| problem.weight == Weight::SourceError),
-                reaches_source: to.root.as_ref().is_some_and(|root| gathered.reaches(root.dir())),
+                reaches_source: to
+                    .root
+                    .as_ref()
+                    .is_some_and(|root| gathered.reaches(root.dir())),
             };
-            let local_source = LocalSource { terms: self.terms, wanted, gathered, to };
+            let local_source = LocalSource {
+                terms: self.terms,
+                wanted,
+                gathered,
+                to,
+            };
             tally.at_peer(|tally| receiving.run(start, &local_source, reporter, tally))
         })
     }
@@ -125,11 +138,23 @@ struct LocalSource<'a, 'x> {
 }
 
 impl SourcePlans for LocalSource<'_, '_> {
-    fn plans<'w>(&'w self, dest: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>> {
+    fn plans<'w>(
+        &'w self,
+        dest: DestWalk<'w>,
+        whole_list_first: bool,
+    ) -> Result<Box<dyn Plans + 'w>> {
         let source = self.terms.source_walk(self.wanted);
-        let dest_state = if self.to.root.is_some() { DestState::Present } else { DestState::Absent };
+        let dest_state = if self.to.root.is_some() {
+            DestState::Present
+        } else {
+            DestState::Absent
+        };
         let receiver_chain = dest.receiver_chain.clone();
-        let task = Task { source: self.gathered.task(self.to.renamed.as_deref()), dest_state, receiver_chain };
+        let task = Task {
+            source: self.gathered.task(self.to.renamed.as_deref()),
+            dest_state,
+            receiver_chain,
+        };
         let scanner = Scanner::new(Walk { source, dest }, whole_list_first);
         let root = scanner.start(task);
         Ok(Box::new(LocalPlans { scanner, root }))
@@ -214,7 +239,9 @@ fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), terms: &Terms<'_>) -
     use std::os::fd::AsFd;
     let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, false);
     let (source, dest) = match (open(source), open(dest)) {
-        (Err(source), Err(dest)) if is_denied(&source) && is_denied(&dest) => return Ok(terms.unreadable_is_same()),
+        (Err(source), Err(dest)) if is_denied(&source) && is_denied(&dest) => {
+            return Ok(terms.unreadable_is_same());
+        }
         (source, dest) => (source?, dest?),
     };
     let len_bytes = sys::content_len(source.as_fd())?;

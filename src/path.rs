@@ -59,7 +59,11 @@ impl RelPath {
 
     /// Returns the number of elements.
     pub fn depth(&self) -> usize {
-        if self.is_root() { 0 } else { self.0.iter().filter(|&&byte| byte == b'/').count() + 1 }
+        if self.is_root() {
+            0
+        } else {
+            self.0.iter().filter(|&&byte| byte == b'/').count() + 1
+        }
     }
 
     /// Returns the bytes; empty for the root.

@@ -39,7 +39,9 @@ use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::fs::charset;
 use crate::options::algorithm::{Algorithm, no_common};
-use crate::options::{Batch, Checksum, Checksums, Compress, Compression, FilesFrom, Options, Place, RemoveSource};
+use crate::options::{
+    Batch, Checksum, Checksums, Compress, Compression, FilesFrom, Options, Place, RemoveSource,
+};
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
@@ -70,7 +72,9 @@ use std::sync::atomic::Ordering;
 
 /// Returns the line that names the character set of this end, if the options request it. `role`: the one of this end.
 pub fn charset_line(options: &Options, role: &str) -> Option<Vec<u8>> {
-    charset::of_names().filter(|_| options.output.debug.iconv >= 1).map(|charset| charset.line(role))
+    charset::of_names()
+        .filter(|_| options.output.debug.iconv >= 1)
+        .map(|charset| charset.line(role))
 }
 
 /// A client of a stock rsync.
@@ -101,7 +105,11 @@ impl StockClient<'_> {
         tally: &mut Tally,
     ) -> Result<()> {
         let (mut link, traffic) = counted(link);
-        let Client { options, setup: Setup { server_sends, .. }, .. } = *self.client;
+        let Client {
+            options,
+            setup: Setup { server_sends, .. },
+            ..
+        } = *self.client;
         let role = if server_sends { "Receiver" } else { "sender" };
         let mut note = |line: Vec<u8>| reporter.report(&Event::Note(line));
         let greeted = greet(&mut link, agreed, options, server_sends, words, &mut note);
@@ -113,9 +121,14 @@ impl StockClient<'_> {
             reporter.banner();
             self.begin_recording(&stock)?;
             let link = buffered(link, !server_sends);
-            let agreed = AgreedTerms { stock, options: &options };
+            let agreed = AgreedTerms {
+                stock,
+                options: &options,
+            };
             match early {
-                Some(Early::Source(looking)) => self.push(agreed, link, &traffic, Some(looking), reporter, tally),
+                Some(Early::Source(looking)) => {
+                    self.push(agreed, link, &traffic, Some(looking), reporter, tally)
+                }
                 None if !server_sends => self.push(agreed, link, &traffic, None, reporter, tally),
                 // The protocol has no digests for which the destination was scanned. Dropping the scan ends it.
                 early @ (Some(Early::Dest(_)) | None) => {
@@ -126,7 +139,9 @@ impl StockClient<'_> {
         });
         reporter.traffic(traffic.counts());
         let ended = match &self.recorder {
-            Some(recorder) => ended.and_then(|()| recorder.end()).map_err(|error| recorder.cause_of(error)),
+            Some(recorder) => ended
+                .and_then(|()| recorder.end())
+                .map_err(|error| recorder.cause_of(error)),
             None => ended,
         };
         ended.map_err(|error| in_words_of_rsync(error.or_by(role), &traffic, role))
@@ -147,19 +162,39 @@ impl StockClient<'_> {
         reporter.limit_to(stock.protocol);
         reporter.banner();
         let player = BatchPlayer::new(file, stock, &options, self.client.dest.as_deref());
-        let player = player.map_err(|error| in_words_of_rsync(error, &Default::default(), "Receiver"))?;
-        let Stats { read_bytes, written_bytes, .. } = player.stats();
+        let player =
+            player.map_err(|error| in_words_of_rsync(error, &Default::default(), "Receiver"))?;
+        let Stats {
+            read_bytes,
+            written_bytes,
+            ..
+        } = player.stats();
         let (near, far) = pipe::pair(READ_BYTES);
         let (link, traffic) = counted(near);
         // The player has decoded what is compressed.
-        let stock = StockTerms { compression: Compression::No, ..stock };
+        let stock = StockTerms {
+            compression: Compression::No,
+            ..stock
+        };
         let played = Mutex::new(Ok(()));
         let ended = std::thread::scope(|scope| {
             spawn(scope, "batch", || *played.lock() = player.play(far))?;
-            self.pull(AgreedTerms { stock, options: &options }, link, &traffic, reporter, tally)
+            self.pull(
+                AgreedTerms {
+                    stock,
+                    options: &options,
+                },
+                link,
+                &traffic,
+                reporter,
+                tally,
+            )
         });
         let [sent_bytes, received_bytes] = [read_bytes, written_bytes].map(i64::unsigned_abs);
-        reporter.traffic(Traffic { sent_bytes, received_bytes });
+        reporter.traffic(Traffic {
+            sent_bytes,
+            received_bytes,
+        });
         // The receiver only knows that the player has ended.
         let ended = match (ended, played.into_inner()) {
             (Err(error), Err(cause)) if error.exit == Exit::Stream => Err(cause),
@@ -177,16 +212,35 @@ impl StockClient<'_> {
         tally: &mut Tally,
     ) -> Result<()> {
         let AgreedTerms { stock, options } = agreed;
-        let is_left = self.recorder.as_ref().is_some_and(|recorder| recorder.is_only);
-        let mut options = Options { dry_run: options.dry_run || is_left, ..options.clone() };
+        let is_left = self
+            .recorder
+            .as_ref()
+            .is_some_and(|recorder| recorder.is_only);
+        let mut options = Options {
+            dry_run: options.dry_run || is_left,
+            ..options.clone()
+        };
         if stock.protocol >= 30 {
-            options.check.sums = Checksums { transfer: stock.sums.checksum, listed: stock.listed };
+            options.check.sums = Checksums {
+                transfer: stock.sums.checksum,
+                listed: stock.listed,
+            };
         }
         let options = &options;
-        let (terms, mut wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
+        let (terms, mut wants) = (
+            Terms {
+                options,
+                ..self.client.terms()
+            },
+            reporter.wants(),
+        );
         let inbox = ReceiverInbox::default();
         let is_batch = matches!(options.batch, Some(Batch::Read(_)));
-        let opening = if is_batch { Vec::new() } else { self.opening(self.client.setup.listed.as_deref(), &stock)? };
+        let opening = if is_batch {
+            Vec::new()
+        } else {
+            self.opening(self.client.setup.listed.as_deref(), &stock)?
+        };
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
         let intake = intake.recording(self.recorder.clone());
         let dest = || self.client.dest.clone().unwrap_or_default();
@@ -197,9 +251,17 @@ impl StockClient<'_> {
         let has_items = keeps_items && stock.protocol >= 30 && options.preserve.xattrs == 0;
         let items = has_items.then(|| intake.reporting_items());
         wants.items |= items.is_some();
-        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let connection = Arc::new(
+            Connection::new(Box::new(encoder))
+                .over(link.moved.clone())
+                .unlimited(),
+        );
         let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
-        let request = if is_batch { ResponseValidator::anything(&terms) } else { self.client.validator(&terms) };
+        let request = if is_batch {
+            ResponseValidator::anything(&terms)
+        } else {
+            self.client.validator(&terms)
+        };
         let mut receiver = stock.receiver(terms, &connection, &inbox, request, wants);
         receiver.dest = self.client.dest.clone();
         receiver.is_client = true;
@@ -222,15 +284,26 @@ impl StockClient<'_> {
         traffic: &Arc<LinkBytes>,
     ) -> SessionIo<'s> {
         let timeout_secs = self.client.options.connect.timeout_secs;
-        SessionIo { connection, intake, timeout_secs, link, traffic: traffic.clone() }
+        SessionIo {
+            connection,
+            intake,
+            timeout_secs,
+            link,
+            traffic: traffic.clone(),
+        }
     }
 
     /// Begins the batch file that this run writes.
     fn begin_recording(&self, stock: &StockTerms) -> Result<()> {
-        let Some(recorder) = &self.recorder else { return Ok(()) };
+        let Some(recorder) = &self.recorder else {
+            return Ok(());
+        };
         // A receiver of ours requests files in the order of later protocols, in which an rsync could not apply them.
         if stock.protocol < 29 && (self.client.setup.server_sends || self.client.is_local) {
-            let words = format!("sparsync: this run cannot be recorded by protocol {}", stock.protocol);
+            let words = format!(
+                "sparsync: this run cannot be recorded by protocol {}",
+                stock.protocol
+            );
             return Err(Error::new(Exit::Unsupported, words).with_hint("use protocol 29 or newer"));
         }
         let lacking = match () {
@@ -239,7 +312,8 @@ impl StockClient<'_> {
             () => (self.client.options.preserve.xattrs > 0).then_some("with --xattrs"),
         };
         if let Some(lacking) = lacking {
-            let words = format!("sparsync: --only-write-batch in a pull {lacking} is not supported");
+            let words =
+                format!("sparsync: --only-write-batch in a pull {lacking} is not supported");
             return Err(Error::new(Exit::Unsupported, words).with_hint("use --write-batch"));
         }
         recorder.begin(stock, self.client.options)
@@ -257,13 +331,20 @@ impl StockClient<'_> {
         let AgreedTerms { stock, options } = agreed;
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
-        let (terms, wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
+        let (terms, wants) = (
+            Terms {
+                options,
+                ..self.client.terms()
+            },
+            reporter.wants(),
+        );
         let is_sent = receiver_needs_rules(options, stock.protocol);
         let opening = match is_sent {
             true => self.opening(None, &stock)?,
             // Like rsync, this rejects rules that the protocol lacks even if the server does not need them.
             false => {
-                self.wire_rules(stock.protocol).try_for_each(|rule| rule.map(drop))?;
+                self.wire_rules(stock.protocol)
+                    .try_for_each(|rule| rule.map(drop))?;
                 Vec::new()
             }
         };
@@ -284,10 +365,18 @@ impl StockClient<'_> {
             unsent: Vec::new(),
         };
         let encoder = encoder.recording(self.recorder.as_ref().map(recorder));
-        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).of_stock_sender());
+        let connection = Arc::new(
+            Connection::new(Box::new(encoder))
+                .over(link.moved.clone())
+                .of_stock_sender(),
+        );
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
         let keeps_times = self.client.options.preserve.times;
-        let handler = SenderHandler { inbox: &inbox, events: &reports.events, keeps_times };
+        let handler = SenderHandler {
+            inbox: &inbox,
+            events: &reports.events,
+            keeps_times,
+        };
         let report = |event: Event| {
             reports.count(&event);
             reports.events.push(event, 0);
@@ -298,14 +387,17 @@ impl StockClient<'_> {
         let shared = Mutex::new(reporter);
         let ended = session_io.hold(&handler, || {
             std::thread::scope(|scope| {
-                spawn(scope, "report", || reports.events.report(&shared, &connection, self.client.process.stop))?;
-                let ended =
-                    connection.send(&Message::Setup(Box::new(self.client.setup.clone()))).and_then(
-                        |()| match &looking {
-                            Some(looking) => sender.run_on(looking, None, tally),
-                            None => sender.run(&self.client.sources, listed.as_deref(), tally),
-                        },
-                    );
+                spawn(scope, "report", || {
+                    reports
+                        .events
+                        .report(&shared, &connection, self.client.process.stop)
+                })?;
+                let ended = connection
+                    .send(&Message::Setup(Box::new(self.client.setup.clone())))
+                    .and_then(|()| match &looking {
+                        Some(looking) => sender.run_on(looking, None, tally),
+                        None => sender.run(&self.client.sources, listed.as_deref(), tally),
+                    });
                 reports.events.end();
                 ended
             })
@@ -336,15 +428,28 @@ impl StockClient<'_> {
     /// Returns the filter rules that the server needs; an error for one that the protocol lacks. From protocol 29 on, a
     /// server that sends adds the rules of `-C` itself.
     fn wire_rules(&self, protocol: u8) -> impl Iterator<Item = Result<WireRule>> {
-        let Setup { rules: parsed, cvs_home, cvs_env, server_sends, .. } = &self.client.setup;
+        let Setup {
+            rules: parsed,
+            cvs_home,
+            cvs_env,
+            server_sends,
+            ..
+        } = &self.client.setup;
         let options = &self.client.options;
         let of_cvs = match options.select.cvs_exclude {
             true => filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len(),
             false => 0,
         };
         let given = parsed.len() - of_cvs;
-        let count = if *server_sends && protocol >= 29 { given } else { parsed.len() };
-        let first = parsed[..count].iter().rposition(|parsed| matches!(parsed, Parsed::Clear)).map_or(0, |at| at + 1);
+        let count = if *server_sends && protocol >= 29 {
+            given
+        } else {
+            parsed.len()
+        };
+        let first = parsed[..count]
+            .iter()
+            .rposition(|parsed| matches!(parsed, Parsed::Clear))
+            .map_or(0, |at| at + 1);
         let of_partials = Place::partials_rule(options.place.partial_dir.as_deref());
         let deletes_excluded = options.delete.excluded;
         let text_of = move |rule: &Parsed| match server_sends {
@@ -356,11 +461,19 @@ impl StockClient<'_> {
             Parsed::Cvs(cvs) => filter::cvs_globals(cvs, cvs_home.as_deref(), cvs_env.as_deref()),
             _ => Vec::new(),
         };
-        let expanded = (first..count).zip(&parsed[first..count]).flat_map(move |(at, parsed)| {
-            let whole = Some(Cow::Borrowed(parsed)).filter(|parsed| !matches!(**parsed, Parsed::Cvs(_)));
-            let patterns = patterns_of(parsed).into_iter().map(|rule| Cow::Owned(Parsed::Rule(rule)));
-            whole.into_iter().chain(patterns).map(move |parsed| (at, parsed))
-        });
+        let expanded = (first..count)
+            .zip(&parsed[first..count])
+            .flat_map(move |(at, parsed)| {
+                let whole = Some(Cow::Borrowed(parsed))
+                    .filter(|parsed| !matches!(**parsed, Parsed::Cvs(_)));
+                let patterns = patterns_of(parsed)
+                    .into_iter()
+                    .map(|rule| Cow::Owned(Parsed::Rule(rule)));
+                whole
+                    .into_iter()
+                    .chain(patterns)
+                    .map(move |parsed| (at, parsed))
+            });
         expanded.filter_map(move |(at, parsed)| {
             let text = text_of(&parsed)?;
             let rule = match WireRule::parse(&text, *handshake::VERSIONS.end()) {
@@ -372,7 +485,11 @@ impl StockClient<'_> {
                 return None;
             }
             // Before protocol 29, a server adds the rule for the files of `-C` itself.
-            if protocol < 29 && at >= given && rule.kind == RuleKind::DirMerge && rule.modifiers.contains(&b'C') {
+            if protocol < 29
+                && at >= given
+                && rule.kind == RuleKind::DirMerge
+                && rule.modifiers.contains(&b'C')
+            {
                 return None;
             }
             // A sender need not know whether a rule is perishable, and the rules of options lose this word.
@@ -381,7 +498,10 @@ impl StockClient<'_> {
             // Before protocol 29, sides are left out, but not if they matter.
             let needs_sides = protocol < 29 && !server_sends && deletes_excluded;
             if is_modern || needs_sides || rule.text(protocol).is_err() {
-                return Some(Err(Error::new(Exit::Protocol, "filter rules are too modern for remote rsync.")));
+                return Some(Err(Error::new(
+                    Exit::Protocol,
+                    "filter rules are too modern for remote rsync.",
+                )));
             }
             Some(Ok(rule))
         })
@@ -404,8 +524,13 @@ fn in_words_of_rsync(error: Error, traffic: &LinkBytes, role: &'static str) -> E
         return error;
     }
     let received_bytes = traffic.received.load(Ordering::Relaxed);
-    let words = format!("rsync: connection unexpectedly closed ({received_bytes} bytes received so far) [{role}]");
-    Error { message: words.into_bytes(), ..error.by(role) }
+    let words = format!(
+        "rsync: connection unexpectedly closed ({received_bytes} bytes received so far) [{role}]"
+    );
+    Error {
+        message: words.into_bytes(),
+        ..error.by(role)
+    }
 }
 
 /// How the error of a connection that was closed too early begins.
@@ -419,8 +544,15 @@ const READ_REQUESTS_BYTES: usize = 32 << 10;
 
 /// Reads the link in pieces that suit the role of this end.
 fn buffered(link: Link, sends: bool) -> Link {
-    let len_bytes = if sends { READ_REQUESTS_BYTES } else { READ_BYTES };
-    Link { reader: Box::new(io::BufReader::with_capacity(len_bytes, link.reader)), ..link }
+    let len_bytes = if sends {
+        READ_REQUESTS_BYTES
+    } else {
+        READ_BYTES
+    };
+    Link {
+        reader: Box::new(io::BufReader::with_capacity(len_bytes, link.reader)),
+        ..link
+    }
 }
 
 /// Completes the handshake that begins with the server's version, unless the ends have agreed on one. `words`: the
@@ -434,14 +566,27 @@ fn greet(
     words: &[Vec<u8>],
     note: &mut dyn FnMut(Vec<u8>),
 ) -> Result<StockTerms> {
-    let newest = options.connect.protocol.unwrap_or(*handshake::VERSIONS.end());
+    let newest = options
+        .connect
+        .protocol
+        .unwrap_or(*handshake::VERSIONS.end());
     let protocol = agreed.map_or_else(|| exchange_versions(link, newest), Ok)?;
     // The server checks the same, and may leave before it sends anything more.
     older::check(options, protocol)?;
     let mut reader = &mut *link.reader;
-    let flags =
-        if protocol < 30 { CompatFlags::default() } else { CompatFlags::decode(&mut reader).map_err(failed)? };
-    let offer = Offer { protocol, flags, options, words, sums: &SUMS, is_server: false };
+    let flags = if protocol < 30 {
+        CompatFlags::default()
+    } else {
+        CompatFlags::decode(&mut reader).map_err(failed)?
+    };
+    let offer = Offer {
+        protocol,
+        flags,
+        options,
+        words,
+        sums: &SUMS,
+        is_server: false,
+    };
     let mut note_list = |line| {
         if options.output.debug.nstr >= 2 {
             note(line)
@@ -461,15 +606,22 @@ fn exchange_versions(link: &mut Link, newest: u8) -> Result<u8> {
     out.put_int(i32::from(newest));
     send(link, &out)?;
     let theirs = (&mut *link.reader).int().map_err(failed)?;
-    handshake::choose_version(newest, theirs).map_err(|_| Error::new(Exit::Protocol, handshake::VERSION_MISMATCH))
+    handshake::choose_version(newest, theirs)
+        .map_err(|_| Error::new(Exit::Protocol, handshake::VERSION_MISMATCH))
 }
 
 /// The option that names the checksums.
 const SUM_CHOICE: &[u8] = b"--checksum-choice=";
 
 /// The checksums that are offered. "none" would leave damaged files undetected.
-const SUMS: [Checksum; 6] =
-    [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4, Checksum::Sha1];
+const SUMS: [Checksum; 6] = [
+    Checksum::Xxh128,
+    Checksum::Xxh3,
+    Checksum::Xxh64,
+    Checksum::Md5,
+    Checksum::Md4,
+    Checksum::Sha1,
+];
 
 /// The algorithms of a session.
 struct Negotiated {
@@ -483,15 +635,39 @@ struct Negotiated {
 impl Negotiated {
     /// `client_receives`: the server sends.
     fn terms(self, offer: &Offer<'_>, seed: i32, client_receives: bool) -> StockTerms {
-        let Negotiated { transfer, listed, is_named, compression } = self;
-        let Offer { protocol, flags, options, words, .. } = *offer;
+        let Negotiated {
+            transfer,
+            listed,
+            is_named,
+            compression,
+        } = self;
+        let Offer {
+            protocol,
+            flags,
+            options,
+            words,
+            ..
+        } = *offer;
         let is_seed_first = is_named || flags.has(CompatFlags::CHKSUM_SEED_FIX);
-        let sums = Sums { checksum: transfer, seed, is_seed_first, is_implied: protocol < 30 && !is_named };
+        let sums = Sums {
+            checksum: transfer,
+            seed,
+            is_seed_first,
+            is_implied: protocol < 30 && !is_named,
+        };
         // Only with frames can a receiver report which files the sender may remove.
         let removes = client_receives && options.select.remove_source != RemoveSource::No;
         let numeric_ids = words.iter().any(|word| word == b"--numeric-ids");
         let client_has_frames = protocol >= 30 || removes;
-        StockTerms { protocol, flags, sums, listed, compression, client_has_frames, numeric_ids }
+        StockTerms {
+            protocol,
+            flags,
+            sums,
+            listed,
+            compression,
+            client_has_frames,
+            numeric_ids,
+        }
     }
 
     /// Returns the lines of a client about its algorithms (`--debug=nstr`).
@@ -508,7 +684,10 @@ impl Negotiated {
             choice => (None, choice),
         };
         let compression = compression_choice::line(given, settled, level);
-        [Some(checksum), compression.map(String::into_bytes)].into_iter().flatten().collect()
+        [Some(checksum), compression.map(String::into_bytes)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -527,7 +706,10 @@ struct Offer<'a> {
 impl Offer<'_> {
     /// Returns the checksums that the user has named. Only if all are "auto", they are negotiated.
     fn sum_choice(&self) -> Option<&[u8]> {
-        let choice = self.words.iter().find_map(|word| word.strip_prefix(SUM_CHOICE));
+        let choice = self
+            .words
+            .iter()
+            .find_map(|word| word.strip_prefix(SUM_CHOICE));
         let is_auto = |name: &[u8]| name.eq_ignore_ascii_case(b"auto");
         choice.filter(|choice| !choice.split(|&byte| byte == b',').all(is_auto))
     }
@@ -541,7 +723,14 @@ fn negotiate(
     first: Vec<u8>,
     note_list: &mut dyn FnMut(Vec<u8>),
 ) -> Result<Negotiated> {
-    let Offer { protocol, flags, options, sums: supported, is_server, .. } = *offer;
+    let Offer {
+        protocol,
+        flags,
+        options,
+        sums: supported,
+        is_server,
+        ..
+    } = *offer;
     let is_named = offer.sum_choice().is_some();
     let Checksums { transfer, listed } = options.check.sums;
     let chosen = match (options.delta.compress.choice, options.delta.compress.level) {
@@ -550,14 +739,32 @@ fn negotiate(
         (choice, _) => choice.unwrap_or(Compression::No),
     };
     let negotiates_compression = chosen == Compression::Auto;
-    let mut sums = Negotiated { transfer, listed, is_named, compression: chosen };
+    let mut sums = Negotiated {
+        transfer,
+        listed,
+        is_named,
+        compression: chosen,
+    };
     // The environment may restrict the choice to one. A batch file names no algorithms.
     let is_recorded = matches!(options.batch, Some(Batch::Write { .. }));
-    let one = if is_recorded { [Checksum::Md5] } else { [transfer] };
-    let offered_sums = if transfer == Checksum::default() && !is_recorded { supported } else { &one };
+    let one = if is_recorded {
+        [Checksum::Md5]
+    } else {
+        [transfer]
+    };
+    let offered_sums = if transfer == Checksum::default() && !is_recorded {
+        supported
+    } else {
+        &one
+    };
     let offered_methods = match is_recorded {
         true => &[Compression::Zlib],
-        false => options.delta.compress.list.as_deref().unwrap_or(&Compression::METHODS),
+        false => options
+            .delta
+            .compress
+            .list
+            .as_deref()
+            .unwrap_or(&Compression::METHODS),
     };
     let our_sums = (!is_named).then(|| handshake::offer(offered_sums));
     let our_methods = negotiates_compression.then(|| handshake::offer(offered_methods));
@@ -578,7 +785,11 @@ fn negotiate(
             (sums.transfer, sums.listed) = (sum, sum);
         }
         if our_methods.is_some() {
-            note_list(list_line("Server", "compress", Compression::Zlib.name().as_bytes()));
+            note_list(list_line(
+                "Server",
+                "compress",
+                Compression::Zlib.name().as_bytes(),
+            ));
             sums.compression = Compression::Zlib;
         }
         return Ok(sums);
@@ -595,7 +806,14 @@ fn negotiate(
 
 /// Returns the line of a client about a list of algorithms (`--debug=nstr2`).
 fn list_line(end: &str, what: &str, list: &[u8]) -> Vec<u8> {
-    [end.as_bytes(), b" ", what.as_bytes(), b" list (on client): ", list].concat()
+    [
+        end.as_bytes(),
+        b" ",
+        what.as_bytes(),
+        b" list (on client): ",
+        list,
+    ]
+    .concat()
 }
 
 /// Reads the list of the other end, and chooses from it and from ours.
@@ -608,13 +826,21 @@ fn choose<A: Algorithm>(
 ) -> Result<A> {
     let theirs = &*handshake::decode_offer(&mut link.reader).map_err(failed)?;
     note_list(list_line("Server", what, theirs));
-    let (client, server) = if is_server { (theirs, ours) } else { (ours, theirs) };
+    let (client, server) = if is_server {
+        (theirs, ours)
+    } else {
+        (ours, theirs)
+    };
     handshake::choose(client, server).ok_or_else(|| {
-        let [server, client] = [server, client].map(|list| String::from_utf8_lossy(list).replace('\n', "\\#012"));
+        let [server, client] =
+            [server, client].map(|list| String::from_utf8_lossy(list).replace('\n', "\\#012"));
         Error::new(Exit::Unsupported, no_common(what, &server, &client))
     })
 }
 
 fn send(link: &mut Link, bytes: &[u8]) -> Result<()> {
-    link.writer.write_all(bytes).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))
+    link.writer
+        .write_all(bytes)
+        .and_then(|()| link.writer.flush())
+        .map_err(|error| lost("writing", &error))
 }

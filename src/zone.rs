@@ -1,6 +1,9 @@
 //! The local time zone, found as the C library finds it. Reads only the zone in use, not the whole database.
 
-#![allow(clippy::disallowed_methods, reason = "messages need times before fs is set up, and fs depends on reports")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "messages need times before fs is set up, and fs depends on reports"
+)]
 
 use jiff::tz::TimeZone;
 use std::io::Read as _;
@@ -29,7 +32,11 @@ fn of(tz: Option<&str>) -> TimeZone {
 
 fn read(path: &str) -> Option<TimeZone> {
     let mut data = Vec::new();
-    std::fs::File::open(path).ok()?.take(ZONE_MAX_BYTES).read_to_end(&mut data).ok()?;
+    std::fs::File::open(path)
+        .ok()?
+        .take(ZONE_MAX_BYTES)
+        .read_to_end(&mut data)
+        .ok()?;
     TimeZone::tzif(path, &data).ok()
 }
 
@@ -39,7 +46,9 @@ mod tests {
     use jiff::Timestamp;
 
     fn ahead_secs(tz: &str) -> i32 {
-        of(Some(tz)).to_offset(Timestamp::from_second(1_700_000_000).unwrap()).seconds()
+        of(Some(tz))
+            .to_offset(Timestamp::from_second(1_700_000_000).unwrap())
+            .seconds()
     }
 
     #[test]
@@ -56,7 +65,13 @@ mod tests {
 
     #[test]
     fn unreadable_zone_is_utc() {
-        for tz in ["", "No/Such", "/dev/null", "/no/such/file", "/usr/share/zoneinfo"] {
+        for tz in [
+            "",
+            "No/Such",
+            "/dev/null",
+            "/no/such/file",
+            "/usr/share/zoneinfo",
+        ] {
             assert_eq!(ahead_secs(tz), 0, "{tz}");
         }
     }

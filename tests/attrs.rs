@@ -21,26 +21,50 @@ keeps_modes!(perms_are_copied, ["-rtpi"]);
 keeps_modes!(without_perms_existing_files_keep_their_mode, ["-rti"]);
 keeps_modes!(executability_alone_copies_only_x, ["-rtiE"]);
 keeps_modes!(executability_with_perms_has_no_effect, ["-rtipE"]);
-keeps_modes!(chmod_with_perms_changes_existing_files, ["-rtpi", "--chmod=go-rwx"]);
-keeps_modes!(chmod_without_perms_changes_only_new_files, ["-rti", "--chmod=go-rwx"]);
-keeps_modes!(chmod_of_directories_and_files, ["-rtpi", "--chmod=D2755,F644"]);
-keeps_modes!(chmod_of_directories_and_files_symbolically, ["-rtpi", "--chmod=Du=rwx,Dgo=rx,Fu=rw,Fgo=r"]);
+keeps_modes!(
+    chmod_with_perms_changes_existing_files,
+    ["-rtpi", "--chmod=go-rwx"]
+);
+keeps_modes!(
+    chmod_without_perms_changes_only_new_files,
+    ["-rti", "--chmod=go-rwx"]
+);
+keeps_modes!(
+    chmod_of_directories_and_files,
+    ["-rtpi", "--chmod=D2755,F644"]
+);
+keeps_modes!(
+    chmod_of_directories_and_files_symbolically,
+    ["-rtpi", "--chmod=Du=rwx,Dgo=rx,Fu=rw,Fgo=r"]
+);
 keeps_modes!(chmod_with_an_upper_x, ["-rtpi", "--chmod=a-x,a+X"]);
 keeps_modes!(chmod_that_copies_bits, ["-rtpi", "--chmod=g=u,o=g"]);
 keeps_modes!(chmod_with_s_and_t, ["-rtpi", "--chmod=u+s,g+s,D+t"]);
 keeps_modes!(chmod_a_plus_s_sets_both, ["-rtpi", "--chmod=a+s"]);
-keeps_modes!(repeated_chmod_options_are_combined, ["-rtpi", "--chmod=F600", "--chmod=g+r"]);
+keeps_modes!(
+    repeated_chmod_options_are_combined,
+    ["-rtpi", "--chmod=F600", "--chmod=g+r"]
+);
 keeps_modes!(chmod_without_class_uses_the_umask, ["-rtpi", "--chmod=+w"]);
 
 synctest!(chmod_without_class_uses_the_client_umask, |w: World| {
     modes(&w);
-    w.umask(0o027).far_umask(0o002).agree(&["-rtpi", "--chmod=+w"]).exits(0);
+    w.umask(0o027)
+        .far_umask(0o002)
+        .agree(&["-rtpi", "--chmod=+w"])
+        .exits(0);
 });
 
-synctest!(chmod_copy_without_class_uses_the_client_umask, |w: World| {
-    modes(&w);
-    w.umask(0o002).far_umask(0o077).agree(&["-rtpi", "--chmod=F=u,D+X"]).exits(0);
-});
+synctest!(
+    chmod_copy_without_class_uses_the_client_umask,
+    |w: World| {
+        modes(&w);
+        w.umask(0o002)
+            .far_umask(0o077)
+            .agree(&["-rtpi", "--chmod=F=u,D+X"])
+            .exits(0);
+    }
+);
 
 synctest!(new_files_get_the_umask_of_the_receiver, |w: World| {
     modes(&w);
@@ -105,11 +129,36 @@ macro_rules! another_users_destination {
 }
 
 another_users_destination!(another_users_directory_is_filled, 0, ["-rti"], 0);
-another_users_destination!(time_of_another_users_directory_cannot_be_set, 100, ["-rti"], 23);
-another_users_destination!(mode_of_another_users_directory_cannot_be_set, 0, ["-rtpi"], 23);
-another_users_destination!(time_and_mode_of_another_users_directory_cannot_be_set, 100, ["-rtpi"], 23);
-another_users_destination!(another_users_directory_is_filled_with_omit_dir_times, 100, ["-rtOi"], 0);
-another_users_destination!(owner_of_another_users_directory_is_not_changed, 100, ["-ai"], 23);
+another_users_destination!(
+    time_of_another_users_directory_cannot_be_set,
+    100,
+    ["-rti"],
+    23
+);
+another_users_destination!(
+    mode_of_another_users_directory_cannot_be_set,
+    0,
+    ["-rtpi"],
+    23
+);
+another_users_destination!(
+    time_and_mode_of_another_users_directory_cannot_be_set,
+    100,
+    ["-rtpi"],
+    23
+);
+another_users_destination!(
+    another_users_directory_is_filled_with_omit_dir_times,
+    100,
+    ["-rtOi"],
+    0
+);
+another_users_destination!(
+    owner_of_another_users_directory_is_not_changed,
+    100,
+    ["-ai"],
+    23
+);
 
 synctest!(attributes_of_another_users_file_cannot_be_set, as user, |w: World| {
     w.source("a=text%600 b=text%600").dest("").build("dst", |t| {
@@ -163,12 +212,28 @@ macro_rules! partly_accessible_destination {
 }
 
 partly_accessible_destination!(unlistable_destination_is_made_accessible, 0o300, ["-ai"]);
-partly_accessible_destination!(unlistable_destination_is_not_listed_in_a_dry_run, 0o300, ["-ain", "--delete"]);
-partly_accessible_destination!(unlistable_destination_loses_extras_with_delete, 0o300, ["-ai", "--delete"]);
-partly_accessible_destination!(destination_made_accessible_stays_accessible, 0o300, ["-rti"]);
+partly_accessible_destination!(
+    unlistable_destination_is_not_listed_in_a_dry_run,
+    0o300,
+    ["-ain", "--delete"]
+);
+partly_accessible_destination!(
+    unlistable_destination_loses_extras_with_delete,
+    0o300,
+    ["-ai", "--delete"]
+);
+partly_accessible_destination!(
+    destination_made_accessible_stays_accessible,
+    0o300,
+    ["-rti"]
+);
 partly_accessible_destination!(unwritable_destination_gets_its_mode_back, 0o100, ["-rti"]);
 partly_accessible_destination!(read_only_destination_gets_its_mode_back, 0o500, ["-rti"]);
-partly_accessible_destination!(destination_without_search_permission_is_an_error, 0o600, ["-ai"]);
+partly_accessible_destination!(
+    destination_without_search_permission_is_an_error,
+    0o600,
+    ["-ai"]
+);
 partly_accessible_destination!(write_only_destination_is_an_error, 0o200, ["-ai"]);
 
 synctest!(inaccessible_destination_directories_are_made_accessible, as user, |w: World| {
@@ -231,16 +296,25 @@ keeps_owners!(chown_to_names, ["-ai", "--chown=daemon:bin"]);
 keeps_owners!(chown_to_numbers, ["-ai", "--chown=1001:1002"]);
 keeps_owners!(chown_of_the_user_alone, ["-ai", "--chown=1001"]);
 keeps_owners!(chown_of_the_group_alone, ["-ai", "--chown=:1002"]);
-keeps_owners!(usermap_of_numbers_and_ranges, ["-ai", "--usermap=1:50,2-3:60,4000-5000:70"]);
+keeps_owners!(
+    usermap_of_numbers_and_ranges,
+    ["-ai", "--usermap=1:50,2-3:60,4000-5000:70"]
+);
 keeps_owners!(usermap_of_names, ["-ai", "--usermap=daemon:sys,*:nobody"]);
 keeps_owners!(usermap_of_wildcards, ["-ai", "--usermap=d*:60"]);
 keeps_owners!(usermap_of_the_nameless, ["-ai", "--usermap=:99"]);
 keeps_owners!(groupmap_of_numbers, ["-ai", "--groupmap=0:10,1:11,8765:12"]);
-keeps_owners!(groupmap_with_numeric_ids, ["-ai", "--numeric-ids", "--groupmap=0:10,*:13"]);
+keeps_owners!(
+    groupmap_with_numeric_ids,
+    ["-ai", "--numeric-ids", "--groupmap=0:10,*:13"]
+);
 keeps_owners!(no_super_changes_no_owner, ["-ai", "--no-super"]);
 keeps_owners!(super_is_the_default_of_root, ["-ai", "--super"]);
 keeps_owners!(no_owner_no_group, ["-ai", "--no-o", "--no-g"]);
-keeps_owners!(no_owner_no_group_after_chown, ["-ai", "--chown=7:8", "--no-o", "--no-g"]);
+keeps_owners!(
+    no_owner_no_group_after_chown,
+    ["-ai", "--chown=7:8", "--no-o", "--no-g"]
+);
 
 synctest!(invalid_id_cannot_be_set, as root, |w: World| {
     w.source("a%640 c/z@9 l->x p| same").dest("a=old c/ l->x same");
@@ -376,7 +450,8 @@ synctest!(quick_check_ignores_nanoseconds, |w: World| {
 });
 
 synctest!(times_before_1970_and_after_2038, |w: World| {
-    w.source("old@-1700000000 far@2000000000 d/@-1700000001 zero@-1600000000").dest("old");
+    w.source("old@-1700000000 far@2000000000 d/@-1700000001 zero@-1600000000")
+        .dest("old");
     w.agree(&["-ai"]).exits(0);
 });
 
@@ -385,10 +460,13 @@ synctest!(without_times_all_files_are_transferred, |w: World| {
     w.agree(&["-rlpi"]).prints("T");
 });
 
-synctest!(directories_get_their_time_after_their_content, |w: World| {
-    w.source("d/e/f/g d/@-9 d/e/@-8 d/e/f/@-7").dest("d/e/old");
-    w.agree(&["-ai", "--delete"]).exits(0);
-});
+synctest!(
+    directories_get_their_time_after_their_content,
+    |w: World| {
+        w.source("d/e/f/g d/@-9 d/e/@-8 d/e/f/@-7").dest("d/e/old");
+        w.agree(&["-ai", "--delete"]).exits(0);
+    }
+);
 
 synctest!(omit_dir_times_leaves_directories, |w: World| {
     w.source("d/a d/@-9 e/@-9").dest("d/");
@@ -416,7 +494,10 @@ synctest!(atimes_are_copied, |w: World| {
         t.file("b", "b").atime(-600);
     });
     w.build("dst", |t| drop(t.file("a", "a").atime(-100)));
-    w.once().no_dry_run().agree(&["-aiU", "--open-noatime"]).exits(0);
+    w.once()
+        .no_dry_run()
+        .agree(&["-aiU", "--open-noatime"])
+        .exits(0);
 });
 
 synctest!(atimes_of_directories_are_not_copied, |w: World| {
@@ -424,7 +505,10 @@ synctest!(atimes_of_directories_are_not_copied, |w: World| {
         t.file("d/a", "a");
         t.dir("d").atime(-500);
     });
-    w.once().no_dry_run().agree(&["-aiU", "--open-noatime"]).exits(0);
+    w.once()
+        .no_dry_run()
+        .agree(&["-aiU", "--open-noatime"])
+        .exits(0);
 });
 
 synctest!(crtimes_are_rejected, |w: World| {
@@ -482,14 +566,20 @@ synctest!(unprivileged_user_skips_devices, as user, |w: World| {
 fn labels(w: &World) {
     w.needs_xattrs();
     w.build("src", |t| {
-        t.file("a", "a").xattr("user.one", "1").xattr("user.two", "22");
+        t.file("a", "a")
+            .xattr("user.one", "1")
+            .xattr("user.two", "22");
         t.file("b", "b").xattr("user.long", "x".repeat(900));
         t.file("none", "n");
         t.dir("d").xattr("user.dir", "yes");
-        t.file("bin", "b").xattr("user.bytes", b"\0\xff\n").xattr("user.empty", "");
+        t.file("bin", "b")
+            .xattr("user.bytes", b"\0\xff\n")
+            .xattr("user.empty", "");
     });
     w.build("dst", |t| {
-        t.file("a", "a").xattr("user.one", "old").xattr("user.gone", "3");
+        t.file("a", "a")
+            .xattr("user.one", "old")
+            .xattr("user.gone", "3");
         t.file("none", "n").xattr("user.gone", "3");
         t.dir("d");
     });
@@ -500,10 +590,13 @@ synctest!(extended_attributes_are_copied_and_removed, as both, |w: World| {
     w.agree(&["-aiX"]).prints("x a");
 });
 
-synctest!(extended_attributes_are_ignored_without_xattrs, |w: World| {
-    labels(&w);
-    w.agree(&["-ai"]).exits(0);
-});
+synctest!(
+    extended_attributes_are_ignored_without_xattrs,
+    |w: World| {
+        labels(&w);
+        w.agree(&["-ai"]).exits(0);
+    }
+);
 
 synctest!(extended_attributes_with_delete_and_checksums, |w: World| {
     labels(&w);
@@ -526,12 +619,24 @@ synctest!(trusted_xattrs_are_copied_by_root, as root, |w: World| {
 });
 
 synctest!(rsyncs_own_xattrs_are_hidden, |w: World| {
-    w.needs_xattrs().build("src", |t| drop(t.file("a", "a").xattr("user.rsync.%note", "1").xattr("user.u", "2")));
+    w.needs_xattrs().build("src", |t| {
+        drop(
+            t.file("a", "a")
+                .xattr("user.rsync.%note", "1")
+                .xattr("user.u", "2"),
+        )
+    });
     w.agree(&["-aiX"]).exits(0);
 });
 
 synctest!(rsyncs_own_xattrs_are_copied_with_xx, |w: World| {
-    w.needs_xattrs().build("src", |t| drop(t.file("a", "a").xattr("user.rsync.%note", "1").xattr("user.u", "2")));
+    w.needs_xattrs().build("src", |t| {
+        drop(
+            t.file("a", "a")
+                .xattr("user.rsync.%note", "1")
+                .xattr("user.u", "2"),
+        )
+    });
     w.agree(&["-aiXX"]).exits(0);
 });
 
@@ -544,7 +649,13 @@ synctest!(xattrs_of_a_hard_link_group, |w: World| {
 });
 
 // ── ACLs ────────────────────────────────────────────────────────────────────────────────────────
-const READ_FOR_99: &[Acl] = &[Acl::Owner(6), Acl::User(99, 4), Acl::OwnGroup(4), Acl::Mask(4), Acl::Other(4)];
+const READ_FOR_99: &[Acl] = &[
+    Acl::Owner(6),
+    Acl::User(99, 4),
+    Acl::OwnGroup(4),
+    Acl::Mask(4),
+    Acl::Other(4),
+];
 const GROUPS: &[Acl] = &[
     Acl::Owner(7),
     Acl::User(5, 6),
@@ -588,7 +699,9 @@ synctest!(acls_imply_perms, |w: World| {
 
 synctest!(acls_and_attributes_together, |w: World| {
     lists(&w);
-    w.build("src", |t| drop(t.file("e", "e").acl(GROUPS).xattr("user.u", "1")));
+    w.build("src", |t| {
+        drop(t.file("e", "e").acl(GROUPS).xattr("user.u", "1"))
+    });
     w.agree(&["-aiAX"]).exits(0);
 });
 
@@ -598,23 +711,32 @@ synctest!(acls_with_numeric_ids, as root, |w: World| {
 });
 
 synctest!(default_acl_applies_to_new_files, |w: World| {
-    w.needs_acls().source("a%666 x%777 d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS)));
+    w.needs_acls()
+        .source("a%666 x%777 d/e")
+        .build("dst", |t| drop(t.dir(".").default_acl(GROUPS)));
     w.agree(&["-rti"]).exits(0);
 });
 
 synctest!(default_acl_applies_to_a_new_destination, |w: World| {
-    w.needs_acls().source("a d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS))).umask(0o077);
+    w.needs_acls()
+        .source("a d/e")
+        .build("dst", |t| drop(t.dir(".").default_acl(GROUPS)))
+        .umask(0o077);
     w.agree_paths(&["-ri"], &["src/", "dst/new"]).exits(0);
     w.agree_paths(&["-a"], &["src/a", "dst/one/"]).exits(0);
 });
 
 synctest!(default_acl_with_perms, |w: World| {
-    w.needs_acls().source("a%666 x%777 d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS)));
+    w.needs_acls()
+        .source("a%666 x%777 d/e")
+        .build("dst", |t| drop(t.dir(".").default_acl(GROUPS)));
     w.agree(&["-ai"]).exits(0);
 });
 
 synctest!(default_acl_is_removed_with_acls, |w: World| {
-    w.needs_acls().source("a d/e").build("dst", |t| drop(t.dir("d").default_acl(GROUPS)));
+    w.needs_acls()
+        .source("a d/e")
+        .build("dst", |t| drop(t.dir("d").default_acl(GROUPS)));
     w.agree(&["-aiA"]).exits(0);
 });
 
@@ -690,22 +812,30 @@ synctest!(fake_super_with_acls_and_attributes, as root, |w: World| {
 
 synctest!(corrupt_fake_super_attribute_exits_11, |w: World| {
     w.only_local("--fake-super applies only to the client");
-    w.needs_xattrs().build("src", |t| drop(t.file("d/a", "a").xattr("user.rsync.%stat", "oops")));
+    w.needs_xattrs().build("src", |t| {
+        drop(t.file("d/a", "a").xattr("user.rsync.%stat", "oops"))
+    });
     // Drops rsync's line about one of its processes ending the other.
     w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
-    w.dest("d/").once().agree(&["-ai", "--fake-super"]).exits(11);
+    w.dest("d/")
+        .once()
+        .agree(&["-ai", "--fake-super"])
+        .exits(11);
 });
 
-synctest!(corrupt_fake_super_attribute_of_the_root_exits_11, |w: World| {
-    w.only_local("--fake-super applies only to the client");
-    w.needs_xattrs().source("").dest("").once();
-    w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
-    let corrupt = |tree| w.build(tree, |t| drop(t.dir(".").xattr("user.rsync.%stat", "oops")));
-    corrupt("dst");
-    w.agree(&["-ai", "--fake-super"]).exits(11);
-    corrupt("src");
-    w.agree(&["-ai", "--fake-super"]).exits(11);
-});
+synctest!(
+    corrupt_fake_super_attribute_of_the_root_exits_11,
+    |w: World| {
+        w.only_local("--fake-super applies only to the client");
+        w.needs_xattrs().source("").dest("").once();
+        w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
+        let corrupt = |tree| w.build(tree, |t| drop(t.dir(".").xattr("user.rsync.%stat", "oops")));
+        corrupt("dst");
+        w.agree(&["-ai", "--fake-super"]).exits(11);
+        corrupt("src");
+        w.agree(&["-ai", "--fake-super"]).exits(11);
+    }
+);
 
 synctest!(fifo_replaces_a_socket, as root, |w: World| {
     w.source("p|").build("dst", |t| drop(t.socket("p")));

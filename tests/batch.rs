@@ -11,10 +11,17 @@ const BATCH: &str = "../batch";
 /// Runs a program in the world, which records a copy of `src/` to a copy of `dst/`. Neither changes.
 fn record(w: &World, program: &Path, options: &[&str]) -> Output {
     let world = w.tested();
-    let copied = Command::new("cp").args(["-a", "dst", "../recorded"]).current_dir(world).status().unwrap();
+    let copied = Command::new("cp")
+        .args(["-a", "dst", "../recorded"])
+        .current_dir(world)
+        .status()
+        .unwrap();
     assert!(copied.success(), "the destination can be copied");
     let mut run = Command::new(program);
-    run.args(options).args(["src/", "../recorded/"]).current_dir(world).env("LC_ALL", "C");
+    run.args(options)
+        .args(["src/", "../recorded/"])
+        .current_dir(world)
+        .env("LC_ALL", "C");
     let output = run.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{options:?}: {output:?}");
     std::fs::remove_dir_all(world.join("../recorded")).unwrap();
@@ -25,16 +32,27 @@ fn record(w: &World, program: &Path, options: &[&str]) -> Output {
 fn read_both_ways(w: &World, recorded: &[&str], read: &[&str]) {
     for option in ["--write-batch", "--only-write-batch"] {
         for program in [oracle::rsync(), oracle::under_test()] {
-            record(w, program, &[recorded, &[&format!("{option}={BATCH}")]].concat());
+            record(
+                w,
+                program,
+                &[recorded, &[&format!("{option}={BATCH}")]].concat(),
+            );
             w.once().no_dry_run();
-            w.agree_paths(&[read, &[&format!("--read-batch={BATCH}")]].concat(), &["dst/"]).exits(0);
+            w.agree_paths(
+                &[read, &[&format!("--read-batch={BATCH}")]].concat(),
+                &["dst/"],
+            )
+            .exits(0);
             w.restore_dest();
         }
     }
 }
 
 fn twins(w: &World) -> [std::path::PathBuf; 2] {
-    let scratch = w.tested().parent().expect("a twin is in a scratch directory");
+    let scratch = w
+        .tested()
+        .parent()
+        .expect("a twin is in a scratch directory");
     ["oracle", "tested"].map(|name| scratch.join(name))
 }
 
@@ -46,20 +64,37 @@ fn trees<'w>(w: &'w World, source: &str, dest: &str) -> &'w World {
 synctest!(batch_of_each_protocol, |w: World| {
     trees(&w, TREE, OLD);
     for protocol in [30, 32] {
-        read_both_ways(&w, &["-a", &format!("--protocol={protocol}")], &["-ai", "--delete-during"]);
+        read_both_ways(
+            &w,
+            &["-a", &format!("--protocol={protocol}")],
+            &["-ai", "--delete-during"],
+        );
     }
     // Before protocol 29, rsync has another order.
     for (protocol, options) in [(27, "-a"), (28, "-a"), (29, "-av"), (31, "-av")] {
         let written = format!("--write-batch={BATCH}");
-        record(&w, oracle::rsync(), &["-a", "--no-W", &format!("--protocol={protocol}"), &written]);
-        w.agree_paths(&[options, &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
+        record(
+            &w,
+            oracle::rsync(),
+            &["-a", "--no-W", &format!("--protocol={protocol}"), &written],
+        );
+        w.agree_paths(&[options, &format!("--read-batch={BATCH}")], &["dst/"])
+            .exits(0);
         w.restore_dest();
     }
-    w.agree_paths(&["-a", "--protocol=28", &format!("--read-batch={BATCH}")], &["dst/"]).exits(2);
+    w.agree_paths(
+        &["-a", "--protocol=28", &format!("--read-batch={BATCH}")],
+        &["dst/"],
+    )
+    .exits(2);
 });
 
 synctest!(batch_with_deltas_and_compression, |w: World| {
-    trees(&w, "a*300000 b*90000 c d/e*5000", "a*250000@-4 b*80000@-9 d/");
+    trees(
+        &w,
+        "a*300000 b*90000 c d/e*5000",
+        "a*250000@-4 b*80000@-9 d/",
+    );
     read_both_ways(&w, &["-a"], &["-ai", "--stats"]);
     read_both_ways(&w, &["-az"], &["-aiz", "--stats"]);
     read_both_ways(&w, &["-a", "--inplace"], &["-ai", "--inplace"]);
@@ -70,16 +105,28 @@ synctest!(batch_with_similar_files, |w: World| {
     trees(&w, "report-2.txt*90000", "report-1.txt*80000@-9").once();
     let written = format!("--write-batch={BATCH}");
     record(&w, oracle::rsync(), &["-ay", &written]);
-    w.agree_paths(&["-aiy", &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
+    w.agree_paths(&["-aiy", &format!("--read-batch={BATCH}")], &["dst/"])
+        .exits(0);
 });
 
 // Decompressing needs the blocks of the basis.
-synctest!(batch_with_compressed_deltas_against_alternate_trees, |w: World| {
-    trees(&w, "a*300000 d/b*90000", "").tree("alt", "a*250000@-4").tree("other", "a*9@-4 d/b*80000@-9");
-    let [alt, other] = ["alt", "other"].map(|name| format!("--copy-dest={}", w.tested().join(name).display()));
-    let read = ["-aiz", "--zc=zlib", "--copy-dest=../alt", "--copy-dest={W}/other"];
-    read_both_ways(&w, &["-az", "--zc=zlib", "--no-W", &alt, &other], &read);
-});
+synctest!(
+    batch_with_compressed_deltas_against_alternate_trees,
+    |w: World| {
+        trees(&w, "a*300000 d/b*90000", "")
+            .tree("alt", "a*250000@-4")
+            .tree("other", "a*9@-4 d/b*80000@-9");
+        let [alt, other] =
+            ["alt", "other"].map(|name| format!("--copy-dest={}", w.tested().join(name).display()));
+        let read = [
+            "-aiz",
+            "--zc=zlib",
+            "--copy-dest=../alt",
+            "--copy-dest={W}/other",
+        ];
+        read_both_ways(&w, &["-az", "--zc=zlib", "--no-W", &alt, &other], &read);
+    }
+);
 
 synctest!(batch_of_appended_files, |w: World| {
     trees(&w, "a*5000 b*100 new", "a*3000@-4 b*100");
@@ -94,69 +141,119 @@ synctest!(batch_with_hard_links_and_checksums, |w: World| {
 });
 
 // An rsync that reads a batch with hard links waits for the end of the list, and would wait forever if files come first.
-synctest!(batch_with_hard_links_has_the_whole_list_first, |w: World| {
-    const INC_RECURSE: u8 = 1;
-    /// The last byte of the compatibility flags, which follow two numbers of four bytes.
-    const FLAGS_AT: usize = 9;
-    trees(&w, "a b==a d/c==a", "");
-    for (options, is_whole) in [("-a", false), ("-aH", true)] {
-        record(&w, oracle::under_test(), &[options, &format!("--write-batch={BATCH}")]);
-        let batch = std::fs::read(w.tested().join(BATCH)).unwrap();
-        assert_eq!(batch[FLAGS_AT] & INC_RECURSE == 0, is_whole, "{options}");
+synctest!(
+    batch_with_hard_links_has_the_whole_list_first,
+    |w: World| {
+        const INC_RECURSE: u8 = 1;
+        /// The last byte of the compatibility flags, which follow two numbers of four bytes.
+        const FLAGS_AT: usize = 9;
+        trees(&w, "a b==a d/c==a", "");
+        for (options, is_whole) in [("-a", false), ("-aH", true)] {
+            record(
+                &w,
+                oracle::under_test(),
+                &[options, &format!("--write-batch={BATCH}")],
+            );
+            let batch = std::fs::read(w.tested().join(BATCH)).unwrap();
+            assert_eq!(batch[FLAGS_AT] & INC_RECURSE == 0, is_whole, "{options}");
+        }
     }
-});
+);
 
 synctest!(batch_with_attributes, |w: World| {
     w.needs_xattrs();
     let value = |len: usize| "v".repeat(len);
     for (name, len) in [("src", 40), ("dst", 30)] {
         w.build(name, |t| {
-            t.file("f", name).xattr("user.a", value(len)).xattr("user.b", value(3));
+            t.file("f", name)
+                .xattr("user.a", value(len))
+                .xattr("user.b", value(3));
             t.file("g", "same").xattr("user.long", value(900));
         });
     }
     trees(&w, "d/", "").once().no_dry_run();
-    record(&w, oracle::rsync(), &["-aX", &format!("--write-batch={BATCH}")]);
-    w.agree_paths(&["-aiX", &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
+    record(
+        &w,
+        oracle::rsync(),
+        &["-aX", &format!("--write-batch={BATCH}")],
+    );
+    w.agree_paths(&["-aiX", &format!("--read-batch={BATCH}")], &["dst/"])
+        .exits(0);
 });
 
 synctest!(options_follow_the_batch, |w: World| {
     trees(&w, TREE, OLD);
-    let (written, read) = (format!("--write-batch={BATCH}"), format!("--read-batch={BATCH}"));
-    record(&w, oracle::rsync(), &["-az", "--no-inc-recursive", &written]);
+    let (written, read) = (
+        format!("--write-batch={BATCH}"),
+        format!("--read-batch={BATCH}"),
+    );
+    record(
+        &w,
+        oracle::rsync(),
+        &["-az", "--no-inc-recursive", &written],
+    );
     w.no_dry_run().once();
-    w.agree_paths(&["-aHAXcv", "--inplace", &read], &["dst/"]).exits(0);
+    w.agree_paths(&["-aHAXcv", "--inplace", &read], &["dst/"])
+        .exits(0);
     w.restore_dest();
     w.agree_paths(&["-tpv", &read], &["dst/"]).exits(0);
     w.restore_dest();
     record(&w, oracle::rsync(), &["-a", &written]);
-    for options in [["-av", "--delete-after"], ["-av", "--no-inc-recursive"], ["-tv", "-p"]] {
-        w.agree_paths(&[&options[..], &[&read]].concat(), &["dst/"]).exits(1);
+    for options in [
+        ["-av", "--delete-after"],
+        ["-av", "--no-inc-recursive"],
+        ["-tv", "-p"],
+    ] {
+        w.agree_paths(&[&options[..], &[&read]].concat(), &["dst/"])
+            .exits(1);
     }
 });
 
-synctest!(files_that_the_batch_lacks_or_the_destination_has, |w: World| {
-    trees(&w, "a b*70000 c d/x e", "a b*69000@-4 c d/x e");
-    let read = format!("--read-batch={BATCH}");
-    record(&w, oracle::rsync(), &["-a", &format!("--write-batch={BATCH}")]);
-    for twin in twins(&w) {
-        std::fs::remove_file(twin.join("dst/c")).unwrap();
+synctest!(
+    files_that_the_batch_lacks_or_the_destination_has,
+    |w: World| {
+        trees(&w, "a b*70000 c d/x e", "a b*69000@-4 c d/x e");
+        let read = format!("--read-batch={BATCH}");
+        record(
+            &w,
+            oracle::rsync(),
+            &["-a", &format!("--write-batch={BATCH}")],
+        );
+        for twin in twins(&w) {
+            std::fs::remove_file(twin.join("dst/c")).unwrap();
+        }
+        // rsync often waits forever after that.
+        for options in ["-a", "-av"] {
+            let run = Command::new(oracle::under_test())
+                .args([options, &read, "dst/"])
+                .current_dir(w.tested())
+                .output();
+            let run = run.unwrap();
+            assert_eq!(run.status.code(), Some(23), "{run:?}");
+            assert_eq!(
+                String::from_utf8_lossy(&run.stderr)
+                    .matches("(No batched update for \"c\")\n")
+                    .count(),
+                1
+            );
+            assert_eq!(
+                std::fs::metadata(w.tested().join("dst/b")).unwrap().len(),
+                70_000
+            );
+        }
     }
-    // rsync often waits forever after that.
-    for options in ["-a", "-av"] {
-        let run = Command::new(oracle::under_test()).args([options, &read, "dst/"]).current_dir(w.tested()).output();
-        let run = run.unwrap();
-        assert_eq!(run.status.code(), Some(23), "{run:?}");
-        assert_eq!(String::from_utf8_lossy(&run.stderr).matches("(No batched update for \"c\")\n").count(), 1);
-        assert_eq!(std::fs::metadata(w.tested().join("dst/b")).unwrap().len(), 70_000);
-    }
-});
+);
 
 synctest!(batch_from_standard_input, |w: World| {
     trees(&w, TREE, OLD).once();
-    record(&w, oracle::rsync(), &["-a", &format!("--write-batch={BATCH}")]);
+    record(
+        &w,
+        oracle::rsync(),
+        &["-a", &format!("--write-batch={BATCH}")],
+    );
     w.stdin(std::fs::read(w.tested().join(BATCH)).unwrap());
-    w.agree_paths(&["-ai", "--read-batch=-"], &["dst/"]).exits(0);
+    w.agree_paths(&["-ai", "--read-batch=-"], &["dst/"])
+        .exits(0);
 });
 
 synctest!(unreadable_batch, |w: World| {
@@ -164,29 +261,52 @@ synctest!(unreadable_batch, |w: World| {
     for (name, bytes) in [("new", &b"\x9f\0\0\0\x21\0\0\0"[..]), ("short", b"\x9f\0")] {
         w.file(name, bytes);
     }
-    w.agree_paths(&["-a", "--read-batch=none"], &["dst/"]).exits(11);
-    w.agree_paths(&["-a", "--read-batch=new"], &["dst/"]).exits(2);
-    w.agree_paths(&["-a", "--read-batch=new"], &["far:dst/"]).exits(1);
-    w.agree_paths(&["-a", "--write-batch=none/x"], &["src/", "dst/"]).exits(3);
-    w.alone(&["-a", "--read-batch=short"]).exits(12).warns("sparsync: cannot read the batch file ");
+    w.agree_paths(&["-a", "--read-batch=none"], &["dst/"])
+        .exits(11);
+    w.agree_paths(&["-a", "--read-batch=new"], &["dst/"])
+        .exits(2);
+    w.agree_paths(&["-a", "--read-batch=new"], &["far:dst/"])
+        .exits(1);
+    w.agree_paths(&["-a", "--write-batch=none/x"], &["src/", "dst/"])
+        .exits(3);
+    w.alone(&["-a", "--read-batch=short"])
+        .exits(12)
+        .warns("sparsync: cannot read the batch file ");
     let refused = w.alone(&["-az", "--zc=zstd", "--write-batch=x"]).exits(4);
     refused.warns("Your --compress-choice value (zstd) was refused by the server.");
-    w.alone(&["-a", "--cc=xxh3", "--write-batch=x"]).exits(4).warns("--checksum-choice value (xxh3) was refused");
+    w.alone(&["-a", "--cc=xxh3", "--write-batch=x"])
+        .exits(4)
+        .warns("--checksum-choice value (xxh3) was refused");
 });
 
 synctest!(batch_for_another_basis_leaves_the_file, |w: World| {
     trees(&w, "a*90000 b", "a*80000@-9 b@-5");
-    record(&w, oracle::rsync(), &["-a", &format!("--write-batch={BATCH}")]);
+    record(
+        &w,
+        oracle::rsync(),
+        &["-a", &format!("--write-batch={BATCH}")],
+    );
     for (len, content) in [(80_000, "x"), (70_000, "y")] {
         let content = content.repeat(len);
-        twins(&w).iter().for_each(|twin| std::fs::write(twin.join("dst/a"), &content).unwrap());
+        twins(&w)
+            .iter()
+            .for_each(|twin| std::fs::write(twin.join("dst/a"), &content).unwrap());
         let read = format!("--read-batch={BATCH}");
-        let run = Command::new(oracle::under_test()).args(["-a", &read, "dst/"]).current_dir(w.tested()).output();
+        let run = Command::new(oracle::under_test())
+            .args(["-a", &read, "dst/"])
+            .current_dir(w.tested())
+            .output();
         let run = run.unwrap();
         let printed = String::from_utf8_lossy(&run.stderr).into_owned();
         assert_eq!(run.status.code(), Some(23), "{printed}");
-        assert!(printed.contains("(No batched update for \"a\")"), "{printed}");
-        assert_eq!(std::fs::read_to_string(w.tested().join("dst/a")).unwrap(), content);
+        assert!(
+            printed.contains("(No batched update for \"a\")"),
+            "{printed}"
+        );
+        assert_eq!(
+            std::fs::read_to_string(w.tested().join("dst/a")).unwrap(),
+            content
+        );
     }
 });
 
@@ -200,26 +320,49 @@ fn damaged_batch_is_rejected() {
     }
     (0..4).for_each(|n| std::fs::write(path(&format!("src/d/f{n}")), [b'a' + n; 50]).unwrap());
     let run = |program: &Path, line: &str| {
-        Command::new(program).args(line.split(' ')).current_dir(scratch.path()).output().unwrap()
+        Command::new(program)
+            .args(line.split(' '))
+            .current_dir(scratch.path())
+            .output()
+            .unwrap()
     };
-    assert!(run(oracle::rsync(), "-a --only-write-batch=batch src/ empty/").status.success());
+    assert!(
+        run(oracle::rsync(), "-a --only-write-batch=batch src/ empty/")
+            .status
+            .success()
+    );
     let whole = std::fs::read(path("batch")).unwrap();
     for len in (0..whole.len()).step_by(7) {
         std::fs::write(path("batch"), &whole[..len]).unwrap();
         let output = run(oracle::under_test(), "-a --read-batch=batch dst/");
         // Behind the statistics, nothing is needed.
         let code = output.status.code();
-        assert!(code == Some(12) || len + 10 > whole.len(), "{len}: {output:?}");
-        assert!(code != Some(12) || std::fs::read_dir(path("dst")).unwrap().next().is_none(), "{len}");
+        assert!(
+            code == Some(12) || len + 10 > whole.len(),
+            "{len}: {output:?}"
+        );
+        assert!(
+            code != Some(12) || std::fs::read_dir(path("dst")).unwrap().next().is_none(),
+            "{len}"
+        );
     }
     for at in (0..whole.len()).step_by(5) {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x5a;
         std::fs::write(path("batch"), &bytes).unwrap();
-        let output = run(oracle::under_test(), "-a --read-batch=batch --timeout=20 dst/");
+        let output = run(
+            oracle::under_test(),
+            "-a --read-batch=batch --timeout=20 dst/",
+        );
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code().is_some() && !printed.contains("panicked"), "{at}: {printed}");
-        let mut names: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert!(
+            output.status.code().is_some() && !printed.contains("panicked"),
+            "{at}: {printed}"
+        );
+        let mut names: Vec<_> = std::fs::read_dir(scratch.path())
+            .unwrap()
+            .map(|it| it.unwrap().file_name())
+            .collect();
         names.sort();
         assert_eq!(names, ["batch", "batch.sh", "dst", "empty", "src"], "{at}");
         std::fs::remove_dir_all(path("dst")).unwrap();
@@ -231,14 +374,32 @@ synctest!(script_of_a_batch, |w: World| {
     trees(&w, TREE, OLD);
     let text = |program: &Path| {
         let written = format!("--write-batch={BATCH}");
-        record(&w, program, &["-av", "--exclude=x y", "-f", "P old", "--suffix=a'b", &written]);
+        record(
+            &w,
+            program,
+            &[
+                "-av",
+                "--exclude=x y",
+                "-f",
+                "P old",
+                "--suffix=a'b",
+                &written,
+            ],
+        );
         let text = std::fs::read_to_string(w.tested().join(format!("{BATCH}.sh"))).unwrap();
         text.replace(program.to_str().unwrap(), "rsync")
     };
     assert_eq!(text(oracle::under_test()), text(oracle::rsync()));
     let world = w.tested();
-    let run = Command::new("sh").args([&format!("{BATCH}.sh"), "dst/"]).current_dir(world).output().unwrap();
-    assert!(run.status.success() && world.join("dst/d/x").exists(), "{run:?}");
+    let run = Command::new("sh")
+        .args([&format!("{BATCH}.sh"), "dst/"])
+        .current_dir(world)
+        .output()
+        .unwrap();
+    assert!(
+        run.status.success() && world.join("dst/d/x").exists(),
+        "{run:?}"
+    );
 });
 
 // Over a remote shell, with an rsync or a sparsync at the other end.
@@ -247,23 +408,50 @@ synctest!(batch_of_a_remote_copy, |w: World| {
     let shell = w.tested().join("../shell");
     crate::kit::write_script(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
     let world = w.tested().to_str().unwrap().to_owned();
-    let paths = [("src/".to_owned(), format!("h:{world}/../far/")), (format!("h:{world}/src/"), "../far/".to_owned())];
+    let paths = [
+        ("src/".to_owned(), format!("h:{world}/../far/")),
+        (format!("h:{world}/src/"), "../far/".to_owned()),
+    ];
     for far in [oracle::rsync(), oracle::under_test()] {
         for (option, (source, dest)) in ["--write-batch", "--only-write-batch"]
             .into_iter()
             .flat_map(|option| paths.iter().map(move |p| (option, p)))
         {
-            let copied = Command::new("cp").args(["-a", "dst", "../far"]).current_dir(&world).status().unwrap();
+            let copied = Command::new("cp")
+                .args(["-a", "dst", "../far"])
+                .current_dir(&world)
+                .status()
+                .unwrap();
             assert!(copied.success());
             let mut run = Command::new(oracle::under_test());
-            run.args(["-a", "-e", "../shell", &format!("--rsync-path={}", far.display())]);
-            run.args([&format!("{option}={BATCH}"), source, dest]).current_dir(&world);
+            run.args([
+                "-a",
+                "-e",
+                "../shell",
+                &format!("--rsync-path={}", far.display()),
+            ]);
+            run.args([&format!("{option}={BATCH}"), source, dest])
+                .current_dir(&world);
             let output = run.output().unwrap();
-            assert_eq!(output.status.code(), Some(0), "{} {option} {source}: {output:?}", far.display());
-            let differs = Command::new("diff").args(["-r", "dst", "../far"]).current_dir(&world).output().unwrap();
-            assert_eq!(differs.status.success(), option == "--only-write-batch", "{option} {source}");
+            assert_eq!(
+                output.status.code(),
+                Some(0),
+                "{} {option} {source}: {output:?}",
+                far.display()
+            );
+            let differs = Command::new("diff")
+                .args(["-r", "dst", "../far"])
+                .current_dir(&world)
+                .output()
+                .unwrap();
+            assert_eq!(
+                differs.status.success(),
+                option == "--only-write-batch",
+                "{option} {source}"
+            );
             std::fs::remove_dir_all(w.tested().join("../far")).unwrap();
-            w.agree_paths(&["-ai", &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
+            w.agree_paths(&["-ai", &format!("--read-batch={BATCH}")], &["dst/"])
+                .exits(0);
             w.restore_dest();
         }
     }
@@ -271,14 +459,22 @@ synctest!(batch_of_a_remote_copy, |w: World| {
 
 synctest!(batch_with_converted_names, |w: World| {
     trees(&w, "ä dö/ü dö/e/f l->ä", "x");
-    read_both_ways(&w, &["-a", "--iconv=utf8,latin1"], &["-ai", "--iconv=latin1"]);
-    for (recorded, read, how) in
-        [(&["-a", "--iconv=utf8"][..], &["-ai"][..], "Please"), (&["-a"], &["-ai", "--iconv=utf8"], "Do not")]
-    {
+    read_both_ways(
+        &w,
+        &["-a", "--iconv=utf8,latin1"],
+        &["-ai", "--iconv=latin1"],
+    );
+    for (recorded, read, how) in [
+        (&["-a", "--iconv=utf8"][..], &["-ai"][..], "Please"),
+        (&["-a"], &["-ai", "--iconv=utf8"], "Do not"),
+    ] {
         let file = format!("--write-batch={BATCH}");
         record(&w, oracle::under_test(), &[recorded, &[&file]].concat());
         let source = format!("--read-batch={BATCH}");
         let read = [read, &[&source]].concat();
-        w.once().agree_paths(&read, &["dst/"]).exits(1).warns(&format!("{how} specify the --iconv option"));
+        w.once()
+            .agree_paths(&read, &["dst/"])
+            .exits(1)
+            .warns(&format!("{how} specify the --iconv option"));
     }
 });

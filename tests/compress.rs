@@ -36,7 +36,17 @@ macro_rules! negotiates {
 
 negotiates!(the_first_of_a_list, "lz4 zlib", 0, ["-aiz"]);
 negotiates!(a_list_with_unknown_names, "brotli ZLIB", 0, ["-aiz"]);
-negotiates!(a_list_for_each_end, "lz4 zlibx zlib & zlib zlibx", 0, ["-aiz"]);
+negotiates!(
+    a_list_for_each_end,
+    "lz4 zlibx zlib & zlib zlibx",
+    0,
+    ["-aiz"]
+);
 negotiates!(a_list_of_nothing, "none", 0, ["-aiz"]);
-negotiates!(list_is_ignored_with_an_explicit_choice, "lz4&", 0, ["-ai", "--zc=zlib"]);
+negotiates!(
+    list_is_ignored_with_an_explicit_choice,
+    "lz4&",
+    0,
+    ["-ai", "--zc=zlib"]
+);
 negotiates!(a_list_without_z, "lz4", 0, ["-ai"]);

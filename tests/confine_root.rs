@@ -4,10 +4,16 @@ use crate::kit::{World, synctest};
 
 /// A source, a destination, an identical tree and rules outside of the directory, and symlinks that lead there.
 fn scene(w: &World) {
-    w.needs_rsync("3.5.0").source("a d/b").dest("a=older").tree("out/alt", "a d/b").file("out/rules", "- b\n");
-    w.tree("in", "x").build("src", |t| drop(t.symlink("l", "../out/alt")));
+    w.needs_rsync("3.5.0")
+        .source("a d/b")
+        .dest("a=older")
+        .tree("out/alt", "a d/b")
+        .file("out/rules", "- b\n");
+    w.tree("in", "x")
+        .build("src", |t| drop(t.symlink("l", "../out/alt")));
     w.build("src/d", |t| drop(t.symlink(".rules", "../../out/rules")));
-    w.build("in", |t| drop(t.symlink("l", "../out/alt"))).stderr_unordered();
+    w.build("in", |t| drop(t.symlink("l", "../out/alt")))
+        .stderr_unordered();
 }
 
 const CONFINED: &str = "--confine-root={W}/in";
@@ -27,14 +33,22 @@ macro_rules! confined {
 }
 
 confined!(link_dest_outside, ["--link-dest={W}/out/alt"], 23);
-confined!(link_dest_outside_by_a_relative_path, ["--link-dest=../out/alt"], 23);
+confined!(
+    link_dest_outside_by_a_relative_path,
+    ["--link-dest=../out/alt"],
+    23
+);
 confined!(link_dest_outside_by_a_link, ["--link-dest={W}/in/l"], 23);
 confined!(link_dest_inside, ["--link-dest={W}/in"], 0);
 confined!(copy_dest_outside, ["--copy-dest={W}/out/alt"], 23);
 confined!(compare_dest_outside, ["--compare-dest={W}/out/alt"], 0);
 confined!(temp_dir_inside, ["--temp-dir={W}/in"], 0);
 confined!(merge_file_outside, ["--filter=: .rules"], 0);
-confined!(rules_and_operands_are_not_confined, ["--exclude-from=out/rules"], 0);
+confined!(
+    rules_and_operands_are_not_confined,
+    ["--exclude-from=out/rules"],
+    0
+);
 
 synctest!(backup_and_temp_dirs, |w: World| {
     scene(&w);
@@ -45,31 +59,58 @@ synctest!(backup_and_temp_dirs, |w: World| {
     run("--backup-dir={W}/out/new", "-b").exits(11).warns(words);
     run("--backup-dir={W}/in/l", "-b").exits(11).warns(words);
     let read = |path: &str| std::fs::read_to_string(w.tested().join(path)).unwrap_or_default();
-    assert_eq!((read("dst/a"), w.tested().join("out/new").exists()), ("older".to_owned(), false));
+    assert_eq!(
+        (read("dst/a"), w.tested().join("out/new").exists()),
+        ("older".to_owned(), false)
+    );
     // In both cases, rsync loses the old file if it must create the directory.
     run("--backup-dir={W}/in/new", "-b").exits(0);
-    assert_eq!((read("dst/a"), read("in/new/a")), ("a\n".to_owned(), "older".to_owned()));
+    assert_eq!(
+        (read("dst/a"), read("in/new/a")),
+        ("a\n".to_owned(), "older".to_owned())
+    );
 });
 
 synctest!(listed_names_that_lead_out, |w: World| {
     scene(&w);
-    w.file("list", "l/a\nd/b\n").file("dirs", "l/\nl\n").only_local("see above").dest("").keep_dest();
-    for options in [&["-ai"][..], &["-aiL"], &["-aik"], &["-ai", "--no-R"], &["-air"]] {
+    w.file("list", "l/a\nd/b\n")
+        .file("dirs", "l/\nl\n")
+        .only_local("see above")
+        .dest("")
+        .keep_dest();
+    for options in [
+        &["-ai"][..],
+        &["-aiL"],
+        &["-aik"],
+        &["-ai", "--no-R"],
+        &["-air"],
+    ] {
         for list in ["--files-from=list", "--files-from=dirs"] {
-            w.restore_dest().agree(&[options, &[CONFINED, list]].concat());
+            w.restore_dest()
+                .agree(&[options, &[CONFINED, list]].concat());
         }
     }
 });
 
 synctest!(dry_run_with_a_confined_alternate, |w: World| {
     scene(&w);
-    w.only_local("see above").agree(&["-ain", CONFINED, "--link-dest={W}/out/alt"]).exits(0);
+    w.only_local("see above")
+        .agree(&["-ain", CONFINED, "--link-dest={W}/out/alt"])
+        .exits(0);
 });
 
 synctest!(confinement_contradictions, |w: World| {
     scene(&w);
-    w.agree(&["-ai", "--confine-root=in"]).exits(1).warns("must be an absolute path");
-    w.agree(&["-ai", CONFINED, "--insecure-links"]).exits(1).warns("cannot be combined with --confine-root");
-    w.agree(&["-ai", "--confine-root=/", "--link-dest=../out/alt"]).exits(0);
-    w.no_dry_run().once().agree(&["-ai", "--confine-root={W}/nowhere"]).exits(0);
+    w.agree(&["-ai", "--confine-root=in"])
+        .exits(1)
+        .warns("must be an absolute path");
+    w.agree(&["-ai", CONFINED, "--insecure-links"])
+        .exits(1)
+        .warns("cannot be combined with --confine-root");
+    w.agree(&["-ai", "--confine-root=/", "--link-dest=../out/alt"])
+        .exits(0);
+    w.no_dry_run()
+        .once()
+        .agree(&["-ai", "--confine-root={W}/nowhere"])
+        .exits(0);
 });

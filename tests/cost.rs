@@ -30,7 +30,12 @@ type Calls = BTreeMap<String, u64>;
 /// Makes the change of each phase and runs the program after it. Returns the calls of the last run, or `None` if the
 /// program or the file system does not support the test.
 fn calls(name: &str, options: &[&str], phases: &[&dyn Fn(&Path)]) -> Option<Calls> {
-    calls_in(oracle::scratch(), name, &[options, &["src/", "dst"]].concat(), phases)
+    calls_in(
+        oracle::scratch(),
+        name,
+        &[options, &["src/", "dst"]].concat(),
+        phases,
+    )
 }
 
 /// As [`calls`], in this directory and with these operands.
@@ -40,11 +45,17 @@ fn calls_in(base: &Path, name: &str, words: &[&str], phases: &[&dyn Fn(&Path)]) 
     for n in 0..FILES {
         let dir = top.join(format!("src/d{}", n % DIRS));
         std::fs::create_dir_all(&dir).expect("scratch can be written");
-        std::fs::write(dir.join(format!("f{n}")), format!("file {n}")).expect("scratch can be written");
+        std::fs::write(dir.join(format!("f{n}")), format!("file {n}"))
+            .expect("scratch can be written");
     }
     let env = vec![("SPARSYNC_PROFILE".to_owned(), "1".to_owned())];
-    let surroundings =
-        Surroundings { who: Who::Current, home: top.to_owned(), umask: USUAL_UMASK, stdin: Vec::new(), env };
+    let surroundings = Surroundings {
+        who: Who::Current,
+        home: top.to_owned(),
+        umask: USUAL_UMASK,
+        stdin: Vec::new(),
+        env,
+    };
     let mut counted = Calls::new();
     for phase in phases {
         phase(top);
@@ -52,16 +63,26 @@ fn calls_in(base: &Path, name: &str, words: &[&str], phases: &[&dyn Fn(&Path)]) 
         let output = run(oracle::under_test(), &argv, top, &surroundings);
         assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let lines = text.lines().filter_map(|line| line.strip_prefix("profile: ")?.split_once(' '));
+        let lines = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("profile: ")?.split_once(' '));
         // Other lines are about a session.
-        counted = lines.filter_map(|(call, count)| Some((call.to_owned(), count.parse().ok()?))).collect();
+        counted = lines
+            .filter_map(|(call, count)| Some((call.to_owned(), count.parse().ok()?)))
+            .collect();
     }
     if counted.is_empty() {
-        report_skip(name, "the program under test is a release build, which does not count");
+        report_skip(
+            name,
+            "the program under test is a release build, which does not count",
+        );
         return None;
     }
     if counted.contains_key("create") && counted.contains_key("tmpfile") && phases.len() == 1 {
-        report_skip(name, "the file system of the scratch directory has no unnamed files");
+        report_skip(
+            name,
+            "the file system of the scratch directory has no unnamed files",
+        );
         return None;
     }
     Some(counted)
@@ -88,31 +109,69 @@ fn pinned(calls: &Calls, exactly: Pins<'_>, at_most: Pins<'_>) {
         }
     }
     for (call, made) in calls {
-        if !exactly.iter().chain(at_most).any(|(known, ..)| known == call) {
+        if !exactly
+            .iter()
+            .chain(at_most)
+            .any(|(known, ..)| known == call)
+        {
             faults.push(format!("{call}: {made} calls that nothing asks for"));
         }
     }
-    assert!(faults.is_empty(), "the cost has changed:\n    {}\nall: {calls:?}", faults.join("\n    "));
+    assert!(
+        faults.is_empty(),
+        "the cost has changed:\n    {}\nall: {calls:?}",
+        faults.join("\n    ")
+    );
 }
 
 /// The calls for directories that every run makes.
 const PER_DIR: [(&str, u64, &str); 5] = [
-    ("opendir", 3 * ALL_DIRS + OPERANDS, "each directory at the source and the destination, and to work in"),
-    ("getdents", 4 * ALL_DIRS + OPERANDS, "its names and the end of them, on both sides; the operands once more"),
+    (
+        "opendir",
+        3 * ALL_DIRS + OPERANDS,
+        "each directory at the source and the destination, and to work in",
+    ),
+    (
+        "getdents",
+        4 * ALL_DIRS + OPERANDS,
+        "its names and the end of them, on both sides; the operands once more",
+    ),
     ("seek", 2 * ALL_DIRS, "back to its beginning"),
-    ("fstat", 3 * ALL_DIRS + OPERANDS, "directories that are open: their file system, owner, mode"),
-    ("readlink", OPERANDS, "whether the destination lies in the source"),
+    (
+        "fstat",
+        3 * ALL_DIRS + OPERANDS,
+        "directories that are open: their file system, owner, mode",
+    ),
+    (
+        "readlink",
+        OPERANDS,
+        "whether the destination lies in the source",
+    ),
 ];
 
 #[test]
 fn idle_run_stats_each_entry_once_and_opens_no_file() {
     let idle = |options: &[&str]| {
-        let Some(calls) = calls("cost::idle_run", options, &[&|_| {}, &|_| {}]) else { return };
-        let at_most = [&PER_DIR[..], &[("xattr_get", ALL_DIRS, "whether a directory has a default ACL")]].concat();
+        let Some(calls) = calls("cost::idle_run", options, &[&|_| {}, &|_| {}]) else {
+            return;
+        };
+        let at_most = [
+            &PER_DIR[..],
+            &[(
+                "xattr_get",
+                ALL_DIRS,
+                "whether a directory has a default ACL",
+            )],
+        ]
+        .concat();
         pinned(
             &calls,
             &[
-                ("stat", 2 * (FILES + DIRS) + OPERANDS, "one stat per entry and side"),
+                (
+                    "stat",
+                    2 * (FILES + DIRS) + OPERANDS,
+                    "one stat per entry and side",
+                ),
                 ("open", SETTINGS, "no file except possible settings files"),
                 ("read", 0, "nothing is read"),
             ],
@@ -126,7 +185,9 @@ fn idle_run_stats_each_entry_once_and_opens_no_file() {
 
 #[test]
 fn first_copy_makes_seven_calls_per_small_file() {
-    let Some(calls) = calls("cost::first_copy", &["-a"], &[&|_| {}]) else { return };
+    let Some(calls) = calls("cost::first_copy", &["-a"], &[&|_| {}]) else {
+        return;
+    };
     let at_most = [
         &PER_DIR[..],
         &[
@@ -144,12 +205,28 @@ fn first_copy_makes_seven_calls_per_small_file() {
     pinned(
         &calls,
         &[
-            ("stat", FILES + DIRS + OPERANDS, "1: one stat per source entry, none at the destination"),
-            ("open", FILES + BATCHES + SETTINGS, "2: the source; one of each batch to look whether it is cached"),
+            (
+                "stat",
+                FILES + DIRS + OPERANDS,
+                "1: one stat per source entry, none at the destination",
+            ),
+            (
+                "open",
+                FILES + BATCHES + SETTINGS,
+                "2: the source; one of each batch to look whether it is cached",
+            ),
             ("tmpfile", FILES, "3: the destination, without a name yet"),
-            ("read", FILES + BATCHES, "4: the content; a short read is the end. One byte to look whether it is cached"),
+            (
+                "read",
+                FILES + BATCHES,
+                "4: the content; a short read is the end. One byte to look whether it is cached",
+            ),
             ("write", FILES, "5: all of it"),
-            ("utimes", FILES + ALL_DIRS, "6: its times; a directory's at the end"),
+            (
+                "utimes",
+                FILES + ALL_DIRS,
+                "6: its times; a directory's at the end",
+            ),
             ("link", FILES, "7: its name"),
         ],
         &at_most,
@@ -168,7 +245,12 @@ fn knows_its_cache(base: &Path) -> bool {
     file.sync_all().expect("the test's own file");
     evict(&file);
     let mut byte = [0];
-    let look = preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT);
+    let look = preadv2(
+        &file,
+        &mut [IoSliceMut::new(&mut byte)],
+        0,
+        ReadWriteFlags::NOWAIT,
+    );
     look == Err(Errno::AGAIN)
 }
 
@@ -176,11 +258,15 @@ fn knows_its_cache(base: &Path) -> bool {
 fn files_that_are_not_cached_are_read_ahead() {
     let disk = std::env::temp_dir();
     if !knows_its_cache(&disk) {
-        report_skip("cost::read_ahead", "the file system of the temporary directory does not say what is cached");
+        report_skip(
+            "cost::read_ahead",
+            "the file system of the temporary directory does not say what is cached",
+        );
         return;
     }
     let evict = |top: &Path| {
-        syncfs(File::open(top).expect("the test's own directory")).expect("the test's own directory");
+        syncfs(File::open(top).expect("the test's own directory"))
+            .expect("the test's own directory");
         // The kernel leaves pages that it uses at the moment.
         for n in (0..FILES).cycle().take(3 * FILES as usize) {
             let path = top.join(format!("src/d{}/f{n}", n % DIRS));
@@ -189,18 +275,33 @@ fn files_that_are_not_cached_are_read_ahead() {
     };
     let prepare = |top: &Path, dirs: u64| {
         for n in 0..dirs {
-            std::fs::create_dir_all(top.join(format!("dst/d{n}"))).expect("the test's own directory");
+            std::fs::create_dir_all(top.join(format!("dst/d{n}")))
+                .expect("the test's own directory");
         }
         write_script(&top.join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
         evict(top);
     };
     let program = format!("--rsync-path={}", oracle::under_test().display());
     // By the appliers of a local run; in a session with content that was not requested, and with requested content.
-    for (dest, dirs, least) in [("dst", 0, FILES / 2), ("far:dst", 0, FILES / 2), ("far:dst", DIRS, 1)] {
+    for (dest, dirs, least) in [
+        ("dst", 0, FILES / 2),
+        ("far:dst", 0, FILES / 2),
+        ("far:dst", DIRS, 1),
+    ] {
         let words = ["--rsh=./shell", &program, "-a", "src/", dest];
-        let Some(calls) = calls_in(&disk, "cost::read_ahead", &words, &[&|top| prepare(top, dirs)]) else { return };
+        let Some(calls) = calls_in(
+            &disk,
+            "cost::read_ahead",
+            &words,
+            &[&|top| prepare(top, dirs)],
+        ) else {
+            return;
+        };
         let advised = calls.get("advise").copied().unwrap_or(0);
-        assert!((least..=FILES).contains(&advised), "{dest}, {dirs} directories: {calls:?}");
+        assert!(
+            (least..=FILES).contains(&advised),
+            "{dest}, {dirs} directories: {calls:?}"
+        );
     }
 }
 
@@ -210,15 +311,28 @@ fn update_costs_calls_only_for_changed_files() {
     const CHANGED_BATCHES: u64 = BATCHES / DIRS;
     let change = |top: &Path| {
         for entry in std::fs::read_dir(top.join("src/d0")).expect("scratch can be read") {
-            std::fs::write(entry.expect("scratch can be read").path(), "longer than it was")
-                .expect("the test's own file");
+            std::fs::write(
+                entry.expect("scratch can be read").path(),
+                "longer than it was",
+            )
+            .expect("the test's own file");
         }
     };
-    let Some(calls) = calls("cost::update", &["-a"], &[&|_| {}, &change]) else { return };
+    let Some(calls) = calls("cost::update", &["-a"], &[&|_| {}, &change]) else {
+        return;
+    };
     let at_most = [
         &[
-            ("fstat", CHANGED + PER_DIR[3].1, "the temporary file was not removed before it was locked"),
-            ("xattr_get", ALL_DIRS, "whether a directory has a default ACL"),
+            (
+                "fstat",
+                CHANGED + PER_DIR[3].1,
+                "the temporary file was not removed before it was locked",
+            ),
+            (
+                "xattr_get",
+                ALL_DIRS,
+                "whether a directory has a default ACL",
+            ),
         ],
         &PER_DIR[..3],
         &PER_DIR[4..],
@@ -227,7 +341,11 @@ fn update_costs_calls_only_for_changed_files() {
     pinned(
         &calls,
         &[
-            ("stat", 2 * (FILES + DIRS) + OPERANDS, "one stat per entry and side"),
+            (
+                "stat",
+                2 * (FILES + DIRS) + OPERANDS,
+                "one stat per entry and side",
+            ),
             (
                 "open",
                 CHANGED + CHANGED_BATCHES + SETTINGS,
@@ -235,11 +353,19 @@ fn update_costs_calls_only_for_changed_files() {
             ),
             ("create", CHANGED, "the temp file"),
             ("lock", CHANGED, "the lock that marks it as in use"),
-            ("read", CHANGED + CHANGED_BATCHES, "all of it; one byte to look whether it is cached"),
+            (
+                "read",
+                CHANGED + CHANGED_BATCHES,
+                "all of it; one byte to look whether it is cached",
+            ),
             ("write", CHANGED, "all of it"),
             ("chmod", CHANGED, "the mode, after the owner"),
             ("utimes", CHANGED + 1, "its times, and the directory's"),
-            ("close", CHANGED, "a delayed write error is seen before the rename"),
+            (
+                "close",
+                CHANGED,
+                "a delayed write error is seen before the rename",
+            ),
             ("rename", CHANGED, "its name"),
         ],
         &at_most,
@@ -250,13 +376,16 @@ fn update_costs_calls_only_for_changed_files() {
 fn fsync_is_called_once_per_written_file() {
     let name = "cost::fsync_is_called_once_per_written_file";
     let nothing: &dyn Fn(&Path) = &|_| ();
-    let change: &dyn Fn(&Path) = &|top| std::fs::write(top.join("src/d0/f0"), "longer than it was").expect("scratch");
+    let change: &dyn Fn(&Path) =
+        &|top| std::fs::write(top.join("src/d0/f0"), "longer than it was").expect("scratch");
     for (options, phases, count) in [
         (&["-a", "--fsync"][..], &[nothing][..], FILES),
         (&["-a", "--fsync"], &[nothing, change], 1),
         (&["-a", "--fsync", "--inplace"], &[nothing, change], 1),
     ] {
-        let Some(calls) = calls(name, options, phases) else { return };
+        let Some(calls) = calls(name, options, phases) else {
+            return;
+        };
         assert_eq!(calls.get("fsync"), Some(&count), "{options:?}");
     }
 }

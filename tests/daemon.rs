@@ -89,13 +89,18 @@ impl Scene {
             module("m", "comment = first module"),
             module("a longer name than others", ""),
             module("hidden", "list = no"),
-            module("locked", &format!("auth users = joe\nsecrets file = {place}/secrets")),
+            module(
+                "locked",
+                &format!("auth users = joe\nsecrets file = {place}/secrets"),
+            ),
             module("denied", "hosts deny = *"),
             module("picky", "refuse options = checksum"),
             module("hasty", "timeout = 60"),
         ];
         let scene = Scene { dir };
-        scene.file("rsyncd.conf", &config.concat(), 0o644).file("secrets", "joe:secret\n", 0o600);
+        scene
+            .file("rsyncd.conf", &config.concat(), 0o644)
+            .file("secrets", "joe:secret\n", 0o600);
         scene.file("motd", "welcome \u{1}\n", 0o644);
         std::fs::create_dir_all(scene.dir.path().join("mod/sub")).unwrap();
         for path in ["mod/a", "mod/sub/b", "mod/b c"] {
@@ -112,14 +117,28 @@ impl Scene {
     }
 
     fn daemon(&self) -> String {
-        format!("{} --config={}/rsyncd.conf --daemon", oracle::rsync().display(), self.dir.path().display())
+        format!(
+            "{} --config={}/rsyncd.conf --daemon",
+            oracle::rsync().display(),
+            self.dir.path().display()
+        )
     }
 
     fn see(&self, program: &Path, args: &[&str], env: &[(&str, &str)], stdin: &str) -> Seen {
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "100"]).arg(program).args(args).current_dir(self.dir.path());
-        command.env("RSYNC_CONNECT_PROG", self.daemon()).env("LC_ALL", "C");
-        command.env("TZ", "UTC").env("HOME", self.dir.path()).env_remove("RSYNC_PASSWORD").env("USER", "jim");
+        command
+            .args(["-s", "KILL", "100"])
+            .arg(program)
+            .args(args)
+            .current_dir(self.dir.path());
+        command
+            .env("RSYNC_CONNECT_PROG", self.daemon())
+            .env("LC_ALL", "C");
+        command
+            .env("TZ", "UTC")
+            .env("HOME", self.dir.path())
+            .env_remove("RSYNC_PASSWORD")
+            .env("USER", "jim");
         for (name, value) in env {
             if *value == UNSET {
                 command.env_remove(name)
@@ -127,7 +146,10 @@ impl Scene {
                 command.env(name, value)
             };
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("a program can be started");
         // A program may end without reading its input.
         let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), stdin.as_bytes());
@@ -137,16 +159,25 @@ impl Scene {
             let text = String::from_utf8_lossy(bytes).replace("CIvuZ ", "CIvu ");
             // rsync prints these only if the other end has closed the connection early enough.
             const MAYBE: [&str; 2] = ["read error: Connection reset by peer", "received SIGUSR1"];
-            let lines = text.split('\n').filter(|line| !MAYBE.iter().any(|words| line.contains(words)));
-            lines.map(|line| line.split(" at ").next().unwrap_or(line).to_owned() + "\n").collect::<String>()
+            let lines = text
+                .split('\n')
+                .filter(|line| !MAYBE.iter().any(|words| line.contains(words)));
+            lines
+                .map(|line| line.split(" at ").next().unwrap_or(line).to_owned() + "\n")
+                .collect::<String>()
         };
-        (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+        (
+            output.status.code().unwrap_or(-1),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
     }
 
     /// Runs both clients; they must agree.
     #[track_caller]
     fn agree_with(&self, args: &[&str], env: &[(&str, &str)], stdin: &str) -> Seen {
-        let [wanted, got] = [oracle::rsync(), oracle::under_test()].map(|program| self.see(program, args, env, stdin));
+        let [wanted, got] = [oracle::rsync(), oracle::under_test()]
+            .map(|program| self.see(program, args, env, stdin));
         assert_eq!(got, wanted, "{args:?} {env:?}: left sparsync, right rsync");
         got
     }
@@ -166,10 +197,22 @@ impl Scene {
 #[test]
 fn modules_are_listed() {
     let scene = Scene::new();
-    for args in [&["host::"][..], &["rsync://host/"], &["rsync://host:99"], &["host::", "dst"], &["src", "host::"]] {
+    for args in [
+        &["host::"][..],
+        &["rsync://host/"],
+        &["rsync://host:99"],
+        &["host::", "dst"],
+        &["src", "host::"],
+    ] {
         let (exit, stdout, _) = scene.agree(args);
-        assert!(exit == 0 && stdout.contains("m              \tfirst module\n"), "{stdout}");
-        assert!(stdout.starts_with("welcome \\#001\n") && !stdout.contains("hidden"), "{stdout}");
+        assert!(
+            exit == 0 && stdout.contains("m              \tfirst module\n"),
+            "{stdout}"
+        );
+        assert!(
+            stdout.starts_with("welcome \\#001\n") && !stdout.contains("hidden"),
+            "{stdout}"
+        );
     }
     assert_eq!(scene.agree(&["--no-motd", "host::"]).1, "\n");
     scene.agree(&["-q", "host::"]);
@@ -180,13 +223,32 @@ fn modules_are_listed() {
 #[test]
 fn content_of_a_module_is_listed() {
     let scene = Scene::new();
-    for path in ["m", "m/", "m/a", "m/sub/", "m/*", "hidden/b c", "a longer name than others/a"] {
+    for path in [
+        "m",
+        "m/",
+        "m/a",
+        "m/sub/",
+        "m/*",
+        "hidden/b c",
+        "a longer name than others/a",
+    ] {
         let (exit, stdout, _) = scene.agree(&["--no-motd", &format!("host::{path}")]);
-        assert!(exit == 0 && stdout.contains("-rw-r--r--"), "{path}: {stdout}");
+        assert!(
+            exit == 0 && stdout.contains("-rw-r--r--"),
+            "{path}: {stdout}"
+        );
         scene.agree(&["-r", &format!("rsync://joe@host:77/{path}")]);
     }
     scene.agree(&["--list-only", "-n", "rsync://host/m/", "dst"]);
-    scene.agree(&["-a", "-i", "-n", "host::m/a", "::m/sub", "rsync://host/m/b c", "dst/"]);
+    scene.agree(&[
+        "-a",
+        "-i",
+        "-n",
+        "host::m/a",
+        "::m/sub",
+        "rsync://host/m/b c",
+        "dst/",
+    ]);
     scene.agree(&["-ai", "--files-from=:/sub/b", "host::m/", "dst/"]);
 }
 
@@ -195,20 +257,43 @@ fn refusals_of_a_daemon_are_printed() {
     let scene = Scene::new();
     for (path, words) in [
         ("host::none/x", "@ERROR: Unknown module 'none'"),
-        ("host::denied/x", "@ERROR: access denied to denied from localhost (127.0.0.1)"),
+        (
+            "host::denied/x",
+            "@ERROR: access denied to denied from localhost (127.0.0.1)",
+        ),
         ("host::#none", "@ERROR: Unknown command '#none'"),
-        ("host::/m", "ERROR: The remote path must start with a module name not a /"),
-        ("rsync://host//m", "ERROR: The remote path must start with a module name not a /"),
+        (
+            "host::/m",
+            "ERROR: The remote path must start with a module name not a /",
+        ),
+        (
+            "rsync://host//m",
+            "ERROR: The remote path must start with a module name not a /",
+        ),
     ] {
         let (exit, _, stderr) = scene.agree(&["-a", path, "dst"]);
-        assert!(exit == 5 && stderr.contains(words), "{path}: exit {exit}, {stderr}");
+        assert!(
+            exit == 5 && stderr.contains(words),
+            "{path}: exit {exit}, {stderr}"
+        );
     }
     // What rsync reports besides this text depends on the order of events.
-    let (exit, _, stderr) = scene.see(oracle::under_test(), &["-ac", "host::picky/", "dst"], &[], "");
-    assert!(stderr.contains("rsync: The server is configured to refuse --checksum (-c)\n"), "{stderr}");
+    let (exit, _, stderr) = scene.see(
+        oracle::under_test(),
+        &["-ac", "host::picky/", "dst"],
+        &[],
+        "",
+    );
+    assert!(
+        stderr.contains("rsync: The server is configured to refuse --checksum (-c)\n"),
+        "{stderr}"
+    );
     assert_eq!(exit, 12, "{stderr}");
     let (exit, _, stderr) = scene.see(oracle::under_test(), &["-a", "mod/", "host::m/"], &[], "");
-    assert!(exit == 1 && stderr.contains("ERROR: module is read only\n"), "exit {exit}, {stderr}");
+    assert!(
+        exit == 1 && stderr.contains("ERROR: module is read only\n"),
+        "exit {exit}, {stderr}"
+    );
     assert!(!scene.dir.path().join("dst").exists());
 }
 
@@ -237,7 +322,14 @@ fn every_digest_authenticates() {
     let secret = [("RSYNC_PASSWORD", "secret")];
     let (exit, stdout, _) = scene.agree_with(&["joe@host::locked/a"], &secret, "");
     assert!(exit == 0 && stdout.contains(" a\n"), "{stdout}");
-    for greeting in ["32.0 sha512", "32.0 foo sha256", "32.0 sha1", "32.0 md5", "32.0 md4", "31.0"] {
+    for greeting in [
+        "32.0 sha512",
+        "32.0 foo sha256",
+        "32.0 sha1",
+        "32.0 md5",
+        "32.0 md4",
+        "31.0",
+    ] {
         // A daemon that prints the response to a fixed challenge.
         let script = format!(
             "read a; echo '@RSYNCD: {greeting}'; read b; echo '@RSYNCD: AUTHREQD abc'; read c; echo \"<$c>\"; \
@@ -245,31 +337,76 @@ fn every_digest_authenticates() {
         );
         let env = [secret[0], ("RSYNC_CONNECT_PROG", &script[..])];
         let (exit, stdout, _) = scene.agree_with(&["joe@host::m"], &env, "");
-        assert!(exit == 0 && stdout.starts_with("<joe "), "{greeting}: {stdout}");
+        assert!(
+            exit == 0 && stdout.starts_with("<joe "),
+            "{greeting}: {stdout}"
+        );
     }
 }
 
 #[test]
 fn user_and_password_have_rsyncs_sources() {
     let scene = Scene::new();
-    scene.file("good", "\nsecret\r\nmore\n", 0o600).file("bad", "wrong\n", 0o640).file("open", "secret\n", 0o604);
+    scene
+        .file("good", "\nsecret\r\nmore\n", 0o600)
+        .file("bad", "wrong\n", 0o640)
+        .file("open", "secret\n", 0o604);
     scene.file("empty", "", 0o600);
     let secret = ("RSYNC_PASSWORD", "secret");
     for (args, env, stdin, code) in [
-        (&["host::locked/a"][..], &[secret, ("USER", "joe")][..], "", 0),
+        (
+            &["host::locked/a"][..],
+            &[secret, ("USER", "joe")][..],
+            "",
+            0,
+        ),
         (&["host::locked/a"], &[secret, ("LOGNAME", "joe")], "", 5),
         (&["@host::locked/a"], &[secret, ("USER", "joe")], "", 5),
         (&["joe@host::locked/a"], &[("RSYNC_PASSWORD", "")], "", 5),
-        (&["--password-file=good", "joe@host::locked/a"], &[("RSYNC_PASSWORD", "x")], "", 0),
-        (&["--password-file=-", "joe@host::locked/a"], &[], "secret\n", 0),
+        (
+            &["--password-file=good", "joe@host::locked/a"],
+            &[("RSYNC_PASSWORD", "x")],
+            "",
+            0,
+        ),
+        (
+            &["--password-file=-", "joe@host::locked/a"],
+            &[],
+            "secret\n",
+            0,
+        ),
         (&["--password-file=-", "joe@host::locked/a"], &[], "", 1),
-        (&["--password-file=bad", "joe@host::locked/a"], &[secret], "", 5),
-        (&["--password-file=open", "joe@host::locked/a"], &[secret], "", 1),
-        (&["--password-file=empty", "joe@host::locked/a"], &[secret], "", 1),
-        (&["--password-file=none", "joe@host::locked/a"], &[secret], "", 1),
+        (
+            &["--password-file=bad", "joe@host::locked/a"],
+            &[secret],
+            "",
+            5,
+        ),
+        (
+            &["--password-file=open", "joe@host::locked/a"],
+            &[secret],
+            "",
+            1,
+        ),
+        (
+            &["--password-file=empty", "joe@host::locked/a"],
+            &[secret],
+            "",
+            1,
+        ),
+        (
+            &["--password-file=none", "joe@host::locked/a"],
+            &[secret],
+            "",
+            1,
+        ),
         (&["--password-file=none", "joe@host::m/a"], &[], "", 0),
     ] {
-        assert_eq!(scene.agree_with(args, env, stdin).0, code, "{args:?} {env:?}");
+        assert_eq!(
+            scene.agree_with(args, env, stdin).0,
+            code,
+            "{args:?} {env:?}"
+        );
     }
 }
 
@@ -280,10 +417,20 @@ fn password_is_asked_for() {
     for (stdin, code) in [("secret\n", 0), ("wrong\n", 5), ("", 5)] {
         let [wanted, got] = [oracle::rsync(), oracle::under_test()].map(|program| {
             let program = program.to_str().expect("programs have plain names");
-            scene.see(Path::new("setsid"), &["-w", program, "--no-motd", "joe@host::locked/a"], &[], stdin)
+            scene.see(
+                Path::new("setsid"),
+                &["-w", program, "--no-motd", "joe@host::locked/a"],
+                &[],
+                stdin,
+            )
         });
         assert_eq!(got, wanted, "left sparsync, right rsync");
-        assert!(got.0 == code && got.2.starts_with("Password: "), "exit {}, {}", got.0, got.2);
+        assert!(
+            got.0 == code && got.2.starts_with("Password: "),
+            "exit {}, {}",
+            got.0,
+            got.2
+        );
     }
 }
 
@@ -292,10 +439,18 @@ fn password_is_one_line_of_an_open_input() {
     let scene = Scene::new();
     for option in ["--no-motd", "--password-file=-"] {
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "20", "setsid", "-w"]).arg(oracle::under_test()).current_dir(scene.dir.path());
-        command.args([option, "joe@host::locked/a"]).env_remove("RSYNC_PASSWORD");
+        command
+            .args(["-s", "KILL", "20", "setsid", "-w"])
+            .arg(oracle::under_test())
+            .current_dir(scene.dir.path());
+        command
+            .args([option, "joe@host::locked/a"])
+            .env_remove("RSYNC_PASSWORD");
         command.env("RSYNC_CONNECT_PROG", scene.daemon());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("a program can be started");
         let mut input = child.stdin.take().unwrap();
         std::io::Write::write_all(&mut input, b"secret\n").unwrap();
@@ -308,12 +463,20 @@ fn password_is_one_line_of_an_open_input() {
 #[test]
 fn early_input_is_sent() {
     let scene = Scene::new();
-    scene.file("input", "for the daemon\n", 0o644).file("long", &"x".repeat(5121), 0o644);
+    scene
+        .file("input", "for the daemon\n", 0o644)
+        .file("long", &"x".repeat(5121), 0o644);
     let script = "read a; echo '@RSYNCD: 32.0 md5'; read b; read c; read d; echo \"<$b|$c|$d>\"; echo '@RSYNCD: EXIT'";
     let (_, stdout, _) = scene.agree_on_script(script, &["--early-input=input", "host::m"]);
     assert_eq!(stdout, "<#early_input=15|for the daemon|m>\n\n");
     for file in ["long", "none"] {
-        assert_eq!(scene.agree(&[&format!("--early-input={file}"), "host::m"]).0, 5, "{file}");
+        assert_eq!(
+            scene
+                .agree(&[&format!("--early-input={file}"), "host::m"])
+                .0,
+            5,
+            "{file}"
+        );
     }
     scene.agree(&["--early-input=/dev/null", "host::m/a"]);
 }
@@ -326,12 +489,31 @@ fn invalid_daemons_are_rejected() {
         ("echo foo".to_owned(), 5),
         ("echo '@RSYNCD: 30'".to_owned(), 5),
         ("echo '@RSYNCD: 32.0'".to_owned(), 5),
-        ("echo '@RSYNCD: 32.0 md5'; read b; echo '@ERROR: no'".to_owned(), 5),
-        ("echo '@RSYNCD: 32.0 foo'; read b; echo '@RSYNCD: AUTHREQD x'".to_owned(), 4),
-        (format!("echo '@RSYNCD: 32.0 md5'; read b; echo {long}; echo '@RSYNCD: EXIT'"), 0),
-        (format!("echo '@RSYNCD: 32.0 md5'; read b; echo {long}{long}"), 5),
-        ("echo '@RSYNCD: 32.0 md5'; read b; printf 'a\\000b\\n'".to_owned(), 5),
-        ("echo '@RSYNCD: 32.0 md5'; read b; echo '@RSYNCD: NEW'; printf 'b\\001\\377\\r\\n'".to_owned(), 5),
+        (
+            "echo '@RSYNCD: 32.0 md5'; read b; echo '@ERROR: no'".to_owned(),
+            5,
+        ),
+        (
+            "echo '@RSYNCD: 32.0 foo'; read b; echo '@RSYNCD: AUTHREQD x'".to_owned(),
+            4,
+        ),
+        (
+            format!("echo '@RSYNCD: 32.0 md5'; read b; echo {long}; echo '@RSYNCD: EXIT'"),
+            0,
+        ),
+        (
+            format!("echo '@RSYNCD: 32.0 md5'; read b; echo {long}{long}"),
+            5,
+        ),
+        (
+            "echo '@RSYNCD: 32.0 md5'; read b; printf 'a\\000b\\n'".to_owned(),
+            5,
+        ),
+        (
+            "echo '@RSYNCD: 32.0 md5'; read b; echo '@RSYNCD: NEW'; printf 'b\\001\\377\\r\\n'"
+                .to_owned(),
+            5,
+        ),
         ("true".to_owned(), 5),
     ] {
         // Reads on until the client closes the connection, whose end is seen before anything that is lost.
@@ -345,7 +527,10 @@ fn invalid_daemons_are_rejected() {
 fn silent_daemon_times_out() {
     let scene = Scene::new();
     for sends in ["", "echo '@RSYNCD: 32.0 md5'; "] {
-        let (exit, ..) = scene.agree_on_script(&format!("{sends}cat >/dev/null"), &["--timeout=1", "host::m"]);
+        let (exit, ..) = scene.agree_on_script(
+            &format!("{sends}cat >/dev/null"),
+            &["--timeout=1", "host::m"],
+        );
         assert_eq!(exit, 30, "{sends}");
     }
 }
@@ -353,8 +538,12 @@ fn silent_daemon_times_out() {
 #[test]
 fn host_of_a_program_is_checked() {
     let scene = Scene::new();
-    let script = "read a; echo '@RSYNCD: 32.0 md5'; read b; echo \"%H %% <$b>\"; echo '@RSYNCD: EXIT'";
-    assert_eq!(scene.agree_on_script(script, &["h-1.x::m"]).1, "'h-1.x' % <m>\n\n");
+    let script =
+        "read a; echo '@RSYNCD: 32.0 md5'; read b; echo \"%H %% <$b>\"; echo '@RSYNCD: EXIT'";
+    assert_eq!(
+        scene.agree_on_script(script, &["h-1.x::m"]).1,
+        "'h-1.x' % <m>\n\n"
+    );
     assert_eq!(scene.agree_on_script(script, &["h x::m"]).0, 10);
     scene.agree_on_script(script, &["-vv", "rsync://u@h:44/m"]);
 }
@@ -366,7 +555,13 @@ fn daemon_behind_a_remote_shell_is_reached() {
     write_script(&scene.dir.path().join("shell"), shell);
     for args in [
         &["-e", "./shell", "--no-motd", "host::m"][..],
-        &["-e", "./shell", "-4", "--rsync-path=x y", "rsync://joe@host:99/m/a"],
+        &[
+            "-e",
+            "./shell",
+            "-4",
+            "--rsync-path=x y",
+            "rsync://joe@host:99/m/a",
+        ],
         &["-e", "./shell", "--port=77", "host::none"],
         &["-e", "./shell", "-ai", "--dry-run", "host::m/", "dst/"],
         &["-e", "./shell -l bob", "joe@host::m"],
@@ -380,14 +575,26 @@ fn daemon_behind_a_remote_shell_is_reached() {
         let (_, _, stderr) = scene.agree_with(args, &[("RSYNC_CONNECT_PROG", &daemon)], "");
         assert!(stderr.contains("--server --daemon . ("), "{stderr}");
     }
-    let (exit, _, stderr) = scene.see(oracle::under_test(), &["-e", "/no/such", "host::m"], &[], "");
-    assert!(exit == 14 && stderr.contains("Failed to exec /no/such"), "exit {exit}, {stderr}");
+    let (exit, _, stderr) = scene.see(
+        oracle::under_test(),
+        &["-e", "/no/such", "host::m"],
+        &[],
+        "",
+    );
+    assert!(
+        exit == 14 && stderr.contains("Failed to exec /no/such"),
+        "exit {exit}, {stderr}"
+    );
 }
 
 /// Starts a program on a free port, and waits until it accepts connections.
 fn on_free_port(start: impl Fn(u16) -> Child) -> (Child, u16) {
     loop {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let mut child = start(port);
         let mut ended = false;
         until(|| {
@@ -406,24 +613,61 @@ fn daemon_is_reached_by_tcp() {
     let scene = Scene::new();
     let (mut daemon, port) = on_free_port(|port| {
         let mut command = Command::new(oracle::rsync());
-        command.args(["--daemon", "--no-detach", "--address=127.0.0.1", &format!("--port={port}")]);
-        command.arg(format!("--config={}/rsyncd.conf", scene.dir.path().display()));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        command.args([
+            "--daemon",
+            "--no-detach",
+            "--address=127.0.0.1",
+            &format!("--port={port}"),
+        ]);
+        command.arg(format!(
+            "--config={}/rsyncd.conf",
+            scene.dir.path().display()
+        ));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
     });
     let url = |path: &str| format!("rsync://127.0.0.1:{port}/{path}");
     let unset = [("RSYNC_CONNECT_PROG", UNSET)];
     for args in [
-        &[&url("m")[..], "--debug=connect", "-4", "--address=127.0.0.1", "--sockopts=SO_KEEPALIVE,TCP_NODELAY=1"][..],
-        &["-ai", "--contimeout=50", "--timeout=50", &url("m/sub/"), "dst/", "-n"],
+        &[
+            &url("m")[..],
+            "--debug=connect",
+            "-4",
+            "--address=127.0.0.1",
+            "--sockopts=SO_KEEPALIVE,TCP_NODELAY=1",
+        ][..],
+        &[
+            "-ai",
+            "--contimeout=50",
+            "--timeout=50",
+            &url("m/sub/"),
+            "dst/",
+            "-n",
+        ],
         &["127.0.0.1::m/a", &format!("--port={port}")],
-        &["--sockopts=FOO SO_SNDLOWAT=1,IPTOS_LOWDELAY=3", &url("none")],
+        &[
+            "--sockopts=FOO SO_SNDLOWAT=1,IPTOS_LOWDELAY=3",
+            &url("none"),
+        ],
         &["-a", "-n", &url("hasty/"), "dst"],
     ] {
         scene.agree_with(args, &unset, "");
     }
-    let (exit, _, stderr) = scene.see(oracle::under_test(), &["-a", &url("m/"), "copy/"], &unset, "");
+    let (exit, _, stderr) = scene.see(
+        oracle::under_test(),
+        &["-a", &url("m/"), "copy/"],
+        &unset,
+        "",
+    );
     assert_eq!((exit, stderr), (0, "\n".to_owned()));
-    assert_eq!(std::fs::read(scene.dir.path().join("copy/sub/b")).unwrap(), b"text\n");
+    assert_eq!(
+        std::fs::read(scene.dir.path().join("copy/sub/b")).unwrap(),
+        b"text\n"
+    );
     daemon.kill().unwrap();
     daemon.wait().unwrap();
 }
@@ -448,7 +692,9 @@ fn failed_connections_are_reported() {
     // The port is reserved until the end of the test, and nothing listens there.
     let reserved = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&reserved, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let taken = SocketAddrV4::try_from(rustix::net::getsockname(&reserved).unwrap()).unwrap().port();
+    let taken = SocketAddrV4::try_from(rustix::net::getsockname(&reserved).unwrap())
+        .unwrap()
+        .port();
     let url = |host: &str| format!("rsync://{host}:{taken}/m");
     for (args, env) in [
         (&[&url("127.0.0.1")[..], "dst"][..], &[unset][..]),
@@ -460,7 +706,10 @@ fn failed_connections_are_reported() {
         (&["--address=192.0.2.9", &url("127.0.0.1")], &[unset]),
         (&["host::m"], &[unset, ("RSYNC_PROXY", "x")]),
         (&["host::m"], &[unset, ("RSYNC_PROXY", "x@y:1")]),
-        (&["host::m", "--debug=connect"], &[unset, ("RSYNC_PROXY", &format!("127.0.0.1:{taken}")[..])]),
+        (
+            &["host::m", "--debug=connect"],
+            &[unset, ("RSYNC_PROXY", &format!("127.0.0.1:{taken}")[..])],
+        ),
     ] {
         assert_eq!(scene.agree_with(args, env, "").0, 10, "{args:?} {env:?}");
     }
@@ -470,7 +719,10 @@ fn failed_connections_are_reported() {
 fn proxy_leads_to_a_daemon() {
     let scene = Scene::new();
     for (answer, code) in [
-        ("HTTP/1.0 200 OK\\r\\nX: y\\r\\n\\r\\n@RSYNCD: 32.0 md5\\nhello\\n@RSYNCD: EXIT\\n", 0),
+        (
+            "HTTP/1.0 200 OK\\r\\nX: y\\r\\n\\r\\n@RSYNCD: 32.0 md5\\nhello\\n@RSYNCD: EXIT\\n",
+            0,
+        ),
         ("HTTP/1.0 403 no\\r\\n\\r\\n", 10),
         ("foo\\n", 10),
     ] {
@@ -483,7 +735,9 @@ fn proxy_leads_to_a_daemon() {
                 let (mut client, _) = listener.accept().unwrap();
                 let mut request = Vec::new();
                 let mut byte = [0];
-                while !request.ends_with(b"\r\n\r\n") && client.read(&mut byte).is_ok_and(|count| count > 0) {
+                while !request.ends_with(b"\r\n\r\n")
+                    && client.read(&mut byte).is_ok_and(|count| count > 0)
+                {
                     request.push(byte[0]);
                 }
                 // The client may leave at any time.
@@ -496,7 +750,10 @@ fn proxy_leads_to_a_daemon() {
             assert_eq!(exit, code, "{stderr}");
             assert_eq!(stdout.contains("hello"), code == 0);
             let request = serving.join().unwrap();
-            assert_eq!(request, "CONNECT h:5 HTTP/1.0\r\nProxy-Authorization: Basic dTpwdw==\r\n\r\n");
+            assert_eq!(
+                request,
+                "CONNECT h:5 HTTP/1.0\r\nProxy-Authorization: Basic dTpwdw==\r\n\r\n"
+            );
         }
     }
 }
@@ -510,7 +767,10 @@ fn daemon_needs_no_installed_rsync() {
         std::os::unix::fs::symlink(Path::new("/bin").join(name), bin.join(name)).unwrap();
     }
     let script = "read a; echo '@RSYNCD: 32.0 md5'; read b; echo \"<$b>\"; echo '@RSYNCD: EXIT'";
-    let shared = [("PATH", bin.to_str().unwrap()), ("RSYNC_CONNECT_PROG", script)];
+    let shared = [
+        ("PATH", bin.to_str().unwrap()),
+        ("RSYNC_CONNECT_PROG", script),
+    ];
     let (exit, stdout, stderr) = scene.see(oracle::under_test(), &["host::m"], &shared, "");
     assert_eq!((exit, stdout), (0, "<m>\n\n".to_owned()), "{stderr}");
 }
@@ -518,7 +778,18 @@ fn daemon_needs_no_installed_rsync() {
 #[test]
 fn old_daemon_is_named() {
     let scene = Scene::new();
-    let script = [("RSYNC_CONNECT_PROG", "read a; echo '@RSYNCD: 26.0'; cat >/dev/null")];
-    let (exit, _, stderr) = scene.see(oracle::under_test(), &["-a", "host::m/", "dst"], &script, "");
-    assert!(exit == 2 && stderr.contains("protocol version mismatch"), "exit {exit}, {stderr}");
+    let script = [(
+        "RSYNC_CONNECT_PROG",
+        "read a; echo '@RSYNCD: 26.0'; cat >/dev/null",
+    )];
+    let (exit, _, stderr) = scene.see(
+        oracle::under_test(),
+        &["-a", "host::m/", "dst"],
+        &script,
+        "",
+    );
+    assert!(
+        exit == 2 && stderr.contains("protocol version mismatch"),
+        "exit {exit}, {stderr}"
+    );
 }

@@ -4,7 +4,8 @@ use crate::kit::{World, synctest};
 
 /// A destination with extra entries at every depth.
 fn extra_entries(w: &World) {
-    w.source("a m/b m/n/c z/d").dest("a old m/b m/old m/n/old m/p/q/r m/p/s z/d x/y/z x/w b~ A");
+    w.source("a m/b m/n/c z/d")
+        .dest("a old m/b m/old m/n/old m/p/q/r m/p/s z/d x/y/z x/w b~ A");
 }
 
 /// Declares a case that mirrors onto [`extra_entries`].
@@ -19,17 +20,25 @@ macro_rules! mirrors {
 
 synctest!(delete_keeps_excluded_files, |w: World| {
     w.source("keep a.o").dest("keep old b.o");
-    w.agree(&["-ai", "--delete", "--exclude=*.o"]).prints("*deleting   old").never_prints("b.o");
+    w.agree(&["-ai", "--delete", "--exclude=*.o"])
+        .prints("*deleting   old")
+        .never_prints("b.o");
 });
 
 mirrors!(delete_removes_children_before_their_directory, ["--delete"]);
 mirrors!(del_is_delete_during, ["--del"]);
 mirrors!(delete_during_by_its_full_name, ["--delete-during"]);
-mirrors!(delete_before_deletes_before_the_transfer, ["--delete-before"]);
+mirrors!(
+    delete_before_deletes_before_the_transfer,
+    ["--delete-before"]
+);
 mirrors!(delete_delay_deletes_at_the_end, ["--delete-delay"]);
 mirrors!(delete_after_deletes_at_the_end, ["--delete-after"]);
 mirrors!(delete_excluded_alone_means_delete, ["--delete-excluded"]);
-mirrors!(delete_without_incremental_recursion, ["--delete", "--no-inc-recursive"]);
+mirrors!(
+    delete_without_incremental_recursion,
+    ["--delete", "--no-inc-recursive"]
+);
 mirrors!(delete_with_prune_empty_dirs, ["--delete", "-m"]);
 mirrors!(delete_with_delay_updates, ["--delete", "--delay-updates"]);
 mirrors!(delete_with_v, ["--delete", "-v"]);
@@ -60,7 +69,9 @@ synctest!(delete_of_every_kind, as root, |w: World| {
 });
 
 synctest!(delete_does_not_follow_symlinks, |w: World| {
-    w.source("a").dest("l->../outside d/m->../../outside").tree("outside", "precious");
+    w.source("a")
+        .dest("l->../outside d/m->../../outside")
+        .tree("outside", "precious");
     w.agree(&["-ai", "--delete"]).prints("*deleting   l");
 });
 
@@ -74,26 +85,38 @@ synctest!(delete_without_recursion_exits_1, |w: World| {
 
 synctest!(delete_with_dirs_affects_only_the_top_level, |w: World| {
     extra_entries(&w);
-    w.agree(&["-dti", "--delete"]).prints("*deleting   old").never_prints("m/old");
+    w.agree(&["-dti", "--delete"])
+        .prints("*deleting   old")
+        .never_prints("m/old");
 });
 
 synctest!(delete_keeps_entries_outside_the_sources, |w: World| {
     extra_entries(&w);
-    w.agree_paths(&["-ai", "--delete"], &["src/m", "dst"]).prints("*deleting   m/old").never_prints("   old");
+    w.agree_paths(&["-ai", "--delete"], &["src/m", "dst"])
+        .prints("*deleting   m/old")
+        .never_prints("   old");
 });
 
 synctest!(a_single_file_deletes_nothing, |w: World| {
     extra_entries(&w);
-    w.agree_paths(&["-ai", "--delete"], &["src/a", "dst"]).never_prints("deleting");
+    w.agree_paths(&["-ai", "--delete"], &["src/a", "dst"])
+        .never_prints("deleting");
 });
 
-synctest!(several_sources_delete_entries_missing_from_all, |w: World| {
-    w.source("a d/x").tree("more", "b d/y").dest("a b c d/x d/y d/z");
-    w.agree_paths(&["-ai", "--delete"], &["src/", "more/", "dst/"]).prints("*deleting   d/z");
-});
+synctest!(
+    several_sources_delete_entries_missing_from_all,
+    |w: World| {
+        w.source("a d/x")
+            .tree("more", "b d/y")
+            .dest("a b c d/x d/y d/z");
+        w.agree_paths(&["-ai", "--delete"], &["src/", "more/", "dst/"])
+            .prints("*deleting   d/z");
+    }
+);
 
 synctest!(relative_deletes_only_below_named_directories, |w: World| {
-    w.source("m/n/c").dest("src/old src/m/old src/m/n/old src/m/n/c");
+    w.source("m/n/c")
+        .dest("src/old src/m/old src/m/n/old src/m/n/c");
     w.agree_paths(&["-aiR", "--delete"], &["src/m/n", "dst"])
         .prints("*deleting   src/m/n/old")
         .never_prints("m/old\n*");
@@ -101,7 +124,9 @@ synctest!(relative_deletes_only_below_named_directories, |w: World| {
 
 synctest!(max_delete_stops_and_exits_25, |w: World| {
     extra_entries(&w);
-    w.agree(&["-ai", "--delete", "--max-delete=3"]).exits(25).warns("Deletions stopped due to --max-delete limit");
+    w.agree(&["-ai", "--delete", "--max-delete=3"])
+        .exits(25)
+        .warns("Deletions stopped due to --max-delete limit");
 });
 
 synctest!(max_delete_0_deletes_nothing_and_exits_25, |w: World| {
@@ -121,17 +146,20 @@ synctest!(max_delete_minus_1_means_zero, |w: World| {
 
 synctest!(max_delete_with_delete_before, |w: World| {
     extra_entries(&w);
-    w.agree(&["-ai", "--delete-before", "--max-delete=2"]).exits(25);
+    w.agree(&["-ai", "--delete-before", "--max-delete=2"])
+        .exits(25);
 });
 
 synctest!(max_delete_with_delete_after, |w: World| {
     extra_entries(&w);
-    w.agree(&["-ai", "--delete-after", "--max-delete=2"]).exits(25);
+    w.agree(&["-ai", "--delete-after", "--max-delete=2"])
+        .exits(25);
 });
 
 synctest!(max_delete_with_delete_delay, |w: World| {
     extra_entries(&w);
-    w.agree(&["-ai", "--delete-delay", "--max-delete=2"]).exits(25);
+    w.agree(&["-ai", "--delete-delay", "--max-delete=2"])
+        .exits(25);
 });
 
 synctest!(max_delete_without_delete_has_no_effect, |w: World| {
@@ -141,17 +169,26 @@ synctest!(max_delete_without_delete_has_no_effect, |w: World| {
 
 synctest!(a_directory_with_protected_content_stays, |w: World| {
     w.source("a").dest("a gone/x gone/y.o gone/in/z.o");
-    w.agree(&["-ai", "--delete", "--exclude=*.o"]).exits(0).prints("cannot delete non-empty directory: gone");
+    w.agree(&["-ai", "--delete", "--exclude=*.o"])
+        .exits(0)
+        .prints("cannot delete non-empty directory: gone");
 });
 
-synctest!(a_directory_with_protected_content_stays_when_quiet, |w: World| {
-    w.source("a").dest("a gone/x gone/y.o");
-    w.agree(&["-a", "--delete", "--exclude=*.o"]).exits(0).prints("cannot delete non-empty directory: gone");
-});
+synctest!(
+    a_directory_with_protected_content_stays_when_quiet,
+    |w: World| {
+        w.source("a").dest("a gone/x gone/y.o");
+        w.agree(&["-a", "--delete", "--exclude=*.o"])
+            .exits(0)
+            .prints("cannot delete non-empty directory: gone");
+    }
+);
 
 synctest!(protected_content_with_delete_delay, |w: World| {
     w.source("a").dest("a gone/x gone/y.o gone/in/z.o");
-    w.agree(&["-ai", "--delete-delay", "--exclude=*.o"]).exits(0).prints("cannot delete non-empty directory: gone");
+    w.agree(&["-ai", "--delete-delay", "--exclude=*.o"])
+        .exits(0)
+        .prints("cannot delete non-empty directory: gone");
 });
 
 synctest!(unreadable_source_directory_disables_deletion, as user, |w: World| {
@@ -197,8 +234,16 @@ macro_rules! meets_a_closed_dir_before_the_copy {
         });
     };
 }
-meets_a_closed_dir_before_the_copy!(a_directory_that_cannot_be_listed_before_stops_deletion, 0o311, "--delete-before");
-meets_a_closed_dir_before_the_copy!(a_directory_that_cannot_be_entered_before_stops_deletion, 0, "--delete-before");
+meets_a_closed_dir_before_the_copy!(
+    a_directory_that_cannot_be_listed_before_stops_deletion,
+    0o311,
+    "--delete-before"
+);
+meets_a_closed_dir_before_the_copy!(
+    a_directory_that_cannot_be_entered_before_stops_deletion,
+    0,
+    "--delete-before"
+);
 synctest!(errors_may_be_ignored_before_the_copy, as user, |w: World| {
     w.source("d/a e/a").dest("x d/x e/x").build("dst", |t| drop(t.dir("d").mode(0o311)));
     w.agree(&["-rpi", "--delete-before", "--ignore-errors"]).exits(23);
@@ -213,32 +258,57 @@ macro_rules! has_an_inaccessible_dir {
     };
 }
 
-has_an_inaccessible_dir!(inaccessible_extra_directory_stops_deletion_in_others, "--delete");
-has_an_inaccessible_dir!(inaccessible_extra_directory_with_delete_before, "--delete-before");
-has_an_inaccessible_dir!(inaccessible_extra_directory_with_delete_after, "--delete-after");
-has_an_inaccessible_dir!(inaccessible_extra_directory_with_delete_delay, "--delete-delay");
+has_an_inaccessible_dir!(
+    inaccessible_extra_directory_stops_deletion_in_others,
+    "--delete"
+);
+has_an_inaccessible_dir!(
+    inaccessible_extra_directory_with_delete_before,
+    "--delete-before"
+);
+has_an_inaccessible_dir!(
+    inaccessible_extra_directory_with_delete_after,
+    "--delete-after"
+);
+has_an_inaccessible_dir!(
+    inaccessible_extra_directory_with_delete_delay,
+    "--delete-delay"
+);
 
 synctest!(a_missing_argument_does_not_stop_deletion, |w: World| {
     w.source("a").dest("a old");
-    w.agree_paths(&["-ai", "--delete"], &["src/", "nowhere", "dst/"]).exits(23).prints("*deleting   old");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "nowhere", "dst/"])
+        .exits(23)
+        .prints("*deleting   old");
 });
 
 synctest!(ignore_missing_args_is_no_error, |w: World| {
     w.source("a").dest("a old");
-    w.agree_paths(&["-ai", "--ignore-missing-args"], &["src/a", "src/nowhere", "dst/"]).exits(0);
+    w.agree_paths(
+        &["-ai", "--ignore-missing-args"],
+        &["src/a", "src/nowhere", "dst/"],
+    )
+    .exits(0);
 });
 
 synctest!(delete_missing_args_deletes_them, |w: World| {
     w.source("a").dest("a gone old");
-    w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "dst/"])
-        .exits(0)
-        .prints("*deleting   gone");
+    w.agree_paths(
+        &["-ai", "--delete-missing-args"],
+        &["src/a", "src/gone", "dst/"],
+    )
+    .exits(0)
+    .prints("*deleting   gone");
 });
 
 /// Missing arguments before, after and between existing ones, and extra entries.
 fn missing_among_others(w: &World) {
-    w.source("b k d/x e/y").dest("a c d/gone d/x l zd/sub/f m extra e/q none/x");
-    w.file("list", "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\nnone/x\nzz/y\n");
+    w.source("b k d/x e/y")
+        .dest("a c d/gone d/x l zd/sub/f m extra e/q none/x");
+    w.file(
+        "list",
+        "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\nnone/x\nzz/y\n",
+    );
 }
 
 macro_rules! deletes_missing_args {
@@ -256,37 +326,61 @@ synctest!(missing_arguments_with_vv, |w: World| {
     missing_among_others(&w);
     // No names in missing directories: rsync reports those as vanished, after an empty line.
     w.file("list", "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\n");
-    w.once().agree(&["-avv", "--delete-missing-args", "--files-from=list"]).exits(0);
+    w.once()
+        .agree(&["-avv", "--delete-missing-args", "--files-from=list"])
+        .exits(0);
 });
 deletes_missing_args!(missing_arguments_with_force, ["--force"]);
 deletes_missing_args!(missing_arguments_with_backups, ["-b"]);
 deletes_missing_args!(missing_arguments_and_extras, ["-r", "--delete"]);
 deletes_missing_args!(missing_arguments_after_extras, ["-r", "--delete-before"]);
-deletes_missing_args!(missing_arguments_before_extras, ["-r", "--delete-after", "--max-delete=4"]);
+deletes_missing_args!(
+    missing_arguments_before_extras,
+    ["-r", "--delete-after", "--max-delete=4"]
+);
 deletes_missing_args!(missing_arguments_and_a_limit, ["--max-delete=3"]);
-deletes_missing_args!(missing_arguments_and_extras_share_a_limit, ["-r", "--delete-during", "--max-delete=5"]);
+deletes_missing_args!(
+    missing_arguments_and_extras_share_a_limit,
+    ["-r", "--delete-during", "--max-delete=5"]
+);
 synctest!(missing_arguments_in_a_listing, |w: World| {
     w.not_served_push("lists no missing arguments");
     missing_among_others(&w);
-    w.agree(&["-ai", "--delete-missing-args", "--files-from=list", "--list-only"]);
+    w.agree(&[
+        "-ai",
+        "--delete-missing-args",
+        "--files-from=list",
+        "--list-only",
+    ]);
 });
 
 synctest!(name_from_another_argument_is_not_missing, |w: World| {
     w.source("a b").tree("other", "x").dest("a b gone");
     let operands = ["src/", "other/a", "other/gone", "other/b", "dst/"];
-    w.agree_paths(&["-ai", "--delete-missing-args"], &operands).exits(0).prints("*deleting   gone");
+    w.agree_paths(&["-ai", "--delete-missing-args"], &operands)
+        .exits(0)
+        .prints("*deleting   gone");
 });
 
 synctest!(delete_missing_args_keeps_a_full_directory, |w: World| {
     w.source("a").dest("a gone/x empty/");
-    w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "src/empty", "dst/"]);
+    w.agree_paths(
+        &["-ai", "--delete-missing-args"],
+        &["src/a", "src/gone", "src/empty", "dst/"],
+    );
 });
 
-synctest!(delete_missing_args_with_force_deletes_a_full_directory, |w: World| {
-    w.source("a").dest("a gone/x");
-    w.agree_paths(&["-ai", "--delete-missing-args", "--force"], &["src/a", "src/gone", "dst/"])
+synctest!(
+    delete_missing_args_with_force_deletes_a_full_directory,
+    |w: World| {
+        w.source("a").dest("a gone/x");
+        w.agree_paths(
+            &["-ai", "--delete-missing-args", "--force"],
+            &["src/a", "src/gone", "dst/"],
+        )
         .prints("deleting   gone");
-});
+    }
+);
 
 synctest!(full_directory_is_not_replaced_without_force, |w: World| {
     w.source("a b").dest("a/x");
@@ -320,10 +414,13 @@ synctest!(a_full_directory_is_replaced_by_a_symlink, |w: World| {
     w.agree(&["-ai", "--delete"]).exits(0);
 });
 
-synctest!(full_directory_with_protected_files_is_not_replaced, |w: World| {
-    w.source("a b").dest("a/x a/y.o");
-    w.agree(&["-ai", "--delete", "--exclude=*.o"]).exits(23);
-});
+synctest!(
+    full_directory_with_protected_files_is_not_replaced,
+    |w: World| {
+        w.source("a b").dest("a/x a/y.o");
+        w.agree(&["-ai", "--delete", "--exclude=*.o"]).exits(23);
+    }
+);
 
 synctest!(a_file_is_replaced_by_a_directory, |w: World| {
     w.source("a/x a/y/z").dest("a");
@@ -331,7 +428,9 @@ synctest!(a_file_is_replaced_by_a_directory, |w: World| {
 });
 
 synctest!(a_symlink_is_replaced_by_a_directory, |w: World| {
-    w.source("a/x").dest("a->../outside").tree("outside", "x=precious");
+    w.source("a/x")
+        .dest("a->../outside")
+        .tree("outside", "x=precious");
     w.agree(&["-ai"]).exits(0);
 });
 
@@ -342,22 +441,26 @@ synctest!(file_types_replace_each_other, |w: World| {
 
 synctest!(existing_does_not_stop_deletion, |w: World| {
     extra_entries(&w);
-    w.agree(&["-ai", "--delete", "--existing"]).prints("*deleting   old");
+    w.agree(&["-ai", "--delete", "--existing"])
+        .prints("*deleting   old");
 });
 
 synctest!(deletions_are_counted_by_kind, |w: World| {
     extra_entries(&w);
-    w.agree(&["-a", "--delete", "--stats"]).prints("Number of deleted files: 13 (reg: 9, dir: 4)");
+    w.agree(&["-a", "--delete", "--stats"])
+        .prints("Number of deleted files: 13 (reg: 9, dir: 4)");
 });
 
 synctest!(deletions_are_ordered_by_name_not_by_type, |w: World| {
-    w.source("k").dest("k b a/x c/y d e/ foo foo-bar/f foo.x foo0");
+    w.source("k")
+        .dest("k b a/x c/y d e/ foo foo-bar/f foo.x foo0");
     w.agree(&["-ai", "--delete-before"]).prints("deleting");
 });
 
 synctest!(delete_is_printed_with_info_del, |w: World| {
     extra_entries(&w);
-    w.agree(&["-a", "--delete", "--info=del"]).prints("deleting x/w");
+    w.agree(&["-a", "--delete", "--info=del"])
+        .prints("deleting x/w");
 });
 
 /// Declares a case with an argument that does not exist, in addition to one with a tree.
@@ -370,14 +473,54 @@ macro_rules! has_a_missing_dir {
     };
 }
 
-has_a_missing_dir!(a_missing_directory_stops_deletion, ["--delete"], ["src/nope/", "src/z/"], 23);
-has_a_missing_dir!(missing_directory_stops_deletion_in_any_position, ["--delete-before"], ["src/z/", "src/nope/"], 23);
-has_a_missing_dir!(a_missing_directory_stops_deletion_after, ["--delete-after"], ["src/z/", "src/nope/"], 23);
-has_a_missing_dir!(a_file_with_a_slash_stops_deletion, ["--delete"], ["src/z/", "src/nodir/"], 23);
-has_a_missing_dir!(a_name_in_a_file_stops_deletion, ["--delete"], ["src/z/", "src/nodir/f"], 23);
-has_a_missing_dir!(a_name_in_a_missing_directory_stops_deletion, ["--delete-delay"], ["src/z/", "src/nope/XD"], 23);
-has_a_missing_dir!(a_missing_name_does_not_stop_deletion, ["--delete"], ["src/z/", "src/XD"], 23);
-has_a_missing_dir!(a_missing_base_stops_deletion, ["-R", "--delete"], ["src/./z/", "src/nope/./x"], 23);
+has_a_missing_dir!(
+    a_missing_directory_stops_deletion,
+    ["--delete"],
+    ["src/nope/", "src/z/"],
+    23
+);
+has_a_missing_dir!(
+    missing_directory_stops_deletion_in_any_position,
+    ["--delete-before"],
+    ["src/z/", "src/nope/"],
+    23
+);
+has_a_missing_dir!(
+    a_missing_directory_stops_deletion_after,
+    ["--delete-after"],
+    ["src/z/", "src/nope/"],
+    23
+);
+has_a_missing_dir!(
+    a_file_with_a_slash_stops_deletion,
+    ["--delete"],
+    ["src/z/", "src/nodir/"],
+    23
+);
+has_a_missing_dir!(
+    a_name_in_a_file_stops_deletion,
+    ["--delete"],
+    ["src/z/", "src/nodir/f"],
+    23
+);
+has_a_missing_dir!(
+    a_name_in_a_missing_directory_stops_deletion,
+    ["--delete-delay"],
+    ["src/z/", "src/nope/XD"],
+    23
+);
+has_a_missing_dir!(
+    a_missing_name_does_not_stop_deletion,
+    ["--delete"],
+    ["src/z/", "src/XD"],
+    23
+);
+has_a_missing_dir!(
+    a_missing_base_stops_deletion,
+    ["-R", "--delete"],
+    ["src/./z/", "src/nope/./x"],
+    23
+);
 has_a_missing_dir!(
     ignore_errors_deletes_after_a_missing_directory,
     ["--delete", "--ignore-errors"],
@@ -402,26 +545,58 @@ has_a_missing_dir!(
     ["src/z/", "src/nope/f"],
     23
 );
-has_a_missing_dir!(a_missing_name_is_ignored, ["--delete", "--ignore-missing-args"], ["src/z/", "src/XD"], 0);
-has_a_missing_dir!(a_missing_directory_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/XD/"], 23);
-has_a_missing_dir!(a_name_in_a_file_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/nodir/XD"], 23);
+has_a_missing_dir!(
+    a_missing_name_is_ignored,
+    ["--delete", "--ignore-missing-args"],
+    ["src/z/", "src/XD"],
+    0
+);
+has_a_missing_dir!(
+    a_missing_directory_is_not_deleted,
+    ["--delete-missing-args"],
+    ["src/z/", "src/XD/"],
+    23
+);
+has_a_missing_dir!(
+    a_name_in_a_file_is_not_deleted,
+    ["--delete-missing-args"],
+    ["src/z/", "src/nodir/XD"],
+    23
+);
 has_a_missing_dir!(
     a_name_in_a_missing_directory_is_not_deleted,
     ["--delete-missing-args"],
     ["src/z/", "src/nope/XD"],
     23
 );
-has_a_missing_dir!(a_missing_name_is_deleted, ["--delete-missing-args"], ["src/z/", "src/XD"], 0);
+has_a_missing_dir!(
+    a_missing_name_is_deleted,
+    ["--delete-missing-args"],
+    ["src/z/", "src/XD"],
+    0
+);
 
-synctest!(skipped_deletion_is_reported_even_if_nothing_changes, |w: World| {
-    w.source("d/f z/").dest("d/old d/f");
-    for when in ["--delete", "--delete-delay", "--delete-before", "--delete-after"] {
-        // The second run finds everything up to date, except for the entries that it may not delete.
-        w.stderr_unordered();
-        w.agree_paths(&["-ai", when], &["src/nope/x", "src/", "dst/"]).exits(23).prints("IO error encountered");
-        w.agree_paths(&["-ai", when], &["src/nope/x", "src/d", "dst/"]).exits(23).prints("IO error encountered");
+synctest!(
+    skipped_deletion_is_reported_even_if_nothing_changes,
+    |w: World| {
+        w.source("d/f z/").dest("d/old d/f");
+        for when in [
+            "--delete",
+            "--delete-delay",
+            "--delete-before",
+            "--delete-after",
+        ] {
+            // The second run finds everything up to date, except for the entries that it may not delete.
+            w.stderr_unordered();
+            w.agree_paths(&["-ai", when], &["src/nope/x", "src/", "dst/"])
+                .exits(23)
+                .prints("IO error encountered");
+            w.agree_paths(&["-ai", when], &["src/nope/x", "src/d", "dst/"])
+                .exits(23)
+                .prints("IO error encountered");
+        }
     }
-});
+);
 
 macro_rules! has_untyped_entries {
     ($name:ident, $($option:expr),+) => {
@@ -435,15 +610,31 @@ macro_rules! has_untyped_entries {
 }
 
 has_untyped_entries!(untyped_entries_are_checked_for_deletion, "--delete");
-has_untyped_entries!(untyped_entries_are_checked_for_delete_before, "--delete-before");
-has_untyped_entries!(untyped_entries_are_checked_for_delete_after, "--delete-after", "--exclude=d/dir/");
-has_untyped_entries!(untyped_entries_are_checked_for_delete_delay, "--delete-delay");
+has_untyped_entries!(
+    untyped_entries_are_checked_for_delete_before,
+    "--delete-before"
+);
+has_untyped_entries!(
+    untyped_entries_are_checked_for_delete_after,
+    "--delete-after",
+    "--exclude=d/dir/"
+);
+has_untyped_entries!(
+    untyped_entries_are_checked_for_delete_delay,
+    "--delete-delay"
+);
 
-synctest!(untyped_entries_are_checked_for_directory_excludes, |w: World| {
-    w.env("SPARSYNC_UNTYPED", "1");
-    w.source("d/one/f d/two/").once().agree_paths(&["-ai", "--exclude=*/*/"], &["src/d", "new/x"]);
-    w.agree_paths(&["-ai", "--exclude=d/*/"], &["src/d", "new"]).exits(0);
-});
+synctest!(
+    untyped_entries_are_checked_for_directory_excludes,
+    |w: World| {
+        w.env("SPARSYNC_UNTYPED", "1");
+        w.source("d/one/f d/two/")
+            .once()
+            .agree_paths(&["-ai", "--exclude=*/*/"], &["src/d", "new/x"]);
+        w.agree_paths(&["-ai", "--exclude=d/*/"], &["src/d", "new"])
+            .exits(0);
+    }
+);
 
 macro_rules! has_a_missing_arg {
     ($name:ident, [$($from:expr),+], $dest:expr, $code:expr) => {
@@ -454,19 +645,27 @@ macro_rules! has_a_missing_arg {
     };
 }
 
-synctest!(missing_argument_creates_no_implied_directories, |w: World| {
-    w.source("f d/").dest("old").once();
-    let options = ["-aiR", "--delete-missing-args", "--no-implied-dirs"];
-    w.agree_paths(&options, &["src/./nope/x", "src/./f", "dst/"]).exits(24);
-});
+synctest!(
+    missing_argument_creates_no_implied_directories,
+    |w: World| {
+        w.source("f d/").dest("old").once();
+        let options = ["-aiR", "--delete-missing-args", "--no-implied-dirs"];
+        w.agree_paths(&options, &["src/./nope/x", "src/./f", "dst/"])
+            .exits(24);
+    }
+);
 
-synctest!(missing_argument_in_a_directory_creates_no_implied_directories, |w: World| {
-    let reason = "rsync warns, because the list lacks `src`";
-    w.not_pushed_to_stock(reason).not_served_pull(reason);
-    w.source("f d/").dest("old").once();
-    let options = ["-aiR", "--delete-missing-args", "--no-implied-dirs"];
-    w.agree_paths(&options, &["src/x", "src/./f", "dst/"]).exits(0);
-});
+synctest!(
+    missing_argument_in_a_directory_creates_no_implied_directories,
+    |w: World| {
+        let reason = "rsync warns, because the list lacks `src`";
+        w.not_pushed_to_stock(reason).not_served_pull(reason);
+        w.source("f d/").dest("old").once();
+        let options = ["-aiR", "--delete-missing-args", "--no-implied-dirs"];
+        w.agree_paths(&options, &["src/x", "src/./f", "dst/"])
+            .exits(0);
+    }
+);
 
 synctest!(missing_arguments_behind_other_entries, as both, |w: World| {
     let reason = "rsync warns, because the list lacks the directories";
@@ -483,13 +682,24 @@ synctest!(missing_arguments_behind_other_entries, as both, |w: World| {
 });
 
 synctest!(missing_arguments_that_rules_protect_stay, |w: World| {
-    let delete = ["-ai", "--delete", "--delete-missing-args", "--files-from=list"];
+    let delete = [
+        "-ai",
+        "--delete",
+        "--delete-missing-args",
+        "--files-from=list",
+    ];
     w.source("d/.r=P_x").file("list", "x\nd/x\nd/dir\n").once();
     let agree = |rule: &str| {
         w.dest("x d/x d/dir/y d/dir/z d/.r=P_x");
-        w.agree(&[&delete[..], &["--force", rule]].concat()).exits(0);
+        w.agree(&[&delete[..], &["--force", rule]].concat())
+            .exits(0);
     };
-    for rule in ["--filter=P x", "--filter=-r /d/x", "--filter=: .r", "--filter=P d/dir/y"] {
+    for rule in [
+        "--filter=P x",
+        "--filter=-r /d/x",
+        "--filter=: .r",
+        "--filter=P d/dir/y",
+    ] {
         agree(rule);
     }
     w.not_pulled("rsync rejects a list with excluded names");
@@ -497,17 +707,56 @@ synctest!(missing_arguments_that_rules_protect_stay, |w: World| {
 });
 
 synctest!(missing_arguments_below_missing_directories, |w: World| {
-    w.source("b").dest("gone/sub/q d/sub/q").file("list", "d/sub/q\ngone/sub/q\ngone/sub/r\nb\n");
-    w.once().agree(&["-ai", "--delete-missing-args", "--files-from=list"]).exits(24);
+    w.source("b")
+        .dest("gone/sub/q d/sub/q")
+        .file("list", "d/sub/q\ngone/sub/q\ngone/sub/r\nb\n");
+    w.once()
+        .agree(&["-ai", "--delete-missing-args", "--files-from=list"])
+        .exits(24);
 });
 
-has_a_missing_arg!(missing_argument_with_a_file_as_destination, ["src/nope"], "file", 0);
-has_a_missing_arg!(missing_argument_creates_no_directory, ["src/nope"], "new", 0);
-has_a_missing_arg!(missing_argument_creates_a_destination_with_a_slash, ["src/nope"], "new/", 0);
-has_a_missing_arg!(missing_argument_needs_the_parent_of_the_destination, ["src/nope"], "nodir/new", 3);
-has_a_missing_arg!(missing_argument_with_a_directory_as_destination, ["src/nope"], "dst", 0);
-has_a_missing_arg!(missing_arguments_need_a_directory, ["src/nope", "src/nope2"], "file", 3);
-has_a_missing_arg!(a_missing_argument_and_another, ["src/nope", "src/f"], "new", 0);
+has_a_missing_arg!(
+    missing_argument_with_a_file_as_destination,
+    ["src/nope"],
+    "file",
+    0
+);
+has_a_missing_arg!(
+    missing_argument_creates_no_directory,
+    ["src/nope"],
+    "new",
+    0
+);
+has_a_missing_arg!(
+    missing_argument_creates_a_destination_with_a_slash,
+    ["src/nope"],
+    "new/",
+    0
+);
+has_a_missing_arg!(
+    missing_argument_needs_the_parent_of_the_destination,
+    ["src/nope"],
+    "nodir/new",
+    3
+);
+has_a_missing_arg!(
+    missing_argument_with_a_directory_as_destination,
+    ["src/nope"],
+    "dst",
+    0
+);
+has_a_missing_arg!(
+    missing_arguments_need_a_directory,
+    ["src/nope", "src/nope2"],
+    "file",
+    3
+);
+has_a_missing_arg!(
+    a_missing_argument_and_another,
+    ["src/nope", "src/f"],
+    "new",
+    0
+);
 
 macro_rules! has_an_unreadable_dir {
     ($name:ident, $($option:expr),+) => {
@@ -518,10 +767,17 @@ macro_rules! has_an_unreadable_dir {
     };
 }
 
-has_an_unreadable_dir!(unreadable_directory_stops_deletion_with_no_inc_recursive, "--no-i-r");
-has_an_unreadable_dir!(unreadable_directory_stops_deletion_with_delay_updates, "--delay-updates");
+has_an_unreadable_dir!(
+    unreadable_directory_stops_deletion_with_no_inc_recursive,
+    "--no-i-r"
+);
+has_an_unreadable_dir!(
+    unreadable_directory_stops_deletion_with_delay_updates,
+    "--delay-updates"
+);
 
 synctest!(protect_rule_is_reported_only_for_deletions, |w: World| {
     w.source("d/b").dest("a d/a");
-    w.agree_paths(&["-avv", "--delete", "--filter=P a"], &["src/d", "dst"]).exits(0);
+    w.agree_paths(&["-avv", "--delete", "--filter=P a"], &["src/d", "dst"])
+        .exits(0);
 });

@@ -56,7 +56,8 @@ synctest!(fake_super_device_is_copied_as_a_file, as root, |w: World| {
 
 /// Files for which the destination has devices that accept any data.
 fn over_devices(w: &World) {
-    w.source("a=content%640 b=content@9 d/c=content new same").dest("same");
+    w.source("a=content%640 b=content@9 d/c=content new same")
+        .dest("same");
     w.build("dst", |t| {
         t.char_device("a", 1, 3).mode(0o666).owner(7, 8);
         t.char_device("b", 1, 5);
@@ -74,7 +75,10 @@ macro_rules! written {
 }
 
 written!(content_is_written_to_devices, ["-ai"]);
-written!(content_is_written_to_devices_without_times, ["-rci", "--stats"]);
+written!(
+    content_is_written_to_devices_without_times,
+    ["-rci", "--stats"]
+);
 written!(deltas_are_written_to_devices, ["-aic", "--no-whole-file"]);
 written!(content_is_appended_to_devices, ["-ai", "--append-verify"]);
 written!(ignore_existing_skips_devices, ["-ai", "--ignore-existing"]);
@@ -136,11 +140,16 @@ impl Disk {
     fn new(test: &str, content: &[u8]) -> Option<Disk> {
         let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
         std::fs::write(dir.path().join("image"), content).unwrap();
-        let attach = Command::new("losetup").args(["-f", "--show", "image"]).current_dir(dir.path()).output();
+        let attach = Command::new("losetup")
+            .args(["-f", "--show", "image"])
+            .current_dir(dir.path())
+            .output();
         let attached = attach.ok().filter(|output| output.status.success());
-        let node = attached.map(|output| PathBuf::from(String::from_utf8(output.stdout).unwrap().trim()));
-        match node.filter(|node| std::fs::symlink_metadata(node).is_ok_and(|found| found.file_type().is_block_device()))
-        {
+        let node =
+            attached.map(|output| PathBuf::from(String::from_utf8(output.stdout).unwrap().trim()));
+        match node.filter(|node| {
+            std::fs::symlink_metadata(node).is_ok_and(|found| found.file_type().is_block_device())
+        }) {
             Some(node) => Some(Disk { node, dir }),
             None => {
                 report_skip(test, "no loop devices are available");
@@ -155,7 +164,11 @@ impl Disk {
 
     /// Creates another node for the device, at a path below the directory.
     fn node(&self, name: &str) {
-        let copied = Command::new("cp").arg("-a").arg(&self.node).arg(self.path(name)).status();
+        let copied = Command::new("cp")
+            .arg("-a")
+            .arg(&self.node)
+            .arg(self.path(name))
+            .status();
         assert!(copied.expect("coreutils are installed").success());
     }
 
@@ -172,7 +185,12 @@ impl Disk {
         let program = oracle::under_test().display();
         let far = ["-e./shell".to_owned(), format!("--rsync-path={program}")];
         let mut command = Command::new(oracle::under_test());
-        command.args(far).args(words).current_dir(self.dir.path()).stdin(Stdio::null()).env("LC_ALL", "C");
+        command
+            .args(far)
+            .args(words)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .env("LC_ALL", "C");
         command.output().expect("a program can be started")
     }
 
@@ -180,7 +198,10 @@ impl Disk {
     #[track_caller]
     fn output_of(&self, words: &[&str]) -> String {
         let output = self.run(words);
-        assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{words:?}: {output:?}"
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 }
@@ -196,33 +217,69 @@ const DISK_BYTES: usize = 1 << 20;
 #[test]
 fn disk_content_is_copied_over_every_route() {
     let content = noise(1, DISK_BYTES);
-    let Some(disk) = Disk::new("disk_content_is_copied_over_every_route", &content) else { return };
+    let Some(disk) = Disk::new("disk_content_is_copied_over_every_route", &content) else {
+        return;
+    };
     std::fs::create_dir(disk.path("src")).unwrap();
     disk.node("src/disk");
-    for (from, to) in [("src/", "local/"), ("src/", "far:PWD/push/"), ("far:PWD/src/", "pull/")] {
+    for (from, to) in [
+        ("src/", "local/"),
+        ("src/", "far:PWD/push/"),
+        ("far:PWD/src/", "pull/"),
+    ] {
         let top = disk.dir.path().to_str().unwrap();
         let [from, to] = [from, to].map(|path| path.replace("PWD", top));
         let printed = disk.output_of(&["-rti", "--mkpath", "--copy-devices", &from, &to]);
         assert!(printed.contains("f+++++++++ disk"), "{printed}");
         let copy = Path::new(to.trim_start_matches("far:")).join("disk");
-        assert!(std::fs::read(disk.path("").join(copy)).unwrap() == content, "{to}");
+        assert!(
+            std::fs::read(disk.path("").join(copy)).unwrap() == content,
+            "{to}"
+        );
         // The copy is identical byte for byte.
-        assert_eq!(disk.output_of(&["-ric", "--copy-devices", &from, &to]), "", "{to}");
+        assert_eq!(
+            disk.output_of(&["-ric", "--copy-devices", &from, &to]),
+            "",
+            "{to}"
+        );
     }
-    assert!(disk.output_of(&["-r", "--copy-devices", "src/"]).contains("1,048,576"));
-    let printed = disk.output_of(&["-rtI", "--no-W", "--inplace", "--stats", "--copy-devices", "src/", "local/"]);
-    assert!(printed.contains("Matched data: 1,048,576 bytes"), "{printed}");
+    assert!(
+        disk.output_of(&["-r", "--copy-devices", "src/"])
+            .contains("1,048,576")
+    );
+    let printed = disk.output_of(&[
+        "-rtI",
+        "--no-W",
+        "--inplace",
+        "--stats",
+        "--copy-devices",
+        "src/",
+        "local/",
+    ]);
+    assert!(
+        printed.contains("Matched data: 1,048,576 bytes"),
+        "{printed}"
+    );
 }
 
 #[test]
 fn files_are_written_to_a_disk_over_every_route() {
-    let Some(disk) = Disk::new("files_are_written_to_a_disk_over_every_route", &noise(1, DISK_BYTES)) else { return };
+    let Some(disk) = Disk::new(
+        "files_are_written_to_a_disk_over_every_route",
+        &noise(1, DISK_BYTES),
+    ) else {
+        return;
+    };
     let top = disk.dir.path().to_str().unwrap();
     for dir in ["src", "dst"] {
         std::fs::create_dir(disk.path(dir)).unwrap();
     }
     disk.node("dst/disk");
-    let ways = [("src/disk", "dst/disk"), ("src/", "far:PWD/dst/"), ("far:PWD/src/", "dst/")];
+    let ways = [
+        ("src/disk", "dst/disk"),
+        ("src/", "far:PWD/dst/"),
+        ("far:PWD/src/", "dst/"),
+    ];
     for (seed, (from, to)) in (2..).zip(ways) {
         let [from, to] = [from, to].map(|path| path.replace("PWD", top));
         // First the whole device, then a shorter file of which only a little is new.
@@ -235,31 +292,65 @@ fn files_are_written_to_a_disk_over_every_route() {
         std::fs::write(disk.path("src/disk"), &content[..DISK_BYTES / 2]).unwrap();
         let printed = disk.output_of(&["-rbi", "--no-W", "--stats", "--write-devices", &from, &to]);
         assert!(
-            printed.contains("f.sT...... disk") && printed.contains("Total transferred file size: 524,288"),
+            printed.contains("f.sT...... disk")
+                && printed.contains("Total transferred file size: 524,288"),
             "{printed}"
         );
-        let literal = printed.lines().find_map(|line| line.strip_prefix("Literal data: ")).unwrap();
-        let literal: usize = literal.trim_end_matches(" bytes").replace(',', "").parse().unwrap();
+        let literal = printed
+            .lines()
+            .find_map(|line| line.strip_prefix("Literal data: "))
+            .unwrap();
+        let literal: usize = literal
+            .trim_end_matches(" bytes")
+            .replace(',', "")
+            .parse()
+            .unwrap();
         assert!((1..10_000).contains(&literal), "{printed}");
-        assert!(disk.content() == content, "{to}: data after the file is kept");
+        assert!(
+            disk.content() == content,
+            "{to}: data after the file is kept"
+        );
         content[300_000] ^= 1;
-        assert!(std::fs::read(disk.path("dst/disk~")).unwrap() == content, "{to}: the backup");
+        assert!(
+            std::fs::read(disk.path("dst/disk~")).unwrap() == content,
+            "{to}: the backup"
+        );
         std::fs::remove_file(disk.path("dst/disk~")).unwrap();
         // Nothing differs, so nothing is written. Then only the content differs, and `--checksum` finds that.
         std::fs::write(disk.path("src/disk"), noise(seed, DISK_BYTES)).unwrap();
         disk.output_of(&["-rt", "-I", "--write-devices", &from, &to]);
-        assert_eq!(disk.output_of(&["-rti", "--write-devices", &from, &to]), "", "{to}");
-        assert_eq!(disk.output_of(&["-rtic", "--write-devices", &from, &to]), "", "{to}");
+        assert_eq!(
+            disk.output_of(&["-rti", "--write-devices", &from, &to]),
+            "",
+            "{to}"
+        );
+        assert_eq!(
+            disk.output_of(&["-rtic", "--write-devices", &from, &to]),
+            "",
+            "{to}"
+        );
         std::fs::write(disk.path("src/disk"), &content).unwrap();
         content[0] ^= 1;
         std::fs::write(disk.path("src/disk"), &content).unwrap();
-        assert!(disk.output_of(&["-ric", "--write-devices", &from, &to]).contains("fc.T...... disk"), "{to}");
+        assert!(
+            disk.output_of(&["-ric", "--write-devices", &from, &to])
+                .contains("fc.T...... disk"),
+            "{to}"
+        );
         assert!(disk.content() == content, "{to}");
     }
-    assert!(std::fs::symlink_metadata(disk.path("dst/disk")).unwrap().file_type().is_block_device());
+    assert!(
+        std::fs::symlink_metadata(disk.path("dst/disk"))
+            .unwrap()
+            .file_type()
+            .is_block_device()
+    );
     // More than the device can hold.
     std::fs::write(disk.path("src/disk"), noise(9, DISK_BYTES + 1)).unwrap();
     let output = disk.run(&["-r", "--write-devices", "src/", "dst/"]);
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(11) && printed.contains("No space left on device (28)"), "{printed}");
+    assert!(
+        output.status.code() == Some(11) && printed.contains("No space left on device (28)"),
+        "{printed}"
+    );
 }

@@ -45,36 +45,88 @@ struct Case {
 }
 
 const fn case(options: &'static [&'static str]) -> Case {
-    Case { options, build: both, laws: Laws { keeps_old: false, changes_nothing_old: false, in_place: false } }
+    Case {
+        options,
+        build: both,
+        laws: Laws {
+            keeps_old: false,
+            changes_nothing_old: false,
+            in_place: false,
+        },
+    }
 }
 
-const KEEPS_OLD: Laws = Laws { keeps_old: true, changes_nothing_old: false, in_place: false };
-const CHANGES_NOTHING_OLD: Laws = Laws { keeps_old: false, changes_nothing_old: true, in_place: false };
-const IN_PLACE: Laws = Laws { keeps_old: false, changes_nothing_old: false, in_place: true };
+const KEEPS_OLD: Laws = Laws {
+    keeps_old: true,
+    changes_nothing_old: false,
+    in_place: false,
+};
+const CHANGES_NOTHING_OLD: Laws = Laws {
+    keeps_old: false,
+    changes_nothing_old: true,
+    in_place: false,
+};
+const IN_PLACE: Laws = Laws {
+    keeps_old: false,
+    changes_nothing_old: false,
+    in_place: true,
+};
 
 const CASES: &[Case] = &[
     case(&["-aHAX", "--delete"]),
     case(&["-aHAX", "--delete-before"]),
     case(&["-aHAX", "--delete-delay"]),
     case(&["-aHAX", "--delete-after"]),
-    Case { build: alike, ..case(&["-ac"]) },
-    Case { laws: IN_PLACE, ..case(&["-a", "--inplace", "--no-whole-file"]) },
-    Case { laws: KEEPS_OLD, ..case(&["-a", "--delete", "--backup"]) },
-    Case { laws: KEEPS_OLD, ..case(&["-a", "--delete", "--backup", "--backup-dir=../old"]) },
-    Case { laws: CHANGES_NOTHING_OLD, ..case(&["-a", "--ignore-existing"]) },
-    Case { laws: CHANGES_NOTHING_OLD, build: newer, ..case(&["-a", "--update"]) },
+    Case {
+        build: alike,
+        ..case(&["-ac"])
+    },
+    Case {
+        laws: IN_PLACE,
+        ..case(&["-a", "--inplace", "--no-whole-file"])
+    },
+    Case {
+        laws: KEEPS_OLD,
+        ..case(&["-a", "--delete", "--backup"])
+    },
+    Case {
+        laws: KEEPS_OLD,
+        ..case(&["-a", "--delete", "--backup", "--backup-dir=../old"])
+    },
+    Case {
+        laws: CHANGES_NOTHING_OLD,
+        ..case(&["-a", "--ignore-existing"])
+    },
+    Case {
+        laws: CHANGES_NOTHING_OLD,
+        build: newer,
+        ..case(&["-a", "--update"])
+    },
     case(&["-a", "--remove-source-files"]),
-    Case { build: alike, ..case(&["-ac", "--remove-source-files"]) },
+    Case {
+        build: alike,
+        ..case(&["-ac", "--remove-source-files"])
+    },
     case(&["-aH", "--delay-updates", "--delete-after"]),
     case(&["-a", "--partial-dir=.part", "--no-whole-file"]),
     case(&["-a", "--fsync"]),
-    Case { build: linked, ..case(&["-a", "--size-only"]) },
+    Case {
+        build: linked,
+        ..case(&["-a", "--size-only"])
+    },
 ];
 
 /// Option sets that read attributes for more than the comparison: for backups, and in alternate trees.
 const ATTRIBUTE_CASES: &[Case] = &[
-    Case { build: attributed, laws: IN_PLACE, ..case(&["-aX", "--inplace", "--backup"]) },
-    Case { build: attributed, ..case(&["-aX", "--link-dest=../alt"]) },
+    Case {
+        build: attributed,
+        laws: IN_PLACE,
+        ..case(&["-aX", "--inplace", "--backup"])
+    },
+    Case {
+        build: attributed,
+        ..case(&["-aX", "--link-dest=../alt"])
+    },
 ];
 
 /// Creates files with extended attributes, and an alternate tree with one file that the source has and one that differs
@@ -92,7 +144,8 @@ fn attributed(top: &Path) {
         write(&path, text, 5);
         if !attribute.is_empty() {
             let flags = fs::XattrFlags::empty();
-            fs::setxattr(&path, "user.x", attribute.as_bytes(), flags).expect("scratch supports attributes");
+            fs::setxattr(&path, "user.x", attribute.as_bytes(), flags)
+                .expect("scratch supports attributes");
         }
     }
 }
@@ -100,9 +153,17 @@ fn attributed(top: &Path) {
 /// Creates files of equal length and time, some of them with different contents.
 fn alike(top: &Path) {
     for n in 0..8 {
-        write(&top.join(format!("src/{n}")), &format!("content {n} of the source"), 5);
+        write(
+            &top.join(format!("src/{n}")),
+            &format!("content {n} of the source"),
+            5,
+        );
         let content = if n % 2 == 0 { "source" } else { "target" };
-        write(&top.join(format!("dst/{n}")), &format!("content {n} of the {content}"), 5);
+        write(
+            &top.join(format!("dst/{n}")),
+            &format!("content {n} of the {content}"),
+            5,
+        );
     }
 }
 
@@ -117,9 +178,17 @@ fn linked(top: &Path) {
 /// Creates files that are newer at the destination, and some that are missing there.
 fn newer(top: &Path) {
     for n in 0..6 {
-        write(&top.join(format!("src/d/{n}")), &format!("{n} of the source"), 5);
+        write(
+            &top.join(format!("src/d/{n}")),
+            &format!("{n} of the source"),
+            5,
+        );
         if n % 2 == 0 {
-            write(&top.join(format!("dst/d/{n}")), &format!("{n} of the destination, newer"), 7);
+            write(
+                &top.join(format!("dst/d/{n}")),
+                &format!("{n} of the destination, newer"),
+                7,
+            );
         }
     }
 }
@@ -147,7 +216,8 @@ enum Direction {
 }
 
 /// The start of a fake remote shell: drops the options of ssh, as sshd does.
-const SHELL: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
+const SHELL: &str =
+    "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
 
 /// The variable that selects the system call that fails.
 const CALL: &str = "SPARSYNC_FAIL_AT";
@@ -157,9 +227,17 @@ const LINK: &str = "SPARSYNC_FAIL_LINK_AT";
 const LOG: &str = "SPARSYNC_CALL_LOG";
 
 /// Runs the case, with a fault if one is given: a variable and its value.
-fn run(stage: &Stage, case: &Case, (end, way): (End, Direction), fault: Option<(&'static str, String)>) -> Output {
+fn run(
+    stage: &Stage,
+    case: &Case,
+    (end, way): (End, Direction),
+    fault: Option<(&'static str, String)>,
+) -> Output {
     let log = stage.top.join("fault").display().to_string();
-    let fault: Vec<_> = fault.into_iter().flat_map(|fault| [fault, ("SPARSYNC_FAULT_LOG", log.clone())]).collect();
+    let fault: Vec<_> = fault
+        .into_iter()
+        .flat_map(|fault| [fault, ("SPARSYNC_FAULT_LOG", log.clone())])
+        .collect();
     let operands = match way {
         Direction::Push => ["src/", "far:dst/"],
         Direction::Pull => ["far:src/", "dst/"],
@@ -167,34 +245,64 @@ fn run(stage: &Stage, case: &Case, (end, way): (End, Direction), fault: Option<(
     match end {
         End::Local => return stage.run_program(oracle::under_test(), case.options, &fault),
         End::NetClient(transport) | End::Session(transport) => {
-            let hooks: [&[_]; 2] = if let End::Session(_) = end { [&[], &fault] } else { [&fault, &[]] };
+            let hooks: [&[_]; 2] = if let End::Session(_) = end {
+                [&[], &fault]
+            } else {
+                [&fault, &[]]
+            };
             return stage.run_over(transport, &[case.options, &operands].concat(), hooks);
         }
         End::Client | End::Server => {}
     }
     let remote_shell: String = match end {
-        End::Server => fault.iter().map(|(name, value)| format!("export {name}={value}\n")).collect(),
+        End::Server => fault
+            .iter()
+            .map(|(name, value)| format!("export {name}={value}\n"))
+            .collect(),
         _ => format!("unset {CALL} {LINK} {LOG}\n"),
     };
-    stage.script("shell", &format!("{SHELL}{remote_shell}exec sh -c \"exec $*\"\n"));
+    stage.script(
+        "shell",
+        &format!("{SHELL}{remote_shell}exec sh -c \"exec $*\"\n"),
+    );
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let words = [&["--rsh=./shell", &program], case.options, &operands].concat();
-    stage.run_words(oracle::under_test(), &words, if end == End::Client { &fault } else { &[] })
+    stage.run_words(
+        oracle::under_test(),
+        &words,
+        if end == End::Client { &fault } else { &[] },
+    )
 }
 
 /// Returns the trees that a run may change: `src`, `dst`, and `old` for backups.
 fn trees(top: &Path) -> Vec<String> {
-    let lens = Lens { blocks: false, atimes: false, now_secs: 100 * 86_400 };
+    let lens = Lens {
+        blocks: false,
+        atimes: false,
+        now_secs: 100 * 86_400,
+    };
     let lines = |name: &str| {
         let dir = top.join(name);
-        let tree = if dir.exists() { snapshot(&dir, lens) } else { BTreeMap::new() };
-        tree.into_values().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
+        let tree = if dir.exists() {
+            snapshot(&dir, lens)
+        } else {
+            BTreeMap::new()
+        };
+        tree.into_values()
+            .map(|line| format!("{name}: {line}"))
+            .collect::<Vec<_>>()
     };
-    ["src", "dst", "old"].iter().flat_map(|name| lines(name)).collect()
+    ["src", "dst", "old"]
+        .iter()
+        .flat_map(|name| lines(name))
+        .collect()
 }
 
 fn contents(top: &Path, trees: &[&str]) -> BTreeSet<Vec<u8>> {
-    trees.iter().flat_map(|tree| files(&top.join(tree)).into_values()).collect()
+    trees
+        .iter()
+        .flat_map(|tree| files(&top.join(tree)).into_values())
+        .collect()
 }
 
 /// The expected results of a case.
@@ -207,10 +315,17 @@ struct Wanted {
 
 impl Wanted {
     fn of(case: &Case) -> Wanted {
-        let twin = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+        let twin = Stage::new(&Scene {
+            options: case.options,
+            build: case.build,
+            backups: &[],
+        });
         let by_rsync = twin.run_program(oracle::rsync(), case.options, &[]);
         assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
-        Wanted { trees: trees(&twin.top), finished: HashSet::new() }
+        Wanted {
+            trees: trees(&twin.top),
+            finished: HashSet::new(),
+        }
     }
 }
 
@@ -222,7 +337,11 @@ fn fails_at(
     n: u64,
     (error, number): (&str, &str),
 ) -> Option<String> {
-    let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+    let stage = Stage::new(&Scene {
+        options: case.options,
+        build: case.build,
+        backups: &[],
+    });
     let [before, new] = ["dst", "src"].map(|tree| files(&stage.top.join(tree)));
     let old_contents = contents(&stage.top, &["dst"]);
     let source_contents = contents(&stage.top, &["src"]);
@@ -235,20 +354,30 @@ fn fails_at(
         call.trim().replace('\n', ", "),
         output.exit
     );
-    assert!(output.exit < 1000 && output.exit != 15, "the program crashed: {printed}");
+    assert!(
+        output.exit < 1000 && output.exit != 15,
+        "the program crashed: {printed}"
+    );
     let got = trees(&stage.top);
     if output.exit == 0 {
         differ(&printed, &wanted.trees, &got);
     } else {
-        assert!(stderr.contains("rsync") && stderr.contains(number), "the error is not reported: {printed}");
+        assert!(
+            stderr.contains("rsync") && stderr.contains(number),
+            "the error is not reported: {printed}"
+        );
     }
     for (path, content) in files(&stage.top.join("dst")) {
         let name = path.file_name().unwrap().to_string_lossy();
-        let is_staged =
-            path.components().any(|part| [".~tmp~", ".part"].map(std::ffi::OsStr::new).contains(&part.as_os_str()));
+        let is_staged = path.components().any(|part| {
+            [".~tmp~", ".part"]
+                .map(std::ffi::OsStr::new)
+                .contains(&part.as_os_str())
+        });
         let original = name.strip_suffix('~').map(|name| path.with_file_name(name));
         let is_backup = original.is_some_and(|original| before.get(&original) == Some(&content));
-        let is_whole = before.get(&path) == Some(&content) || new.get(&path) == Some(&content) || is_backup;
+        let is_whole =
+            before.get(&path) == Some(&content) || new.get(&path) == Some(&content) || is_backup;
         assert!(
             is_whole || is_temp(&name) || is_staged || case.laws.in_place,
             "{} is incomplete: {printed}",
@@ -257,32 +386,54 @@ fn fails_at(
     }
     if case.laws.keeps_old {
         let kept = contents(&stage.top, &["dst", "old"]);
-        assert!(old_contents.is_subset(&kept), "old content is lost: {printed}");
+        assert!(
+            old_contents.is_subset(&kept),
+            "old content is lost: {printed}"
+        );
     }
     if case.laws.changes_nothing_old {
         let after: BTreeMap<PathBuf, Vec<u8>> = files(&stage.top.join("dst"));
         assert!(
-            before.iter().all(|(path, content)| after.get(path) == Some(content)),
+            before
+                .iter()
+                .all(|(path, content)| after.get(path) == Some(content)),
             "an old file is changed: {printed}"
         );
     }
     if case.options.contains(&"--remove-source-files") {
         let kept = contents(&stage.top, &["src", "dst"]);
-        assert!(source_contents.is_subset(&kept), "content is lost: {printed}");
+        assert!(
+            source_contents.is_subset(&kept),
+            "content is lost: {printed}"
+        );
     } else {
-        assert_eq!(files(&stage.top.join("src")), new, "the source is changed: {printed}");
+        assert_eq!(
+            files(&stage.top.join("src")),
+            new,
+            "the source is changed: {printed}"
+        );
     }
     // A file whose time could not be set is newer than the source, as with rsync.
     let is_newer = case.options.contains(&"--update") && call.contains("Utimes");
     let is_backed_up = case.options.contains(&"--backup");
-    let is_repeatable = !is_backed_up && !is_newer && !case.options.contains(&"--remove-source-files");
+    let is_repeatable =
+        !is_backed_up && !is_newer && !case.options.contains(&"--remove-source-files");
     if wanted.finished.contains(&got) {
         return Some(call);
     }
     let again = run(&stage, case, place, None);
     if is_repeatable {
-        assert_eq!(again.exit, 0, "run again: {}: {printed}", again.stderr.escape_ascii());
-        differ(&format!("run again: {printed}"), &wanted.trees, &trees(&stage.top));
+        assert_eq!(
+            again.exit,
+            0,
+            "run again: {}: {printed}",
+            again.stderr.escape_ascii()
+        );
+        differ(
+            &format!("run again: {printed}"),
+            &wanted.trees,
+            &trees(&stage.top),
+        );
     }
     let left: Vec<_> = files(&stage.top.join("dst"))
         .into_keys()
@@ -299,7 +450,10 @@ fn fails_at(
 fn differ(printed: &str, wanted: &[String], got: &[String]) {
     let missing: Vec<_> = wanted.iter().filter(|line| !got.contains(line)).collect();
     let extra: Vec<_> = got.iter().filter(|line| !wanted.contains(line)).collect();
-    assert!(missing.is_empty() && extra.is_empty(), "{printed}\nwanted: {missing:#?}\ngot: {extra:#?}");
+    assert!(
+        missing.is_empty() && extra.is_empty(),
+        "{printed}\nwanted: {missing:#?}\ngot: {extra:#?}"
+    );
 }
 
 /// Fails the calls of one process, one at a time: a sample of them, or all.
@@ -328,10 +482,14 @@ fn fails(place: (End, Direction), cases: impl Iterator<Item = &'static Case>) {
                     continue;
                 }
                 runs += 1;
-                let attempt = catch_unwind(AssertUnwindSafe(|| fails_at(case, &mut wanted, place, n, error)));
+                let attempt = catch_unwind(AssertUnwindSafe(|| {
+                    fails_at(case, &mut wanted, place, n, error)
+                }));
                 match attempt {
                     Ok(Some(call)) => {
-                        moves_bytes |= ["Read", "Write", "CopyRange"].iter().any(|name| call.contains(name))
+                        moves_bytes |= ["Read", "Write", "CopyRange"]
+                            .iter()
+                            .any(|name| call.contains(name))
                     }
                     Ok(None) => break 'calls,
                     Err(panic) => {
@@ -343,16 +501,28 @@ fn fails(place: (End, Direction), cases: impl Iterator<Item = &'static Case>) {
             n += step;
         }
         if is_whole {
-            let line = format!("{:?} {place:?}: {runs} runs, {} failures so far\n", case.options, failures.len());
+            let line = format!(
+                "{:?} {place:?}: {runs} runs, {} failures so far\n",
+                case.options,
+                failures.len()
+            );
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
         // Other cases can have fewer calls than the first that is sampled.
         if n == first && first == 1 {
-            report_skip("errors", "the program under test is a release build, in which calls cannot be made to fail");
+            report_skip(
+                "errors",
+                "the program under test is a release build, in which calls cannot be made to fail",
+            );
             return;
         }
     }
-    assert!(failures.is_empty(), "{} failures\n\n{}", failures.len(), failures.join("\n\n"));
+    assert!(
+        failures.is_empty(),
+        "{} failures\n\n{}",
+        failures.len(),
+        failures.join("\n\n")
+    );
 }
 
 #[test]
@@ -361,17 +531,32 @@ fn failing_calls_in_a_local_run() {
 }
 
 /// Fails each use of these calls.
-fn fails_each(names: &[&str], error: (&str, &str), place: (End, Direction), cases: &'static [Case]) {
+fn fails_each(
+    names: &[&str],
+    error: (&str, &str),
+    place: (End, Direction),
+    cases: &'static [Case],
+) {
     for case in cases {
         let mut wanted = Wanted::of(case);
-        let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+        let stage = Stage::new(&Scene {
+            options: case.options,
+            build: case.build,
+            backups: &[],
+        });
         let log = stage.top.join("calls");
         run(&stage, case, place, Some((LOG, log.display().to_string())));
         let Ok(calls) = std::fs::read_to_string(&log) else {
-            return report_skip("errors", "the program under test is a release build, which logs no calls");
+            return report_skip(
+                "errors",
+                "the program under test is a release build, which logs no calls",
+            );
         };
         let is_one = |call: &str| names.iter().any(|name| call.ends_with(name));
-        let uses: Vec<_> = (1..).zip(calls.lines()).filter(|(_, call)| is_one(call)).collect();
+        let uses: Vec<_> = (1..)
+            .zip(calls.lines())
+            .filter(|(_, call)| is_one(call))
+            .collect();
         assert!(!uses.is_empty(), "{calls}");
         for (n, _) in uses {
             fails_at(case, &mut wanted, place, n, error);
@@ -381,7 +566,12 @@ fn fails_each(names: &[&str], error: (&str, &str), place: (End, Direction), case
 
 #[test]
 fn attributes_that_cannot_be_read_are_reported() {
-    fails_each(&["XattrGet"], FAULTS[0], (End::Local, Direction::Push), ATTRIBUTE_CASES);
+    fails_each(
+        &["XattrGet"],
+        FAULTS[0],
+        (End::Local, Direction::Push),
+        ATTRIBUTE_CASES,
+    );
 }
 
 /// Creates a file that is longer at the destination.
@@ -392,15 +582,27 @@ fn shrunk(top: &Path) {
 
 #[test]
 fn length_that_cannot_be_read_leaves_no_old_end() {
-    const CASES: &[Case] = &[Case { build: shrunk, laws: IN_PLACE, ..case(&["-a", "--inplace"]) }];
+    const CASES: &[Case] = &[Case {
+        build: shrunk,
+        laws: IN_PLACE,
+        ..case(&["-a", "--inplace"])
+    }];
     fails_each(&["FStat"], FAULTS[0], (End::Local, Direction::Push), CASES);
 }
 
 /// A directory whose listing is denied looks like one that may only be searched.
 #[test]
 fn denied_directories_are_reported() {
-    for place in [(End::Local, Direction::Push), (End::Client, Direction::Pull)] {
-        fails_each(&["OpenDir", "GetDents", "Seek"], FAULTS[2], place, &CASES[..4]);
+    for place in [
+        (End::Local, Direction::Push),
+        (End::Client, Direction::Pull),
+    ] {
+        fails_each(
+            &["OpenDir", "GetDents", "Seek"],
+            FAULTS[2],
+            place,
+            &CASES[..4],
+        );
     }
 }
 
@@ -429,11 +631,19 @@ fn fails_over_network(transport: &'static str) {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
     let ends = [End::NetClient(transport), End::Session(transport)];
     let ways = [Direction::Push, Direction::Pull];
-    for (nth, place) in ends.into_iter().flat_map(|end| ways.map(|way| (end, way))).enumerate() {
+    for (nth, place) in ends
+        .into_iter()
+        .flat_map(|end| ways.map(|way| (end, way)))
+        .enumerate()
+    {
         let nth = if transport == "quic" { nth } else { 7 - nth };
         fails(
             place,
-            CASES.iter().enumerate().filter(|(number, _)| is_whole || number % 8 == nth).map(|(_, case)| case),
+            CASES
+                .iter()
+                .enumerate()
+                .filter(|(number, _)| is_whole || number % 8 == nth)
+                .map(|(_, case)| case),
         );
     }
 }
@@ -451,24 +661,40 @@ fn failing_calls_over_tls() {
 /// Fails one use of the pipes between two ends. Returns `false` if the run ended before that.
 fn link_fails_at(wanted: &[String], (end, way): (End, Direction), n: u64, error: &str) -> bool {
     let case = &case(&["-aHAX", "--delete"]);
-    let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+    let stage = Stage::new(&Scene {
+        options: case.options,
+        build: case.build,
+        backups: &[],
+    });
     let begun = Instant::now();
-    let output = run(&stage, case, (end, way), Some((LINK, format!("{n}:{error}"))));
+    let output = run(
+        &stage,
+        case,
+        (end, way),
+        Some((LINK, format!("{n}:{error}"))),
+    );
     let took = begun.elapsed();
     if !stage.top.join("fault").exists() {
         return false;
     }
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let printed =
-        format!("{end:?} {way:?}: {error} at use {n} of the link: exit {} after {took:?}\n{stderr}", output.exit);
+    let printed = format!(
+        "{end:?} {way:?}: {error} at use {n} of the link: exit {} after {took:?}\n{stderr}",
+        output.exit
+    );
     assert!(took < ENDS_WITHIN, "{printed}");
     if output.exit == 0 {
         differ(&printed, wanted, &trees(&stage.top));
     } else {
-        assert!(!["EINTR", "EAGAIN"].contains(&error), "the run must not end for this: {printed}");
+        assert!(
+            !["EINTR", "EAGAIN"].contains(&error),
+            "the run must not end for this: {printed}"
+        );
         // A server that cannot write cannot report the cause to its client.
         let is_reported = end == End::Server && stderr.contains("rsync error")
-            || ["connection unexpectedly closed", "could not be read"].iter().any(|words| stderr.contains(words));
+            || ["connection unexpectedly closed", "could not be read"]
+                .iter()
+                .any(|words| stderr.contains(words));
         assert!(output.exit < 1000 && is_reported, "{printed}");
     }
     true
@@ -480,15 +706,24 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 #[test]
 fn failing_link_ends_the_run() {
     let options = &["-aHAX", "--delete"];
-    let twin = Stage::new(&Scene { options, build: both, backups: &[] });
+    let twin = Stage::new(&Scene {
+        options,
+        build: both,
+        backups: &[],
+    });
     assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
     let wanted = trees(&twin.top);
     for way in [Direction::Push, Direction::Pull] {
         for end in [End::Client, End::Server] {
             for error in ["EIO", "EAGAIN", "EINTR"] {
-                let uses = (1..).take_while(|&n| link_fails_at(&wanted, (end, way), n, error)).count();
+                let uses = (1..)
+                    .take_while(|&n| link_fails_at(&wanted, (end, way), n, error))
+                    .count();
                 if uses == 0 {
-                    report_skip("errors::failing_link_ends_the_run", "the program under test is a release build");
+                    report_skip(
+                        "errors::failing_link_ends_the_run",
+                        "the program under test is a release build",
+                    );
                     return;
                 }
             }
@@ -499,18 +734,42 @@ fn failing_link_ends_the_run() {
 #[test]
 fn hanging_server_ends_with_the_timeout() {
     let options = &["-a", "--timeout=1"];
-    for (end, way) in [(End::Server, Direction::Push), (End::Server, Direction::Pull)] {
+    for (end, way) in [
+        (End::Server, Direction::Push),
+        (End::Server, Direction::Pull),
+    ] {
         let mut held = 0;
         for n in [20, 60] {
-            let stage = Stage::new(&Scene { options, build: both, backups: &[] });
-            fs::mknodat(fs::CWD, stage.top.join("hold"), FileType::Fifo, 0o600.into(), 0)
-                .expect("scratch supports fifos");
-            let hold = ("SPARSYNC_HOLD_AT", format!("{n}:{}", stage.top.join("hold").display()));
+            let stage = Stage::new(&Scene {
+                options,
+                build: both,
+                backups: &[],
+            });
+            fs::mknodat(
+                fs::CWD,
+                stage.top.join("hold"),
+                FileType::Fifo,
+                0o600.into(),
+                0,
+            )
+            .expect("scratch supports fifos");
+            let hold = (
+                "SPARSYNC_HOLD_AT",
+                format!("{n}:{}", stage.top.join("hold").display()),
+            );
             let output = run(&stage, &case(options), (end, way), Some(hold));
             // Releases a server that still waits.
-            let _ = fs::open(stage.top.join("hold"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+            let _ = fs::open(
+                stage.top.join("hold"),
+                OFlags::WRONLY | OFlags::NONBLOCK,
+                Mode::empty(),
+            );
             held += u32::from(output.exit == 30);
-            assert!([0, 30].contains(&output.exit), "{way:?}, {n}: {}", output.stderr.escape_ascii());
+            assert!(
+                [0, 30].contains(&output.exit),
+                "{way:?}, {n}: {}",
+                output.stderr.escape_ascii()
+            );
         }
         assert!(held > 0, "{way:?}");
     }

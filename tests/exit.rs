@@ -13,76 +13,241 @@ macro_rules! refuses {
     };
 }
 
-refuses!(an_unknown_option, 1, "rsync: --bogus: unknown option", ["-a", "--bogus"]);
+refuses!(
+    an_unknown_option,
+    1,
+    "rsync: --bogus: unknown option",
+    ["-a", "--bogus"]
+);
 refuses!(an_unknown_letter, 1, "unknown option", ["-aG"]);
-refuses!(an_abbreviated_option, 1, "rsync: --arch: unknown option", ["--arch"]);
+refuses!(
+    an_abbreviated_option,
+    1,
+    "rsync: --arch: unknown option",
+    ["--arch"]
+);
 refuses!(switch_with_an_argument, 1, "--archive", ["--archive=yes"]);
-refuses!(a_bad_max_size, 1, "--max-size=foo is invalid", ["-a", "--max-size=foo"]);
-refuses!(a_bad_min_size, 1, "--min-size=1X is invalid", ["-a", "--min-size=1X"]);
-refuses!(a_bad_modify_window, 1, "--modify-window=x: invalid numeric value", ["-a", "--modify-window=x"]);
-refuses!(a_bad_max_delete, 1, "--max-delete=x: invalid numeric value", ["-a", "--delete", "--max-delete=x"]);
-refuses!(a_bad_timeout, 1, "--timeout=x: invalid numeric value", ["-a", "--timeout=x"]);
-refuses!(a_bad_bwlimit, 1, "--bwlimit=foo is invalid", ["-a", "--bwlimit=foo"]);
-refuses!(bwlimit_below_its_minimum, 1, "--bwlimit=100b is too small", ["-a", "--bwlimit=100b"]);
-refuses!(a_bad_chmod, 1, "Invalid argument passed to --chmod (zz)", ["-a", "--chmod=zz"]);
+refuses!(
+    a_bad_max_size,
+    1,
+    "--max-size=foo is invalid",
+    ["-a", "--max-size=foo"]
+);
+refuses!(
+    a_bad_min_size,
+    1,
+    "--min-size=1X is invalid",
+    ["-a", "--min-size=1X"]
+);
+refuses!(
+    a_bad_modify_window,
+    1,
+    "--modify-window=x: invalid numeric value",
+    ["-a", "--modify-window=x"]
+);
+refuses!(
+    a_bad_max_delete,
+    1,
+    "--max-delete=x: invalid numeric value",
+    ["-a", "--delete", "--max-delete=x"]
+);
+refuses!(
+    a_bad_timeout,
+    1,
+    "--timeout=x: invalid numeric value",
+    ["-a", "--timeout=x"]
+);
+refuses!(
+    a_bad_bwlimit,
+    1,
+    "--bwlimit=foo is invalid",
+    ["-a", "--bwlimit=foo"]
+);
+refuses!(
+    bwlimit_below_its_minimum,
+    1,
+    "--bwlimit=100b is too small",
+    ["-a", "--bwlimit=100b"]
+);
+refuses!(
+    a_bad_chmod,
+    1,
+    "Invalid argument passed to --chmod (zz)",
+    ["-a", "--chmod=zz"]
+);
 refuses!(a_bad_octal_chmod, 1, "--chmod (999)", ["-a", "--chmod=999"]);
-refuses!(a_bad_filter, 1, "Unknown filter rule: bogus x", ["-a", "--filter=bogus x"]);
-refuses!(a_filter_without_its_pattern, 1, "unexpected end of filter rule: - ", ["-a", "--filter=- "]);
-refuses!(unknown_kind_of_filter, 1, "Unknown filter rule", ["-a", "--delete", "-f +"]);
+refuses!(
+    a_bad_filter,
+    1,
+    "Unknown filter rule: bogus x",
+    ["-a", "--filter=bogus x"]
+);
+refuses!(
+    a_filter_without_its_pattern,
+    1,
+    "unexpected end of filter rule: - ",
+    ["-a", "--filter=- "]
+);
+refuses!(
+    unknown_kind_of_filter,
+    1,
+    "Unknown filter rule",
+    ["-a", "--delete", "-f +"]
+);
 refuses!(
     missing_exclude_file,
     11,
     "failed to open exclude file nowhere: No such file",
     ["-a", "--exclude-from=nowhere"]
 );
-refuses!(missing_include_file, 11, "failed to open include file nowhere", ["-a", "--include-from=nowhere"]);
-refuses!(missing_merge_file, 11, "failed to open exclude file nowhere", ["-a", "-f. nowhere"]);
-refuses!(invalid_stop_at, 1, "invalid --stop-at format: foo", ["-a", "--stop-at=foo"]);
-refuses!(invalid_stop_after, 1, "invalid --stop-after value: x", ["-a", "--stop-after=x"]);
-refuses!(a_suffix_with_a_slash, 1, "--suffix cannot contain slashes: a/b", ["-ab", "--suffix=a/b"]);
-refuses!(an_empty_suffix, 1, "--suffix cannot be empty without a --backup-dir", ["-ab", "--suffix="]);
-refuses!(a_bad_outbuf, 1, "Invalid --outbuf setting", ["-a", "--outbuf=z"]);
+refuses!(
+    missing_include_file,
+    11,
+    "failed to open include file nowhere",
+    ["-a", "--include-from=nowhere"]
+);
+refuses!(
+    missing_merge_file,
+    11,
+    "failed to open exclude file nowhere",
+    ["-a", "-f. nowhere"]
+);
+refuses!(
+    invalid_stop_at,
+    1,
+    "invalid --stop-at format: foo",
+    ["-a", "--stop-at=foo"]
+);
+refuses!(
+    invalid_stop_after,
+    1,
+    "invalid --stop-after value: x",
+    ["-a", "--stop-after=x"]
+);
+refuses!(
+    a_suffix_with_a_slash,
+    1,
+    "--suffix cannot contain slashes: a/b",
+    ["-ab", "--suffix=a/b"]
+);
+refuses!(
+    an_empty_suffix,
+    1,
+    "--suffix cannot be empty without a --backup-dir",
+    ["-ab", "--suffix="]
+);
+refuses!(
+    a_bad_outbuf,
+    1,
+    "Invalid --outbuf setting",
+    ["-a", "--outbuf=z"]
+);
 refuses!(
     inplace_with_a_partial_dir,
     1,
     "--inplace cannot be used with --partial-dir",
     ["-a", "--inplace", "--partial-dir=x"]
 );
-refuses!(inplace_with_delay_updates, 1, "cannot be used with", ["-a", "--inplace", "--delay-updates"]);
-refuses!(append_with_whole_file, 1, "--append cannot be used with --whole-file", ["-a", "--append", "-W"]);
+refuses!(
+    inplace_with_delay_updates,
+    1,
+    "cannot be used with",
+    ["-a", "--inplace", "--delay-updates"]
+);
+refuses!(
+    append_with_whole_file,
+    1,
+    "--append cannot be used with --whole-file",
+    ["-a", "--append", "-W"]
+);
 refuses!(
     two_delete_timings,
     1,
     "You may not combine multiple --delete-WHEN options.",
     ["-a", "--delete-before", "--delete-after"]
 );
-refuses!(a_usermap_without_a_colon, 1, "No colon found in --usermap: foo", ["-a", "--usermap=foo"]);
-refuses!(two_usermaps, 1, "usermap", ["-a", "--usermap=1:2", "--chown=3"]);
-refuses!(an_unknown_checksum, 4, "unknown checksum name", ["-ac", "--checksum-choice=crc"]);
-refuses!(an_unknown_checksum_of_two, 4, "unknown checksum name: x", ["-a", "--cc=md5,x"]);
-refuses!(no_checksum_at_all, 4, "unknown checksum name: ", ["-a", "--cc="]);
-refuses!(append_without_a_checksum, 1, "--append cannot be used with --whole-file", ["-a", "--append", "--cc=none"]);
-refuses!(an_unknown_stderr_mode, 1, "stderr", ["-a", "--stderr=nowhere"]);
-refuses!(an_unknown_debug_word, 1, "nonsense", ["-a", "--debug=nonsense"]);
+refuses!(
+    a_usermap_without_a_colon,
+    1,
+    "No colon found in --usermap: foo",
+    ["-a", "--usermap=foo"]
+);
+refuses!(
+    two_usermaps,
+    1,
+    "usermap",
+    ["-a", "--usermap=1:2", "--chown=3"]
+);
+refuses!(
+    an_unknown_checksum,
+    4,
+    "unknown checksum name",
+    ["-ac", "--checksum-choice=crc"]
+);
+refuses!(
+    an_unknown_checksum_of_two,
+    4,
+    "unknown checksum name: x",
+    ["-a", "--cc=md5,x"]
+);
+refuses!(
+    no_checksum_at_all,
+    4,
+    "unknown checksum name: ",
+    ["-a", "--cc="]
+);
+refuses!(
+    append_without_a_checksum,
+    1,
+    "--append cannot be used with --whole-file",
+    ["-a", "--append", "--cc=none"]
+);
+refuses!(
+    an_unknown_stderr_mode,
+    1,
+    "stderr",
+    ["-a", "--stderr=nowhere"]
+);
+refuses!(
+    an_unknown_debug_word,
+    1,
+    "nonsense",
+    ["-a", "--debug=nonsense"]
+);
 
-synctest!(checksum_comparison_without_a_checksum_exits_4, |w: World| {
-    w.not_pulled("rsync's client loses the connection before it prints the error");
-    w.source("a").dest("");
-    for options in [&["-ac", "--cc=none"], &["-ac", "--cc=md5,none"]] {
-        // Each of rsync's processes reports its exit, in any order.
-        w.once().no_dry_run().mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
-        w.agree(options).exits(4).warns("Invalid checksum-choice for --checksum: none (0)");
+synctest!(
+    checksum_comparison_without_a_checksum_exits_4,
+    |w: World| {
+        w.not_pulled("rsync's client loses the connection before it prints the error");
+        w.source("a").dest("");
+        for options in [&["-ac", "--cc=none"], &["-ac", "--cc=md5,none"]] {
+            // Each of rsync's processes reports its exit, in any order.
+            w.once()
+                .no_dry_run()
+                .mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
+            w.agree(options)
+                .exits(4)
+                .warns("Invalid checksum-choice for --checksum: none (0)");
+        }
     }
-});
+);
 
 synctest!(failed_checksum_negotiation_exits_4, |w: World| {
     w.source("a").dest("").env("RSYNC_CHECKSUM_LIST", "foo");
-    w.once().no_dry_run().mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
-    w.agree(&["-a"]).exits(4).warns("Failed to negotiate a checksum choice.\n");
+    w.once()
+        .no_dry_run()
+        .mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
+    w.agree(&["-a"])
+        .exits(4)
+        .warns("Failed to negotiate a checksum choice.\n");
 });
 
 synctest!(an_option_without_its_argument, |w: World| {
-    w.once().no_dry_run().agree_paths(&["-e"], &[""; 0]).exits(1).warns("-e: missing argument");
+    w.once()
+        .no_dry_run()
+        .agree_paths(&["-e"], &[""; 0])
+        .exits(1)
+        .warns("-e: missing argument");
 });
 
 synctest!(chown_to_an_unknown_name_is_a_warning, |w: World| {
@@ -94,27 +259,34 @@ synctest!(chown_to_an_unknown_name_is_a_warning, |w: World| {
 });
 
 // ── operands ────────────────────────────────────────────────────────────────────────────────────
-synctest!(missing_source_exits_23_and_the_rest_is_copied, |w: World| {
-    w.source("a").dest("");
-    w.agree_paths(&["-ai"], &["nowhere", "src/", "dst/"])
-        .exits(23)
-        .prints(">f+++++++++ a")
-        .warns("link_stat \"{W}/nowhere\" failed");
-});
+synctest!(
+    missing_source_exits_23_and_the_rest_is_copied,
+    |w: World| {
+        w.source("a").dest("");
+        w.agree_paths(&["-ai"], &["nowhere", "src/", "dst/"])
+            .exits(23)
+            .prints(">f+++++++++ a")
+            .warns("link_stat \"{W}/nowhere\" failed");
+    }
+);
 
 synctest!(a_missing_source_alone, |w: World| {
     w.dest("old");
-    w.agree_paths(&["-ai", "--delete"], &["nowhere/", "dst/"]).exits(23);
+    w.agree_paths(&["-ai", "--delete"], &["nowhere/", "dst/"])
+        .exits(23);
 });
 
 synctest!(an_empty_directory_onto_a_file, |w: World| {
     w.tree("src/d", "").tree(".", "f");
-    w.agree_paths(&["-ai"], &["src/d", "f"]).exits(3).warns("cannot overwrite non-directory with a directory");
+    w.agree_paths(&["-ai"], &["src/d", "f"])
+        .exits(3)
+        .warns("cannot overwrite non-directory with a directory");
 });
 
 synctest!(several_missing_sources, |w: World| {
     w.source("a").dest("");
-    w.agree_paths(&["-ai"], &["one", "src/two", "src/d/three", "dst/"]).exits(23);
+    w.agree_paths(&["-ai"], &["one", "src/two", "src/d/three", "dst/"])
+        .exits(23);
 });
 
 synctest!(a_file_with_a_slash_is_no_directory, |w: World| {
@@ -252,13 +424,15 @@ synctest!(times_of_another_users_directory_cannot_be_set, as user, |w: World| {
 
 synctest!(long_name_gets_a_shortened_temporary_name, |w: World| {
     let name = "n".repeat(250);
-    w.source(&format!("{name}=new {}=new", "m".repeat(248))).dest(&format!("{name}=old!"));
+    w.source(&format!("{name}=new {}=new", "m".repeat(248)))
+        .dest(&format!("{name}=old!"));
     w.agree(&["-ai"]).exits(0);
 });
 
 synctest!(a_backup_name_that_is_too_long, |w: World| {
     let name = "n".repeat(255);
-    w.source(&format!("{name}=new a")).dest(&format!("{name}=old!"));
+    w.source(&format!("{name}=new a"))
+        .dest(&format!("{name}=old!"));
     w.stderr_unordered().agree(&["-aib"]);
 });
 
@@ -267,7 +441,10 @@ fn thread_limit_exits_22_or_the_run_succeeds() {
     use std::os::unix::process::CommandExt as _;
     const NAME: &str = "thread_limit_exits_22_or_the_run_succeeds";
     if !rustix::process::geteuid().is_root() {
-        return report_skip(NAME, "only root can run a program as a user without other processes");
+        return report_skip(
+            NAME,
+            "only root can run a program as a user without other processes",
+        );
     }
     // No other process runs as this user: the limit counts all threads of the user.
     const ALONE: u32 = 54_322;
@@ -276,21 +453,41 @@ fn thread_limit_exits_22_or_the_run_succeeds() {
     std::fs::create_dir(&source).expect("scratch can be written");
     std::fs::write(source.join("a"), "a").expect("scratch can be written");
     for path in [dir.path().to_owned(), source.clone(), source.join("a")] {
-        std::os::unix::fs::chown(path, Some(ALONE), Some(ALONE)).expect("root can change the owner");
+        std::os::unix::fs::chown(path, Some(ALONE), Some(ALONE))
+            .expect("root can change the owner");
     }
     let mut ends = std::collections::BTreeSet::new();
     // Up to the number of threads of a run and beyond: two per processor, up to a bound, and a few more.
     for most in 1..=40 {
         // The timeout catches a run that waits for a thread that was never started.
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=1", "60", "prlimit", &format!("--nproc={most}")]);
-        command.arg(oracle::under_test()).args(["-a", "--no-D"]).arg(source.join("")).arg(&dest);
-        let output = command.uid(ALONE).gid(ALONE).output().expect("timeout and prlimit are installed");
+        command.args([
+            "--kill-after=1",
+            "60",
+            "prlimit",
+            &format!("--nproc={most}"),
+        ]);
+        command
+            .arg(oracle::under_test())
+            .args(["-a", "--no-D"])
+            .arg(source.join(""))
+            .arg(&dest);
+        let output = command
+            .uid(ALONE)
+            .gid(ALONE)
+            .output()
+            .expect("timeout and prlimit are installed");
         let end = output.status.code();
-        assert!(matches!(end, Some(0 | 22)), "with {most} threads: {output:?}");
+        assert!(
+            matches!(end, Some(0 | 22)),
+            "with {most} threads: {output:?}"
+        );
         ends.insert(end);
     }
-    assert!(ends.contains(&Some(0)) && ends.contains(&Some(22)), "{ends:?}");
+    assert!(
+        ends.contains(&Some(0)) && ends.contains(&Some(22)),
+        "{ends:?}"
+    );
 }
 
 // ── precedence of exit codes ────────────────────────────────────────────────────────────────────
@@ -301,26 +498,48 @@ fn vanished_and(w: World, more: &[&str]) {
     w.agree_paths(&["-aR", "--delete-missing-args"], &paths);
 }
 
-synctest!(a_vanished_file_alone, |w: World| vanished_and(w, &["src/./d"]));
-synctest!(a_vanished_file_and_one_that_cannot_be_placed, |w: World| vanished_and(w, &["src/./f"]));
+synctest!(a_vanished_file_alone, |w: World| vanished_and(
+    w,
+    &["src/./d"]
+));
+synctest!(a_vanished_file_and_one_that_cannot_be_placed, |w: World| {
+    vanished_and(w, &["src/./f"])
+});
 
 /// Runs a copy of a tree whose lines do not fit into its pipe. The reader closes the pipe after the first line, or before
 /// the run. Returns the exit code, and whether all was copied.
-fn copy_into_closed_pipe(program: &std::path::Path, options: &[&str], reads_a_line: bool) -> (Option<i32>, bool) {
+fn copy_into_closed_pipe(
+    program: &std::path::Path,
+    options: &[&str],
+    reads_a_line: bool,
+) -> (Option<i32>, bool) {
     use std::io::Read as _;
     const FILES: usize = 400;
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::create_dir(dir.path().join("src")).expect("scratch can be written");
     for n in 0..FILES {
-        std::fs::write(dir.path().join(format!("src/a-file-with-a-longer-name-{n}")), "x")
-            .expect("scratch can be written");
+        std::fs::write(
+            dir.path()
+                .join(format!("src/a-file-with-a-longer-name-{n}")),
+            "x",
+        )
+        .expect("scratch can be written");
     }
-    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a descriptor is free");
+    let (read, write) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a descriptor is free");
     rustix::pipe::fcntl_setpipe_size(&write, 4096).expect("it is a pipe");
     let mut read = Some(std::fs::File::from(read)).filter(|_| reads_a_line);
     let mut command = Command::new(program);
-    command.args(options).args(["src/", "dst"]).current_dir(dir.path()).env("LC_ALL", "C");
-    let child = command.stdin(std::process::Stdio::null()).stdout(write).stderr(std::process::Stdio::null()).spawn();
+    command
+        .args(options)
+        .args(["src/", "dst"])
+        .current_dir(dir.path())
+        .env("LC_ALL", "C");
+    let child = command
+        .stdin(std::process::Stdio::null())
+        .stdout(write)
+        .stderr(std::process::Stdio::null())
+        .spawn();
     let mut child = child.expect("the program can be started");
     drop(command);
     let mut byte = [0];
@@ -343,13 +562,24 @@ fn closed_pipe_ends_only_runs_that_do_not_buffer_their_output() {
         ("--outbuf=B", false, 0),
         ("--outbuf=L", false, 13),
     ] {
-        for options in [&["-av", outbuf][..], &["-ai", outbuf, "--info=flist2"], &["-av", "--progress", outbuf]] {
+        for options in [
+            &["-av", outbuf][..],
+            &["-ai", outbuf, "--info=flist2"],
+            &["-av", "--progress", outbuf],
+        ] {
             let theirs = copy_into_closed_pipe(oracle::rsync(), options, reads_a_line);
             let ours = copy_into_closed_pipe(oracle::under_test(), options, reads_a_line);
-            assert_eq!([ours.0, theirs.0], [Some(code); 2], "{options:?} {reads_a_line}");
+            assert_eq!(
+                [ours.0, theirs.0],
+                [Some(code); 2],
+                "{options:?} {reads_a_line}"
+            );
             // On a busy machine, a run that ends may have copied all before it notices.
             assert!(ours.1 || code != 0, "{options:?} {reads_a_line}");
         }
     }
-    assert_eq!(copy_into_closed_pipe(oracle::under_test(), &["-a", "--json"], true), (Some(0), true));
+    assert_eq!(
+        copy_into_closed_pipe(oracle::under_test(), &["-a", "--json"], true),
+        (Some(0), true)
+    );
 }

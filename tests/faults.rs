@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use crate::kit::server::Server;
 use crate::kit::tree::Snapshot;
 use crate::kit::{
-    Lens, Output, Request, Surroundings, USUAL_UMASK, Who, diff, files, interrupt, is_temp, oracle, report_skip, run,
-    snapshot, write_script,
+    Lens, Output, Request, Surroundings, USUAL_UMASK, Who, diff, files, interrupt, is_temp, oracle,
+    report_skip, run, snapshot, write_script,
 };
 
 /// A run that is killed: its options and the trees before it.
@@ -38,28 +38,48 @@ const NAME_LOSS: &str = "SPARSYNC_NAME_LOSS_AT";
 
 #[test]
 fn first_copy_killed_at_every_call() {
-    every_call(&Scene { options: &["-aH"], build: |top| source(&top.join("src"), 2), backups: &[] });
+    every_call(&Scene {
+        options: &["-aH"],
+        build: |top| source(&top.join("src"), 2),
+        backups: &[],
+    });
 }
 
 #[test]
 fn update_without_delete_killed_at_every_call() {
-    every_call(&Scene { options: &["-aH"], build: both, backups: &[] });
+    every_call(&Scene {
+        options: &["-aH"],
+        build: both,
+        backups: &[],
+    });
 }
 
 #[test]
 fn update_with_delete_killed_at_every_call() {
-    every_call(&Scene { options: &["-aH", "--delete"], build: both, backups: &[] });
+    every_call(&Scene {
+        options: &["-aH", "--delete"],
+        build: both,
+        backups: &[],
+    });
 }
 
 #[test]
 fn update_with_backups_killed_at_every_call() {
-    every_call(&Scene { options: &["-aH", "--delete", "--backup"], build: both, backups: &["~"] });
+    every_call(&Scene {
+        options: &["-aH", "--delete", "--backup"],
+        build: both,
+        backups: &["~"],
+    });
 }
 
 #[test]
 fn update_with_a_backup_dir_killed_at_every_call() {
     let options = &["-aH", "--delete", "--backup", "--backup-dir=../old"];
-    every_call(&Scene { options, build: both, backups: &[] });
+    every_call(&Scene {
+        options,
+        build: both,
+        backups: &[],
+    });
 }
 
 #[test]
@@ -72,7 +92,11 @@ fn few_files_in_a_large_directory_killed_at_every_call() {
             write(&dst.join(format!("other{n}")), "old", 1);
         }
     };
-    every_call(&Scene { options: &["-a"], build, backups: &[] });
+    every_call(&Scene {
+        options: &["-a"],
+        build,
+        backups: &[],
+    });
 }
 
 /// The order of system calls decides what a power loss leaves: nothing may get a name before its data is on the disk.
@@ -91,36 +115,61 @@ fn a_power_loss_under_fsync_leaves_no_unwritten_content_under_a_name() {
         &["-a", "--sparse", "--preallocate"],
     ] {
         for operands in [["src/", "dst/"], ["src/", "far:dst/"], ["far:src/", "dst/"]] {
-            let stage = Stage::new(&Scene { options: &[], build: both, backups: &[] });
+            let stage = Stage::new(&Scene {
+                options: &[],
+                build: both,
+                backups: &[],
+            });
             stage.script("shell", shell);
             let words = [&["--rsh=./shell", &program, "--fsync"], options, &operands].concat();
             let log = stage.top.join("calls");
-            let copied =
-                stage.run_words(oracle::under_test(), &words, &[("SPARSYNC_CALL_LOG", log.display().to_string())]);
-            let shown = format!("{words:?}: {}: {}", copied.exit, copied.stderr.escape_ascii());
+            let copied = stage.run_words(
+                oracle::under_test(),
+                &words,
+                &[("SPARSYNC_CALL_LOG", log.display().to_string())],
+            );
+            let shown = format!(
+                "{words:?}: {}: {}",
+                copied.exit,
+                copied.stderr.escape_ascii()
+            );
             assert_eq!(copied.exit, 0, "{shown}");
             let Ok(calls) = std::fs::read_to_string(&log) else {
-                return report_skip("faults", "the program under test is a release build, which logs no calls");
+                return report_skip(
+                    "faults",
+                    "the program under test is a release build, which logs no calls",
+                );
             };
             let mut unsynced = BTreeMap::new();
             let (mut named, mut synced) = (0, 0);
             for (at, line) in calls.lines().enumerate() {
                 let (thread, call) = line.split_once(' ').expect("a thread and a call");
                 match call {
-                    "Write" | "CopyRange" | "Clone" | "Truncate" | "Allocate" => drop(unsynced.insert(thread, at)),
+                    "Write" | "CopyRange" | "Clone" | "Truncate" | "Allocate" => {
+                        drop(unsynced.insert(thread, at))
+                    }
                     "FSync" => {
                         synced += 1;
                         unsynced.remove(thread);
                     }
                     "Link" | "Rename" => {
                         named += 1;
-                        assert!(!unsynced.contains_key(thread), "call {at} gives a name too early: {shown}\n{calls}");
+                        assert!(
+                            !unsynced.contains_key(thread),
+                            "call {at} gives a name too early: {shown}\n{calls}"
+                        );
                     }
                     _ => {}
                 }
             }
-            assert!(unsynced.is_empty(), "{unsynced:?} are not synced: {shown}\n{calls}");
-            assert!(named >= 3 && synced >= 5, "{named} names, {synced} synced: {shown}\n{calls}");
+            assert!(
+                unsynced.is_empty(),
+                "{unsynced:?} are not synced: {shown}\n{calls}"
+            );
+            assert!(
+                named >= 3 && synced >= 5,
+                "{named} names, {synced} synced: {shown}\n{calls}"
+            );
         }
     }
 }
@@ -128,15 +177,25 @@ fn a_power_loss_under_fsync_leaves_no_unwritten_content_under_a_name() {
 /// A power loss at each call: data that was not synced is lost, and names are not.
 #[test]
 fn power_lost_at_every_call_under_fsync() {
-    for options in [&["-aH", "--delete", "--fsync"][..], &["-aH", "--no-whole-file", "--fsync"]] {
-        let scene = Scene { options, build: both, backups: &[] };
+    for options in [
+        &["-aH", "--delete", "--fsync"][..],
+        &["-aH", "--no-whole-file", "--fsync"],
+    ] {
+        let scene = Scene {
+            options,
+            build: both,
+            backups: &[],
+        };
         let twin = twin(&scene);
         let mut n = 1;
         while die_at(&scene, &twin, (POWER_LOSS, n)) {
             n += 1;
         }
         if n == 1 {
-            return report_skip("faults", "the program under test is a release build, without SPARSYNC_POWER_LOSS_AT");
+            return report_skip(
+                "faults",
+                "the program under test is a release build, without SPARSYNC_POWER_LOSS_AT",
+            );
         }
     }
 }
@@ -144,10 +203,15 @@ fn power_lost_at_every_call_under_fsync() {
 /// A power loss at each call: the names given in directories that were not synced are lost as well.
 #[test]
 fn names_lost_at_every_call_under_fsync() {
-    for (options, backups) in
-        [(&["-aH", "--delete", "--fsync"][..], &[][..]), (&["-aH", "--backup", "--fsync"], &["~"])]
-    {
-        let scene = Scene { options, build: both, backups };
+    for (options, backups) in [
+        (&["-aH", "--delete", "--fsync"][..], &[][..]),
+        (&["-aH", "--backup", "--fsync"], &["~"]),
+    ] {
+        let scene = Scene {
+            options,
+            build: both,
+            backups,
+        };
         let twin = twin(&scene);
         let mut n = 1;
         while die_at(&scene, &twin, (NAME_LOSS, n)) {
@@ -159,9 +223,17 @@ fn names_lost_at_every_call_under_fsync() {
 /// A source is removed only once the name of its copy is stored.
 #[test]
 fn lost_names_lose_no_content_of_removed_sources() {
-    for options in [&["-a"][..], &["-a", "--delay-updates"], &["-a", "--inplace"]] {
+    for options in [
+        &["-a"][..],
+        &["-a", "--delay-updates"],
+        &["-a", "--inplace"],
+    ] {
         let options = [options, &["--fsync", "--remove-source-files"]].concat();
-        let scene = Scene { options: &[], build: both_without_hard_links, backups: &[] };
+        let scene = Scene {
+            options: &[],
+            build: both_without_hard_links,
+            backups: &[],
+        };
         for n in 1.. {
             let stage = Stage::new(&scene);
             let before = files(&stage.top.join("src"));
@@ -169,7 +241,11 @@ fn lost_names_lose_no_content_of_removed_sources() {
             let trees = ["src", "dst"].map(|tree| files(&stage.top.join(tree)));
             for (path, content) in &before {
                 let is_there = trees.iter().any(|tree| tree.get(path) == Some(content));
-                assert!(is_there, "{options:?}, killed at call {n}: {} is lost", path.display());
+                assert!(
+                    is_there,
+                    "{options:?}, killed at call {n}: {} is lost",
+                    path.display()
+                );
             }
             if broken.exit != KILLED {
                 assert_eq!(broken.exit, 0, "{}", broken.stderr.escape_ascii());
@@ -182,7 +258,11 @@ fn lost_names_lose_no_content_of_removed_sources() {
 /// The simulation of a power loss does lose data: without --fsync, a file gets its name before its data is stored.
 #[test]
 fn power_loss_without_fsync_leaves_empty_files() {
-    let scene = Scene { options: &["-a"], build: both, backups: &[] };
+    let scene = Scene {
+        options: &["-a"],
+        build: both,
+        backups: &[],
+    };
     let loses = (1..).map_while(|n| {
         let stage = Stage::new(&scene);
         let killed = stage.run(scene.options, Some((POWER_LOSS, n))).exit == KILLED;
@@ -193,7 +273,11 @@ fn power_loss_without_fsync_leaves_empty_files() {
         killed.then(|| files(&stage.top.join("dst")).iter().any(is_lost))
     });
     let losses: Vec<bool> = loses.collect();
-    assert!(losses.is_empty() || losses.contains(&true), "of {} power losses, none lost data", losses.len());
+    assert!(
+        losses.is_empty() || losses.contains(&true),
+        "of {} power losses, none lost data",
+        losses.len()
+    );
 }
 
 proptest! {
@@ -247,7 +331,10 @@ fn every_call(scene: &Scene) {
         n += 1;
     }
     if n == 1 {
-        report_skip("faults", "the program under test is a release build, without SPARSYNC_KILL_AT");
+        report_skip(
+            "faults",
+            "the program under test is a release build, without SPARSYNC_KILL_AT",
+        );
     }
 }
 
@@ -270,17 +357,37 @@ fn die_at(scene: &Scene, twin: &Snapshot, (how, n): (&str, u64)) -> bool {
     }
     let new = files(&stage.top.join("src"));
     for (path, content) in files(&stage.top.join("dst")) {
-        let name = path.file_name().expect("a file has a name").to_string_lossy();
-        let original =
-            scene.backups.iter().find_map(|end| name.strip_suffix(end)).map(|name| path.with_file_name(name));
-        let old = before.get(&path).or(original.and_then(|original| before.get(&original)));
+        let name = path
+            .file_name()
+            .expect("a file has a name")
+            .to_string_lossy();
+        let original = scene
+            .backups
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .map(|name| path.with_file_name(name));
+        let old = before
+            .get(&path)
+            .or(original.and_then(|original| before.get(&original)));
         let is_whole = old == Some(&content) || new.get(&path) == Some(&content);
-        assert!(is_whole || is_temp(&name), "killed at call {n}: {} is neither old nor new", path.display());
+        assert!(
+            is_whole || is_temp(&name),
+            "killed at call {n}: {} is neither old nor new",
+            path.display()
+        );
     }
     let after = stage.run(scene.options, None);
-    assert_eq!(after.exit, 0, "killed at call {n}, then: {}", after.stderr.escape_ascii());
+    assert_eq!(
+        after.exit,
+        0,
+        "killed at call {n}, then: {}",
+        after.stderr.escape_ascii()
+    );
     let differs = diff::trees(twin, &stage.snapshot(""));
-    assert_eq!(differs, None, "killed at call {n}, run again: the trees are not as rsync leaves them");
+    assert_eq!(
+        differs, None,
+        "killed at call {n}, run again: the trees are not as rsync leaves them"
+    );
     true
 }
 
@@ -304,7 +411,11 @@ impl Stage {
             stdin: Vec::new(),
             env: Vec::new(),
         };
-        Stage { top, surroundings, _dir: dir }
+        Stage {
+            top,
+            surroundings,
+            _dir: dir,
+        }
     }
 
     pub fn new(scene: &Scene) -> Stage {
@@ -322,7 +433,10 @@ impl Stage {
     }
 
     fn run(&self, options: &[&str], kill_at: Option<(&str, u64)>) -> Output {
-        let env: Vec<_> = kill_at.map(|(how, n)| (how, n.to_string())).into_iter().collect();
+        let env: Vec<_> = kill_at
+            .map(|(how, n)| (how, n.to_string()))
+            .into_iter()
+            .collect();
         self.run_program(oracle::under_test(), options, &env)
     }
 
@@ -333,25 +447,46 @@ impl Stage {
     /// Runs a program with these arguments.
     pub fn run_words(&self, program: &Path, words: &[&str], env: &[(&str, String)]) -> Output {
         let mut surroundings = self.surroundings.clone();
-        surroundings.env = env.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        surroundings.env = env
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), value.clone()))
+            .collect();
         run(program, &bytes(words), &self.top, &surroundings)
     }
 
     /// Runs a copy with a server of its own, and waits until its session has ended. `hooks`: of the client, and of the
     /// session.
-    pub fn run_over(&self, transport: &str, words: &[&str], hooks: [&[(&str, String)]; 2]) -> Output {
-        let server = Server::with(&self.top, &[hooks[1], &[("SPARSYNC_FAULT_IN", "session".to_owned())]].concat());
+    pub fn run_over(
+        &self,
+        transport: &str,
+        words: &[&str],
+        hooks: [&[(&str, String)]; 2],
+    ) -> Output {
+        let server = Server::with(
+            &self.top,
+            &[hooks[1], &[("SPARSYNC_FAULT_IN", "session".to_owned())]].concat(),
+        );
         let (name, value) = server.variable();
         let transport = format!("--transport={transport}");
         let words = [&[&transport[..]], words].concat();
-        let output = self.run_words(oracle::under_test(), &words, &[hooks[0], &[(&name, value)]].concat());
+        let output = self.run_words(
+            oracle::under_test(),
+            &words,
+            &[hooks[0], &[(&name, value)]].concat(),
+        );
         server.rests();
         output
     }
 
     /// Runs the program under test with these arguments and interrupts it.
     pub fn interrupt(&self, words: &[&str], request: &Request<'_>) -> Output {
-        interrupt(oracle::under_test(), &bytes(words), &self.top, &self.surroundings, request)
+        interrupt(
+            oracle::under_test(),
+            &bytes(words),
+            &self.top,
+            &self.surroundings,
+            request,
+        )
     }
 
     /// Writes an executable script.
@@ -361,15 +496,28 @@ impl Stage {
 
     /// Returns the number of system calls on files of a complete run.
     fn calls(&self) -> u64 {
-        let profile = self.run_program(oracle::under_test(), &["-a"], &[("SPARSYNC_PROFILE", "1".to_owned())]);
+        let profile = self.run_program(
+            oracle::under_test(),
+            &["-a"],
+            &[("SPARSYNC_PROFILE", "1".to_owned())],
+        );
         let text = String::from_utf8_lossy(&profile.stderr).into_owned();
-        text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        text.lines()
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum()
     }
 
     /// Takes a snapshot of everything below `dir`. Trees are built with times in 1970, so later ones are "now".
     fn snapshot(&self, dir: &str) -> Snapshot {
         const YEAR_SECS: i64 = 365 * 86_400;
-        let mut found = snapshot(&self.top.join(dir), Lens { blocks: false, atimes: false, now_secs: YEAR_SECS });
+        let mut found = snapshot(
+            &self.top.join(dir),
+            Lens {
+                blocks: false,
+                atimes: false,
+                now_secs: YEAR_SECS,
+            },
+        );
         // Where the simulation of a power loss puts what loses its name.
         found.retain(|path, _| !path.starts_with(b"lost-names"));
         found
@@ -382,23 +530,36 @@ fn bytes(words: &[&str]) -> Vec<Vec<u8>> {
 
 /// Writes a file and creates its parents; `time` is in days since 1970.
 pub fn write(path: &Path, text: &str, time: u64) {
-    std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("scratch can be written");
+    std::fs::create_dir_all(path.parent().expect("it has a parent"))
+        .expect("scratch can be written");
     std::fs::write(path, text).expect("scratch can be written");
-    let file = std::fs::File::options().append(true).open(path).expect("it was just written");
-    file.set_modified(UNIX_EPOCH + Duration::from_secs(time * 86_400)).expect("its time can be set");
+    let file = std::fs::File::options()
+        .append(true)
+        .open(path)
+        .expect("it was just written");
+    file.set_modified(UNIX_EPOCH + Duration::from_secs(time * 86_400))
+        .expect("its time can be set");
 }
 
 /// Gives everything from `path` down but files one time, in days since 1970.
 fn settle(path: &Path, day: i64) {
-    let Ok(meta) = path.symlink_metadata() else { return };
+    let Ok(meta) = path.symlink_metadata() else {
+        return;
+    };
     if meta.is_dir() {
         for entry in std::fs::read_dir(path).expect("scratch can be read") {
             settle(&entry.expect("scratch can be read").path(), day);
         }
     }
     if !meta.is_file() {
-        let time = rustix::fs::Timespec { tv_sec: day * 86_400, tv_nsec: 0 };
-        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        let time = rustix::fs::Timespec {
+            tv_sec: day * 86_400,
+            tv_nsec: 0,
+        };
+        let times = rustix::fs::Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).expect("its time can be set");
     }
@@ -415,8 +576,14 @@ fn source(src: &Path, version: u64) {
     symlink(format!("to{version}"), src.join("dir/link")).expect("scratch supports symlinks");
     write(&src.join("first"), &text("group"), version);
     std::fs::hard_link(src.join("first"), src.join("second")).expect("scratch supports hard links");
-    rustix::fs::mknodat(rustix::fs::CWD, src.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .expect("scratch supports fifos");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        src.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .expect("scratch supports fifos");
 }
 
 /// Creates a source, and a destination with an older version of it and extra entries.
@@ -450,7 +617,8 @@ enum Node {
 
 impl Node {
     fn make(&self, path: &Path, at: u64) {
-        std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("scratch can be written");
+        std::fs::create_dir_all(path.parent().expect("it has a parent"))
+            .expect("scratch can be written");
         match self {
             Node::File { text, mode, time } => {
                 write(path, text, *time);
@@ -465,8 +633,14 @@ impl Node {
             }
             Node::Link { target } => symlink(target, path).expect("scratch supports symlinks"),
             Node::Fifo => {
-                rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
-                    .expect("scratch supports fifos");
+                rustix::fs::mknodat(
+                    rustix::fs::CWD,
+                    path,
+                    rustix::fs::FileType::Fifo,
+                    0o600.into(),
+                    0,
+                )
+                .expect("scratch supports fifos");
             }
         }
     }

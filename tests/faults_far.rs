@@ -13,7 +13,10 @@ use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::faults::{Scene, Stage, both, write};
-use crate::kit::{Lens, Output, Request, World, files, is_temp, oracle, report_skip, snapshot, ssh, synctest, until};
+use crate::kit::{
+    Lens, Output, Request, World, files, is_temp, oracle, report_skip, snapshot, ssh, synctest,
+    until,
+};
 
 /// The process that dies, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,8 @@ const CRASHED: i32 = 15;
 const SHELL_KILLED: i32 = 16;
 
 /// The start of a fake remote shell: drops the options of ssh, as sshd does.
-const FAKE: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
+const FAKE: &str =
+    "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
 /// Relays each direction in a separate process. Kills itself and the relay after `CUT` bytes of one `DIRECTION`,
 /// counted byte by byte. No other process holds the client's ends of the pipes, so the client sees their end at once.
 const RELAY: &str = "top=$$; exec 3<&0
@@ -79,10 +83,18 @@ fn copy(stage: &Stage, options: &[&str], way: Direction, death: Option<Death>) -
         None | Some(Death::Client(_) | Death::ThreadOfClient(_)) => {
             "unset SPARSYNC_KILL_AT SPARSYNC_PANIC_AT\nexec sh -c \"exec $*\"\n".to_owned()
         }
-        Some(Death::ThreadOfServer(at)) => format!("export SPARSYNC_PANIC_AT={at}\nexec sh -c \"exec $*\"\n"),
-        Some(Death::Server(at)) => format!("export SPARSYNC_KILL_AT={at}\nexec sh -c \"exec $*\"\n"),
-        Some(Death::ShellToServer(bytes)) => format!("CUT={bytes} DIRECTION=there far=$*\n{SERVE}{RELAY}"),
-        Some(Death::ShellToClient(bytes)) => format!("CUT={bytes} DIRECTION=back far=$*\n{SERVE}{RELAY}"),
+        Some(Death::ThreadOfServer(at)) => {
+            format!("export SPARSYNC_PANIC_AT={at}\nexec sh -c \"exec $*\"\n")
+        }
+        Some(Death::Server(at)) => {
+            format!("export SPARSYNC_KILL_AT={at}\nexec sh -c \"exec $*\"\n")
+        }
+        Some(Death::ShellToServer(bytes)) => {
+            format!("CUT={bytes} DIRECTION=there far=$*\n{SERVE}{RELAY}")
+        }
+        Some(Death::ShellToClient(bytes)) => {
+            format!("CUT={bytes} DIRECTION=back far=$*\n{SERVE}{RELAY}")
+        }
     };
     stage.script("shell", &[FAKE, &script].concat());
     let env = match death {
@@ -94,8 +106,16 @@ fn copy(stage: &Stage, options: &[&str], way: Direction, death: Option<Death>) -
     let words: Vec<&str> = [&["--rsh=./shell", &program], options].concat();
     let begun = Instant::now();
     // All processes of the run share its standard error, so they are gone when it has ended.
-    let output = stage.run_words(oracle::under_test(), &[&words[..], &way.operands()].concat(), &env);
-    assert!(begun.elapsed() < PROMPTLY, "{death:?}: a process remained for {:?}", begun.elapsed());
+    let output = stage.run_words(
+        oracle::under_test(),
+        &[&words[..], &way.operands()].concat(),
+        &env,
+    );
+    assert!(
+        begun.elapsed() < PROMPTLY,
+        "{death:?}: a process remained for {:?}",
+        begun.elapsed()
+    );
     output
 }
 
@@ -105,17 +125,31 @@ fn dies(scene: &Scene, way: Direction, death: Death) -> bool {
     let before = files(&stage.top.join("dst"));
     let new = files(&stage.top.join("src"));
     let broken = copy(&stage, scene.options, way, Some(death));
-    let describe =
-        |output: &Output| format!("{way:?}, {death:?}: exit {}: {}", output.exit, output.stderr.escape_ascii());
-    let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
+    let describe = |output: &Output| {
+        format!(
+            "{way:?}, {death:?}: exit {}: {}",
+            output.exit,
+            output.stderr.escape_ascii()
+        )
+    };
+    let lens = Lens {
+        blocks: false,
+        atimes: false,
+        now_secs: i64::MAX,
+    };
     let trees = || ["src", "dst"].map(|tree| snapshot(&stage.top.join(tree), lens));
     if broken.exit == 0 {
         return false;
     }
     // The run was complete; it only reports the exit status of the shell.
-    if matches!(death, Death::ShellToServer(_) | Death::ShellToClient(_)) && broken.exit == SHELL_KILLED {
+    if matches!(death, Death::ShellToServer(_) | Death::ShellToClient(_))
+        && broken.exit == SHELL_KILLED
+    {
         let [wanted, got] = trees();
-        assert_eq!(got, wanted, "{way:?}, {death:?}, at the end: source and destination differ");
+        assert_eq!(
+            got, wanted,
+            "{way:?}, {death:?}, at the end: source and destination differ"
+        );
         return false;
     }
     match death {
@@ -128,29 +162,63 @@ fn dies(scene: &Scene, way: Direction, death: Death) -> bool {
             assert_eq!(broken.exit, 12, "{}", describe(&broken));
             assert!(!broken.stderr.is_empty(), "{}", describe(&broken));
             // The server may have been done already.
-            let server = std::fs::read_to_string(stage.top.join("code")).unwrap_or("12\n".to_owned());
-            assert!(["0\n", "12\n"].contains(&&server[..]), "{}; the server: {server}", describe(&broken));
+            let server =
+                std::fs::read_to_string(stage.top.join("code")).unwrap_or("12\n".to_owned());
+            assert!(
+                ["0\n", "12\n"].contains(&&server[..]),
+                "{}; the server: {server}",
+                describe(&broken)
+            );
         }
     }
     for (path, content) in files(&stage.top.join("dst")) {
-        let name = path.file_name().expect("a file has a name").to_string_lossy();
+        let name = path
+            .file_name()
+            .expect("a file has a name")
+            .to_string_lossy();
         let is_whole = before.get(&path) == Some(&content) || new.get(&path) == Some(&content);
-        assert!(is_whole || is_temp(&name), "{way:?}, {death:?}: {} is neither old nor new", path.display());
+        assert!(
+            is_whole || is_temp(&name),
+            "{way:?}, {death:?}: {} is neither old nor new",
+            path.display()
+        );
     }
     let after = copy(&stage, scene.options, way, None);
-    assert_eq!((after.exit, after.stderr.escape_ascii().to_string()), (0, String::new()), "{}", describe(&broken));
+    assert_eq!(
+        (after.exit, after.stderr.escape_ascii().to_string()),
+        (0, String::new()),
+        "{}",
+        describe(&broken)
+    );
     let [wanted, got] = trees();
-    assert_eq!(got, wanted, "{way:?}, {death:?}, run again: source and destination differ");
-    assert_eq!(files(&stage.top.join("src")), new, "{way:?}, {death:?}: the source has changed");
+    assert_eq!(
+        got, wanted,
+        "{way:?}, {death:?}, run again: source and destination differ"
+    );
+    assert_eq!(
+        files(&stage.top.join("src")),
+        new,
+        "{way:?}, {death:?}: the source has changed"
+    );
     true
 }
 
 /// Kills at one point after the other until a run ends before the point. There must be at least `points` points.
 fn dies_at_each(way: Direction, points: usize, at: impl IntoIterator<Item = Death>) {
-    let scene = Scene { options: &["-aH", "--delete"], build: both, backups: &[] };
-    let died = at.into_iter().take_while(|&death| dies(&scene, way, death)).count();
+    let scene = Scene {
+        options: &["-aH", "--delete"],
+        build: both,
+        backups: &[],
+    };
+    let died = at
+        .into_iter()
+        .take_while(|&death| dies(&scene, way, death))
+        .count();
     if died == 0 {
-        report_skip("faults_far", "the program under test is a release build, without SPARSYNC_KILL_AT");
+        report_skip(
+            "faults_far",
+            "the program under test is a release build, without SPARSYNC_KILL_AT",
+        );
         return;
     }
     assert!(died >= points, "{way:?}: only {died} points");
@@ -184,10 +252,26 @@ fn server_of_a_pull_is_killed() {
 /// Other threads may wait for the one that is gone: a bug must not look like a hang.
 #[test]
 fn thread_of_either_end_panics() {
-    dies_at_each(Direction::Push, 5, (1..).step_by(9).map(Death::ThreadOfClient));
-    dies_at_each(Direction::Push, 10, (1..).step_by(9).map(Death::ThreadOfServer));
-    dies_at_each(Direction::Pull, 10, (1..).step_by(9).map(Death::ThreadOfClient));
-    dies_at_each(Direction::Pull, 5, (1..).step_by(9).map(Death::ThreadOfServer));
+    dies_at_each(
+        Direction::Push,
+        5,
+        (1..).step_by(9).map(Death::ThreadOfClient),
+    );
+    dies_at_each(
+        Direction::Push,
+        10,
+        (1..).step_by(9).map(Death::ThreadOfServer),
+    );
+    dies_at_each(
+        Direction::Pull,
+        10,
+        (1..).step_by(9).map(Death::ThreadOfClient),
+    );
+    dies_at_each(
+        Direction::Pull,
+        5,
+        (1..).step_by(9).map(Death::ThreadOfServer),
+    );
 }
 
 #[test]
@@ -215,16 +299,24 @@ fn endless(top: &Path) {
     for tree in ["src", "dst"] {
         std::fs::create_dir_all(top.join(tree)).expect("the directory can be created");
         let file = std::fs::File::create(top.join(tree).join("big")).expect("the test's own file");
-        file.set_len(1 << 40).expect("scratch supports sparse files");
+        file.set_len(1 << 40)
+            .expect("scratch supports sparse files");
     }
 }
 
 /// Returns whether any process has a file open.
 fn is_open(path: &Path) -> bool {
-    let processes = std::fs::read_dir("/proc").expect("the file exists").flatten();
+    let processes = std::fs::read_dir("/proc")
+        .expect("the file exists")
+        .flatten();
     // Processes may exit meanwhile.
-    let files = processes.filter_map(|process| std::fs::read_dir(process.path().join("fd")).ok()).flatten().flatten();
-    files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|open| open == path)
+    let files = processes
+        .filter_map(|process| std::fs::read_dir(process.path().join("fd")).ok())
+        .flatten()
+        .flatten();
+    files
+        .filter_map(|file| std::fs::read_link(file.path()).ok())
+        .any(|open| open == path)
 }
 
 /// The state of a run at the moment of the interrupt.
@@ -246,7 +338,11 @@ const COPYING: Busy = Busy {
         let begun = |entry: std::fs::DirEntry| entry.metadata().is_ok_and(|meta| meta.len() > 3);
         entries.flatten().any(begun)
     },
-    undone: |top| files(&top.join("dst")).into_iter().eq([("big".into(), b"old".to_vec())]),
+    undone: |top| {
+        files(&top.join("dst"))
+            .into_iter()
+            .eq([("big".into(), b"old".to_vec())])
+    },
 };
 
 /// Reads the contents of a file that takes minutes, at one end or at both.
@@ -255,40 +351,70 @@ const COMPARING: Busy = Busy {
     build: endless,
     begun: |top| is_open(&top.join("src/big")),
     undone: |top| {
-        let there = std::fs::read_dir(top.join("dst")).expect("the file exists").flatten();
+        let there = std::fs::read_dir(top.join("dst"))
+            .expect("the file exists")
+            .flatten();
         there
-            .map(|entry| (entry.file_name(), entry.metadata().expect("the file exists").len()))
+            .map(|entry| {
+                (
+                    entry.file_name(),
+                    entry.metadata().expect("the file exists").len(),
+                )
+            })
             .eq([("big".into(), 1 << 40)])
     },
 };
 
 /// Interrupts a busy client and, as a terminal does, its shell if `to_all` is set. No process may remain at either end.
 fn stops(way: Direction, shell: &str, to_all: bool, busy: &Busy) {
-    let stage = Stage::new(&Scene { options: &[], build: busy.build, backups: &[] });
+    let stage = Stage::new(&Scene {
+        options: &[],
+        build: busy.build,
+        backups: &[],
+    });
     // As with ssh, killing the shell does not kill the server, which cleans up in its own time.
     stage.script("shell", &[FAKE, "sh -c \"$*\"\nexit $?\n"].concat());
     // The server holds this fifo open while it lives. Opening it does not block, because the read end is open.
     let fifo = stage.top.join("alive");
     fs::mknodat(fs::CWD, &fifo, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
-    let alive = fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("the test's own file");
+    let alive = fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+        .expect("the test's own file");
     let top = stage.top.display();
-    let program = format!("--rsync-path=cd {top} && exec 9>alive && exec {}", oracle::under_test().display());
+    let program = format!(
+        "--rsync-path=cd {top} && exec 9>alive && exec {}",
+        oracle::under_test().display()
+    );
     let shell = format!("--rsh={shell}");
     let [source, dest] = way.operands();
     let [first, second] = busy.options;
     let words = [&shell, &program, first, second, source, dest];
-    let request = Request { signal: Signal::INT, to_all, ready: &|| (busy.begun)(&stage.top), interrupted: &|| () };
+    let request = Request {
+        signal: Signal::INT,
+        to_all,
+        ready: &|| (busy.begun)(&stage.top),
+        interrupted: &|| (),
+    };
     let output = stage.interrupt(&words, &request);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.exit == 20 && stderr.contains("(code 20)"), "{way:?}: exit {}: {stderr}", output.exit);
+    assert!(
+        output.exit == 20 && stderr.contains("(code 20)"),
+        "{way:?}: exit {}: {stderr}",
+        output.exit
+    );
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         fs::fcntl_setfl(&alive, OFlags::empty()).expect("the test's own file");
         let _ = tx.send(std::fs::File::from(alive).read_to_end(&mut Vec::new()));
     });
     let left = rx.recv_timeout(PROMPTLY);
-    assert!(matches!(left, Ok(Ok(0))), "{way:?}, {shell}: the server still runs: {left:?}");
-    assert!((busy.undone)(&stage.top), "{way:?}, {shell}: the destination has changed");
+    assert!(
+        matches!(left, Ok(Ok(0))),
+        "{way:?}, {shell}: the server still runs: {left:?}"
+    );
+    assert!(
+        (busy.undone)(&stage.top),
+        "{way:?}, {shell}: the destination has changed"
+    );
 }
 
 #[test]
@@ -330,13 +456,23 @@ esac
 /// Forwards nothing until the test opens `silence`.
 const NOTHING: &str = "rest() { exec cat silence 2>&-; }\n";
 /// Forwards a few bytes per second while `silence` exists. rsync takes any byte for progress.
-const TRICKLE: &str =
-    "rest() { while [ -e silence ] && dd bs=1 count=1 status=none 2>&- && sleep 0.2; do :; done; } 2>&-\n";
+const TRICKLE: &str = "rest() { while [ -e silence ] && dd bs=1 count=1 status=none 2>&- && sleep 0.2; do :; done; } 2>&-\n";
 
 /// Checks that both ends time out when a direction carries nothing, or next to nothing, after some bytes.
 fn times_out(way: Direction, direction: &str, bytes: u64, rest: &str) {
-    let stage = Stage::new(&Scene { options: &[], build: both, backups: &[] });
-    fs::mknodat(fs::CWD, stage.top.join("silence"), FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
+    let stage = Stage::new(&Scene {
+        options: &[],
+        build: both,
+        backups: &[],
+    });
+    fs::mknodat(
+        fs::CWD,
+        stage.top.join("silence"),
+        FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .expect("scratch supports fifos");
     let script = format!("CUT={bytes} DIRECTION={direction} far=$*\n{SERVE}{rest}{MUTE}");
     stage.script("shell", &[FAKE, &script].concat());
     let program = format!("--rsync-path={}", oracle::under_test().display());
@@ -345,8 +481,16 @@ fn times_out(way: Direction, direction: &str, bytes: u64, rest: &str) {
     let begun = Instant::now();
     let output = stage.run_words(oracle::under_test(), &words, &[]);
     // Releases the processes that wait for a writer.
-    let _ = fs::open(stage.top.join("silence"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
-    let shown = format!("{way:?}, {direction}: exit {}: {}", output.exit, output.stderr.escape_ascii());
+    let _ = fs::open(
+        stage.top.join("silence"),
+        OFlags::WRONLY | OFlags::NONBLOCK,
+        Mode::empty(),
+    );
+    let shown = format!(
+        "{way:?}, {direction}: exit {}: {}",
+        output.exit,
+        output.stderr.escape_ascii()
+    );
     assert!(output.exit == 30 && shown.contains("timeout"), "{shown}");
     assert!(begun.elapsed() < PROMPTLY, "{:?}: {shown}", begun.elapsed());
     let server = std::fs::read_to_string(stage.top.join("code")).expect("the server has exited");
@@ -381,7 +525,11 @@ fn a_peer_whose_bytes_trickle() {
 /// Returns the length of the large file: less if the link is so small that each byte costs a switch between two
 /// threads.
 fn large_bytes() -> u64 {
-    if std::env::var_os("SPARSYNC_LINK_BYTES").is_some() { 4 << 20 } else { 64 << 20 }
+    if std::env::var_os("SPARSYNC_LINK_BYTES").is_some() {
+        4 << 20
+    } else {
+        64 << 20
+    }
 }
 
 /// Sends one `DIRECTION` through two fifos, which the test joins.
@@ -405,42 +553,78 @@ enum Victim {
 /// Kills a process after nine tenths of a large file, runs again, and returns how many bytes the second run
 /// transferred. `old` is the content of the destination file before the first run.
 fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&str>) -> u64 {
-    let stage = Stage::new(&Scene { options: &[], build: |top| write(&top.join("src/a"), "a", 1), backups: &[] });
+    let stage = Stage::new(&Scene {
+        options: &[],
+        build: |top| write(&top.join("src/a"), "a", 1),
+        backups: &[],
+    });
     let mut noise = Vec::new();
     let random = std::fs::File::open("/dev/urandom").expect("every machine has it");
     let large_bytes = large_bytes();
-    random.take(large_bytes).read_to_end(&mut noise).expect("it never ends");
+    random
+        .take(large_bytes)
+        .read_to_end(&mut noise)
+        .expect("it never ends");
     std::fs::write(stage.top.join("src/big"), &noise).expect("scratch can be written");
     std::fs::create_dir_all(stage.top.join("dst")).expect("scratch can be written");
     if let Some(old) = old {
         write(&stage.top.join("dst/big"), old, 1);
     }
-    let at = if (victim == Victim::Sender) == (way == Direction::Push) { "client" } else { "server" };
-    let direction = if way == Direction::Push { "there" } else { "back" };
-    stage.script("shell", &[FAKE, &format!("far=$* DIRECTION={direction}\n"), JOINED].concat());
+    let at = if (victim == Victim::Sender) == (way == Direction::Push) {
+        "client"
+    } else {
+        "server"
+    };
+    let direction = if way == Direction::Push {
+        "there"
+    } else {
+        "back"
+    };
+    stage.script(
+        "shell",
+        &[FAKE, &format!("far=$* DIRECTION={direction}\n"), JOINED].concat(),
+    );
     // Opened for reading and writing, so that `open` does not block. `received` ends when this handle is dropped.
     let [mut sent, mut received] = ["sent", "received"].map(|name| {
         let path = stage.top.join(name);
-        fs::mknodat(fs::CWD, &path, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
-        std::fs::File::options().read(true).write(true).open(path).expect("the test's own file")
+        fs::mknodat(fs::CWD, &path, FileType::Fifo, 0o600.into(), 0)
+            .expect("scratch supports fifos");
+        std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .expect("the test's own file")
     });
     let program = format!("--rsync-path={}", oracle::under_test().display());
     std::fs::create_dir(stage.top.join("parts")).expect("scratch can be written");
     std::os::unix::fs::symlink("parts", stage.top.join("link")).expect("scratch supports symlinks");
     let top = stage.top.display().to_string();
-    let options: Vec<_> = options.iter().map(|option| option.replace("TOP", &top)).collect();
+    let options: Vec<_> = options
+        .iter()
+        .map(|option| option.replace("TOP", &top))
+        .collect();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let [source, dest] = way.operands();
-    let words = [&["--rsh=./shell", &program, "-a", "--stats"], &options[..], &[source, dest]].concat();
+    let words = [
+        &["--rsh=./shell", &program, "-a", "--stats"],
+        &options[..],
+        &[source, dest],
+    ]
+    .concat();
     let landed = || {
         let entries = std::fs::read_dir(stage.top.join("dst")).expect("the file exists");
-        entries.flatten().any(|entry| entry.metadata().is_ok_and(|meta| meta.len() >= large_bytes * 9 / 10))
+        entries.flatten().any(|entry| {
+            entry
+                .metadata()
+                .is_ok_and(|meta| meta.len() >= large_bytes * 9 / 10)
+        })
     };
     std::thread::scope(|scope| {
         let run = scope.spawn(|| stage.run_words(oracle::under_test(), &words, &[]));
         // No bytes follow these, so the transfer is still in progress when the test sees that they have arrived.
         let joined = std::thread::spawn(move || {
-            let joined = std::io::copy(&mut (&mut sent).take(large_bytes * 95 / 100), &mut received);
+            let joined =
+                std::io::copy(&mut (&mut sent).take(large_bytes * 95 / 100), &mut received);
             joined.map(|_| (sent, received))
         });
         until(|| landed() || run.is_finished());
@@ -451,20 +635,29 @@ fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&st
         kill_process(pid, Signal::KILL).expect("the copy is in progress");
         drop(joined);
         let exit = run.join().expect("it ends").exit;
-        assert!([12, KILLED].contains(&exit), "{way:?} {options:?} {victim:?}: {exit}");
+        assert!(
+            [12, KILLED].contains(&exit),
+            "{way:?} {options:?} {victim:?}: {exit}"
+        );
     });
     stage.script("shell", &[FAKE, "exec sh -c \"exec $*\"\n"].concat());
     let again = stage.run_words(oracle::under_test(), &words, &[]);
     let printed = String::from_utf8_lossy(&again.stdout).into_owned();
     assert_eq!(again.exit, 0, "{}", again.stderr.escape_ascii());
     let names: Vec<_> = files(&stage.top.join("dst")).into_keys().collect();
-    assert_eq!(names, [Path::new("a"), Path::new("big")], "{way:?} {options:?} {victim:?}");
+    assert_eq!(
+        names,
+        [Path::new("a"), Path::new("big")],
+        "{way:?} {options:?} {victim:?}"
+    );
     assert!(
         std::fs::read(stage.top.join("dst/big")).expect("the file exists") == noise,
         "{way:?} {options:?} {victim:?}"
     );
     let count = |line: &str| {
-        let count = line.strip_prefix("Total bytes sent: ").or(line.strip_prefix("Total bytes received: "))?;
+        let count = line
+            .strip_prefix("Total bytes sent: ")
+            .or(line.strip_prefix("Total bytes received: "))?;
         count.replace(',', "").parse::<u64>().ok()
     };
     let counts: Vec<u64> = printed.lines().filter_map(count).collect();
@@ -476,7 +669,10 @@ fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&st
 #[track_caller]
 fn costs_little(way: Direction, options: &[&str], victim: Victim, old: Option<&str>) {
     let bytes = costs_again(way, options, victim, old);
-    assert!(bytes <= large_bytes() * 15 / 100, "{way:?} {options:?} {victim:?} {old:?}: {bytes} bytes again");
+    assert!(
+        bytes <= large_bytes() * 15 / 100,
+        "{way:?} {options:?} {victim:?} {old:?}: {bytes} bytes again"
+    );
 }
 
 #[test]
@@ -484,7 +680,12 @@ fn kept_partial_file_is_not_sent_again() {
     for way in [Direction::Push, Direction::Pull] {
         costs_little(way, &["--partial"], Victim::Sender, None);
         costs_little(way, &["--partial-dir=.part"], Victim::Sender, Some("old"));
-        costs_little(way, &["--partial-dir=TOP/link"], Victim::Sender, Some("old"));
+        costs_little(
+            way,
+            &["--partial-dir=TOP/link"],
+            Victim::Sender,
+            Some("old"),
+        );
     }
 }
 
@@ -493,7 +694,12 @@ fn leftover_of_a_killed_receiver_is_not_sent_again() {
     costs_little(Direction::Push, &["--delete"], Victim::Receiver, None);
     costs_little(Direction::Push, &[], Victim::Receiver, Some("old"));
     costs_little(Direction::Pull, &["--partial"], Victim::Receiver, None);
-    costs_little(Direction::Pull, &["--delete"], Victim::Receiver, Some("old"));
+    costs_little(
+        Direction::Pull,
+        &["--delete"],
+        Victim::Receiver,
+        Some("old"),
+    );
 }
 
 // ── small buffers ───────────────────────────────────────────────────────────────────────────────
@@ -502,12 +708,18 @@ fn leftover_of_a_killed_receiver_is_not_sent_again() {
 /// how to run all cases this way. `src/session/tests/no_room.rs` tests sessions inside of one process.
 fn over_a_link_of(w: &World, bytes: &str) {
     w.env("SPARSYNC_LINK_BYTES", bytes).once().no_dry_run();
-    let files: Vec<String> = (0..60).map(|n| format!("d{}/f{n}*{}", n % 7, n * 10)).collect();
-    w.source(&files.join(" ")).source("same*9000 new*20000 l->same").dest("same*9000 d1/f1=old d3/gone gone/deep/x");
+    let files: Vec<String> = (0..60)
+        .map(|n| format!("d{}/f{n}*{}", n % 7, n * 10))
+        .collect();
+    w.source(&files.join(" "))
+        .source("same*9000 new*20000 l->same")
+        .dest("same*9000 d1/f1=old d3/gone gone/deep/x");
     w.agree(&["-aHi", "--delete"]).exits(0).prints("deleting");
     w.agree(&["-aHic", "--delete-before"]).exits(0);
     w.source("big*30000 d2/late").dest("d9/gone");
-    w.agree(&["-aHi", "--delete-after", "--delay-updates", "-z"]).exits(0).prints("d2/late");
+    w.agree(&["-aHi", "--delete-after", "--delay-updates", "-z"])
+        .exits(0)
+        .prints("d2/late");
 }
 
 synctest!(over_a_link_of_one_byte, between machines, |w: World| over_a_link_of(&w, "1"));

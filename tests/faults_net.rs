@@ -48,8 +48,17 @@ impl Copy {
     fn new(transport: &'static str, way: Direction, build: fn(&Path)) -> Copy {
         let scene = Scene::new();
         scene.enroll("--no-munge");
-        let trees = Stage::new(&Trees { options: &[], build, backups: &[] });
-        Copy { scene, trees, transport, way }
+        let trees = Stage::new(&Trees {
+            options: &[],
+            build,
+            backups: &[],
+        });
+        Copy {
+            scene,
+            trees,
+            transport,
+            way,
+        }
     }
 
     /// Runs the copy with these options and hooks in the client. Returns the output and the exit code.
@@ -59,12 +68,26 @@ impl Copy {
             Direction::Push => format!("{top}/src/ host:{top}/dst/"),
             Direction::Pull => format!("host:{top}/src/ {top}/dst/"),
         };
-        let line = format!("--transport={} -aH --delete {options} {operands}", self.transport);
+        let line = format!(
+            "--transport={} -aH --delete {options} {operands}",
+            self.transport
+        );
         let begun = Instant::now();
         let mut command = self.scene.command("client", &line);
-        let output = command.envs(hooks.iter().map(|(name, value)| (name, value))).output().unwrap();
-        assert!(begun.elapsed() < PROMPTLY, "{line} {hooks:?}: {:?}: {output:?}", begun.elapsed());
-        let exit = output.status.code().or(output.status.signal().map(|signal| 128 + signal)).expect("one of them");
+        let output = command
+            .envs(hooks.iter().map(|(name, value)| (name, value)))
+            .output()
+            .unwrap();
+        assert!(
+            begun.elapsed() < PROMPTLY,
+            "{line} {hooks:?}: {:?}: {output:?}",
+            begun.elapsed()
+        );
+        let exit = output
+            .status
+            .code()
+            .or(output.status.signal().map(|signal| 128 + signal))
+            .expect("one of them");
         (output, exit)
     }
 
@@ -72,13 +95,19 @@ impl Copy {
     fn restart(&self, hooks: &[(&str, String)]) -> bool {
         let _ = self.scene.command("server", "server stop --now").output();
         let mut start = self.scene.command("server", "server start --port PORT");
-        let started = start.envs(hooks.iter().map(|(name, value)| (name, value))).output().unwrap();
+        let started = start
+            .envs(hooks.iter().map(|(name, value)| (name, value)))
+            .output()
+            .unwrap();
         if !started.status.success() {
             assert!(!hooks.is_empty(), "{started:?}");
             return false;
         }
         let printed = String::from_utf8(started.stdout).unwrap();
-        let port = printed.split_once("port ").and_then(|(_, rest)| rest.split([',', ' ', '\n']).next()).unwrap();
+        let port = printed
+            .split_once("port ")
+            .and_then(|(_, rest)| rest.split([',', ' ', '\n']).next())
+            .unwrap();
         self.lead_to(port.parse().unwrap());
         true
     }
@@ -106,13 +135,21 @@ impl Copy {
         for (path, content) in files(&self.trees.top.join("dst")) {
             let name = path.file_name().unwrap().to_string_lossy();
             let is_whole = before.get(&path) == Some(&content) || new.get(&path) == Some(&content);
-            assert!(is_whole || is_temp(&name), "{} is neither old nor new: {case}", path.display());
+            assert!(
+                is_whole || is_temp(&name),
+                "{} is neither old nor new: {case}",
+                path.display()
+            );
         }
     }
 
     /// Checks that the destination is as the source.
     fn is_done(&self, case: &str) {
-        let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
+        let lens = Lens {
+            blocks: false,
+            atimes: false,
+            now_secs: i64::MAX,
+        };
         let [wanted, got] = ["src", "dst"].map(|tree| snapshot(&self.trees.top.join(tree), lens));
         assert_eq!(got, wanted, "{case}");
     }
@@ -120,9 +157,16 @@ impl Copy {
     /// Runs the copy once more and checks that it finishes the job and leaves no temporary file.
     fn finishes(&self, source: &Files, case: &str) {
         let (output, exit) = self.run("", &[]);
-        assert!(exit == 0 && output.stderr.is_empty(), "then {exit}: {output:?}: {case}");
+        assert!(
+            exit == 0 && output.stderr.is_empty(),
+            "then {exit}: {output:?}: {case}"
+        );
         self.is_done(case);
-        assert_eq!(&files(&self.trees.top.join("src")), source, "the source has changed: {case}");
+        assert_eq!(
+            &files(&self.trees.top.join("src")),
+            source,
+            "the source has changed: {case}"
+        );
     }
 }
 
@@ -137,7 +181,11 @@ fn dies(transport: &'static str, way: Direction, victim: Victim, at: u64) -> boo
     let mut hooks = vec![("SPARSYNC_KILL_AT", at.to_string())];
     let mut is_up = true;
     if victim != Victim::Client {
-        let process = if victim == Victim::Session { "session" } else { "server" };
+        let process = if victim == Victim::Session {
+            "session"
+        } else {
+            "server"
+        };
         hooks.push(("SPARSYNC_FAULT_IN", process.to_owned()));
         is_up = copy.restart(&hooks);
     }
@@ -147,20 +195,38 @@ fn dies(transport: &'static str, way: Direction, victim: Victim, at: u64) -> boo
         return true;
     }
     // With a timeout, a client gives up a lost server soon, and a server a lost client.
-    let (output, exit) = copy.run("--timeout=2", if victim == Victim::Client { &hooks } else { &[] });
+    let (output, exit) = copy.run(
+        "--timeout=2",
+        if victim == Victim::Client {
+            &hooks
+        } else {
+            &[]
+        },
+    );
     let case = format!("{transport} {way:?} {victim:?} at {at}: exit {exit}: {output:?}");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let has_died = match victim {
         Victim::Client => exit == KILLED,
         Victim::Session => exit != 0 || text.contains("reconnecting"),
-        Victim::Server => copy.scene.command("server", "server status").output().unwrap().status.code() == Some(3),
+        Victim::Server => {
+            copy.scene
+                .command("server", "server status")
+                .output()
+                .unwrap()
+                .status
+                .code()
+                == Some(3)
+        }
     };
     let allowed: &[i32] = match victim {
         Victim::Client => &[0, KILLED],
         // A client that was served before the server died has not lost anything.
         Victim::Session | Victim::Server => &[0, 10, 12, 30],
     };
-    assert!(allowed.contains(&exit) && !text.contains("panicked"), "{case}");
+    assert!(
+        allowed.contains(&exit) && !text.contains("panicked"),
+        "{case}"
+    );
     copy.is_whole(&before, &case);
     if exit == 0 {
         copy.is_done(&case);
@@ -176,14 +242,29 @@ fn dies(transport: &'static str, way: Direction, victim: Victim, at: u64) -> boo
 /// Kills one process of a session at a sample of its calls, or at all.
 fn dies_at_each(transport: &'static str, way: Direction, victim: Victim, sample: &[u64]) {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
-    let all: &mut dyn Iterator<Item = u64> = if is_whole { &mut (1..) } else { &mut sample.iter().copied() };
-    let died = all.take_while(|&at| dies(transport, way, victim, at)).count();
+    let all: &mut dyn Iterator<Item = u64> = if is_whole {
+        &mut (1..)
+    } else {
+        &mut sample.iter().copied()
+    };
+    let died = all
+        .take_while(|&at| dies(transport, way, victim, at))
+        .count();
     if died == 0 {
-        return report_skip("faults_net", "the program under test is a release build, which cannot be told to die");
+        return report_skip(
+            "faults_net",
+            "the program under test is a release build, which cannot be told to die",
+        );
     }
-    assert!(is_whole || died == sample.len(), "{transport} {way:?} {victim:?}: only {died} points");
+    assert!(
+        is_whole || died == sample.len(),
+        "{transport} {way:?} {victim:?}: only {died} points"
+    );
     if is_whole {
-        let _ = writeln!(std::io::stderr(), "{transport} {way:?} {victim:?}: killed at {died} calls");
+        let _ = writeln!(
+            std::io::stderr(),
+            "{transport} {way:?} {victim:?}: killed at {died} calls"
+        );
     }
 }
 
@@ -243,12 +324,18 @@ fn server_outlives(transport: &'static str, way: Direction, at: u64, error: &str
     // Later calls belong to the regular checks of the server.
     until(|| log.exists());
     let call = std::fs::read_to_string(&log).unwrap();
-    let case = format!("{transport} {way:?}: {error} at {}: exit {exit}: {output:?}", call.trim());
+    let case = format!(
+        "{transport} {way:?}: {error} at {}: exit {exit}: {output:?}",
+        call.trim()
+    );
     copy.is_whole(&before, &case);
     if exit == 0 {
         copy.is_done(&case);
     } else {
-        assert!([10, 12, 30].contains(&exit) && copy.scene.status("errors_total") != "0", "{case}");
+        assert!(
+            [10, 12, 30].contains(&exit) && copy.scene.status("errors_total") != "0",
+            "{case}"
+        );
     }
     copy.rests();
     copy.finishes(&source, &case);
@@ -261,8 +348,13 @@ fn the_server_outlives_failing_calls() {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
     for (transport, way) in [("quic", Direction::Push), ("tls", Direction::Pull)] {
         let sample = [(1, "EIO"), (4, "EMFILE"), (9, "ENOMEM")].map(|(at, error)| (at..=at, error));
-        let all = ["EIO", "EACCES", "EMFILE", "ENOMEM", "EINTR", "EAGAIN"].map(|error| (1..=40, error));
-        let faults = if is_whole { all.to_vec() } else { sample.to_vec() };
+        let all =
+            ["EIO", "EACCES", "EMFILE", "ENOMEM", "EINTR", "EAGAIN"].map(|error| (1..=40, error));
+        let faults = if is_whole {
+            all.to_vec()
+        } else {
+            sample.to_vec()
+        };
         for (calls, error) in faults {
             for at in calls {
                 if !server_outlives(transport, way, at, error) {
@@ -290,7 +382,10 @@ fn a_hanging_session_ends_the_run_with_the_timeout() {
         let (output, exit) = copy.run("--timeout=1", &[]);
         let is_held = open(&fifo, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).is_ok();
         if !is_held && exit == 0 {
-            return report_skip("faults_net", "the program under test is a release build, which cannot be held");
+            return report_skip(
+                "faults_net",
+                "the program under test is a release build, which cannot be held",
+            );
         }
         assert_eq!(exit, 30, "{transport} {way:?}: {output:?}");
         copy.restart(&[]);
@@ -314,8 +409,17 @@ fn fails_one_way(transport: &'static str, way: Direction, to_server: bool) {
     let copy = Copy::new(transport, way, large);
     let [before, source] = ["dst", "src"].map(|tree| files(&copy.trees.top.join(tree)));
     let server: u16 = copy.scene.status("port").parse().unwrap();
-    let cut = if to_server { Cut::ToServer } else { Cut::ToClient };
-    let trigger = Trigger { to_server: way == Direction::Push, after_bytes: 3_000_000, cut, then: Box::new(|| None) };
+    let cut = if to_server {
+        Cut::ToServer
+    } else {
+        Cut::ToClient
+    };
+    let trigger = Trigger {
+        to_server: way == Direction::Push,
+        after_bytes: 3_000_000,
+        cut,
+        then: Box::new(|| None),
+    };
     let relay = Relay::start((Ipv4Addr::LOCALHOST, server).into(), [trigger]);
     copy.lead_to(relay.port);
     let (output, exit) = copy.run("-W --no-compress --timeout=2", &[]);
@@ -332,7 +436,9 @@ fn fails_one_way(transport: &'static str, way: Direction, to_server: bool) {
     // The server may still try to deliver what an ended session has sent.
     let is_running = |session: &String| {
         let stat = std::fs::read_to_string(format!("/proc/{session}/stat")).unwrap_or_default();
-        stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
     };
     let sessions = || sessions_of(&pid).into_iter().filter(is_running).count();
     until(|| sessions() == 0 || waits.elapsed() > PROMPTLY);
@@ -348,9 +454,12 @@ fn fails_one_way(transport: &'static str, way: Direction, to_server: bool) {
 fn one_direction_that_fails() {
     std::thread::scope(|scope| {
         for transport in ["quic", "tls"] {
-            for (way, to_server) in
-                [(Direction::Push, true), (Direction::Push, false), (Direction::Pull, true), (Direction::Pull, false)]
-            {
+            for (way, to_server) in [
+                (Direction::Push, true),
+                (Direction::Push, false),
+                (Direction::Pull, true),
+                (Direction::Pull, false),
+            ] {
                 scope.spawn(move || fails_one_way(transport, way, to_server));
             }
         }

@@ -14,15 +14,24 @@ impl Scene {
         for dir in ["in/tree", "in/base", "out/tree", "src", "home"] {
             std::fs::create_dir_all(scene.path(dir)).unwrap();
         }
-        for file in ["in/tree/f", "in/base/f", "out/secret", "out/tree/f", "src/new", "home/h"] {
+        for file in [
+            "in/tree/f",
+            "in/base/f",
+            "out/secret",
+            "out/tree/f",
+            "src/new",
+            "home/h",
+        ] {
             std::fs::write(scene.path(file), format!("what {file} holds\n")).unwrap();
         }
         std::fs::write(scene.path("out/rules"), "- *.secret\n").unwrap();
         std::fs::write(scene.path("out/list"), "f\n").unwrap();
         let granted = granted.replace("TOP", scene.0.path().to_str().unwrap());
         let program = oracle::under_test().display();
-        let shell =
-            format!("#!/bin/sh\ncd {}\nexec {program} server session {granted}\n", scene.path("home").display());
+        let shell = format!(
+            "#!/bin/sh\ncd {}\nexec {program} server session {granted}\n",
+            scene.path("home").display()
+        );
         write_script(&scene.path("shell"), &shell);
         scene
     }
@@ -35,20 +44,38 @@ impl Scene {
     fn run(&self, line: &str) -> Output {
         let top = self.0.path().to_str().unwrap();
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "90"]).arg(oracle::under_test()).args(["-s", "-e", "./shell"]);
+        command
+            .args(["-s", "KILL", "90"])
+            .arg(oracle::under_test())
+            .args(["-s", "-e", "./shell"]);
         // The letters may occur in a fingerprint.
-        let placed = |word: &str| if word.starts_with("SHA256:") { word.into() } else { word.replace("TOP", top) };
+        let placed = |word: &str| {
+            if word.starts_with("SHA256:") {
+                word.into()
+            } else {
+                word.replace("TOP", top)
+            }
+        };
         command.args(line.split_whitespace().map(placed));
-        command.current_dir(self.0.path()).stdin(Stdio::null()).env("LC_ALL", "C").env("HOME", self.path("home"));
+        command
+            .current_dir(self.0.path())
+            .stdin(Stdio::null())
+            .env("LC_ALL", "C")
+            .env("HOME", self.path("home"));
         command.output().expect("a program can be started")
     }
 
     /// Returns a listing of everything outside of the granted directory.
     fn outside(&self) -> String {
         let mut find = Command::new("find");
-        find.args(["out", "home", "-printf", "%p %y %m %s %T@ %l\n"]).current_dir(self.0.path());
+        find.args(["out", "home", "-printf", "%p %y %m %s %T@ %l\n"])
+            .current_dir(self.0.path());
         let listed = find.output().unwrap();
-        let mut lines: Vec<_> = String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
+        let mut lines: Vec<_> = String::from_utf8(listed.stdout)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect();
         lines.sort();
         lines.join("\n")
     }
@@ -65,7 +92,10 @@ impl Scene {
         let before = self.outside();
         let output = self.run(line);
         assert!(!output.status.success(), "{line} succeeded: {output:?}");
-        assert!(output.status.code().is_some_and(|code| code != 15), "{line}: {output:?}");
+        assert!(
+            output.status.code().is_some_and(|code| code != 15),
+            "{line}: {output:?}"
+        );
         self.holds_nothing_of_outside(line, &before);
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -73,7 +103,10 @@ impl Scene {
     #[track_caller]
     fn holds_nothing_of_outside(&self, line: &str, before: &str) {
         assert_eq!(self.outside(), before, "{line}");
-        let found = Command::new("grep").args(["-rl", "what out/", "in", "got"]).current_dir(self.0.path()).output();
+        let found = Command::new("grep")
+            .args(["-rl", "what out/", "in", "got"])
+            .current_dir(self.0.path())
+            .output();
         let found = String::from_utf8(found.unwrap().stdout).unwrap();
         assert_eq!(found, "", "{line}: what is outside arrived");
     }
@@ -83,10 +116,16 @@ impl Scene {
 fn session_copies_in_both_directions_within_its_roots() {
     let scene = Scene::new("--root TOP/in");
     scene.succeeds("-a host:TOP/in/tree/ got/");
-    assert_eq!(std::fs::read(scene.path("got/f")).unwrap(), b"what in/tree/f holds\n");
+    assert_eq!(
+        std::fs::read(scene.path("got/f")).unwrap(),
+        b"what in/tree/f holds\n"
+    );
     scene.succeeds("-a src/ host:TOP/in/made/");
     scene.succeeds("-a --delete src/ host:TOP/in");
-    assert_eq!(std::fs::read(scene.path("in/new")).unwrap(), b"what src/new holds\n");
+    assert_eq!(
+        std::fs::read(scene.path("in/new")).unwrap(),
+        b"what src/new holds\n"
+    );
     assert!(!scene.path("in/tree").exists());
     scene.succeeds("-a --mkpath src/ host:TOP/in/a/b/c/");
     scene.succeeds("-a --backup --backup-dir=TOP/in/old --temp-dir=TOP/in src/ host:TOP/in/a/b/c/");
@@ -105,7 +144,11 @@ fn paths_outside_the_roots_are_not_accessed() {
     assert!(scene.path("got/up").is_symlink() && scene.path("got/abs").is_symlink());
     std::fs::remove_dir_all(scene.path("got")).unwrap();
     std::fs::write(scene.path("list"), "secret\nf\n").unwrap();
-    std::fs::write(scene.path("astray"), "up/secret\nabs/secret\n../out/secret\ntree/../../out/secret\n").unwrap();
+    std::fs::write(
+        scene.path("astray"),
+        "up/secret\nabs/secret\n../out/secret\ntree/../../out/secret\n",
+    )
+    .unwrap();
     for line in [
         "-a --files-from=list host:TOP/out/ got/",
         "-a --files-from=list host:TOP/out/tree got/",
@@ -144,8 +187,17 @@ fn paths_outside_the_roots_are_not_accessed() {
     ] {
         let printed = scene.is_kept_out(line);
         // "No such file": as in rsync, leading `..` of a requested name are removed, and there is no `in/out`.
-        let words = ["granted", "Permission denied", "symlink has no referent", "No such file", "found \"..\" dir"];
-        assert!(words.iter().any(|words| printed.contains(words)), "{line}: {printed}");
+        let words = [
+            "granted",
+            "Permission denied",
+            "symlink has no referent",
+            "No such file",
+            "found \"..\" dir",
+        ];
+        assert!(
+            words.iter().any(|words| printed.contains(words)),
+            "{line}: {printed}"
+        );
     }
 }
 
@@ -155,15 +207,31 @@ fn option_directories_outside_the_roots_are_not_accessed() {
     let before = scene.outside();
     // A directory that is only a basis is reported as missing or rejected, and is never read.
     std::fs::copy(scene.path("out/tree/f"), scene.path("src/f")).unwrap();
-    let at = std::fs::metadata(scene.path("out/tree/f")).unwrap().modified().unwrap();
-    std::fs::File::options().write(true).open(scene.path("src/f")).unwrap().set_modified(at).unwrap();
+    let at = std::fs::metadata(scene.path("out/tree/f"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(scene.path("src/f"))
+        .unwrap()
+        .set_modified(at)
+        .unwrap();
     for option in ["--link-dest", "--copy-dest", "--compare-dest"] {
-        let output = scene.run(&format!("-ai {option}=TOP/out/tree src/ host:TOP/in/made{option}/"));
+        let output = scene.run(&format!(
+            "-ai {option}=TOP/out/tree src/ host:TOP/in/made{option}/"
+        ));
         let made = scene.path(&format!("in/made{option}/f"));
-        assert!(made.exists(), "{option}: not sent over the link: {output:?}");
+        assert!(
+            made.exists(),
+            "{option}: not sent over the link: {output:?}"
+        );
         let printed = String::from_utf8_lossy(&output.stderr);
         let is_reported = printed.contains("out/tree: outside of the granted directories");
-        assert!(output.status.code() == Some(23) && is_reported, "{option}: {output:?}");
+        assert!(
+            output.status.code() == Some(23) && is_reported,
+            "{option}: {output:?}"
+        );
         use std::os::unix::fs::MetadataExt as _;
         assert_eq!(std::fs::metadata(made).unwrap().nlink(), 1, "{option}");
         assert_eq!(scene.outside(), before, "{option}");
@@ -200,7 +268,11 @@ fn option_directories_outside_the_roots_are_not_accessed() {
         scene.run(&line.replace("_", " "));
         scene.run(line);
         scene.holds_nothing_of_outside(line, &before);
-        std::fs::write(scene.path("src/new"), format!("what src/new holds after {line}\n")).unwrap();
+        std::fs::write(
+            scene.path("src/new"),
+            format!("what src/new holds after {line}\n"),
+        )
+        .unwrap();
     }
 }
 
@@ -208,15 +280,27 @@ fn option_directories_outside_the_roots_are_not_accessed() {
 fn links_of_other_users_are_not_followed_within_a_root() {
     let scene = Scene::new("--root TOP/in");
     let printed = scene.is_kept_out("-a -M--insecure-links src/ host:TOP/in/tree/");
-    assert!(printed.contains("--insecure-links is not supported"), "{printed}");
+    assert!(
+        printed.contains("--insecure-links is not supported"),
+        "{printed}"
+    );
     symlink("tree", scene.path("in/link")).unwrap();
     scene.succeeds("-a src/ host:TOP/in/link/");
     if std::os::unix::fs::lchown(scene.path("in/link"), Some(12345), None).is_err() {
-        return report_skip("grants::links_of_other_users", "only root can change the owner of links");
+        return report_skip(
+            "grants::links_of_other_users",
+            "only root can change the owner of links",
+        );
     }
-    for line in ["-a src/ host:TOP/in/link/", "-a -M--files-from=TOP/in/link/f host:TOP/in/tree/ got/"] {
+    for line in [
+        "-a src/ host:TOP/in/link/",
+        "-a -M--files-from=TOP/in/link/f host:TOP/in/tree/ got/",
+    ] {
         let printed = scene.is_kept_out(line);
-        assert!(printed.contains("refusing to follow a symlink owned by an untrusted user"), "{line}: {printed}");
+        assert!(
+            printed.contains("refusing to follow a symlink owned by an untrusted user"),
+            "{line}: {printed}"
+        );
     }
 }
 
@@ -226,7 +310,9 @@ fn read_only_grant_permits_no_change() {
         let scene = Scene::new(granted);
         let all = || {
             let mut found = Command::new("find");
-            found.args(["in", "out", "-printf", "%p %y %m %s %T@ %C@\n"]).current_dir(scene.0.path());
+            found
+                .args(["in", "out", "-printf", "%p %y %m %s %T@ %C@\n"])
+                .current_dir(scene.0.path());
             found.output().unwrap().stdout
         };
         let before = all();
@@ -241,7 +327,10 @@ fn read_only_grant_permits_no_change() {
             "-a --mkpath src/ host:TOP/in/a/b/",
         ] {
             let printed = scene.is_kept_out(line);
-            assert!(printed.contains("the grant of this machine's key is read-only"), "{line}: {printed}");
+            assert!(
+                printed.contains("the grant of this machine's key is read-only"),
+                "{line}: {printed}"
+            );
         }
         scene.run("-a -M--log-file=TOP/in/log host:TOP/in/tree/ got/");
         assert_eq!(all(), before, "{granted}");
@@ -254,66 +343,114 @@ fn read_only_grant_permits_no_change() {
 fn devices_are_not_created_within_a_root() {
     use std::os::unix::fs::FileTypeExt as _;
     let scene = Scene::new("--root TOP/in");
-    for node in [&["f", "p"][..], &["zero", "c", "1", "5"], &["disk", "b", "7", "0"]] {
-        let made =
-            Command::new("mknod").args(node).current_dir(scene.path("src")).status().expect("coreutils are installed");
+    for node in [
+        &["f", "p"][..],
+        &["zero", "c", "1", "5"],
+        &["disk", "b", "7", "0"],
+    ] {
+        let made = Command::new("mknod")
+            .args(node)
+            .current_dir(scene.path("src"))
+            .status()
+            .expect("coreutils are installed");
         if !made.success() {
-            return crate::kit::report_skip("devices_are_not_created_within_a_root", "devices cannot be created here");
+            return crate::kit::report_skip(
+                "devices_are_not_created_within_a_root",
+                "devices cannot be created here",
+            );
         }
     }
     let output = scene.run("-a src/ host:TOP/in/");
     assert_eq!(output.status.code(), Some(23), "{output:?}");
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(printed.contains("mknod") && printed.contains("zero") && printed.contains("disk"), "{printed}");
     assert!(
-        std::fs::symlink_metadata(scene.path("in/f")).unwrap().file_type().is_fifo() && scene.path("in/new").exists()
+        printed.contains("mknod") && printed.contains("zero") && printed.contains("disk"),
+        "{printed}"
+    );
+    assert!(
+        std::fs::symlink_metadata(scene.path("in/f"))
+            .unwrap()
+            .file_type()
+            .is_fifo()
+            && scene.path("in/new").exists()
     );
     assert!(!scene.path("in/zero").exists() && !scene.path("in/disk").exists());
     // A grant of everything includes devices.
     let scene = Scene::new("--root /");
-    let made = Command::new("mknod").args(["zero", "c", "1", "5"]).current_dir(scene.path("src")).status().unwrap();
+    let made = Command::new("mknod")
+        .args(["zero", "c", "1", "5"])
+        .current_dir(scene.path("src"))
+        .status()
+        .unwrap();
     assert!(made.success());
     scene.succeeds("-a src/ host:TOP/in/");
-    assert!(std::fs::symlink_metadata(scene.path("in/zero")).unwrap().file_type().is_char_device());
+    assert!(
+        std::fs::symlink_metadata(scene.path("in/zero"))
+            .unwrap()
+            .file_type()
+            .is_char_device()
+    );
 }
 
 /// The content of a device is below no directory, so only keys with access to everything may use it.
 #[test]
 fn devices_are_not_accessed_within_a_root() {
-    let lines = ["-r --write-devices src/ host:TOP/in/", "-r --copy-devices host:TOP/in/ got/"];
+    let lines = [
+        "-r --write-devices src/ host:TOP/in/",
+        "-r --copy-devices host:TOP/in/ got/",
+    ];
     let scene = Scene::new("--root TOP/in");
     for line in lines {
         let printed = scene.is_kept_out(line);
-        assert!(printed.contains("is not permitted by a grant with --root"), "{line}: {printed}");
+        assert!(
+            printed.contains("is not permitted by a grant with --root"),
+            "{line}: {printed}"
+        );
         assert_eq!(scene.run(line).status.code(), Some(4), "{line}");
     }
     // Devices at the client are not restricted.
     scene.succeeds("-r --copy-devices src/ host:TOP/in/");
     scene.succeeds("-r --write-devices host:TOP/in/ got/");
     let scene = Scene::new("--root / --read-only");
-    assert!(scene.is_kept_out(lines[0]).contains("the grant of this machine's key is read-only"));
+    assert!(
+        scene
+            .is_kept_out(lines[0])
+            .contains("the grant of this machine's key is read-only")
+    );
     scene.succeeds(lines[1]);
     let scene = Scene::new("--root /");
-    lines.into_iter().for_each(|line| drop(scene.succeeds(line)));
+    lines
+        .into_iter()
+        .for_each(|line| drop(scene.succeeds(line)));
 }
 
 #[test]
 fn missing_root_is_reported() {
     let scene = Scene::new("--root TOP/none");
     let printed = scene.is_kept_out("-a host:TOP/in/ got/");
-    assert!(printed.contains("cannot open any granted directory"), "{printed}");
+    assert!(
+        printed.contains("cannot open any granted directory"),
+        "{printed}"
+    );
     // The client receives the error; the connection does not just break.
     assert_eq!(scene.run("-a src/ host:TOP/in/").status.code(), Some(3));
     let scene = Scene::new("--root /");
     scene.succeeds("-a host:TOP/in/tree/ got/");
     scene.succeeds("-a host:h host:~/h got/");
-    assert_eq!(std::fs::read(scene.path("got/h")).unwrap(), b"what home/h holds\n");
+    assert_eq!(
+        std::fs::read(scene.path("got/h")).unwrap(),
+        b"what home/h holds\n"
+    );
     assert!(!scene.run("-a host: got/").status.success() || scene.path("got/h").exists());
 }
 
 /// Returns a command prefix that makes the system call with this number fail with ENOSYS.
 pub fn without_call(number: u32) -> String {
-    let prctl = if cfg!(target_arch = "x86_64") { 157 } else { 167 };
+    let prctl = if cfg!(target_arch = "x86_64") {
+        157
+    } else {
+        167
+    };
     // BPF: load the number of the call; if it is the given one, return ENOSYS; otherwise allow. PR_SET_NO_NEW_PRIVS,
     // PR_SET_SECCOMP.
     let script = format!(
@@ -332,20 +469,42 @@ fn kernel_without_openat2_rejects_limited_grants() {
     let before = without_call(437);
     let sh = |line: &str| {
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("exec {before} {line}")]).current_dir(scene.path("")).stdin(Stdio::null());
-        command.env("SPARSYNC_CONFIG_DIR", "config").output().unwrap()
+        command
+            .args(["-c", &format!("exec {before} {line}")])
+            .current_dir(scene.path(""))
+            .stdin(Stdio::null());
+        command
+            .env("SPARSYNC_CONFIG_DIR", "config")
+            .output()
+            .unwrap()
     };
     if sh("true").status.code() != Some(0) {
-        return report_skip("grants::kernel_without_openat2", "perl cannot block a system call here");
+        return report_skip(
+            "grants::kernel_without_openat2",
+            "perl cannot block a system call here",
+        );
     }
     let shell = std::fs::read_to_string(scene.path("shell")).unwrap();
-    std::fs::write(scene.path("shell"), shell.replace("exec ", &format!("exec {before} "))).unwrap();
+    std::fs::write(
+        scene.path("shell"),
+        shell.replace("exec ", &format!("exec {before} ")),
+    )
+    .unwrap();
     let printed = scene.is_kept_out("-a host:TOP/in/tree got/");
-    assert!(printed.contains("openat2: Function not implemented (38)"), "{printed}");
+    assert!(
+        printed.contains("openat2: Function not implemented (38)"),
+        "{printed}"
+    );
     let grant = "server grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x";
-    let output = sh(&format!("{} {grant} --root /home", oracle::under_test().display()));
+    let output = sh(&format!(
+        "{} {grant} --root /home",
+        oracle::under_test().display()
+    ));
     let printed = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(4) && printed.contains("a grant without --root works"), "{printed}");
+    assert!(
+        output.status.code() == Some(4) && printed.contains("a grant without --root works"),
+        "{printed}"
+    );
     let output = sh(&format!("{} {grant}", oracle::under_test().display()));
     assert!(output.status.success(), "{output:?}");
 }
@@ -359,11 +518,17 @@ fn files_within_a_root_get_no_privileged_attributes() {
     }
     let scene = crate::server::Scene::new();
     let sh = |line: &str| {
-        let output = Command::new("sh").args(["-ec", line]).current_dir(scene.path("")).output().unwrap();
+        let output = Command::new("sh")
+            .args(["-ec", line])
+            .current_dir(scene.path(""))
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    sh("rm -rf src && mkdir -p src/d && echo text >src/d/tool && chmod 6755 src/d/tool && chmod 2755 src/d");
+    sh(
+        "rm -rf src && mkdir -p src/d && echo text >src/d/tool && chmod 6755 src/d/tool && chmod 2755 src/d",
+    );
     sh("ln -s /etc/passwd src/link && setfattr -n user.a -v b src/d/tool");
     if !Command::new("setfattr")
         .args(["-n", "security.test", "-v", "c", "src/d/tool"])
@@ -372,20 +537,31 @@ fn files_within_a_root_get_no_privileged_attributes() {
         .unwrap()
         .success()
     {
-        return report_skip(NAME, "the scratch directory does not support security attributes");
+        return report_skip(
+            NAME,
+            "the scratch directory does not support security attributes",
+        );
     }
     let copy = |line: &str| {
-        let output = scene.command("client", &format!("--transport=quic -aX {line}")).output().unwrap();
+        let output = scene
+            .command("client", &format!("--transport=quic -aX {line}"))
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
     };
     let seen = |dir: &str| {
-        sh(&format!("cd {dir}; stat -c %a d d/tool; getfattr -m- d/tool | grep -c security || :; readlink link"))
+        sh(&format!(
+            "cd {dir}; stat -c %a d d/tool; getfattr -m- d/tool | grep -c security || :; readlink link"
+        ))
     };
     let as_it_is = "2755\n6755\n1\n/etc/passwd\n";
     assert_eq!(seen("src"), as_it_is);
     scene.enroll("--root TOP/in --root TOP/out");
     copy("src/ host:TOP/in/copy/");
-    assert_eq!(seen("in/copy"), "2755\n755\n0\n/rsyncd-munged//etc/passwd\n");
+    assert_eq!(
+        seen("in/copy"),
+        "2755\n755\n0\n/rsyncd-munged//etc/passwd\n"
+    );
     assert!(sh("getfattr -m- in/copy/d/tool").contains("user.a"));
     // What is there already loses them too, whether or not its directory is listed.
     for dir in ["in/equal", "in/listed"] {
@@ -394,9 +570,15 @@ fn files_within_a_root_get_no_privileged_attributes() {
     sh("touch in/listed/d/more");
     copy("src/ host:TOP/in/equal/");
     copy("src/ host:TOP/in/listed/");
-    assert_eq!([seen("in/equal"), seen("in/listed")], [seen("in/copy"), seen("in/copy")]);
+    assert_eq!(
+        [seen("in/equal"), seen("in/listed")],
+        [seen("in/copy"), seen("in/copy")]
+    );
     // A second run does nothing, and a pull restores the symlink.
-    let again = scene.command("client", "--transport=quic -aXi src/ host:TOP/in/copy/").output().unwrap();
+    let again = scene
+        .command("client", "--transport=quic -aXi src/ host:TOP/in/copy/")
+        .output()
+        .unwrap();
     assert_eq!(String::from_utf8_lossy(&again.stdout), "");
     copy("host:TOP/in/copy/ back/");
     assert_eq!(sh("readlink back/link"), "/etc/passwd\n");
@@ -414,11 +596,17 @@ fn an_owner_gets_what_its_key_writes() {
     }
     let scene = crate::server::Scene::new();
     let sh = |line: &str| {
-        let output = Command::new("sh").args(["-ec", line]).current_dir(scene.path("")).output().unwrap();
+        let output = Command::new("sh")
+            .args(["-ec", line])
+            .current_dir(scene.path(""))
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    sh("chmod 755 . && chown nobody:daemon in && rm in/f && mkdir src/d && echo x >src/d/tool && ln -s new src/link");
+    sh(
+        "chmod 755 . && chown nobody:daemon in && rm in/f && mkdir src/d && echo x >src/d/tool && ln -s new src/link",
+    );
     sh("chown -Rh 12345:12346 src && chmod 4755 src/d/tool && mkfifo src/pipe && chmod 2777 src/d");
     let others = || sh("find in ! '(' -user nobody -group daemon ')' -printf '%p %U:%G '");
     scene.enroll("--owner=nobody:daemon");
@@ -432,7 +620,10 @@ fn an_owner_gets_what_its_key_writes() {
         ("-a src/ host:TOP/out/", 23),
         ("-a host:TOP/server/identity.pem got/", 23),
     ] {
-        let output = scene.command("client", &format!("--transport=quic {line}")).output().unwrap();
+        let output = scene
+            .command("client", &format!("--transport=quic {line}"))
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
         assert_eq!(others(), "", "{line}");
     }
@@ -441,16 +632,35 @@ fn an_owner_gets_what_its_key_writes() {
     }
     assert!(!scene.path("out/new").exists() && !scene.path("got/identity.pem").exists());
     // Relative paths begin at the home directory of the owner, as at a login.
-    let output = scene.command("client", "--transport=quic -a host:none got/").output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("link_stat \"/"), "{output:?}");
+    let output = scene
+        .command("client", "--transport=quic -a host:none got/")
+        .output()
+        .unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("link_stat \"/"),
+        "{output:?}"
+    );
     // The right stays until it is changed by name.
     let pin = crate::server::field_of(&scene.well("grants --json"), "pin");
     let printed = scene.well(&format!("grant {pin} --read-only"));
-    assert!(printed.contains("reads and writes / as nobody:daemon -> reads / as nobody:daemon"), "{printed}");
-    assert!(scene.well("grants --json").contains(r#""owner":"nobody:daemon""#));
+    assert!(
+        printed.contains("reads and writes / as nobody:daemon -> reads / as nobody:daemon"),
+        "{printed}"
+    );
+    assert!(
+        scene
+            .well("grants --json")
+            .contains(r#""owner":"nobody:daemon""#)
+    );
     let printed = scene.well(&format!("grant {pin} --read-write --no-owner"));
-    assert!(printed.contains("reads / as nobody:daemon -> reads and writes /\n"), "{printed}");
-    let output = scene.command("client", "--transport=quic -a src/ host:TOP/in/root/").output().unwrap();
+    assert!(
+        printed.contains("reads / as nobody:daemon -> reads and writes /\n"),
+        "{printed}"
+    );
+    let output = scene
+        .command("client", "--transport=quic -a src/ host:TOP/in/root/")
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(sh("stat -c %u:%g in/root/d/tool"), "12345:12346\n");
 }
@@ -463,17 +673,31 @@ fn an_owner_that_no_session_can_be_is_refused() {
     let refused = |command: &mut Command, code: i32, words: &str| {
         let output = command.output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(code) && printed.contains(words), "{words}: {output:?}");
+        assert!(
+            output.status.code() == Some(code) && printed.contains(words),
+            "{words}: {output:?}"
+        );
     };
     let grant = |owner: &str| scene.command("server", &format!("{GRANT} --owner={owner}"));
-    refused(&mut grant("no-such-user"), 5, "cannot run sessions as no-such-user: no such user");
-    refused(&mut grant("root:no-such-group"), 5, "cannot run sessions as root:no-such-group: no such group");
+    refused(
+        &mut grant("no-such-user"),
+        5,
+        "cannot run sessions as no-such-user: no such user",
+    );
+    refused(
+        &mut grant("root:no-such-group"),
+        5,
+        "cannot run sessions as root:no-such-group: no such group",
+    );
     for owner in ["", ":daemon", "daemon:", "a:b:c"] {
         refused(&mut grant(owner), 1, "expected USER or USER:GROUP");
     }
     assert!(scene.well("grants").contains("no grants"));
     if !rustix::process::geteuid().is_root() {
-        return report_skip("an_owner_that_no_session_can_be", "only root can log in as others");
+        return report_skip(
+            "an_owner_that_no_session_can_be",
+            "only root can log in as others",
+        );
     }
     // A user that was removed after the grant, or a grant that another program has written.
     scene.enroll("--owner=nobody");
@@ -481,7 +705,11 @@ fn an_owner_that_no_session_can_be_is_refused() {
     let text = std::fs::read_to_string(&list).unwrap();
     std::fs::write(&list, text.replace("\"nobody\"", "\"no-such-user\"")).unwrap();
     let copy = "--transport=quic -a src/ host:TOP/in/";
-    refused(&mut scene.command("client", copy), 5, "cannot run sessions as no-such-user: no such user");
+    refused(
+        &mut scene.command("client", copy),
+        5,
+        "cannot run sessions as no-such-user: no such user",
+    );
     assert!(!scene.path("in/new").exists());
     // An ordinary user can only name itself.
     use std::os::unix::process::CommandExt as _;
@@ -491,8 +719,16 @@ fn an_owner_that_no_session_can_be_is_refused() {
         command.uid(65534).gid(65534);
         command
     };
-    refused(&mut own(&format!("{GRANT} --owner=daemon")), 4, "only a server of root can run sessions as other users");
-    refused(&mut own(&format!("{GRANT} --owner=nobody:daemon")), 4, "only a server of root");
+    refused(
+        &mut own(&format!("{GRANT} --owner=daemon")),
+        4,
+        "only a server of root can run sessions as other users",
+    );
+    refused(
+        &mut own(&format!("{GRANT} --owner=nobody:daemon")),
+        4,
+        "only a server of root",
+    );
     let output = own(&format!("{GRANT} --owner=nobody")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
@@ -563,7 +799,10 @@ fn ssh_in_place_of_a_limited_grant_is_reported() {
     let words = format!(
         "sparsync: cannot reach host (127.0.0.1 port {port}): connection refused\nrsync: connection unexpectedly"
     );
-    assert!(output.status.code() == Some(255) && printed.starts_with(&words), "{output:?}");
+    assert!(
+        output.status.code() == Some(255) && printed.starts_with(&words),
+        "{output:?}"
+    );
 }
 
 /// The server of an enrolled host is one route to it; ssh, with its own permissions, is another.
@@ -577,7 +816,10 @@ fn request_beyond_the_grant_falls_back_to_ssh() {
     let answers = std::fs::read_to_string(scene.path("ssh")).unwrap();
     scene.script("ssh", &answers.replace("#!/bin/sh\n", asks));
     let program = oracle::under_test().display().to_string();
-    let (top, path) = (scene.path("").display().to_string(), std::env::var("PATH").unwrap());
+    let (top, path) = (
+        scene.path("").display().to_string(),
+        std::env::var("PATH").unwrap(),
+    );
     std::fs::write(scene.path("out/list"), "f\n").unwrap();
     // Returns the exit code, the number of sessions over ssh, and the output.
     let copy = |line: &str| {
@@ -586,7 +828,11 @@ fn request_beyond_the_grant_falls_back_to_ssh() {
         let sshed = std::fs::read_to_string(scene.path("sshed")).unwrap_or_default();
         let _ = std::fs::remove_file(scene.path("sshed"));
         let printed = [output.stdout, output.stderr].concat();
-        (output.status.code().unwrap(), sshed.matches("--server").count(), String::from_utf8(printed).unwrap())
+        (
+            output.status.code().unwrap(),
+            sshed.matches("--server").count(),
+            String::from_utf8(printed).unwrap(),
+        )
     };
     let goes = |line: &str, want: (i32, usize)| {
         let (code, sshed, printed) = copy(line);
@@ -605,30 +851,55 @@ fn request_beyond_the_grant_falls_back_to_ssh() {
         goes(line, (0, 1));
     }
     use std::os::unix::fs::MetadataExt as _;
-    assert_eq!(std::fs::metadata(scene.path("in/linked/new")).unwrap().nlink(), 2);
+    assert_eq!(
+        std::fs::metadata(scene.path("in/linked/new"))
+            .unwrap()
+            .nlink(),
+        2
+    );
     // The fallback prints no message twice and does not change errors that are unrelated to roots.
     let printed = goes("-avv src/ none host:TOP/out/again/", (23, 1));
     // On a busy machine, TLS may answer first.
     let is_reached = printed.contains("using QUIC") || printed.contains("using TLS");
-    assert!(printed.contains("using a remote shell: its server denies access: \"") && is_reached, "{printed}");
+    assert!(
+        printed.contains("using a remote shell: its server denies access: \"") && is_reached,
+        "{printed}"
+    );
     assert_eq!(
-        (printed.matches("link_stat").count(), printed.matches("sending incremental").count()),
+        (
+            printed.matches("link_stat").count(),
+            printed.matches("sending incremental").count()
+        ),
         (1, 1),
         "{printed}"
     );
     assert!(goes("-a host:TOP/in/none got4", (23, 0)).contains("No such file"));
     goes("-a host:TOP/in/ got5", (0, 0));
-    for operand in ["--transport=quic host:", "--transport=tls host:", "sparsync://host"] {
+    for operand in [
+        "--transport=quic host:",
+        "--transport=tls host:",
+        "sparsync://host",
+    ] {
         let printed = goes(&format!("-a src/ {operand}TOP/out/none/"), (3, 0));
-        assert!(printed.contains("copy over ssh, or grant more: `sparsync enroll --root"), "{printed}");
+        assert!(
+            printed.contains("copy over ssh, or grant more: `sparsync enroll --root"),
+            "{printed}"
+        );
     }
     let grants = std::fs::read_to_string(scene.path("server/grants.toml")).unwrap();
-    std::fs::write(scene.path("server/grants.toml"), grants.replace("read_only = false", "read_only = true")).unwrap();
+    std::fs::write(
+        scene.path("server/grants.toml"),
+        grants.replace("read_only = false", "read_only = true"),
+    )
+    .unwrap();
     goes("-a src/ host:TOP/in/", (0, 1));
     goes("-a --remove-source-files host:TOP/in/new got6", (0, 1));
     assert!(goes("-a --transport=quic src/ host:TOP/in/", (3, 0)).contains("copy over ssh"));
     scene.script("ssh", &format!("{asks}echo --server >>sshed\nexit 255\n"));
     let printed = goes("-a src/ host:TOP/in/none/", (255, 1));
-    assert!(printed.contains("is read-only\n") && printed.contains("connection unexpectedly"), "{printed}");
+    assert!(
+        printed.contains("is read-only\n") && printed.contains("connection unexpectedly"),
+        "{printed}"
+    );
     assert!(!scene.path("out/none").exists() && !scene.path("in/none").exists());
 }

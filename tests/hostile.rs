@@ -47,7 +47,9 @@ pub fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
 
 /// Splits the bytes of a sender into uncompressed chunks.
 pub fn chunks(sent: &[u8]) -> Vec<u8> {
-    sent.chunks(256 << 10).flat_map(|piece| chunk(0, piece)).collect()
+    sent.chunks(256 << 10)
+        .flat_map(|piece| chunk(0, piece))
+        .collect()
 }
 
 pub fn chunk(kind: u8, piece: &[u8]) -> Vec<u8> {
@@ -57,13 +59,28 @@ pub fn chunk(kind: u8, piece: &[u8]) -> Vec<u8> {
 /// Encodes the magic and the greeting of version 1, without features and guess.
 pub fn greeting() -> Vec<u8> {
     let magic = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
-    [&magic[..], &31u16.to_le_bytes(), &1u16.to_le_bytes(), &1u16.to_le_bytes(), &[0; 8 + 16 + 2 + 1]].concat()
+    [
+        &magic[..],
+        &31u16.to_le_bytes(),
+        &1u16.to_le_bytes(),
+        &1u16.to_le_bytes(),
+        &[0; 8 + 16 + 2 + 1],
+    ]
+    .concat()
 }
 
 /// Encodes a `Setup` with these lists, each with its count: words, remote words, rules, operands.
 pub fn setup(server_sends: bool, lists: [&[u8]; 4]) -> Vec<u8> {
     let [words, remote_words, rules, operands] = lists;
-    let body = [&[u8::from(server_sends), 0], words, remote_words, rules, operands, &varint(0o022)].concat();
+    let body = [
+        &[u8::from(server_sends), 0],
+        words,
+        remote_words,
+        rules,
+        operands,
+        &varint(0o022),
+    ]
+    .concat();
     frame(SETUP, &body)
 }
 
@@ -85,11 +102,25 @@ fn files(start: &str, count: u64) -> Vec<u8> {
 
 /// Encodes `Roots` with one root, whose content is transferred.
 pub fn roots() -> Vec<u8> {
-    frame(ROOTS, &[&[1, 8, 1][..], &entry(b".", 0o040_755), &[0; 6]].concat())
+    frame(
+        ROOTS,
+        &[&[1, 8, 1][..], &entry(b".", 0o040_755), &[0; 6]].concat(),
+    )
 }
 
 pub fn dir(flags: u8, id: u64, path: &[u8], list: &[u8]) -> Vec<u8> {
-    frame(DIR, &[&[flags][..], &varint(id), &bytes(path), &[0, 0, 0], list, &[0, 0]].concat())
+    frame(
+        DIR,
+        &[
+            &[flags][..],
+            &varint(id),
+            &bytes(path),
+            &[0, 0, 0],
+            list,
+            &[0, 0],
+        ]
+        .concat(),
+    )
 }
 
 fn more(list: &[u8]) -> Vec<u8> {
@@ -131,13 +162,22 @@ impl Far {
         std::fs::create_dir(top.path().join("tree")).unwrap();
         std::fs::write(top.path().join("tree/known"), vec![b'k'; 1 << 20]).unwrap();
         let mut command = Command::new(oracle::under_test());
-        command.arg("--server").args(sends.then_some("--sender")).args(["-re.iLsfxCIvuZ", ".", "tree/"]);
+        command
+            .arg("--server")
+            .args(sends.then_some("--sender"))
+            .args(["-re.iLsfxCIvuZ", ".", "tree/"]);
         command.current_dir(top.path()).env("LC_ALL", "C");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.spawn().expect("the program can be started");
         let mut stdout = child.stdout.take().unwrap();
         let stdin = child.stdin.take();
-        let (received, peak_kib) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
+        let (received, peak_kib) = (
+            Arc::new(Mutex::new(Vec::new())),
+            Arc::new(AtomicU64::new(0)),
+        );
         let (tx, silent) = mpsc::channel();
         let (buffer, looks, pid) = (received.clone(), peak_kib.clone(), child.id());
         std::thread::spawn(move || {
@@ -151,7 +191,15 @@ impl Far {
             }
             let _ = tx.send(());
         });
-        let mut far = Far { top, child, stdin, received, silent, peak_kib, sent_bytes: 0 };
+        let mut far = Far {
+            top,
+            child,
+            stdin,
+            received,
+            silent,
+            peak_kib,
+            sent_bytes: 0,
+        };
         // The program greets first. A client that sends earlier could be rejected before memory was sampled.
         until(|| !far.received.lock().unwrap().is_empty());
         far.send(&greeting());
@@ -160,7 +208,9 @@ impl Far {
 
     /// Sends bytes. Returns `false` if the program has closed its input.
     fn send(&mut self, sent: &[u8]) -> bool {
-        let Some(stdin) = &mut self.stdin else { return false };
+        let Some(stdin) = &mut self.stdin else {
+            return false;
+        };
         for piece in sent.chunks(PIECE_BYTES) {
             look(self.child.id(), &self.peak_kib);
             match stdin.write_all(piece) {
@@ -182,7 +232,13 @@ impl Far {
 
     /// Waits until the program has sent these bytes.
     fn await_output(&self, wanted: &[u8]) {
-        until(|| self.received.lock().unwrap().windows(wanted.len()).any(|part| part == wanted));
+        until(|| {
+            self.received
+                .lock()
+                .unwrap()
+                .windows(wanted.len())
+                .any(|part| part == wanted)
+        });
     }
 
     /// Closes the connection and waits until the program ends.
@@ -197,7 +253,12 @@ impl Far {
         let last_words = String::from_utf8_lossy(&self.received.lock().unwrap()).into_owned();
         let left: Vec<_> = std::fs::read_dir(self.top.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");
-        Ended { exit, peak_kib: self.peak_kib.load(Ordering::Relaxed), sent_bytes: self.sent_bytes, last_words }
+        Ended {
+            exit,
+            peak_kib: self.peak_kib.load(Ordering::Relaxed),
+            sent_bytes: self.sent_bytes,
+            last_words,
+        }
     }
 }
 
@@ -214,7 +275,11 @@ impl Ended {
     #[track_caller]
     fn refuses(&self, words: &str, max_mib: u64) {
         assert_eq!(self.exit, Some(2), "{}", self.last_words);
-        assert!(self.last_words.contains(words), "{words:?} is not in {:?}", self.last_words);
+        assert!(
+            self.last_words.contains(words),
+            "{words:?} is not in {:?}",
+            self.last_words
+        );
         self.is_small(max_mib);
     }
 
@@ -222,14 +287,22 @@ impl Ended {
     #[track_caller]
     fn breaks_off(&self) {
         let is_overdrawn = self.exit == Some(2) && self.last_words.contains("exceed the window");
-        assert!(self.exit == Some(12) || is_overdrawn, "{:?}: {}", self.exit, self.last_words);
+        assert!(
+            self.exit == Some(12) || is_overdrawn,
+            "{:?}: {}",
+            self.exit,
+            self.last_words
+        );
     }
 
     #[track_caller]
     fn is_small(&self, max_mib: u64) {
         assert!(self.peak_kib > 1000, "the peak memory was not measured");
         let (peak_mib, sent_mib) = (self.peak_kib >> 10, self.sent_bytes >> 20);
-        assert!(peak_mib < max_mib, "its peak was {peak_mib} MiB of {max_mib}, after {sent_mib} MiB from its peer");
+        assert!(
+            peak_mib < max_mib,
+            "its peak was {peak_mib} MiB of {max_mib}, after {sent_mib} MiB from its peer"
+        );
     }
 }
 
@@ -283,7 +356,12 @@ fn long_directory_uses_memory_for_its_entries_only() {
 
 #[test]
 fn long_frame_headers_reserve_little_memory() {
-    for (kind, len) in [(DIR, 1u64 << 24), (ROOTS, 1 << 26), (WANT, 1 << 24), (DATA, (256 << 10) + 64)] {
+    for (kind, len) in [
+        (DIR, 1u64 << 24),
+        (ROOTS, 1 << 26),
+        (WANT, 1 << 24),
+        (DATA, (256 << 10) + 64),
+    ] {
         let head = [&[kind][..], &varint(len)].concat();
         let body = std::iter::repeat_with(|| vec![0; 64 << 10]);
         let max_mib = if kind == ROOTS { MAX_MIB + 48 } else { MAX_MIB };
@@ -352,7 +430,8 @@ fn compression_bombs_use_bounded_memory() {
                 2 => lz4_flex::block::compress_into(piece, &mut out).unwrap(),
                 _ => {
                     let before = zlib.total_out();
-                    zlib.compress(piece, &mut out, flate2::FlushCompress::Sync).unwrap();
+                    zlib.compress(piece, &mut out, flate2::FlushCompress::Sync)
+                        .unwrap();
                     (zlib.total_out() - before) as usize
                 }
             };
@@ -361,10 +440,19 @@ fn compression_bombs_use_bounded_memory() {
         let mut far = Far::start(false);
         far.send(&plain_setup(false));
         far.send(&squeeze(&first));
-        let bomb: Vec<_> =
-            (0..256).flat_map(|_| zeros.chunks(PIECE_MAX_BYTES).map(&mut squeeze).collect::<Vec<_>>()).collect();
+        let bomb: Vec<_> = (0..256)
+            .flat_map(|_| {
+                zeros
+                    .chunks(PIECE_MAX_BYTES)
+                    .map(&mut squeeze)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
         let sent: usize = bomb.iter().map(Vec::len).sum();
-        assert!(sent * 50 < 256 * zeros.len(), "{sent} bytes are not a compression bomb");
+        assert!(
+            sent * 50 < 256 * zeros.len(),
+            "{sent} bytes are not a compression bomb"
+        );
         far.send_until_closed(bomb);
         let ended = far.ends();
         ended.breaks_off();
@@ -386,7 +474,8 @@ fn huge_zstd_window_is_rejected() {
 #[test]
 fn endless_digests_are_rejected() {
     let children = [&[1, 1][..], &varint(1 << 20), &vec![0; 4 << 20]].concat();
-    pulled(std::iter::repeat(frame(DIGESTS, &children))).refuses("Digests messages exceed", MAX_MIB);
+    pulled(std::iter::repeat(frame(DIGESTS, &children)))
+        .refuses("Digests messages exceed", MAX_MIB);
 }
 
 #[test]
@@ -394,8 +483,16 @@ fn endless_requests_are_rejected() {
     // Blocks of 348 bytes, each with a tag of five bytes: as many as fit.
     let blocks = ((15u64 << 20) - 13) / 5;
     let tag = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    let tags: Vec<u8> = (1..=blocks).flat_map(|n| tag(n).into_iter().take(5)).collect();
-    let basis = [&348u32.to_le_bytes()[..], &(blocks * 348).to_le_bytes(), &[5], &tags].concat();
+    let tags: Vec<u8> = (1..=blocks)
+        .flat_map(|n| tag(n).into_iter().take(5))
+        .collect();
+    let basis = [
+        &348u32.to_le_bytes()[..],
+        &(blocks * 348).to_le_bytes(),
+        &[5],
+        &tags,
+    ]
+    .concat();
     let long = frame(WANT, &[&[0, 0, 1, 1][..], &basis].concat());
     let short = frame(WANT, &[0, 0, 1, 0]).repeat(1000);
     for (want, max_mib) in [(long, 160), (short, MAX_MIB)] {
@@ -415,19 +512,31 @@ fn endless_requests_are_rejected() {
 fn client_without_a_request_learns_the_reason_and_the_server_logs_it() {
     const WORDS: &str = "sparsync: protocol error: no request from the client";
     for (line, log) in [
-        (&["server", "session", "--root", "/", "--memory=100000000"][..], format!("{WORDS}\n")),
+        (
+            &["server", "session", "--root", "/", "--memory=100000000"][..],
+            format!("{WORDS}\n"),
+        ),
         // A remote shell would print the reason twice.
         (&["--server", "-re.iLsfxCIvuZ", ".", "dst"], String::new()),
     ] {
         let mut command = Command::new(oracle::under_test());
-        command.args(line).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(line)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be run");
         let mut stdin = child.stdin.take().expect("it is a pipe");
-        stdin.write_all(&[greeting(), frame(PING, &[])].concat()).expect("the program reads it");
+        stdin
+            .write_all(&[greeting(), frame(PING, &[])].concat())
+            .expect("the program reads it");
         drop(stdin);
         let output = child.wait_with_output().expect("its output can be read");
         let answer = String::from_utf8_lossy(&output.stdout);
-        assert!(answer.ends_with(WORDS) && output.status.code() == Some(2), "{output:?}");
+        assert!(
+            answer.ends_with(WORDS) && output.status.code() == Some(2),
+            "{output:?}"
+        );
         assert_eq!(String::from_utf8_lossy(&output.stderr), log);
     }
 }

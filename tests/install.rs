@@ -8,8 +8,15 @@ use std::process::{Command, Stdio};
 /// Runs sparsync and returns its output.
 #[track_caller]
 fn printed(args: &[&str]) -> String {
-    let output = Command::new(oracle::under_test()).args(args).output().expect("the program can be started");
-    assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {}", output.stderr.escape_ascii());
+    let output = Command::new(oracle::under_test())
+        .args(args)
+        .output()
+        .expect("the program can be started");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{args:?}: {}",
+        output.stderr.escape_ascii()
+    );
     String::from_utf8(output.stdout).expect("the text is UTF-8")
 }
 
@@ -17,7 +24,8 @@ fn printed(args: &[&str]) -> String {
 fn completions(shell: &str) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let path = dir.path().join("sparsync");
-    std::fs::write(&path, printed(&[&format!("--completions={shell}")])).expect("scratch can be written");
+    std::fs::write(&path, printed(&[&format!("--completions={shell}")]))
+        .expect("scratch can be written");
     let path = path.to_str().expect("the path is UTF-8").to_owned();
     (dir, path)
 }
@@ -26,31 +34,58 @@ fn completions(shell: &str) -> (tempfile::TempDir, String) {
 fn run(test: &str, program: &str, args: &[&str], input: &str) -> Option<String> {
     let home = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let mut command = Command::new(program);
-    command.args(args).current_dir(&home).env("HOME", home.path()).env_remove("XDG_CONFIG_HOME");
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    command
+        .args(args)
+        .current_dir(&home)
+        .env("HOME", home.path())
+        .env_remove("XDG_CONFIG_HOME");
+    let child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     let mut child = match child {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            report_skip(&format!("install::{test}"), &format!("{program} is not installed"));
+            report_skip(
+                &format!("install::{test}"),
+                &format!("{program} is not installed"),
+            );
             return None;
         }
         Err(error) => panic!("{program} cannot be started: {error}"),
     };
     // A program may end without reading its input, which breaks the pipe.
-    let _ = child.stdin.take().expect("stdin is a pipe").write_all(input.as_bytes());
+    let _ = child
+        .stdin
+        .take()
+        .expect("stdin is a pipe")
+        .write_all(input.as_bytes());
     let output = child.wait_with_output().expect("a child can be waited for");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.is_empty(), "{program} {args:?}: {}\n{text}{errors}", output.status);
+    assert!(
+        output.status.success() && errors.is_empty(),
+        "{program} {args:?}: {}\n{text}{errors}",
+        output.status
+    );
     Some(text)
 }
 
 #[test]
 fn man_pages_have_no_faults() {
-    for page in ["--man", "--man=bench", "--man=doctor", "--man=enroll", "--man=server"] {
+    for page in [
+        "--man",
+        "--man=bench",
+        "--man=doctor",
+        "--man=enroll",
+        "--man=server",
+    ] {
         let page = printed(&[page]);
         let mandoc = |args: &[&str]| run("man_pages_have_no_faults", "mandoc", args, &page);
-        let Some(faults) = mandoc(&["-Tlint", "-Wwarning"]) else { return };
+        let Some(faults) = mandoc(&["-Tlint", "-Wwarning"]) else {
+            return;
+        };
         assert_eq!(faults, "");
         assert!(mandoc(&["-Thtml"]).is_some_and(|shown| shown.contains("--help")));
     }
@@ -80,15 +115,35 @@ const QUERIES: [(&str, &[&str]); 16] = [
 /// Compares what a shell proposes with [`QUERIES`]. A proposal may have a description, or begin with the option.
 #[track_caller]
 fn compare(shell: &str, line: &str, wanted: &[&str], output: &str) {
-    let proposals = output.lines().map(|line| line.split('\t').next().unwrap_or_default());
-    let proposals: Vec<_> = proposals.map(|word| word.strip_prefix("--transport=").unwrap_or(word)).collect();
-    let proposals: Vec<_> = proposals.iter().map(|word| word.strip_prefix("--info=").unwrap_or(word)).collect();
-    let proposals: Vec<_> = proposals.iter().map(|word| word.strip_prefix("--man=").unwrap_or(word)).collect();
-    let proposals: Vec<_> = proposals.iter().map(|word| word.trim_end_matches('=')).collect();
+    let proposals = output
+        .lines()
+        .map(|line| line.split('\t').next().unwrap_or_default());
+    let proposals: Vec<_> = proposals
+        .map(|word| word.strip_prefix("--transport=").unwrap_or(word))
+        .collect();
+    let proposals: Vec<_> = proposals
+        .iter()
+        .map(|word| word.strip_prefix("--info=").unwrap_or(word))
+        .collect();
+    let proposals: Vec<_> = proposals
+        .iter()
+        .map(|word| word.strip_prefix("--man=").unwrap_or(word))
+        .collect();
+    let proposals: Vec<_> = proposals
+        .iter()
+        .map(|word| word.trim_end_matches('='))
+        .collect();
     for word in wanted {
-        assert!(proposals.contains(word), "{shell}: {line}: {word} is not among {proposals:?}");
+        assert!(
+            proposals.contains(word),
+            "{shell}: {line}: {word} is not among {proposals:?}"
+        );
     }
-    assert_eq!(proposals.is_empty(), wanted.is_empty(), "{shell}: {line}: {proposals:?}");
+    assert_eq!(
+        proposals.is_empty(),
+        wanted.is_empty(),
+        "{shell}: {line}: {proposals:?}"
+    );
 }
 
 #[test]
@@ -99,15 +154,28 @@ fn bash_completes() {
     let complete = "source \"$1\"; line=\"sparsync $2\"; COMP_WORDS=(${line//=/ = }); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
                _sparsync; printf '%s\\n' \"${COMPREPLY[@]}\" | sed '/^$/d'";
     for (line, wanted) in QUERIES {
-        let Some(output) = run("bash_completes", "bash", &["--norc", "-c", complete, "bash", &path, line], "") else {
+        let Some(output) = run(
+            "bash_completes",
+            "bash",
+            &["--norc", "-c", complete, "bash", &path, line],
+            "",
+        ) else {
             return;
         };
         compare("bash", line, wanted, &output);
     }
     let files = "source \"$1\"; touch 'a file'; COMP_WORDS=(sparsync -a a); COMP_CWORD=2; _sparsync; \
                  printf '%s\\n' \"${COMPREPLY[@]}\"; complete -p sparsync";
-    let output = run("bash_completes", "bash", &["--norc", "-c", files, "bash", &path], "");
-    assert_eq!(output.expect("bash is installed"), "a file\ncomplete -F _sparsync sparsync\n");
+    let output = run(
+        "bash_completes",
+        "bash",
+        &["--norc", "-c", files, "bash", &path],
+        "",
+    );
+    assert_eq!(
+        output.expect("bash is installed"),
+        "a file\ncomplete -F _sparsync sparsync\n"
+    );
 }
 
 #[test]
@@ -118,7 +186,13 @@ fn fish_completes() {
     }
     for (line, wanted) in QUERIES {
         let complete = format!("source {path}; complete -C 'sparsync {line}'");
-        let output = run("fish_completes", "fish", &["--no-config", "-c", &complete], "").expect("fish is installed");
+        let output = run(
+            "fish_completes",
+            "fish",
+            &["--no-config", "-c", &complete],
+            "",
+        )
+        .expect("fish is installed");
         compare("fish", line, wanted, &output);
     }
 }
@@ -129,14 +203,17 @@ fn zsh_loads_the_completions() {
     if run("zsh_loads_the_completions", "zsh", &["-fn", &path], "").is_none() {
         return;
     }
-    let load =
-        format!("autoload -U compinit; compinit -u -D; source {path}; print $+functions[_sparsync] $_comps[sparsync]");
+    let load = format!(
+        "autoload -U compinit; compinit -u -D; source {path}; print $+functions[_sparsync] $_comps[sparsync]"
+    );
     let output = run("zsh_loads_the_completions", "zsh", &["-fc", &load], "");
     assert_eq!(output.as_deref(), Some("1 _sparsync\n"));
     // In a directory of `fpath`, the first line registers it.
     std::fs::rename(&path, dir.path().join("_sparsync")).expect("scratch can be written");
     let dir = dir.path().display();
-    let load = format!("fpath=({dir} $fpath); autoload -U compinit; compinit -u -D; print $_comps[sparsync]");
+    let load = format!(
+        "fpath=({dir} $fpath); autoload -U compinit; compinit -u -D; print $_comps[sparsync]"
+    );
     let output = run("zsh_loads_the_completions", "zsh", &["-fc", &load], "");
     assert_eq!(output.as_deref(), Some("_sparsync\n"));
 }
@@ -173,19 +250,39 @@ fn zsh_completes() {
     if run("zsh_completes", "zsh", &["-fn", &path], "").is_none() {
         return;
     }
-    let lines: Vec<&str> = QUERIES.iter().map(|(line, _)| *line).chain(["-a one"]).collect();
-    for (name, text) in [(".zshrc", ZSH_QUERIES), ("queries", &lines.join("\n")), ("one file", "")] {
+    let lines: Vec<&str> = QUERIES
+        .iter()
+        .map(|(line, _)| *line)
+        .chain(["-a one"])
+        .collect();
+    for (name, text) in [
+        (".zshrc", ZSH_QUERIES),
+        ("queries", &lines.join("\n")),
+        ("one file", ""),
+    ] {
         std::fs::write(dir.path().join(name), text).expect("scratch can be written");
     }
     // zsh completes only in its line editor, which needs a terminal.
     let terminal = "zmodload zsh/zpty; export ZDOTDIR=$1; zpty editor 'zsh -di'; while zpty -r editor text; do :; done";
     let dir = dir.path().display().to_string();
-    run("zsh_completes", "timeout", &["60", "zsh", "-fc", terminal, "zsh", &dir], "");
+    run(
+        "zsh_completes",
+        "timeout",
+        &["60", "zsh", "-fc", terminal, "zsh", &dir],
+        "",
+    );
     let output = std::fs::read_to_string(format!("{dir}/proposals")).expect("zsh has run");
     let mut sections = output.split("# ").skip(1);
     for (line, wanted) in QUERIES {
-        let section = sections.next().and_then(|section| section.strip_prefix(line));
-        compare("zsh", line, wanted, section.expect("zsh has answered").trim_start());
+        let section = sections
+            .next()
+            .and_then(|section| section.strip_prefix(line));
+        compare(
+            "zsh",
+            line,
+            wanted,
+            section.expect("zsh has answered").trim_start(),
+        );
     }
     assert_eq!(sections.next(), Some("-a one\none\\ file\n"));
 }
@@ -207,22 +304,39 @@ fn release_sets_the_version_and_the_date() {
     .expect("scratch can be written");
     let sh = |script: &str| {
         let script = format!("export HOME=$PWD GIT_CONFIG_NOSYSTEM=1; {script}");
-        let output =
-            Command::new("sh").args(["-ec", &script]).current_dir(dir.path()).output().expect("a shell starts");
+        let output = Command::new("sh")
+            .args(["-ec", &script])
+            .current_dir(dir.path())
+            .output()
+            .expect("a shell starts");
         let text = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8(text).expect("the text is UTF-8"))
+        (
+            output.status.code(),
+            String::from_utf8(text).expect("the text is UTF-8"),
+        )
     };
     let name = "git config user.name x; git config user.email x@example.org";
-    let (code, text) = sh(&format!("git init -q; {name}; git add .; git commit -qm first"));
+    let (code, text) = sh(&format!(
+        "git init -q; {name}; git add .; git commit -qm first"
+    ));
     if code == Some(127) {
-        return report_skip("release_sets_the_version_and_the_date", "git is not installed");
+        return report_skip(
+            "release_sets_the_version_and_the_date",
+            "git is not installed",
+        );
     }
     assert_eq!(code, Some(0), "{text}");
     let (code, text) = sh("scripts/release --prepare 9.8.6");
-    assert!(code == Some(1) && text.contains("begins with `## 9.8.7 (unreleased)`"), "{text}");
+    assert!(
+        code == Some(1) && text.contains("begins with `## 9.8.7 (unreleased)`"),
+        "{text}"
+    );
     assert_eq!(
         sh("scripts/release --prepare 9.8.7"),
-        (Some(0), "next: scripts/check, then scripts/release 9.8.7\n".into())
+        (
+            Some(0),
+            "next: scripts/check, then scripts/release 9.8.7\n".into()
+        )
     );
     let today = sh("date -u +%F").1;
     let diff = sh("git show --format= -U0 | grep '^[-+]'").1;
@@ -236,29 +350,47 @@ fn release_sets_the_version_and_the_date() {
     assert_eq!(diff, wanted);
     let (code, text) = sh("scripts/release 9.8.7");
     let failed = "release: scripts/check has not passed on commit ";
-    assert!(code == Some(1) && text.starts_with(failed) && text.lines().count() == 1, "{text}");
+    assert!(
+        code == Some(1) && text.starts_with(failed) && text.lines().count() == 1,
+        "{text}"
+    );
     sh("mkdir target; git rev-parse HEAD >target/gate-passed");
     let (code, text) = sh("scripts/release --dry-run 9.8.7");
     assert!(
-        code == Some(0) && text.starts_with("would run scripts/package\nwould create the tag v9.8.7 on "),
+        code == Some(0)
+            && text.starts_with("would run scripts/package\nwould create the tag v9.8.7 on "),
         "{text}"
     );
 }
 
 #[test]
 fn the_version_is_json() {
-    let output = Command::new(oracle::under_test()).args(["--version", "--json"]).output();
+    let output = Command::new(oracle::under_test())
+        .args(["--version", "--json"])
+        .output();
     let version = object("version", &output.expect("the program can be started"));
     assert_eq!(version["name"], "sparsync");
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(version["protocol_versions"], serde_json::json!([1]));
-    assert_eq!(version["rsync"], serde_json::json!({ "version": "3.5.0", "protocol": 32 }));
+    assert_eq!(
+        version["rsync"],
+        serde_json::json!({ "version": "3.5.0", "protocol": 32 })
+    );
     assert_eq!(version["capabilities"]["ACLs"], true);
     assert_eq!(version["methods"]["compression"][0], "zstd");
-    assert_eq!(version["methods"]["transport"], serde_json::json!(["auto", "quic", "tls", "ssh"]));
-    assert_eq!(printed(&["--json", "-V"]), printed(&["--version", "--json"]));
+    assert_eq!(
+        version["methods"]["transport"],
+        serde_json::json!(["auto", "quic", "tls", "ssh"])
+    );
+    assert_eq!(
+        printed(&["--json", "-V"]),
+        printed(&["--version", "--json"])
+    );
     let rsyncs: serde_json::Value = serde_json::from_str(&printed(&["-VV"])).expect("it is JSON");
-    assert_eq!((&rsyncs["program"], &rsyncs["capabilities"]), (&serde_json::json!("rsync"), &version["capabilities"]));
+    assert_eq!(
+        (&rsyncs["program"], &rsyncs["capabilities"]),
+        (&serde_json::json!("rsync"), &version["capabilities"])
+    );
 }
 
 #[test]
@@ -266,8 +398,15 @@ fn texts_do_not_depend_on_the_name_of_the_program() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let rsync = dir.path().join("rsync");
     std::os::unix::fs::symlink(oracle::under_test(), &rsync).expect("scratch can be written");
-    for args in [&["--man"][..], &["--completions=zsh"], &["--version", "--json"]] {
-        let output = Command::new(&rsync).args(args).output().expect("the program can be started");
+    for args in [
+        &["--man"][..],
+        &["--completions=zsh"],
+        &["--version", "--json"],
+    ] {
+        let output = Command::new(&rsync)
+            .args(args)
+            .output()
+            .expect("the program can be started");
         assert_eq!(String::from_utf8_lossy(&output.stdout), printed(args));
     }
 }
@@ -275,12 +414,27 @@ fn texts_do_not_depend_on_the_name_of_the_program() {
 #[test]
 fn wrong_values_are_usage_errors() {
     for (args, message) in [
-        (&["--man=x"][..], "sparsync: invalid --man value `x`: expected sparsync, bench, doctor, enroll or server\n"),
-        (&["--completions=x"], "sparsync: invalid --completions value `x`: expected bash, zsh or fish\n"),
-        (&["--completions", "x", "src", "host:dst"], "sparsync: invalid --completions value `x`: "),
+        (
+            &["--man=x"][..],
+            "sparsync: invalid --man value `x`: expected sparsync, bench, doctor, enroll or server\n",
+        ),
+        (
+            &["--completions=x"],
+            "sparsync: invalid --completions value `x`: expected bash, zsh or fish\n",
+        ),
+        (
+            &["--completions", "x", "src", "host:dst"],
+            "sparsync: invalid --completions value `x`: ",
+        ),
     ] {
-        let output = Command::new(oracle::under_test()).args(args).output().expect("the program can be started");
+        let output = Command::new(oracle::under_test())
+            .args(args)
+            .output()
+            .expect("the program can be started");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && errors.starts_with(message), "{args:?}: {errors}");
+        assert!(
+            output.status.code() == Some(1) && errors.starts_with(message),
+            "{args:?}: {errors}"
+        );
     }
 }

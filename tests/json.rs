@@ -14,7 +14,8 @@ fn trees() -> tempfile::TempDir {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let write = |name: &[u8], text: &str| {
         let path = dir.path().join(OsStr::from_bytes(name));
-        std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("scratch can be written");
+        std::fs::create_dir_all(path.parent().expect("it has a parent"))
+            .expect("scratch can be written");
         std::fs::write(path, text).expect("scratch can be written");
     };
     write(b"src/new", "new");
@@ -22,12 +23,17 @@ fn trees() -> tempfile::TempDir {
     write(b"src/changed", "longer than before");
     write(b"dst/changed", "before");
     write(b"dst/extra", "extra");
-    std::os::unix::fs::symlink("new", dir.path().join("src/link")).expect("scratch supports symlinks");
+    std::os::unix::fs::symlink("new", dir.path().join("src/link"))
+        .expect("scratch supports symlinks");
     dir
 }
 
 fn run(program: &Path, dir: &Path, args: &[&str]) -> Output {
-    Command::new(program).args(args).current_dir(dir).output().expect("the program can be started")
+    Command::new(program)
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .expect("the program can be started")
 }
 
 /// Runs sparsync with `--json` and returns its exit code and its lines, each of which the schema allows.
@@ -35,7 +41,10 @@ fn run(program: &Path, dir: &Path, args: &[&str]) -> Output {
 fn lines(dir: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
     let output = run(oracle::under_test(), dir, &[&["--json"], args].concat());
     let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect();
     lines.iter().for_each(check_line);
     let code = lines.last().map(|line| line["exit_code"].as_i64());
     assert_eq!(code, Some(output.status.code().map(i64::from)), "{text}");
@@ -45,7 +54,8 @@ fn lines(dir: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
 /// Checks a line against docs/json-schema.json.
 #[track_caller]
 pub fn check_line(line: &Value) {
-    let schema: Value = serde_json::from_str(include_str!("../docs/json-schema.json")).expect("the schema is JSON");
+    let schema: Value =
+        serde_json::from_str(include_str!("../docs/json-schema.json")).expect("the schema is JSON");
     let name = line["type"].as_str().expect("each line has a type");
     check(&schema, &schema["$defs"][name], line);
 }
@@ -83,17 +93,29 @@ fn check(schema: &Value, rule: &Value, value: &Value) {
         Some("number") => assert!(value.is_number(), "{value}"),
         Some("boolean") => assert!(value.is_boolean(), "{value}"),
         Some("array") => {
-            value.as_array().expect("an array").iter().for_each(|item| check(schema, &rule["items"], item));
+            value
+                .as_array()
+                .expect("an array")
+                .iter()
+                .for_each(|item| check(schema, &rule["items"], item));
         }
         Some("object") => {
             let fields = value.as_object().expect("an object");
             for name in rule["required"].as_array().expect("a list of names") {
-                assert!(fields.contains_key(name.as_str().expect("a name")), "{value} lacks {name}");
+                assert!(
+                    fields.contains_key(name.as_str().expect("a name")),
+                    "{value} lacks {name}"
+                );
             }
             for (name, field) in fields {
                 let own = Some(&rule["properties"][name]).filter(|own| own.is_object());
                 let other = Some(&rule["additionalProperties"]).filter(|other| other.is_object());
-                check(schema, own.or(other).unwrap_or_else(|| panic!("the schema lacks {name}")), field);
+                check(
+                    schema,
+                    own.or(other)
+                        .unwrap_or_else(|| panic!("the schema lacks {name}")),
+                    field,
+                );
             }
         }
         other => panic!("the schema has a type {other:?}"),
@@ -104,20 +126,41 @@ fn check(schema: &Value, rule: &Value, value: &Value) {
 fn itemized(lines: &[Value]) -> Vec<String> {
     let named = lines.iter().filter(|line| line.get("itemize").is_some());
     let text = |line: &Value, key: &str| line[key].as_str().expect("a string").to_owned();
-    named.map(|line| format!("{} {}", text(line, "itemize"), text(line, "path"))).collect()
+    named
+        .map(|line| format!("{} {}", text(line, "itemize"), text(line, "path")))
+        .collect()
 }
 
 #[test]
 fn changes_and_deletions_are_those_that_rsync_itemizes() {
-    for args in [&["-a", "--delete"][..], &["-an", "--delete"], &["-aii", "--delete", "--size-only"]] {
+    for args in [
+        &["-a", "--delete"][..],
+        &["-an", "--delete"],
+        &["-aii", "--delete", "--size-only"],
+    ] {
         let (ours, theirs) = (trees(), trees());
         let (code, lines) = lines(ours.path(), &[args, &["src/", "dst"]].concat());
-        let rsync = run(oracle::rsync(), theirs.path(), &[args, &["-i", "-8", "src/", "dst"]].concat());
+        let rsync = run(
+            oracle::rsync(),
+            theirs.path(),
+            &[args, &["-i", "-8", "src/", "dst"]].concat(),
+        );
         assert_eq!((code, rsync.status.code()), (Some(0), Some(0)));
-        let printed =
-            String::from_utf8_lossy(&rsync.stdout).replace(" -> new", "").replace("/\n", "\n").replace("./", ".");
-        assert_eq!(itemized(&lines), printed.lines().collect::<Vec<_>>(), "{args:?}");
-        let types: Vec<&str> = lines.iter().rev().take(2).filter_map(|line| line["type"].as_str()).collect();
+        let printed = String::from_utf8_lossy(&rsync.stdout)
+            .replace(" -> new", "")
+            .replace("/\n", "\n")
+            .replace("./", ".");
+        assert_eq!(
+            itemized(&lines),
+            printed.lines().collect::<Vec<_>>(),
+            "{args:?}"
+        );
+        let types: Vec<&str> = lines
+            .iter()
+            .rev()
+            .take(2)
+            .filter_map(|line| line["type"].as_str())
+            .collect();
         assert_eq!(types, ["end", "summary"]);
     }
 }
@@ -127,7 +170,8 @@ fn changes_and_deletions_are_those_that_rsync_itemizes() {
 pub fn object(name: &str, output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text} {output:?}"));
-    let schema: Value = serde_json::from_str(include_str!("../docs/json-schema.json")).expect("the schema is JSON");
+    let schema: Value =
+        serde_json::from_str(include_str!("../docs/json-schema.json")).expect("the schema is JSON");
     check(&schema, &schema["$defs"][name], &value);
     value
 }
@@ -139,68 +183,159 @@ fn enroll_and_status_print_what_the_schema_describes() {
     let down = scene.at("server", "status --json");
     assert_eq!(object("status", &down)["running"], false);
     let enrolled = object("enroll", &enroll(&scene, "localhost --json --no-start"));
-    assert_eq!((&enrolled["result"], enrolled.get("transport")), (&"server_down".into(), None));
+    assert_eq!(
+        (&enrolled["result"], enrolled.get("transport")),
+        (&"server_down".into(), None)
+    );
     scene.well("start --port PORT");
     let status = object("status", &scene.at("server", "status --json"));
     let enrolled = object("enroll", &enroll(&scene, "localhost --json"));
-    assert_eq!((&enrolled["result"], &enrolled["transport"]), (&"enrolled".into(), &"QUIC".into()));
-    assert_eq!((&enrolled["server_pin"], &enrolled["port"]), (&status["pin"], &status["port"]));
+    assert_eq!(
+        (&enrolled["result"], &enrolled["transport"]),
+        (&"enrolled".into(), &"QUIC".into())
+    );
+    assert_eq!(
+        (&enrolled["server_pin"], &enrolled["port"]),
+        (&status["pin"], &status["port"])
+    );
     let enrolled = object("enroll", &enroll(&scene, "localhost --json --read-only"));
     assert_eq!(enrolled["grant_before"], "reads and writes /");
-    assert_eq!(object("enroll", &enroll(&scene, "localhost --json"))["result"], "unchanged");
-    let hosts = object("hosts", &scene.command("client", "enroll --list --json").output().expect("it starts"));
-    assert_eq!((&hosts[0]["pin"], &hosts[0]["port"]), (&status["pin"], &status["port"]));
+    assert_eq!(
+        object("enroll", &enroll(&scene, "localhost --json"))["result"],
+        "unchanged"
+    );
+    let hosts = object(
+        "hosts",
+        &scene
+            .command("client", "enroll --list --json")
+            .output()
+            .expect("it starts"),
+    );
+    assert_eq!(
+        (&hosts[0]["pin"], &hosts[0]["port"]),
+        (&status["pin"], &status["port"])
+    );
 }
 
 #[test]
 fn lists_of_hosts_and_grants_are_those_of_the_schema() {
     let scene = Scene::new();
-    let empty = |name, command: &str| object(name, &scene.command("server", command).output().expect("it starts"));
-    assert_eq!(empty("hosts", "enroll --list --json"), serde_json::json!([]));
-    assert_eq!(empty("grants", "server grants --json"), serde_json::json!([]));
+    let empty = |name, command: &str| {
+        object(
+            name,
+            &scene
+                .command("server", command)
+                .output()
+                .expect("it starts"),
+        )
+    };
+    assert_eq!(
+        empty("hosts", "enroll --list --json"),
+        serde_json::json!([])
+    );
+    assert_eq!(
+        empty("grants", "server grants --json"),
+        serde_json::json!([])
+    );
     let pin = String::from_utf8(scene.at("client", "pin").stdout).expect("a pin is ASCII");
-    let grant = |rights: &str| object("granted", &scene.at("server", &format!("grant --json {rights} {pin}")));
+    let grant = |rights: &str| {
+        object(
+            "granted",
+            &scene.at("server", &format!("grant --json {rights} {pin}")),
+        )
+    };
     let new = grant("--name=laptop --root=TOP/in --read-only");
-    assert_eq!((&new["grant"], &new["server"], &new["rights_before"]), (&"new".into(), &"down".into(), &Value::Null));
+    assert_eq!(
+        (&new["grant"], &new["server"], &new["rights_before"]),
+        (&"new".into(), &"down".into(), &Value::Null)
+    );
     let changed = grant("--expires=2d --root=/ --read-write");
-    assert_eq!((&changed["grant"], &changed["rights_before"]), (&"changed".into(), &new["rights"]));
+    assert_eq!(
+        (&changed["grant"], &changed["rights_before"]),
+        (&"changed".into(), &new["rights"])
+    );
     let grants = object("grants", &scene.at("server", "grants --json"));
-    assert_eq!((&grants[0]["roots"][0], &grants[0]["name"]), (&"/".into(), &"laptop".into()));
+    assert_eq!(
+        (&grants[0]["roots"][0], &grants[0]["name"]),
+        (&"/".into(), &"laptop".into())
+    );
     // Fields that only some hosts have.
     let host = "[[host]]\nname = \"u@h\"\nssh = \"u@h\"\naddresses = [\"::1\"]\nport = 1\nprogram = \"/x\"\n\
                 met = \"2026-01-01T00:00:00Z\"\nlast_route = \"tls\"\nlast_until = \"2026-01-02T00:00:00Z\"\n\
                 is_limited = true\n";
-    std::fs::write(scene.path("server/hosts.toml"), format!("{host}pin = \"{}\"\n", pin.trim())).expect("it is ours");
-    assert_eq!(empty("hosts", "enroll --list --json")[0]["last_route"], "tls");
+    std::fs::write(
+        scene.path("server/hosts.toml"),
+        format!("{host}pin = \"{}\"\n", pin.trim()),
+    )
+    .expect("it is ours");
+    assert_eq!(
+        empty("hosts", "enroll --list --json")[0]["last_route"],
+        "tls"
+    );
 }
 
 #[test]
 fn bytes_of_a_name_are_kept() {
     let dir = trees();
     let (_, lines) = lines(dir.path(), &["-r", "src/sub/", "dst"]);
-    let odd = lines.iter().find(|line| line.get("path_base64").is_some()).expect("one name is not UTF-8");
+    let odd = lines
+        .iter()
+        .find(|line| line.get("path_base64").is_some())
+        .expect("one name is not UTF-8");
     // The bytes 0xff, `"` and `x`.
-    assert_eq!((odd["path"].as_str(), odd["path_base64"].as_str()), (Some("\u{fffd}\"x"), Some("/yJ4")));
+    assert_eq!(
+        (odd["path"].as_str(), odd["path_base64"].as_str()),
+        (Some("\u{fffd}\"x"), Some("/yJ4"))
+    );
 }
 
 #[test]
 fn problem_has_its_path_and_error_number() {
     let dir = trees();
     let (code, lines) = lines(dir.path(), &["-a", "src/new", "absent", "dst"]);
-    let problem = lines.iter().find(|line| line["type"] == "problem").expect("a source is absent");
-    assert_eq!((code, problem["severity"].as_str(), problem["errno"].as_i64()), (Some(23), Some("error"), Some(2)));
-    assert!(problem["path"].as_str().is_some_and(|path| path.ends_with("/absent")), "{problem}");
+    let problem = lines
+        .iter()
+        .find(|line| line["type"] == "problem")
+        .expect("a source is absent");
+    assert_eq!(
+        (
+            code,
+            problem["severity"].as_str(),
+            problem["errno"].as_i64()
+        ),
+        (Some(23), Some("error"), Some(2))
+    );
+    assert!(
+        problem["path"]
+            .as_str()
+            .is_some_and(|path| path.ends_with("/absent")),
+        "{problem}"
+    );
     let end = lines.last().expect("there is a last line");
-    assert!(end["message"].as_str().is_some_and(|message| message.contains("(code 23)")), "{end}");
+    assert!(
+        end["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("(code 23)")),
+        "{end}"
+    );
 }
 
 #[test]
 fn list_only_prints_entries() {
     let dir = trees();
     let (code, lines) = lines(dir.path(), &["-r", "--list-only", "src/"]);
-    let entries: Vec<&str> =
-        lines.iter().filter(|line| line["type"] == "entry").filter_map(|line| line["path"].as_str()).collect();
-    assert_eq!((code, entries), (Some(0), vec![".", "changed", "link", "new", "sub", "sub/\u{fffd}\"x"]));
+    let entries: Vec<&str> = lines
+        .iter()
+        .filter(|line| line["type"] == "entry")
+        .filter_map(|line| line["path"].as_str())
+        .collect();
+    assert_eq!(
+        (code, entries),
+        (
+            Some(0),
+            vec![".", "changed", "link", "new", "sub", "sub/\u{fffd}\"x"]
+        )
+    );
 }
 
 #[test]
@@ -208,8 +343,14 @@ fn progress_names_the_file() {
     let dir = trees();
     let (_, lines) = lines(dir.path(), &["-a", "--progress", "src/", "dst"]);
     let of_new = |line: &&Value| line["type"] == "progress" && line["path"] == "new";
-    let last = lines.iter().rfind(of_new).expect("a small file has one line at least");
-    assert_eq!((last["done_bytes"].as_u64(), last["total_bytes"].as_u64()), (Some(3), Some(3)));
+    let last = lines
+        .iter()
+        .rfind(of_new)
+        .expect("a small file has one line at least");
+    assert_eq!(
+        (last["done_bytes"].as_u64(), last["total_bytes"].as_u64()),
+        (Some(3), Some(3))
+    );
 }
 
 #[test]
@@ -222,7 +363,11 @@ fn errors_before_a_run_have_an_end() {
         (&["-a", "-e", "/no/such", "src/", "host:dst"], 14),
     ] {
         let (exit, lines) = lines(dir.path(), args);
-        assert_eq!((exit, lines[0]["type"].as_str()), (Some(code), Some("problem")), "{args:?}");
+        assert_eq!(
+            (exit, lines[0]["type"].as_str()),
+            (Some(code), Some("problem")),
+            "{args:?}"
+        );
     }
 }
 
@@ -230,15 +375,25 @@ fn errors_before_a_run_have_an_end() {
 fn quiet_run_prints_problems_and_the_end() {
     let dir = trees();
     let (_, lines) = lines(dir.path(), &["-aq", "src/new", "absent", "made/"]);
-    let types: Vec<&str> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
+    let types: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["type"].as_str())
+        .collect();
     assert_eq!(types, ["problem", "summary", "end"]);
 }
 
 #[test]
 fn run_for_the_installed_rsync_is_refused() {
     let dir = trees();
-    let output = run(oracle::under_test(), dir.path(), &["--json", "-a", "--protocol=26", "src/", "host::module"]);
+    let output = run(
+        oracle::under_test(),
+        dir.path(),
+        &["--json", "-a", "--protocol=26", "src/", "host::module"],
+    );
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("sparsync: --protocol=26 is not supported\n"), "{errors}");
+    assert!(
+        errors.contains("sparsync: --protocol=26 is not supported\n"),
+        "{errors}"
+    );
     assert_eq!(output.status.code(), Some(4));
 }

@@ -9,7 +9,10 @@ const LINKS: &str = "a d/x d/y/z in->a up->../secret dir->d dangling->nowhere ab
 
 /// [`LINKS`], and targets outside the source.
 fn links(w: &World) {
-    w.source(LINKS).dest("").tree(".", "secret").tree("elsewhere", "e/f");
+    w.source(LINKS)
+        .dest("")
+        .tree(".", "secret")
+        .tree("elsewhere", "e/f");
     // A target that is the same on every machine.
     w.build("src", |t| {
         t.remove("abs");
@@ -30,20 +33,40 @@ follows!(symlinks_are_skipped_with_a_notice, ["-rti"]);
 follows!(symlinks_are_skipped_quietly_with_q, ["-rtq"]);
 follows!(symlinks_are_copied_as_symlinks, ["-rlti"]);
 follows!(symlinks_without_times, ["-rli"]);
-follows!(safe_links_skips_links_that_lead_outside, ["-rlti", "--safe-links"]);
+follows!(
+    safe_links_skips_links_that_lead_outside,
+    ["-rlti", "--safe-links"]
+);
 follows!(safe_links_with_v, ["-rltv", "--safe-links"]);
-follows!(copy_unsafe_links_copies_targets_outside, ["-rlti", "--copy-unsafe-links"]);
-follows!(copy_unsafe_links_without_links, ["-rti", "--copy-unsafe-links"]);
-follows!(copy_unsafe_links_with_vv, ["-rltvv", "--copy-unsafe-links", "--exclude=outdir"]);
-follows!(copy_dirlinks_follows_directories_only, ["-rltik", "--exclude=self"]);
+follows!(
+    copy_unsafe_links_copies_targets_outside,
+    ["-rlti", "--copy-unsafe-links"]
+);
+follows!(
+    copy_unsafe_links_without_links,
+    ["-rti", "--copy-unsafe-links"]
+);
+follows!(
+    copy_unsafe_links_with_vv,
+    ["-rltvv", "--copy-unsafe-links", "--exclude=outdir"]
+);
+follows!(
+    copy_dirlinks_follows_directories_only,
+    ["-rltik", "--exclude=self"]
+);
 follows!(munge_links_disarms_symlinks, ["-rlti", "--munge-links"]);
 follows!(archive_includes_links, ["-ai"]);
 follows!(no_links_overrides_archive, ["-ai", "--no-links"]);
-follows!(links_and_safe_links_and_delete, ["-ai", "--safe-links", "--delete"]);
+follows!(
+    links_and_safe_links_and_delete,
+    ["-ai", "--safe-links", "--delete"]
+);
 
 synctest!(copy_links_follows_everything, |w: World| {
     links(&w);
-    w.agree(&["-rtiL", "--exclude=self"]).exits(23).warns("symlink has no referent");
+    w.agree(&["-rtiL", "--exclude=self"])
+        .exits(23)
+        .warns("symlink has no referent");
 });
 
 synctest!(copy_links_without_dangling_ones, |w: World| {
@@ -51,10 +74,13 @@ synctest!(copy_links_without_dangling_ones, |w: World| {
     w.agree(&["-aiL"]).exits(0);
 });
 
-synctest!(copy_links_replaces_the_symlink_in_the_destination, |w: World| {
-    w.source("a l->a k->d d/x").dest("a l->a k->d d/x");
-    w.agree(&["-aiL"]).exits(0);
-});
+synctest!(
+    copy_links_replaces_the_symlink_in_the_destination,
+    |w: World| {
+        w.source("a l->a k->d d/x").dest("a l->a k->d d/x");
+        w.agree(&["-aiL"]).exits(0);
+    }
+);
 
 synctest!(a_symlink_with_another_target_is_replaced, |w: World| {
     w.source("a b l->b").dest("a b l->a");
@@ -72,7 +98,9 @@ synctest!(a_symlink_replaces_a_file, |w: World| {
 });
 
 synctest!(a_file_replaces_a_symlink_and_not_its_target, |w: World| {
-    w.source("a f=new").dest("a=old f->../outside").tree(".", "outside");
+    w.source("a f=new")
+        .dest("a=old f->../outside")
+        .tree(".", "outside");
     w.agree(&["-ai"]).exits(0);
 });
 
@@ -83,16 +111,29 @@ synctest!(safe_links_keeps_an_existing_unsafe_symlink, |w: World| {
 
 /// Unsafe symlinks and others at the destination, in the way of entries of all kinds.
 fn in_the_way(w: &World) {
-    w.source("file link->a dir/x ok->b a b kept->/out").dest("file->/out link->/out dir->/out ok->a gone->/out");
+    w.source("file link->a dir/x ok->b a b kept->/out")
+        .dest("file->/out link->/out dir->/out ok->a gone->/out");
     w.dest("d/gone->/out d/down->../../x d/fine->x a b kept->/in old");
 }
 
-synctest!(an_unsafe_link_is_not_backed_up_under_safe_links, |w: World| {
-    in_the_way(&w);
-    w.once().agree(&["-ai", "--safe-links", "-b", "--delete"]).exits(0);
-    w.build("dst", |t| drop(t.symlink("gone", "/out")));
-    w.agree(&["-ai", "--safe-links", "-b", "--backup-dir=../old", "--delete"]).exits(0);
-});
+synctest!(
+    an_unsafe_link_is_not_backed_up_under_safe_links,
+    |w: World| {
+        in_the_way(&w);
+        w.once()
+            .agree(&["-ai", "--safe-links", "-b", "--delete"])
+            .exits(0);
+        w.build("dst", |t| drop(t.symlink("gone", "/out")));
+        w.agree(&[
+            "-ai",
+            "--safe-links",
+            "-b",
+            "--backup-dir=../old",
+            "--delete",
+        ])
+        .exits(0);
+    }
+);
 
 macro_rules! reports_a_missing_backup {
     ($name:ident, [$($option:expr),+]) => {
@@ -105,7 +146,10 @@ macro_rules! reports_a_missing_backup {
     };
 }
 
-reports_a_missing_backup!(unsafe_link_without_backup_is_reported, ["-rltbv", "--safe-links"]);
+reports_a_missing_backup!(
+    unsafe_link_without_backup_is_reported,
+    ["-rltbv", "--safe-links"]
+);
 reports_a_missing_backup!(
     unsafe_link_without_backup_is_reported_as_backed_up,
     ["-rltbv", "--safe-links", "--info=backup"]
@@ -114,25 +158,34 @@ reports_a_missing_backup!(
     unsafe_link_without_backup_is_reported_with_info_symsafe,
     ["-rltb", "--safe-links", "--info=symsafe"]
 );
-reports_a_missing_backup!(replaced_unsafe_link_is_backed_up, ["-rtbv", "--safe-links", "--info=backup"]);
+reports_a_missing_backup!(
+    replaced_unsafe_link_is_backed_up,
+    ["-rtbv", "--safe-links", "--info=backup"]
+);
 
 synctest!(an_unsafe_link_does_not_replace_a_file, |w: World| {
     w.source("l->/dev/null k->ok").dest("l=file");
     w.agree(&["-ai", "--safe-links"]).exits(0);
 });
 
-synctest!(safe_links_without_a_slash_are_relative_to_the_parent, |w: World| {
-    w.source("d/l->../a d/m->../../src/a d/n->../../x a").dest("");
-    w.agree_paths(&["-ai", "--safe-links"], &["src", "dst"]);
-});
+synctest!(
+    safe_links_without_a_slash_are_relative_to_the_parent,
+    |w: World| {
+        w.source("d/l->../a d/m->../../src/a d/n->../../x a")
+            .dest("");
+        w.agree_paths(&["-ai", "--safe-links"], &["src", "dst"]);
+    }
+);
 
 synctest!(safe_links_are_relative_to_the_source, |w: World| {
-    w.source("d/l->../a d/k->../d/x d/x d/m->x d/n->./x d/o->y/../x a").dest("");
+    w.source("d/l->../a d/k->../d/x d/x d/m->x d/n->./x d/o->y/../x a")
+        .dest("");
     w.agree_paths(&["-ai", "--safe-links"], &["src/d", "dst"]);
 });
 
 synctest!(munged_links_are_restored_by_the_other_side, |w: World| {
-    w.source("l->/rsyncd-munged/../a m->/rsyncd-munged//dev/null n->plain").dest("");
+    w.source("l->/rsyncd-munged/../a m->/rsyncd-munged//dev/null n->plain")
+        .dest("");
     w.agree(&["-ai", "--munge-links"]).exits(0);
 });
 
@@ -157,7 +210,10 @@ synctest!(keep_dirlinks_sets_the_owner_of_the_link, as root, |w: World| {
 
 synctest!(keep_dirlinks_cannot_set_the_mode_of_a_link, |w: World| {
     w.source("d/%750 d/x").dest("real/%700 real/old d->real");
-    w.needs_rsync("3.5.0").stderr_unordered().agree(&["-aiK"]).exits(23);
+    w.needs_rsync("3.5.0")
+        .stderr_unordered()
+        .agree(&["-aiK"])
+        .exits(23);
 });
 
 synctest!(without_keep_dirlinks_the_link_is_replaced, |w: World| {
@@ -169,13 +225,24 @@ synctest!(keep_dirlinks_with_delete, |w: World| {
     // The source must not contain both names of the directory. That is a race in rsync: entries listed under one name
     // may or may not have arrived through the other.
     w.source("d/x").dest("real/old d->real");
-    w.agree(&["-aiK", "--delete", "--exclude=/real"]).prints("*deleting   d/old");
+    w.agree(&["-aiK", "--delete", "--exclude=/real"])
+        .prints("*deleting   d/old");
 });
 
-synctest!(munged_targets_count_with_their_original_length, |w: World| {
-    w.source("a l->/rsyncd-munged/a k->a").dest("").agree(&["-ai", "--munge-links", "--stats"]).exits(0);
-    w.agree_paths(&["-a", "--munge-links", "-I", "--out-format=%l %n%L"], &["src/", "dst2"]).exits(0);
-});
+synctest!(
+    munged_targets_count_with_their_original_length,
+    |w: World| {
+        w.source("a l->/rsyncd-munged/a k->a")
+            .dest("")
+            .agree(&["-ai", "--munge-links", "--stats"])
+            .exits(0);
+        w.agree_paths(
+            &["-a", "--munge-links", "-I", "--out-format=%l %n%L"],
+            &["src/", "dst2"],
+        )
+        .exits(0);
+    }
+);
 
 macro_rules! deletes_the_target_of_a_dirlink {
     ($name:ident, $($when:expr),+) => {
@@ -189,14 +256,30 @@ macro_rules! deletes_the_target_of_a_dirlink {
 // rsync's --delete-after decides about the directory while everything still exists. Both programs then leave the link
 // dangling.
 deletes_the_target_of_a_dirlink!(keep_dirlinks_with_a_deleted_target, "--delete");
-deletes_the_target_of_a_dirlink!(keep_dirlinks_with_a_target_deleted_before, "--delete-before");
-deletes_the_target_of_a_dirlink!(keep_dirlinks_with_a_deleted_target_and_hard_links, "--delete", "-H");
+deletes_the_target_of_a_dirlink!(
+    keep_dirlinks_with_a_target_deleted_before,
+    "--delete-before"
+);
+deletes_the_target_of_a_dirlink!(
+    keep_dirlinks_with_a_deleted_target_and_hard_links,
+    "--delete",
+    "-H"
+);
 deletes_the_target_of_a_dirlink!(keep_dirlinks_with_a_target_deleted_after, "--delete-after");
 
-synctest!(keep_dirlinks_rejects_a_link_that_leads_outside, |w: World| {
-    w.needs_rsync("3.5.0").source("d/x d/y/z e").dest("d->../outside").tree("outside", "old");
-    w.stderr_unordered().agree(&["-aiK"]).exits(23).warns("Too many levels of symbolic links");
-});
+synctest!(
+    keep_dirlinks_rejects_a_link_that_leads_outside,
+    |w: World| {
+        w.needs_rsync("3.5.0")
+            .source("d/x d/y/z e")
+            .dest("d->../outside")
+            .tree("outside", "old");
+        w.stderr_unordered()
+            .agree(&["-aiK"])
+            .exits(23)
+            .warns("Too many levels of symbolic links");
+    }
+);
 
 synctest!(keep_dirlinks_does_not_keep_for_a_file, |w: World| {
     w.source("d=file").dest("real/x d->real");
@@ -229,76 +312,101 @@ synctest!(target_with_non_printable_bytes, |w: World| {
 
 synctest!(a_named_symlink_is_not_followed, |w: World| {
     w.source("a l->a d/x k->d").dest("");
-    w.agree_paths(&["-ai"], &["src/l", "src/k", "dst/"]).prints("cL");
+    w.agree_paths(&["-ai"], &["src/l", "src/k", "dst/"])
+        .prints("cL");
 });
 
 synctest!(a_named_symlink_without_links_is_skipped, |w: World| {
     w.source("a l->a").dest("");
-    w.agree_paths(&["-ti"], &["src/l", "src/a", "dst/"]).exits(0);
+    w.agree_paths(&["-ti"], &["src/l", "src/a", "dst/"])
+        .exits(0);
 });
 
-synctest!(single_symlink_to_a_directory_that_is_followed, |w: World| {
-    w.source("kept/x kept/y empty/ sub/in->../kept in->kept none->empty file->kept/x out->../away").tree("away", "z");
-    w.dest("f");
-    let lines: &[&[&str]] = &[
-        &["-aik", "src/./in"],
-        &["-rik", "src/./in"],
-        &["-aiRk", "src/./in"],
-        &["-aiRk", "src/./sub/in"],
-        &["-aik", "src/./none"],
-        &["-aik", "src/./file"],
-        &["-lik", "src/./in"],
-        &["-dik", "src/./in"],
-        &["-aik", "--exclude=in/", "src/./in"],
-        &["-ai", "--copy-unsafe-links", "src/./out"],
-        &["-aiR", "--copy-unsafe-links", "src/./out"],
-        &["-ltdi", "--copy-unsafe-links", "src/./out"],
-    ];
-    for (at, line) in lines.iter().enumerate() {
-        let (source, options) = line.split_last().unwrap();
-        w.agree_paths(options, &[source, &format!("new{at}")[..]]);
+synctest!(
+    single_symlink_to_a_directory_that_is_followed,
+    |w: World| {
+        w.source(
+            "kept/x kept/y empty/ sub/in->../kept in->kept none->empty file->kept/x out->../away",
+        )
+        .tree("away", "z");
+        w.dest("f");
+        let lines: &[&[&str]] = &[
+            &["-aik", "src/./in"],
+            &["-rik", "src/./in"],
+            &["-aiRk", "src/./in"],
+            &["-aiRk", "src/./sub/in"],
+            &["-aik", "src/./none"],
+            &["-aik", "src/./file"],
+            &["-lik", "src/./in"],
+            &["-dik", "src/./in"],
+            &["-aik", "--exclude=in/", "src/./in"],
+            &["-ai", "--copy-unsafe-links", "src/./out"],
+            &["-aiR", "--copy-unsafe-links", "src/./out"],
+            &["-ltdi", "--copy-unsafe-links", "src/./out"],
+        ];
+        for (at, line) in lines.iter().enumerate() {
+            let (source, options) = line.split_last().unwrap();
+            w.agree_paths(options, &[source, &format!("new{at}")[..]]);
+        }
+        // A file is not replaced by the directory.
+        w.agree_paths(&["-aik"], &["src/in", "dst/f"]).exits(3);
+        w.agree_paths(&["-ai", "--copy-unsafe-links"], &["src/out", "dst/f"])
+            .exits(3);
     }
-    // A file is not replaced by the directory.
-    w.agree_paths(&["-aik"], &["src/in", "dst/f"]).exits(3);
-    w.agree_paths(&["-ai", "--copy-unsafe-links"], &["src/out", "dst/f"]).exits(3);
-});
+);
 
 // ── hard links ──────────────────────────────────────────────────────────────────────────────────
 
 // Names of one file in several directories, beside directories in which nothing is to be done.
-synctest!(hard_links_between_directories_beside_unchanged_ones, |w: World| {
-    w.source("a/x b/y==a/x c/z d/u e/v==d/u e/w").dest("a/x b/y c/z d/u e/v e/w");
-    w.once().agree(&["-aiH", "--delete"]).exits(0);
-    w.agree(&["-aiH", "--delete"]).exits(0);
-});
+synctest!(
+    hard_links_between_directories_beside_unchanged_ones,
+    |w: World| {
+        w.source("a/x b/y==a/x c/z d/u e/v==d/u e/w")
+            .dest("a/x b/y c/z d/u e/v e/w");
+        w.once().agree(&["-aiH", "--delete"]).exits(0);
+        w.agree(&["-aiH", "--delete"]).exits(0);
+    }
+);
 
 synctest!(hard_links_that_only_the_destination_has, |w: World| {
-    w.source("a/x b/y c/z d/u").dest("a/x b/y==a/x c/z d/u e/v==d/u");
+    w.source("a/x b/y c/z d/u")
+        .dest("a/x b/y==a/x c/z d/u e/v==d/u");
     w.once().agree(&["-aiH", "--delete"]).exits(0);
     w.agree(&["-aiHAX", "--delete"]).exits(0);
 });
 
 synctest!(hard_links_of_which_one_name_is_new, |w: World| {
-    w.source("a/x b/y==a/x c/z d/u==a/x").dest("a/x b/y==a/x c/z d/old");
+    w.source("a/x b/y==a/x c/z d/u==a/x")
+        .dest("a/x b/y==a/x c/z d/old");
     w.once().agree(&["-aiH", "--delete-delay"]).exits(0);
     w.agree(&["-aiH", "--delete-after"]).exits(0);
 });
 
 // Over a network, the directories between the names are not listed, because nothing is to be done in them.
 synctest!(hard_links_below_unchanged_directories, |w: World| {
-    w.source("p/a/x=new p/b/c/y==p/a/x p/u q/r/s/z==p/a/x q/r/t q/v/w q/v/o/k k/l/m/n==q/v/w k/l/o");
+    w.source(
+        "p/a/x=new p/b/c/y==p/a/x p/u q/r/s/z==p/a/x q/r/t q/v/w q/v/o/k k/l/m/n==q/v/w k/l/o",
+    );
     w.dest("p/a/x=old! p/b/c/y p/u q/r/s/z==p/a/x q/r/t q/v/w q/v/o/k k/l/m/n k/l/o");
-    w.once().agree(&["-aiH", "--delete"]).exits(0).prints("q/r/s/z");
+    w.once()
+        .agree(&["-aiH", "--delete"])
+        .exits(0)
+        .prints("q/r/s/z");
     w.agree(&["-aH", "--delete"]).exits(0);
 });
 
-synctest!(more_hard_links_below_an_unchanged_directory_than_are_examined_ahead, |w: World| {
-    let names = |content: &str| -> String {
-        (0..1100).map(|n| format!("p/d{n}/f={content}{n} q/{}/y{n}==p/d{n}/f ", n % 3)).collect()
-    };
-    w.source(&names("new")).dest(&names("old!"));
-    w.once().agree(&["-aH"]).exits(0);
-});
+synctest!(
+    more_hard_links_below_an_unchanged_directory_than_are_examined_ahead,
+    |w: World| {
+        let names = |content: &str| -> String {
+            (0..1100)
+                .map(|n| format!("p/d{n}/f={content}{n} q/{}/y{n}==p/d{n}/f ", n % 3))
+                .collect()
+        };
+        w.source(&names("new")).dest(&names("old!"));
+        w.once().agree(&["-aH"]).exits(0);
+    }
+);
 
 /// Entries of several kinds that are hard links in the first tree only.
 const SEPARATE: [&str; 2] = ["a b==a l->x m==l p| q==p", "a b l->x m->x p| q|"];
@@ -314,42 +422,197 @@ macro_rules! hard_links {
 
 hard_links!(pair_is_hard_linked, "a b==a", "", ["-aiH"]);
 hard_links!(names_are_separate_without_hard_links, "a b==a", "", ["-ai"]);
-hard_links!(a_group_across_directories, "a b==a c==a d/e==a d/f/g==a z", "", ["-aiH"]);
-hard_links!(group_only_in_subdirectories, "p/q/a p/r/b==p/q/a s/c==p/q/a", "", ["-aiH"]);
-hard_links!(two_groups_stay_separate, "a b==a c=2 d==c e/f==c e/g==a", "", ["-aiH"]);
-hard_links!(a_group_without_incremental_recursion, "a b==a d/e==a", "", ["-aiH", "--no-inc-recursive"]);
-hard_links!(separate_files_become_a_group, "a b==a d/c==a", "a b=a\n d/c=x", ["-aiH"]);
-hard_links!(a_group_that_is_up_to_date, "a b==a d/c==a", "a b==a d/c==a", ["-aiH"]);
-hard_links!(group_that_is_up_to_date_with_ii, "a b==a d/c==a", "a b==a d/c==a", ["-aiiH"]);
-hard_links!(a_group_of_which_one_is_missing, "a b==a d/c==a", "a d/c==a", ["-aiH"]);
-hard_links!(a_group_of_which_the_last_is_missing, "a b==a d/c==a", "a b==a", ["-aiH"]);
-hard_links!(hard_linked_destination_of_separate_files, "a=1 b=1", "a=1 b==a", ["-aiH"]);
-hard_links!(destination_stays_hard_linked_without_hard_links_option, "a=1 b=1", "a=1 b==a", ["-ai"]);
-hard_links!(one_name_of_a_hard_linked_destination_changes, "a=new b=1", "a=1 b==a", ["-ai"]);
-hard_links!(a_group_with_names_to_delete, "a b==a", "a b==a c==a d/e==a", ["-aiH", "--delete"]);
-hard_links!(a_group_with_excluded_members, "a b==a c.o==a d/e==a", "", ["-aiH", "--exclude=*.o"]);
+hard_links!(
+    a_group_across_directories,
+    "a b==a c==a d/e==a d/f/g==a z",
+    "",
+    ["-aiH"]
+);
+hard_links!(
+    group_only_in_subdirectories,
+    "p/q/a p/r/b==p/q/a s/c==p/q/a",
+    "",
+    ["-aiH"]
+);
+hard_links!(
+    two_groups_stay_separate,
+    "a b==a c=2 d==c e/f==c e/g==a",
+    "",
+    ["-aiH"]
+);
+hard_links!(
+    a_group_without_incremental_recursion,
+    "a b==a d/e==a",
+    "",
+    ["-aiH", "--no-inc-recursive"]
+);
+hard_links!(
+    separate_files_become_a_group,
+    "a b==a d/c==a",
+    "a b=a\n d/c=x",
+    ["-aiH"]
+);
+hard_links!(
+    a_group_that_is_up_to_date,
+    "a b==a d/c==a",
+    "a b==a d/c==a",
+    ["-aiH"]
+);
+hard_links!(
+    group_that_is_up_to_date_with_ii,
+    "a b==a d/c==a",
+    "a b==a d/c==a",
+    ["-aiiH"]
+);
+hard_links!(
+    a_group_of_which_one_is_missing,
+    "a b==a d/c==a",
+    "a d/c==a",
+    ["-aiH"]
+);
+hard_links!(
+    a_group_of_which_the_last_is_missing,
+    "a b==a d/c==a",
+    "a b==a",
+    ["-aiH"]
+);
+hard_links!(
+    hard_linked_destination_of_separate_files,
+    "a=1 b=1",
+    "a=1 b==a",
+    ["-aiH"]
+);
+hard_links!(
+    destination_stays_hard_linked_without_hard_links_option,
+    "a=1 b=1",
+    "a=1 b==a",
+    ["-ai"]
+);
+hard_links!(
+    one_name_of_a_hard_linked_destination_changes,
+    "a=new b=1",
+    "a=1 b==a",
+    ["-ai"]
+);
+hard_links!(
+    a_group_with_names_to_delete,
+    "a b==a",
+    "a b==a c==a d/e==a",
+    ["-aiH", "--delete"]
+);
+hard_links!(
+    a_group_with_excluded_members,
+    "a b==a c.o==a d/e==a",
+    "",
+    ["-aiH", "--exclude=*.o"]
+);
 hard_links!(a_group_of_empty_files, "a= b==a c==a", "", ["-aiH"]);
 hard_links!(group_with_v, "a b==a d/c==a", "", ["-avH"]);
 hard_links!(group_with_vv, "a b==a d/c==a", "", ["-avvH"]);
-hard_links!(a_group_with_statistics, "a b==a d/c==a", "", ["-aH", "--stats"]);
-hard_links!(a_group_with_checksums, "a b==a d/c==a", "a b=b\n", ["-aicH"]);
-hard_links!(a_group_with_inplace, "a=new b==a", "a=old! b==a c==a", ["-aiH", "--inplace"]);
-hard_links!(existing_name_leads_the_group, "a b==a c==a d/e==a", "b", ["-aiH"]);
-hard_links!(existing_differing_name_leads_the_group, "a a1==a b==a c==a d/e==a", "b=old", ["-aiH"]);
-hard_links!(first_of_several_existing_names_leads_the_group, "a b==a c==a d/e==a", "b c=old! d/e=older", ["-aiH"]);
-hard_links!(a_group_without_times, "a b==a c==a", "a b=y@5 c=yy@7", ["-rliH"]);
-hard_links!(equal_entries_are_linked_without_times, SEPARATE[0], SEPARATE[1], ["-rliDH"]);
-hard_links!(equal_entries_are_linked_without_link_times, SEPARATE[0], SEPARATE[1], ["-aiJH"]);
-hard_links!(equal_entries_are_linked_with_sizes_only, SEPARATE[0], SEPARATE[1], ["-rliDH", "--size-only"]);
-hard_links!(linked_entries_are_kept_without_times, SEPARATE[0], SEPARATE[0], ["-rliiDH"]);
-hard_links!(mode_of_linked_entries_changes_without_times, SEPARATE[0], "a%640 b==a p|%640 q==p", ["-rlpiDH"]);
-hard_links!(ignore_existing_excludes_a_name_from_the_group, "a b==a c==a", "c=q", ["-aiH", "--ignore-existing"]);
-hard_links!(group_of_existing_symlinks, "t l->t k==l", "t l->t", ["-aiH"]);
-hard_links!(a_group_with_backups, "a=new! b==a", "a=old b=older", ["-aibH"]);
+hard_links!(
+    a_group_with_statistics,
+    "a b==a d/c==a",
+    "",
+    ["-aH", "--stats"]
+);
+hard_links!(
+    a_group_with_checksums,
+    "a b==a d/c==a",
+    "a b=b\n",
+    ["-aicH"]
+);
+hard_links!(
+    a_group_with_inplace,
+    "a=new b==a",
+    "a=old! b==a c==a",
+    ["-aiH", "--inplace"]
+);
+hard_links!(
+    existing_name_leads_the_group,
+    "a b==a c==a d/e==a",
+    "b",
+    ["-aiH"]
+);
+hard_links!(
+    existing_differing_name_leads_the_group,
+    "a a1==a b==a c==a d/e==a",
+    "b=old",
+    ["-aiH"]
+);
+hard_links!(
+    first_of_several_existing_names_leads_the_group,
+    "a b==a c==a d/e==a",
+    "b c=old! d/e=older",
+    ["-aiH"]
+);
+hard_links!(
+    a_group_without_times,
+    "a b==a c==a",
+    "a b=y@5 c=yy@7",
+    ["-rliH"]
+);
+hard_links!(
+    equal_entries_are_linked_without_times,
+    SEPARATE[0],
+    SEPARATE[1],
+    ["-rliDH"]
+);
+hard_links!(
+    equal_entries_are_linked_without_link_times,
+    SEPARATE[0],
+    SEPARATE[1],
+    ["-aiJH"]
+);
+hard_links!(
+    equal_entries_are_linked_with_sizes_only,
+    SEPARATE[0],
+    SEPARATE[1],
+    ["-rliDH", "--size-only"]
+);
+hard_links!(
+    linked_entries_are_kept_without_times,
+    SEPARATE[0],
+    SEPARATE[0],
+    ["-rliiDH"]
+);
+hard_links!(
+    mode_of_linked_entries_changes_without_times,
+    SEPARATE[0],
+    "a%640 b==a p|%640 q==p",
+    ["-rlpiDH"]
+);
+hard_links!(
+    ignore_existing_excludes_a_name_from_the_group,
+    "a b==a c==a",
+    "c=q",
+    ["-aiH", "--ignore-existing"]
+);
+hard_links!(
+    group_of_existing_symlinks,
+    "t l->t k==l",
+    "t l->t",
+    ["-aiH"]
+);
+hard_links!(
+    a_group_with_backups,
+    "a=new! b==a",
+    "a=old b=older",
+    ["-aibH"]
+);
 hard_links!(a_group_of_symlinks, "t l->t k==l", "", ["-aiH"]);
 hard_links!(a_group_of_fifos, "p| q==p", "", ["-aiH"]);
-hard_links!(a_group_whose_mode_changes, "a%600 b==a d/c==a", "a%644 b==a d/c==a", ["-aiH"]);
-hard_links!(a_group_whose_time_changes, "a@9 b==a d/c==a", "a b==a d/c==a", ["-aiH"]);
+hard_links!(
+    a_group_whose_mode_changes,
+    "a%600 b==a d/c==a",
+    "a%644 b==a d/c==a",
+    ["-aiH"]
+);
+hard_links!(
+    a_group_whose_time_changes,
+    "a@9 b==a d/c==a",
+    "a b==a d/c==a",
+    ["-aiH"]
+);
 
 synctest!(newer_name_is_not_hard_linked, |w: World| {
     w.source("a b==a c==a").dest("b=q@9");
@@ -368,18 +631,21 @@ synctest!(a_group_with_a_link_from_outside_the_transfer, |w: World| {
 });
 
 synctest!(destination_hard_linked_to_a_file_outside, |w: World| {
-    w.source("a=new b==a").tree(".", "dst/a=old! dst/b==dst/a outside==dst/a");
+    w.source("a=new b==a")
+        .tree(".", "dst/a=old! dst/b==dst/a outside==dst/a");
     w.agree(&["-aiH"]).exits(0);
 });
 
 synctest!(a_group_across_two_sources, |w: World| {
-    w.tree(".", "src/a src/b==src/a two/c==src/a two/d/e==src/a").dest("");
+    w.tree(".", "src/a src/b==src/a two/c==src/a two/d/e==src/a")
+        .dest("");
     w.agree_paths(&["-aiH"], &["src/", "two/", "dst/"]).exits(0);
 });
 
 synctest!(a_group_with_relative_names, |w: World| {
     w.source("p/a q/b==p/a").dest("");
-    w.agree_paths(&["-aiHR"], &["src/./p", "src/./q", "dst/"]).exits(0);
+    w.agree_paths(&["-aiHR"], &["src/./p", "src/./q", "dst/"])
+        .exits(0);
 });
 
 synctest!(a_group_of_devices, as root, |w: World| {
@@ -395,8 +661,15 @@ synctest!(hard_link_names_beyond_the_lookahead, |w: World| {
     // Too many entries lie between the names for the lookahead, so the first name leads, not the last. In d0 both names
     // are within the lookahead.
     let between: Vec<_> = (0..1100).map(|n| format!("d{n}/f")).collect();
-    w.source(&format!("a/x z/x==a/x d0/x d0/y==d0/x {}", between.join(" "))).dest("");
-    w.once().agree(&["-aiH"]).prints("z/x => a/x").prints("d0/x => d0/y");
+    w.source(&format!(
+        "a/x z/x==a/x d0/x d0/y==d0/x {}",
+        between.join(" ")
+    ))
+    .dest("");
+    w.once()
+        .agree(&["-aiH"])
+        .prints("z/x => a/x")
+        .prints("d0/x => d0/y");
     w.agree(&["-aiH"]).exits(0);
 });
 
@@ -418,13 +691,26 @@ macro_rules! follows_relative_symlinks {
 
 follows_relative_symlinks!(relative_symlink_with_a_slash_means_its_target, ["src/a/l/"]);
 follows_relative_symlinks!(relative_symlink_and_its_target, ["src/a/l", "src/a/l/"]);
-follows_relative_symlinks!(relative_symlink_and_a_name_below_its_target, ["src/a/l", "src/a/l/f"]);
-follows_relative_symlinks!(relative_tree_and_the_target_of_a_symlink_in_it, ["src/a", "src/a/l/"]);
-follows_relative_symlinks!(relative_tree_and_a_name_below_a_symlink, ["src/a", "src/a/l/f"]);
+follows_relative_symlinks!(
+    relative_symlink_and_a_name_below_its_target,
+    ["src/a/l", "src/a/l/f"]
+);
+follows_relative_symlinks!(
+    relative_tree_and_the_target_of_a_symlink_in_it,
+    ["src/a", "src/a/l/"]
+);
+follows_relative_symlinks!(
+    relative_tree_and_a_name_below_a_symlink,
+    ["src/a", "src/a/l/f"]
+);
 
 synctest!(a_symlink_and_a_directory_of_one_name, |w: World| {
-    w.source("d->. e->nowhere").tree("src2", "d/x e/y").dest("old");
-    w.agree_paths(&["-ai", "--delete"], &["src/", "src2/", "dst/"]).exits(0).prints("*deleting   old");
+    w.source("d->. e->nowhere")
+        .tree("src2", "d/x e/y")
+        .dest("old");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "src2/", "dst/"])
+        .exits(0)
+        .prints("*deleting   old");
 });
 
 /// Declares a case with symlinks that dangle, form a loop, and lead out of the tree to a missing target.
@@ -437,12 +723,32 @@ macro_rules! has_dangling_symlinks {
     };
 }
 
-has_dangling_symlinks!(excluded_dangling_symlinks_are_no_error, ["-L", "--exclude=*.o"], 0);
-has_dangling_symlinks!(dangling_symlinks_excluded_as_directories, ["-L", "-f- */"], 0);
-has_dangling_symlinks!(dangling_symlinks_included_only_as_directories, ["-L", "-f+ */", "-f+ f", "-f- *"], 0);
-has_dangling_symlinks!(excluded_dangling_unsafe_symlinks_are_no_error, ["--copy-unsafe-links", "--exclude=*.o"], 0);
+has_dangling_symlinks!(
+    excluded_dangling_symlinks_are_no_error,
+    ["-L", "--exclude=*.o"],
+    0
+);
+has_dangling_symlinks!(
+    dangling_symlinks_excluded_as_directories,
+    ["-L", "-f- */"],
+    0
+);
+has_dangling_symlinks!(
+    dangling_symlinks_included_only_as_directories,
+    ["-L", "-f+ */", "-f+ f", "-f- *"],
+    0
+);
+has_dangling_symlinks!(
+    excluded_dangling_unsafe_symlinks_are_no_error,
+    ["--copy-unsafe-links", "--exclude=*.o"],
+    0
+);
 has_dangling_symlinks!(dangling_symlinks_stop_deletion, ["-L"], 23);
-has_dangling_symlinks!(dangling_unsafe_symlinks_stop_deletion, ["--copy-unsafe-links"], 23);
+has_dangling_symlinks!(
+    dangling_unsafe_symlinks_stop_deletion,
+    ["--copy-unsafe-links"],
+    23
+);
 
 /// Declares a case that removes sources reached through symlinks.
 macro_rules! follows_and_removes {
@@ -454,15 +760,29 @@ macro_rules! follows_and_removes {
     };
 }
 
-follows_and_removes!(sources_behind_symlinks_are_removed, ["-L", "--remove-source-files"]);
-follows_and_removes!(remove_sent_files_removes_targets_of_symlinks, ["-L", "--remove-sent-files"]);
-follows_and_removes!(sources_behind_unsafe_symlinks_stay, ["--copy-unsafe-links", "--remove-source-files"]);
+follows_and_removes!(
+    sources_behind_symlinks_are_removed,
+    ["-L", "--remove-source-files"]
+);
+follows_and_removes!(
+    remove_sent_files_removes_targets_of_symlinks,
+    ["-L", "--remove-sent-files"]
+);
+follows_and_removes!(
+    sources_behind_unsafe_symlinks_stay,
+    ["--copy-unsafe-links", "--remove-source-files"]
+);
 
-synctest!(remove_source_files_keeps_symlinks_to_the_destination, |w: World| {
-    w.only_local("the two ends do not know that both trees are the same");
-    w.source("d->../dst/d").dest("d=there");
-    w.agree(&["-aiL", "--remove-source-files"]).exits(23).warns("of destination file: d");
-});
+synctest!(
+    remove_source_files_keeps_symlinks_to_the_destination,
+    |w: World| {
+        w.only_local("the two ends do not know that both trees are the same");
+        w.source("d->../dst/d").dest("d=there");
+        w.agree(&["-aiL", "--remove-source-files"])
+            .exits(23)
+            .warns("of destination file: d");
+    }
+);
 
 macro_rules! reports_unsafe_links {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
@@ -473,25 +793,62 @@ macro_rules! reports_unsafe_links {
     };
 }
 
-reports_unsafe_links!(safe_links_reports_skipped_links_with_info_name, ["-rlt", "--safe-links", "--info=name"]);
-reports_unsafe_links!(safe_links_is_independent_of_info_symsafe2, ["-rlt", "--safe-links", "--info=symsafe2"]);
-reports_unsafe_links!(safe_links_reports_despite_info_symsafe0, ["-rltv", "--safe-links", "--info=symsafe0"]);
+reports_unsafe_links!(
+    safe_links_reports_skipped_links_with_info_name,
+    ["-rlt", "--safe-links", "--info=name"]
+);
+reports_unsafe_links!(
+    safe_links_is_independent_of_info_symsafe2,
+    ["-rlt", "--safe-links", "--info=symsafe2"]
+);
+reports_unsafe_links!(
+    safe_links_reports_despite_info_symsafe0,
+    ["-rltv", "--safe-links", "--info=symsafe0"]
+);
 
-synctest!(symlink_to_no_directory_as_an_argument_with_a_slash, |w: World| {
-    w.source("d->nowhere e/l->../none f->g g loop->loop h->g/x").dest("");
-    w.agree_paths(&["-aiR"], &["src/d/.", "src/e/l/", "src/f/", "src/loop/", "src/h/", "dst/"]).exits(0);
-    w.agree_paths(&["-Ri"], &["src/d/", "dst2/"]).exits(0);
-    w.agree_paths(&["-aRiL"], &["src/./d/", "dst3/"]).exits(23);
-});
+synctest!(
+    symlink_to_no_directory_as_an_argument_with_a_slash,
+    |w: World| {
+        w.source("d->nowhere e/l->../none f->g g loop->loop h->g/x")
+            .dest("");
+        w.agree_paths(
+            &["-aiR"],
+            &[
+                "src/d/.",
+                "src/e/l/",
+                "src/f/",
+                "src/loop/",
+                "src/h/",
+                "dst/",
+            ],
+        )
+        .exits(0);
+        w.agree_paths(&["-Ri"], &["src/d/", "dst2/"]).exits(0);
+        w.agree_paths(&["-aRiL"], &["src/./d/", "dst3/"]).exits(23);
+    }
+);
 
 reports_unsafe_links!(safe_links_is_silent_with_i, ["-rlti", "--safe-links"]);
-reports_unsafe_links!(safe_links_is_silent_with_a_format, ["-rlt", "--safe-links", "--out-format=%n"]);
+reports_unsafe_links!(
+    safe_links_is_silent_with_a_format,
+    ["-rlt", "--safe-links", "--out-format=%n"]
+);
 
-synctest!(safe_links_reports_skipped_links_with_progress, |w: World| {
-    w.only_local("rsync does not pass on to its server that names are printed").source("a l->../../out").dest("");
-    w.agree(&["-rlt", "--safe-links", "--progress", "--no-i-r"]).prints("ignoring");
-    w.agree_paths(&["-rlti", "--safe-links", "--progress", "--no-i-r"], &["src/", "2/"]).never_prints("ignoring");
-});
+synctest!(
+    safe_links_reports_skipped_links_with_progress,
+    |w: World| {
+        w.only_local("rsync does not pass on to its server that names are printed")
+            .source("a l->../../out")
+            .dest("");
+        w.agree(&["-rlt", "--safe-links", "--progress", "--no-i-r"])
+            .prints("ignoring");
+        w.agree_paths(
+            &["-rlti", "--safe-links", "--progress", "--no-i-r"],
+            &["src/", "2/"],
+        )
+        .never_prints("ignoring");
+    }
+);
 
 synctest!(no_hard_link_to_a_file_that_was_not_transferred, as user, |w: World| {
     let reason = "rsync 3.5.0 waits for ever, also with itself";

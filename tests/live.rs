@@ -24,12 +24,29 @@ impl Terminal {
     fn new(columns: u16) -> Terminal {
         let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
             .expect("the system has pseudo-terminals");
-        grantpt(&shown).and_then(|()| unlockpt(&shown)).expect("the terminal is ours");
-        let path = ptsname(&shown, Vec::new()).expect("the terminal has a name").into_string().expect("ASCII");
-        let near = File::options().read(true).write(true).open(path).expect("the terminal is ours");
-        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        grantpt(&shown)
+            .and_then(|()| unlockpt(&shown))
+            .expect("the terminal is ours");
+        let path = ptsname(&shown, Vec::new())
+            .expect("the terminal has a name")
+            .into_string()
+            .expect("ASCII");
+        let near = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .expect("the terminal is ours");
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         tcsetwinsize(&near, size).expect("it is a terminal");
-        Terminal { near, shown: File::from(shown) }
+        Terminal {
+            near,
+            shown: File::from(shown),
+        }
     }
 
     fn stdio(&self) -> Stdio {
@@ -37,7 +54,12 @@ impl Terminal {
     }
 
     fn start(&self, command: &mut Command) -> Child {
-        command.stdin(Stdio::null()).stdout(self.stdio()).stderr(self.stdio()).spawn().expect("the program starts")
+        command
+            .stdin(Stdio::null())
+            .stdout(self.stdio())
+            .stderr(self.stdio())
+            .spawn()
+            .expect("the program starts")
     }
 
     /// Reads until the text appears, and returns all that was read.
@@ -62,7 +84,10 @@ impl Terminal {
         let mut all = Vec::new();
         // The terminal ends with an error when the last program closes it.
         let _ = shown.read_to_end(&mut all);
-        (child.wait().expect("the program was started").code(), String::from_utf8_lossy(&all).into_owned())
+        (
+            child.wait().expect("the program was started").code(),
+            String::from_utf8_lossy(&all).into_owned(),
+        )
     }
 }
 
@@ -70,7 +95,12 @@ impl Terminal {
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::create_dir_all(dir.path().join("src/sub")).expect("scratch can be written");
-    for (name, len) in [("src/a", 1000), ("src/b\x1bc", 10), ("src/sub/d", 2000), ("slow", SLOW_BYTES)] {
+    for (name, len) in [
+        ("src/a", 1000),
+        ("src/b\x1bc", 10),
+        ("src/sub/d", 2000),
+        ("slow", SLOW_BYTES),
+    ] {
         std::fs::write(dir.path().join(name), vec![b'x'; len]).expect("scratch can be written");
     }
     dir
@@ -78,13 +108,21 @@ fn tree() -> tempfile::TempDir {
 
 fn sparsync(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(oracle::under_test());
-    command.args(args).current_dir(dir).env("LC_ALL", "C.UTF-8").env("TERM", "xterm").env_remove("SPARSYNC_UI");
+    command
+        .args(args)
+        .current_dir(dir)
+        .env("LC_ALL", "C.UTF-8")
+        .env("TERM", "xterm")
+        .env_remove("SPARSYNC_UI");
     command.env("SPARSYNC_CONFIG_DIR", dir.join("config"));
     command
 }
 
 fn output(command: &mut Command) -> Output {
-    command.stdin(Stdio::null()).output().expect("the program starts")
+    command
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts")
 }
 
 /// Returns the lines that remain on a terminal after the display was cleared.
@@ -92,8 +130,18 @@ fn remaining(shown: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for line in shown.split('\n') {
         // What precedes the last control sequence of a line is cleared.
-        let last = line.trim_end_matches('\r').rsplit(['\r', '\x1b']).next().unwrap_or_default();
-        lines.push(["[2K", "[1A", "[1B"].iter().find_map(|code| last.strip_prefix(code)).unwrap_or(last).to_owned());
+        let last = line
+            .trim_end_matches('\r')
+            .rsplit(['\r', '\x1b'])
+            .next()
+            .unwrap_or_default();
+        lines.push(
+            ["[2K", "[1A", "[1B"]
+                .iter()
+                .find_map(|code| last.strip_prefix(code))
+                .unwrap_or(last)
+                .to_owned(),
+        );
     }
     lines.into_iter().filter(|line| !line.is_empty()).collect()
 }
@@ -110,10 +158,22 @@ fn display_appears_and_a_summary_remains() {
         "the display has two lines: {shown:?}"
     );
     let lines = remaining(&shown);
-    let last: Vec<_> = lines.iter().rev().take(3).rev().map(String::as_str).collect();
-    assert_eq!(last[0], "3 of 3 files copied, 5 entries created, 0 deleted", "{shown:?}");
+    let last: Vec<_> = lines
+        .iter()
+        .rev()
+        .take(3)
+        .rev()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(
+        last[0], "3 of 3 files copied, 5 entries created, 0 deleted",
+        "{shown:?}"
+    );
     assert_eq!(last[1], "3.01KB written, 100.0% of a full copy (3.01KB)");
-    assert!(last[2].ends_with(" s, local copy") || last[2].ends_with("B/s, local copy"), "{last:?}");
+    assert!(
+        last[2].ends_with(" s, local copy") || last[2].ends_with("B/s, local copy"),
+        "{last:?}"
+    );
     let plain = output(&mut sparsync(dir.path(), &["-av", "src/", "other"]));
     let names = |lines: &[String]| -> Vec<String> {
         ["a", "b\\#033c", "sub/", "sub/d"]
@@ -122,15 +182,23 @@ fn display_appears_and_a_summary_remains() {
             .map(|name| name.to_string())
             .collect()
     };
-    let plain: Vec<String> = String::from_utf8_lossy(&plain.stdout).lines().map(str::to_owned).collect();
-    assert_eq!((names(&lines).len(), names(&lines)), (4, names(&plain)), "each line is whole: {shown:?}");
+    let plain: Vec<String> = String::from_utf8_lossy(&plain.stdout)
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(
+        (names(&lines).len(), names(&lines)),
+        (4, names(&plain)),
+        "each line is whole: {shown:?}"
+    );
 }
 
 #[test]
 fn variable_sets_the_option_and_a_dry_run_has_a_summary() {
     let dir = tree();
     let terminal = Terminal::new(80);
-    let child = terminal.start(sparsync(dir.path(), &["-an", "src/", "dst"]).env("SPARSYNC_UI", "1"));
+    let child =
+        terminal.start(sparsync(dir.path(), &["-an", "src/", "dst"]).env("SPARSYNC_UI", "1"));
     let (code, shown) = terminal.end(child);
     assert_eq!(code, Some(0));
     assert!(shown.contains("3 of 3 files would be copied"), "{shown:?}");
@@ -143,7 +211,10 @@ fn terminal_is_restored_after_sigint() {
     let mut terminal = Terminal::new(80);
     let before = tcgetattr(&terminal.near).expect("it is a terminal");
     let near = terminal.near.try_clone().expect("a descriptor is free");
-    let child = terminal.start(&mut sparsync(dir.path(), &["-a", "--ui", SLOWLY, "slow", "dst"]));
+    let child = terminal.start(&mut sparsync(
+        dir.path(),
+        &["-a", "--ui", SLOWLY, "slow", "dst"],
+    ));
     let shown = terminal.until("local copy");
     kill_process(Pid::from_child(&child), Signal::INT).expect("the child is ours");
     let after = tcgetattr(&near).expect("it is a terminal");
@@ -152,22 +223,42 @@ fn terminal_is_restored_after_sigint() {
     assert_eq!(code, Some(20), "{rest:?}");
     assert_eq!(format!("{before:?}"), format!("{after:?}"));
     for hidden in ["\x1b[?25l", "\x1b[?1049h"] {
-        assert!(!shown.contains(hidden) && !rest.contains(hidden), "{shown:?} {rest:?}");
+        assert!(
+            !shown.contains(hidden) && !rest.contains(hidden),
+            "{shown:?} {rest:?}"
+        );
     }
     let end = remaining(&rest);
-    assert!(end.last().is_some_and(|line| line.contains("(code 20)")), "{rest:?}");
-    assert!(!end.iter().any(|line| line.contains("local copy")), "the display is cleared: {rest:?}");
+    assert!(
+        end.last().is_some_and(|line| line.contains("(code 20)")),
+        "{rest:?}"
+    );
+    assert!(
+        !end.iter().any(|line| line.contains("local copy")),
+        "the display is cleared: {rest:?}"
+    );
 }
 
 #[test]
 fn copy_survives_the_loss_of_its_terminal() {
     let dir = tree();
     let mut terminal = Terminal::new(80);
-    let mut child = terminal.start(&mut sparsync(dir.path(), &["-av", "--ui", SLOWLY, "slow", "src/", "dst"]));
+    let mut child = terminal.start(&mut sparsync(
+        dir.path(),
+        &["-av", "--ui", SLOWLY, "slow", "src/", "dst"],
+    ));
     terminal.until("local copy");
     drop(terminal);
-    assert_eq!(child.wait().expect("the program was started").code(), Some(0));
-    assert_eq!(std::fs::read(dir.path().join("dst/slow")).expect("it was copied").len(), SLOW_BYTES);
+    assert_eq!(
+        child.wait().expect("the program was started").code(),
+        Some(0)
+    );
+    assert_eq!(
+        std::fs::read(dir.path().join("dst/slow"))
+            .expect("it was copied")
+            .len(),
+        SLOW_BYTES
+    );
     assert!(dir.path().join("dst/sub/d").exists());
 }
 
@@ -175,10 +266,18 @@ fn copy_survives_the_loss_of_its_terminal() {
 fn display_follows_the_width_of_the_terminal() {
     let dir = tree();
     let mut terminal = Terminal::new(35);
-    let mut child = terminal.start(&mut sparsync(dir.path(), &["-a", "--ui", SLOWLY, "slow", "dst"]));
+    let mut child = terminal.start(&mut sparsync(
+        dir.path(),
+        &["-a", "--ui", SLOWLY, "slow", "dst"],
+    ));
     let narrow = terminal.until(" files copied");
     assert!(!narrow.contains("local copy"), "{narrow:?}");
-    let size = Winsize { ws_row: 24, ws_col: 90, ws_xpixel: 0, ws_ypixel: 0 };
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: 90,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
     tcsetwinsize(&terminal.near, size).expect("it is a terminal");
     terminal.until("local copy");
     child.kill().expect("the child is ours");
@@ -198,7 +297,11 @@ fn pipe_gets_nothing_extra() {
     // One of the streams is a terminal.
     let terminal = Terminal::new(80);
     let mut command = again();
-    let child = command.arg("--ui").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(terminal.stdio());
+    let child = command
+        .arg("--ui")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(terminal.stdio());
     let child = child.spawn().expect("the program starts");
     drop(command);
     let printed = child.wait_with_output().expect("the program was started");
@@ -206,20 +309,28 @@ fn pipe_gets_nothing_extra() {
     let (near, mut shown, mut errors) = (terminal.near, terminal.shown, Vec::new());
     drop(near);
     let _ = shown.read_to_end(&mut errors);
-    assert_eq!(String::from_utf8_lossy(&errors).replace("\r\n", "\n"), String::from_utf8_lossy(&plain.stderr));
+    assert_eq!(
+        String::from_utf8_lossy(&errors).replace("\r\n", "\n"),
+        String::from_utf8_lossy(&plain.stderr)
+    );
 }
 
 #[test]
 fn quiet_and_json_runs_have_no_display() {
     let dir = tree();
-    for args in
-        [&["-aq", "--ui", "src/", "quiet"][..], &["-a", "--json", "--ui", "src/", "json"], &["-r", "--ui", "src/"]]
-    {
+    for args in [
+        &["-aq", "--ui", "src/", "quiet"][..],
+        &["-a", "--json", "--ui", "src/", "json"],
+        &["-r", "--ui", "src/"],
+    ] {
         let terminal = Terminal::new(80);
         let child = terminal.start(&mut sparsync(dir.path(), args));
         let (code, shown) = terminal.end(child);
         assert_eq!(code, Some(0));
-        assert!(!shown.contains('\x1b') && !shown.contains("full copy"), "{args:?}: {shown:?}");
+        assert!(
+            !shown.contains('\x1b') && !shown.contains("full copy"),
+            "{args:?}: {shown:?}"
+        );
     }
 }
 
@@ -228,14 +339,23 @@ fn route_is_shown_with_its_reason() {
     let dir = tree();
     let shell = dir.path().join("shell");
     let program = oracle::under_test().display();
-    write_script(&shell, &format!("#!/bin/sh\nshift 2\nexec {program} \"$@\"\n"));
+    write_script(
+        &shell,
+        &format!("#!/bin/sh\nshift 2\nexec {program} \"$@\"\n"),
+    );
     let dest = format!("box:{}", dir.path().join("dst").display());
     for (from, to) in [("src/", &*dest), (&*format!("{dest}/"), "back")] {
         let terminal = Terminal::new(100);
-        let child = terminal.start(&mut sparsync(dir.path(), &["-a", "--ui", "-e", "./shell", from, to]));
+        let child = terminal.start(&mut sparsync(
+            dir.path(),
+            &["-a", "--ui", "-e", "./shell", from, to],
+        ));
         let (code, shown) = terminal.end(child);
         assert_eq!(code, Some(0), "{shown:?}");
-        assert!(shown.contains(", box, by a remote shell: the host is not enrolled\r\n"), "{shown:?}");
+        assert!(
+            shown.contains(", box, by a remote shell: the host is not enrolled\r\n"),
+            "{shown:?}"
+        );
         assert!(shown.contains("3 of 3 files copied, "), "{shown:?}");
     }
 }
@@ -244,8 +364,13 @@ fn route_is_shown_with_its_reason() {
 fn enrolled(granted: &str) -> (Scene, String) {
     let scene = Scene::new();
     scene.enroll(granted);
-    std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).expect("scratch supports symlinks");
-    let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").expect("a test has a PATH"));
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync"))
+        .expect("scratch supports symlinks");
+    let path = format!(
+        "{}:{}",
+        scene.path("").display(),
+        std::env::var("PATH").expect("a test has a PATH")
+    );
     (scene, path)
 }
 
@@ -256,7 +381,10 @@ fn route_follows_a_change_during_the_run() {
     std::fs::write(scene.path("src/big"), vec![b'x'; BYTES]).expect("scratch can be written");
     let mut terminal = Terminal::new(120);
     let child = terminal.start(
-        scene.command("client", "-a --ui --bwlimit=2m src/big host:TOP/in/big").env("PATH", path).env("TERM", "xterm"),
+        scene
+            .command("client", "-a --ui --bwlimit=2m src/big host:TOP/in/big")
+            .env("PATH", path)
+            .env("TERM", "xterm"),
     );
     let shown = terminal.until(", port ");
     assert!(shown.contains("  host, by "), "{shown:?}");
@@ -279,30 +407,49 @@ fn route_follows_a_change_during_the_run() {
 fn route_is_the_one_that_a_grant_leaves() {
     let (scene, path) = enrolled("--root TOP/in --read-only");
     let terminal = Terminal::new(120);
-    let child =
-        terminal.start(scene.command("client", "-a --ui src/ host:TOP/in/").env("PATH", path).env("TERM", "xterm"));
+    let child = terminal.start(
+        scene
+            .command("client", "-a --ui src/ host:TOP/in/")
+            .env("PATH", path)
+            .env("TERM", "xterm"),
+    );
     let (code, shown) = terminal.end(child);
     assert_eq!(code, Some(0), "{shown:?}");
-    assert!(shown.contains(", host, by a remote shell: its server denies access\r\n"), "{shown:?}");
+    assert!(
+        shown.contains(", host, by a remote shell: its server denies access\r\n"),
+        "{shown:?}"
+    );
 }
 
 #[test]
 fn large_copy_shows_that_it_continues_over_tls() {
     let (scene, path) = enrolled("--root TOP --no-munge");
     // QUIC is tried first, so that TLS cannot win.
-    let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).expect("the host is enrolled");
+    let hosts =
+        std::fs::read_to_string(scene.path("client/hosts.toml")).expect("the host is enrolled");
     let last = format!("{hosts}last_route = \"quic\"\nlast_until = \"2100-01-01T00:00:00Z\"\n");
     std::fs::write(scene.path("client/hosts.toml"), last).expect("scratch can be written");
     std::fs::write(scene.path("src/big"), vec![b'x'; 64 << 20]).expect("scratch can be written");
     let terminal = Terminal::new(120);
-    let child = terminal
-        .start(scene.command("client", "-a -vv --ui src/big host:TOP/in/big").env("PATH", path).env("TERM", "xterm"));
+    let child = terminal.start(
+        scene
+            .command("client", "-a -vv --ui src/big host:TOP/in/big")
+            .env("PATH", path)
+            .env("TERM", "xterm"),
+    );
     let (code, shown) = terminal.end(child);
     assert_eq!(code, Some(0), "{shown:?}");
     let lines = remaining(&shown);
     let last = lines.last().map(String::as_str).unwrap_or_default();
     // On a busy machine the path may not look clean, and the session stays on QUIC.
     let has_moved = lines.iter().any(|line| line.contains(": using TLS after "));
-    assert!(last.contains(", host, by QUIC, port ") || !shown.contains("using QUIC"), "{shown:?}");
-    assert_eq!(last.ends_with(": the host is enrolled, then TLS"), has_moved, "{shown:?}");
+    assert!(
+        last.contains(", host, by QUIC, port ") || !shown.contains("using QUIC"),
+        "{shown:?}"
+    );
+    assert_eq!(
+        last.ends_with(": the host is enrolled, then TLS"),
+        has_moved,
+        "{shown:?}"
+    );
 }

@@ -24,8 +24,10 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn older_oracle_is_reported_and_newer_cases_are_skipped() {
-    const NEWER: [&str; 2] =
-        ["links::keep_dirlinks_rejects_a_link_that_leads_outside", "place::relative_temp_dir_may_not_climb"];
+    const NEWER: [&str; 2] = [
+        "links::keep_dirlinks_rejects_a_link_that_leads_outside",
+        "place::relative_temp_dir_may_not_climb",
+    ];
     const OTHER: &str = "copy::a_changed_file_is_updated";
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let real = oracle::rsync().display();
@@ -39,15 +41,28 @@ fn older_oracle_is_reported_and_newer_cases_are_skipped() {
     let skips = dir.path().join("skips");
     let mut tests = Command::new(std::env::current_exe().expect("this program has a path"));
     tests.args(["--exact", OTHER]).args(NEWER);
-    tests.env("SPARSYNC_ORACLE", &older).env("SPARSYNC_SKIPS", &skips).env("SPARSYNC_TEST_ROUTES", "local");
+    tests
+        .env("SPARSYNC_ORACLE", &older)
+        .env("SPARSYNC_SKIPS", &skips)
+        .env("SPARSYNC_TEST_ROUTES", "local");
     let output = tests.output().expect("the tests can be run once more");
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success() && stdout.contains("3 passed"), "{stdout}{stderr}");
-    assert!(stderr.contains("3.2.7; OLDER than 3.5.0: cases for newer behaviour are skipped"), "{stderr}");
+    assert!(
+        output.status.success() && stdout.contains("3 passed"),
+        "{stdout}{stderr}"
+    );
+    assert!(
+        stderr.contains("3.2.7; OLDER than 3.5.0: cases for newer behaviour are skipped"),
+        "{stderr}"
+    );
     let skipped = std::fs::read_to_string(&skips).unwrap_or_default();
     for name in NEWER {
-        let line = format!("skipped main::{name}: needs an rsync of 3.5.0 as the oracle, this is 3.2.7\n");
-        assert!(skipped.contains(&line) && stderr.contains(&line), "{skipped}");
+        let line =
+            format!("skipped main::{name}: needs an rsync of 3.5.0 as the oracle, this is 3.2.7\n");
+        assert!(
+            skipped.contains(&line) && stderr.contains(&line),
+            "{skipped}"
+        );
     }
     assert_eq!(skipped.lines().count(), NEWER.len(), "{skipped}");
 }
@@ -55,16 +70,25 @@ fn older_oracle_is_reported_and_newer_cases_are_skipped() {
 /// Runs `scripts/test` on a machine with the basic tools of a shell, a fake cargo and a fake apt-get. Returns the
 /// output and the calls of both. The script also finds programs in /usr/sbin.
 fn bare_machine(user: u32) -> (Output, String) {
-    const USUAL: [&str; 11] = ["sh", "dirname", "head", "mktemp", "chmod", "wc", "sort", "sed", "rm", "cat", "touch"];
+    const USUAL: [&str; 11] = [
+        "sh", "dirname", "head", "mktemp", "chmod", "wc", "sort", "sed", "rm", "cat", "touch",
+    ];
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let (bin, log) = (dir.path(), dir.path().join("log"));
     let path = std::env::var_os("PATH").unwrap_or_default();
     for name in USUAL {
-        let real = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.exists());
-        symlink(real.expect("a standard tool is installed"), bin.join(name)).expect("scratch supports symlinks");
+        let real = std::env::split_paths(&path)
+            .map(|dir| dir.join(name))
+            .find(|path| path.exists());
+        symlink(real.expect("a standard tool is installed"), bin.join(name))
+            .expect("scratch supports symlinks");
     }
     script(bin, "id", &format!("echo {user}"));
-    script(bin, "cargo", &format!("echo \"cargo $*\" >>{}", log.display()));
+    script(
+        bin,
+        "cargo",
+        &format!("echo \"cargo $*\" >>{}", log.display()),
+    );
     // No package can be installed before the package lists are updated.
     let updated = bin.join("updated");
     script(
@@ -89,10 +113,19 @@ fn missing_packages_are_installed_before_the_tests() {
     let (output, calls) = bare_machine(0);
     let message = text(&output.stdout);
     assert!(output.status.success(), "{message}{}", text(&output.stderr));
-    let server = if Path::new("/usr/sbin/sshd").exists() { "" } else { " openssh-server" };
+    let server = if Path::new("/usr/sbin/sshd").exists() {
+        ""
+    } else {
+        " openssh-server"
+    };
     let packages = format!("rsync{server} openssh-client acl attr mandoc zsh fish");
     let install = format!("apt-get install -y -q --no-install-recommends {packages}\n");
-    assert!(message.contains(&format!("this machine lacks {packages}; installing with apt-get\n")), "{message}");
+    assert!(
+        message.contains(&format!(
+            "this machine lacks {packages}; installing with apt-get\n"
+        )),
+        "{message}"
+    );
     let tests = "cargo test --locked --no-fail-fast --all-targets some::\n";
     assert_eq!(calls, format!("apt-get update -q\n{install}{tests}"));
 }
@@ -101,15 +134,30 @@ fn missing_packages_are_installed_before_the_tests() {
 fn tests_run_without_missing_packages_as_a_user() {
     let (output, calls) = bare_machine(1000);
     let message = text(&output.stdout);
-    assert!(message.contains("and only root on Debian gets them installed from here"), "{message}");
-    assert_eq!(calls, "cargo test --locked --no-fail-fast --all-targets some::\n");
+    assert!(
+        message.contains("and only root on Debian gets them installed from here"),
+        "{message}"
+    );
+    assert_eq!(
+        calls,
+        "cargo test --locked --no-fail-fast --all-targets some::\n"
+    );
 }
 
 /// Runs `line` in a shell with rsync as `$0`, then with sparsync. Returns the exit codes and stderr.
 fn both(dir: &Path, line: &str) -> [(Option<i32>, String); 2] {
-    [(oracle::rsync(), "rsync"), (oracle::under_test(), "sparsync")].map(|(program, name)| {
+    [
+        (oracle::rsync(), "rsync"),
+        (oracle::under_test(), "sparsync"),
+    ]
+    .map(|(program, name)| {
         let mut shell = Command::new("sh");
-        shell.args(["-c", line]).arg(program).current_dir(dir).env("OUT", name).env("LC_ALL", "C");
+        shell
+            .args(["-c", line])
+            .arg(program)
+            .current_dir(dir)
+            .env("OUT", name)
+            .env("LC_ALL", "C");
         let output = shell.output().expect("a shell is installed");
         (output.status.code(), text(&output.stderr))
     })
@@ -121,7 +169,10 @@ fn file_size_limit_exits_11() {
     std::fs::create_dir(dir.path().join("src")).unwrap();
     std::fs::write(dir.path().join("src/f"), vec![7; 64 << 10]).unwrap();
     for (code, message) in both(dir.path(), "ulimit -f 16; exec \"$0\" -a src/ $OUT/") {
-        assert!(code == Some(11) && message.contains("File too large (27)"), "{code:?} {message}");
+        assert!(
+            code == Some(11) && message.contains("File too large (27)"),
+            "{code:?} {message}"
+        );
     }
 }
 
@@ -141,7 +192,10 @@ fn removed_working_directory_exits_3_for_relative_paths() {
     }
     // rsync fails there even if no path depends on the working directory.
     let [_, (code, message)] = both(dir.path(), &format!("{gone} \"$top/src/\" \"$top/$OUT/\""));
-    assert!(code == Some(0) && dir.path().join("sparsync/f").exists(), "{code:?} {message}");
+    assert!(
+        code == Some(0) && dir.path().join("sparsync/f").exists(),
+        "{code:?} {message}"
+    );
 }
 
 /// The deadline ends a run within a file too, by every route, and keeps what `--partial` keeps.
@@ -160,16 +214,24 @@ fn stop_after_ends_a_run_within_a_file() {
     ];
     // The whole copy takes 32 s at this rate. The deadline leaves a busy machine time to begin.
     let ends = |(to, way): &(&str, String)| {
-        let line = format!("exec timeout -s KILL 60 {program} -a --partial --bwlimit=2000 --stop-after=1 {way}");
+        let line = format!(
+            "exec timeout -s KILL 60 {program} -a --partial --bwlimit=2000 --stop-after=1 {way}"
+        );
         let mut run = Command::new("sh");
-        run.args(["-c", &line]).current_dir(dir.path()).env("SPARSYNC_MINUTE_SECS", "6").env("LC_ALL", "C");
+        run.args(["-c", &line])
+            .current_dir(dir.path())
+            .env("SPARSYNC_MINUTE_SECS", "6")
+            .env("LC_ALL", "C");
         let output = run.output().expect("a shell is installed");
         let message = text(&output.stderr);
         assert!(
-            output.status.code() == Some(30) && message.starts_with("stopping at requested limit\n"),
+            output.status.code() == Some(30)
+                && message.starts_with("stopping at requested limit\n"),
             "{to}: {message}"
         );
-        let kept = std::fs::metadata(dir.path().join(to).join("f")).expect("the partial file is kept").len();
+        let kept = std::fs::metadata(dir.path().join(to).join("f"))
+            .expect("the partial file is kept")
+            .len();
         assert!(kept > 0 && kept < 64 << 20, "{to}: {kept}");
     };
     std::thread::scope(|scope| {
@@ -180,10 +242,18 @@ fn stop_after_ends_a_run_within_a_file() {
     // The deadline also ends the wait for a remote shell.
     script(dir.path(), "mute", "exec sleep 60");
     let mut run = Command::new(oracle::under_test());
-    run.args(["-a", "-e", "./mute", "--stop-after=1", "src/", "h:x"]).current_dir(dir.path());
-    let output = run.env("SPARSYNC_MINUTE_SECS", "1").env("LC_ALL", "C").output().expect("it can be started");
+    run.args(["-a", "-e", "./mute", "--stop-after=1", "src/", "h:x"])
+        .current_dir(dir.path());
+    let output = run
+        .env("SPARSYNC_MINUTE_SECS", "1")
+        .env("LC_ALL", "C")
+        .output()
+        .expect("it can be started");
     let message = text(&output.stderr);
-    assert!(output.status.code() == Some(30) && message.starts_with("stopping at requested limit\n"), "{message}");
+    assert!(
+        output.status.code() == Some(30) && message.starts_with("stopping at requested limit\n"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -204,22 +274,47 @@ fn run_succeeds_with_few_open_files() {
     ];
     for way in ways {
         for (code, message) in both(dir.path(), &format!("ulimit -n 16; exec \"$0\" -a {way}")) {
-            assert!(code == Some(0) && message.is_empty(), "{way}: {code:?} {message}");
+            assert!(
+                code == Some(0) && message.is_empty(),
+                "{way}: {code:?} {message}"
+            );
         }
     }
     let server = Server::with(dir.path(), &[]);
-    for (transport, way, to) in [("quic", "src/ far:by-quic/", "by-quic"), ("tls", "far:src/ by-tls/", "by-tls")] {
-        let line = format!("ulimit -n 16; exec {} -a --transport={transport} {way}", oracle::under_test().display());
+    for (transport, way, to) in [
+        ("quic", "src/ far:by-quic/", "by-quic"),
+        ("tls", "far:src/ by-tls/", "by-tls"),
+    ] {
+        let line = format!(
+            "ulimit -n 16; exec {} -a --transport={transport} {way}",
+            oracle::under_test().display()
+        );
         let mut command = Command::new("sh");
-        command.args(["-c", &line]).current_dir(dir.path()).envs([server.variable()]);
+        command
+            .args(["-c", &line])
+            .current_dir(dir.path())
+            .envs([server.variable()]);
         let output = command.output().expect("sh can be started");
-        assert!(output.status.success() && output.stderr.is_empty(), "{way}: {output:?}");
-        assert_eq!(std::fs::read_dir(dir.path().join(to)).unwrap().count(), DIRS, "{way}");
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{way}: {output:?}"
+        );
+        assert_eq!(
+            std::fs::read_dir(dir.path().join(to)).unwrap().count(),
+            DIRS,
+            "{way}"
+        );
     }
     // The directory of each argument stays open. The hard limit allows more of them than the soft limit of the shell.
     for way in ["$OUT.args/".to_owned(), format!("{far} h:$PWD/$OUT.far/")] {
-        for (code, message) in both(dir.path(), &format!("ulimit -S -n 64; exec \"$0\" -a src/*/f* {way}")) {
-            assert!(code == Some(0) && message.is_empty(), "{way}: {code:?} {message}");
+        for (code, message) in both(
+            dir.path(),
+            &format!("ulimit -S -n 64; exec \"$0\" -a src/*/f* {way}"),
+        ) {
+            assert!(
+                code == Some(0) && message.is_empty(),
+                "{way}: {code:?} {message}"
+            );
         }
     }
 }
@@ -251,7 +346,17 @@ fn deep_trees_need_no_open_files_for_each_level() {
     std::fs::create_dir(path("none")).unwrap();
     let mut touch = Command::new("find");
     touch
-        .args(["src", "old", "-exec", "touch", "-h", "-d", &format!("@{OLD_SECS}"), "{}", "+"])
+        .args([
+            "src",
+            "old",
+            "-exec",
+            "touch",
+            "-h",
+            "-d",
+            &format!("@{OLD_SECS}"),
+            "{}",
+            "+",
+        ])
         .current_dir(dir.path());
     assert!(touch.status().expect("there is a find").success());
     script(dir.path(), "shell", "shift; exec sh -c \"$*\"");
@@ -273,20 +378,33 @@ fn deep_trees_need_no_open_files_for_each_level() {
         ("-a --delete-delay", "old"),
         ("-ab --delete --backup-dir=$PWD/$OUT.backup", "old"),
     ];
-    let lens = Lens { blocks: false, atimes: false, now_secs: OLD_SECS + 1 };
+    let lens = Lens {
+        blocks: false,
+        atimes: false,
+        now_secs: OLD_SECS + 1,
+    };
     for (options, before) in cases {
         for (to, way) in &ways {
             // rsync does need a file for each level of a tree that it sends. Backups need up to three more.
             let files = if options.contains("backup") { 20 } else { 16 };
-            let limit = format!("exec 3>&- 4>&- 5>&- 6>&- 7>&-; [ $OUT = rsync ] || ulimit -n {files}");
+            let limit =
+                format!("exec 3>&- 4>&- 5>&- 6>&- 7>&-; [ $OUT = rsync ] || ulimit -n {files}");
             let clear = format!("rm -rf $OUT.{to} $OUT.backup; cp -a {before} $OUT.{to}");
-            for (code, message) in both(dir.path(), &format!("{clear}; {limit}; exec \"$0\" {options} {way}")) {
-                assert!(code == Some(0) && message.is_empty(), "{options} {way}: {code:?} {message}");
+            for (code, message) in both(
+                dir.path(),
+                &format!("{clear}; {limit}; exec \"$0\" {options} {way}"),
+            ) {
+                assert!(
+                    code == Some(0) && message.is_empty(),
+                    "{options} {way}: {code:?} {message}"
+                );
             }
-            let [wanted, got] = ["rsync", "sparsync"].map(|name| snapshot(&path(&format!("{name}.{to}")), lens));
+            let [wanted, got] =
+                ["rsync", "sparsync"].map(|name| snapshot(&path(&format!("{name}.{to}")), lens));
             assert_eq!(diff::trees(&wanted, &got), None, "{options} {way}");
             if options.contains("backup") {
-                let [wanted, got] = ["rsync", "sparsync"].map(|name| snapshot(&path(&format!("{name}.backup")), lens));
+                let [wanted, got] = ["rsync", "sparsync"]
+                    .map(|name| snapshot(&path(&format!("{name}.backup")), lens));
                 assert_eq!(diff::trees(&wanted, &got), None, "{options} {way}");
             }
         }
@@ -312,10 +430,23 @@ fn hard_links_succeed_with_few_open_files() {
         ("pull", format!("{far} h:$PWD/src/ $OUT.pull/")),
     ] {
         for (code, message) in both(dir.path(), &format!("ulimit -n 40; exec \"$0\" -aH {way}")) {
-            assert!(code == Some(0) && message.is_empty(), "{way}: {code:?} {message}");
+            assert!(
+                code == Some(0) && message.is_empty(),
+                "{way}: {code:?} {message}"
+            );
         }
-        let inode = |name: String| std::fs::metadata(dir.path().join(format!("sparsync.{to}/{name}"))).unwrap().ino();
-        (0..200).for_each(|number| assert_eq!(inode(format!("d{number}/f")), inode(format!("z/f{number}")), "{way}"));
+        let inode = |name: String| {
+            std::fs::metadata(dir.path().join(format!("sparsync.{to}/{name}")))
+                .unwrap()
+                .ino()
+        };
+        (0..200).for_each(|number| {
+            assert_eq!(
+                inode(format!("d{number}/f")),
+                inode(format!("z/f{number}")),
+                "{way}"
+            )
+        });
     }
 }
 
@@ -323,32 +454,60 @@ fn hard_links_succeed_with_few_open_files() {
 #[test]
 fn installed_rsync_is_never_executed() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
-    let (top, ours, theirs) = (dir.path(), oracle::under_test().display(), crate::recipes::in_path(oracle::rsync()));
+    let (top, ours, theirs) = (
+        dir.path(),
+        oracle::under_test().display(),
+        crate::recipes::in_path(oracle::rsync()),
+    );
     let theirs = theirs.display();
     std::fs::create_dir(top.join("bin")).unwrap();
     std::fs::create_dir(top.join("src")).unwrap();
     std::fs::write(top.join("src/f"), "text").unwrap();
     std::fs::write(top.join("list"), "f\n").unwrap();
-    let ids = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let module = format!("uid = {}\ngid = {}\nuse chroot = no\nread only = no\n[m]\npath = ", ids.0, ids.1);
+    let ids = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let module = format!(
+        "uid = {}\ngid = {}\nuse chroot = no\nread only = no\n[m]\npath = ",
+        ids.0, ids.1
+    );
     let module = format!("{module}{}\n", top.display());
     std::fs::write(top.join("conf"), module).unwrap();
-    script(top, "bin/rsync", &format!("echo \"$*\" >>{}/called; exit 99", top.display()));
+    script(
+        top,
+        "bin/rsync",
+        &format!("echo \"$*\" >>{}/called; exit 99", top.display()),
+    );
     script(top, "sh", "shift; exec sh -c \"$*\"");
     let path = format!("{}/bin:{}", top.display(), std::env::var("PATH").unwrap());
     let run = |program: &dyn std::fmt::Display, line: &str, vars: &[(&str, &str)]| {
         let mut run = Command::new("/usr/bin/timeout");
-        run.args(["-s", "KILL", "60", &program.to_string()]).args(line.split(' ')).current_dir(top).env("PATH", &path);
-        run.env_remove("SPARSYNC_RSYNC").env_remove("SPARSYNC_HANDED_OVER").envs(vars.iter().copied()).output().unwrap()
+        run.args(["-s", "KILL", "60", &program.to_string()])
+            .args(line.split(' '))
+            .current_dir(top)
+            .env("PATH", &path);
+        run.env_remove("SPARSYNC_RSYNC")
+            .env_remove("SPARSYNC_HANDED_OVER")
+            .envs(vars.iter().copied())
+            .output()
+            .unwrap()
     };
-    let far = |peer: &dyn std::fmt::Display, line: &str| format!("-e ./sh --rsync-path={peer} {line}");
-    let daemon = |peer: &dyn std::fmt::Display| format!("{peer} --daemon --config={}/conf", top.display());
+    let far =
+        |peer: &dyn std::fmt::Display, line: &str| format!("-e ./sh --rsync-path={peer} {line}");
+    let daemon =
+        |peer: &dyn std::fmt::Display| format!("{peer} --daemon --config={}/conf", top.display());
     let connects = |program: &'static str, peer: &dyn std::fmt::Display, line: &str, exit| {
         (program, line.to_owned(), Some(daemon(peer)), exit)
     };
-    let mut cases =
-        vec![connects("ours", &theirs, "-a src/ h::m/a", 0), connects("ours", &theirs, "-a h::m/src/ b", 0)];
-    cases.extend([connects("theirs", &ours, "-a src/ h::m/c", 0), connects("theirs", &ours, "-a h::m/src/ e", 0)]);
+    let mut cases = vec![
+        connects("ours", &theirs, "-a src/ h::m/a", 0),
+        connects("ours", &theirs, "-a h::m/src/ b", 0),
+    ];
+    cases.extend([
+        connects("theirs", &ours, "-a src/ h::m/c", 0),
+        connects("theirs", &ours, "-a h::m/src/ e", 0),
+    ]);
     cases.push(connects("theirs", &ours, "-a --protocol=28 src/ h::m/g", 0));
     for line in [
         "-a src/ l1",
@@ -362,11 +521,26 @@ fn installed_rsync_is_never_executed() {
     ] {
         cases.push(("ours", line.to_owned(), None, 0));
     }
-    for line in ["-a src/ h:DST", "-a h:src/ DST", "-as src/ h:DST", "-a --files-from=:list src/ h:DST"] {
+    for line in [
+        "-a src/ h:DST",
+        "-a h:src/ DST",
+        "-as src/ h:DST",
+        "-a --files-from=:list src/ h:DST",
+    ] {
         for version in ["27", "29", "32"] {
             let line = line.replace("DST", &format!("to{}", cases.len()));
-            cases.push(("ours", far(&theirs, &format!("--protocol={version} {line}")), None, 0));
-            cases.push(("theirs", far(&ours, &format!("--protocol={version} {line}")), None, 0));
+            cases.push((
+                "ours",
+                far(&theirs, &format!("--protocol={version} {line}")),
+                None,
+                0,
+            ));
+            cases.push((
+                "theirs",
+                far(&ours, &format!("--protocol={version} {line}")),
+                None,
+                0,
+            ));
         }
     }
     cases.push(("ours", "-a --protocol=26 src/ n1".to_owned(), None, 4));
@@ -374,15 +548,24 @@ fn installed_rsync_is_never_executed() {
     cases.push(("ours", far(&theirs, "-a --bogus src/ h:n3"), None, 1));
     for (program, line, connects, exit) in &cases {
         let program: &dyn std::fmt::Display = if *program == "ours" { &ours } else { &theirs };
-        let vars = connects.as_deref().map(|connects| ("RSYNC_CONNECT_PROG", connects));
+        let vars = connects
+            .as_deref()
+            .map(|connects| ("RSYNC_CONNECT_PROG", connects));
         let output = run(program, line, vars.as_slice());
         assert_eq!(output.status.code(), Some(*exit), "{line}: {output:?}");
         assert!(!top.join("called").exists(), "{line}: an rsync was called");
     }
     let named = top.join("bin/rsync");
-    let output = run(&ours, "-a --protocol=26 src/ n1", &[("SPARSYNC_RSYNC", named.to_str().unwrap())]);
+    let output = run(
+        &ours,
+        "-a --protocol=26 src/ n1",
+        &[("SPARSYNC_RSYNC", named.to_str().unwrap())],
+    );
     assert_eq!(output.status.code(), Some(99), "{output:?}");
-    assert_eq!(std::fs::read_to_string(top.join("called")).unwrap(), "-a --protocol=26 src/ n1\n");
+    assert_eq!(
+        std::fs::read_to_string(top.join("called")).unwrap(),
+        "-a --protocol=26 src/ n1\n"
+    );
 }
 
 /// With a low limit on processes, a copy uses the threads that it can start.
@@ -402,17 +585,30 @@ fn local_copy_succeeds_with_two_threads() {
     }
     let run = |limit: u32, dest: &str| {
         let mut run = Command::new("prlimit");
-        run.arg(format!("--nproc={limit}:{limit}")).arg(oracle::under_test()).args(["-rt", "s/", dest]);
-        run.uid(USER).gid(USER).current_dir(dir.path()).output().unwrap()
+        run.arg(format!("--nproc={limit}:{limit}"))
+            .arg(oracle::under_test())
+            .args(["-rt", "s/", dest]);
+        run.uid(USER)
+            .gid(USER)
+            .current_dir(dir.path())
+            .output()
+            .unwrap()
     };
     let output = run(2, "d2/");
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
     for n in 0..50 {
-        assert_eq!(std::fs::read(dir.path().join(format!("d2/{n}/f"))).unwrap(), n.to_string().into_bytes());
+        assert_eq!(
+            std::fs::read(dir.path().join(format!("d2/{n}/f"))).unwrap(),
+            n.to_string().into_bytes()
+        );
     }
     let output = run(1, "d1/");
     assert!(
-        output.status.code() == Some(22) && text(&output.stderr).contains("could not start a thread"),
+        output.status.code() == Some(22)
+            && text(&output.stderr).contains("could not start a thread"),
         "{output:?}"
     );
 }
@@ -439,14 +635,27 @@ fn ends_clearly(top: &Path, dest: &str, printed: &str, output: &Output, again: C
     let mut again = again;
     let message = text(&output.stderr);
     // The remote shell may be what could not be started (12, 14), or may have lost its program (12).
-    let is_clear = matches!(output.status.code(), Some(11 | 12 | 14 | 22)) && message.contains("rsync error");
+    let is_clear =
+        matches!(output.status.code(), Some(11 | 12 | 14 | 22)) && message.contains("rsync error");
     // The C library itself aborts if a thread gets no memory to register a destructor.
-    let has_aborted = message.contains("Fatal glibc error: failed to register TLS destructor: out of memory");
+    let has_aborted =
+        message.contains("Fatal glibc error: failed to register TLS destructor: out of memory");
     let has_panicked = message.contains("panicked");
-    assert!(output.status.success() || is_clear && !has_panicked || has_aborted, "{printed}: {output:?}");
+    assert!(
+        output.status.success() || is_clear && !has_panicked || has_aborted,
+        "{printed}: {output:?}"
+    );
     let is_same = || {
-        let compared = Command::new("diff").args(["-r", "s", dest]).current_dir(top).output().expect("there is a diff");
-        assert!(compared.status.success(), "{printed}: {}", text(&compared.stdout));
+        let compared = Command::new("diff")
+            .args(["-r", "s", dest])
+            .current_dir(top)
+            .output()
+            .expect("there is a diff");
+        assert!(
+            compared.status.success(),
+            "{printed}: {}",
+            text(&compared.stdout)
+        );
     };
     if output.status.success() {
         is_same();
@@ -466,19 +675,37 @@ fn little_address_space_is_enough_or_ends_a_copy_with_an_error() {
     let copy = |limit_mib: Option<u64>, words: &[&str]| {
         let mut copy = Command::new("prlimit");
         copy.args(limit_mib.map(|mib| format!("--as={0}:{0}", mib << 20)));
-        copy.arg(oracle::under_test()).args(words).current_dir(dir.path()).env("LC_ALL", "C");
+        copy.arg(oracle::under_test())
+            .args(words)
+            .current_dir(dir.path())
+            .env("LC_ALL", "C");
         copy
     };
-    let starts = |mib: &u64| copy(Some(*mib), &["--version"]).output().unwrap().status.success();
+    let starts = |mib: &u64| {
+        copy(Some(*mib), &["--version"])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
     // Below this limit not even the libraries of the program can be loaded.
     let least_mib = (8..200).find(starts).expect("it starts somewhere");
     for (dest, [from, to]) in &ways {
         let words = ["-a", "-e", "./shell", &program, from, to];
         let mut succeeded = 0;
-        for limit_mib in (least_mib..least_mib + 32).step_by(4).chain([least_mib + 200]) {
+        for limit_mib in (least_mib..least_mib + 32)
+            .step_by(4)
+            .chain([least_mib + 200])
+        {
             let output = copy(Some(limit_mib), &words).output().unwrap();
             let printed = format!("{dest} with {limit_mib} MiB");
-            succeeded += u32::from(ends_clearly(dir.path(), dest, &printed, &output, copy(None, &words)));
+            succeeded += u32::from(ends_clearly(
+                dir.path(),
+                dest,
+                &printed,
+                &output,
+                copy(None, &words),
+            ));
         }
         assert!(succeeded > 0, "{dest}");
     }
@@ -495,18 +722,41 @@ fn more_source_directories_than_open_files_are_copied() {
         std::fs::create_dir_all(top.join(format!("s/{n}/d"))).unwrap();
         std::fs::write(top.join(format!("s/{n}/d/f{n}")), n.to_string()).unwrap();
     }
-    std::fs::write(top.join("list"), lines(|n| format!("{n}/d/f{n}\n")).concat()).unwrap();
+    std::fs::write(
+        top.join("list"),
+        lines(|n| format!("{n}/d/f{n}\n")).concat(),
+    )
+    .unwrap();
     let here = oracle::under_test().display().to_string();
     let arguments = lines(|n| format!("s/{n}/d/f{n}"));
     let contents = lines(|n| format!("s/{n}/d/"));
     let inside = lines(|n| format!("s/{n}/./d"));
-    let listed = ["--no-R", "--files-from=list", "s"].map(str::to_owned).to_vec();
-    let forms = [(&[][..], arguments), (&[], contents), (&["-R"], inside), (&[], listed)];
-    for (from, to, far) in [("", "", ""), ("", "h:", &here), ("h:", "", &here), ("", "h:", "rsync")] {
+    let listed = ["--no-R", "--files-from=list", "s"]
+        .map(str::to_owned)
+        .to_vec();
+    let forms = [
+        (&[][..], arguments),
+        (&[], contents),
+        (&["-R"], inside),
+        (&[], listed),
+    ];
+    for (from, to, far) in [
+        ("", "", ""),
+        ("", "h:", &here),
+        ("h:", "", &here),
+        ("", "h:", "rsync"),
+    ] {
         for (at, (options, sources)) in forms.iter().enumerate() {
             let dest = format!("d{}{at}", from.len() + to.len() + far.len());
             let mut copy = Command::new("prlimit");
-            copy.args(["--nofile=100:100", &here, "-a", "-e", "./shell", "--no-inc-recursive"]);
+            copy.args([
+                "--nofile=100:100",
+                &here,
+                "-a",
+                "-e",
+                "./shell",
+                "--no-inc-recursive",
+            ]);
             copy.arg(format!("--rsync-path={far}")).args(*options);
             let path = |path: &String| match (from, path.starts_with('-')) {
                 ("h:", false) => format!("h:{}/{path}", top.display()),
@@ -519,12 +769,18 @@ fn more_source_directories_than_open_files_are_copied() {
             });
             let output = copy.current_dir(top).env("LC_ALL", "C").output().unwrap();
             let printed = format!("{from}{to}{far} {options:?} {at}: {output:?}");
-            assert!(output.status.success() && output.stderr.is_empty(), "{printed}");
-            let dir = if *options == ["-R"] { top.join(&dest).join("d") } else { top.join(&dest) };
             assert!(
-                (0..150)
-                    .all(|n: u32| std::fs::read_to_string(dir.join(format!("f{n}")))
-                        .is_ok_and(|text| text == n.to_string())),
+                output.status.success() && output.stderr.is_empty(),
+                "{printed}"
+            );
+            let dir = if *options == ["-R"] {
+                top.join(&dest).join("d")
+            } else {
+                top.join(&dest)
+            };
+            assert!(
+                (0..150).all(|n: u32| std::fs::read_to_string(dir.join(format!("f{n}")))
+                    .is_ok_and(|text| text == n.to_string())),
                 "{printed}"
             );
         }
@@ -534,18 +790,32 @@ fn more_source_directories_than_open_files_are_copied() {
 #[test]
 fn copies_without_getrandom() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
-    let number = if cfg!(target_arch = "x86_64") { 318 } else { 278 };
+    let number = if cfg!(target_arch = "x86_64") {
+        318
+    } else {
+        278
+    };
     for (dest, [from, to]) in few_files(dir.path()) {
         let program = oracle::under_test().display();
         let line = format!(
             "exec {} {program} -a -e ./shell --rsync-path={program} {from} {to}",
             crate::grants::without_call(number)
         );
-        let output = Command::new("sh").args(["-c", &line]).current_dir(dir.path()).output().unwrap();
+        let output = Command::new("sh")
+            .args(["-c", &line])
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
         if output.status.code() == Some(77) {
-            return report_skip("copies_without_getrandom", "perl cannot block a system call here");
+            return report_skip(
+                "copies_without_getrandom",
+                "perl cannot block a system call here",
+            );
         }
-        assert!(output.status.success() && output.stderr.is_empty(), "{dest}: {output:?}");
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{dest}: {output:?}"
+        );
     }
 }
 
@@ -563,8 +833,13 @@ fn few_processes_are_enough_or_end_a_copy_with_an_error() {
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let copy = |limit: u64, words: &[&str]| {
         let mut copy = Command::new("prlimit");
-        copy.arg(format!("--nproc={limit}:{limit}")).arg(oracle::under_test()).args(words);
-        copy.uid(USER).gid(USER).current_dir(dir.path()).env("LC_ALL", "C");
+        copy.arg(format!("--nproc={limit}:{limit}"))
+            .arg(oracle::under_test())
+            .args(words);
+        copy.uid(USER)
+            .gid(USER)
+            .current_dir(dir.path())
+            .env("LC_ALL", "C");
         copy
     };
     for (dest, [from, to]) in &ways {
@@ -573,7 +848,13 @@ fn few_processes_are_enough_or_end_a_copy_with_an_error() {
         for limit in (1..20).step_by(2).chain([200]) {
             let output = copy(limit, &words).output().unwrap();
             let printed = format!("{dest} with {limit} processes");
-            succeeded += u32::from(ends_clearly(dir.path(), dest, &printed, &output, copy(1000, &words)));
+            succeeded += u32::from(ends_clearly(
+                dir.path(),
+                dest,
+                &printed,
+                &output,
+                copy(1000, &words),
+            ));
         }
         assert!(succeeded > 0, "{dest}");
     }
@@ -585,12 +866,21 @@ fn preallocated_zeros_of_sparse_files_are_freed() {
     for scratch in [oracle::scratch(), Path::new(env!("CARGO_TARGET_TMPDIR"))] {
         let dir = tempfile::tempdir_in(scratch).expect("scratch can be written");
         std::fs::create_dir(dir.path().join("s")).unwrap();
-        std::fs::write(dir.path().join("s/f"), [vec![0; 8 << 20], b"end".to_vec()].concat()).unwrap();
+        std::fs::write(
+            dir.path().join("s/f"),
+            [vec![0; 8 << 20], b"end".to_vec()].concat(),
+        )
+        .unwrap();
         let mut copy = Command::new(oracle::under_test());
-        copy.args(["-aS", "--preallocate", "s/", "d/"]).current_dir(dir.path());
+        copy.args(["-aS", "--preallocate", "s/", "d/"])
+            .current_dir(dir.path());
         assert!(copy.status().unwrap().success());
         let blocks = std::fs::metadata(dir.path().join("d/f")).unwrap().blocks();
-        assert!(blocks * 512 < 1 << 20, "{}: {blocks} blocks", scratch.display());
+        assert!(
+            blocks * 512 < 1 << 20,
+            "{}: {blocks} blocks",
+            scratch.display()
+        );
     }
 }
 
@@ -600,7 +890,13 @@ fn xattrs_and_acls_are_copied_without_proc() {
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
     let make = "mkdir -p src/d && echo text >src/d/f && setfattr -n user.a -v b src/d/f && setfattr -n user.d -v e src/d && \
         setfacl -m u:$(id -u):r src/d/f && ln -s d/f src/l";
-    let sh = |script: &str| Command::new("sh").args(["-ec", script]).current_dir(top.path()).output().unwrap();
+    let sh = |script: &str| {
+        Command::new("sh")
+            .args(["-ec", script])
+            .current_dir(top.path())
+            .output()
+            .unwrap()
+    };
     if !sh(make).status.success() || !sh("unshare -rm mount -t tmpfs none /proc").status.success() {
         return report_skip(
             "xattrs_and_acls_are_copied_without_proc",
@@ -609,8 +905,13 @@ fn xattrs_and_acls_are_copied_without_proc() {
     }
     let program = oracle::under_test().display();
     let copies = || {
-        let output = sh(&format!("unshare -rm sh -c 'mount -t tmpfs none /proc && exec {program} -aAX src/ dst/'"));
-        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let output = sh(&format!(
+            "unshare -rm sh -c 'mount -t tmpfs none /proc && exec {program} -aAX src/ dst/'"
+        ));
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
     };
     copies();
     let printed = |tree: &str| {

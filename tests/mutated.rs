@@ -37,7 +37,8 @@ enum Kind {
 }
 
 /// The start of a fake remote shell: drops the options of ssh, as sshd does.
-const FAKE: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
+const FAKE: &str =
+    "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
 /// Runs the remote side behind the mutation. No other process holds the client's ends of the pipes. `dd` reads no more
 /// than it passes on.
 const RELAY: &str = "exec 3<&0 4>&1 </dev/null >/dev/null
@@ -63,14 +64,23 @@ impl Mutation {
         let is_push = below(2) == 0;
         // Most changes are in the direction that carries the listings and the contents.
         let to_server = (below(4) > 0) == is_push;
-        let at = if to_server == is_push { (1 << below(17)) + below(3_000) } else { below(700) };
+        let at = if to_server == is_push {
+            (1 << below(17)) + below(3_000)
+        } else {
+            below(700)
+        };
         let kind = match below(6) {
             0..3 => Kind::Flip(1 << below(8)),
             3 => Kind::Drop(1 + below(40)),
             4 => Kind::Duplicate(1 + below(40)),
             _ => Kind::Cut,
         };
-        Mutation { is_push, to_server, at, kind }
+        Mutation {
+            is_push,
+            to_server,
+            at,
+            kind,
+        }
     }
 
     /// Returns the shell function that changes its input in this way.
@@ -78,7 +88,9 @@ impl Mutation {
         let pass = |bytes: u64| format!("dd bs=1 count={bytes} status=none");
         let change = match self.kind {
             Kind::Flip(bits) => {
-                let octal: String = (0..=255u8).map(|byte| format!("\\{:03o}", byte ^ bits)).collect();
+                let octal: String = (0..=255u8)
+                    .map(|byte| format!("\\{:03o}", byte ^ bits))
+                    .collect();
                 format!("{} | tr '\\000-\\377' '{octal}'; exec cat", pass(1))
             }
             Kind::Drop(bytes) => format!("{} >/dev/null; exec cat", pass(bytes)),
@@ -94,20 +106,34 @@ fn build(top: &Path) {
     let noise = |seed: u64, len: usize| -> String {
         let mut state = seed | 1;
         let next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             char::from(b'!' + (state >> 58) as u8)
         };
         std::iter::repeat_with(next).take(len).collect()
     };
     for n in 0..10 {
-        write(&top.join(format!("src/d{}/f{n}", n % 3)), &noise(n, 1 + n as usize * 400), 2);
+        write(
+            &top.join(format!("src/d{}/f{n}", n % 3)),
+            &noise(n, 1 + n as usize * 400),
+            2,
+        );
         if n % 2 == 0 {
-            write(&top.join(format!("dst/d{}/f{n}", n % 3)), &noise(n + 20, 100), 1);
+            write(
+                &top.join(format!("dst/d{}/f{n}", n % 3)),
+                &noise(n + 20, 100),
+                1,
+            );
         }
     }
     let old = noise(50, 40_000);
     write(&top.join("dst/delta"), &old, 1);
-    write(&top.join("src/delta"), &format!("{}{}{}", &old[..15_000], noise(51, 9_000), &old[20_000..]), 2);
+    write(
+        &top.join("src/delta"),
+        &format!("{}{}{}", &old[..15_000], noise(51, 9_000), &old[20_000..]),
+        2,
+    );
     write(&top.join("src/same"), "same", 1);
     write(&top.join("dst/same"), "same", 1);
     write(&top.join("dst/gone/x"), "x", 1);
@@ -115,50 +141,110 @@ fn build(top: &Path) {
 
 fn run(stage: &Stage, is_push: bool, options: &[&str]) -> crate::kit::Output {
     let program = format!("--rsync-path={}", oracle::under_test().display());
-    let operands = if is_push { ["src/", "far:dst/"] } else { ["far:src/", "dst/"] };
-    let words = [&["--rsh=./shell", &program, "-a", "--delete"], options, &operands].concat();
+    let operands = if is_push {
+        ["src/", "far:dst/"]
+    } else {
+        ["far:src/", "dst/"]
+    };
+    let words = [
+        &["--rsh=./shell", &program, "-a", "--delete"],
+        options,
+        &operands,
+    ]
+    .concat();
     stage.run_words(oracle::under_test(), &words, &[])
 }
 
 /// Returns whether the run succeeded although its tree is not the source.
 fn survives(mutation: &Mutation) -> bool {
-    let stage = Stage::new(&Scene { options: &[], build, backups: &[] });
+    let stage = Stage::new(&Scene {
+        options: &[],
+        build,
+        backups: &[],
+    });
     let [old, new] = ["dst", "src"].map(|tree| files(&stage.top.join(tree)));
     let direction = if mutation.to_server { "there" } else { "back" };
-    let script = format!("{FAKE}DIRECTION={direction} far=$*\n{}{RELAY}", mutation.function());
+    let script = format!(
+        "{FAKE}DIRECTION={direction} far=$*\n{}{RELAY}",
+        mutation.function()
+    );
     stage.script("shell", &script);
     let begun = Instant::now();
-    let output = run(&stage, mutation.is_push, &["--no-whole-file", "--timeout=1"]);
+    let output = run(
+        &stage,
+        mutation.is_push,
+        &["--no-whole-file", "--timeout=1"],
+    );
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let server = std::fs::read_to_string(stage.top.join("code")).expect("the server has left");
-    let shown = format!("{mutation:?}: exit {}, the server: {}: {stderr}", output.exit, server.trim());
-    assert!(begun.elapsed() < PROMPTLY, "after {:?}: {shown}", begun.elapsed());
+    let shown = format!(
+        "{mutation:?}: exit {}, the server: {}: {stderr}",
+        output.exit,
+        server.trim()
+    );
+    assert!(
+        begun.elapsed() < PROMPTLY,
+        "after {:?}: {shown}",
+        begun.elapsed()
+    );
     let server: i32 = server.trim().parse().unwrap();
     for exit in [output.exit, server] {
-        assert!(exit != 15 && exit != 101 && exit < 128 && !stderr.contains("panicked"), "it crashed: {shown}");
+        assert!(
+            exit != 15 && exit != 101 && exit < 128 && !stderr.contains("panicked"),
+            "it crashed: {shown}"
+        );
     }
-    assert!(output.exit == 0 || !stderr.is_empty(), "no word of it: {shown}");
+    assert!(
+        output.exit == 0 || !stderr.is_empty(),
+        "no word of it: {shown}"
+    );
     // Content under a changed name is still whole. A file whose kind has changed, for example to a socket, has none.
     let known: BTreeSet<_> = old.values().chain(new.values()).collect();
     for (path, content) in files(&stage.top.join("dst")) {
-        let kind = stage.top.join("dst").join(&path).symlink_metadata().unwrap().file_type();
+        let kind = stage
+            .top
+            .join("dst")
+            .join(&path)
+            .symlink_metadata()
+            .unwrap()
+            .file_type();
         let has_content = kind.is_file() || kind.is_symlink();
         let is_temp = is_temp(&path.file_name().unwrap().to_string_lossy());
         let is_right = !has_content || is_temp || known.contains(&content);
-        assert!(is_right, "{} has wrong content, {} bytes: {shown}", path.display(), content.len());
+        assert!(
+            is_right,
+            "{} has wrong content, {} bytes: {shown}",
+            path.display(),
+            content.len()
+        );
     }
-    assert_eq!(files(&stage.top.join("src")), new, "the source has changed: {shown}");
-    let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
+    assert_eq!(
+        files(&stage.top.join("src")),
+        new,
+        "the source has changed: {shown}"
+    );
+    let lens = Lens {
+        blocks: false,
+        atimes: false,
+        now_secs: i64::MAX,
+    };
     let trees = || ["src", "dst"].map(|tree| snapshot(&stage.top.join(tree), lens));
     let [wanted, got] = trees();
     let is_wrong = output.exit == 0 && wanted != got;
     stage.script("shell", &format!("{FAKE}exec sh -c \"exec $*\"\n"));
     let again = run(&stage, mutation.is_push, &[]);
-    assert_eq!((again.exit, again.stderr.escape_ascii().to_string()), (0, String::new()), "run again: {shown}");
+    assert_eq!(
+        (again.exit, again.stderr.escape_ascii().to_string()),
+        (0, String::new()),
+        "run again: {shown}"
+    );
     let [wanted, got] = trees();
     assert_eq!(got, wanted, "run again: {shown}");
     if is_wrong {
-        let _ = writeln!(std::io::stderr(), "success with wrong attributes or names: {shown}");
+        let _ = writeln!(
+            std::io::stderr(),
+            "success with wrong attributes or names: {shown}"
+        );
     }
     is_wrong
 }
@@ -171,8 +257,14 @@ fn a_session_with_changed_bytes_ends_and_leaves_no_wrong_content() {
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
-                let wrong = (thread..count).step_by(THREADS as usize).filter(|&n| survives(&Mutation::nth(n))).count();
-                assert!(wrong as u64 * 20 <= count, "{wrong} of {count} runs report success with a wrong tree");
+                let wrong = (thread..count)
+                    .step_by(THREADS as usize)
+                    .filter(|&n| survives(&Mutation::nth(n)))
+                    .count();
+                assert!(
+                    wrong as u64 * 20 <= count,
+                    "{wrong} of {count} runs report success with a wrong tree"
+                );
             });
         }
     });

@@ -29,9 +29,15 @@ struct Book {
 impl Book {
     fn new(title: &str) -> Book {
         let scene = Scene::new();
-        let top = scene.path("").to_str().unwrap().trim_end_matches('/').to_owned();
+        let top = scene
+            .path("")
+            .to_str()
+            .unwrap()
+            .trim_end_matches('/')
+            .to_owned();
         let program = oracle::under_test().display().to_string();
-        let name = String::from_utf8(Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
+        let name =
+            String::from_utf8(Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
         let name = name.trim();
         let masks = vec![
             (top, "TOP"),
@@ -39,12 +45,20 @@ impl Book {
             (format!(" on {name}:"), " on HOST:"),
             (format!("=user@{name}"), "=user@HOST"),
         ];
-        Book { scene, text: format!("# {title}\n"), masks }
+        Book {
+            scene,
+            text: format!("# {title}\n"),
+            masks,
+        }
     }
 
     /// The fingerprint of the client's key.
     fn pin(&self) -> String {
-        let output = self.scene.command("client", "server pin").output().expect("a program can be started");
+        let output = self
+            .scene
+            .command("client", "server pin")
+            .output()
+            .expect("a program can be started");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
@@ -52,7 +66,11 @@ impl Book {
     fn expire(&self) {
         let path = self.scene.path("server/grants.toml");
         let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, text.replace("name = ", "expires = \"2020-01-01\"\nname = ")).unwrap();
+        std::fs::write(
+            &path,
+            text.replace("name = ", "expires = \"2020-01-01\"\nname = "),
+        )
+        .unwrap();
     }
 
     /// Masks this text from here on.
@@ -73,20 +91,36 @@ impl Book {
     fn run(&mut self, who: &str, line: &str, vars: &[(&str, &str)]) {
         let mut command = self.scene.command(who, line);
         let top = self.scene.path("");
-        command.envs(vars.iter().map(|(name, value)| (name, value.replace("TOP/", top.to_str().unwrap()))));
-        let vars: String = vars.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+        command.envs(
+            vars.iter()
+                .map(|(name, value)| (name, value.replace("TOP/", top.to_str().unwrap()))),
+        );
+        let vars: String = vars
+            .iter()
+            .map(|(name, value)| format!("{name}={value} "))
+            .collect();
         self.try_out(&format!("{vars}sparsync {line}"), &mut command);
     }
 
     /// Runs a command and notes its output under this title.
     fn try_out(&mut self, title: &str, command: &mut Command) {
-        let output = command.env("USER", "user").stdin(Stdio::null()).output().expect("a program can be started");
+        let output = command
+            .env("USER", "user")
+            .stdin(Stdio::null())
+            .output()
+            .expect("a program can be started");
         self.note(title, &output);
     }
 
     fn note(&mut self, command: &str, output: &Output) {
-        let Output { status, stdout, stderr } = output;
-        let code = status.code().map_or_else(|| status.to_string(), |code| code.to_string());
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = output;
+        let code = status
+            .code()
+            .map_or_else(|| status.to_string(), |code| code.to_string());
         let mut note = format!("\n$ {command}\n[{code}]\n");
         for (stream, name) in [(stdout, ""), (stderr, "! ")] {
             for line in String::from_utf8_lossy(stream).lines() {
@@ -97,9 +131,16 @@ impl Book {
     }
 
     fn masked(&self, text: &str) -> String {
-        let plain = self.masks.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+        let plain = self
+            .masks
+            .iter()
+            .fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
         let plain = numbers(&fingerprints(&plain));
-        let lines: Vec<&str> = plain.lines().map(str::trim_end).map(without_source).collect();
+        let lines: Vec<&str> = plain
+            .lines()
+            .map(str::trim_end)
+            .map(without_source)
+            .collect();
         lines.join("\n") + "\n"
     }
 }
@@ -111,27 +152,49 @@ fn fingerprints(text: &str) -> String {
     parts.fold(first, |text, part| {
         let is_of_key = |c: &char| c.is_ascii_alphanumeric() || "+/".contains(*c);
         let len = part.chars().take_while(is_of_key).count();
-        if len < 43 { text + "SHA256:" + part } else { text + "SHA256:<key>" + &part[43..] }
+        if len < 43 {
+            text + "SHA256:" + part
+        } else {
+            text + "SHA256:<key>" + &part[43..]
+        }
     })
 }
 
 /// Replaces ports and process ids: numbers behind these words.
 fn numbers(text: &str) -> String {
-    let behind = ["process ", "port ", "::1]:", "127.0.0.1:", "[::]:", "sparsync-sshd-", "owned by user "];
+    let behind = [
+        "process ",
+        "port ",
+        "::1]:",
+        "127.0.0.1:",
+        "[::]:",
+        "sparsync-sshd-",
+        "owned by user ",
+    ];
     behind.iter().fold(text.to_owned(), |text, word| {
         let mut parts = text.split(word);
         let first = parts.next().unwrap_or_default().to_owned();
         parts.fold(first, |text, part| {
             let len = part.bytes().take_while(u8::is_ascii_digit).count();
-            let least = if ["process ", "owned by user "].contains(word) { 1 } else { 3 };
-            if len < least { text + word + part } else { text + word + "<n>" + &part[len..] }
+            let least = if ["process ", "owned by user "].contains(word) {
+                1
+            } else {
+                3
+            };
+            if len < least {
+                text + word + part
+            } else {
+                text + word + "<n>" + &part[len..]
+            }
         })
     })
 }
 
 /// Cuts the source position off rsync's closing line, as ` at main.c(1394)`.
 fn without_source(line: &str) -> &str {
-    line.find(") at ").filter(|_| line.contains("rsync error: ")).map_or(line, |at| &line[..=at])
+    line.find(") at ")
+        .filter(|_| line.contains("rsync error: "))
+        .map_or(line, |at| &line[..=at])
 }
 
 /// Compares a section with the golden file. If it is rewritten, so is the last section, which depends on it.
@@ -148,10 +211,20 @@ fn compare(section: &str) {
 #[test]
 fn messages_of_help_pages() {
     let mut book = Book::new("1. Help");
-    for line in ["", "--help", "help server", "help enroll", "help doctor", "help bench"] {
+    for line in [
+        "",
+        "--help",
+        "help server",
+        "help enroll",
+        "help doctor",
+        "help bench",
+    ] {
         book.client(line);
     }
-    for action in ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin"] {
+    for action in [
+        "start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke",
+        "pin",
+    ] {
         book.client(&format!("server {action} --help"));
     }
     book.text = book.text.replace(env!("CARGO_PKG_VERSION"), "VERSION");
@@ -161,48 +234,126 @@ fn messages_of_help_pages() {
 #[test]
 fn messages_of_command_lines() {
     let mut book = Book::new("2. Command lines");
-    for line in ["sevrer start", "server strat", "enrol box", "server", "server x", "server start --colour"] {
+    for line in [
+        "sevrer start",
+        "server strat",
+        "enrol box",
+        "server",
+        "server x",
+        "server start --colour",
+    ] {
         book.client(line);
     }
-    for line in ["start --port", "start --port=70000", "start --memory=64", "start --listen host", "start --json=x"] {
+    for line in [
+        "start --port",
+        "start --port=70000",
+        "start --memory=64",
+        "start --listen host",
+        "start --json=x",
+    ] {
         book.client(&format!("server {line}"));
     }
-    for line in ["start --now", "start a b", "start -e rsh", "start -q", "grant", "revoke", "pipe", "pipe x y"] {
+    for line in [
+        "start --now",
+        "start a b",
+        "start -e rsh",
+        "start -q",
+        "grant",
+        "revoke",
+        "pipe",
+        "pipe x y",
+    ] {
         book.client(&format!("server {line}"));
     }
-    for line in ["session", "session --root / host", "session --root / --ceiling x", "status @h", "status h:"] {
+    for line in [
+        "session",
+        "session --root / host",
+        "session --root / --ceiling x",
+        "status @h",
+        "status h:",
+    ] {
         book.client(&format!("server {line}"));
     }
-    for line in ["x --expires 1d --no-expiry", "x --root a", "x", "PIN --name= ", "PIN", "PIN --name n --expires=soon"]
-    {
+    for line in [
+        "x --expires 1d --no-expiry",
+        "x --root a",
+        "x",
+        "PIN --name= ",
+        "PIN",
+        "PIN --name n --expires=soon",
+    ] {
         book.client(&format!("server grant {}", line.replace("PIN", STRANGER)));
     }
-    book.client(&format!("server grant {STRANGER} --name n --expires=2020-01-01"));
+    book.client(&format!(
+        "server grant {STRANGER} --name n --expires=2020-01-01"
+    ));
     book.client("server pipe 127.0.0.1 x");
     book.client("server pipe 127.0.0.1:1 x");
-    for line in ["", "a b", "a:b", "--list a", "--list --port 7", "--json -n a", "--revoke a b", "--list --revoke a"] {
+    for line in [
+        "",
+        "a b",
+        "a:b",
+        "--list a",
+        "--list --port 7",
+        "--json -n a",
+        "--revoke a b",
+        "--list --revoke a",
+    ] {
         book.client(&format!("enroll {line}"));
     }
-    for line in ["--port 0 a", "--root x a", "--expires=soon a", "-q a", "--name", "-- -x"] {
+    for line in [
+        "--port 0 a",
+        "--root x a",
+        "--expires=soon a",
+        "-q a",
+        "--name",
+        "-- -x",
+    ] {
         book.client(&format!("enroll {line}"));
     }
-    for line in ["scan", "sync a", "scan a --repeat=0", "scan h:a", "scan absent", "sync src src/new", "sync src src/x"]
-    {
+    for line in [
+        "scan",
+        "sync a",
+        "scan a --repeat=0",
+        "scan h:a",
+        "scan absent",
+        "sync src src/new",
+        "sync src src/x",
+    ] {
         book.client(&format!("bench {line}"));
     }
-    for line in ["scan a --workers=0", "scan --shape=x", "sync --shape=deep a b", "scan --shape=deep none/x"] {
+    for line in [
+        "scan a --workers=0",
+        "scan --shape=x",
+        "sync --shape=deep a b",
+        "scan --shape=deep none/x",
+    ] {
         book.client(&format!("bench {line}"));
     }
     for line in ["a b", "--colour", "-e rsh", "--path", "-- -x", "-q"] {
         book.client(&format!("doctor {line}"));
     }
-    for line in ["-a --transport=x a h:b", "-a a sparsync://h:0/b", "-a --transport=ssh a sparsync://h/b"] {
+    for line in [
+        "-a --transport=x a h:b",
+        "-a a sparsync://h:0/b",
+        "-a --transport=ssh a sparsync://h/b",
+    ] {
         book.client(line);
     }
-    for line in ["--man=x", "--completions=x", "-a --config=x a sparsync://h/b", "--daemon sparsync://h/b"] {
+    for line in [
+        "--man=x",
+        "--completions=x",
+        "-a --config=x a sparsync://h/b",
+        "--daemon sparsync://h/b",
+    ] {
         book.client(line);
     }
-    for line in ["--port=1", "--owner=a:b:c", "--owner=a --no-owner", "--owner="] {
+    for line in [
+        "--port=1",
+        "--owner=a:b:c",
+        "--owner=a --no-owner",
+        "--owner=",
+    ] {
         book.client(&format!("server grant {STRANGER} --name=n {line}"));
     }
     for (verb, words) in [
@@ -215,8 +366,14 @@ fn messages_of_command_lines() {
     ] {
         let mut command = book.scene.command("client", verb);
         command.args(words.iter().map(|word| OsStr::from_bytes(word)));
-        let shown: Vec<String> = words.iter().map(|word| format!("'{}'", word.escape_ascii())).collect();
-        book.try_out(&format!("sparsync {verb} {}", shown.join(" ")), &mut command);
+        let shown: Vec<String> = words
+            .iter()
+            .map(|word| format!("'{}'", word.escape_ascii()))
+            .collect();
+        book.try_out(
+            &format!("sparsync {verb} {}", shown.join(" ")),
+            &mut command,
+        );
     }
     book.client("-a --transport=tls --iconv=utf8,latin1 src/ host:b");
     book.client("-a src/ sparsync://nowhere/b");
@@ -229,14 +386,35 @@ fn messages_of_runs_that_are_not_supported() {
     let mut book = Book::new("3. Runs that are not supported");
     book.client("-a --protocol=26 src/ got/");
     book.client("-a --bogus src/ host::module");
-    book.run("client", "-a --protocol=26 src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
-    book.run("client", "-a --bogus src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
-    book.run("client", "-a --bogus --metrics-file=m src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.run(
+        "client",
+        "-a --protocol=26 src/ got/",
+        &[("SPARSYNC_RSYNC", "/none/rsync")],
+    );
+    book.run(
+        "client",
+        "-a --bogus src/ host::module",
+        &[("SPARSYNC_RSYNC", "/none/rsync")],
+    );
+    book.run(
+        "client",
+        "-a --bogus --metrics-file=m src/ host::module",
+        &[("SPARSYNC_RSYNC", "/none/rsync")],
+    );
     book.client("-a --metrics-file=absent/m src/ got/");
-    book.run("client", "-a --iconv=utf8 src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.run(
+        "client",
+        "-a --iconv=utf8 src/ got/",
+        &[("SPARSYNC_RSYNC", "/none/rsync")],
+    );
     let program = oracle::under_test().to_str().unwrap().to_owned();
-    book.scene.script("rsync", &format!("#!/bin/sh\nexec {program} \"$@\"\n"));
-    book.run("client", "-a --bogus src/ host::module", &[("SPARSYNC_RSYNC", "TOP/rsync")]);
+    book.scene
+        .script("rsync", &format!("#!/bin/sh\nexec {program} \"$@\"\n"));
+    book.run(
+        "client",
+        "-a --bogus src/ host::module",
+        &[("SPARSYNC_RSYNC", "TOP/rsync")],
+    );
     compare(&book.text);
 }
 
@@ -262,30 +440,53 @@ fn messages_of_batches_and_measurements() {
         "-a -e TOP/ssh --rsync-path=PROGRAM --max-alloc=1M host:TOP/in/ got/",
         "-a -e TOP/ssh --rsync-path=rsync --max-alloc=1M host:TOP/in/ got/",
     ] {
-        let output = book.scene.command("client", &line.replace("PROGRAM", &program)).output().unwrap();
+        let output = book
+            .scene
+            .command("client", &line.replace("PROGRAM", &program))
+            .output()
+            .unwrap();
         book.note(&format!("sparsync {line}"), &own_lines(output));
     }
     // A server that answers with another message, or ends.
     let answer = [crate::hostile::greeting(), crate::hostile::frame(19, &[])].concat();
     std::fs::write(book.scene.path("answer"), answer).unwrap();
     std::fs::write(book.scene.path("greeting"), crate::hostile::greeting()).unwrap();
-    book.scene.script("odd", "#!/bin/sh\ncat answer\nexec cat >/dev/null\n");
-    book.scene.script("ends", "#!/bin/sh\ncat greeting\nexec head -c 30 >/dev/null\n");
+    book.scene
+        .script("odd", "#!/bin/sh\ncat answer\nexec cat >/dev/null\n");
+    book.scene.script(
+        "ends",
+        "#!/bin/sh\ncat greeting\nexec head -c 30 >/dev/null\n",
+    );
     book.client("-a --transport=quic -e TOP/odd src/ box:in/");
     book.client("-a --transport=quic -e TOP/ends src/ box:in/");
     book.client("-a -e TOP/ends src/ box:in/");
     // An rsync that sends control messages that this end must not send: 86 ends it with a code, 102 is for receivers.
     for (name, tag) in [("exits", 86u8), ("refuses", 102)] {
-        let answer = [&[31, 0, 0, 0][..], &[0], &[0; 4], &[4, 0, 0, 7 + tag], &[0; 4]].concat();
+        let answer = [
+            &[31, 0, 0, 0][..],
+            &[0],
+            &[0; 4],
+            &[4, 0, 0, 7 + tag],
+            &[0; 4],
+        ]
+        .concat();
         std::fs::write(book.scene.path("answer"), answer).unwrap();
-        book.scene.script(name, "#!/bin/sh\ncat answer\nexec cat >/dev/null\n");
+        book.scene
+            .script(name, "#!/bin/sh\ncat answer\nexec cat >/dev/null\n");
         let line = format!("-a -e TOP/{name} src/ box:in/");
         let output = book.scene.command("client", &line).output().unwrap();
         book.note(&format!("sparsync {line}"), &own_lines(output));
     }
     // A daemon that asks twice.
-    std::fs::write(book.scene.path("daemon"), "@RSYNCD: 31.0 md5\n@RSYNCD: AUTHREQD x\n@RSYNCD: AUTHREQD y\n").unwrap();
-    let vars = [("RSYNC_CONNECT_PROG", "cat daemon; cat >/dev/null"), ("RSYNC_PASSWORD", "x")];
+    std::fs::write(
+        book.scene.path("daemon"),
+        "@RSYNCD: 31.0 md5\n@RSYNCD: AUTHREQD x\n@RSYNCD: AUTHREQD y\n",
+    )
+    .unwrap();
+    let vars = [
+        ("RSYNC_CONNECT_PROG", "cat daemon; cat >/dev/null"),
+        ("RSYNC_PASSWORD", "x"),
+    ];
     book.run("client", "-a src/ host::module", &vars);
     // A limit of the length of files.
     std::fs::write(book.scene.path("src/long"), [0; 4096]).unwrap();
@@ -296,17 +497,30 @@ fn messages_of_batches_and_measurements() {
     ] {
         let sparsync = book.scene.command("client", line);
         let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -f 1; exec \"$@\"", "sh"]).arg(sparsync.get_program()).args(sparsync.get_args());
+        command
+            .args(["-c", "ulimit -f 1; exec \"$@\"", "sh"])
+            .arg(sparsync.get_program())
+            .args(sparsync.get_args());
         command.current_dir(book.scene.path("")).env("LC_ALL", "C");
         let output = command.output().unwrap();
         book.note(&format!("ulimit -f 1; sparsync {line}"), &own_lines(output));
     }
-    book.run("client", "-a --transport=quic -e TOP/ends src/ box:in/", &[("SPARSYNC_CONFIG_DIR", "TOP/answer/below")]);
-    for (name, text) in
-        [("port", ""), ("facility", "syslog facility = bogus\n"), ("modes", "[m]\npath = /\nincoming chmod = bogus\n")]
-    {
+    book.run(
+        "client",
+        "-a --transport=quic -e TOP/ends src/ box:in/",
+        &[("SPARSYNC_CONFIG_DIR", "TOP/answer/below")],
+    );
+    for (name, text) in [
+        ("port", ""),
+        ("facility", "syslog facility = bogus\n"),
+        ("modes", "[m]\npath = /\nincoming chmod = bogus\n"),
+    ] {
         // No daemon starts with this port.
-        std::fs::write(book.scene.path(&format!("{name}.conf")), format!("port = 99999\n{text}")).unwrap();
+        std::fs::write(
+            book.scene.path(&format!("{name}.conf")),
+            format!("port = 99999\n{text}"),
+        )
+        .unwrap();
         book.client(&format!("--daemon --no-detach --config={name}.conf"));
     }
     book.client("--daemon --no-detach --port=0 --config=short -6 --address=127.0.0.1");
@@ -327,7 +541,9 @@ fn messages_of_the_configuration() {
     mode(&book, "", 0o777);
     book.server(&format!("server grant {STRANGER} --name laptop"));
     mode(&book, "", 0o700);
-    book.server(&format!("server grant {STRANGER} --name laptop --root TOP/in --read-only"));
+    book.server(&format!(
+        "server grant {STRANGER} --name laptop --root TOP/in --read-only"
+    ));
     let good = std::fs::read_to_string(path(&book, "grants.toml")).unwrap();
     book.text += &book.masked(&format!("\n$ cat grants.toml\n[0]\n{good}"));
     mode(&book, "grants.toml", 0o666);
@@ -363,7 +579,11 @@ fn messages_of_the_configuration() {
     book.server("server pin");
     std::fs::remove_file(path(&book, "identity.pem")).unwrap();
     std::fs::write(book.scene.path("file"), "").unwrap();
-    book.run("client", "server pin", &[("SPARSYNC_CONFIG_DIR", "file/below")]);
+    book.run(
+        "client",
+        "server pin",
+        &[("SPARSYNC_CONFIG_DIR", "file/below")],
+    );
     compare(&book.text);
 }
 
@@ -392,7 +612,9 @@ fn messages_of_a_server() {
     book.server(&grants("--root TOP"));
     book.server(&grants("--read-only"));
     book.server(&grants("--root TOP/none"));
-    book.server(&grants("--root TOP/in --expires 2099-12-31 --allow-setuid --no-munge"));
+    book.server(&grants(
+        "--root TOP/in --expires 2099-12-31 --allow-setuid --no-munge",
+    ));
     book.server("server grant SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA --name laptop --root TOP/in");
     book.server("server grants");
     book.server("server revoke laptop");
@@ -418,7 +640,10 @@ fn messages_of_copies_with_a_server() {
     book.client("-a --rsync-path=other --transport=tls host:TOP/in/ got/");
     book.scene.well("revoke laptop");
     book.client("-a sparsync://host/TOP/in/ got/");
-    book.scene.well(&format!("grant {} --name laptop --root TOP/none", book.pin()));
+    book.scene.well(&format!(
+        "grant {} --name laptop --root TOP/none",
+        book.pin()
+    ));
     book.client("-a sparsync://host/TOP/in/ got/");
     book.expire();
     book.client("-a sparsync://host/TOP/in/ got/");
@@ -470,8 +695,17 @@ fn messages_of_routes_and_logs() {
     let mut book = Book::new("8. Routes and the log of a server");
     book.scene.enroll("--root=TOP/in");
     let way = |book: &mut Book, line: &str| {
-        let path = format!("{}:{}", book.scene.path("").display(), std::env::var("PATH").unwrap());
-        let output = book.scene.command("client", line).env("PATH", path).output().unwrap();
+        let path = format!(
+            "{}:{}",
+            book.scene.path("").display(),
+            std::env::var("PATH").unwrap()
+        );
+        let output = book
+            .scene
+            .command("client", line)
+            .env("PATH", path)
+            .output()
+            .unwrap();
         book.note(&format!("sparsync {line}"), &own_lines(output));
     };
     way(&mut book, "-avv --transport=quic src/ host:TOP/in/");
@@ -480,12 +714,18 @@ fn messages_of_routes_and_logs() {
     way(&mut book, "-avv -e TOP/ssh src/ host:TOP/in/");
     book.scene.well("stop");
     let log = std::fs::read_to_string(book.scene.path("server/state/server.log")).unwrap();
-    let undated = |line: &str| line.split_once(' ').map_or(String::new(), |(_, line)| without_counts(line));
+    let undated = |line: &str| {
+        line.split_once(' ')
+            .map_or(String::new(), |(_, line)| without_counts(line))
+    };
     let mut lines: Vec<String> = book.masked(&log).lines().map(undated).collect();
     // Two sessions end in any order.
     lines.sort();
     lines.dedup();
-    book.text += &format!("\n$ cut -d ' ' -f 2- server.log | sort -u\n[0]\n{}\n", lines.join("\n"));
+    book.text += &format!(
+        "\n$ cut -d ' ' -f 2- server.log | sort -u\n[0]\n{}\n",
+        lines.join("\n")
+    );
 
     // A remote shell that would have to ask for a password does not win the race against the server.
     book.scene.copy_or_ask("--version");
@@ -501,8 +741,16 @@ fn messages_of_routes_and_logs() {
 fn own_lines(output: Output) -> Output {
     let is_own = |line: &&str| line.starts_with("sparsync: ") || line.starts_with("hint: ");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let lines: String = text.lines().filter(is_own).map(|line| format!("{line}\n")).collect();
-    Output { stderr: lines.into(), stdout: Vec::new(), ..output }
+    let lines: String = text
+        .lines()
+        .filter(is_own)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    Output {
+        stderr: lines.into(),
+        stdout: Vec::new(),
+        ..output
+    }
 }
 
 /// Replaces all numbers of a line of the log.
@@ -531,7 +779,10 @@ fn message_templates_in_the_source() {
 fn templates_without_output() -> String {
     let sections = golden::sections();
     let is_output = |part: &&String| !part.starts_with("# 1. ") && !part.starts_with(TEMPLATES);
-    let lines = sections.iter().filter(is_output).flat_map(|part| part.lines());
+    let lines = sections
+        .iter()
+        .filter(is_output)
+        .flat_map(|part| part.lines());
     let lines: Vec<String> = lines.map(without_numbers).collect();
     let mut section = format!("{TEMPLATES}\n");
     let mut paths = Vec::new();
@@ -548,7 +799,11 @@ fn templates_without_output() -> String {
     paths.sort();
     let mut groups = GROUPS.map(|title| format!("\n## {title}\n"));
     for path in paths {
-        let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().display().to_string();
+        let name = path
+            .strip_prefix(env!("CARGO_MANIFEST_DIR"))
+            .unwrap()
+            .display()
+            .to_string();
         if name.contains("/tests") || name.ends_with("laws.rs") || name.ends_with("fuzzing.rs") {
             continue;
         }
@@ -556,27 +811,51 @@ fn templates_without_output() -> String {
         let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
         let mut found = templates_of(text, name.starts_with("src/proto/"));
         // There, `failed` reports in rsync's words.
-        found
-            .retain(|text| text.trim_end() != "sparsync:" && !(name.contains("/apply/") && text.contains("failed to")));
+        found.retain(|text| {
+            text.trim_end() != "sparsync:"
+                && !(name.contains("/apply/") && text.contains("failed to"))
+        });
         let is_rsyncs = |text: &str| {
-            let files = ["transport/daemon_socket.rs", "cmd/rsyncd_session/", "stock/daemon.rs"];
-            let is_failed = files.iter().any(|file| name.contains(file)) && !text.starts_with("sparsync: ");
-            is_failed || text.starts_with("delete_file: ") || text.starts_with("filter rules are too modern")
+            let files = [
+                "transport/daemon_socket.rs",
+                "cmd/rsyncd_session/",
+                "stock/daemon.rs",
+            ];
+            let is_failed =
+                files.iter().any(|file| name.contains(file)) && !text.starts_with("sparsync: ");
+            is_failed
+                || text.starts_with("delete_file: ")
+                || text.starts_with("filter rules are too modern")
         };
         found.retain(|text| !is_rsyncs(text) && !is_shown(text, &lines));
         for (at, group) in groups.iter_mut().enumerate() {
-            let found: Vec<&str> =
-                found.iter().map(String::as_str).filter(|text| group_of(&name, text) == at).collect();
+            let found: Vec<&str> = found
+                .iter()
+                .map(String::as_str)
+                .filter(|text| group_of(&name, text) == at)
+                .collect();
             if !found.is_empty() {
                 let _ = write!(group, "\n{name}\n  {}\n", found.join("\n  "));
             }
         }
     }
     section += &groups.concat();
-    const ARCHAIC: [&str; 9] =
-        ["shall", "whoever", "nobody", "somebody", "knock", " told", "taken back", "let in", "makes no sense"];
+    const ARCHAIC: [&str; 9] = [
+        "shall",
+        "whoever",
+        "nobody",
+        "somebody",
+        "knock",
+        " told",
+        "taken back",
+        "let in",
+        "makes no sense",
+    ];
     for word in ARCHAIC {
-        let archaic = section.lines().chain(lines.iter().map(String::as_str)).find(|line| line.contains(word));
+        let archaic = section
+            .lines()
+            .chain(lines.iter().map(String::as_str))
+            .find(|line| line.contains(word));
         assert!(archaic.is_none(), "{word}: {archaic:?}");
     }
     section
@@ -594,7 +873,9 @@ fn group_of(file: &str, template: &str) -> usize {
     const PEERS: [&str; 4] = ["src/proto/", "src/session/", "src/stock/", "src/transport/"];
     let is_of_peer = template.contains("protocol error") || !template.starts_with("sparsync: ");
     // What is being done, for an error that follows.
-    let is_operation = [" ", " on", " from", " for", " in"].iter().any(|end| template.ends_with(end));
+    let is_operation = [" ", " on", " from", " for", " in"]
+        .iter()
+        .any(|end| template.ends_with(end));
     match () {
         () if is_operation || template.contains("{error}") => 0,
         () if is_of_peer && PEERS.iter().any(|dir| file.starts_with(dir)) => 1,
@@ -610,12 +891,28 @@ const LONG_ENOUGH: usize = 12;
 fn is_shown(template: &str, lines: &[String]) -> bool {
     let template = template.replace("\\\"", "\"").replace("\\\\", "\\");
     // `doctor` and `enroll` print messages of errors without our name.
-    template.trim_start_matches("sparsync: ").split("\\n").all(|template| {
-        let pieces: Vec<String> = pieces_of(template).into_iter().map(without_numbers).collect();
-        let words = pieces.iter().map(|piece| piece.trim_start_matches("sparsync: ").trim_start_matches("hint: "));
-        let letters = words.flat_map(str::chars).filter(|c| c.is_alphabetic()).count();
-        letters == 0 || lines.iter().any(|line| is_made_of(line, &pieces, letters < LONG_ENOUGH))
-    })
+    template
+        .trim_start_matches("sparsync: ")
+        .split("\\n")
+        .all(|template| {
+            let pieces: Vec<String> = pieces_of(template)
+                .into_iter()
+                .map(without_numbers)
+                .collect();
+            let words = pieces.iter().map(|piece| {
+                piece
+                    .trim_start_matches("sparsync: ")
+                    .trim_start_matches("hint: ")
+            });
+            let letters = words
+                .flat_map(str::chars)
+                .filter(|c| c.is_alphabetic())
+                .count();
+            letters == 0
+                || lines
+                    .iter()
+                    .any(|line| is_made_of(line, &pieces, letters < LONG_ENOUGH))
+        })
 }
 
 /// Writes `N` for each number, because sections do so.
@@ -650,17 +947,28 @@ fn is_made_of(line: &str, pieces: &[String], is_short: bool) -> bool {
         let before = &line[..at];
         let is_at_word = first.is_empty() || !before.ends_with(char::is_alphanumeric);
         let is_at_part = before.is_empty() || before.ends_with(": ");
-        is_at_word && is_followed(&line[at + first.len()..], &pieces[1..], first, is_short && !is_at_part)
+        is_at_word
+            && is_followed(
+                &line[at + first.len()..],
+                &pieces[1..],
+                first,
+                is_short && !is_at_part,
+            )
     })
 }
 
 fn is_followed(rest: &str, pieces: &[String], last: &str, must_end: bool) -> bool {
     match pieces {
-        [] if must_end => rest.is_empty() || [": ", ", ", "; ", " ("].iter().any(|end| rest.starts_with(end)),
-        [] => !last.ends_with(char::is_alphanumeric) || !rest.starts_with(char::is_alphanumeric),
-        [first, pieces @ ..] => {
-            rest.match_indices(first).any(|(at, first)| is_followed(&rest[at + first.len()..], pieces, first, must_end))
+        [] if must_end => {
+            rest.is_empty()
+                || [": ", ", ", "; ", " ("]
+                    .iter()
+                    .any(|end| rest.starts_with(end))
         }
+        [] => !last.ends_with(char::is_alphanumeric) || !rest.starts_with(char::is_alphanumeric),
+        [first, pieces @ ..] => rest
+            .match_indices(first)
+            .any(|(at, first)| is_followed(&rest[at + first.len()..], pieces, first, must_end)),
     }
 }
 
@@ -689,32 +997,53 @@ fn templates_of(text: &str, is_proto: bool) -> Vec<String> {
             rest = &rest[rest.find('\n').unwrap_or(rest.len())..];
             continue;
         }
-        let is_char = rest.starts_with("'\"'") || rest.starts_with("'/'") || rest.starts_with("'\\''");
+        let is_char =
+            rest.starts_with("'\"'") || rest.starts_with("'/'") || rest.starts_with("'\\''");
         if !rest.starts_with('"') {
-            let len = if is_char { rest[1..].find('\'').map_or(1, |len| len + 2) } else { 1 };
+            let len = if is_char {
+                rest[1..].find('\'').map_or(1, |len| len + 2)
+            } else {
+                1
+            };
             before.push_str(&rest[..len]);
             rest = &rest[len..];
             continue;
         }
         let mut len = 1;
         while !rest[len..].starts_with('"') {
-            len += if rest[len..].starts_with('\\') { 2 } else { rest[len..].chars().next().unwrap().len_utf8() };
+            len += if rest[len..].starts_with('\\') {
+                2
+            } else {
+                rest[len..].chars().next().unwrap().len_utf8()
+            };
         }
         let literal: String = rest[1..len]
             .split("\\\n")
             .enumerate()
             .map(|(nth, part)| if nth == 0 { part } else { part.trim_start() })
             .collect();
-        let call = before.trim_end().trim_end_matches("&format!(").trim_end_matches("format!(").trim_end();
-        let call = call.trim_end_matches("target: log::REJECTED_CLIENTS,").trim_end();
+        let call = before
+            .trim_end()
+            .trim_end_matches("&format!(")
+            .trim_end_matches("format!(")
+            .trim_end();
+        let call = call
+            .trim_end_matches("target: log::REJECTED_CLIENTS,")
+            .trim_end();
         let is_ours = literal.starts_with("sparsync: ")
             || literal.starts_with("hint: ")
             || literal.starts_with("sparsync server: ");
         // The other literals there are words of a protocol.
-        let is_word = before.ends_with('b') || literal.ends_with("\\r\\n") || literal == "sparsync ";
-        let is_assertion =
-            before.rsplit(';').next().is_some_and(|call| call.contains("assert") || call.contains("unreachable!"));
-        let is_fault = is_proto && !is_word && !is_assertion && !["expect(", "="].iter().any(|end| call.ends_with(end));
+        let is_word =
+            before.ends_with('b') || literal.ends_with("\\r\\n") || literal == "sparsync ";
+        let is_assertion = before
+            .rsplit(';')
+            .next()
+            .is_some_and(|call| call.contains("assert") || call.contains("unreachable!"));
+        let is_fault = is_proto
+            && !is_word
+            && !is_assertion
+            && !["expect(", "="].iter().any(|end| call.ends_with(end));
         let is_made = is_fault || MAKERS.iter().any(|maker| call.ends_with(maker));
         if is_ours || is_made && literal.contains(' ') {
             found.push(literal);

@@ -4,7 +4,8 @@ use crate::kit::{Acl, World, synctest};
 
 /// A destination with an older `a`, an equal `b`, and extra entries.
 fn older(w: &World) {
-    w.source("a=newer@5 b d/c=longer@9 d/e new").dest("a=old b d/c=long d/e old d/old");
+    w.source("a=newer@5 b d/c=longer@9 d/e new")
+        .dest("a=old b d/c=long d/e old d/old");
 }
 
 macro_rules! places {
@@ -20,14 +21,35 @@ macro_rules! places {
 places!(backup_renames_the_old_file, ["-aib"]);
 places!(backup_with_delete, ["-aib", "--delete"]);
 places!(backup_with_another_suffix, ["-aib", "--suffix=.orig"]);
-places!(backup_with_another_suffix_and_delete, ["-aib", "--suffix=.orig", "--delete"]);
-places!(backup_with_an_empty_suffix_equal_to_none, ["-aib", "--backup-dir=bk", "--suffix="]);
+places!(
+    backup_with_another_suffix_and_delete,
+    ["-aib", "--suffix=.orig", "--delete"]
+);
+places!(
+    backup_with_an_empty_suffix_equal_to_none,
+    ["-aib", "--backup-dir=bk", "--suffix="]
+);
 places!(backup_into_a_directory, ["-aib", "--backup-dir=bk"]);
-places!(backup_into_a_directory_with_a_suffix, ["-aib", "--backup-dir=bk", "--suffix=.orig"]);
-places!(backup_into_a_directory_beside, ["-aib", "--backup-dir=../bk/deep"]);
-places!(backup_into_an_absolute_directory, ["-aib", "--backup-dir={W}/bk"]);
-places!(backup_into_a_directory_with_delete, ["-aib", "--backup-dir=../bk", "--delete"]);
-places!(backup_dir_implies_backup, ["-ai", "--backup-dir=../bk", "--delete"]);
+places!(
+    backup_into_a_directory_with_a_suffix,
+    ["-aib", "--backup-dir=bk", "--suffix=.orig"]
+);
+places!(
+    backup_into_a_directory_beside,
+    ["-aib", "--backup-dir=../bk/deep"]
+);
+places!(
+    backup_into_an_absolute_directory,
+    ["-aib", "--backup-dir={W}/bk"]
+);
+places!(
+    backup_into_a_directory_with_delete,
+    ["-aib", "--backup-dir=../bk", "--delete"]
+);
+places!(
+    backup_dir_implies_backup,
+    ["-ai", "--backup-dir=../bk", "--delete"]
+);
 places!(backup_with_vv, ["-avvb", "--backup-dir=../bk", "--delete"]);
 places!(backup_in_place, ["-aib", "--inplace"]);
 places!(backup_with_delete_after, ["-aib", "--delete-after"]);
@@ -35,103 +57,188 @@ places!(no_backup_overrides_backup, ["-aib", "--no-backup"]);
 
 // The backup of `f` gets the name of a new file, and is backed up itself.
 synctest!(backup_with_the_name_of_a_new_file, |w: World| {
-    w.source("f=new f~=new f.o=new").dest("f=old@-9").keep_dest();
-    for options in [&["-ab"][..], &["-ab", "--suffix=.o"], &["-ab", "--inplace"], &["-ab", "--delay-updates"]] {
+    w.source("f=new f~=new f.o=new")
+        .dest("f=old@-9")
+        .keep_dest();
+    for options in [
+        &["-ab"][..],
+        &["-ab", "--suffix=.o"],
+        &["-ab", "--inplace"],
+        &["-ab", "--delay-updates"],
+    ] {
         w.restore_dest().agree(options);
     }
 });
 
 // The backup of `f` replaces a file that only gets other attributes, so it must not get these itself.
-synctest!(backup_with_the_name_of_a_file_with_other_attributes, |w: World| {
-    w.source("f=new f~=same%600").dest("f=old@-9 f~=same").keep_dest();
-    for options in [&["-aib"][..], &["-aibc"], &["-aibc", "--inplace"], &["-aib", "--delay-updates"], &["-aAXib"]] {
-        w.restore_dest().agree(options).exits(0);
+synctest!(
+    backup_with_the_name_of_a_file_with_other_attributes,
+    |w: World| {
+        w.source("f=new f~=same%600")
+            .dest("f=old@-9 f~=same")
+            .keep_dest();
+        for options in [
+            &["-aib"][..],
+            &["-aibc"],
+            &["-aibc", "--inplace"],
+            &["-aib", "--delay-updates"],
+            &["-aAXib"],
+        ] {
+            w.restore_dest().agree(options).exits(0);
+        }
+        // Some names have their places in the list between the two.
+        w.build("src", |t| {
+            (0..100).for_each(|n| drop(t.file(format!("f-{n}"), "")))
+        });
+        w.restore_dest().agree(&["-aib"]).exits(0);
     }
-    // Some names have their places in the list between the two.
-    w.build("src", |t| (0..100).for_each(|n| drop(t.file(format!("f-{n}"), ""))));
-    w.restore_dest().agree(&["-aib"]).exits(0);
-});
+);
 
 // rsync replaces a symlink at once, and then finds the backup.
-synctest!(backup_of_a_replaced_entry_with_the_name_of_an_unchanged_file, |w: World| {
-    w.source("f->new f~=same g->new g~=same%600 h=new h~");
-    w.dest("f=old f~=same g=old@-9 g~=same h=old@-9 h~").keep_dest();
-    w.tree("alt", "h=new");
-    w.agree(&["-aib"]).exits(0);
-    w.restore_dest().agree(&["-aibc"]).exits(0);
-    w.restore_dest().agree(&["-aib", "--copy-dest=../alt"]).exits(0);
-});
+synctest!(
+    backup_of_a_replaced_entry_with_the_name_of_an_unchanged_file,
+    |w: World| {
+        w.source("f->new f~=same g->new g~=same%600 h=new h~");
+        w.dest("f=old f~=same g=old@-9 g~=same h=old@-9 h~")
+            .keep_dest();
+        w.tree("alt", "h=new");
+        w.agree(&["-aib"]).exits(0);
+        w.restore_dest().agree(&["-aibc"]).exits(0);
+        w.restore_dest()
+            .agree(&["-aib", "--copy-dest=../alt"])
+            .exits(0);
+    }
+);
 
 synctest!(backup_with_the_name_of_a_hard_link, |w: World| {
-    w.source("f=new f~=same%600 g==f~").dest("f=old@-9 f~=same g==f~").keep_dest();
+    w.source("f=new f~=same%600 g==f~")
+        .dest("f=old@-9 f~=same g==f~")
+        .keep_dest();
     w.agree(&["-abH"]).exits(0);
     w.source("e==f~").dest("e==f~").agree(&["-abH"]).exits(0);
 });
 
 // Only the destination has several names for the file. Each is transferred, because its time differs.
-synctest!(backup_with_the_name_of_a_file_that_has_other_names, |w: World| {
-    w.source("e=same@-7 f=new f~=same@-5 g=same@-3").dest("e=same f=old@-9 f~==e g==e").keep_dest();
-    w.agree(&["-ab"]).exits(0);
-    w.source("h~=same@-1").dest("h~==e").agree(&["-ab"]).exits(0);
-});
+synctest!(
+    backup_with_the_name_of_a_file_that_has_other_names,
+    |w: World| {
+        w.source("e=same@-7 f=new f~=same@-5 g=same@-3")
+            .dest("e=same f=old@-9 f~==e g==e")
+            .keep_dest();
+        w.agree(&["-ab"]).exits(0);
+        w.source("h~=same@-1")
+            .dest("h~==e")
+            .agree(&["-ab"])
+            .exits(0);
+    }
+);
 
 // At first, the last name needs no change; the change for the first one makes it need one.
-synctest!(backup_with_the_name_of_a_file_that_another_name_changes, |w: World| {
-    w.source("e=same%600 f=new f~=same").dest("e=same f=old@-9 f~==e").keep_dest();
-    w.agree(&["-ab"]).exits(0);
-    w.restore_dest().source("f~=same%640 g=same%604").agree(&["-ab"]).exits(0);
-});
-
-synctest!(backup_of_a_replaced_entry_with_the_name_of_a_hard_link, |w: World| {
-    w.source("f->new f~=same g==f~").dest("f=old@-9 f~=same").keep_dest();
-    w.agree(&["-abH"]).exits(0);
-    w.restore_dest().source("a==f~ z==f~").agree(&["-abH"]).exits(0);
-});
-
-synctest!(backup_with_the_name_of_a_file_with_other_values, |w: World| {
-    w.needs_xattrs().source("f=new f~=same").dest("f=old@-9 f~=same");
-    w.build("src", |t| drop(t.file("f~", "same").xattr("user.long", "v".repeat(99))));
-    w.agree(&["-abX"]).exits(0);
-});
-
-synctest!(backup_of_a_large_file_with_the_name_of_a_new_file, |w: World| {
-    for old in ["f=old@-9", "f=old@-9 f~=older@-9"] {
-        w.build("src", |t| {
-            t.file("f", vec![b'x'; 3 << 20]);
-            t.file("f~", "new");
-        });
-        w.dest(old).no_dry_run().agree(&["-ab"]).exits(0);
+synctest!(
+    backup_with_the_name_of_a_file_that_another_name_changes,
+    |w: World| {
+        w.source("e=same%600 f=new f~=same")
+            .dest("e=same f=old@-9 f~==e")
+            .keep_dest();
+        w.agree(&["-ab"]).exits(0);
+        w.restore_dest()
+            .source("f~=same%640 g=same%604")
+            .agree(&["-ab"])
+            .exits(0);
     }
-});
+);
+
+synctest!(
+    backup_of_a_replaced_entry_with_the_name_of_a_hard_link,
+    |w: World| {
+        w.source("f->new f~=same g==f~")
+            .dest("f=old@-9 f~=same")
+            .keep_dest();
+        w.agree(&["-abH"]).exits(0);
+        w.restore_dest()
+            .source("a==f~ z==f~")
+            .agree(&["-abH"])
+            .exits(0);
+    }
+);
+
+synctest!(
+    backup_with_the_name_of_a_file_with_other_values,
+    |w: World| {
+        w.needs_xattrs()
+            .source("f=new f~=same")
+            .dest("f=old@-9 f~=same");
+        w.build("src", |t| {
+            drop(t.file("f~", "same").xattr("user.long", "v".repeat(99)))
+        });
+        w.agree(&["-abX"]).exits(0);
+    }
+);
+
+synctest!(
+    backup_of_a_large_file_with_the_name_of_a_new_file,
+    |w: World| {
+        for old in ["f=old@-9", "f=old@-9 f~=older@-9"] {
+            w.build("src", |t| {
+                t.file("f", vec![b'x'; 3 << 20]);
+                t.file("f~", "new");
+            });
+            w.dest(old).no_dry_run().agree(&["-ab"]).exits(0);
+        }
+    }
+);
 
 // The rate limit delays the large file. Meanwhile, another thread must not make the symlink, which needs no content.
-synctest!(backup_of_a_slow_file_with_the_name_of_a_new_link, |w: World| {
-    let reason = "rsync replaces the new symlink by the backup";
-    w.not_pushed_to_stock(reason).not_served_pull(reason);
-    w.build("src", |t| drop(t.file("f", vec![b'x'; 2 << 20])));
-    w.source("f~->nowhere").dest("f=old@-9").keep_dest().no_dry_run();
-    for name_count in [0, 1, 63, 100] {
-        // They have their places in the list between the two.
-        w.build("src", |t| (0..name_count).for_each(|n| drop(t.file(format!("f-{n}"), ""))));
-        w.restore_dest().alone(&["-ab", "--bwlimit=4m"]).exits(0);
-        let dst = w.tested().join("dst");
-        assert_eq!(std::fs::read_link(dst.join("f~")).unwrap(), std::path::Path::new("nowhere"), "{name_count}");
-        assert_eq!(std::fs::read(dst.join("f~~")).unwrap(), b"old", "{name_count}");
+synctest!(
+    backup_of_a_slow_file_with_the_name_of_a_new_link,
+    |w: World| {
+        let reason = "rsync replaces the new symlink by the backup";
+        w.not_pushed_to_stock(reason).not_served_pull(reason);
+        w.build("src", |t| drop(t.file("f", vec![b'x'; 2 << 20])));
+        w.source("f~->nowhere")
+            .dest("f=old@-9")
+            .keep_dest()
+            .no_dry_run();
+        for name_count in [0, 1, 63, 100] {
+            // They have their places in the list between the two.
+            w.build("src", |t| {
+                (0..name_count).for_each(|n| drop(t.file(format!("f-{n}"), "")))
+            });
+            w.restore_dest().alone(&["-ab", "--bwlimit=4m"]).exits(0);
+            let dst = w.tested().join("dst");
+            assert_eq!(
+                std::fs::read_link(dst.join("f~")).unwrap(),
+                std::path::Path::new("nowhere"),
+                "{name_count}"
+            );
+            assert_eq!(
+                std::fs::read(dst.join("f~~")).unwrap(),
+                b"old",
+                "{name_count}"
+            );
+        }
     }
-});
+);
 
 synctest!(backup_with_the_name_of_a_new_link, |w: World| {
     let reason = "rsync loses the new symlink or the backup, depending on what comes first";
     w.not_pushed_to_stock(reason).not_served_pull(reason);
     w.build("src", |t| drop(t.file("f", vec![b'x'; 3 << 20])));
-    w.source("f~->nowhere g=new h=new h~==g").dest("f=old@-9 h=old@-9").keep_dest().no_dry_run();
+    w.source("f~->nowhere g=new h=new h~==g")
+        .dest("f=old@-9 h=old@-9")
+        .keep_dest()
+        .no_dry_run();
     w.tree("alt", "f~->nowhere h~=new");
     w.agree(&["-ab", "--inplace"]).exits(0);
     w.restore_dest().agree(&["-abH", "--exclude=f~"]).exits(0);
     for options in [&["-ab"][..], &["-ab", "--link-dest=../alt"]] {
         w.restore_dest().alone(options).exits(0);
         let kept = |name: &str| std::fs::read(w.tested().join("dst").join(name)).unwrap();
-        assert_eq!((&kept("f~~")[..], &kept("h~~")[..]), (&b"old"[..], &b"old"[..]), "{options:?}");
+        assert_eq!(
+            (&kept("f~~")[..], &kept("h~~")[..]),
+            (&b"old"[..], &b"old"[..]),
+            "{options:?}"
+        );
         assert_eq!((&kept("h~")[..], kept("f").len()), (&b"new"[..], 3 << 20));
     }
 });
@@ -145,19 +252,28 @@ synctest!(backups_of_backups, |w: World| {
 
 synctest!(a_deleted_backup_is_not_backed_up_again, |w: World| {
     w.source("a").dest("gone gone~ other.o");
-    w.agree(&["-aib", "--delete", "--filter=R *~"]).exits(0).prints("*deleting   gone~");
-    w.dest("gone gone~ other.o").agree(&["-aib", "--delete", "--suffix=.o", "--delete-excluded"]).exits(0);
+    w.agree(&["-aib", "--delete", "--filter=R *~"])
+        .exits(0)
+        .prints("*deleting   gone~");
+    w.dest("gone gone~ other.o")
+        .agree(&["-aib", "--delete", "--suffix=.o", "--delete-excluded"])
+        .exits(0);
 });
 
 synctest!(backup_dir_backs_up_names_with_the_suffix, |w: World| {
     w.source("a").dest("gone gone.o");
-    w.agree(&["-aib", "--delete", "--backup-dir=../bk", "--suffix=.o"]).exits(0).prints("*deleting   gone.o");
+    w.agree(&["-aib", "--delete", "--backup-dir=../bk", "--suffix=.o"])
+        .exits(0)
+        .prints("*deleting   gone.o");
 });
 
-synctest!(a_backup_dir_inside_is_moved_into_itself_by_delete, |w: World| {
-    older(&w);
-    w.agree(&["-aib", "--backup-dir=bk", "--delete"]).exits(0);
-});
+synctest!(
+    a_backup_dir_inside_is_moved_into_itself_by_delete,
+    |w: World| {
+        older(&w);
+        w.agree(&["-aib", "--backup-dir=bk", "--delete"]).exits(0);
+    }
+);
 
 synctest!(backups_on_another_file_system, as root, |w: World| {
     older(&w);
@@ -208,11 +324,20 @@ macro_rules! backups_elsewhere {
     };
 }
 
-backups_elsewhere!(backup_on_another_file_system_keeps_preserved_attributes, ["-aAX"]);
+backups_elsewhere!(
+    backup_on_another_file_system_keeps_preserved_attributes,
+    ["-aAX"]
+);
 backups_elsewhere!(backup_on_another_file_system_keeps_owner_and_time, ["-a"]);
-backups_elsewhere!(backup_on_another_file_system_keeps_only_requested_ones, ["-rtg"]);
+backups_elsewhere!(
+    backup_on_another_file_system_keeps_only_requested_ones,
+    ["-rtg"]
+);
 backups_elsewhere!(backup_on_another_file_system_keeps_only_the_mode, ["-r"]);
-backups_elsewhere!(delay_updates_with_backups_on_another_file_system, ["-aX", "--delay-updates"]);
+backups_elsewhere!(
+    delay_updates_with_backups_on_another_file_system,
+    ["-aX", "--delay-updates"]
+);
 
 synctest!(a_backup_dir_that_may_not_be_written, as user, |w: World| {
     w.source("a=new b=new z").dest("a=old! old").build("bk", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));
@@ -230,7 +355,8 @@ synctest!(a_backup_dir_that_is_a_file, |w: World| {
 
 synctest!(an_excluded_backup_dir_stays, |w: World| {
     older(&w);
-    w.agree(&["-aib", "--backup-dir=bk", "--delete", "--exclude=/bk"]).exits(0);
+    w.agree(&["-aib", "--backup-dir=bk", "--delete", "--exclude=/bk"])
+        .exits(0);
 });
 
 synctest!(backups_of_symlinks_and_fifos, |w: World| {
@@ -240,11 +366,13 @@ synctest!(backups_of_symlinks_and_fifos, |w: World| {
 
 synctest!(backups_of_a_deleted_directory, |w: World| {
     w.source("d=file").dest("d/x d/y/z e/f");
-    w.agree(&["-aib", "--backup-dir=../bk", "--delete"]).exits(0);
+    w.agree(&["-aib", "--backup-dir=../bk", "--delete"])
+        .exits(0);
 });
 
 synctest!(backups_keep_modes_and_times, |w: World| {
-    w.source("a=new d/b=new").dest("a=old!%600@-5 d/%750 d/b=old!%640@-6");
+    w.source("a=new d/b=new")
+        .dest("a=old!%600@-5 d/%750 d/b=old!%640@-6");
     w.agree(&["-aib", "--backup-dir=../bk"]).exits(0);
 });
 
@@ -282,27 +410,66 @@ synctest!(inplace_writes_an_own_read_only_file, as user, |w: World| {
 // ── deltas in a local copy ──────────────────────────────────────────────────────────────────────
 places!(delta_transfer, ["-ai", "--no-whole-file"]);
 places!(delta_transfer_by_the_short_name, ["-avv", "--no-W"]);
-places!(delta_transfer_with_stats, ["-ai", "--no-whole-file", "--stats", "--info=stats2"]);
-places!(delta_transfer_with_backups, ["-aib", "--no-whole-file", "--delete"]);
-places!(delta_transfer_with_delay_updates, ["-ai", "--no-whole-file", "--delay-updates"]);
-places!(delta_transfer_with_append, ["-ai", "--no-whole-file", "--append"]);
-places!(delta_transfer_with_copy_dest, ["-ai", "--no-whole-file", "--copy-dest=../src"]);
-places!(delta_transfer_in_place, ["-ai", "--no-whole-file", "--inplace"]);
-places!(delta_transfer_in_place_with_backups, ["-aib", "--no-whole-file", "--inplace", "--backup-dir=bk"]);
-places!(last_of_whole_file_and_no_whole_file_wins, ["-ai", "--no-whole-file", "-W", "--stats", "--info=stats2"]);
+places!(
+    delta_transfer_with_stats,
+    ["-ai", "--no-whole-file", "--stats", "--info=stats2"]
+);
+places!(
+    delta_transfer_with_backups,
+    ["-aib", "--no-whole-file", "--delete"]
+);
+places!(
+    delta_transfer_with_delay_updates,
+    ["-ai", "--no-whole-file", "--delay-updates"]
+);
+places!(
+    delta_transfer_with_append,
+    ["-ai", "--no-whole-file", "--append"]
+);
+places!(
+    delta_transfer_with_copy_dest,
+    ["-ai", "--no-whole-file", "--copy-dest=../src"]
+);
+places!(
+    delta_transfer_in_place,
+    ["-ai", "--no-whole-file", "--inplace"]
+);
+places!(
+    delta_transfer_in_place_with_backups,
+    ["-aib", "--no-whole-file", "--inplace", "--backup-dir=bk"]
+);
+places!(
+    last_of_whole_file_and_no_whole_file_wins,
+    ["-ai", "--no-whole-file", "-W", "--stats", "--info=stats2"]
+);
 
 synctest!(delta_of_a_large_file, |w: World| {
-    for options in [&["-ai", "--no-whole-file"][..], &["-ai", "--no-whole-file", "--inplace"]] {
-        w.source("big*1000000@1 grown*700001@1 cut*300000@1").dest("big*1000001 grown*400000 cut*900000");
+    for options in [
+        &["-ai", "--no-whole-file"][..],
+        &["-ai", "--no-whole-file", "--inplace"],
+    ] {
+        w.source("big*1000000@1 grown*700001@1 cut*300000@1")
+            .dest("big*1000001 grown*400000 cut*900000");
         w.agree(options).exits(0).prints(">f.st...... grown");
     }
 });
 
 synctest!(inplace_does_not_rewrite_equal_blocks, |w: World| {
     // Zeros over a hole: writing them would fill it.
-    w.build("src", |t| drop(t.file("a", [vec![0; 600_000], vec![1; 400_000]].concat())));
-    w.build("dst", |t| drop(t.sparse("a", 1_000_000, &[(600_000, &[1; 200_000]), (900_000, b"other")])));
-    w.compare_blocks().agree(&["-I", "-ai", "--inplace", "--no-whole-file"]).exits(0).prints(">f......... a");
+    w.build("src", |t| {
+        drop(t.file("a", [vec![0; 600_000], vec![1; 400_000]].concat()))
+    });
+    w.build("dst", |t| {
+        drop(t.sparse(
+            "a",
+            1_000_000,
+            &[(600_000, &[1; 200_000]), (900_000, b"other")],
+        ))
+    });
+    w.compare_blocks()
+        .agree(&["-I", "-ai", "--inplace", "--no-whole-file"])
+        .exits(0)
+        .prints(">f......... a");
 });
 
 synctest!(inplace_delta_with_holes, |w: World| {
@@ -323,15 +490,26 @@ synctest!(delta_against_an_unreadable_basis, as user, |w: World| {
 
 synctest!(inplace_delta_of_swapped_parts, |w: World| {
     // The old beginning is overwritten before it could be reused.
-    let part = |seed: u32| (0..100_000u32).flat_map(|n| (n * 31 + seed).to_le_bytes()).collect::<Vec<u8>>();
-    w.build("src", |t| drop(t.file("a", [part(7), part(1 << 30), b"more".to_vec()].concat())));
-    w.build("dst", |t| drop(t.file("a", [part(1 << 30), part(7)].concat())));
-    w.once().agree(&["-ai", "--inplace", "--no-whole-file"]).exits(0);
+    let part = |seed: u32| {
+        (0..100_000u32)
+            .flat_map(|n| (n * 31 + seed).to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    w.build("src", |t| {
+        drop(t.file("a", [part(7), part(1 << 30), b"more".to_vec()].concat()))
+    });
+    w.build("dst", |t| {
+        drop(t.file("a", [part(1 << 30), part(7)].concat()))
+    });
+    w.once()
+        .agree(&["-ai", "--inplace", "--no-whole-file"])
+        .exits(0);
 });
 
 // ── append ──────────────────────────────────────────────────────────────────────────────────────
 synctest!(append_adds_the_tail, |w: World| {
-    w.source("a=0123456789 same longer=01 new").dest("a=01234 same longer=0123");
+    w.source("a=0123456789 same longer=01 new")
+        .dest("a=01234 same longer=0123");
     w.agree(&["-ai", "--append"]).exits(0);
 });
 
@@ -342,18 +520,25 @@ synctest!(append_does_not_compare_the_beginning, |w: World| {
 
 synctest!(append_verify_compares_the_beginning, |w: World| {
     w.source("a=0123456789 b=abcdef").dest("a=XXXXX b=abc");
-    w.stderr_unordered().agree(&["-ai", "--append-verify"]).warns("WARNING: a failed verification -- update");
+    w.stderr_unordered()
+        .agree(&["-ai", "--append-verify"])
+        .warns("WARNING: a failed verification -- update");
 });
 
 synctest!(append_verify_retry_prints_the_name, |w: World| {
     w.source("a=0123456789").dest("a=XXXXX");
-    w.agree(&["-a", "--append-verify", "--out-format=%n"]).exits(0);
+    w.agree(&["-a", "--append-verify", "--out-format=%n"])
+        .exits(0);
 });
 
-synctest!(append_skips_longer_files_with_their_attributes, |w: World| {
-    w.source("a=01%600@9 same%600 b=012%640@9").dest("a=0123 same b=0");
-    w.agree(&["-ai", "--append"]).exits(0);
-});
+synctest!(
+    append_skips_longer_files_with_their_attributes,
+    |w: World| {
+        w.source("a=01%600@9 same%600 b=012%640@9")
+            .dest("a=0123 same b=0");
+        w.agree(&["-ai", "--append"]).exits(0);
+    }
+);
 
 synctest!(append_skips_differing_files_of_equal_length, |w: World| {
     w.source("a=0123%600@9 b=0123@9").dest("a=abcd b=0123");
@@ -368,10 +553,19 @@ synctest!(append_to_a_large_file, |w: World| {
 
 // ── partial and temporary files, delayed updates ────────────────────────────────────────────────
 places!(partial_leaves_nothing_after_success, ["-ai", "--partial"]);
-places!(partial_dir_leaves_nothing_after_success, ["-ai", "--partial-dir=.part"]);
-places!(partial_dir_is_not_deleted, ["-ai", "--partial-dir=.part", "--delete"]);
+places!(
+    partial_dir_leaves_nothing_after_success,
+    ["-ai", "--partial-dir=.part"]
+);
+places!(
+    partial_dir_is_not_deleted,
+    ["-ai", "--partial-dir=.part", "--delete"]
+);
 places!(delay_updates, ["-ai", "--delay-updates"]);
-places!(delay_updates_with_delete_after, ["-ai", "--delay-updates", "--delete-after"]);
+places!(
+    delay_updates_with_delete_after,
+    ["-ai", "--delay-updates", "--delete-after"]
+);
 places!(delay_updates_with_backups, ["-aib", "--delay-updates"]);
 places!(fsync_changes_nothing, ["-ai", "--fsync"]);
 places!(whole_file_changes_nothing, ["-aiW"]);
@@ -383,7 +577,8 @@ synctest!(remote_options_have_no_effect_on_a_local_copy, |w: World| {
         .exits(0);
     let options = "-aiz -s --timeout=5 --blocking-io --port=1 --sockopts=x -4 --no-motd --trust-sender --compress-level=3 \
         --skip-compress=gz --checksum-seed=5 --max-alloc=1g -B800";
-    w.agree(&options.split_whitespace().collect::<Vec<_>>()).exits(0);
+    w.agree(&options.split_whitespace().collect::<Vec<_>>())
+        .exits(0);
 });
 places!(timeout_has_no_effect, ["-ai", "--timeout=30"]);
 places!(bwlimit_prints_nothing, ["-ai", "--bwlimit=100m"]);
@@ -391,54 +586,89 @@ places!(stop_at_a_future_time, ["-ai", "--stop-at=2099-12-31T23:59"]);
 places!(stop_after_some_minutes, ["-ai", "--stop-after=5"]);
 
 synctest!(delay_updates_keeps_hard_links, |w: World| {
-    w.source("a=newer@5 d/b==a z==a y").dest("a=old d/b==a y z=other x");
+    w.source("a=newer@5 d/b==a z==a y")
+        .dest("a=old d/b==a y z=other x");
     w.agree(&["-aiH", "--delay-updates"]).exits(0);
 });
 
 synctest!(delay_updates_of_hard_links_with_backups, |w: World| {
-    w.source("a=newer@5 d/b==a z==a").dest("a=old d/b=old z=other x");
-    w.agree(&["-aibH", "--delay-updates", "--backup-dir=../bak"]).exits(0);
+    w.source("a=newer@5 d/b==a z==a")
+        .dest("a=old d/b=old z=other x");
+    w.agree(&["-aibH", "--delay-updates", "--backup-dir=../bak"])
+        .exits(0);
 });
 
 synctest!(delay_updates_with_copy_dest_removes_sources, |w: World| {
     w.source("a b c=3 d/a").tree("alt", "a%600 b c=2").dest("");
-    w.agree(&["-ai", "--delay-updates", "--remove-source-files", "--copy-dest=../alt"]).exits(0);
+    w.agree(&[
+        "-ai",
+        "--delay-updates",
+        "--remove-source-files",
+        "--copy-dest=../alt",
+    ])
+    .exits(0);
 });
 
-synctest!(file_with_the_name_of_the_partial_dir_is_replaced, |w: World| {
-    w.source("a=newer@5 d/c=newer@5").dest("a .part=file d/c d/.part->..");
-    w.agree(&["-ai", "--delay-updates", "--partial-dir=.part"]).exits(0);
-});
+synctest!(
+    file_with_the_name_of_the_partial_dir_is_replaced,
+    |w: World| {
+        w.source("a=newer@5 d/c=newer@5")
+            .dest("a .part=file d/c d/.part->..");
+        w.agree(&["-ai", "--delay-updates", "--partial-dir=.part"])
+            .exits(0);
+    }
+);
 
 synctest!(only_directories_are_excluded_as_partial_dirs, |w: World| {
     w.not_with_server("old protocols are possible only over a remote shell");
-    w.once().source(".part->a x/.part y/.part/f z/.part| z/.~tmp~").dest("y/.part/g a/.part extra/.part/f").keep_dest();
-    for dir in ["--partial-dir=.part", "--partial-dir=.part/", "--partial-dir=x/.part", "--delay-updates"] {
-        for options in [&["-ai"][..], &["-ai", "--delete"], &["-a", "--delete-after", "--protocol=29"]] {
+    w.once()
+        .source(".part->a x/.part y/.part/f z/.part| z/.~tmp~")
+        .dest("y/.part/g a/.part extra/.part/f")
+        .keep_dest();
+    for dir in [
+        "--partial-dir=.part",
+        "--partial-dir=.part/",
+        "--partial-dir=x/.part",
+        "--delay-updates",
+    ] {
+        for options in [
+            &["-ai"][..],
+            &["-ai", "--delete"],
+            &["-a", "--delete-after", "--protocol=29"],
+        ] {
             w.restore_dest().agree(&[options, &[dir]].concat());
         }
     }
 });
 
-synctest!(missing_parent_of_the_partial_dir_discards_delayed_files, |w: World| {
-    w.source("a b d/c").dest("d/x/");
-    w.agree(&["-a", "--delay-updates", "--partial-dir=x/y"]).exits(0);
-});
+synctest!(
+    missing_parent_of_the_partial_dir_discards_delayed_files,
+    |w: World| {
+        w.source("a b d/c").dest("d/x/");
+        w.agree(&["-a", "--delay-updates", "--partial-dir=x/y"])
+            .exits(0);
+    }
+);
 
 synctest!(delayed_files_cannot_wait_above, |w: World| {
     w.source("d/a=one e/a=other").dest("x/");
-    w.agree(&["-a", "--delay-updates", "--partial-dir=../x"]).exits(23);
+    w.agree(&["-a", "--delay-updates", "--partial-dir=../x"])
+        .exits(23);
 });
 
 synctest!(absolute_partial_dir_drops_completed_files, |w: World| {
-    w.source("a=newer@5 b").dest("a").tree("part", "a=half stranger");
+    w.source("a=newer@5 b")
+        .dest("a")
+        .tree("part", "a=half stranger");
     w.agree(&["-ai", "--partial-dir={W}/part"]).exits(0);
     w.tree("part", "c=half").source("c");
-    w.agree(&["-ai", "--delay-updates", "--partial-dir={W}/part"]).exits(0);
+    w.agree(&["-ai", "--delay-updates", "--partial-dir={W}/part"])
+        .exits(0);
 });
 
 synctest!(a_partial_file_is_replaced, |w: World| {
-    w.source("a*9000 d/b*8000").dest(".part/a=half d/.part/b=half");
+    w.source("a*9000 d/b*8000")
+        .dest(".part/a=half d/.part/b=half");
     w.agree(&["-ai", "--partial-dir=.part"]).exits(0);
 });
 
@@ -451,28 +681,44 @@ fn left_overs(w: &World) {
 
 synctest!(leftover_of_an_unchanged_file_is_removed, |w: World| {
     left_overs(&w);
-    w.agree(&["-ai", "--partial-dir=.part"]).exits(0).never_prints(".part");
+    w.agree(&["-ai", "--partial-dir=.part"])
+        .exits(0)
+        .never_prints(".part");
 });
 
 synctest!(leftover_of_a_skipped_file_is_kept, |w: World| {
     left_overs(&w);
-    w.agree(&["-aiu", "--partial-dir=.part", "--max-size=1k"]).exits(0);
-    w.agree(&["-ai", "--partial-dir=.part", "--exclude=same", "--ignore-existing"]).exits(0);
+    w.agree(&["-aiu", "--partial-dir=.part", "--max-size=1k"])
+        .exits(0);
+    w.agree(&[
+        "-ai",
+        "--partial-dir=.part",
+        "--exclude=same",
+        "--ignore-existing",
+    ])
+    .exits(0);
 });
 
-synctest!(leftover_in_an_absolute_partial_dir_is_removed, |w: World| {
-    w.source("same d/other").dest("same d/other").tree("part", "same=1 other=2 third=3");
-    w.agree(&["-ai", "--partial-dir={W}/part"]).exits(0);
-});
+synctest!(
+    leftover_in_an_absolute_partial_dir_is_removed,
+    |w: World| {
+        w.source("same d/other")
+            .dest("same d/other")
+            .tree("part", "same=1 other=2 third=3");
+        w.agree(&["-ai", "--partial-dir={W}/part"]).exits(0);
+    }
+);
 
 synctest!(leftover_of_delay_updates_is_removed, |w: World| {
-    w.source("same d/same").dest("same d/same .~tmp~/same d/.~tmp~/same d/.~tmp~/gone");
+    w.source("same d/same")
+        .dest("same d/same .~tmp~/same d/.~tmp~/same d/.~tmp~/gone");
     w.agree(&["-ai", "--delay-updates"]).exits(0);
 });
 
 synctest!(partial_dir_with_other_files_is_kept, |w: World| {
     w.source("a").dest(".part/other old");
-    w.agree(&["-ai", "--partial-dir=.part", "--delete"]).exits(0);
+    w.agree(&["-ai", "--partial-dir=.part", "--delete"])
+        .exits(0);
 });
 
 synctest!(temp_dir_outside_the_destination, |w: World| {
@@ -508,18 +754,23 @@ synctest!(inplace_does_not_use_the_temp_dir, |w: World| {
 synctest!(relative_temp_dir_may_not_climb, |w: World| {
     older(&w);
     w.needs_rsync("3.5.0").tree("tmp", "");
-    w.agree(&["-ai", "--temp-dir=../tmp"]).exits(23).warns("Invalid argument (22)");
+    w.agree(&["-ai", "--temp-dir=../tmp"])
+        .exits(23)
+        .warns("Invalid argument (22)");
 });
 
 synctest!(missing_temp_dir_exits_1, |w: World| {
     older(&w);
-    w.agree(&["-ai", "--temp-dir=nowhere"]).exits(1).warns("The temp-dir does not exist: nowhere");
+    w.agree(&["-ai", "--temp-dir=nowhere"])
+        .exits(1)
+        .warns("The temp-dir does not exist: nowhere");
 });
 
 synctest!(rsyncs_leftover_temp_files_are_ordinary_files, |w: World| {
     w.source("a=new").dest("a=old! .a.Xy12Zz=half");
     w.agree(&["-ai"]).exits(0);
-    w.agree(&["-ai", "--delete"]).prints("*deleting   .a.Xy12Zz");
+    w.agree(&["-ai", "--delete"])
+        .prints("*deleting   .a.Xy12Zz");
 });
 
 // ── sparse and preallocated ─────────────────────────────────────────────────────────────────────
@@ -561,15 +812,33 @@ synctest!(preallocated_and_sparse, |w: World| {
 });
 
 synctest!(a_huge_sparse_file, |w: World| {
-    w.build("src", |t| drop(t.sparse("huge", 64 << 20, &[(32 << 20, b"middle")])));
-    w.compare_blocks().once().no_dry_run().agree(&["-aiS"]).exits(0);
+    w.build("src", |t| {
+        drop(t.sparse("huge", 64 << 20, &[(32 << 20, b"middle")]))
+    });
+    w.compare_blocks()
+        .once()
+        .no_dry_run()
+        .agree(&["-aiS"])
+        .exits(0);
 });
 
 // ── removal of sources ──────────────────────────────────────────────────────────────────────────
-places!(remove_source_files_removes_transferred_files, ["-ai", "--remove-source-files"]);
-places!(remove_sent_files_removes_transferred_files, ["-ai", "--remove-sent-files"]);
-places!(remove_source_files_removes_up_to_date_files, ["-aii", "--remove-source-files"]);
-places!(remove_source_files_with_vv, ["-avv", "--remove-source-files"]);
+places!(
+    remove_source_files_removes_transferred_files,
+    ["-ai", "--remove-source-files"]
+);
+places!(
+    remove_sent_files_removes_transferred_files,
+    ["-ai", "--remove-sent-files"]
+);
+places!(
+    remove_source_files_removes_up_to_date_files,
+    ["-aii", "--remove-source-files"]
+);
+places!(
+    remove_source_files_with_vv,
+    ["-avv", "--remove-source-files"]
+);
 
 synctest!(remove_source_files_removes_unchanged_files, |w: World| {
     w.source("d/a d/b e/c f").dest("d/a d/b e/c f");
@@ -578,16 +847,23 @@ synctest!(remove_source_files_removes_unchanged_files, |w: World| {
 
 synctest!(remove_source_files_keeps_directories, |w: World| {
     w.source("a d/b d/e/ l->a p| x.o").dest("");
-    w.agree(&["-ai", "--remove-source-files", "--exclude=*.o"]).exits(0);
+    w.agree(&["-ai", "--remove-source-files", "--exclude=*.o"])
+        .exits(0);
 });
 
-synctest!(source_file_changed_since_listing_is_not_removed, |w: World| {
-    // The destination of the first file is the second file: writing it changes that file's time.
-    w.source("d/a=same@5 d/b=same").tree(".", "dst/d/a==src/d/b").stderr_unordered().once();
-    w.agree(&["-ai", "--inplace", "--remove-source-files"])
-        .exits(23)
-        .warns("Skipping sender remove for changed file: ");
-});
+synctest!(
+    source_file_changed_since_listing_is_not_removed,
+    |w: World| {
+        // The destination of the first file is the second file: writing it changes that file's time.
+        w.source("d/a=same@5 d/b=same")
+            .tree(".", "dst/d/a==src/d/b")
+            .stderr_unordered()
+            .once();
+        w.agree(&["-ai", "--inplace", "--remove-source-files"])
+            .exits(23)
+            .warns("Skipping sender remove for changed file: ");
+    }
+);
 
 synctest!(remove_source_files_names_files_that_stay, as user, |w: World| {
     w.source("a").build("src", |t| {
@@ -604,17 +880,24 @@ synctest!(remove_source_files_with_hard_links, |w: World| {
 
 synctest!(remove_sent_files_also_removes_new_symlinks, |w: World| {
     w.source("a b d/c l->a m->a p|").dest("b m->a");
-    w.agree(&["-ai", "--remove-sent-files", "--info=remove"]).exits(0);
+    w.agree(&["-ai", "--remove-sent-files", "--info=remove"])
+        .exits(0);
 });
 
-synctest!(remove_source_files_onto_themselves_removes_nothing, |w: World| {
-    w.only_local("two machines cannot detect that both trees are the same").source("a b");
-    w.stderr_unordered().agree_paths(&["-ai", "--remove-source-files"], &["src/", "src/"]);
-});
+synctest!(
+    remove_source_files_onto_themselves_removes_nothing,
+    |w: World| {
+        w.only_local("two machines cannot detect that both trees are the same")
+            .source("a b");
+        w.stderr_unordered()
+            .agree_paths(&["-ai", "--remove-source-files"], &["src/", "src/"]);
+    }
+);
 
 synctest!(remove_source_files_keeps_skipped_files, |w: World| {
     w.source("big*9000 small old@-5").dest("old=newer");
-    w.agree(&["-aiu", "--remove-source-files", "--max-size=100"]).exits(0);
+    w.agree(&["-aiu", "--remove-source-files", "--max-size=100"])
+        .exits(0);
 });
 
 // ── read-only destinations ──────────────────────────────────────────────────────────────────────
@@ -652,15 +935,28 @@ synctest!(read_only_file_is_replaced, as user, |w: World| {
 
 synctest!(new_file_written_in_place_is_no_backup, |w: World| {
     w.source("f~ g");
-    for (option, dest) in [("--inplace", "one/"), ("--append", "two/"), ("--append-verify", "three/")] {
-        w.agree_paths(&["-aib", option], &["src/", dest]).exits(0).prints("f+++++++++ f~").never_prints("f~~");
+    for (option, dest) in [
+        ("--inplace", "one/"),
+        ("--append", "two/"),
+        ("--append-verify", "three/"),
+    ] {
+        w.agree_paths(&["-aib", option], &["src/", dest])
+            .exits(0)
+            .prints("f+++++++++ f~")
+            .never_prints("f~~");
     }
 });
 
-synctest!(backup_replaced_by_a_directory_is_not_backed_up, |w: World| {
-    w.source("f~/x h~/ g/").dest("f~ h~->nowhere g");
-    w.agree(&["-aib", "--info=backup"]).exits(0).prints("backed up g to g~").never_prints("f~~");
-});
+synctest!(
+    backup_replaced_by_a_directory_is_not_backed_up,
+    |w: World| {
+        w.source("f~/x h~/ g/").dest("f~ h~->nowhere g");
+        w.agree(&["-aib", "--info=backup"])
+            .exits(0)
+            .prints("backed up g to g~")
+            .never_prints("f~~");
+    }
+);
 
 // ── no source left ──────────────────────────────────────────────────────────────────────────────
 macro_rules! has_no_source {
@@ -676,32 +972,103 @@ macro_rules! has_no_source {
     };
 }
 
-has_no_source!(missing_source_creates_a_destination_with_a_slash, ["-a"], ["src/nope", "new/"], 23);
-has_no_source!(missing_source_creates_no_directory, ["-a"], ["src/nope", "new"], 23);
-has_no_source!(missing_source_with_a_slash_creates_no_directory, ["-a"], ["src/nope/", "new"], 23);
-has_no_source!(skipped_source_directory_creates_the_destination, [], ["src/", "new/"], 0);
-has_no_source!(missing_source_needs_the_parent_of_the_destination, [], ["src/nope/x", "nodir/x"], 3);
-has_no_source!(missing_source_needs_the_directory_above_the_destination, [], ["src/nope/", "new/x/"], 11);
-has_no_source!(missing_source_with_mkpath, ["-a", "--mkpath"], ["src/nope/", "new/x/"], 23);
-has_no_source!(missing_source_with_a_file_as_destination, [], ["src/nope/", "file"], 23);
-has_no_source!(missing_source_with_a_destination_below_a_file, [], ["src/nope", "file/x"], 3);
-has_no_source!(missing_source_with_a_file_and_slash_as_destination, [], ["src/nope", "file/"], 3);
-has_no_source!(two_missing_sources, ["-a"], ["src/nope", "src/nope2", "new"], 23);
-has_no_source!(excluded_source_needs_the_parent_of_the_destination, ["-a", "--exclude=a"], ["src/a", "nodir/new"], 3);
+has_no_source!(
+    missing_source_creates_a_destination_with_a_slash,
+    ["-a"],
+    ["src/nope", "new/"],
+    23
+);
+has_no_source!(
+    missing_source_creates_no_directory,
+    ["-a"],
+    ["src/nope", "new"],
+    23
+);
+has_no_source!(
+    missing_source_with_a_slash_creates_no_directory,
+    ["-a"],
+    ["src/nope/", "new"],
+    23
+);
+has_no_source!(
+    skipped_source_directory_creates_the_destination,
+    [],
+    ["src/", "new/"],
+    0
+);
+has_no_source!(
+    missing_source_needs_the_parent_of_the_destination,
+    [],
+    ["src/nope/x", "nodir/x"],
+    3
+);
+has_no_source!(
+    missing_source_needs_the_directory_above_the_destination,
+    [],
+    ["src/nope/", "new/x/"],
+    11
+);
+has_no_source!(
+    missing_source_with_mkpath,
+    ["-a", "--mkpath"],
+    ["src/nope/", "new/x/"],
+    23
+);
+has_no_source!(
+    missing_source_with_a_file_as_destination,
+    [],
+    ["src/nope/", "file"],
+    23
+);
+has_no_source!(
+    missing_source_with_a_destination_below_a_file,
+    [],
+    ["src/nope", "file/x"],
+    3
+);
+has_no_source!(
+    missing_source_with_a_file_and_slash_as_destination,
+    [],
+    ["src/nope", "file/"],
+    3
+);
+has_no_source!(
+    two_missing_sources,
+    ["-a"],
+    ["src/nope", "src/nope2", "new"],
+    23
+);
+has_no_source!(
+    excluded_source_needs_the_parent_of_the_destination,
+    ["-a", "--exclude=a"],
+    ["src/a", "nodir/new"],
+    3
+);
 has_no_source!(
     ignored_missing_source_creates_the_destination,
     ["-a", "--ignore-missing-args"],
     ["src/nope", "new/"],
     0
 );
-has_no_source!(missing_source_deletes_nothing, ["-a", "--delete"], ["src/nope/", "dst/"], 23);
+has_no_source!(
+    missing_source_deletes_nothing,
+    ["-a", "--delete"],
+    ["src/nope/", "dst/"],
+    23
+);
 has_no_source!(missing_source_is_not_listed, ["-a"], ["src/nope"], 23);
 
-synctest!(files_from_without_existing_names_creates_the_destination, |w: World| {
-    w.source("a").file("list", "./nope\n").once();
-    w.agree_paths(&["-rlti", "--files-from=list"], &["src/", "new/"]).exits(23);
-    w.dest("").agree_paths(&["-rlti", "--files-from=list"], &["src/", "dst"]).exits(23);
-});
+synctest!(
+    files_from_without_existing_names_creates_the_destination,
+    |w: World| {
+        w.source("a").file("list", "./nope\n").once();
+        w.agree_paths(&["-rlti", "--files-from=list"], &["src/", "new/"])
+            .exits(23);
+        w.dest("")
+            .agree_paths(&["-rlti", "--files-from=list"], &["src/", "dst"])
+            .exits(23);
+    }
+);
 
 macro_rules! reports_paths {
     ($name:ident, $($path:expr),+) => {
@@ -729,8 +1096,20 @@ reports_paths!(
     "./nope/x",
     "{W}/src/./nope/x"
 );
-reports_paths!(missing_path_is_reported_normalized, "./src//nope", "src/d/../nope", "{W}/src/../src/nope");
-reports_paths!(unreadable_path_is_reported_normalized, "src/./", "src//", "src/../src/", "./src/.", "src/d/../closed");
+reports_paths!(
+    missing_path_is_reported_normalized,
+    "./src//nope",
+    "src/d/../nope",
+    "{W}/src/../src/nope"
+);
+reports_paths!(
+    unreadable_path_is_reported_normalized,
+    "src/./",
+    "src//",
+    "src/../src/",
+    "./src/.",
+    "src/d/../closed"
+);
 
 macro_rules! has_dot_dot_paths {
     ($name:ident, $($path:expr),+) => {
@@ -745,7 +1124,14 @@ macro_rules! has_dot_dot_paths {
     };
 }
 
-has_dot_dot_paths!(relative_path_with_dot_dot, "src/d/../b", "src//./d/../b", "src/..", "../src", "{W}/src/d/../b");
+has_dot_dot_paths!(
+    relative_path_with_dot_dot,
+    "src/d/../b",
+    "src//./d/../b",
+    "src/..",
+    "../src",
+    "{W}/src/d/../b"
+);
 
 // ── older backups in the way ────────────────────────────────────────────────────────────────────
 macro_rules! backs_up_again {
@@ -757,13 +1143,47 @@ macro_rules! backs_up_again {
     };
 }
 
-backs_up_again!(directory_whose_earlier_backup_is_a_file, "c/x/f=new c/g", "c/x/f c/g=old", "c", ["--delete"]);
-backs_up_again!(deleted_directory_whose_earlier_backup_is_a_file, "a", "c/x/f c/g=old", "c", ["--delete"]);
-backs_up_again!(directory_whose_earlier_backup_is_a_symlink, "c/x/f=new", "c/x/f", "c->../src", ["--delete"]);
-backs_up_again!(file_whose_earlier_backup_is_a_directory, "c=new", "c", "c/x/f c/g", ["-I"]);
-backs_up_again!(deleted_file_whose_earlier_backup_is_a_directory, "a", "c", "c/x/f c/g c/l->x", ["--delete"]);
+backs_up_again!(
+    directory_whose_earlier_backup_is_a_file,
+    "c/x/f=new c/g",
+    "c/x/f c/g=old",
+    "c",
+    ["--delete"]
+);
+backs_up_again!(
+    deleted_directory_whose_earlier_backup_is_a_file,
+    "a",
+    "c/x/f c/g=old",
+    "c",
+    ["--delete"]
+);
+backs_up_again!(
+    directory_whose_earlier_backup_is_a_symlink,
+    "c/x/f=new",
+    "c/x/f",
+    "c->../src",
+    ["--delete"]
+);
+backs_up_again!(
+    file_whose_earlier_backup_is_a_directory,
+    "c=new",
+    "c",
+    "c/x/f c/g",
+    ["-I"]
+);
+backs_up_again!(
+    deleted_file_whose_earlier_backup_is_a_directory,
+    "a",
+    "c",
+    "c/x/f c/g c/l->x",
+    ["--delete"]
+);
 
-synctest!(inplace_without_times_updates_the_time_of_equal_files, |w: World| {
-    w.source("same empty= longer").dest("same@-5 empty=@-5 longer=x@-5");
-    w.agree(&["-ri", "--inplace"]).exits(0);
-});
+synctest!(
+    inplace_without_times_updates_the_time_of_equal_files,
+    |w: World| {
+        w.source("same empty= longer")
+            .dest("same@-5 empty=@-5 longer=x@-5");
+        w.agree(&["-ri", "--inplace"]).exits(0);
+    }
+);

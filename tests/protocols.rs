@@ -4,9 +4,14 @@ use crate::kit::{Acl, OLD, TREE, World, oracle, synctest, write_script};
 use std::process::Command;
 
 fn agree(w: &World, version: &str, options: &[&str]) {
-    w.source(TREE).source("h1 h2==h1 d/h3==h1 a-dir/x a.txt a0 !bang big*300000 d.x/y").dest(OLD);
-    w.dest("big*290000@-5 h1@-7").file("list", "a\nd/x\nbig\nmissing\n");
-    w.no_dry_run().once().agree(&[options, &[&format!("--protocol={version}")]].concat());
+    w.source(TREE)
+        .source("h1 h2==h1 d/h3==h1 a-dir/x a.txt a0 !bang big*300000 d.x/y")
+        .dest(OLD);
+    w.dest("big*290000@-5 h1@-7")
+        .file("list", "a\nd/x\nbig\nmissing\n");
+    w.no_dry_run()
+        .once()
+        .agree(&[options, &[&format!("--protocol={version}")]].concat());
 }
 
 /// Declares a case for each set of options.
@@ -43,18 +48,49 @@ versions!(client, "i": server_29 = "29", server_30 = "30");
 
 /// Copies with each compression, and all attributes that the protocol has.
 fn all_attributes(w: &World, version: &str, letters: &str) {
-    w.source("a d/x h==a big*70000 e/").dest("big*60000@-5 d/x=old gone").keep_dest().no_dry_run().once();
+    w.source("a d/x h==a big*70000 e/")
+        .dest("big*60000@-5 d/x=old gone")
+        .keep_dest()
+        .no_dry_run()
+        .once();
     if letters.contains('X') {
         w.needs_acls().needs_xattrs();
-        let acl = [Acl::Owner(6), Acl::User(1, 7), Acl::OwnGroup(4), Acl::Mask(7), Acl::Other(4)];
+        let acl = [
+            Acl::Owner(6),
+            Acl::User(1, 7),
+            Acl::OwnGroup(4),
+            Acl::Mask(7),
+            Acl::Other(4),
+        ];
         w.build("src", |t| {
-            t.file("attrs", "x").acl(&acl).xattr("user.long", "v".repeat(50)).xattr("user.short", "v");
-            t.dir("e").acl(&acl).default_acl(&acl).xattr("user.long", "e".repeat(50));
+            t.file("attrs", "x")
+                .acl(&acl)
+                .xattr("user.long", "v".repeat(50))
+                .xattr("user.short", "v");
+            t.dir("e")
+                .acl(&acl)
+                .default_acl(&acl)
+                .xattr("user.long", "e".repeat(50));
         });
     }
-    for compression in ["--no-z", "-z", "--zc=zlib", "--zc=zlibx", "--zc=lz4", "--zc=zstd"] {
+    for compression in [
+        "--no-z",
+        "-z",
+        "--zc=zlib",
+        "--zc=zlibx",
+        "--zc=lz4",
+        "--zc=zstd",
+    ] {
         let protocol = format!("--protocol={version}");
-        w.restore_dest().agree(&[letters, "--delete", "--no-whole-file", compression, &protocol]).exits(0);
+        w.restore_dest()
+            .agree(&[
+                letters,
+                "--delete",
+                "--no-whole-file",
+                compression,
+                &protocol,
+            ])
+            .exits(0);
     }
 }
 
@@ -109,7 +145,10 @@ cases! {
 }
 
 fn deletion_of_excluded_files(w: &World, version: &str) {
-    w.source("a x.o d/y").dest("old x.o d/y.o").agree(&["-a", "--delete-excluded", "--exclude=*.o", version]).exits(0);
+    w.source("a x.o d/y")
+        .dest("old x.o d/y.o")
+        .agree(&["-a", "--delete-excluded", "--exclude=*.o", version])
+        .exits(0);
 }
 
 synctest!(files_before_protocol_29_have_unknown_changes, with stock, |w: World| {
@@ -134,14 +173,29 @@ synctest!(options_of_later_protocols_are_rejected, with stock, |w: World| {
 fn both_ends_reject_options_of_later_protocols() {
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
     std::fs::create_dir(top.path().join("src")).unwrap();
-    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
-    for (client, server) in [(oracle::rsync(), oracle::under_test()), (oracle::under_test(), oracle::rsync())] {
+    write_script(
+        &top.path().join("shell"),
+        "#!/bin/sh\nshift\nexec sh -c \"$*\"\n",
+    );
+    for (client, server) in [
+        (oracle::rsync(), oracle::under_test()),
+        (oracle::under_test(), oracle::rsync()),
+    ] {
         for option in ["-A", "-X", "-y", "-m"] {
             for operands in [["src/", "h:dst"], ["h:src/", "dst"]] {
                 let mut run = Command::new(client);
-                run.args(["-a", "--protocol=28", option, "-e", "./shell"]).args(operands).current_dir(top.path());
-                let output = run.arg(format!("--rsync-path={}", server.display())).output().unwrap();
-                assert_eq!(output.status.code(), Some(2), "{client:?} {option} {operands:?}: {output:?}");
+                run.args(["-a", "--protocol=28", option, "-e", "./shell"])
+                    .args(operands)
+                    .current_dir(top.path());
+                let output = run
+                    .arg(format!("--rsync-path={}", server.display()))
+                    .output()
+                    .unwrap();
+                assert_eq!(
+                    output.status.code(),
+                    Some(2),
+                    "{client:?} {option} {operands:?}: {output:?}"
+                );
             }
         }
     }

@@ -32,8 +32,10 @@ fn seeds(sample: Range<u64>) -> Range<u64> {
         return sample;
     };
     let choice = choice.to_string_lossy().into_owned();
-    let seed =
-        |text: &str| text.parse().unwrap_or_else(|_| panic!("SPARSYNC_RANDOM={choice}: expected SEED or FIRST..END"));
+    let seed = |text: &str| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("SPARSYNC_RANDOM={choice}: expected SEED or FIRST..END"))
+    };
     match choice.split_once("..") {
         Some((first, end)) => seed(first)..seed(end),
         None => seed(&choice)..seed(&choice) + 1,
@@ -44,9 +46,12 @@ fn seeds(sample: Range<u64>) -> Range<u64> {
 fn build(w: &World, case: &Case) {
     w.needs_acls().needs_xattrs().tree(".", "tmp/%777");
     for (name, entries) in TREES.iter().zip(&case.trees) {
-        w.build(name, |tree| entries.iter().for_each(|entry| add(tree, entry)));
+        w.build(name, |tree| {
+            entries.iter().for_each(|entry| add(tree, entry))
+        });
     }
-    w.file("rules", text(&case.rules)).file("list", text(&case.list));
+    w.file("rules", text(&case.rules))
+        .file("list", text(&case.list));
 }
 
 fn add(tree: &crate::kit::Tree, entry: &Entry) {
@@ -64,11 +69,20 @@ fn add(tree: &crate::kit::Tree, entry: &Entry) {
         Extra::Xattr => item.xattr("user.a", "v"),
         Extra::Acl => {
             let x = u16::from(entry.kind == Kind::Dir);
-            item.acl(&[Acl::Owner(6 | x), Acl::User(9, 4), Acl::OwnGroup(4 | x), Acl::Mask(4 | x), Acl::Other(4 | x)])
+            item.acl(&[
+                Acl::Owner(6 | x),
+                Acl::User(9, 4),
+                Acl::OwnGroup(4 | x),
+                Acl::Mask(4 | x),
+                Acl::Other(4 | x),
+            ])
         }
         Extra::Owner => item.owner(7, 8),
     };
-    entry.mode.into_iter().fold(item, |item, mode| item.mode(mode));
+    entry
+        .mode
+        .into_iter()
+        .fold(item, |item, mode| item.mode(mode));
 }
 
 /// Masks lines whose content or place is a matter of time.
@@ -81,7 +95,8 @@ fn masked(line: &str) -> Option<String> {
         "removing duplicate name ",
         "rsync: connection unexpectedly closed ",
     ];
-    (!line.is_empty() && !BEGIN.iter().any(|begin| line.starts_with(begin))).then(|| line.to_owned())
+    (!line.is_empty() && !BEGIN.iter().any(|begin| line.starts_with(begin)))
+        .then(|| line.to_owned())
 }
 
 /// Runs a case in a new world, in this way. Returns the difference.
@@ -105,14 +120,18 @@ fn difference_of(
             None => resume_unwind(panic),
         },
     };
-    let failed = |panic| failed(panic).filter(|text| route.is_served() || !text.starts_with(&is_oracle));
+    let failed =
+        |panic| failed(panic).filter(|text| route.is_served() || !text.starts_with(&is_oracle));
     catch_unwind(AssertUnwindSafe(|| run(&w, &operands))).unwrap_or_else(failed)
 }
 
 /// Returns the difference of a case, if there is one each time.
 fn difference(route: Route, name: &str, case: &Case) -> Option<String> {
     let run = |w: &World, operands: &[String]| w.try_agree(&case.options, operands).err();
-    (0..TIMES).map(|_| difference_of(route, name, case, run)).collect::<Option<Vec<_>>>()?.pop()
+    (0..TIMES)
+        .map(|_| difference_of(route, name, case, run))
+        .collect::<Option<Vec<_>>>()?
+        .pop()
 }
 
 /// Returns what is wrong after losses of the connection, if that happens in one of several attempts. Counts how runs end.
@@ -200,21 +219,46 @@ fn random_cases_agree() {
 #[test]
 fn random_cases_lose_their_connections() {
     let ends = Ends::default();
-    let failed = run_seeds(2 * THREADS, seeds(LOSSES_SAMPLE), &[Route::Local], |seed, _, name| {
-        let shell = if seed % 2 == 0 { Shell::Quic } else { Shell::Tls };
-        let route = if seed / 2 % 2 == 0 { Route::Push(shell) } else { Route::Pull(shell) };
-        let (case, losses) = Case::losing(seed, route);
-        let fails =
-            |case: &Case, attempts| difference_by_loss(route, name, &(case.clone(), losses.clone()), attempts, &ends);
-        let why = fails(&case, 1)?;
-        let (case, why) = shrunk(route, case, why, |case| fails(case, ATTEMPTS));
-        Some(format!("{why}{case}\n"))
-    });
+    let failed = run_seeds(
+        2 * THREADS,
+        seeds(LOSSES_SAMPLE),
+        &[Route::Local],
+        |seed, _, name| {
+            let shell = if seed % 2 == 0 {
+                Shell::Quic
+            } else {
+                Shell::Tls
+            };
+            let route = if seed / 2 % 2 == 0 {
+                Route::Push(shell)
+            } else {
+                Route::Pull(shell)
+            };
+            let (case, losses) = Case::losing(seed, route);
+            let fails = |case: &Case, attempts| {
+                difference_by_loss(
+                    route,
+                    name,
+                    &(case.clone(), losses.clone()),
+                    attempts,
+                    &ends,
+                )
+            };
+            let why = fails(&case, 1)?;
+            let (case, why) = shrunk(route, case, why, |case| fails(case, ATTEMPTS));
+            Some(format!("{why}{case}\n"))
+        },
+    );
     let [undisturbed, repeated, broken_off] = ends.map(AtomicU64::into_inner);
-    let ends = format!("random losses: {undisturbed} undisturbed, {repeated} repeated, {broken_off} broken off\n");
+    let ends = format!(
+        "random losses: {undisturbed} undisturbed, {repeated} repeated, {broken_off} broken off\n"
+    );
     let _ = std::io::stderr().write_all(ends.as_bytes());
     assert_eq!(failed, 0, "seeds that differ");
     // About every third run is disturbed. A few seeds can be without any.
     let disturbed = repeated + broken_off;
-    assert!(undisturbed + disturbed < 20 || disturbed * 10 >= undisturbed, "hardly a run was disturbed: {ends}");
+    assert!(
+        undisturbed + disturbed < 20 || disturbed * 10 >= undisturbed,
+        "hardly a run was disturbed: {ends}"
+    );
 }

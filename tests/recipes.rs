@@ -44,11 +44,19 @@ fn transcripts(page: &str) -> Vec<(usize, Vec<Step>)> {
             line if is_inside => {
                 let steps = &mut found.last_mut().expect("a block has begun").1;
                 if let Some(command) = line.strip_prefix("$ ") {
-                    steps.push(Step { command: command.to_owned(), ..Step::default() });
+                    steps.push(Step {
+                        command: command.to_owned(),
+                        ..Step::default()
+                    });
                     continue;
                 }
-                let step = steps.last_mut().unwrap_or_else(|| panic!("line {}: output before a command", at + 1));
-                match line.strip_prefix("(exit ").and_then(|rest| rest.strip_suffix(')')) {
+                let step = steps
+                    .last_mut()
+                    .unwrap_or_else(|| panic!("line {}: output before a command", at + 1));
+                match line
+                    .strip_prefix("(exit ")
+                    .and_then(|rest| rest.strip_suffix(')'))
+                {
                     Some(code) => step.code = code.parse().expect("a number"),
                     None => step.output.push(line.to_owned()),
                 }
@@ -69,7 +77,11 @@ fn scratch() -> tempfile::TempDir {
     symlink(oracle::under_test(), top.join("bin/sparsync")).expect("scratch supports symlinks");
     write_script(&top.join("bin/ssh"), SSH);
     for program in STOCK_PROGRAMS {
-        let path = if program == "rsync" { oracle::rsync() } else { Path::new(program) };
+        let path = if program == "rsync" {
+            oracle::rsync()
+        } else {
+            Path::new(program)
+        };
         symlink(in_path(path), top.join("stock").join(program)).expect("scratch supports symlinks");
     }
     for (name, text) in [
@@ -78,10 +90,13 @@ fn scratch() -> tempfile::TempDir {
         ("site/index.html", "page\n"),
         ("site/css/main.css", "style\n"),
     ] {
-        let mut file = std::fs::File::create(top.join("home").join(name)).expect("scratch can be written");
-        file.write_all(text.as_bytes()).expect("scratch can be written");
+        let mut file =
+            std::fs::File::create(top.join("home").join(name)).expect("scratch can be written");
+        file.write_all(text.as_bytes())
+            .expect("scratch can be written");
         // A file that a recipe changes must not have the same time by chance.
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)).expect("the file is ours");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))
+            .expect("the file is ours");
     }
     dir
 }
@@ -89,7 +104,9 @@ fn scratch() -> tempfile::TempDir {
 pub fn in_path(program: &Path) -> PathBuf {
     let path = std::env::var_os("PATH").expect("a test has a PATH");
     let mut candidates = std::env::split_paths(&path).map(|dir| dir.join(program));
-    candidates.find(|path| path.is_file()).unwrap_or_else(|| panic!("{} is not in PATH", program.display()))
+    candidates
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| panic!("{} is not in PATH", program.display()))
 }
 
 /// Runs the commands in one shell. Returns the output and exit code of each.
@@ -102,19 +119,32 @@ fn run(steps: &[Step]) -> Vec<(Vec<String>, i32)> {
     }
     let path = std::env::var("PATH").expect("a test has a PATH");
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "90", "sh", "-c", &script]).current_dir(top.join("home")).stdin(Stdio::null());
+    command
+        .args(["-s", "KILL", "90", "sh", "-c", &script])
+        .current_dir(top.join("home"))
+        .stdin(Stdio::null());
     command.env_remove("RSYNC_RSH");
     // The recipes of root must not change the grants of this machine.
     command.env("SPARSYNC_CONFIG_DIR", top.join("config"));
-    command.env("PATH", format!("{}:{path}", top.join("bin").display())).env("LC_ALL", "C.UTF-8");
-    command.env("HOME", top.join("home")).env("HOSTS", top.join("hosts")).env("STOCK", top.join("stock"));
+    command
+        .env("PATH", format!("{}:{path}", top.join("bin").display()))
+        .env("LC_ALL", "C.UTF-8");
+    command
+        .env("HOME", top.join("home"))
+        .env("HOSTS", top.join("hosts"))
+        .env("STOCK", top.join("stock"));
     let output = command.output().expect("a shell can be started");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut results = Vec::new();
     let mut rest = &text[..];
     while let Some((printed, after)) = rest.split_once('\x01') {
-        let (code, after) = after.split_once('\n').expect("the shell printed a whole line");
-        results.push((printed.lines().map(str::to_owned).collect(), code.parse().expect("a number")));
+        let (code, after) = after
+            .split_once('\n')
+            .expect("the shell printed a whole line");
+        results.push((
+            printed.lines().map(str::to_owned).collect(),
+            code.parse().expect("a number"),
+        ));
         rest = after;
     }
     results
@@ -123,13 +153,17 @@ fn run(steps: &[Step]) -> Vec<(Vec<String>, i32)> {
 /// Returns whether a line is as the guide shows it.
 fn is_as_shown(line: &str, shown: &str) -> bool {
     let mut parts = shown.split("...");
-    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
     let mut parts = parts.peekable();
     while let Some(part) = parts.next() {
         if parts.peek().is_none() {
             return rest.ends_with(part);
         }
-        let Some(at) = rest.find(part) else { return false };
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
         rest = &rest[at + part.len()..];
     }
     rest.is_empty()
@@ -138,31 +172,59 @@ fn is_as_shown(line: &str, shown: &str) -> bool {
 #[test]
 fn recipes_print_what_the_guide_shows() {
     let recipes = transcripts(GUIDE);
-    assert!(recipes.len() >= RECIPES_MIN, "only {} transcripts", recipes.len());
+    assert!(
+        recipes.len() >= RECIPES_MIN,
+        "only {} transcripts",
+        recipes.len()
+    );
     let mut faults = String::new();
     for (line, steps) in recipes {
         let results = run(&steps);
-        assert_eq!(results.len(), steps.len(), "line {line}: the shell ended early: {results:?}");
+        assert_eq!(
+            results.len(),
+            steps.len(),
+            "line {line}: the shell ended early: {results:?}"
+        );
         for (step, (output, code)) in steps.iter().zip(results) {
             let is_equal = output.len() == step.output.len()
-                && output.iter().zip(&step.output).all(|(line, shown)| is_as_shown(line, shown));
+                && output
+                    .iter()
+                    .zip(&step.output)
+                    .all(|(line, shown)| is_as_shown(line, shown));
             if !is_equal || code != step.code {
-                faults += &format!("\nline {line}: $ {}\n{}\n(exit {code})\n", step.command, output.join("\n"));
+                faults += &format!(
+                    "\nline {line}: $ {}\n{}\n(exit {code})\n",
+                    step.command,
+                    output.join("\n")
+                );
             }
         }
     }
-    assert!(faults.is_empty(), "docs/GUIDE.md shows something else:{faults}");
+    assert!(
+        faults.is_empty(),
+        "docs/GUIDE.md shows something else:{faults}"
+    );
 }
 
 /// Runs the recipe for alternatives(8) with directories of its own in place of the system's.
 #[test]
 fn alternatives_select_sparsync_or_rsync() {
-    let recipe = GUIDE.split("```sh\n").find(|block| block.starts_with("dpkg-divert "));
-    let recipe = recipe.and_then(|block| block.split("```").next()).expect("the guide has the recipe");
+    let recipe = GUIDE
+        .split("```sh\n")
+        .find(|block| block.starts_with("dpkg-divert "));
+    let recipe = recipe
+        .and_then(|block| block.split("```").next())
+        .expect("the guide has the recipe");
     let tools = ["dpkg-divert", "update-alternatives"];
     let path = std::env::var_os("PATH").expect("a test has a PATH");
-    if let Some(tool) = tools.iter().find(|tool| !std::env::split_paths(&path).any(|dir| dir.join(tool).is_file())) {
-        return report_skip("alternatives_select_sparsync_or_rsync", &format!("{tool} is not installed"));
+    if let Some(tool) = tools
+        .iter()
+        .find(|tool| !std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()))
+    {
+        return report_skip(
+            "alternatives_select_sparsync_or_rsync",
+            &format!("{tool} is not installed"),
+        );
     }
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let top = dir.path();
@@ -171,7 +233,10 @@ fn alternatives_select_sparsync_or_rsync() {
     }
     std::fs::write(top.join("dpkg/status"), "").expect("scratch can be written");
     // In another process, as in `write_script`.
-    let copied = Command::new("cp").arg(in_path(oracle::rsync())).arg(top.join("bin/rsync")).status();
+    let copied = Command::new("cp")
+        .arg(in_path(oracle::rsync()))
+        .arg(top.join("bin/rsync"))
+        .status();
     assert!(copied.expect("cp can be started").success());
     symlink(oracle::under_test(), top.join("bin/sparsync")).expect("scratch supports symlinks");
     let shown = top.display();
@@ -184,10 +249,15 @@ fn alternatives_select_sparsync_or_rsync() {
                 "update-alternatives --altdir {shown}/links --admindir {shown}/choices --log {shown}/log/alternatives "
             ),
         );
-    let (install, select) = script.split_once("--config").expect("the last command selects one");
+    let (install, select) = script
+        .split_once("--config")
+        .expect("the last command selects one");
     let (install, start) = install.rsplit_once('\n').expect("it has a line of its own");
     let sh = |script: &str| {
-        let output = Command::new("sh").args(["-ec", script]).output().expect("a shell can be started");
+        let output = Command::new("sh")
+            .args(["-ec", script])
+            .output()
+            .expect("a shell can be started");
         assert!(output.status.success(), "{script}: {output:?}");
         String::from_utf8(output.stdout).expect("the text is UTF-8")
     };
@@ -199,7 +269,10 @@ fn alternatives_select_sparsync_or_rsync() {
     sh(&format!("echo 1 | {start}--config{select}"));
     assert!(!sh(&version).contains("sparsync"), "rsync was selected");
     sh(&format!("echo 0 | {start}--config{select}"));
-    assert!(sh(&version).contains("sparsync"), "the choice is automatic again");
+    assert!(
+        sh(&version).contains("sparsync"),
+        "the choice is automatic again"
+    );
 }
 
 #[test]

@@ -64,7 +64,10 @@ const CASES: &[Case] = &[
     Case("-a --compare-dest=../alt", Must::Finish),
     Case("-a --backup", Must::Refuse),
     // A second run backs up what the first one has backed up, as with rsync.
-    Case("-a --backup --backup-dir=.bak --delete", Must::RefuseForGood),
+    Case(
+        "-a --backup --backup-dir=.bak --delete",
+        Must::RefuseForGood,
+    ),
     Case("-a --backup --backup-dir=../old", Must::Refuse),
     Case("-rlt", Must::Refuse),
     Case("-aF --delete", Must::Refuse),
@@ -94,7 +97,13 @@ enum Loss {
     Client,
 }
 
-const LOSSES: [Loss; 5] = [Loss::Connection, Loss::AtClient, Loss::Session, Loss::Server, Loss::Client];
+const LOSSES: [Loss; 5] = [
+    Loss::Connection,
+    Loss::AtClient,
+    Loss::Session,
+    Loss::Server,
+    Loss::Client,
+];
 
 /// The direction of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +122,12 @@ fn build(top: &Path) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
         let time = UNIX_EPOCH + Duration::from_secs(1_600_000_000 + secs);
-        std::fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
     };
     for n in 0..12 {
         put(&format!("src/a/{n}"), &noise(n, 2_000), 50);
@@ -124,7 +138,11 @@ fn build(top: &Path) {
     }
     put("src/b_new", &noise(20, 2 * RESUMED_BYTES), 50);
     put("src/c_changed", &noise(21, RESUMED_BYTES + 5_000), 50);
-    put("dst/c_changed", &[&noise(21, 400_000)[..], &noise(22, 500_000)].concat(), 10);
+    put(
+        "dst/c_changed",
+        &[&noise(21, 400_000)[..], &noise(22, 500_000)].concat(),
+        10,
+    );
     put("src/d/new", &noise(23, 600_000), 50);
     put("src/d/changed", &noise(24, 500_000), 50);
     put("dst/d/changed", &noise(25, 500_000), 10);
@@ -146,21 +164,49 @@ fn build(top: &Path) {
     put("dst/gone/y/z", b"z", 10);
     std::os::unix::fs::symlink("b_new", top.join("src/k_link")).unwrap();
     std::fs::create_dir(top.join("temp")).unwrap();
-    for dir in ["src/a", "src/d", "src/i", "src/j", "src", "dst/a", "dst/d", "dst/gone/y", "dst/gone", "dst", "alt"] {
+    for dir in [
+        "src/a",
+        "src/d",
+        "src/i",
+        "src/j",
+        "src",
+        "dst/a",
+        "dst/d",
+        "dst/gone/y",
+        "dst/gone",
+        "dst",
+        "alt",
+    ] {
         let time = UNIX_EPOCH + Duration::from_secs(1_600_000_000);
-        std::fs::File::open(top.join(dir)).unwrap().set_modified(time).unwrap();
+        std::fs::File::open(top.join(dir))
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
     }
 }
 
 /// Returns the trees to compare: the source, the destination, and the directories beside it.
 fn trees(top: &Path) -> Vec<String> {
-    let lens = Lens { blocks: false, atimes: false, now_secs: 1_700_000_000 };
+    let lens = Lens {
+        blocks: false,
+        atimes: false,
+        now_secs: 1_700_000_000,
+    };
     let one = |name: &str| {
         let dir = top.join(name);
-        let tree = if dir.exists() { snapshot(&dir, lens) } else { Default::default() };
-        tree.into_values().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
+        let tree = if dir.exists() {
+            snapshot(&dir, lens)
+        } else {
+            Default::default()
+        };
+        tree.into_values()
+            .map(|line| format!("{name}: {line}"))
+            .collect::<Vec<_>>()
     };
-    ["src", "dst", "old", "temp", "alt"].iter().flat_map(|name| one(name)).collect()
+    ["src", "dst", "old", "temp", "alt"]
+        .iter()
+        .flat_map(|name| one(name))
+        .collect()
 }
 
 /// Returns whether a line is about a temporary file, `.name.XXXXXX`, or a staging directory of `--delay-updates`.
@@ -175,23 +221,42 @@ fn is_temp(line: &str) -> bool {
 fn same_trees(printed: &str, wanted: &[String], got: &[String]) {
     let missing: Vec<_> = wanted.iter().filter(|line| !got.contains(line)).collect();
     let extra: Vec<_> = got.iter().filter(|line| !wanted.contains(line)).collect();
-    assert!(missing.is_empty() && extra.is_empty(), "{printed}\nwanted: {missing:#?}\ngot: {extra:#?}");
+    assert!(
+        missing.is_empty() && extra.is_empty(),
+        "{printed}\nwanted: {missing:#?}\ngot: {extra:#?}"
+    );
 }
 
 /// Returns the process IDs of the sessions of a server.
 pub fn sessions_of(server: &str) -> Vec<String> {
     let found = Command::new("pgrep").args(["-P", server]).output().unwrap();
-    String::from_utf8(found.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
+    String::from_utf8(found.stdout)
+        .unwrap()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
 }
 
 fn kill(pid: &str) {
-    assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-9", pid])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 fn start(scene: &Scene, line: &str) -> Child {
     let mut command = scene.command("client", line);
-    command.current_dir(scene.path("run")).env("SPARSYNC_CONFIG_DIR", scene.path("client"));
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    command
+        .current_dir(scene.path("run"))
+        .env("SPARSYNC_CONFIG_DIR", scene.path("client"));
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 /// Loses the connection of one run in one way, after `share` of the bytes that it carries.
@@ -205,13 +270,18 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     }
     let in_top = |top: &Path| options.replace("TOP", top.to_str().unwrap());
     let mut by_rsync = Command::new(oracle::rsync());
-    by_rsync.args(in_top(&oracle_top).split_whitespace()).args(["src/", "dst/"]).current_dir(&oracle_top);
+    by_rsync
+        .args(in_top(&oracle_top).split_whitespace())
+        .args(["src/", "dst/"])
+        .current_dir(&oracle_top);
     assert!(by_rsync.status().unwrap().success(), "{printed}");
     let wanted = trees(&oracle_top);
 
     let (reached, fired) = sync_channel(0);
     let after_bytes = (carried_bytes(options) as f64 * share) as usize;
-    let server = |scene: &Scene| SocketAddr::from((Ipv4Addr::LOCALHOST, scene.status("port").parse().unwrap()));
+    let server = |scene: &Scene| {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, scene.status("port").parse().unwrap()))
+    };
     let cut = match loss {
         Loss::Connection => Cut::End,
         Loss::AtClient => Cut::AtClient,
@@ -223,7 +293,12 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
         let _ = reached.send(go_on);
         answered.recv().ok()
     });
-    let trigger = Trigger { to_server: direction == Direction::Push, after_bytes, cut, then };
+    let trigger = Trigger {
+        to_server: direction == Direction::Push,
+        after_bytes,
+        cut,
+        then,
+    };
     let relay = Relay::start(server(&scene), [trigger]);
     let hosts = format!(
         "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"127.0.0.1\"]\nport = {}\npin = \"{}\"\n\
@@ -238,20 +313,32 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     };
     let line = format!("--transport=tls {} {operands}", in_top(&scene.path("run")));
     let mut client = start(&scene, &line);
-    let Ok(go_on) = fired.recv() else { panic!("{printed}: the relay has exited") };
+    let Ok(go_on) = fired.recv() else {
+        panic!("{printed}: the relay has exited")
+    };
     let pid = scene.status("pid");
     match loss {
         Loss::Connection | Loss::AtClient => {}
         Loss::Session => sessions_of(&pid).iter().for_each(|session| kill(session)),
         Loss::Server => {
             kill(&pid);
-            until(|| scene.command("server", "server status").output().unwrap().status.code() == Some(3));
+            until(|| {
+                scene
+                    .command("server", "server status")
+                    .output()
+                    .unwrap()
+                    .status
+                    .code()
+                    == Some(3)
+            });
             scene.well("start --port PORT");
             go_on.send(server(&scene)).unwrap();
         }
         Loss::Client => {
             // `timeout` cannot forward SIGKILL, so the client below it is killed directly.
-            sessions_of(&client.id().to_string()).iter().for_each(|client| kill(client));
+            sessions_of(&client.id().to_string())
+                .iter()
+                .for_each(|client| kill(client));
             client.wait().unwrap();
             client = start(&scene, &line);
         }
@@ -281,7 +368,11 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     let pid = scene.status("pid");
     until(|| sessions_of(&pid).is_empty());
     if is_compared {
-        same_trees(&format!("{printed}\nafter the end of the first session"), &wanted, &trees(&scene.path("run")));
+        same_trees(
+            &format!("{printed}\nafter the end of the first session"),
+            &wanted,
+            &trees(&scene.path("run")),
+        );
     }
 }
 
@@ -299,10 +390,22 @@ fn carried_bytes(options: &str) -> usize {
 fn stopped_during(scene: &Scene, options: &str) -> Output {
     const BYTES: usize = 16 << 20;
     std::fs::write(scene.path("src/big"), noise(1, BYTES)).unwrap();
-    let mut copy = scene.command("client", &format!("-a --bwlimit=3m {options} src/big host:TOP/in/big"));
+    let mut copy = scene.command(
+        "client",
+        &format!("-a --bwlimit=3m {options} src/big host:TOP/in/big"),
+    );
     // The sparsync that ssh starts.
-    let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").unwrap());
-    let copy = copy.env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let path = format!(
+        "{}:{}",
+        scene.path("").display(),
+        std::env::var("PATH").unwrap()
+    );
+    let copy = copy
+        .env("PATH", path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
     scene.well("stop --now");
     copy.wait_with_output().unwrap()
@@ -315,14 +418,25 @@ fn copy_continues_over_ssh_if_its_server_is_stopped() {
         scene.enroll("--root TOP --no-munge");
         std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).unwrap();
         let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
-        let last = format!("{hosts}last_route = \"{transport}\"\nlast_until = \"2100-01-01T00:00:00Z\"\n");
+        let last =
+            format!("{hosts}last_route = \"{transport}\"\nlast_until = \"2100-01-01T00:00:00Z\"\n");
         std::fs::write(scene.path("client/hosts.toml"), last).unwrap();
         let output = stopped_during(&scene, "");
         let printed = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{output:?}");
-        assert!(printed.contains("sparsync: the server of host was stopped; continuing over ssh"), "{printed}");
-        assert!(std::fs::read(scene.path("in/big")).unwrap() == std::fs::read(scene.path("src/big")).unwrap());
-        assert_eq!(std::fs::read_dir(scene.path("in")).unwrap().count(), 2, "no other file is left");
+        assert!(
+            printed.contains("sparsync: the server of host was stopped; continuing over ssh"),
+            "{printed}"
+        );
+        assert!(
+            std::fs::read(scene.path("in/big")).unwrap()
+                == std::fs::read(scene.path("src/big")).unwrap()
+        );
+        assert_eq!(
+            std::fs::read_dir(scene.path("in")).unwrap().count(),
+            2,
+            "no other file is left"
+        );
     }
 }
 
@@ -331,7 +445,10 @@ fn copy_ends_if_its_server_is_stopped_without_fallback() {
     for (options, hint) in [
         ("--transport=quic", "hint: run the same command again\n"),
         ("--transport=tls", "hint: run the same command again\n"),
-        ("--inplace", "hint: run the same command again; --inplace prevents an automatic retry\n"),
+        (
+            "--inplace",
+            "hint: run the same command again; --inplace prevents an automatic retry\n",
+        ),
     ] {
         let scene = Scene::new();
         scene.enroll("--root TOP --no-munge");
@@ -339,7 +456,8 @@ fn copy_ends_if_its_server_is_stopped_without_fallback() {
         let output = stopped_during(&scene, options);
         let printed = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(12), "{options}: {output:?}");
-        let has_cause = printed.starts_with(&format!("sparsync: the server of host was stopped\n{hint}"));
+        let has_cause =
+            printed.starts_with(&format!("sparsync: the server of host was stopped\n{hint}"));
         assert!(has_cause, "{options}: {printed}");
     }
 }
@@ -350,19 +468,32 @@ fn loses_in_one_way(loss: Loss) {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
     let mut failures = Vec::new();
     for (n, case) in CASES.iter().enumerate() {
-        for (turn, (direction, share)) in
-            [(Direction::Push, 0.2), (Direction::Pull, 0.8), (Direction::Push, 0.8), (Direction::Pull, 0.2)]
-                .into_iter()
-                .enumerate()
+        for (turn, (direction, share)) in [
+            (Direction::Push, 0.2),
+            (Direction::Pull, 0.8),
+            (Direction::Push, 0.8),
+            (Direction::Pull, 0.2),
+        ]
+        .into_iter()
+        .enumerate()
         {
             let (by_case, by_turn) = (n % LOSSES.len(), n / LOSSES.len() % 4);
             if is_whole || LOSSES[by_case] == loss && by_turn == turn {
                 let attempt = catch_unwind(|| loses(case, direction, loss, share));
-                failures.extend(attempt.err().map(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default()));
+                failures.extend(
+                    attempt
+                        .err()
+                        .map(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default()),
+                );
             }
         }
     }
-    assert!(failures.is_empty(), "{} failures\n\n{}", failures.len(), failures.join("\n\n"));
+    assert!(
+        failures.is_empty(),
+        "{} failures\n\n{}",
+        failures.len(),
+        failures.join("\n\n")
+    );
 }
 
 #[test]
@@ -395,12 +526,28 @@ fn two_clients_copy_to_one_destination_at_once() {
     let scene = Scene::new();
     scene.enroll("--root TOP --no-munge");
     build(&scene.path("run"));
-    let copies = [(); 2].map(|()| start(&scene, "--transport=quic -aH --delete src/ host:TOP/run/dst/"));
+    let copies = [(); 2].map(|()| {
+        start(
+            &scene,
+            "--transport=quic -aH --delete src/ host:TOP/run/dst/",
+        )
+    });
     for copy in copies {
         let output = copy.wait_with_output().unwrap();
-        assert!(output.status.success() || output.status.code() == Some(23), "{output:?}");
+        assert!(
+            output.status.success() || output.status.code() == Some(23),
+            "{output:?}"
+        );
     }
     // Either copy may report what the other one deleted or replaced meanwhile, but the last run finds nothing to do.
-    let output = start(&scene, "--transport=quic -aHic --delete src/ host:TOP/run/dst/").wait_with_output().unwrap();
-    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let output = start(
+        &scene,
+        "--transport=quic -aHic --delete src/ host:TOP/run/dst/",
+    )
+    .wait_with_output()
+    .unwrap();
+    assert!(
+        output.status.success() && output.stdout.is_empty(),
+        "{output:?}"
+    );
 }

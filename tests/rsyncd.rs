@@ -29,20 +29,31 @@ impl Seen {
     fn of_any_client(&self) -> String {
         let mut seen = self.clone();
         seen.stderr.sort();
-        seen.stdout
-            .retain(|line| !["Setting --timeout=", "total: matches="].iter().any(|start| line.starts_with(start)));
+        seen.stdout.retain(|line| {
+            !["Setting --timeout=", "total: matches="]
+                .iter()
+                .any(|start| line.starts_with(start))
+        });
         let text = format!("{seen:#?}").replace("CIvuZ ", "CIvu ");
-        text.replace("[generator=", "[Receiver=").replace("[receiver=", "[Receiver=")
+        text.replace("[generator=", "[Receiver=")
+            .replace("[receiver=", "[Receiver=")
     }
 
     fn prints(&self, text: &str) -> &Seen {
-        let is_there = self.stdout.iter().chain(&self.stderr).any(|line| line.contains(text));
+        let is_there = self
+            .stdout
+            .iter()
+            .chain(&self.stderr)
+            .any(|line| line.contains(text));
         assert!(is_there, "missing {text:?} in {self:#?}");
         self
     }
 
     fn logs(&self, text: &str) -> &Seen {
-        assert!(self.log.iter().any(|line| line.contains(text)), "missing {text:?} in {self:#?}");
+        assert!(
+            self.log.iter().any(|line| line.contains(text)),
+            "missing {text:?} in {self:#?}"
+        );
         self
     }
 
@@ -61,13 +72,22 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let scene =
-            Scene { dir: tempfile::tempdir_in(oracle::scratch()).unwrap(), env: Vec::new(), daemon_options: "" };
+        let scene = Scene {
+            dir: tempfile::tempdir_in(oracle::scratch()).unwrap(),
+            env: Vec::new(),
+            daemon_options: "",
+        };
         // Processes of the module's user must reach it.
         std::fs::set_permissions(scene.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::create_dir_all(scene.path("mod/sub/deep")).unwrap();
         std::fs::create_dir_all(scene.path("out")).unwrap();
-        for name in ["mod/a", "mod/b c", "mod/sub/d", "mod/sub/deep/e", "out/secret"] {
+        for name in [
+            "mod/a",
+            "mod/b c",
+            "mod/sub/d",
+            "mod/sub/deep/e",
+            "out/secret",
+        ] {
             scene.file(name, &format!("text of {name}\n"), 0o644);
         }
         symlink("../out", scene.path("mod/up")).unwrap();
@@ -95,7 +115,11 @@ impl Scene {
     fn config(&self, globals: &str, module: &str) -> PathBuf {
         let text = format!("log file = DIR/log\n{globals}\n[m]\npath = DIR/mod\n{module}\n");
         let path = self.path("rsyncd.conf");
-        std::fs::write(&path, text.replace("DIR", self.dir.path().to_str().unwrap())).unwrap();
+        std::fs::write(
+            &path,
+            text.replace("DIR", self.dir.path().to_str().unwrap()),
+        )
+        .unwrap();
         path
     }
 
@@ -105,7 +129,13 @@ impl Scene {
     }
 
     /// Runs a client against a daemon.
-    fn call_by(&self, client: &Path, daemon: &Path, (globals, module): (&str, &str), args: &[&str]) -> Seen {
+    fn call_by(
+        &self,
+        client: &Path,
+        daemon: &Path,
+        (globals, module): (&str, &str),
+        args: &[&str],
+    ) -> Seen {
         let config = self.config(globals, module);
         for old in ["dst", "log"] {
             let _ = std::fs::remove_dir_all(self.path(old));
@@ -116,7 +146,11 @@ impl Scene {
             self.shell("cp -a orig mod");
         }
         let options = self.daemon_options;
-        let connect = format!("{} --daemon --config={} {options}", daemon.display(), config.display());
+        let connect = format!(
+            "{} --daemon --config={} {options}",
+            daemon.display(),
+            config.display()
+        );
         let output = Command::new(client)
             .args(args)
             .current_dir(self.dir.path())
@@ -149,7 +183,11 @@ impl Scene {
     }
 
     fn shell(&self, script: &str) {
-        let status = Command::new("sh").args(["-ec", script]).current_dir(self.dir.path()).status().unwrap();
+        let status = Command::new("sh")
+            .args(["-ec", script])
+            .current_dir(self.dir.path())
+            .status()
+            .unwrap();
         assert!(status.success(), "{script}");
     }
 
@@ -160,10 +198,13 @@ impl Scene {
             std::fs::remove_file(scene.path(link)).unwrap();
         }
         let tree = |name: &str| Tree::open(&[scene.dir.path().to_owned()], name.as_bytes());
-        tree("src").text("a n=new%640 o==n m->n l->../out/secret sub/d=longer sub/new/y=y x.bak=x hid/h=h");
+        tree("src").text(
+            "a n=new%640 o==n m->n l->../out/secret sub/d=longer sub/new/y=y x.bak=x hid/h=h",
+        );
         tree("mod").text("a sub/ sub/deep/ hid/o=o k.bak=k alt/n=new%640 alt/x.bak=x");
         let links = tree("links");
-        let targets = "a ../a ../../../a /etc/x .. ../.. ./../../a b/../../../../c // a/ a//b a/./b";
+        let targets =
+            "a ../a ../../../a /etc/x .. ../.. ./../../a b/../../../../c // a/ a//b a/./b";
         for dir in ["", "sub/", "sub/new/"] {
             for (n, target) in targets.split(' ').enumerate() {
                 links.symlink(format!("{dir}L{n}"), target);
@@ -177,9 +218,17 @@ impl Scene {
     fn agree(&self, config: (&str, &str), args: &[&str]) -> Seen {
         let theirs = self.call(oracle::rsync(), config, args);
         let ours = self.call(oracle::under_test(), config, args);
-        assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"), "{config:?} {args:?}");
+        assert_eq!(
+            format!("{ours:#?}"),
+            format!("{theirs:#?}"),
+            "{config:?} {args:?}"
+        );
         let native = self.call_by(oracle::under_test(), oracle::under_test(), config, args);
-        assert_eq!(native.of_any_client(), theirs.of_any_client(), "both sparsync, {config:?} {args:?}");
+        assert_eq!(
+            native.of_any_client(),
+            theirs.of_any_client(),
+            "both sparsync, {config:?} {args:?}"
+        );
         ours
     }
 
@@ -191,7 +240,11 @@ impl Scene {
             seen.stdout.sort_unstable();
             seen
         });
-        assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"), "{config:?} {args:?}");
+        assert_eq!(
+            format!("{ours:#?}"),
+            format!("{theirs:#?}"),
+            "{config:?} {args:?}"
+        );
         ours
     }
 
@@ -199,7 +252,14 @@ impl Scene {
     fn agree_but_for_the_log(&self, config: (&str, &str), args: &[&str]) -> Seen {
         let theirs = self.call(oracle::rsync(), config, args);
         let ours = self.call(oracle::under_test(), config, args);
-        assert_eq!(Seen { log: theirs.log.clone(), ..ours.clone() }, theirs, "{config:?} {args:?}");
+        assert_eq!(
+            Seen {
+                log: theirs.log.clone(),
+                ..ours.clone()
+            },
+            theirs,
+            "{config:?} {args:?}"
+        );
         ours
     }
 }
@@ -211,10 +271,17 @@ fn list(top: &Path) -> String {
         for entry in std::fs::read_dir(top.join(&dir)).into_iter().flatten() {
             let entry = entry.unwrap();
             let (path, meta) = (dir.join(entry.file_name()), entry.metadata().unwrap());
-            let (kind, mode, len) = (letter(FileType::from_raw_mode(meta.mode())), meta.mode() & 0o7777, meta.len());
+            let (kind, mode, len) = (
+                letter(FileType::from_raw_mode(meta.mode())),
+                meta.mode() & 0o7777,
+                meta.len(),
+            );
             let target = std::fs::read_link(entry.path()).unwrap_or_default();
-            let (shown, target, uid, gid) = (path.display(), target.display(), meta.uid(), meta.gid());
-            lines.push(format!("{shown} {kind} {mode:o} {len} {target} {uid}:{gid}"));
+            let (shown, target, uid, gid) =
+                (path.display(), target.display(), meta.uid(), meta.gid());
+            lines.push(format!(
+                "{shown} {kind} {mode:o} {len} {target} {uid}:{gid}"
+            ));
             if meta.is_dir() {
                 dirs.push(path);
             }
@@ -229,14 +296,24 @@ fn list(top: &Path) -> String {
 fn lines(text: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(text).into_owned();
     let kept = text.lines().filter(|line| {
-        let differs = ["Connection reset by peer", "speedup is", "Running socket program"];
+        let differs = [
+            "Connection reset by peer",
+            "speedup is",
+            "Running socket program",
+        ];
         !line.starts_with("sent ") && !differs.iter().any(|text| line.contains(text))
     });
     let kept = kept.map(|line| match (line.find(" at "), line.rfind(" [")) {
         _ if line.contains("] sent ") => {
-            format!("{}{}", &line[..=line.find("] ").unwrap()], &line[line.find("  total").unwrap()..])
+            format!(
+                "{}{}",
+                &line[..=line.find("] ").unwrap()],
+                &line[line.find("  total").unwrap()..]
+            )
         }
-        (Some(at), Some(role)) if line.starts_with("rsync error: ") || line.contains("] rsync error: ") => {
+        (Some(at), Some(role))
+            if line.starts_with("rsync error: ") || line.contains("] rsync error: ") =>
+        {
             format!("{}{}", &line[..at], &line[role..])
         }
         _ => line.to_owned(),
@@ -247,7 +324,11 @@ fn lines(text: &[u8]) -> Vec<String> {
 /// Checks several cases at once: most of the time, the client waits.
 fn each<T: Sync>(cases: &[T], check: impl Fn(&T) + Sync) {
     for cases in cases.chunks(8) {
-        std::thread::scope(|scope| cases.iter().for_each(|case| drop(scope.spawn(|| check(case)))));
+        std::thread::scope(|scope| {
+            cases
+                .iter()
+                .for_each(|case| drop(scope.spawn(|| check(case))))
+        });
     }
 }
 
@@ -264,9 +345,17 @@ const PLAIN: &str = "use chroot = no\nuid = 0\ngid = 0";
 fn modules_are_listed() {
     let scene = Scene::new();
     let more = "[hidden]\nlist = no\n[with a longer name]\ncomment = some comment";
-    scene.agree(("", &format!("comment = %HOME% and %NONE%\n{more}")), &["h::"]).exits(0).logs("module-list request");
+    scene
+        .agree(
+            ("", &format!("comment = %HOME% and %NONE%\n{more}")),
+            &["h::"],
+        )
+        .exits(0)
+        .logs("module-list request");
     scene.file("motd", "welcome\nto it\n", 0o644);
-    scene.agree(("motd file = DIR/motd", ""), &["h::"]).prints("welcome");
+    scene
+        .agree(("motd file = DIR/motd", ""), &["h::"])
+        .prints("welcome");
     scene.agree(("motd file = DIR/none", ""), &["h::"]).exits(0);
 }
 
@@ -287,7 +376,13 @@ fn trees_are_pulled() {
             &["-rt", "--files-from=rsyncd.conf", "h::m/", "dst/"],
             &["-r", "h::m/", "h::m/none", "dst/"],
             &["-r", "h::m/none/x", "dst/"],
-            &["-r", "h::m/sub/none", "h::m/sub/deep/none", "h::m/x", "dst/"],
+            &[
+                "-r",
+                "h::m/sub/none",
+                "h::m/sub/deep/none",
+                "h::m/x",
+                "dst/",
+            ],
             &["-rR", "h::m/sub/./none", "dst/"],
             &["-rR", "h::m/sub/none", "dst/"],
             &["-r", "--files-from=rsyncd.conf", "h::m/sub", "dst/"],
@@ -304,8 +399,16 @@ fn trees_are_pulled() {
 fn missing_arguments_of_a_pull_have_vanished() {
     let scene = Scene::new();
     for more in [&[][..], &["--delete-before"]] {
-        let args = ["-aiR", "--delete-missing-args", "h::m/./none/x", "h::m/./a", "dst/"];
-        scene.agree_in_any_order(("", ""), &[more, &args].concat()).exits(24);
+        let args = [
+            "-aiR",
+            "--delete-missing-args",
+            "h::m/./none/x",
+            "h::m/./a",
+            "dst/",
+        ];
+        scene
+            .agree_in_any_order(("", ""), &[more, &args].concat())
+            .exits(24);
     }
 }
 
@@ -315,7 +418,9 @@ fn messages_of_a_relative_pull_begin_at_the_module() {
     symlink("none", scene.path("mod/sub/deep/dangling")).unwrap();
     for path in ["h::m/sub/deep/", "h::m/sub/deep", "h::m/sub/./deep/"] {
         for module in ["", "use chroot = no"] {
-            scene.agree_in_any_order(("", module), &["-rLR", path, "dst/"]).exits(23);
+            scene
+                .agree_in_any_order(("", module), &["-rLR", path, "dst/"])
+                .exits(23);
         }
     }
 }
@@ -324,24 +429,57 @@ fn messages_of_a_relative_pull_begin_at_the_module() {
 fn modules_and_hosts_are_checked() {
     let scene = Scene::new();
     let get = ["-r", "h::m/a", "dst"];
-    scene.agree(("", ""), &["-r", "h::none/a", "dst"]).exits(5).prints("@ERROR: Unknown module 'none'");
+    scene
+        .agree(("", ""), &["-r", "h::none/a", "dst"])
+        .exits(5)
+        .prints("@ERROR: Unknown module 'none'");
     scene.agree(("", ""), &["-r", "h::M/a", "dst"]).exits(5);
-    scene.agree(("", "hosts deny = *"), &get).exits(5).prints("access denied to m from");
-    scene.agree(("", "hosts deny = *\nlist = no"), &get).exits(5).prints("Unknown module 'm'");
+    scene
+        .agree(("", "hosts deny = *"), &get)
+        .exits(5)
+        .prints("access denied to m from");
+    scene
+        .agree(("", "hosts deny = *\nlist = no"), &get)
+        .exits(5)
+        .prints("Unknown module 'm'");
     scene.agree(("", "hosts allow = 10.0.0.0/8"), &get).exits(5);
     scene.agree(("", "hosts allow = 127.0.0.1\nhosts deny = *"), &get);
     scene.agree(("", "hosts allow = localhost"), &get);
-    scene.agree(("reverse lookup = no", "hosts deny = 127.0.0.0/255.0.0.0"), &get).prints("UNDETERMINED");
-    scene.agree(("", "max connections = -1"), &get).exits(5).prints("max connections (-1) reached");
-    scene.agree(("", "max connections = 1\nlock file = DIR/none/lock"), &get).exits(5);
+    scene
+        .agree(
+            ("reverse lookup = no", "hosts deny = 127.0.0.0/255.0.0.0"),
+            &get,
+        )
+        .prints("UNDETERMINED");
+    scene
+        .agree(("", "max connections = -1"), &get)
+        .exits(5)
+        .prints("max connections (-1) reached");
+    scene
+        .agree(("", "max connections = 1\nlock file = DIR/none/lock"), &get)
+        .exits(5);
     scene.agree(("", "max connections = 1\nlock file = DIR/lock"), &get);
-    for hosts in ["allow = 127.0.0.1/33 127.0.0.1", "allow = 127.0.0.1/x", "allow = 0/0", "deny = 0/0", "deny = 127/8"]
-    {
+    for hosts in [
+        "allow = 127.0.0.1/33 127.0.0.1",
+        "allow = 127.0.0.1/x",
+        "allow = 0/0",
+        "deny = 0/0",
+        "deny = 127/8",
+    ] {
         scene.agree(("", &format!("hosts {hosts}")), &get);
     }
-    scene.agree_but_for_the_log(("", "hosts deny = name.invalid"), &get).exits(5);
-    scene.agree_but_for_the_log(("", "hosts allow = name.invalid\nhosts deny = 10.0.0.1"), &get).exits(0);
-    scene.agree(("", "hosts deny = name.invalid\nforward lookup = no"), &get).exits(0);
+    scene
+        .agree_but_for_the_log(("", "hosts deny = name.invalid"), &get)
+        .exits(5);
+    scene
+        .agree_but_for_the_log(
+            ("", "hosts allow = name.invalid\nhosts deny = 10.0.0.1"),
+            &get,
+        )
+        .exits(0);
+    scene
+        .agree(("", "hosts deny = name.invalid\nforward lookup = no"), &get)
+        .exits(0);
     // What cannot be evaluated must not open a module.
     let ours = scene.call(oracle::under_test(), ("", "hosts deny = @net"), &get);
     ours.exits(5).logs("netgroups are not supported");
@@ -352,13 +490,33 @@ fn identities_and_paths_are_checked() {
     needs_root();
     let scene = Scene::new();
     let get = ["-r", "h::m/a", "dst"];
-    scene.agree(("", "uid = none-such"), &get).exits(5).prints("@ERROR: invalid uid none-such");
-    scene.agree(("", "gid = none-such"), &get).exits(5).prints("@ERROR: invalid gid none-such");
-    scene.agree(("", "path = DIR/none"), &get).exits(5).prints("@ERROR: chroot failed");
-    scene.agree(("", "path = DIR/none\nuse chroot = no"), &get).exits(5).prints("@ERROR: chdir failed");
-    scene.agree(("", "path ="), &get).exits(5).prints("@ERROR: no path setting.");
+    scene
+        .agree(("", "uid = none-such"), &get)
+        .exits(5)
+        .prints("@ERROR: invalid uid none-such");
+    scene
+        .agree(("", "gid = none-such"), &get)
+        .exits(5)
+        .prints("@ERROR: invalid gid none-such");
+    scene
+        .agree(("", "path = DIR/none"), &get)
+        .exits(5)
+        .prints("@ERROR: chroot failed");
+    scene
+        .agree(("", "path = DIR/none\nuse chroot = no"), &get)
+        .exits(5)
+        .prints("@ERROR: chdir failed");
+    scene
+        .agree(("", "path ="), &get)
+        .exits(5)
+        .prints("@ERROR: no path setting.");
     scene.file("mod/private", "x", 0o600);
-    scene.agree(("", "path = DIR/./mod\nuid = 1\ngid = 1"), &["-r", "h::m/", "dst"]).exits(23);
+    scene
+        .agree(
+            ("", "path = DIR/./mod\nuid = 1\ngid = 1"),
+            &["-r", "h::m/", "dst"],
+        )
+        .exits(23);
 }
 
 #[test]
@@ -372,17 +530,30 @@ fn users_authenticate() {
         let args = get(user);
         scene.agree(("", &with(more)), &[&args[0], &args[1]])
     };
-    agree("auth users = joe", "joe").exits(0).logs("from joe@localhost");
-    agree("auth users = joe", "jim").exits(5).logs("for jim: no matching rule");
-    agree("auth users = joe jim", "jim").exits(5).logs("for jim: password mismatch");
-    agree("auth users = *", "tim").exits(5).logs("for tim: secret not found");
-    agree("auth users = joe:deny, *", "joe").exits(5).logs("for joe: denied by rule");
+    agree("auth users = joe", "joe")
+        .exits(0)
+        .logs("from joe@localhost");
+    agree("auth users = joe", "jim")
+        .exits(5)
+        .logs("for jim: no matching rule");
+    agree("auth users = joe jim", "jim")
+        .exits(5)
+        .logs("for jim: password mismatch");
+    agree("auth users = *", "tim")
+        .exits(5)
+        .logs("for tim: secret not found");
+    agree("auth users = joe:deny, *", "joe")
+        .exits(5)
+        .logs("for joe: denied by rule");
     agree("auth users = @root", "root").exits(0);
     agree("auth users = @root", "joe").exits(5);
     agree("auth users = joe\nauth digest = sha512", "joe").exits(0);
     agree("auth users = joe\nauth digest = none-such", "joe").exits(5);
     agree("auth users = joe\nhosts allow = localhost", "joe").exits(0);
-    scene.agree(("", "auth users = joe"), &["joe@h::m/a", "dst"]).exits(5).logs("no secrets file");
+    scene
+        .agree(("", "auth users = joe"), &["joe@h::m/a", "dst"])
+        .exits(5)
+        .logs("no secrets file");
     for (mode, code) in [(0o640, 0), (0o604, 5), (0o602, 5)] {
         scene.file("secrets", "joe:one\n", mode);
         agree("auth users = joe", "joe").exits(code);
@@ -390,7 +561,9 @@ fn users_authenticate() {
     }
     scene.file("secrets", "joe:one\n", 0o600);
     std::os::unix::fs::chown(scene.path("secrets"), Some(5), None).unwrap();
-    agree("auth users = joe", "joe").exits(5).logs("secrets file must be owned by root");
+    agree("auth users = joe", "joe")
+        .exits(5)
+        .logs("secrets file must be owned by root");
 }
 
 /// Sends lines to our daemon and returns what it answers, up to its end.
@@ -418,7 +591,11 @@ fn conversation_with(program: &Path, scene: &Scene, config: (&str, &str), lines:
 }
 
 /// Calls a daemon as a client that falls silent after `sent`. Returns its exit code and the end of the log.
-fn silent_client(program: &Path, (globals, module): (&str, &str), sent: &[u8]) -> (Option<i32>, Vec<String>) {
+fn silent_client(
+    program: &Path,
+    (globals, module): (&str, &str),
+    sent: &[u8],
+) -> (Option<i32>, Vec<String>) {
     let scene = Scene::new();
     let config = scene.config(globals, &format!("read only = no\n{PLAIN}\n{module}"));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -430,17 +607,28 @@ fn silent_client(program: &Path, (globals, module): (&str, &str), sent: &[u8]) -
         .stdout(Stdio::from(socket))
         .spawn()
         .unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
     client.write_all(sent).unwrap();
     let end = client.read_to_end(&mut Vec::new());
     // What a daemon has not read makes the end a reset.
-    assert!(!matches!(&end, Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset), "{end:?}");
+    assert!(
+        !matches!(&end, Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset),
+        "{end:?}"
+    );
     let code = daemon.wait().unwrap().code();
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
     // The time that has passed can be longer on a busy machine, and has one digit.
     let words = |line: &str| {
-        let words = line[line.find("] ").unwrap() + 2..].split(" at ").next().unwrap();
-        words.replace(|c: char| c.is_ascii_digit() && words.contains("io timeout"), "N")
+        let words = line[line.find("] ").unwrap() + 2..]
+            .split(" at ")
+            .next()
+            .unwrap();
+        words.replace(
+            |c: char| c.is_ascii_digit() && words.contains("io timeout"),
+            "N",
+        )
     };
     let mut lines: Vec<_> = log.lines().map(words).collect();
     (code, lines.split_off(lines.len() - 2))
@@ -451,10 +639,13 @@ fn silent_pushes_time_out() {
     // In the handshake, and before the file list.
     for sent in [&b""[..], b"\x06xxh128"] {
         let words = b"@RSYNCD: 31.0\nm\n--server\0-logDtpre.iLsfxCIvu\0.\0m/\0\0";
-        let call = |program| silent_client(program, ("timeout = 1", ""), &[&words[..], sent].concat());
+        let call =
+            |program| silent_client(program, ("timeout = 1", ""), &[&words[..], sent].concat());
         let (_, log) = call(oracle::under_test());
-        let words =
-            ["[Receiver] io timeout after N seconds -- exiting", "rsync error: timeout in data send/receive (code 30)"];
+        let words = [
+            "[Receiver] io timeout after N seconds -- exiting",
+            "rsync error: timeout in data send/receive (code 30)",
+        ];
         assert_eq!(log, words);
         assert_eq!(log, call(oracle::rsync()).1);
     }
@@ -466,11 +657,18 @@ fn silent_handshakes_time_out() {
         (("timeout = 1", "timeout = 90"), ""),
         (("timeout = 1", ""), "@RSYNCD: 31.0\nm\n"),
         (("", "timeout = 1\nauth users = joe"), "@RSYNCD: 31.0\nm\n"),
-        (("timeout = 90", "timeout = 1"), "@RSYNCD: 31.0\nm\n--server\0--sender\0"),
+        (
+            ("timeout = 90", "timeout = 1"),
+            "@RSYNCD: 31.0\nm\n--server\0--sender\0",
+        ),
     ];
     each(&cases, |(config, sent)| {
         let ours = silent_client(oracle::under_test(), *config, sent.as_bytes());
-        assert_eq!(ours, silent_client(oracle::rsync(), *config, sent.as_bytes()), "{config:?} {sent}");
+        assert_eq!(
+            ours,
+            silent_client(oracle::rsync(), *config, sent.as_bytes()),
+            "{config:?} {sent}"
+        );
         assert_eq!(ours.0, Some(30));
     });
 }
@@ -492,13 +690,25 @@ fn all_digests_authenticate() {
     ] {
         let mut text = String::new();
         write!(text, "@RSYNCD: {greeting}\nm\njoe wrong\n").unwrap();
-        let answer = conversation(&scene, ("", "auth users = joe\nsecrets file = DIR/secrets"), text.as_bytes());
-        let challenge = answer.lines().find_map(|line| line.strip_prefix("@RSYNCD: AUTHREQD "));
+        let answer = conversation(
+            &scene,
+            ("", "auth users = joe\nsecrets file = DIR/secrets"),
+            text.as_bytes(),
+        );
+        let challenge = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("@RSYNCD: AUTHREQD "));
         assert_eq!(challenge.map(str::len), Some(len), "{greeting}: {answer}");
-        assert!(answer.ends_with("@ERROR: auth failed on module m\n"), "{greeting}: {answer}");
+        assert!(
+            answer.ends_with("@ERROR: auth failed on module m\n"),
+            "{greeting}: {answer}"
+        );
     }
     let answer = conversation(&scene, ("", "auth users = joe"), b"@RSYNCD: 32.0 none\nm\n");
-    assert!(answer.contains("@ERROR: your client does not support one of our daemon-auth checksums: "), "{answer}");
+    assert!(
+        answer.contains("@ERROR: your client does not support one of our daemon-auth checksums: "),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -509,7 +719,10 @@ fn aborted_authentications_are_logged() {
         for program in [oracle::rsync(), oracle::under_test()] {
             let scene = Scene::new();
             let answer = conversation_with(program, &scene, config, lines.as_bytes());
-            assert!(answer.ends_with("\n@ERROR: auth failed on module m\n"), "{sent:?}: {answer}");
+            assert!(
+                answer.ends_with("\n@ERROR: auth failed on module m\n"),
+                "{sent:?}: {answer}"
+            );
             let log = std::fs::read_to_string(scene.path("log")).unwrap();
             assert!(log.contains("] auth failed on module m from "), "{log}");
             assert!(log.ends_with(": invalid challenge response\n"), "{log}");
@@ -522,17 +735,32 @@ fn invalid_conversations_are_rejected() {
     let scene = Scene::new();
     for (lines, words) in [
         ("GET / HTTP/1.0\n", "@ERROR: protocol startup error\n"),
-        ("@RSYNCD: 30\n", "@ERROR: your client omitted the subprotocol value: @RSYNCD: 30\n"),
-        ("@RSYNCD: 32.0\n", "@ERROR: your client omitted the digest name list: @RSYNCD: 32.0\n"),
+        (
+            "@RSYNCD: 30\n",
+            "@ERROR: your client omitted the subprotocol value: @RSYNCD: 30\n",
+        ),
+        (
+            "@RSYNCD: 32.0\n",
+            "@ERROR: your client omitted the digest name list: @RSYNCD: 32.0\n",
+        ),
         ("@RSYNCD: 31.0\n#foo\n", "@ERROR: Unknown command '#foo'\n"),
-        ("@RSYNCD: 31.0\n#early_input=0\n", "@ERROR: invalid early_input length\n"),
-        ("@RSYNCD: 31.0\n#early_input=6000\n", "@ERROR: invalid early_input length\n"),
+        (
+            "@RSYNCD: 31.0\n#early_input=0\n",
+            "@ERROR: invalid early_input length\n",
+        ),
+        (
+            "@RSYNCD: 31.0\n#early_input=6000\n",
+            "@ERROR: invalid early_input length\n",
+        ),
         ("@RSYNCD: 31.0\n../m\n", "@ERROR: Unknown module '../m'\n"),
     ] {
         let answer = conversation(&scene, ("", ""), lines.as_bytes());
         assert!(answer.ends_with(words), "{lines:?}: {answer:?}");
     }
-    for endless in [vec![b'x'; 100_000], [&b"@RSYNCD: 31.0\n"[..], &[b'm'; 100_000]].concat()] {
+    for endless in [
+        vec![b'x'; 100_000],
+        [&b"@RSYNCD: 31.0\n"[..], &[b'm'; 100_000]].concat(),
+    ] {
         let answer = conversation(&scene, ("", ""), &endless);
         assert!(!answer.contains("OK"), "{answer}");
     }
@@ -543,9 +771,17 @@ fn paths_cannot_leave_the_module() {
     needs_root();
     let scene = Scene::new();
     for module in ["", PLAIN] {
-        for path in ["h::m/../out/", "h::m/sub/../../out/secret", "h::m//etc/passwd", "h::m/./../../out"] {
+        for path in [
+            "h::m/../out/",
+            "h::m/sub/../../out/secret",
+            "h::m//etc/passwd",
+            "h::m/./../../out",
+        ] {
             let seen = scene.agree(("", module), &["-r", path, "dst"]);
-            assert!(!seen.trees[0].contains("secret") && !seen.trees[0].contains("passwd"), "{path}: {seen:?}");
+            assert!(
+                !seen.trees[0].contains("secret") && !seen.trees[0].contains("passwd"),
+                "{path}: {seen:?}"
+            );
         }
     }
     for path in ["h::m/up/", "h::m/abs/", "h::m/up/secret", "h::m/abs/secret"] {
@@ -555,12 +791,22 @@ fn paths_cannot_leave_the_module() {
     }
     // rsync shows the attributes of the directory behind a symlink.
     let ours = scene.call(oracle::under_test(), ("", PLAIN), &["-rL", "h::m/", "dst"]);
-    assert!(!ours.trees[0].contains("secret") && ours.trees[0].contains("inside/d "), "{ours:?}");
+    assert!(
+        !ours.trees[0].contains("secret") && ours.trees[0].contains("inside/d "),
+        "{ours:?}"
+    );
     ours.exits(23).prints("(in m)");
     let chrooted = scene.call(oracle::under_test(), ("", ""), &["-rL", "h::m/", "dst"]);
     assert!(!chrooted.trees[0].contains("secret"), "{chrooted:?}");
-    let listed = scene.call(oracle::under_test(), ("", PLAIN), &["-r", "--files-from=:/../out/secret", "h::m/", "dst"]);
-    assert!(listed.code != Some(0) && listed.trees[0].is_empty(), "{listed:?}");
+    let listed = scene.call(
+        oracle::under_test(),
+        ("", PLAIN),
+        &["-r", "--files-from=:/../out/secret", "h::m/", "dst"],
+    );
+    assert!(
+        listed.code != Some(0) && listed.trees[0].is_empty(),
+        "{listed:?}"
+    );
 }
 
 #[test]
@@ -568,7 +814,12 @@ fn symlinks_are_restored_when_they_are_sent() {
     needs_root();
     let scene = Scene::new();
     symlink("/rsyncd-munged//etc/passwd", scene.path("mod/munged")).unwrap();
-    for module in ["", PLAIN, "munge symlinks = yes", "use chroot = no\nmunge symlinks = no"] {
+    for module in [
+        "",
+        PLAIN,
+        "munge symlinks = yes",
+        "use chroot = no\nmunge symlinks = no",
+    ] {
         scene.agree(("", module), &["-al", "h::m/", "dst"]);
     }
 }
@@ -577,7 +828,9 @@ fn symlinks_are_restored_when_they_are_sent() {
 fn symlinks_that_files_represent_are_restored() {
     needs_root();
     let scene = Scene::new();
-    scene.shell("mkdir src; ln -s a src/in; ln -s /rsyncd-munged/x src/prefixed; ln -s ../../out src/up");
+    scene.shell(
+        "mkdir src; ln -s a src/in; ln -s /rsyncd-munged/x src/prefixed; ln -s ../../out src/up",
+    );
     for munging in ["", "munge symlinks = no", "use chroot = yes"] {
         let module = format!("read only = no\nfake super = yes\n{PLAIN}\n{munging}");
         let config = ("", &module[..]);
@@ -597,7 +850,9 @@ fn symlinks_that_lead_outside_are_replaced() {
     needs_root();
     let scene = Scene::new();
     scene.shell("cp -a mod orig; cp -a mod links");
-    let links = |seen: &Seen| seen.trees[1].matches("up l").count() + seen.trees[1].matches("abs l").count();
+    let links = |seen: &Seen| {
+        seen.trees[1].matches("up l").count() + seen.trees[1].matches("abs l").count()
+    };
     for module in ["use chroot = no", "munge symlinks = yes"] {
         let module = format!("{module}\nuid = 0\ngid = 0\nread only = no");
         let seen = scene.agree(("", &module), &["-rlt", "links/", "h::m/"]);
@@ -619,21 +874,45 @@ fn refused_options_end_the_session() {
     ] {
         let args = [args, &["h::m/", "dst"]].concat();
         let words = format!("The server is configured to refuse {option}");
-        scene.call(oracle::rsync(), ("", &format!("refuse options = {list}")), &args).prints(&words);
-        let ours = scene.call(oracle::under_test(), ("", &format!("refuse options = {list}")), &args);
+        scene
+            .call(
+                oracle::rsync(),
+                ("", &format!("refuse options = {list}")),
+                &args,
+            )
+            .prints(&words);
+        let ours = scene.call(
+            oracle::under_test(),
+            ("", &format!("refuse options = {list}")),
+            &args,
+        );
         ours.prints(&words).exits(4).logs(&words);
         assert!(ours.trees[0].is_empty(), "{ours:?}");
     }
-    let ours = scene.call(oracle::under_test(), ("", ""), &["-a", "-M--bogus", "h::m/", "dst"]);
-    ours.prints("on remote machine: --bogus: unknown option").exits(4);
-    scene.agree(("", "refuse options = * !a !v !compress*"), &["-avz", "h::m/", "dst"]);
+    let ours = scene.call(
+        oracle::under_test(),
+        ("", ""),
+        &["-a", "-M--bogus", "h::m/", "dst"],
+    );
+    ours.prints("on remote machine: --bogus: unknown option")
+        .exits(4);
+    scene.agree(
+        ("", "refuse options = * !a !v !compress*"),
+        &["-avz", "h::m/", "dst"],
+    );
 }
 
 #[test]
 fn directions_are_restricted() {
     let scene = Scene::new();
-    scene.agree(("", ""), &["out/secret", "h::m/"]).exits(1).prints("ERROR: module is read only");
-    scene.agree(("", "write only = yes"), &["h::m/a", "dst"]).exits(1).prints("ERROR: module is write only");
+    scene
+        .agree(("", ""), &["out/secret", "h::m/"])
+        .exits(1)
+        .prints("ERROR: module is read only");
+    scene
+        .agree(("", "write only = yes"), &["h::m/a", "dst"])
+        .exits(1)
+        .prints("ERROR: module is write only");
     scene.agree(("", ""), &["-r", "--remove-source-files", "h::m/", "dst"]);
 }
 
@@ -647,10 +926,21 @@ fn two_sparsyncs_use_their_own_protocol() {
     scene.shell("cp -a mod orig");
     let received = |module: &str, args: &[&str]| {
         let args = [&["-rt", "--links", "--stats", "h::m/", "orig"], args].concat();
-        let seen = scene.call_by(oracle::under_test(), oracle::under_test(), ("", module), &args);
+        let seen = scene.call_by(
+            oracle::under_test(),
+            oracle::under_test(),
+            ("", module),
+            &args,
+        );
         seen.exits(0);
-        let line = seen.stdout.iter().find_map(|line| line.strip_prefix("Total bytes received: "));
-        line.expect("the totals are printed").replace(',', "").parse::<u64>().unwrap()
+        let line = seen
+            .stdout
+            .iter()
+            .find_map(|line| line.strip_prefix("Total bytes received: "));
+        line.expect("the totals are printed")
+            .replace(',', "")
+            .parse::<u64>()
+            .unwrap()
     };
     let most = received("", &[]);
     assert!(most < 1000, "{most}");
@@ -692,7 +982,10 @@ fn parameters_change_a_pull() {
     ] {
         scene.agree(("", module), &["-avvz", "--timeout=90", "h::m/", "dst"]);
     }
-    scene.agree(("timeout = 5\nlist=no\n[global]\nlist=yes", ""), &["-a", "h::m/", "dst"]);
+    scene.agree(
+        ("timeout = 5\nlist=no\n[global]\nlist=yes", ""),
+        &["-a", "h::m/", "dst"],
+    );
 }
 
 #[test]
@@ -700,7 +993,13 @@ fn rules_of_a_module_hide_entries() {
     let scene = || {
         let scene = Scene::new();
         scene.shell("mkdir -p mod/hid/in mod/keep");
-        for name in ["mod/x.bak", "mod/hid/x", "mod/hid/in/y", "mod/keep/k", "mod/sub/o.bak"] {
+        for name in [
+            "mod/x.bak",
+            "mod/hid/x",
+            "mod/hid/in/y",
+            "mod/keep/k",
+            "mod/sub/o.bak",
+        ] {
             scene.file(name, name, 0o644);
         }
         scene.file("mod/sub/.rules", "- d\n", 0o644);
@@ -723,7 +1022,16 @@ fn rules_of_a_module_hide_entries() {
         let of = |args: &[&str]| scene.agree(("", rules), &[&["-r"][..], args, &["dst/"]].concat());
         of(&["h::m/"]);
         of(&["--delete", "--filter=: .rules", "h::m/sub"]);
-        for path in ["hid", "hid/", "hid/x", "hid/in/y", "x.bak", "sub/o.bak", "*", "h*"] {
+        for path in [
+            "hid",
+            "hid/",
+            "hid/x",
+            "hid/in/y",
+            "x.bak",
+            "sub/o.bak",
+            "*",
+            "h*",
+        ] {
             // Without chroot, rsync's message begins this path with a slash.
             if !(rules.contains("use chroot") && path == "sub/o.bak") {
                 of(&[&format!("h::m/{path}")]);
@@ -731,22 +1039,40 @@ fn rules_of_a_module_hide_entries() {
         }
         scene.agree(("", rules), &["-rR", "h::m/hid", "h::m/a", "dst/"]);
         // Without chroot, rsync's message begins the first path with a slash.
-        let [theirs, ours] = [oracle::rsync(), oracle::under_test()]
-            .map(|program| scene.call(program, ("", rules), &["-rR", "h::m/hid/in/y", "h::m/a", "dst/"]));
-        assert_eq!((ours.trees, ours.code), (theirs.trees, theirs.code), "{rules}");
+        let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|program| {
+            scene.call(
+                program,
+                ("", rules),
+                &["-rR", "h::m/hid/in/y", "h::m/a", "dst/"],
+            )
+        });
+        assert_eq!(
+            (ours.trees, ours.code),
+            (theirs.trees, theirs.code),
+            "{rules}"
+        );
     });
     let invalid = [
         ("filter = bogus x", "Unknown filter rule: bogus x"),
-        ("filter = merge DIR/list", "Unknown filter rule: <rule from "),
+        (
+            "filter = merge DIR/list",
+            "Unknown filter rule: <rule from ",
+        ),
         ("exclude from = DIR/none", "failed to open exclude file "),
     ];
     each(&invalid, |(rules, words)| {
-        scene().agree(("", rules), &["-r", "h::m/", "dst/"]).exits(5).logs(words);
+        scene()
+            .agree(("", rules), &["-r", "h::m/", "dst/"])
+            .exits(5)
+            .logs(words);
     });
 }
 
 /// A module that clients may write, with chroot and without.
-const WRITABLE: [&str; 2] = ["read only = no\nuid = 0\ngid = 0", "read only = no\nuid = 0\ngid = 0\nuse chroot = no"];
+const WRITABLE: [&str; 2] = [
+    "read only = no\nuid = 0\ngid = 0",
+    "read only = no\nuid = 0\ngid = 0\nuse chroot = no",
+];
 
 /// Pushes with each line of arguments to both kinds of modules, which have more parameters, and compares the daemons.
 fn push(more: &[&str], lines: &[&str]) {
@@ -762,19 +1088,37 @@ fn push(more: &[&str], lines: &[&str]) {
         let seen = |client, daemon| {
             let mut seen = scene.call_by(client, daemon, ("", module), &args);
             // Lines of unchanged entries and of deletions have another place among the others.
-            [&mut seen.stdout, &mut seen.stderr, &mut seen.log].iter_mut().for_each(|lines| lines.sort_unstable());
+            [&mut seen.stdout, &mut seen.stderr, &mut seen.log]
+                .iter_mut()
+                .for_each(|lines| lines.sort_unstable());
             seen
         };
         let (rsync, sparsync) = (oracle::rsync(), oracle::under_test());
         let (theirs, ours) = (seen(rsync, rsync), seen(rsync, sparsync));
-        assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"), "{module:?} {line}");
+        assert_eq!(
+            format!("{ours:#?}"),
+            format!("{theirs:#?}"),
+            "{module:?} {line}"
+        );
         // Two sparsyncs report a limit that was reached, and directories that a list lacks. Their log has no lists, and no
         // size without a source.
-        let differs =
-            ["--max-delete", "--list-only", "--files-from=src", "--no-implied-dirs", "refuse options = times"];
-        if !differs.iter().any(|part| line.contains(part) || module.contains(part)) {
+        let differs = [
+            "--max-delete",
+            "--list-only",
+            "--files-from=src",
+            "--no-implied-dirs",
+            "refuse options = times",
+        ];
+        if !differs
+            .iter()
+            .any(|part| line.contains(part) || module.contains(part))
+        {
             let native = seen(sparsync, sparsync);
-            assert_eq!(native.of_any_client(), theirs.of_any_client(), "both sparsync, {module:?} {line}");
+            assert_eq!(
+                native.of_any_client(),
+                theirs.of_any_client(),
+                "both sparsync, {module:?} {line}"
+            );
         }
     });
 }
@@ -825,7 +1169,12 @@ fn pushes_delete_at_each_time() {
 #[test]
 fn rules_of_a_module_forbid_entries() {
     push(
-        &["exclude = hid *.bak", "filter = - *.bak - /hid", "exclude = /sub", "exclude = *"],
+        &[
+            "exclude = hid *.bak",
+            "filter = - *.bak - /hid",
+            "exclude = /sub",
+            "exclude = *",
+        ],
         &[
             "-rlt src/ h::m/",
             "-r src/n h::m/q.bak",
@@ -837,7 +1186,12 @@ fn rules_of_a_module_forbid_entries() {
     );
     push(&["exclude = hid"], &["-rt --partial-dir=hid src/ h::m/"]);
     push(
-        &["exclude = hid *.bak", "filter = - *.bak - /hid", "exclude = /alt/n", "exclude = *"],
+        &[
+            "exclude = hid *.bak",
+            "filter = - *.bak - /hid",
+            "exclude = /alt/n",
+            "exclude = *",
+        ],
         &[
             "-rltR --delete-missing-args src/./k.bak src/./hid/o src/./none.bak src/./q h::m/",
             "-rlt --no-implied-dirs -R --force --delete-missing-args src/./hid/o src/./alt h::m/",
@@ -849,7 +1203,8 @@ fn rules_of_a_module_forbid_entries() {
         ("", &format!("{}\nexclude = hid", WRITABLE[0])),
         &["-r", "src/n", "h::m/hid/new"],
     );
-    ours.exits(3).prints("ERROR: daemon has excluded destination \"/hid/new\"");
+    ours.exits(3)
+        .prints("ERROR: daemon has excluded destination \"/hid/new\"");
     assert!(!ours.trees[1].contains("hid/new"), "{ours:?}");
 }
 
@@ -867,21 +1222,52 @@ fn options_of_a_push_cannot_lead_to_excluded_entries() {
         let seen = scene.call(program, ("", &module), &args);
         if program == oracle::under_test() {
             for name in ["pw", "hid/pw"] {
-                let pushed = std::fs::read_to_string(scene.path("mod/sub/deep").join(name)).unwrap_or_default();
+                let pushed = std::fs::read_to_string(scene.path("mod/sub/deep").join(name))
+                    .unwrap_or_default();
                 assert_ne!(pushed, "key\n", "{module} {option} {name}");
             }
-            assert_eq!(std::fs::read_dir(scene.path("mod/sub/hid")).unwrap().count(), 1, "{module} {option}");
+            assert_eq!(
+                std::fs::read_dir(scene.path("mod/sub/hid"))
+                    .unwrap()
+                    .count(),
+                1,
+                "{module} {option}"
+            );
         }
         seen
     };
-    let options = ["--copy-dest", "--link-dest", "--compare-dest", "--backup-dir", "--temp-dir"];
-    let paths = ["../hid", "../../sub/hid", "/sub/hid", "../hid/none", "..", "/sub", "../../deep/../hid", "/link"];
-    let cases: Vec<_> = options.iter().flat_map(|option| paths.map(|path| format!("{option}={path}"))).collect();
-    each(&cases, |option| WRITABLE.iter().for_each(|module| drop(push(oracle::under_test(), module, option))));
+    let options = [
+        "--copy-dest",
+        "--link-dest",
+        "--compare-dest",
+        "--backup-dir",
+        "--temp-dir",
+    ];
+    let paths = [
+        "../hid",
+        "../../sub/hid",
+        "/sub/hid",
+        "../hid/none",
+        "..",
+        "/sub",
+        "../../deep/../hid",
+        "/link",
+    ];
+    let cases: Vec<_> = options
+        .iter()
+        .flat_map(|option| paths.map(|path| format!("{option}={path}")))
+        .collect();
+    each(&cases, |option| {
+        WRITABLE
+            .iter()
+            .for_each(|module| drop(push(oracle::under_test(), module, option)))
+    });
     // Without chroot, rsync reads there.
     for option in ["--copy-dest=../hid", "--link-dest=../../sub/hid"] {
-        let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|program| push(program, WRITABLE[0], option));
-        ours.exits(1).prints("Your options have been rejected by the server.");
+        let [theirs, ours] = [oracle::rsync(), oracle::under_test()]
+            .map(|program| push(program, WRITABLE[0], option));
+        ours.exits(1)
+            .prints("Your options have been rejected by the server.");
         assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"));
     }
 }
@@ -907,9 +1293,20 @@ fn parameters_change_a_push() {
     );
     push(&["temp dir = /alt", "temp dir = none"], &["-a src/ h::m/"]);
     let scene = Scene::to_push();
-    scene.agree(("", &format!("{}\nincoming chmod = F600", WRITABLE[0])), &["-rp", "src/", "h::m/"]).exits(0);
-    let ours = scene.call(oracle::under_test(), ("", "read only = no"), &["-a", "src/n", "h::m/"]);
-    ours.exits(23).logs("rsync: [receiver] mkstemp \"/.n.").prints("(in m) failed: Permission denied (13)");
+    scene
+        .agree(
+            ("", &format!("{}\nincoming chmod = F600", WRITABLE[0])),
+            &["-rp", "src/", "h::m/"],
+        )
+        .exits(0);
+    let ours = scene.call(
+        oracle::under_test(),
+        ("", "read only = no"),
+        &["-a", "src/n", "h::m/"],
+    );
+    ours.exits(23)
+        .logs("rsync: [receiver] mkstemp \"/.n.")
+        .prints("(in m) failed: Permission denied (13)");
 }
 
 #[test]
@@ -947,7 +1344,9 @@ fn temporary_directories_climb_only_with_chroot() {
         let scene = Scene::to_push();
         let module = format!("path = /\nread only = no\nuid = 0\ngid = 0\nuse chroot = {chroot}");
         let dest = format!("h::m{}/mod/sub/", scene.dir.path().display());
-        scene.agree_in_any_order(("", &module), &["-rt", "--temp-dir=../hid", "src/", &dest]).exits(code);
+        scene
+            .agree_in_any_order(("", &module), &["-rt", "--temp-dir=../hid", "src/", &dest])
+            .exits(code);
     }
 }
 
@@ -955,14 +1354,31 @@ fn temporary_directories_climb_only_with_chroot() {
 fn pushes_stay_in_the_module() {
     needs_root();
     let mut lines = Vec::new();
-    for path in ["up/", "abs/", "up", "up/new", "up/secret", "../out/", "sub/../../out/x", "/etc/none"] {
+    for path in [
+        "up/",
+        "abs/",
+        "up",
+        "up/new",
+        "up/secret",
+        "../out/",
+        "sub/../../out/x",
+        "/etc/none",
+    ] {
         lines.extend(["src/", "src/n"].map(|source| format!("-rtl {source} h::m/{path}")));
     }
-    for options in ["-rtlK", "-rt --backup --backup-dir=up", "-rt --temp-dir=abs", "-rt --copy-dest=/abs"] {
+    for options in [
+        "-rtlK",
+        "-rt --backup --backup-dir=up",
+        "-rt --temp-dir=abs",
+        "-rt --copy-dest=/abs",
+    ] {
         lines.push(format!("{options} src/ h::m/"));
     }
     lines.push("-rtlK links/up h::m/".into());
-    let cases: Vec<_> = lines.iter().flat_map(|line| WRITABLE.map(|module| (line, module))).collect();
+    let cases: Vec<_> = lines
+        .iter()
+        .flat_map(|line| WRITABLE.map(|module| (line, module)))
+        .collect();
     each(&cases, |(line, module)| {
         let scene = Scene::to_push();
         scene.shell(
@@ -971,8 +1387,16 @@ fn pushes_stay_in_the_module() {
         );
         let args: Vec<_> = line.split(' ').collect();
         let ours = scene.call(oracle::under_test(), ("", module), &args);
-        assert_eq!(std::fs::read_dir(scene.path("out")).unwrap().count(), 1, "{module:?} {line}");
-        assert_eq!(std::fs::read_to_string(scene.path("out/secret")).unwrap(), "text of out/secret\n", "{line}");
+        assert_eq!(
+            std::fs::read_dir(scene.path("out")).unwrap().count(),
+            1,
+            "{module:?} {line}"
+        );
+        assert_eq!(
+            std::fs::read_to_string(scene.path("out/secret")).unwrap(),
+            "text of out/secret\n",
+            "{line}"
+        );
         if line.contains("--backup") {
             // Nothing may be replaced without its backup.
             ours.exits(11);
@@ -980,7 +1404,11 @@ fn pushes_stay_in_the_module() {
         // rsync may also fail later, or treat the symlink as a directory.
         if line.starts_with("-rtl ") {
             let theirs = scene.call(oracle::rsync(), ("", module), &args);
-            assert_eq!((ours.code, &ours.trees), (theirs.code, &theirs.trees), "{module:?} {line}");
+            assert_eq!(
+                (ours.code, &ours.trees),
+                (theirs.code, &theirs.trees),
+                "{module:?} {line}"
+            );
         }
     });
     let ours = Scene::to_push().call(
@@ -988,12 +1416,20 @@ fn pushes_stay_in_the_module() {
         ("", WRITABLE[1]),
         &["-rt", "--files-from=:/../out/secret", "src/", "h::m/"],
     );
-    ours.logs("failed to open files-from file").prints("failed to open files-from file");
+    ours.logs("failed to open files-from file")
+        .prints("failed to open files-from file");
 }
 
 #[test]
 fn symlinks_of_a_push_cannot_lead_out() {
-    push(&["munge symlinks = no"], &["-rl links/ h::m/", "-rl links h::m/sub", "-rl --safe-links links h::m"]);
+    push(
+        &["munge symlinks = no"],
+        &[
+            "-rl links/ h::m/",
+            "-rl links h::m/sub",
+            "-rl --safe-links links h::m",
+        ],
+    );
 }
 
 #[test]
@@ -1012,7 +1448,10 @@ fn programs_learn_how_a_push_ended() {
             std::fs::read_to_string(scene.path("post")).unwrap()
         });
         assert_eq!(ours, theirs, "{module}");
-        assert!(ours.contains(&format!("RSYNC_RAW_STATUS={status}\n")), "{module}: {ours}");
+        assert!(
+            ours.contains(&format!("RSYNC_RAW_STATUS={status}\n")),
+            "{module}: {ours}"
+        );
     }
 }
 
@@ -1021,10 +1460,20 @@ fn programs_are_run() {
     let scene = Scene::new();
     let hook = "sh -c 'env | grep ^RSYNC_ | grep -v RSYNC_PID | grep -v CONNECT | sort; echo from hook; exit 3'";
     let args = ["-r", "h::m/a", "h::m/sub", "dst"];
-    let more = ["-r", "h::m/a", "h::m/sub", "h::m", "h::m/", "h::m/./", "dst"];
+    let more = [
+        "-r", "h::m/a", "h::m/sub", "h::m", "h::m/", "h::m/./", "dst",
+    ];
     let both = [oracle::rsync(), oracle::under_test()].map(|program| {
-        scene.file("hook", &format!("#!/bin/sh\n{}\n", &hook[7..hook.len() - 1]), 0o755);
-        let mut seen = scene.call(program, ("", "use chroot = no\npre-xfer exec = DIR/hook"), &more);
+        scene.file(
+            "hook",
+            &format!("#!/bin/sh\n{}\n", &hook[7..hook.len() - 1]),
+            0o755,
+        );
+        let mut seen = scene.call(
+            program,
+            ("", "use chroot = no\npre-xfer exec = DIR/hook"),
+            &more,
+        );
         seen.prints("pre-xfer exec returned failure (768)")
             .prints("RSYNC_REQUEST=m/a m/sub m/ m/ m/./")
             .prints("from hook");
@@ -1032,26 +1481,52 @@ fn programs_are_run() {
         seen.stderr
     });
     assert_eq!(both[0], both[1]);
-    scene.agree_but_for_the_log(("", "early exec = exit 1"), &args).prints("@ERROR: early exec failed");
-    scene.agree(("", "early exec = true\npre-xfer exec = true"), &args).exits(0);
+    scene
+        .agree_but_for_the_log(("", "early exec = exit 1"), &args)
+        .prints("@ERROR: early exec failed");
+    scene
+        .agree(("", "early exec = true\npre-xfer exec = true"), &args)
+        .exits(0);
     scene.file("input", "early words", 0o644);
     let module = "use chroot = no\nearly exec = cat > DIR/early; env | grep ^RSYNC_ | sort > DIR/vars\npost-xfer exec = env | grep ^RSYNC_ | sort > DIR/post";
     let posts = [oracle::rsync(), oracle::under_test()].map(|program| {
         let _ = std::fs::remove_file(scene.path("post"));
-        scene.call(program, ("", module), &["-r", "--early-input=input", "h::m/a", "dst"]).exits(0);
-        assert_eq!(std::fs::read_to_string(scene.path("early")).unwrap(), "early words");
-        let is_written = || std::fs::read_to_string(scene.path("post")).is_ok_and(|text| text.contains("USER_NAME"));
+        scene
+            .call(
+                program,
+                ("", module),
+                &["-r", "--early-input=input", "h::m/a", "dst"],
+            )
+            .exits(0);
+        assert_eq!(
+            std::fs::read_to_string(scene.path("early")).unwrap(),
+            "early words"
+        );
+        let is_written = || {
+            std::fs::read_to_string(scene.path("post")).is_ok_and(|text| text.contains("USER_NAME"))
+        };
         until(is_written);
-        let text = ["vars", "post"].map(|name| std::fs::read_to_string(scene.path(name)).unwrap()).concat();
+        let text = ["vars", "post"]
+            .map(|name| std::fs::read_to_string(scene.path(name)).unwrap())
+            .concat();
         text.lines()
             .filter(|line| !line.contains("PID") && !line.contains("CONNECT"))
             .map(str::to_owned)
             .collect::<Vec<_>>()
     });
     assert_eq!(posts[0], posts[1]);
-    assert!(posts[1].contains(&"RSYNC_EXIT_STATUS=0".to_owned()), "{posts:?}");
-    let ours =
-        scene.call(oracle::under_test(), ("", "pre-xfer exec = echo %RSYNC_MODULE_PATH%;exit 1\npath=DIR/a b"), &args);
+    assert!(
+        posts[1].contains(&"RSYNC_EXIT_STATUS=0".to_owned()),
+        "{posts:?}"
+    );
+    let ours = scene.call(
+        oracle::under_test(),
+        (
+            "",
+            "pre-xfer exec = echo %RSYNC_MODULE_PATH%;exit 1\npath=DIR/a b",
+        ),
+        &args,
+    );
     assert_ne!(ours.code, Some(0), "{ours:?}");
 }
 
@@ -1060,7 +1535,12 @@ fn transfers_are_logged() {
     needs_root();
     let scene = Scene::to_push();
     const ALL: &str = "%o|%n|%l|%c|%C|%h|%a|%m|%P|%u|%M|%U|%G|%f|%L|%12m|%-12a|%%|%z";
-    for format in ["", &format!("log format = {ALL}"), "log format = %i %n%L", "log format = %n %B"] {
+    for format in [
+        "",
+        &format!("log format = {ALL}"),
+        "log format = %i %n%L",
+        "log format = %n %B",
+    ] {
         let module = format!("{PLAIN}\nread only = no\ntransfer logging = yes\n{format}");
         for args in [
             &["-aH", "src/", "h::m/"][..],
@@ -1079,13 +1559,19 @@ fn transfers_are_logged() {
     scene
         .agree_in_any_order(("", &module), &["-a", "--delete", "src/", "h::m/"])
         .logs("del. localhost [127.0.0.1] m () ");
-    scene.agree_in_any_order(("", "transfer logging = yes\nlog format = %P %f"), &["-a", "h::m/sub", "dst/"]);
+    scene.agree_in_any_order(
+        ("", "transfer logging = yes\nlog format = %P %f"),
+        &["-a", "h::m/sub", "dst/"],
+    );
 }
 
 #[test]
 fn log_format_of_the_command_line_replaces_the_configured_ones() {
     for options in ["--log-file-format=%o:%f", "--log-file-format="] {
-        let scene = Scene { daemon_options: options, ..Scene::new() };
+        let scene = Scene {
+            daemon_options: options,
+            ..Scene::new()
+        };
         for module in ["", "transfer logging = yes\nlog format = %f %l"] {
             scene.agree_in_any_order(("log format = %f", module), &["-a", "h::m/sub", "dst/"]);
         }
@@ -1104,14 +1590,20 @@ fn unreadable_entries_are_ignored() {
     let module = "use chroot = no\nuid = 1\ngid = 1\nignore nonreadable = yes";
     for (args, code) in [
         (&["-ai", "h::m/", "dst/"][..], 0),
-        (&["-aiL", "--exclude=up", "--exclude=abs", "h::m/", "dst/"], 0),
+        (
+            &["-aiL", "--exclude=up", "--exclude=abs", "h::m/", "dst/"],
+            0,
+        ),
         (&["-aiR", "h::m/readable", "h::m/no", "dst/"], 23),
         (&["h::m/"], 0),
     ] {
         scene.agree(("", module), args).exits(code);
     }
     let seen = scene.call(oracle::under_test(), ("", module), &["-r", "h::m/", "dst/"]);
-    assert!(!seen.trees[0].contains("no") && seen.trees[0].contains("searched/s"), "{seen:#?}");
+    assert!(
+        !seen.trees[0].contains("no") && seen.trees[0].contains("searched/s"),
+        "{seen:#?}"
+    );
 }
 
 /// A name converter: `u7` is the user 7 and `g7` the group 7. It logs its arguments and the queries.
@@ -1133,16 +1625,33 @@ done
 fn names_are_converted_by_a_program() {
     needs_root();
     let scene = Scene::to_push();
-    scene.file("convert", &CONVERTER.replace("DIR", scene.dir.path().to_str().unwrap()), 0o755);
+    scene.file(
+        "convert",
+        &CONVERTER.replace("DIR", scene.dir.path().to_str().unwrap()),
+        0o755,
+    );
     for chroot in ["yes", "no"] {
-        let module =
-            format!("use chroot = {chroot}\nuid = 0\ngid = 0\nread only = no\nname converter = 'DIR/convert' %HOME%");
+        let module = format!(
+            "use chroot = {chroot}\nuid = 0\ngid = 0\nread only = no\nname converter = 'DIR/convert' %HOME%"
+        );
         for args in [
             // The client knows no such name.
             &["-a", "h::m/", "dst/"][..],
-            &["-a", "--usermap=u5:1,*:2", "--groupmap=g7:3", "h::m/", "dst/"],
+            &[
+                "-a",
+                "--usermap=u5:1,*:2",
+                "--groupmap=g7:3",
+                "h::m/",
+                "dst/",
+            ],
             &["-a", "src/", "h::m/"],
-            &["-a", "--usermap=5:u8,*:u9", "--groupmap=*:g10", "src/", "h::m/"],
+            &[
+                "-a",
+                "--usermap=5:u8,*:u9",
+                "--groupmap=*:g10",
+                "src/",
+                "h::m/",
+            ],
             &["-a", "--chown=none:none", "src/", "h::m/"],
         ] {
             scene.agree(("", &module), args).exits(0);
@@ -1155,18 +1664,28 @@ fn names_are_converted_by_a_program() {
         assert!(ours.trees[0].contains("5:7"), "{ours:#?}");
         // A name cannot be another query.
         let _ = std::fs::remove_file(scene.path("queries"));
-        scene.call(oracle::under_test(), ("", &module), &["-a", "--usermap=*:x\nuid 4242", "src/", "h::m/"]);
+        scene.call(
+            oracle::under_test(),
+            ("", &module),
+            &["-a", "--usermap=*:x\nuid 4242", "src/", "h::m/"],
+        );
         let queries = std::fs::read_to_string(scene.path("queries")).unwrap();
         assert!(!queries.contains("uid 4242"), "{queries}");
         for map in ["*:dies", "*:u1,5:dies"] {
-            let ours =
-                scene.call(oracle::under_test(), ("", &module), &["-a", &format!("--usermap={map}"), "src/", "h::m/"]);
+            let ours = scene.call(
+                oracle::under_test(),
+                ("", &module),
+                &["-a", &format!("--usermap={map}"), "src/", "h::m/"],
+            );
             assert_ne!(ours.code, Some(0), "{ours:#?}");
             ours.logs("Connection to name-converter failed.");
         }
     }
-    let ours =
-        scene.call(oracle::under_test(), ("", "name converter = DIR/none\nuse chroot = yes"), &["-a", "h::m/", "dst/"]);
+    let ours = scene.call(
+        oracle::under_test(),
+        ("", "name converter = DIR/none\nuse chroot = yes"),
+        &["-a", "h::m/", "dst/"],
+    );
     assert_ne!(ours.code, Some(0), "{ours:#?}");
     ours.logs("Connection to name-converter failed.");
 }
@@ -1192,19 +1711,49 @@ fn names_are_in_the_charset_of_a_module() {
             &["-ais", "--iconv=utf8", "h::m/dö", "h::m/nö", "dst/"],
             &["-ai", "--iconv=utf8", "h::m/dö", "dst/"],
             &["-ai", "h::m/", "dst/"],
-            &["-ais", "--iconv=utf8", "--files-from=:list", "h::m/", "dst/"],
+            &[
+                "-ais",
+                "--iconv=utf8",
+                "--files-from=:list",
+                "h::m/",
+                "dst/",
+            ],
             &["--iconv=utf8", "h::m/"],
             &["-ai", "--delete", "--iconv=utf8", "src/", "h::m/"],
             &["-ai", "--iconv=utf8", "src/ä", "h::m/dö/"],
-            &["-ais", "--iconv=utf8", "-b", "--backup-dir=bä", "src/ä", "h::m/dö/"],
+            &[
+                "-ais",
+                "--iconv=utf8",
+                "-b",
+                "--backup-dir=bä",
+                "src/ä",
+                "h::m/dö/",
+            ],
         ] {
             scene.agree_in_any_order(("", &module), args);
         }
-        let seen = scene.call(oracle::under_test(), ("", &module), &["-a", "--iconv=utf8", "h::m/", "dst/"]);
-        assert!(seen.trees[0].contains("dö/ü f") && seen.trees[0].contains("lß l 777 6 dö/ü"), "{seen:#?}");
-        let seen = scene.call(oracle::under_test(), ("", &format!("{module}\ncharset = none-such")), &["h::m/"]);
-        seen.exits(5).prints("@ERROR: invalid charset").logs("iconv_open(\"UTF-8\", \"none-such\") failed");
-        let seen = scene.call(oracle::under_test(), ("", &format!("{module}\ncharset =")), &["--iconv=utf8", "h::m/"]);
+        let seen = scene.call(
+            oracle::under_test(),
+            ("", &module),
+            &["-a", "--iconv=utf8", "h::m/", "dst/"],
+        );
+        assert!(
+            seen.trees[0].contains("dö/ü f") && seen.trees[0].contains("lß l 777 6 dö/ü"),
+            "{seen:#?}"
+        );
+        let seen = scene.call(
+            oracle::under_test(),
+            ("", &format!("{module}\ncharset = none-such")),
+            &["h::m/"],
+        );
+        seen.exits(5)
+            .prints("@ERROR: invalid charset")
+            .logs("iconv_open(\"UTF-8\", \"none-such\") failed");
+        let seen = scene.call(
+            oracle::under_test(),
+            ("", &format!("{module}\ncharset =")),
+            &["--iconv=utf8", "h::m/"],
+        );
         seen.exits(4).prints("configured to refuse --iconv");
     }
 }
@@ -1212,7 +1761,11 @@ fn names_are_in_the_charset_of_a_module() {
 #[test]
 fn configuration_is_checked() {
     let scene = Scene::new();
-    let ours = scene.call(oracle::under_test(), ("bogus = 1\nread only = maybe", "port = 1"), &["h::"]);
+    let ours = scene.call(
+        oracle::under_test(),
+        ("bogus = 1\nread only = maybe", "port = 1"),
+        &["h::"],
+    );
     ours.exits(0)
         .logs("Unknown Parameter encountered: \"bogus\" (line 2 of ")
         .logs("IGNORING unknown parameter \"bogus\"");
@@ -1223,15 +1776,29 @@ fn configuration_is_checked() {
 #[test]
 fn command_lines_of_a_daemon_are_checked() {
     let scene = Scene::new();
-    let config = format!("--config={}", scene.config("pid file = DIR/pid", "").display());
+    let config = format!(
+        "--config={}",
+        scene.config("pid file = DIR/pid", "").display()
+    );
     let see = |program: &Path, args: &[&str]| {
         let mut daemon = Command::new(program);
-        let output =
-            daemon.args(["--daemon", "--no-detach", &config]).args(args).stdin(Stdio::null()).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr).replace("sparsync --daemon", "rsync --daemon");
+        let output = daemon
+            .args(["--daemon", "--no-detach", &config])
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stderr).replace("sparsync --daemon", "rsync --daemon");
         (output.status.code(), lines(text.as_bytes()))
     };
-    for option in ["--bwlimit=x", "--bwlimit=1.5m", "--dparam=foo=1", "--dparam=foo", "-Mfoo bar = x"] {
+    for option in [
+        "--bwlimit=x",
+        "--bwlimit=1.5m",
+        "--dparam=foo=1",
+        "--dparam=foo",
+        "-Mfoo bar = x",
+    ] {
         let seen = see(oracle::under_test(), &[option]);
         assert_eq!(seen, see(oracle::rsync(), &[option]));
         assert_eq!(seen.0, Some(1));
@@ -1241,7 +1808,11 @@ fn command_lines_of_a_daemon_are_checked() {
     let seen = see(oracle::under_test(), &["--port=0", "--address=127.0.0.1"]);
     assert_eq!(seen.0, Some(11), "{seen:?}");
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
-    assert!(log.ends_with(&format!("] {}\n", seen.1[0])) && seen.1[0].starts_with("failed to lock pid file "), "{log}");
+    assert!(
+        log.ends_with(&format!("] {}\n", seen.1[0]))
+            && seen.1[0].starts_with("failed to lock pid file "),
+        "{log}"
+    );
     drop(daemon);
 }
 
@@ -1252,28 +1823,52 @@ fn errors_of_the_configuration_are_logged() {
     for (globals, words, is_ours) in [
         ("[m", "Badly formed line in config file: m", false),
         ("&foo x", "Unknown directive: &foo.", false),
-        ("[a/b]", "invalid section name in configuration file: a/b", false),
+        (
+            "[a/b]",
+            "invalid section name in configuration file: a/b",
+            false,
+        ),
         ("&include DIR/none", "unable to stat config file", false),
-        ("incoming chmod = x", "invalid value of \"incoming chmod\", expected modes as for --chmod: x", true),
+        (
+            "incoming chmod = x",
+            "invalid value of \"incoming chmod\", expected modes as for --chmod: x",
+            true,
+        ),
         (
             "outgoing chmod = D755,F%q",
             "invalid value of \"outgoing chmod\", expected modes as for --chmod: D755,F%q",
             true,
         ),
     ] {
-        for program in [oracle::rsync(), oracle::under_test()].into_iter().skip(is_ours.into()) {
+        for program in [oracle::rsync(), oracle::under_test()]
+            .into_iter()
+            .skip(is_ours.into())
+        {
             let seen = scene.call(program, (globals, ""), &["h::"]);
-            seen.logs(words).logs("rsync error: syntax or usage error (code 1)");
+            seen.logs(words)
+                .logs("rsync error: syntax or usage error (code 1)");
             // The end of the connection can be a reset, which has another exit code.
             assert_ne!(seen.code, Some(0), "{seen:#?}");
-            assert!(!format!("{:?}", (&seen.stdout, &seen.stderr)).contains(words), "{seen:#?}");
+            assert!(
+                !format!("{:?}", (&seen.stdout, &seen.stderr)).contains(words),
+                "{seen:#?}"
+            );
         }
         std::fs::remove_file(scene.path("log")).unwrap();
         let config = format!("--config={}", scene.path("rsyncd.conf").display());
         let mut daemon = Command::new(oracle::under_test());
-        let output =
-            daemon.args(["--daemon", "--no-detach", "--port=0", &config]).stdin(Stdio::null()).output().unwrap();
-        scene.seen(&output).exits(1).prints(words).prints("(line 2 of ").logs(words).logs("(line 2 of ");
+        let output = daemon
+            .args(["--daemon", "--no-detach", "--port=0", &config])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        scene
+            .seen(&output)
+            .exits(1)
+            .prints(words)
+            .prints("(line 2 of ")
+            .logs(words)
+            .logs("(line 2 of ");
     }
 }
 
@@ -1282,20 +1877,31 @@ fn errors_of_the_configuration_are_logged() {
 fn invalid_chmod_with_a_variable_refuses_the_session() {
     let scene = Scene::new();
     scene.shell("chmod 666 out/secret; cp -a mod orig");
-    let module = format!("{PLAIN}\nread only = no\nincoming chmod = o-rwx,%HOME%\noutgoing chmod = o-rwx,%HOME%");
+    let module = format!(
+        "{PLAIN}\nread only = no\nincoming chmod = o-rwx,%HOME%\noutgoing chmod = o-rwx,%HOME%"
+    );
     let before = scene.call(oracle::rsync(), ("", &module), &["h::"]).trees;
     for args in [["-rp", "h::m/a", "dst/"], ["-rp", "out/secret", "h::m/x"]] {
         let seen = scene.call(oracle::rsync(), ("", &module), &args);
         seen.exits(0).logs("chmod\" directive: o-rwx,");
         for client in [oracle::rsync(), oracle::under_test()] {
             let ours = scene.call_by(client, oracle::under_test(), ("", &module), &args);
-            ours.logs("chmod\" directive: o-rwx,").prints("ERROR: module has an invalid \"").prints(" chmod\"");
+            ours.logs("chmod\" directive: o-rwx,")
+                .prints("ERROR: module has an invalid \"")
+                .prints(" chmod\"");
             assert_ne!(ours.code, Some(0), "{ours:#?}");
             assert_eq!(ours.trees, before, "{ours:#?}");
         }
     }
-    let scene = Scene { daemon_options: "--dparam=outgoingchmod=zzz", ..scene };
-    let ours = scene.call(oracle::under_test(), ("", PLAIN), &["-rp", "h::m/a", "dst/"]);
+    let scene = Scene {
+        daemon_options: "--dparam=outgoingchmod=zzz",
+        ..scene
+    };
+    let ours = scene.call(
+        oracle::under_test(),
+        ("", PLAIN),
+        &["-rp", "h::m/a", "dst/"],
+    );
     assert_ne!(ours.code, Some(0), "{ours:#?}");
     assert_eq!(ours.trees, before, "{ours:#?}");
 }
@@ -1318,48 +1924,85 @@ fn later_globals_apply_to_modules() {
         ("max connections = -1", 0),
         ("log format = %f", 0),
     ] {
-        let config = |own: &str| format!("uid = root\ngid = *\ntransfer logging = yes\n{own}\n[global]\n{later}");
+        let config = |own: &str| {
+            format!("uid = root\ngid = *\ntransfer logging = yes\n{own}\n[global]\n{later}")
+        };
         let seen = scene.call(oracle::rsync(), ("", &config("")), &get);
         // The end of a connection can be a reset.
-        assert!(seen.code == Some(code) || code == 10 && seen.code == Some(12), "{seen:#?}");
+        assert!(
+            seen.code == Some(code) || code == 10 && seen.code == Some(12),
+            "{seen:#?}"
+        );
         let ours = scene.call(oracle::under_test(), ("", &config("")), &get);
-        assert_eq!((&ours.trees, ours.code == Some(0)), (&seen.trees, seen.code == Some(0)), "{later}: {ours:#?}");
+        assert_eq!(
+            (&ours.trees, ours.code == Some(0)),
+            (&seen.trees, seen.code == Some(0)),
+            "{later}: {ours:#?}"
+        );
         scene.agree(("", &config("")), &["h::"]);
         let name = later.split('=').next().unwrap();
         if !later.ends_with("yes") && !later.ends_with("no") && !later.ends_with("-1") {
-            scene.agree(("", &config(&format!("{name} ="))), &get).exits(0);
+            scene
+                .agree(("", &config(&format!("{name} ="))), &get)
+                .exits(0);
         }
     }
     let module = "uid = root\n[global]\npath = DIR/mod/sub\n[n]\n[o]\ncomment = x";
     scene.agree(("", module), &["-r", "h::n/", "dst"]).exits(0);
-    scene.file("inc", "comment = included\n[i]\npath = DIR\n[global]\nhosts deny = *\ncomment = end\n", 0o644);
+    scene.file(
+        "inc",
+        "comment = included\n[i]\npath = DIR\n[global]\nhosts deny = *\ncomment = end\n",
+        0o644,
+    );
     // What follows an included file is global again.
-    scene.agree(("", "&include DIR/inc\ncomment = after\n[n]"), &["h::"]).prints("included");
-    scene.agree(("", "&include DIR/inc\nhosts deny = 127.0.0.1"), &get).exits(5);
+    scene
+        .agree(("", "&include DIR/inc\ncomment = after\n[n]"), &["h::"])
+        .prints("included");
+    scene
+        .agree(("", "&include DIR/inc\nhosts deny = 127.0.0.1"), &get)
+        .exits(5);
     scene.agree(("", "&merge DIR/inc\ncomment = after\n[n]"), &["h::"]);
 }
 
 #[test]
 fn every_parameter_of_the_manual_is_known() {
-    let manual = Command::new("man").args(["-P", "cat", "rsyncd.conf"]).env("MANWIDTH", "200").output();
-    let Some(manual) = manual.ok().filter(|output| output.status.success()) else { skip("needs the manual of rsync") };
+    let manual = Command::new("man")
+        .args(["-P", "cat", "rsyncd.conf"])
+        .env("MANWIDTH", "200")
+        .output();
+    let Some(manual) = manual.ok().filter(|output| output.status.success()) else {
+        skip("needs the manual of rsync")
+    };
     let text = String::from_utf8_lossy(&manual.stdout).into_owned();
     let start = text.find("GLOBAL PARAMETERS").unwrap();
     let end = text.find("CONFIG DIRECTIVES").unwrap();
-    let is_name =
-        |line: &&str| line.starts_with("       ") && line.as_bytes().get(7).is_some_and(u8::is_ascii_lowercase);
+    let is_name = |line: &&str| {
+        line.starts_with("       ") && line.as_bytes().get(7).is_some_and(u8::is_ascii_lowercase)
+    };
     let names: Vec<_> = text[start..end]
         .lines()
         .filter(is_name)
         // A short name has its description on the same line.
-        .flat_map(|line| line.trim().split("   ").next().unwrap().split(", ").map(str::to_owned).collect::<Vec<_>>())
+        .flat_map(|line| {
+            line.trim()
+                .split("   ")
+                .next()
+                .unwrap()
+                .split(", ")
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
         .filter(|name| name.len() < 30 && !name.contains('.'))
         .collect();
     assert!(names.len() > 50, "{names:?}");
     let scene = Scene::new();
     let lines: String = names.iter().map(|name| format!("{name} =\n")).collect();
     let seen = scene.call(oracle::under_test(), (&lines, ""), &["h::"]);
-    let unknown: Vec<_> = seen.log.iter().filter(|line| line.contains("Unknown Parameter")).collect();
+    let unknown: Vec<_> = seen
+        .log
+        .iter()
+        .filter(|line| line.contains("Unknown Parameter"))
+        .collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
@@ -1374,7 +2017,12 @@ impl Listening {
         Listening::start_by(Command::new(oracle::under_test()), scene, config, more)
     }
 
-    fn start_by(mut program: Command, scene: &Scene, config: (&str, &str), more: &[&str]) -> Listening {
+    fn start_by(
+        mut program: Command,
+        scene: &Scene,
+        config: (&str, &str),
+        more: &[&str],
+    ) -> Listening {
         let config = scene.config(config.0, config.1);
         let mut daemon = program
             .args(["--daemon", "--no-detach", "--port=0", "--address=127.0.0.1"])
@@ -1386,7 +2034,9 @@ impl Listening {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(daemon.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         let port = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
         Listening { daemon, port }
     }
@@ -1395,7 +2045,10 @@ impl Listening {
         let url = format!("rsync://127.0.0.1:{}/", self.port);
         let args: Vec<_> = args.iter().map(|arg| arg.replace("URL", &url)).collect();
         let mut client = Command::new(oracle::rsync());
-        client.args(args).current_dir(scene.dir.path()).env_remove("RSYNC_CONNECT_PROG");
+        client
+            .args(args)
+            .current_dir(scene.dir.path())
+            .env_remove("RSYNC_CONNECT_PROG");
         scene.seen(&client.output().unwrap())
     }
 }
@@ -1408,12 +2061,18 @@ impl Listening {
 
     /// The same from another address of this machine.
     fn connect_from(&self, address: Ipv4Addr) -> BufReader<TcpStream> {
-        let socket =
-            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+        let socket = rustix::net::socket(
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::STREAM,
+            None,
+        )
+        .unwrap();
         rustix::net::bind(&socket, &SocketAddrV4::new(address, 0)).unwrap();
         rustix::net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port)).unwrap();
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         stream.read_line(&mut line).unwrap();
@@ -1428,7 +2087,10 @@ impl Listening {
         let mut line = String::new();
         while !line.contains("@RSYNCD: OK") {
             line.clear();
-            assert!(stream.read_line(&mut line).unwrap() > 0, "the daemon has left");
+            assert!(
+                stream.read_line(&mut line).unwrap() > 0,
+                "the daemon has left"
+            );
         }
         stream
     }
@@ -1437,7 +2099,9 @@ impl Listening {
     fn connections(&self) -> Vec<i32> {
         let pid = self.daemon.id();
         let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+        list.split_whitespace()
+            .map(|pid| pid.parse().unwrap())
+            .collect()
     }
 }
 
@@ -1458,8 +2122,16 @@ fn daemon_listens_and_ends_at_a_signal() {
     assert_eq!(pid.trim(), daemon.daemon.id().to_string());
     // As rsync does, which a test cannot start without a fixed port.
     for (signal, code, words) in [
-        (rustix::process::Signal::TERM, 0, "] sent 0 bytes  received 0 bytes  total size 0\n"),
-        (rustix::process::Signal::INT, 20, "] rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)\n"),
+        (
+            rustix::process::Signal::TERM,
+            0,
+            "] sent 0 bytes  received 0 bytes  total size 0\n",
+        ),
+        (
+            rustix::process::Signal::INT,
+            20,
+            "] rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)\n",
+        ),
     ] {
         let pid = rustix::process::Pid::from_child(&daemon.daemon);
         rustix::process::kill_process(pid, signal).unwrap();
@@ -1476,7 +2148,10 @@ fn missing_proxy_hosts_are_logged() {
     let scene = Scene::new();
     let _daemon = Listening::start(&scene, ("proxy protocol = yes", ""), &[]);
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
-    assert!(log.contains("\"proxy protocol hosts\" is unset: all connections will be rejected"), "{log}");
+    assert!(
+        log.contains("\"proxy protocol hosts\" is unset: all connections will be rejected"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -1504,14 +2179,21 @@ fn half_open_connections_take_little() {
     let held: Vec<_> = (0..200)
         .map(|index| {
             let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
-            stream.write_all([&b""[..], b"@RSYN", b"@RSYNCD: 31.0\n"][index % 3]).unwrap();
+            stream
+                .write_all([&b""[..], b"@RSYN", b"@RSYNCD: 31.0\n"][index % 3])
+                .unwrap();
             stream
         })
         .collect();
     until(|| daemon.connections().len() == held.len());
     // Each has sent its greeting when it waits.
-    held.iter().for_each(|stream| assert_eq!((&*stream).read(&mut [0]).unwrap(), 1));
-    let kib: u64 = daemon.connections().iter().map(|&process| memory_kib(process, "Pss_Anon:")).sum();
+    held.iter()
+        .for_each(|stream| assert_eq!((&*stream).read(&mut [0]).unwrap(), 1));
+    let kib: u64 = daemon
+        .connections()
+        .iter()
+        .map(|&process| memory_kib(process, "Pss_Anon:"))
+        .sum();
     assert!(kib < held.len() as u64 * EACH_MAX_KIB, "{kib} KiB");
     daemon.get(&scene, &["-a", "URLm/a", "dst"]).exits(0);
     drop(held);
@@ -1523,11 +2205,18 @@ fn session_with_a_slow_client_takes_little() {
     /// The most memory of its own, in KiB. Before the output of a sender was bounded, it was 3,600.
     const MAX_KIB: u64 = 1600;
     let scene = Scene::new();
-    std::fs::File::create(scene.path("mod/large")).unwrap().set_len(64 << 20).unwrap();
+    std::fs::File::create(scene.path("mod/large"))
+        .unwrap()
+        .set_len(64 << 20)
+        .unwrap();
     let daemon = Listening::start(&scene, ("", PLAIN), &[]);
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("rsync://{}/m/large", between.local_addr().unwrap());
-    let mut client = Command::new(oracle::rsync()).arg(url).arg(scene.path("dst")).spawn().unwrap();
+    let mut client = Command::new(oracle::rsync())
+        .arg(url)
+        .arg(scene.path("dst"))
+        .spawn()
+        .unwrap();
     let near = between.accept().unwrap().0;
     let far = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
     let (mut from, mut into) = (near.try_clone().unwrap(), far.try_clone().unwrap());
@@ -1537,7 +2226,9 @@ fn session_with_a_slow_client_takes_little() {
     let session = daemon.connections()[0];
     let written = || {
         let io = std::fs::read_to_string(format!("/proc/{session}/io")).unwrap();
-        io.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse::<u64>().ok()).unwrap()
+        io.lines()
+            .find_map(|line| line.strip_prefix("wchar: ")?.parse::<u64>().ok())
+            .unwrap()
     };
     let mut before = 0;
     until(|| {
@@ -1568,7 +2259,8 @@ fn connections_end_at_a_signal_and_leave_the_daemon() {
 #[test]
 fn connections_with_a_program_for_their_end_end_at_a_signal() {
     let scene = Scene::new();
-    let post = "use chroot = no\npost-xfer exec = echo $RSYNC_EXIT_STATUS > DIR/new; mv DIR/new DIR/post";
+    let post =
+        "use chroot = no\npost-xfer exec = echo $RSYNC_EXIT_STATUS > DIR/new; mv DIR/new DIR/post";
     let daemon = Listening::start(&scene, ("", post), &[]);
     let mut client = daemon.request(b"@RSYNCD: 31.0\nm\n");
     let pid = rustix::process::Pid::from_raw(daemon.connections()[0]).unwrap();
@@ -1602,32 +2294,56 @@ fn server_status_shows_daemons() {
             .contains(&line.replace(|c: char| c.is_ascii_digit(), "#"))
     };
     let text = status(false);
-    assert!(is_shown(&format!("{}  127.0.0.1, 0 s\n", shown(&daemons[0], "1 connected, 1 in total"))), "{text}");
-    assert!(text.contains(&format!("127.0.0.1:{}, up ", daemons[1].port)), "{text}");
+    assert!(
+        is_shown(&format!(
+            "{}  127.0.0.1, 0 s\n",
+            shown(&daemons[0], "1 connected, 1 in total")
+        )),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("127.0.0.1:{}, up ", daemons[1].port)),
+        "{text}"
+    );
     let json: serde_json::Value = serde_json::from_str(&status(true)).unwrap();
     assert_eq!(json["daemons"].as_array().unwrap().len(), 2, "{json}");
     // One ends, and the other one is killed.
     let [first, second] = daemons;
     let mut first = first;
-    rustix::process::kill_process(rustix::process::Pid::from_child(&first.daemon), rustix::process::Signal::TERM)
-        .unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&first.daemon),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
     first.daemon.wait().unwrap();
     assert!(status(false).contains(&format!("127.0.0.1:{}, up ", second.port)));
     drop(second);
     assert!(!status(false).contains("daemon for"), "{}", status(false));
-    assert_eq!(std::fs::read_dir(scene.path("sparsync/state")).unwrap().count(), 0);
+    assert_eq!(
+        std::fs::read_dir(scene.path("sparsync/state"))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 #[test]
 fn daemon_forgets_connections_if_its_parent_ignored_their_signal() {
     let scene = Scene::new();
     let mut ignoring = Command::new("env");
-    ignoring.arg("--ignore-signal=CHLD").arg(oracle::under_test());
+    ignoring
+        .arg("--ignore-signal=CHLD")
+        .arg(oracle::under_test());
     let daemon = Listening::start_by(ignoring, &scene, ("", PLAIN), &[]);
     drop(daemon.connect());
     let mut status = Command::new(oracle::under_test());
-    status.args(["server", "status"]).env("SPARSYNC_CONFIG_DIR", scene.path("sparsync"));
-    until(|| String::from_utf8_lossy(&status.output().unwrap().stdout).contains("0 connected, 1 in total"));
+    status
+        .args(["server", "status"])
+        .env("SPARSYNC_CONFIG_DIR", scene.path("sparsync"));
+    until(|| {
+        String::from_utf8_lossy(&status.output().unwrap().stdout)
+            .contains("0 connected, 1 in total")
+    });
 }
 
 #[test]
@@ -1637,7 +2353,10 @@ fn whole_conversation_can_come_at_once() {
     let mut client = daemon.connect();
     let words = b"@RSYNCD: 30.0\nm\n--server\0--sender\0-e.Lsf\0.\0m/b c\0\0";
     // A frame without filter rules. The list of files follows.
-    client.get_mut().write_all(&[&words[..], b"\x04\0\0\x07\0\0\0\0"].concat()).unwrap();
+    client
+        .get_mut()
+        .write_all(&[&words[..], b"\x04\0\0\x07\0\0\0\0"].concat())
+        .unwrap();
     let mut answer = Vec::new();
     while !answer.ends_with(b"b c") {
         let mut byte = [0];
@@ -1652,13 +2371,21 @@ fn busy_port_is_an_error() {
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = scene.config("", "");
     let output = Command::new(oracle::under_test())
-        .args(["--daemon", "--no-detach", "--address=127.0.0.1", &format!("--config={}", config.display())])
+        .args([
+            "--daemon",
+            "--no-detach",
+            "--address=127.0.0.1",
+            &format!("--config={}", config.display()),
+        ])
         .arg(format!("--port={}", other.local_addr().unwrap().port()))
         .stdin(Stdio::null())
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(10));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("Address already in use (98)"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("Address already in use (98)"),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -1672,7 +2399,12 @@ fn half_open_connections_do_not_stop_others() {
     let held: Vec<_> = (0..300)
         .map(|index| {
             let mut stream = daemon.connect();
-            let words = [&b""[..], b"@RSYN", b"@RSYNCD: 31.0\n", b"@RSYNCD: 31.0\nm\n--server\0"][index % 4];
+            let words = [
+                &b""[..],
+                b"@RSYN",
+                b"@RSYNCD: 31.0\n",
+                b"@RSYNCD: 31.0\nm\n--server\0",
+            ][index % 4];
             // An older one may be ended already.
             let _ = stream.get_mut().write_all(words);
             stream
@@ -1695,18 +2427,28 @@ fn half_open_connections_do_not_stop_others() {
     // Its process may still run.
     until(|| is_closed(&held[44]));
     let closed: Vec<_> = held.iter().map(is_closed).collect();
-    assert_eq!(closed.iter().position(|closed| !closed), Some(45), "{closed:?}");
+    assert_eq!(
+        closed.iter().position(|closed| !closed),
+        Some(45),
+        "{closed:?}"
+    );
     assert!(!closed[45..].contains(&true), "{closed:?}");
     assert!(!is_closed(&session));
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
-    assert_eq!(log.matches("from 127.0.0.1: 256 others have sent no request").count(), 45);
+    assert_eq!(
+        log.matches("from 127.0.0.1: 256 others have sent no request")
+            .count(),
+        45
+    );
 }
 
 #[test]
 fn half_open_connections_of_an_address_end_only_each_other() {
     let scene = Scene::new();
     let daemon = Listening::start(&scene, ("", PLAIN), &[]);
-    let mut slow: Vec<_> = (2..5).map(|last| daemon.connect_from(Ipv4Addr::new(127, 0, 0, last))).collect();
+    let mut slow: Vec<_> = (2..5)
+        .map(|last| daemon.connect_from(Ipv4Addr::new(127, 0, 0, last)))
+        .collect();
     let _held: Vec<_> = (0..300).map(|_| daemon.connect()).collect();
     until(|| daemon.connections().len() == 256);
     for stream in &mut slow {
@@ -1716,15 +2458,29 @@ fn half_open_connections_of_an_address_end_only_each_other() {
         assert_eq!(line, "@RSYNCD: OK\n");
     }
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
-    assert_eq!(log.matches("from 127.0.0.1: 256 others have sent no request").count(), 47);
+    assert_eq!(
+        log.matches("from 127.0.0.1: 256 others have sent no request")
+            .count(),
+        47
+    );
 }
 
 #[test]
 fn max_connections_are_counted() {
     let scene = Scene::new();
-    let daemon = Listening::start(&scene, ("", "use chroot = no\nmax connections = 1\nlock file = DIR/lock"), &[]);
+    let daemon = Listening::start(
+        &scene,
+        (
+            "",
+            "use chroot = no\nmax connections = 1\nlock file = DIR/lock",
+        ),
+        &[],
+    );
     let first = daemon.request(b"@RSYNCD: 31.0\nm\n");
-    daemon.get(&scene, &["URLm/a", "dst"]).exits(5).prints("max connections (1) reached -- try again later");
+    daemon
+        .get(&scene, &["URLm/a", "dst"])
+        .exits(5)
+        .prints("max connections (1) reached -- try again later");
     drop(first);
     until(|| daemon.get(&scene, &["URLm/a", "dst"]).code == Some(0));
 }
@@ -1732,12 +2488,16 @@ fn max_connections_are_counted() {
 #[test]
 fn proxies_name_the_client() {
     let scene = Scene::new();
-    let config =
-        ("proxy protocol = yes\nproxy protocol hosts = 127.0.0.1\nreverse lookup = no", "hosts deny = 10.1.2.3");
+    let config = (
+        "proxy protocol = yes\nproxy protocol hosts = 127.0.0.1\nreverse lookup = no",
+        "hosts deny = 10.1.2.3",
+    );
     let daemon = Listening::start(&scene, config, &[]);
     let answer = |header: &[u8]| {
         let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
-        stream.write_all(&[header, b"@RSYNCD: 31.0\nm\n"].concat()).unwrap();
+        stream
+            .write_all(&[header, b"@RSYNCD: 31.0\nm\n"].concat())
+            .unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut text = Vec::new();
         let _ = stream.read_to_end(&mut text);
@@ -1766,7 +2526,11 @@ fn proxies_name_the_client() {
 fn sparsync_is_a_client_of_its_own_daemon() {
     let scene = Scene::new();
     let config = scene.config("", PLAIN);
-    let connect = format!("{} --daemon --config={}", oracle::under_test().display(), config.display());
+    let connect = format!(
+        "{} --daemon --config={}",
+        oracle::under_test().display(),
+        config.display()
+    );
     let output = Command::new(oracle::under_test())
         .args(["-a", "h::m/", "dst/"])
         .current_dir(scene.dir.path())
@@ -1784,7 +2548,11 @@ fn daemon_runs_behind_a_remote_shell() {
     let config = scene.config("", PLAIN);
     let logs = [oracle::rsync(), oracle::under_test()].map(|program| {
         let (program, config) = (program.display(), config.display());
-        scene.file("sh", &format!("#!/bin/sh\nshift\nshift\nexec {program} --config={config} \"$@\"\n"), 0o755);
+        scene.file(
+            "sh",
+            &format!("#!/bin/sh\nshift\nshift\nexec {program} --config={config} \"$@\"\n"),
+            0o755,
+        );
         let _ = std::fs::remove_file(scene.path("log"));
         let output = Command::new(oracle::rsync())
             .args(["-a", "-e", "./sh", "h::m/sub", "dst/"])

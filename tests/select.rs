@@ -29,19 +29,43 @@ compares!(checksum_decides_by_content, ["-aic"]);
 compares!(checksum_without_times, ["-rlpic"]);
 compares!(checksum_and_update, ["-aicu"]);
 compares!(checksum_and_ignore_times, ["-aicI"]);
-compares!(checksum_by_a_named_algorithm, ["-aic", "--checksum-choice=md5"]);
-compares!(checksum_in_a_format, ["-ac", "--out-format=%i %n", "--cc=xxh64"]);
-compares!(modify_window_larger_than_the_difference, ["-ai", "--modify-window=60"]);
-compares!(modify_window_smaller_than_the_difference, ["-ai", "--modify-window=49"]);
-compares!(modify_window_equal_to_the_difference, ["-ai", "--modify-window=50"]);
+compares!(
+    checksum_by_a_named_algorithm,
+    ["-aic", "--checksum-choice=md5"]
+);
+compares!(
+    checksum_in_a_format,
+    ["-ac", "--out-format=%i %n", "--cc=xxh64"]
+);
+compares!(
+    modify_window_larger_than_the_difference,
+    ["-ai", "--modify-window=60"]
+);
+compares!(
+    modify_window_smaller_than_the_difference,
+    ["-ai", "--modify-window=49"]
+);
+compares!(
+    modify_window_equal_to_the_difference,
+    ["-ai", "--modify-window=50"]
+);
 compares!(modify_window_in_short, ["-ai", "-@60"]);
 compares!(existing_creates_nothing, ["-ai", "--existing"]);
 compares!(existing_by_its_other_name, ["-ai", "--ignore-non-existing"]);
 compares!(existing_with_delete, ["-ai", "--existing", "--delete"]);
-compares!(ignore_existing_updates_nothing, ["-ai", "--ignore-existing"]);
+compares!(
+    ignore_existing_updates_nothing,
+    ["-ai", "--ignore-existing"]
+);
 compares!(ignore_existing_with_vv, ["-avv", "--ignore-existing"]);
-compares!(existing_and_ignore_existing_do_nothing, ["-ai", "--existing", "--ignore-existing"]);
-compares!(existing_and_ignore_existing_delete, ["-ai", "--existing", "--ignore-existing", "--delete"]);
+compares!(
+    existing_and_ignore_existing_do_nothing,
+    ["-ai", "--existing", "--ignore-existing"]
+);
+compares!(
+    existing_and_ignore_existing_delete,
+    ["-ai", "--existing", "--ignore-existing", "--delete"]
+);
 
 synctest!(a_negative_window_compares_nanoseconds, |w: World| {
     w.build("src", |t| {
@@ -52,7 +76,9 @@ synctest!(a_negative_window_compares_nanoseconds, |w: World| {
         t.file("a", "a").mtime_ns(0, 1);
         t.file("b", "b").mtime_ns(0, 1);
     });
-    w.agree(&["-ai", "--modify-window=-1"]).prints(" b").never_prints(" a");
+    w.agree(&["-ai", "--modify-window=-1"])
+        .prints(" b")
+        .never_prints(" a");
 });
 
 synctest!(update_within_a_window, |w: World| {
@@ -67,7 +93,8 @@ synctest!(update_to_the_second, |w: World| {
 });
 
 synctest!(update_applies_only_to_files, |w: World| {
-    w.source("l->new@-50 p|@-50 d/@-50 k=file@-50").dest("l->old p|%600 d/%700 k->link");
+    w.source("l->new@-50 p|@-50 d/@-50 k=file@-50")
+        .dest("l->old p|%600 d/%700 k->link");
     w.agree(&["-aiu"]).exits(0);
 });
 
@@ -77,7 +104,8 @@ synctest!(update_replaces_entries_of_another_type, |w: World| {
 });
 
 synctest!(ignore_existing_descends_into_directories, |w: World| {
-    w.source("d/%750 d/new d/old=newer l->x k->y").dest("d/old l->z");
+    w.source("d/%750 d/new d/old=newer l->x k->y")
+        .dest("d/old l->z");
     w.agree(&["-ai", "--ignore-existing"]).prints("d/new");
 });
 
@@ -88,8 +116,11 @@ synctest!(existing_creates_no_symlinks_or_fifos, |w: World| {
 
 synctest!(stats_count_entries_skipped_by_existing, |w: World| {
     w.source("a d/b d/e/c d/l->x z").dest("a=old");
-    for options in [&["-rlt", "--existing"][..], &["-a", "--existing", "-m"], &["-aH", "--existing", "--delete-after"]]
-    {
+    for options in [
+        &["-rlt", "--existing"][..],
+        &["-a", "--existing", "-m"],
+        &["-aH", "--existing", "--delete-after"],
+    ] {
         w.agree(&[options, &["--stats", "-v"]].concat())
             .exits(0)
             .prints("Number of files: 8 (reg: 4, dir: 3, link: 1)");
@@ -115,54 +146,85 @@ synctest!(error_in_a_pruned_directory_exits_23, as user, |w: World| {
 
 synctest!(deletions_precede_entries_skipped_by_existing, |w: World| {
     w.source("b/x d/y z/a").dest("d/old z/old");
-    for options in [&["--delete-before"][..], &["--delete", "-m"], &["--delete-after", "-H"]] {
-        w.agree(&[&["-ai", "--existing"][..], options].concat()).exits(0);
+    for options in [
+        &["--delete-before"][..],
+        &["--delete", "-m"],
+        &["--delete-after", "-H"],
+    ] {
+        w.agree(&[&["-ai", "--existing"][..], options].concat())
+            .exits(0);
     }
 });
 
 synctest!(stats_count_entries_of_each_source, |w: World| {
     w.not_served_pull("an entry is sent and counted once");
-    w.source("a d/b d/e/c l->x").tree("src2", "a=other d/b=other d/n").dest("a=old");
+    w.source("a d/b d/e/c l->x")
+        .tree("src2", "a=other d/b=other d/n")
+        .dest("a=old");
     w.agree_paths(&["-ai", "--stats"], &["src/", "src2/", "dst"])
         .prints("Number of files: 12 (reg: 6, dir: 5, link: 1)");
-    w.agree_paths(&["-aim", "--stats"], &["src/", "src2/", "dst"]).exits(0);
-    w.agree_paths(&["-ai", "--stats"], &["src/d", "src2/d", "new"]).prints("Number of files: 7 (reg: 4, dir: 3)");
-});
-
-synctest!(stats_count_a_source_named_before_and_after_another, |w: World| {
-    w.not_served_pull("an entry is sent and counted once");
-    w.source("d/a").tree("src2", "d/b d/n");
-    w.agree_paths(&["-ai", "--stats"], &["src/d", "src2/d", "src/d", "new"])
+    w.agree_paths(&["-aim", "--stats"], &["src/", "src2/", "dst"])
+        .exits(0);
+    w.agree_paths(&["-ai", "--stats"], &["src/d", "src2/d", "new"])
         .prints("Number of files: 7 (reg: 4, dir: 3)");
-    w.agree_paths(&["-ai", "--stats"], &["src/d", "src/d", "src2/d", "src2/d", "src/d", "new2"]).exits(0);
 });
 
-synctest!(existing_creates_no_destination_for_an_empty_directory, |w: World| {
-    w.source("excluded empty/");
-    for (options, source) in [
-        (&["-ai", "--exclude=*"][..], "src/"),
-        (&["-ai", "--ignore-existing"], "src/empty/"),
-        (&["-di", "--stats"], "src/empty/"),
-        (&["-ai", "--mkpath", "--delete"], "src/empty/"),
-        (&["-ain"], "src/empty/"),
-    ] {
-        w.agree_paths(&[options, &["--existing"]].concat(), &[source, "new"]).exits(0).never_prints("cd+++++++++");
+synctest!(
+    stats_count_a_source_named_before_and_after_another,
+    |w: World| {
+        w.not_served_pull("an entry is sent and counted once");
+        w.source("d/a").tree("src2", "d/b d/n");
+        w.agree_paths(&["-ai", "--stats"], &["src/d", "src2/d", "src/d", "new"])
+            .prints("Number of files: 7 (reg: 4, dir: 3)");
+        w.agree_paths(
+            &["-ai", "--stats"],
+            &["src/d", "src/d", "src2/d", "src2/d", "src/d", "new2"],
+        )
+        .exits(0);
     }
-    w.agree_paths(&["-ai", "--existing"], &["src/empty/", "new/"]).prints("cd+++++++++ ./");
-});
+);
+
+synctest!(
+    existing_creates_no_destination_for_an_empty_directory,
+    |w: World| {
+        w.source("excluded empty/");
+        for (options, source) in [
+            (&["-ai", "--exclude=*"][..], "src/"),
+            (&["-ai", "--ignore-existing"], "src/empty/"),
+            (&["-di", "--stats"], "src/empty/"),
+            (&["-ai", "--mkpath", "--delete"], "src/empty/"),
+            (&["-ain"], "src/empty/"),
+        ] {
+            w.agree_paths(&[options, &["--existing"]].concat(), &[source, "new"])
+                .exits(0)
+                .never_prints("cd+++++++++");
+        }
+        w.agree_paths(&["-ai", "--existing"], &["src/empty/", "new/"])
+            .prints("cd+++++++++ ./");
+    }
+);
 
 synctest!(existing_creates_the_destination, |w: World| {
-    w.source("a d/b").agree_paths(&["-rti", "--existing"], &["src/", "new"]).prints("cd+++++++++ ./");
-    w.agree_paths(&["-av", "--existing", "--mkpath"], &["src/", "new2/x/"]).exits(0);
+    w.source("a d/b")
+        .agree_paths(&["-rti", "--existing"], &["src/", "new"])
+        .prints("cd+++++++++ ./");
+    w.agree_paths(&["-av", "--existing", "--mkpath"], &["src/", "new2/x/"])
+        .exits(0);
 });
 
-synctest!(skipped_file_is_reported_by_its_destination_name, |w: World| {
-    w.source("a l->/etc/x").file("there", "other");
-    w.agree_paths(&["-vv", "--existing"], &["src/a", "new"]).prints("not creating new file \"new\"");
-    w.agree_paths(&["-vv", "--ignore-existing"], &["src/a", "there"]).prints("there exists");
-    w.build("src", |t| drop(t.file("a", "a").mtime(-9)));
-    w.agree_paths(&["-vv", "-tu"], &["src/a", "there"]).prints("there is newer");
-});
+synctest!(
+    skipped_file_is_reported_by_its_destination_name,
+    |w: World| {
+        w.source("a l->/etc/x").file("there", "other");
+        w.agree_paths(&["-vv", "--existing"], &["src/a", "new"])
+            .prints("not creating new file \"new\"");
+        w.agree_paths(&["-vv", "--ignore-existing"], &["src/a", "there"])
+            .prints("there exists");
+        w.build("src", |t| drop(t.file("a", "a").mtime(-9)));
+        w.agree_paths(&["-vv", "-tu"], &["src/a", "there"])
+            .prints("there is newer");
+    }
+);
 
 // ── sizes ───────────────────────────────────────────────────────────────────────────────────────
 macro_rules! selects_by_size {
@@ -177,7 +239,10 @@ macro_rules! selects_by_size {
 selects_by_size!(max_size_in_bytes, ["--max-size=1000"]);
 selects_by_size!(max_size_in_kibibytes, ["--max-size=1k"]);
 selects_by_size!(max_size_in_kilobytes, ["--max-size=1kb"]);
-selects_by_size!(max_size_in_kibibytes_by_the_long_suffix, ["--max-size=1KiB"]);
+selects_by_size!(
+    max_size_in_kibibytes_by_the_long_suffix,
+    ["--max-size=1KiB"]
+);
 selects_by_size!(max_size_in_fractions, ["--max-size=1.5kb"]);
 selects_by_size!(max_size_less_one, ["--max-size=1.5kb-1"]);
 selects_by_size!(max_size_plus_one, ["--max-size=1.5kb+1"]);
@@ -206,10 +271,16 @@ synctest!(prune_keeps_protected_directories, |w: World| {
     w.agree(&["-aim", "--delete", "-fP e/"]).exits(0);
 });
 
-synctest!(prune_keeps_protected_directories_without_delete, |w: World| {
-    w.source("a e/@5 f/g/ h/i/j/").dest("f/%700");
-    w.agree(&["-aim", "-fP e/", "-fP i/"]).exits(0).prints("cd+++++++++ e/").never_prints("j/");
-});
+synctest!(
+    prune_keeps_protected_directories_without_delete,
+    |w: World| {
+        w.source("a e/@5 f/g/ h/i/j/").dest("f/%700");
+        w.agree(&["-aim", "-fP e/", "-fP i/"])
+            .exits(0)
+            .prints("cd+++++++++ e/")
+            .never_prints("j/");
+    }
+);
 
 synctest!(prune_with_each_delete_timing, |w: World| {
     w.source("a e/ k/e/ k/f g/h/").dest("e/f/x k/e/y g=file d/");
@@ -220,7 +291,8 @@ synctest!(prune_with_each_delete_timing, |w: World| {
 });
 
 synctest!(update_at_the_edge_of_the_modify_window, |w: World| {
-    w.source("a=longer@48 b=longer@49 c=longer@50 d=longer").dest("a b c d@1");
+    w.source("a=longer@48 b=longer@49 c=longer@50 d=longer")
+        .dest("a b c d@1");
     w.agree(&["-aiu", "--modify-window=49"]).exits(0);
 });
 
@@ -247,7 +319,8 @@ synctest!(mount_points_are_crossed_without_one_file_system, as root, |w: World| 
 
 /// A file system inside another file system in the source, and a symlink to the outer one.
 fn mounts(w: &World) {
-    w.source("a m/ d/b d/l->../m").dest("m/old m/n/old src/m/n/old");
+    w.source("a m/ d/b d/l->../m")
+        .dest("m/old m/n/old src/m/n/old");
     w.mount_tmpfs("src/m", 1 << 16);
     w.tree("src/m", "inside n/");
     w.mount_tmpfs("src/m/n", 1 << 16);
@@ -265,18 +338,58 @@ macro_rules! stays_on_a_file_system {
 }
 
 stays_on_a_file_system!(a_mount_point_that_is_named_is_entered, ["-x"], ["src/m"]);
-stays_on_a_file_system!(a_mount_point_that_is_named_is_entered_under_xx, ["-xx"], ["src/m"]);
-stays_on_a_file_system!(each_argument_has_its_file_system, ["-x"], ["src/m", "src/d", "src"]);
-stays_on_a_file_system!(a_mount_point_by_its_content, ["-x", "--delete"], ["src/m/", "src/"]);
-stays_on_a_file_system!(a_mount_point_below_implied_directories, ["-xR"], ["src/m/n"]);
-stays_on_a_file_system!(a_mount_point_below_implied_directories_under_xx, ["-xxR"], ["src/m/n", "src"]);
-stays_on_a_file_system!(a_mount_point_named_and_walked_to, ["-xR", "--delete"], ["src", "src/m"]);
+stays_on_a_file_system!(
+    a_mount_point_that_is_named_is_entered_under_xx,
+    ["-xx"],
+    ["src/m"]
+);
+stays_on_a_file_system!(
+    each_argument_has_its_file_system,
+    ["-x"],
+    ["src/m", "src/d", "src"]
+);
+stays_on_a_file_system!(
+    a_mount_point_by_its_content,
+    ["-x", "--delete"],
+    ["src/m/", "src/"]
+);
+stays_on_a_file_system!(
+    a_mount_point_below_implied_directories,
+    ["-xR"],
+    ["src/m/n"]
+);
+stays_on_a_file_system!(
+    a_mount_point_below_implied_directories_under_xx,
+    ["-xxR"],
+    ["src/m/n", "src"]
+);
+stays_on_a_file_system!(
+    a_mount_point_named_and_walked_to,
+    ["-xR", "--delete"],
+    ["src", "src/m"]
+);
 stays_on_a_file_system!(mount_point_after_a_dot_marker, ["-xR"], ["src/./m"]);
 stays_on_a_file_system!(a_mount_point_behind_a_symlink, ["-xL"], ["src/d"]);
-stays_on_a_file_system!(a_mount_point_behind_a_symlink_to_a_directory, ["-xxk"], ["src/d"]);
-stays_on_a_file_system!(a_mount_point_by_a_symlink_that_is_named, ["-xL"], ["src/d/l"]);
-stays_on_a_file_system!(a_mount_point_without_recursion, ["-x", "--no-r", "-d"], ["src/m", "src/m/"]);
-stays_on_a_file_system!(a_mount_point_without_recursion_under_xx, ["-xx", "--no-r", "-d"], ["src/m", "src/m/"]);
+stays_on_a_file_system!(
+    a_mount_point_behind_a_symlink_to_a_directory,
+    ["-xxk"],
+    ["src/d"]
+);
+stays_on_a_file_system!(
+    a_mount_point_by_a_symlink_that_is_named,
+    ["-xL"],
+    ["src/d/l"]
+);
+stays_on_a_file_system!(
+    a_mount_point_without_recursion,
+    ["-x", "--no-r", "-d"],
+    ["src/m", "src/m/"]
+);
+stays_on_a_file_system!(
+    a_mount_point_without_recursion_under_xx,
+    ["-xx", "--no-r", "-d"],
+    ["src/m", "src/m/"]
+);
 
 synctest!(mount_points_in_files_from, as root, |w: World| {
     mounts(&w);
@@ -307,17 +420,56 @@ macro_rules! spares {
 }
 
 spares!(deletion_stays_on_the_file_system, ["--delete"], ["src/"]);
-spares!(deletion_before_stays_on_the_file_system, ["--delete-before"], ["src/"]);
-spares!(deletion_after_stays_on_the_file_system, ["--delete-after"], ["src/"]);
-spares!(delete_delay_stays_on_the_file_system, ["--delete-delay"], ["src/"]);
-spares!(delete_in_a_named_mount_point, ["--delete"], ["src/m", "src/d"]);
-spares!(delete_before_in_a_named_mount_point, ["--delete-before"], ["src/m", "src/d"]);
-spares!(delete_after_in_a_named_mount_point, ["--delete-after"], ["src/m", "src/d"]);
-spares!(delete_delay_in_a_named_mount_point, ["--delete-delay"], ["src/m", "src/d"]);
-spares!(deletion_below_implied_directories, ["-R", "--delete"], ["src/./m/n", "src/./d/e/g"]);
+spares!(
+    deletion_before_stays_on_the_file_system,
+    ["--delete-before"],
+    ["src/"]
+);
+spares!(
+    deletion_after_stays_on_the_file_system,
+    ["--delete-after"],
+    ["src/"]
+);
+spares!(
+    delete_delay_stays_on_the_file_system,
+    ["--delete-delay"],
+    ["src/"]
+);
+spares!(
+    delete_in_a_named_mount_point,
+    ["--delete"],
+    ["src/m", "src/d"]
+);
+spares!(
+    delete_before_in_a_named_mount_point,
+    ["--delete-before"],
+    ["src/m", "src/d"]
+);
+spares!(
+    delete_after_in_a_named_mount_point,
+    ["--delete-after"],
+    ["src/m", "src/d"]
+);
+spares!(
+    delete_delay_in_a_named_mount_point,
+    ["--delete-delay"],
+    ["src/m", "src/d"]
+);
+spares!(
+    deletion_below_implied_directories,
+    ["-R", "--delete"],
+    ["src/./m/n", "src/./d/e/g"]
+);
 
-synctest!(implied_directory_within_a_whole_tree_is_only_created, |w: World| {
-    w.source("a e/f").dest("");
-    // With -O, because rsync may create implied directories in the root after it has set the root's time.
-    w.agree_paths(&["-aiRO", "--no-implied-dirs"], &["src/./", "src/e", "dst/"]).exits(0);
-});
+synctest!(
+    implied_directory_within_a_whole_tree_is_only_created,
+    |w: World| {
+        w.source("a e/f").dest("");
+        // With -O, because rsync may create implied directories in the root after it has set the root's time.
+        w.agree_paths(
+            &["-aiRO", "--no-implied-dirs"],
+            &["src/./", "src/e", "dst/"],
+        )
+        .exits(0);
+    }
+);

@@ -22,7 +22,9 @@ pub fn assert_output(output: &Output, code: i32, words: &[&str]) {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8_lossy(&text);
     assert_eq!(output.status.code(), Some(code), "{text}");
-    words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"));
+    words
+        .iter()
+        .for_each(|word| assert!(text.contains(word), "{word}: {text}"));
 }
 
 impl Drop for Scene {
@@ -34,7 +36,10 @@ impl Drop for Scene {
 impl Scene {
     pub fn new() -> Scene {
         let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
-        let scene = Scene { dir, port: spare_port() };
+        let scene = Scene {
+            dir,
+            port: spare_port(),
+        };
         for dir in ["in", "out", "src"] {
             std::fs::create_dir(scene.path(dir)).unwrap();
         }
@@ -71,13 +76,21 @@ impl Scene {
             _ => word.replace("TOP", top),
         };
         command.args(line.split_whitespace().map(placed));
-        command.current_dir(self.dir.path()).stdin(Stdio::null()).env("LC_ALL", "C").env("HOME", top);
-        command.env("SPARSYNC_CONFIG_DIR", who).env_remove("XDG_CONFIG_HOME");
+        command
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .env("LC_ALL", "C")
+            .env("HOME", top);
+        command
+            .env("SPARSYNC_CONFIG_DIR", who)
+            .env_remove("XDG_CONFIG_HOME");
         command
     }
 
     pub fn at(&self, who: &str, verb: &str) -> Output {
-        self.command(who, &format!("server {verb}")).output().expect("a program can be started")
+        self.command(who, &format!("server {verb}"))
+            .output()
+            .expect("a program can be started")
     }
 
     /// Runs a `server` subcommand, which must succeed, and returns its stdout.
@@ -95,7 +108,10 @@ impl Scene {
         until(|| {
             let output = self.at("server", verb);
             let printed = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() || printed.contains("cannot listen on port"), "{verb}: {output:?}");
+            assert!(
+                output.status.success() || printed.contains("cannot listen on port"),
+                "{verb}: {output:?}"
+            );
             output.status.success()
         });
     }
@@ -110,7 +126,10 @@ impl Scene {
 
     /// Returns a field of the status.
     pub fn status(&self, field: &str) -> String {
-        field_of(&String::from_utf8(self.at("server", "status --json").stdout).unwrap(), field)
+        field_of(
+            &String::from_utf8(self.at("server", "status --json").stdout).unwrap(),
+            field,
+        )
     }
 
     /// Returns the number of sessions so far. On a busy machine it may include the loser of a connection race.
@@ -124,7 +143,10 @@ impl Scene {
         let known = self.status("pin");
         self.lead_to(&known);
         // `grant --json` prints the key of its own user, here that of the client.
-        let printed = self.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
+        let printed = self.at(
+            "client",
+            "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json",
+        );
         let pin = field_of(&String::from_utf8(printed.stdout).unwrap(), "pin");
         if !granted.is_empty() {
             self.well(&format!("grant {pin} --name laptop {granted}"));
@@ -147,7 +169,9 @@ impl Scene {
 
     /// Runs a copy through that script.
     fn copy(&self, line: &str) -> Output {
-        self.command("client", &format!("-s -e ./shell {line}")).output().expect("a program can be started")
+        self.command("client", &format!("-s -e ./shell {line}"))
+            .output()
+            .expect("a program can be started")
     }
 
     #[track_caller]
@@ -160,8 +184,14 @@ impl Scene {
     fn is_refused(&self, line: &str, words: &str) {
         let output = self.copy(line);
         let printed = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && printed.contains(words), "{line}: {printed}");
-        assert!(!self.path("got").exists() && !self.path("in/new").exists(), "{line}");
+        assert!(
+            !output.status.success() && printed.contains(words),
+            "{line}: {printed}"
+        );
+        assert!(
+            !self.path("got").exists() && !self.path("in/new").exists(),
+            "{line}"
+        );
     }
 
     /// Runs a copy with an enrolled host. A remote shell beside a slow server does not win, because it would have to ask
@@ -174,8 +204,14 @@ impl Scene {
         }
         let program = oracle::under_test().display();
         let mut copy = self.command("client", &format!("{line} --rsync-path={program}"));
-        let path = format!("{}:{}", self.path("").display(), std::env::var("PATH").unwrap());
-        copy.env("PATH", path).output().expect("a program can be started")
+        let path = format!(
+            "{}:{}",
+            self.path("").display(),
+            std::env::var("PATH").unwrap()
+        );
+        copy.env("PATH", path)
+            .output()
+            .expect("a program can be started")
     }
 
     /// Makes the server an enrolled host of the client, with this grant.
@@ -192,29 +228,51 @@ impl Scene {
 
     /// Kills the server and waits until it is gone.
     fn kill(&self) {
-        assert!(Command::new("kill").args(["-9", &self.status("pid")]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-9", &self.status("pid")])
+                .status()
+                .unwrap()
+                .success()
+        );
         until(|| self.at("server", "status").status.code() == Some(3));
     }
 
     /// Starts a client that receives the greeting and sends nothing.
     pub fn silent_client(&self) -> Child {
         let mut command = Command::new(self.path("shell"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut client = command.spawn().unwrap();
-        client.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).expect("the server greets");
+        client
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut [0; 8])
+            .expect("the server greets");
         client
     }
 }
 
 pub fn field_of(json: &str, field: &str) -> String {
-    let at = json.find(&format!("\"{field}\":")).unwrap_or_else(|| panic!("{field} in {json}")) + field.len() + 3;
+    let at = json
+        .find(&format!("\"{field}\":"))
+        .unwrap_or_else(|| panic!("{field} in {json}"))
+        + field.len()
+        + 3;
     let rest = json[at..].trim_start_matches('"');
     rest[..rest.find(['"', ',', '}', ']']).unwrap()].to_owned()
 }
 
 /// Returns the port of the only host in a list of hosts.
 pub fn port_in(hosts: &str) -> String {
-    hosts.lines().find_map(|line| line.strip_prefix("port = ")).expect("a host has a port").to_owned()
+    hosts
+        .lines()
+        .find_map(|line| line.strip_prefix("port = "))
+        .expect("a host has a port")
+        .to_owned()
 }
 
 /// Checks that the client's stream ends within `limit`.
@@ -237,7 +295,10 @@ fn a_panic_in_the_network_thread_ends_no_session() {
     let scene = Scene::new();
     let trigger = scene.path("panic");
     let mut start = scene.command("server", "server start --port PORT");
-    let started = start.env("SPARSYNC_PANIC_AT_CLIENT", &trigger).output().unwrap();
+    let started = start
+        .env("SPARSYNC_PANIC_AT_CLIENT", &trigger)
+        .output()
+        .unwrap();
     assert!(started.status.success(), "{started:?}");
     let pid = scene.status("pid");
     scene.enroll("--root=TOP");
@@ -245,14 +306,23 @@ fn a_panic_in_the_network_thread_ends_no_session() {
     std::fs::write(&trigger, "").unwrap();
     // The next connection meets the panic; the client falls back to TLS or tries again.
     for name in ["second", "third"] {
-        let copied = scene.command("client", &format!("-a src/ host:TOP/{name}")).output().unwrap();
+        let copied = scene
+            .command("client", &format!("-a src/ host:TOP/{name}"))
+            .output()
+            .unwrap();
         assert!(copied.status.success(), "{copied:?}");
     }
-    let copied = scene.command("client", "-a --transport=quic src/ host:TOP/fourth").output().unwrap();
+    let copied = scene
+        .command("client", "-a --transport=quic src/ host:TOP/fourth")
+        .output()
+        .unwrap();
     assert!(copied.status.success(), "{copied:?}");
     assert!(!trigger.exists(), "no client triggered the panic");
     assert_eq!(scene.status("pid"), pid);
-    assert!(first.try_wait().unwrap().is_none(), "the first session was ended");
+    assert!(
+        first.try_wait().unwrap().is_none(),
+        "the first session was ended"
+    );
     first.kill().unwrap();
     first.wait().unwrap();
 }
@@ -262,30 +332,80 @@ fn a_server_is_started_once_and_stopped_once() {
     let scene = Scene::new();
     let down = scene.at("server", "status --json");
     assert_eq!(down.status.code(), Some(3));
-    assert!(String::from_utf8(down.stdout).unwrap().starts_with(r#"{"sparsync":"0.1.0","running":false,"#));
+    assert!(
+        String::from_utf8(down.stdout)
+            .unwrap()
+            .starts_with(r#"{"sparsync":"0.1.0","running":false,"#)
+    );
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
     assert!(scene.well("stop").contains("no server is running"));
 
     let grant = "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json";
     assert!(scene.well(grant).contains(r#""port":28792,"addresses":[],"grant":"new","rights":"reads and writes /","rights_before":null,"server":"down""#));
-    assert!(scene.well("start --port PORT --listen=::1").contains("server started"));
+    assert!(
+        scene
+            .well("start --port PORT --listen=::1")
+            .contains("server started")
+    );
     assert!(scene.well(grant).contains(
         r#""addresses":["::1"],"grant":"same","rights":"reads and writes /","rights_before":null,"server":"runs""#
     ));
     let (pid, port) = (scene.status("pid"), scene.status("port"));
-    assert!(scene.well("start").contains("the server is already running"));
-    assert!(scene.well("start --foreground").contains("the server is already running"));
-    assert_eq!((scene.status("pid"), scene.status("port")), (pid.clone(), port.clone()));
-    assert!(scene.well("status").contains(&format!("process {pid}, port {port}")));
-    let mode = |name: &str| std::fs::metadata(scene.path(name)).unwrap().permissions().mode() & 0o777;
-    assert_eq!([mode("server"), mode("server/state"), mode("server/identity.pem")], [0o700, 0o700, 0o600]);
-    assert_eq!([mode("server/state/server.log"), mode("server/state/server.pid")], [0o600, 0o600]);
+    assert!(
+        scene
+            .well("start")
+            .contains("the server is already running")
+    );
+    assert!(
+        scene
+            .well("start --foreground")
+            .contains("the server is already running")
+    );
+    assert_eq!(
+        (scene.status("pid"), scene.status("port")),
+        (pid.clone(), port.clone())
+    );
+    assert!(
+        scene
+            .well("status")
+            .contains(&format!("process {pid}, port {port}"))
+    );
+    let mode = |name: &str| {
+        std::fs::metadata(scene.path(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(
+        [
+            mode("server"),
+            mode("server/state"),
+            mode("server/identity.pem")
+        ],
+        [0o700, 0o700, 0o600]
+    );
+    assert_eq!(
+        [
+            mode("server/state/server.log"),
+            mode("server/state/server.pid")
+        ],
+        [0o600, 0o600]
+    );
 
     let pin = scene.status("pin");
     scene.well("restart");
     assert_ne!(scene.status("pid"), pid);
-    assert_eq!((scene.status("port"), scene.status("pin")), (port.clone(), pin), "port and key are unchanged");
-    assert!(scene.well("status").contains(&format!("addresses  [::1]:{port}\n")));
+    assert_eq!(
+        (scene.status("port"), scene.status("pin")),
+        (port.clone(), pin),
+        "port and key are unchanged"
+    );
+    assert!(
+        scene
+            .well("status")
+            .contains(&format!("addresses  [::1]:{port}\n"))
+    );
     assert!(scene.well("stop").contains("server stopped"));
     assert!(scene.well("stop --now").contains("no server is running"));
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
@@ -297,25 +417,45 @@ fn server_inherits_no_descriptors_of_its_starter() {
     let scene = Scene::new();
     let start = scene.command("server", "server start --port PORT");
     let mut script = Command::new("sh");
-    script.args(["-c", "exec 9>lock \"$@\"", "sh"]).arg(start.get_program()).args(start.get_args());
-    script.current_dir(scene.path("")).env("HOME", scene.path("")).env("SPARSYNC_CONFIG_DIR", "server");
+    script
+        .args(["-c", "exec 9>lock \"$@\"", "sh"])
+        .arg(start.get_program())
+        .args(start.get_args());
+    script
+        .current_dir(scene.path(""))
+        .env("HOME", scene.path(""))
+        .env("SPARSYNC_CONFIG_DIR", "server");
     assert!(script.status().unwrap().success());
     let files = std::fs::read_dir(format!("/proc/{}/fd", scene.status("pid"))).unwrap();
-    let held: Vec<_> = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok()).collect();
-    assert!(held.iter().any(|file| file.ends_with("server.log")), "{held:?}");
+    let held: Vec<_> = files
+        .filter_map(|file| std::fs::read_link(file.unwrap().path()).ok())
+        .collect();
+    assert!(
+        held.iter().any(|file| file.ends_with("server.log")),
+        "{held:?}"
+    );
     assert!(!held.iter().any(|file| file.ends_with("lock")), "{held:?}");
 }
 
 #[test]
 fn concurrent_starts_yield_one_server() {
     let scene = Scene::new();
-    let starts: Vec<_> =
-        (0..4).map(|_| scene.command("server", "server start --port PORT").stdout(Stdio::piped()).spawn()).collect();
+    let starts: Vec<_> = (0..4)
+        .map(|_| {
+            scene
+                .command("server", "server start --port PORT")
+                .stdout(Stdio::piped())
+                .spawn()
+        })
+        .collect();
     for start in starts {
         let output = start.unwrap().wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let printed = String::from_utf8(output.stdout).unwrap();
-        assert!(printed.contains(&format!("process {},", scene.status("pid"))), "{printed}");
+        assert!(
+            printed.contains(&format!("process {},", scene.status("pid"))),
+            "{printed}"
+        );
     }
 }
 
@@ -338,13 +478,20 @@ fn server_starts_after_a_crash() {
     let pid = scene.status("pid");
     // The lock ends with the process; its files stay.
     scene.kill();
-    assert!(scene.path("server/state/server.pid").exists() && scene.path("server/state/control").exists());
+    assert!(
+        scene.path("server/state/server.pid").exists()
+            && scene.path("server/state/control").exists()
+    );
     assert!(scene.well("stop").contains("no server is running"));
     scene.well("start --port PORT");
     assert_ne!(scene.status("pid"), pid);
     scene.well("stop");
     // The ID of another process in a file that is not locked is ignored.
-    std::fs::write(scene.path("server/state/server.pid"), format!("{}\n", std::process::id())).unwrap();
+    std::fs::write(
+        scene.path("server/state/server.pid"),
+        format!("{}\n", std::process::id()),
+    )
+    .unwrap();
     assert!(scene.well("stop --now").contains("no server is running"));
     scene.well("start --port PORT");
     // A server whose state directory was emptied cannot be reached over its control socket.
@@ -355,8 +502,19 @@ fn server_starts_after_a_crash() {
         std::fs::remove_file(scene.path("server/state").join(file)).unwrap();
     }
     let printed = String::from_utf8(scene.at("server", "status").stdout).unwrap();
-    assert!(printed.contains(&format!("port {port} is in use by sparsync (process {pid})")), "{printed}");
-    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    assert!(
+        printed.contains(&format!(
+            "port {port} is in use by sparsync (process {pid})"
+        )),
+        "{printed}"
+    );
+    assert!(
+        Command::new("kill")
+            .args(["-9", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]
@@ -366,13 +524,24 @@ fn server_without_proc_exits_4() {
     for words in ["", "--foreground"] {
         let script = format!("umount -l /proc && exec {program} server start --port 0 {words}");
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", &script]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
+        command
+            .args(["--mount", "sh", "-c", &script])
+            .env("SPARSYNC_CONFIG_DIR", scene.path("server"));
         let output = command.stdin(Stdio::null()).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        if ["unshare: ", "umount: "].iter().any(|tool| printed.contains(tool)) {
-            return crate::kit::report_skip("server::server_without_proc", "/proc cannot be unmounted here");
+        if ["unshare: ", "umount: "]
+            .iter()
+            .any(|tool| printed.contains(tool))
+        {
+            return crate::kit::report_skip(
+                "server::server_without_proc",
+                "/proc cannot be unmounted here",
+            );
         }
-        assert!(output.status.code() == Some(4) && printed.contains("/proc is not mounted"), "{output:?}");
+        assert!(
+            output.status.code() == Some(4) && printed.contains("/proc is not mounted"),
+            "{output:?}"
+        );
     }
 }
 
@@ -382,8 +551,14 @@ fn port_in_use_is_reported_with_its_owner() {
     let socket = std::net::UdpSocket::bind("[::]:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     let printed = scene.fails(&format!("start --port {port}"), 10);
-    assert!(printed.contains(&format!("cannot listen on port {port}")), "{printed}");
-    assert!(printed.contains(&format!("(process {})", std::process::id())), "{printed}");
+    assert!(
+        printed.contains(&format!("cannot listen on port {port}")),
+        "{printed}"
+    );
+    assert!(
+        printed.contains(&format!("(process {})", std::process::id())),
+        "{printed}"
+    );
     let printed = scene.fails(&format!("start --foreground --port {port}"), 10);
     assert!(printed.contains("--port=PORT"), "{printed}");
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
@@ -392,7 +567,10 @@ fn port_in_use_is_reported_with_its_owner() {
     // If the port belongs to sparsync, the message names it.
     let printed = scene.at("client", &format!("start --port {port}"));
     let printed = String::from_utf8_lossy(&printed.stderr);
-    assert!(printed.contains(&format!("by sparsync (process {})", scene.status("pid"))), "{printed}");
+    assert!(
+        printed.contains(&format!("by sparsync (process {})", scene.status("pid"))),
+        "{printed}"
+    );
 }
 
 /// Errors that prevent a new server from starting are reported while the old one still runs, and it continues.
@@ -404,10 +582,16 @@ fn failed_restart_keeps_the_running_server() {
     let taken = std::net::TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let printed = scene.fails(&format!("restart --port {port}"), 10);
-    assert!(printed.contains(&format!("cannot listen on port {port}")) && printed.contains("(process "), "{printed}");
+    assert!(
+        printed.contains(&format!("cannot listen on port {port}")) && printed.contains("(process "),
+        "{printed}"
+    );
     std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
     let printed = scene.fails("restart --now", 1);
-    assert!(printed.contains("grants.toml, line 2: unknown field `colour`"), "{printed}");
+    assert!(
+        printed.contains("grants.toml, line 2: unknown field `colour`"),
+        "{printed}"
+    );
     assert_eq!(scene.status("pid"), pid);
     std::fs::remove_file(scene.path("server/grants.toml")).unwrap();
     drop(taken);
@@ -418,7 +602,10 @@ fn failed_restart_keeps_the_running_server() {
     // If another test has the port just now, it is taken as well.
     let taken = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, own_port));
     let printed = scene.fails("restart --listen=127.0.0.1", 10);
-    assert!(printed.contains(&format!("cannot listen on port {own_port}")), "{printed}");
+    assert!(
+        printed.contains(&format!("cannot listen on port {own_port}")),
+        "{printed}"
+    );
     assert_eq!(scene.status("pid"), pid);
     drop(taken);
     scene.well_on_freed_port(&format!("restart --port {port}"));
@@ -437,11 +624,21 @@ fn state_dir_must_be_owned_and_its_symlinks_are_rejected() {
         std::fs::write(scene.path("victim"), "kept\n").unwrap();
         std::os::unix::fs::symlink(scene.path("victim"), &file).unwrap();
         // Only commands that change the grants take the lock.
-        let verb =
-            if name == ".lock" { "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x" } else { "start" };
+        let verb = if name == ".lock" {
+            "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x"
+        } else {
+            "start"
+        };
         let printed = scene.fails(verb, 11);
-        assert!(printed.contains(name) && printed.contains("symbolic links"), "{name}: {printed}");
-        assert_eq!(std::fs::read(scene.path("victim")).unwrap(), b"kept\n", "{name}");
+        assert!(
+            printed.contains(name) && printed.contains("symbolic links"),
+            "{name}: {printed}"
+        );
+        assert_eq!(
+            std::fs::read(scene.path("victim")).unwrap(),
+            b"kept\n",
+            "{name}"
+        );
         std::fs::remove_file(&file).unwrap();
     }
     scene.well("start");
@@ -449,7 +646,10 @@ fn state_dir_must_be_owned_and_its_symlinks_are_rejected() {
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(scene.path("server/state"), Some(12345), None).unwrap();
         let printed = scene.fails("start", 5);
-        assert!(printed.contains("owned by user 12345") && printed.contains("chown 0"), "{printed}");
+        assert!(
+            printed.contains("owned by user 12345") && printed.contains("chown 0"),
+            "{printed}"
+        );
     }
 }
 
@@ -457,26 +657,52 @@ fn state_dir_must_be_owned_and_its_symlinks_are_rejected() {
 fn unusable_config_directory_is_reported() {
     let scene = Scene::new();
     std::fs::write(scene.path("file"), "").unwrap();
-    let output = scene.command("file/below", "server start --port PORT").output().unwrap();
+    let output = scene
+        .command("file/below", "server start --port PORT")
+        .output()
+        .unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(11) && printed.contains("file/below"), "{printed}");
+    assert!(
+        output.status.code() == Some(11) && printed.contains("file/below"),
+        "{printed}"
+    );
     scene.well("start --port PORT");
     scene.well("stop");
-    std::fs::set_permissions(scene.path("server/identity.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(
+        scene.path("server/identity.pem"),
+        std::fs::Permissions::from_mode(0o644),
+    )
+    .unwrap();
     assert!(scene.fails("start --port PORT", 5).contains("chmod 600"));
-    std::fs::set_permissions(scene.path("server/identity.pem"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(
+        scene.path("server/identity.pem"),
+        std::fs::Permissions::from_mode(0o600),
+    )
+    .unwrap();
     std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
     let printed = scene.fails("start --port PORT", 1);
-    assert!(printed.contains("grants.toml, line 2: unknown field `colour`"), "{printed}");
+    assert!(
+        printed.contains("grants.toml, line 2: unknown field `colour`"),
+        "{printed}"
+    );
 }
 
 #[test]
 fn later_starts_listen_on_the_addresses_given_last() {
     let scene = Scene::new();
-    for (options, is_limited) in [("--port PORT --listen=::1", true), ("", true), ("--listen=::", false), ("", false)] {
+    for (options, is_limited) in [
+        ("--port PORT --listen=::1", true),
+        ("", true),
+        ("--listen=::", false),
+        ("", false),
+    ] {
         scene.well(&format!("start {options}"));
         let status = scene.well("status");
-        assert_eq!(status.contains("addresses  [::1]:"), is_limited, "{options}: {status}");
+        assert_eq!(
+            status.contains("addresses  [::1]:"),
+            is_limited,
+            "{options}: {status}"
+        );
         scene.well("stop");
     }
     // A damaged file must not open the server to all addresses.
@@ -496,7 +722,11 @@ fn start_fails_if_its_addresses_are_lost() {
     // A directory cannot be replaced by the new file.
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    assert!(scene.fails("start --listen=::1", 11).contains("cannot write"));
+    assert!(
+        scene
+            .fails("start --listen=::1", 11)
+            .contains("cannot write")
+    );
 }
 
 #[test]
@@ -505,16 +735,29 @@ fn start_fails_if_the_server_runs_at_another_address() {
     scene.well("start --port PORT --listen=::1");
     let port: u16 = scene.status("port").parse().unwrap();
     scene.well(&format!("start --port {port} --listen=::1"));
-    for other in [format!("--port {}", port ^ 1), "--listen=127.0.0.1".into(), "--listen=::1 --listen=::".into()] {
+    for other in [
+        format!("--port {}", port ^ 1),
+        "--listen=127.0.0.1".into(),
+        "--listen=::1 --listen=::".into(),
+    ] {
         for start in ["start", "start --foreground"] {
             let printed = scene.fails(&format!("{start} {other}"), 10);
-            let words = [format!("port {port}"), "[::1]".to_owned(), format!("sparsync server restart {other}")];
+            let words = [
+                format!("port {port}"),
+                "[::1]".to_owned(),
+                format!("sparsync server restart {other}"),
+            ];
             let joined = printed.replace("--port=", "--port ");
-            words.iter().for_each(|word| assert!(joined.contains(word), "{word}: {printed}"));
+            words
+                .iter()
+                .for_each(|word| assert!(joined.contains(word), "{word}: {printed}"));
         }
     }
     let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
-    scene.fails(&format!("grant {pin} --name x --start --port {}", port ^ 1), 10);
+    scene.fails(
+        &format!("grant {pin} --name x --start --port {}", port ^ 1),
+        10,
+    );
     assert!(scene.well("grants").contains("no grants"));
 }
 
@@ -523,7 +766,12 @@ fn server_of_another_version_is_stopped() {
     let scene = Scene::new();
     let state = scene.path("server/state");
     std::fs::create_dir_all(&state).unwrap();
-    for verb in ["restart --port PORT", "restart --now --port PORT", "stop", "stop --now"] {
+    for verb in [
+        "restart --port PORT",
+        "restart --now --port PORT",
+        "stop",
+        "stop --now",
+    ] {
         let lock = std::fs::File::create(state.join("server.pid")).unwrap();
         // Children that other tests start hold the last lock until they run their program.
         until(|| lock.try_lock().is_ok());
@@ -545,7 +793,9 @@ fn server_of_another_version_is_stopped() {
         if verb.starts_with("stop") {
             let printed = scene.fails("start", 2);
             assert!(
-                printed.contains("another version\nhint: `sparsync server restart` starts this version"),
+                printed.contains(
+                    "another version\nhint: `sparsync server restart` starts this version"
+                ),
                 "{printed}"
             );
             scene.fails("status", 2);
@@ -565,14 +815,26 @@ fn stop_now_kills_an_unresponsive_server() {
     let scene = Scene::new();
     scene.well("start --port PORT");
     let pid = scene.status("pid");
-    assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-STOP", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
     // A thread that has not stopped yet would still answer.
     until(|| {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let is_stopped = |status: String| status.lines().any(|line| line.starts_with("State:\tT"));
-        threads.flatten().all(|thread| std::fs::read_to_string(thread.path().join("status")).is_ok_and(is_stopped))
+        threads.flatten().all(|thread| {
+            std::fs::read_to_string(thread.path().join("status")).is_ok_and(is_stopped)
+        })
     });
-    assert!(scene.fails("stop", 14).contains("sparsync server stop --now"));
+    assert!(
+        scene
+            .fails("stop", 14)
+            .contains("sparsync server stop --now")
+    );
     assert!(scene.well("stop --now").contains("server stopped"));
     assert!(scene.well("stop").contains("no server is running"));
 }
@@ -582,22 +844,39 @@ fn start_waits_for_a_draining_server() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let (pid, mut client) = (scene.status("pid"), scene.silent_client());
-    let mut stop = scene.command("server", "server stop").stderr(Stdio::piped()).spawn().unwrap();
+    let mut stop = scene
+        .command("server", "server stop")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     until(|| scene.status("draining") == "true");
     let mut start = scene.command("server", "server start --port PORT");
-    let mut start = start.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut start = start
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     // Both commands report what they wait for, then wait.
-    for waits in [stop.stderr.as_mut().unwrap(), start.stderr.as_mut().unwrap()] {
+    for waits in [
+        stop.stderr.as_mut().unwrap(),
+        start.stderr.as_mut().unwrap(),
+    ] {
         let mut printed = [0; 128];
         let count = waits.read(&mut printed).unwrap();
         let printed = String::from_utf8_lossy(&printed[..count]).into_owned();
-        assert!(printed.contains("waiting for 1 session: laptop from 127.0.0.1:"), "{printed}");
+        assert!(
+            printed.contains("waiting for 1 session: laptop from 127.0.0.1:"),
+            "{printed}"
+        );
     }
     client.stdin.as_mut().unwrap().write_all(&[0; 64]).unwrap();
     ends_within(client, Duration::from_secs(10));
     assert!(stop.wait().unwrap().success());
     let started = start.wait_with_output().unwrap();
-    assert!(String::from_utf8_lossy(&started.stdout).contains("server started"), "{started:?}");
+    assert!(
+        String::from_utf8_lossy(&started.stdout).contains("server started"),
+        "{started:?}"
+    );
     assert_ne!(scene.status("pid"), pid);
 }
 
@@ -607,11 +886,17 @@ fn sessions_have_their_own_process_group() {
     scene.serve("--root TOP/in");
     let mut client = scene.silent_client();
     let group_of = |pid: &str| {
-        let output = Command::new("ps").args(["-o", "pgid=", "-p", pid]).output().unwrap();
+        let output = Command::new("ps")
+            .args(["-o", "pgid=", "-p", pid])
+            .output()
+            .unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
     let server = scene.status("pid");
-    let found = Command::new("pgrep").args(["-P", &server]).output().unwrap();
+    let found = Command::new("pgrep")
+        .args(["-P", &server])
+        .output()
+        .unwrap();
     let session = String::from_utf8(found.stdout).unwrap().trim().to_owned();
     assert_eq!(group_of(&session), session);
     assert_ne!(group_of(&server), session);
@@ -626,13 +911,29 @@ fn copy_survives_a_terminated_session() {
     scene.enroll("--root TOP/in");
     let content = noise(1, BYTES);
     std::fs::write(scene.path("src/big"), &content).unwrap();
-    let mut copy = scene.command("client", "-a --transport=quic --bwlimit=3m src/big host:TOP/in/pushed");
-    let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut copy = scene.command(
+        "client",
+        "-a --transport=quic --bwlimit=3m src/big host:TOP/in/pushed",
+    );
+    let copy = copy
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
-    assert!(Command::new("pkill").args(["-TERM", "-P", &scene.status("pid")]).status().unwrap().success());
+    assert!(
+        Command::new("pkill")
+            .args(["-TERM", "-P", &scene.status("pid")])
+            .status()
+            .unwrap()
+            .success()
+    );
     let output = copy.wait_with_output().unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && printed.contains("lost the connection to host; reconnecting"), "{output:?}");
+    assert!(
+        output.status.success() && printed.contains("lost the connection to host; reconnecting"),
+        "{output:?}"
+    );
     assert!(std::fs::read(scene.path("in/pushed")).unwrap() == content);
 }
 
@@ -641,9 +942,15 @@ fn unit_with_unsupported_paths_is_rejected() {
     let scene = Scene::new();
     for place in ["a\"b", "a%b", "a b", "a\\b"] {
         let mut install = scene.command("server", "server install --dry-run");
-        let output = install.env("SPARSYNC_CONFIG_DIR", scene.path(place)).output().unwrap();
+        let output = install
+            .env("SPARSYNC_CONFIG_DIR", scene.path(place))
+            .output()
+            .unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(4) && output.stdout.is_empty(), "{place}: {output:?}");
+        assert!(
+            output.status.code() == Some(4) && output.stdout.is_empty(),
+            "{place}: {output:?}"
+        );
         assert!(
             printed.contains("SPARSYNC_CONFIG_DIR") && printed.contains("cannot write a unit"),
             "{place}: {printed}"
@@ -657,7 +964,8 @@ fn control_socket_is_private_to_its_owner() {
     std::fs::create_dir_all(scene.path("server/state")).unwrap();
     let set = |mode| {
         for dir in ["server", "server/state"] {
-            std::fs::set_permissions(scene.path(dir), std::fs::Permissions::from_mode(mode)).unwrap();
+            std::fs::set_permissions(scene.path(dir), std::fs::Permissions::from_mode(mode))
+                .unwrap();
         }
     };
     set(0o755);
@@ -665,18 +973,38 @@ fn control_socket_is_private_to_its_owner() {
     let start = |more: &str| {
         let plain = scene.command("server", &format!("server start --port PORT{more}"));
         let mut command = Command::new(scene.path("openly"));
-        command.arg(plain.get_program()).args(plain.get_args()).current_dir(scene.path(""));
-        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).output().unwrap()
+        command
+            .arg(plain.get_program())
+            .args(plain.get_args())
+            .current_dir(scene.path(""));
+        command
+            .envs(
+                plain
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .output()
+            .unwrap()
     };
     assert!(start("").status.success());
-    let mode = std::fs::metadata(scene.path("server/state/control")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(scene.path("server/state/control"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
     scene.well("stop");
-    std::fs::set_permissions(scene.path("server/state"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(
+        scene.path("server/state"),
+        std::fs::Permissions::from_mode(0o777),
+    )
+    .unwrap();
     for more in ["", " --foreground"] {
         let printed = start(more);
         let words = String::from_utf8_lossy(&printed.stderr);
-        assert!(!printed.status.success() && words.contains("chmod go-w"), "{printed:?}");
+        assert!(
+            !printed.status.success() && words.contains("chmod go-w"),
+            "{printed:?}"
+        );
     }
 }
 
@@ -686,11 +1014,17 @@ fn grant_must_expire_in_the_future() {
     let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
     for past in ["2020-01-01", "1970-01-01T00:00:00Z"] {
         let printed = scene.fails(&format!("grant {pin} --name x --expires={past}"), 1);
-        assert!(printed.contains(&format!("--expires: `{past}` is in the past")), "{printed}");
+        assert!(
+            printed.contains(&format!("--expires: `{past}` is in the past")),
+            "{printed}"
+        );
     }
     for no_end in ["", "soon"] {
         let printed = scene.fails(&format!("grant {pin} --name x --expires={no_end}"), 1);
-        assert!(printed.contains("invalid date") && printed.contains("30d"), "{printed}");
+        assert!(
+            printed.contains("invalid date") && printed.contains("30d"),
+            "{printed}"
+        );
     }
     assert!(scene.well("grants").contains("no grants"));
 }
@@ -698,11 +1032,19 @@ fn grant_must_expire_in_the_future() {
 #[test]
 fn subcommand_errors_omit_rsyncs_final_line() {
     let scene = Scene::new();
-    for (line, code) in [("server strat", 1), ("server grant x --name y", 1), ("enroll", 1), ("enroll --revoke h", 5)] {
+    for (line, code) in [
+        ("server strat", 1),
+        ("server grant x --name y", 1),
+        ("enroll", 1),
+        ("enroll --revoke h", 5),
+    ] {
         let output = scene.command("client", line).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{line}: {printed}");
-        assert!(!printed.is_empty() && !printed.contains("rsync error"), "{line}: {printed}");
+        assert!(
+            !printed.is_empty() && !printed.contains("rsync error"),
+            "{line}: {printed}"
+        );
     }
 }
 
@@ -714,11 +1056,24 @@ fn a_word_after_server_is_a_destination_only_where_there_is_such_a_file() {
         let output = scene.command("client", line).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
         let words = "sparsync server: no such subcommand `x`: expected start, stop, restart, ";
-        assert!(output.status.code() == Some(1) && printed.starts_with(words), "{line}: {printed}");
-        assert!(printed.ends_with("hint: see `sparsync server --help`\n"), "{printed}");
+        assert!(
+            output.status.code() == Some(1) && printed.starts_with(words),
+            "{line}: {printed}"
+        );
+        assert!(
+            printed.ends_with("hint: see `sparsync server --help`\n"),
+            "{printed}"
+        );
     }
     std::fs::write(scene.path("server"), "a file\n").unwrap();
-    assert!(scene.command("client", "server x").output().unwrap().status.success());
+    assert!(
+        scene
+            .command("client", "server x")
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     assert_eq!(std::fs::read(scene.path("x")).unwrap(), b"a file\n");
 }
 
@@ -732,9 +1087,19 @@ fn journal_is_recognized_by_device_and_inode() {
     for (stream, is_journal) in [("1:1", false), (ours.as_str(), true), ("9", false)] {
         file.set_len(0).unwrap();
         let mut command = Command::new(oracle::under_test());
-        command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
-        let log = std::fs::File::options().append(true).open(scene.path("log")).unwrap();
-        let mut server = command.env("JOURNAL_STREAM", stream).stdin(Stdio::null()).stderr(log).spawn().unwrap();
+        command
+            .args(["server", "start", "--foreground", "--port=0"])
+            .env("SPARSYNC_CONFIG_DIR", scene.path("server"));
+        let log = std::fs::File::options()
+            .append(true)
+            .open(scene.path("log"))
+            .unwrap();
+        let mut server = command
+            .env("JOURNAL_STREAM", stream)
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
         until(|| {
             assert!(server.try_wait().unwrap().is_none(), "the server exited");
             scene.at("server", "status").status.code() != Some(3)
@@ -742,21 +1107,38 @@ fn journal_is_recognized_by_device_and_inode() {
         scene.well("stop");
         assert!(server.wait().unwrap().success());
         let printed = std::fs::read_to_string(scene.path("log")).unwrap();
-        assert_eq!(printed.lines().next().unwrap().starts_with("<6>version"), is_journal, "{stream}: {printed}");
+        assert_eq!(
+            printed.lines().next().unwrap().starts_with("<6>version"),
+            is_journal,
+            "{stream}: {printed}"
+        );
     }
 }
 
 #[test]
 fn server_raises_its_limit_of_open_files() {
     let scene = Scene::new();
-    scene.script("few", "#!/bin/sh\nulimit -S -n 64\nulimit -H -n 1024\nexec \"$@\"\n");
+    scene.script(
+        "few",
+        "#!/bin/sh\nulimit -S -n 64\nulimit -H -n 1024\nexec \"$@\"\n",
+    );
     let plain = scene.command("server", "server start --port PORT");
     let mut command = Command::new(scene.path("few"));
-    command.arg(plain.get_program()).args(plain.get_args()).current_dir(scene.path(""));
-    command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+        .arg(plain.get_program())
+        .args(plain.get_args())
+        .current_dir(scene.path(""));
+    command.envs(
+        plain
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     assert!(command.output().unwrap().status.success());
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", scene.status("pid"))).unwrap();
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .unwrap();
     assert_eq!(line.split_whitespace().nth(3), Some("1024"), "{line}");
 }
 
@@ -766,17 +1148,27 @@ fn server_without_descriptors_waits_without_busy_loop() {
     scene.enroll("--root TOP/in");
     let pid = scene.status("pid");
     let may_open = |files: &str| {
-        let set = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status().unwrap();
+        let set = Command::new("prlimit")
+            .args(["--pid", &pid, &format!("--nofile={files}:")])
+            .status()
+            .unwrap();
         assert!(set.success());
     };
     let ticks = || -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-        fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+        fields[11..13]
+            .iter()
+            .map(|ticks| ticks.parse::<u64>().unwrap())
+            .sum()
     };
     let copy = |transport: &str| {
         let line = "-a --timeout=9 --contimeout=9 sparsync://host/TOP/in/f got";
-        scene.command("client", line).env("SPARSYNC_TRANSPORT", transport).output().unwrap()
+        scene
+            .command("client", line)
+            .env("SPARSYNC_TRANSPORT", transport)
+            .output()
+            .unwrap()
     };
     // Once the grant is known, it is not read again.
     assert_output(&copy("tls"), 0, &[]);
@@ -790,14 +1182,24 @@ fn server_without_descriptors_waits_without_busy_loop() {
     let took = ticks() - before;
     assert!(took < 25, "{took} hundredths of a second of CPU time");
     // Now it may have as many as it has, with the spare one.
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().map(|file| file.unwrap().file_name());
-    let last = open.map(|number| number.to_str().unwrap().parse::<u32>().unwrap()).max().unwrap();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .map(|file| file.unwrap().file_name());
+    let last = open
+        .map(|number| number.to_str().unwrap().parse::<u32>().unwrap())
+        .max()
+        .unwrap();
     may_open(&(last + 1).to_string());
     let log = || std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
     for (nth, transport) in ["quic", "tls"].iter().enumerate() {
-        let words = ["the server cannot start a session", "hint: run `sparsync server status host`"];
+        let words = [
+            "the server cannot start a session",
+            "hint: run `sparsync server status host`",
+        ];
         assert_output(&copy(transport), 10, &words);
-        let lines = log().matches("cannot start a session for laptop from 127.0.0.1:").count();
+        let lines = log()
+            .matches("cannot start a session for laptop from 127.0.0.1:")
+            .count();
         assert_eq!(lines, nth + 1, "{}", log());
     }
     may_open("256");
@@ -811,15 +1213,26 @@ fn server_without_descriptors_waits_without_busy_loop() {
 fn long_log_is_rotated_while_the_server_runs() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
-    let log = std::fs::File::options().append(true).open(scene.path("server/state/server.log")).unwrap();
+    let log = std::fs::File::options()
+        .append(true)
+        .open(scene.path("server/state/server.log"))
+        .unwrap();
     log.set_len(4 << 20).unwrap();
     for to in ["got", "got2"] {
         scene.copies(&format!("-a host:TOP/in/f {to}"));
     }
     scene.well("stop");
-    let len = |name: &str| std::fs::metadata(scene.path("server/state").join(name)).unwrap().len();
+    let len = |name: &str| {
+        std::fs::metadata(scene.path("server/state").join(name))
+            .unwrap()
+            .len()
+    };
     assert!(len("server.log.old") > 4 << 20 && len("server.log") < 1 << 10);
-    assert!(std::fs::read_to_string(scene.path("server/state/server.log")).unwrap().contains("session 1 of laptop"));
+    assert!(
+        std::fs::read_to_string(scene.path("server/state/server.log"))
+            .unwrap()
+            .contains("session 1 of laptop")
+    );
 }
 
 #[test]
@@ -827,14 +1240,26 @@ fn signal_ends_a_foreground_server() {
     let scene = Scene::new();
     // Without `timeout`, which other commands have: the signal must reach the server itself.
     let mut command = Command::new(oracle::under_test());
-    command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
-    let mut server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    command
+        .args(["server", "start", "--foreground", "--port=0"])
+        .env("SPARSYNC_CONFIG_DIR", scene.path("server"));
+    let mut server = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     until(|| {
         assert!(server.try_wait().unwrap().is_none(), "the server exited");
         scene.at("server", "status").status.code() != Some(3)
     });
     assert_eq!(scene.status("pid"), server.id().to_string());
-    assert!(Command::new("kill").arg(server.id().to_string()).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .arg(server.id().to_string())
+            .status()
+            .unwrap()
+            .success()
+    );
     assert_eq!(server.wait().unwrap().code(), Some(0));
 }
 
@@ -842,46 +1267,86 @@ fn signal_ends_a_foreground_server() {
 fn systemd_is_notified_of_ready_and_stopping() {
     let scene = Scene::new();
     let notify_socket = std::os::unix::net::UnixDatagram::bind(scene.path("notify")).unwrap();
-    notify_socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    notify_socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     let notification = || {
         let mut word = [0; 64];
         let len = notify_socket.recv(&mut word).unwrap();
         String::from_utf8_lossy(&word[..len]).into_owned()
     };
     let mut command = Command::new(oracle::under_test());
-    command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
+    command
+        .args(["server", "start", "--foreground", "--port=0"])
+        .env("SPARSYNC_CONFIG_DIR", scene.path("server"));
     command.env("NOTIFY_SOCKET", scene.path("notify"));
-    let mut server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut server = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     assert_eq!(notification(), "READY=1");
     // A server that is ready can be reached at once.
     assert_eq!(scene.status("pid"), server.id().to_string());
     assert!(scene.well("status").contains("started by systemd"));
     let printed = scene.fails("start --port 1", 10);
-    assert!(printed.contains("`sparsync server install") && printed.contains(" --port=1` moves it"), "{printed}");
+    assert!(
+        printed.contains("`sparsync server install") && printed.contains(" --port=1` moves it"),
+        "{printed}"
+    );
     let printed = scene.well("install --user");
-    assert!(printed.contains("systemctl --user restart sparsync") && !printed.contains("server stop"), "{printed}");
+    assert!(
+        printed.contains("systemctl --user restart sparsync") && !printed.contains("server stop"),
+        "{printed}"
+    );
     // systemd would not know of a server that this command starts.
     let printed = scene.fails("restart", 4);
-    assert!(printed.contains("systemctl") && printed.contains(&server.id().to_string()), "{printed}");
+    assert!(
+        printed.contains("systemctl") && printed.contains(&server.id().to_string()),
+        "{printed}"
+    );
     assert_eq!(scene.status("pid"), server.id().to_string());
-    assert!(scene.well("stop").contains("start sparsync` starts it again"));
+    assert!(
+        scene
+            .well("stop")
+            .contains("start sparsync` starts it again")
+    );
     assert_eq!(notification(), "STOPPING=1");
     assert_eq!(server.wait().unwrap().code(), Some(0));
     // A server in the background does not notify the supervisor of the process that started it.
     let mut command = scene.command("server", "server start --port PORT");
-    assert!(command.env("NOTIFY_SOCKET", scene.path("notify")).output().unwrap().status.success());
+    assert!(
+        command
+            .env("NOTIFY_SOCKET", scene.path("notify"))
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     assert_eq!(scene.status("supervised"), "false");
     scene.well("restart");
     notify_socket.set_nonblocking(true).unwrap();
-    assert_eq!(notify_socket.recv(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(
+        notify_socket.recv(&mut [0]).unwrap_err().kind(),
+        std::io::ErrorKind::WouldBlock
+    );
     // It blocks the supervised server, which must not exit with success.
     let by_hand = scene.status("pid");
     let mut command = scene.command("server", "server start --foreground");
-    let output = command.env("NOTIFY_SOCKET", scene.path("notify")).output().unwrap();
+    let output = command
+        .env("NOTIFY_SOCKET", scene.path("notify"))
+        .output()
+        .unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(14) && printed.contains(&format!("(process {by_hand})")), "{printed}");
+    assert!(
+        output.status.code() == Some(14) && printed.contains(&format!("(process {by_hand})")),
+        "{printed}"
+    );
     let printed = scene.well("install --user");
-    assert!(printed.contains(&format!("sparsync server stop  # process {by_hand},")), "{printed}");
+    assert!(
+        printed.contains(&format!("sparsync server stop  # process {by_hand},")),
+        "{printed}"
+    );
 }
 
 /// If `net.ipv6.bindv6only` is set, a socket for `::` does not accept IPv4 unless the server changes that.
@@ -894,13 +1359,25 @@ fn server_at_all_addresses_accepts_ipv4_despite_bindv6only() {
     let scene = Scene::new();
     let sparsync = scene.command("server", "");
     let mut apart = Command::new("unshare");
-    apart.args(["-rn", "sh", "-c", SCRIPT, "sh"]).arg(sparsync.get_program()).args(sparsync.get_args());
-    apart.current_dir(scene.path("")).env("HOME", scene.path("")).env("SPARSYNC_CONFIG_DIR", "server");
+    apart
+        .args(["-rn", "sh", "-c", SCRIPT, "sh"])
+        .arg(sparsync.get_program())
+        .args(sparsync.get_args());
+    apart
+        .current_dir(scene.path(""))
+        .env("HOME", scene.path(""))
+        .env("SPARSYNC_CONFIG_DIR", "server");
     match apart.output() {
         Ok(output) if output.stdout.starts_with(b"apart\n") => {
-            assert!(String::from_utf8_lossy(&output.stdout).contains("sparsync server\n"), "{output:?}");
+            assert!(
+                String::from_utf8_lossy(&output.stdout).contains("sparsync server\n"),
+                "{output:?}"
+            );
         }
-        _ => crate::kit::report_skip("server::server_at_all_addresses", "network namespaces are not available here"),
+        _ => crate::kit::report_skip(
+            "server::server_at_all_addresses",
+            "network namespaces are not available here",
+        ),
     }
 }
 
@@ -918,8 +1395,17 @@ fn server_without_home_uses_the_home_of_its_user() {
     };
     let session = printed("pgrep", &["-P", &scene.status("pid")]);
     let variables = std::fs::read(format!("/proc/{session}/environ")).unwrap();
-    let home = printed("getent", &["passwd", &printed("id", &["-u"])]).split(':').nth(5).unwrap().to_owned();
-    assert!(variables.split(|&b| b == 0).any(|answer| answer == format!("HOME={home}").as_bytes()), "{home}");
+    let home = printed("getent", &["passwd", &printed("id", &["-u"])])
+        .split(':')
+        .nth(5)
+        .unwrap()
+        .to_owned();
+    assert!(
+        variables
+            .split(|&b| b == 0)
+            .any(|answer| answer == format!("HOME={home}").as_bytes()),
+        "{home}"
+    );
     client.kill().unwrap();
     client.wait().unwrap();
 }
@@ -929,10 +1415,12 @@ fn install_writes_a_unit_and_prints_how_to_enable_it() {
     let scene = Scene::new();
     let printed = scene.well("install --user --port 4711 --memory=4G");
     assert!(
-        printed.contains("systemctl --user enable --now sparsync") && printed.contains("loginctl enable-linger"),
+        printed.contains("systemctl --user enable --now sparsync")
+            && printed.contains("loginctl enable-linger"),
         "{printed}"
     );
-    let unit = std::fs::read_to_string(scene.path(".config/systemd/user/sparsync.service")).unwrap();
+    let unit =
+        std::fs::read_to_string(scene.path(".config/systemd/user/sparsync.service")).unwrap();
     for words in [
         "Type=notify\n",
         " server start --foreground --port=4711 --memory=4294967296\n",
@@ -945,25 +1433,51 @@ fn install_writes_a_unit_and_prints_how_to_enable_it() {
     let system = scene.well("install --system --dry-run");
     let is_root = rustix::process::geteuid().is_root();
     assert_eq!(
-        scene.well("install --dry-run").contains("WantedBy=multi-user.target"),
+        scene
+            .well("install --dry-run")
+            .contains("WantedBy=multi-user.target"),
         is_root,
         "the default for root is a system unit"
     );
-    assert!(system.contains("KillMode=mixed") && system.contains("WantedBy=multi-user.target"), "{system}");
+    assert!(
+        system.contains("KillMode=mixed") && system.contains("WantedBy=multi-user.target"),
+        "{system}"
+    );
     // A restore writes wherever root may, creates device nodes, and reads everything.
-    for taken in ["ProtectSystem", "ReadWritePaths", "ProtectKernelModules", "ProtectClock", "DevicePolicy"] {
+    for taken in [
+        "ProtectSystem",
+        "ReadWritePaths",
+        "ProtectKernelModules",
+        "ProtectClock",
+        "DevicePolicy",
+    ] {
         assert!(!system.contains(taken), "{taken} in {system}");
     }
     std::fs::write(scene.path("sparsync.service"), &system).unwrap();
-    let in_units = std::fs::read_dir(scene.path(".config/systemd/user")).unwrap().count();
+    let in_units = std::fs::read_dir(scene.path(".config/systemd/user"))
+        .unwrap()
+        .count();
     assert_eq!(in_units, 1, "no other file is left");
-    let mode = std::fs::metadata(scene.path(".config/systemd/user/sparsync.service")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(scene.path(".config/systemd/user/sparsync.service"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o644);
     // The threshold is systemd's exposure score in tenths. The service must read and write everywhere as root.
-    for verdict in [&["verify", "--man=no"][..], &["security", "--offline=true", "--threshold=48", "--no-pager"]] {
-        match Command::new("systemd-analyze").args(verdict).arg(scene.path("sparsync.service")).output() {
+    for verdict in [
+        &["verify", "--man=no"][..],
+        &["security", "--offline=true", "--threshold=48", "--no-pager"],
+    ] {
+        match Command::new("systemd-analyze")
+            .args(verdict)
+            .arg(scene.path("sparsync.service"))
+            .output()
+        {
             Ok(output) => assert!(output.status.success(), "{output:?}"),
-            Err(_) => crate::kit::report_skip("server::install_writes_a_unit", "systemd-analyze is not installed"),
+            Err(_) => crate::kit::report_skip(
+                "server::install_writes_a_unit",
+                "systemd-analyze is not installed",
+            ),
         }
     }
 }
@@ -972,24 +1486,53 @@ fn install_writes_a_unit_and_prints_how_to_enable_it() {
 fn server_commands_run_over_a_remote_shell() {
     let scene = Scene::new();
     let program = oracle::under_test().display().to_string();
-    let remotely = |verb: &str| scene.at("server", &format!("{verb} -e ./ssh --rsync-path={program} u@host"));
+    let remotely = |verb: &str| {
+        scene.at(
+            "server",
+            &format!("{verb} -e ./ssh --rsync-path={program} u@host"),
+        )
+    };
     assert_eq!(remotely("status --json").status.code(), Some(3));
     let printed = String::from_utf8(remotely("status").stdout).unwrap();
-    assert!(printed.ends_with("hint: from this machine: `sparsync server start u@host`\n"), "{printed}");
+    assert!(
+        printed.ends_with("hint: from this machine: `sparsync server start u@host`\n"),
+        "{printed}"
+    );
     let started = remotely("start --port PORT");
     assert!(started.status.success(), "{started:?}");
-    assert!(String::from_utf8(remotely("status").stdout).unwrap().contains(&scene.status("pid")));
+    assert!(
+        String::from_utf8(remotely("status").stdout)
+            .unwrap()
+            .contains(&scene.status("pid"))
+    );
     assert!(remotely("stop").status.success());
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
     // The host name is also another argument of the command.
-    let remotely = |verb: &str| scene.at("server", &format!("{verb} --rsync-path={program} -e ./ssh")).status.code();
-    assert_eq!(remotely("grant host SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name host"), Some(1));
-    assert_eq!(remotely("grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 host --name host"), Some(0));
+    let remotely = |verb: &str| {
+        scene
+            .at("server", &format!("{verb} --rsync-path={program} -e ./ssh"))
+            .status
+            .code()
+    };
+    assert_eq!(
+        remotely("grant host SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name host"),
+        Some(1)
+    );
+    assert_eq!(
+        remotely("grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 host --name host"),
+        Some(0)
+    );
     assert!(scene.well("grants").starts_with("host  SHA256:ung"));
     assert_eq!(remotely("revoke host host"), Some(0));
     assert_eq!(remotely("revoke host host"), Some(6));
-    let missing = scene.at("server", "status -e ./ssh --rsync-path=/none/sparsync u@host");
-    assert!(String::from_utf8_lossy(&missing.stderr).contains("sparsync enroll --install u@host"), "{missing:?}");
+    let missing = scene.at(
+        "server",
+        "status -e ./ssh --rsync-path=/none/sparsync u@host",
+    );
+    assert!(
+        String::from_utf8_lossy(&missing.stderr).contains("sparsync enroll --install u@host"),
+        "{missing:?}"
+    );
     assert_eq!(missing.status.code(), Some(127));
 }
 
@@ -999,9 +1542,15 @@ fn granted_key_copies_in_both_directions() {
     scene.serve("--root TOP/in");
     scene.copies("-a host:TOP/in/f got");
     scene.copies("-a src/ host:TOP/in/");
-    assert_eq!(std::fs::read(scene.path("in/new")).unwrap(), b"what src/new holds\n");
+    assert_eq!(
+        std::fs::read(scene.path("in/new")).unwrap(),
+        b"what src/new holds\n"
+    );
     let output = scene.copy("-a host:TOP/out/f got2");
-    assert!(!output.status.success() && !scene.path("got2").exists(), "{output:?}");
+    assert!(
+        !output.status.success() && !scene.path("got2").exists(),
+        "{output:?}"
+    );
     assert!(!scene.copy("-a src/ host:TOP/out/").status.success());
     assert!(!scene.path("out/new").exists());
     assert!((4..6).contains(&scene.sessions()), "{}", scene.sessions());
@@ -1038,24 +1587,44 @@ fn ssh_fallback_prompts_only_if_the_server_is_silent() {
     let _udp = UdpSocket::bind(tcp.local_addr().unwrap()).unwrap();
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
     let (real, mute) = (scene.status("port"), tcp.local_addr().unwrap().port());
-    std::fs::write(scene.path("client/hosts.toml"), hosts.replace(&real, &mute.to_string())).unwrap();
+    std::fs::write(
+        scene.path("client/hosts.toml"),
+        hosts.replace(&real, &mute.to_string()),
+    )
+    .unwrap();
     let program = oracle::under_test().display().to_string();
     // `sparsync://` has no fallback; both timeouts limit the wait.
-    for (limit, code) in [("--contimeout=1", 35), ("--timeout=1", 30), ("--timeout=9 --contimeout=1", 35)] {
+    for (limit, code) in [
+        ("--contimeout=1", 35),
+        ("--timeout=1", 30),
+        ("--timeout=9 --contimeout=1", 35),
+    ] {
         let line = format!("-a {limit} sparsync://hostTOP/in/f got");
         let output = scene.command("client", &line).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(code) && printed.contains("no answer within 1 s"), "{output:?}");
+        assert!(
+            output.status.code() == Some(code) && printed.contains("no answer within 1 s"),
+            "{output:?}"
+        );
     }
     for (to, words) in [
         ("got", "shell: ssh answered before the server\nhint"),
         ("got2", "ten minutes: ssh answered before the server\nhint"),
     ] {
-        let mut copy = scene.command("client", &format!("-avv --rsync-path={program} host:TOP/in/f {to}"));
+        let mut copy = scene.command(
+            "client",
+            &format!("-avv --rsync-path={program} host:TOP/in/f {to}"),
+        );
         let path = std::env::var("PATH").unwrap();
-        let output = copy.env("PATH", format!("{}:{path}", scene.path("").display())).output().unwrap();
+        let output = copy
+            .env("PATH", format!("{}:{path}", scene.path("").display()))
+            .output()
+            .unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && printed.contains(words) && !printed.contains("using QUIC"), "{output:?}");
+        assert!(
+            output.status.success() && printed.contains(words) && !printed.contains("using QUIC"),
+            "{output:?}"
+        );
         assert_eq!(std::fs::read(scene.path(to)).unwrap(), b"what in/f holds\n");
     }
     let sshed = std::fs::read_to_string(scene.path("sshed")).unwrap();
@@ -1074,7 +1643,10 @@ fn ssh_takes_over_if_the_server_falls_silent() {
     use std::net::{Ipv4Addr, UdpSocket};
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
-    let server = (Ipv4Addr::LOCALHOST, scene.status("port").parse::<u16>().unwrap());
+    let server = (
+        Ipv4Addr::LOCALHOST,
+        scene.status("port").parse::<u16>().unwrap(),
+    );
     let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     far.connect(server).unwrap();
     let port = near.local_addr().unwrap().port();
@@ -1100,10 +1672,20 @@ fn ssh_takes_over_if_the_server_falls_silent() {
     });
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
     let program = oracle::under_test().display().to_string();
-    let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        scene.path("").display(),
+        std::env::var("PATH").unwrap()
+    );
     // On a busy machine ssh may connect before the server is contacted, so there are several tries.
     const TRIES: usize = 10;
-    let tries = [("host:TOP/in/f got", "got"), ("src/new host:TOP/in/new", "in/new")].into_iter().cycle().take(TRIES);
+    let tries = [
+        ("host:TOP/in/f got", "got"),
+        ("src/new host:TOP/in/new", "in/new"),
+    ]
+    .into_iter()
+    .cycle()
+    .take(TRIES);
     let mut was_kept_waiting = 0;
     for (line, copied) in tries {
         if was_kept_waiting > 1 {
@@ -1116,12 +1698,19 @@ fn ssh_takes_over_if_the_server_falls_silent() {
         let mut copy = scene.command("client", &format!("-avv --rsync-path={program} {line}"));
         let output = copy.env("PATH", &path).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && printed.contains("using a remote shell: "), "{line}: {output:?}");
+        assert!(
+            output.status.success() && printed.contains("using a remote shell: "),
+            "{line}: {output:?}"
+        );
         assert!(scene.path(copied).exists(), "{line}");
-        was_kept_waiting +=
-            usize::from(scene.sessions() > before && printed.contains("ssh answered before the server"));
+        was_kept_waiting += usize::from(
+            scene.sessions() > before && printed.contains("ssh answered before the server"),
+        );
     }
-    assert!(was_kept_waiting > 0, "the server was never contacted, or abandoned before the shell was used");
+    assert!(
+        was_kept_waiting > 0,
+        "the server was never contacted, or abandoned before the shell was used"
+    );
 }
 
 #[test]
@@ -1131,7 +1720,10 @@ fn tls_is_used_if_udp_is_blocked() {
     let (_mute, port) = without_udp(&scene.status("port"));
     scene.lead_to_port(&port, &scene.status("pin"));
     scene.copies("-a host:TOP/in/f got");
-    assert_eq!(std::fs::read(scene.path("got")).unwrap(), b"what in/f holds\n");
+    assert_eq!(
+        std::fs::read(scene.path("got")).unwrap(),
+        b"what in/f holds\n"
+    );
 }
 
 #[test]
@@ -1144,10 +1736,17 @@ fn grant_that_covers_its_own_config_is_warned_about() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    for all in ["--root TOP", "--root TOP/server", "--expires 2099-01-01", "--root TOP/in --root TOP/link --json"] {
+    for all in [
+        "--root TOP",
+        "--root TOP/server",
+        "--expires 2099-01-01",
+        "--root TOP/in --root TOP/link --json",
+    ] {
         let printed = warning(all);
         assert!(
-            printed.starts_with("sparsync: warning: laptop can change the key and the grants of this server: /"),
+            printed.starts_with(
+                "sparsync: warning: laptop can change the key and the grants of this server: /"
+            ),
             "{all}: {printed}"
         );
         assert!(!printed.contains("--read-only"), "{printed}");
@@ -1155,7 +1754,11 @@ fn grant_that_covers_its_own_config_is_warned_about() {
         assert_eq!(warning(all), "", "the warning was printed before");
     }
     // A client that reads the key can impersonate this server.
-    for all in ["--read-only", "--root TOP --read-only", "--root TOP/server --read-only --expires 2099-01-01"] {
+    for all in [
+        "--read-only",
+        "--root TOP --read-only",
+        "--root TOP/server --read-only --expires 2099-01-01",
+    ] {
         let printed = warning(all);
         assert!(
             printed.starts_with("sparsync: warning: laptop can read the key of this server: /"),
@@ -1166,7 +1769,12 @@ fn grant_that_covers_its_own_config_is_warned_about() {
         assert_eq!(warning(all), "", "the warning was printed before");
     }
     // Without a limit there is nothing to exceed.
-    for less in ["", "--root TOP/in --read-only", "--root TOP/in", "--root TOP/in --root TOP/src"] {
+    for less in [
+        "",
+        "--root TOP/in --read-only",
+        "--root TOP/in",
+        "--root TOP/in --root TOP/src",
+    ] {
         assert_eq!(warning(less), "", "{less}");
     }
 }
@@ -1174,53 +1782,101 @@ fn grant_that_covers_its_own_config_is_warned_about() {
 #[test]
 fn suspicious_grant_is_warned_about() {
     let scene = Scene::new();
-    let [first, second] =
-        ["ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0", "vngWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0"];
+    let [first, second] = [
+        "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0",
+        "vngWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0",
+    ];
     let printed = |key: &str, granted: &str| {
-        let output = scene.at("server", &format!("grant SHA256:{key} --name laptop {granted}"));
+        let output = scene.at(
+            "server",
+            &format!("grant SHA256:{key} --name laptop {granted}"),
+        );
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
     let warning = printed(first, "--root TOP/in --root TOP/inn");
-    assert!(warning.contains("/inn on ") && warning.contains("No such file"), "{warning}");
+    assert!(
+        warning.contains("/inn on ") && warning.contains("No such file"),
+        "{warning}"
+    );
     assert_eq!(warning.lines().count(), 1, "{warning}");
     assert_eq!(printed(first, "--root TOP/in"), "");
     // The same name may mean that its owner has lost the first key.
     let warning = printed(second, "--root TOP/in");
-    assert!(warning.contains(&format!("sparsync server revoke SHA256:{first}\n")), "{warning}");
-    assert_eq!(printed(second, "--root TOP/in"), "", "the warning was printed before");
+    assert!(
+        warning.contains(&format!("sparsync server revoke SHA256:{first}\n")),
+        "{warning}"
+    );
+    assert_eq!(
+        printed(second, "--root TOP/in"),
+        "",
+        "the warning was printed before"
+    );
 }
 
 #[test]
 fn client_without_a_grant_is_rejected() {
     let scene = Scene::new();
     scene.serve("");
-    scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
-    scene.is_refused("-a src/ host:TOP/in/", "this machine's key has no grant there");
+    scene.is_refused(
+        "-a host:TOP/in/f got",
+        "this machine's key has no grant there",
+    );
+    scene.is_refused(
+        "-a src/ host:TOP/in/",
+        "this machine's key has no grant there",
+    );
     let status = scene.well("status");
-    let line = status.lines().find(|line| line.contains("client rejected: unknown key SHA256:")).expect("it is listed");
-    assert!(line.starts_with("  20") && line[6..].starts_with('-'), "an error has a date: {line}");
+    let line = status
+        .lines()
+        .find(|line| line.contains("client rejected: unknown key SHA256:"))
+        .expect("it is listed");
+    assert!(
+        line.starts_with("  20") && line[6..].starts_with('-'),
+        "an error has a date: {line}"
+    );
     scene.serve("--root TOP/in --expires 2099-01-01");
     // The grant expires.
     let list = scene.path("server/grants.toml");
     let text = std::fs::read_to_string(&list).unwrap();
     assert!(text.contains("\"2099-01-02T00:00:00Z\""), "{text}");
     std::fs::write(&list, text.replace("2099-01-02", "2020-01-02")).unwrap();
-    scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
-    assert!(scene.well("status").contains("client rejected: the grant of laptop has expired"));
+    scene.is_refused(
+        "-a host:TOP/in/f got",
+        "this machine's key has no grant there",
+    );
+    assert!(
+        scene
+            .well("status")
+            .contains("client rejected: the grant of laptop has expired")
+    );
     assert!(scene.well("grants").contains("expired at 2020-01-02"));
     scene.serve("--root TOP/in --read-only --no-expiry");
-    scene.is_refused("-a src/ host:TOP/in/", "the grant of this machine's key is read-only");
+    scene.is_refused(
+        "-a src/ host:TOP/in/",
+        "the grant of this machine's key is read-only",
+    );
     // While the list cannot be parsed, the last valid one is in force.
     let grants = std::fs::read_to_string(scene.path("server/grants.toml")).unwrap();
     std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
-    scene.is_refused("-a src/ host:TOP/in/", "the grant of this machine's key is read-only");
+    scene.is_refused(
+        "-a src/ host:TOP/in/",
+        "the grant of this machine's key is read-only",
+    );
     scene.copies("-a host:TOP/in/f got2");
-    assert!(scene.well("status").contains("grants not reloaded, the previous ones stay in force: "));
+    assert!(
+        scene
+            .well("status")
+            .contains("grants not reloaded, the previous ones stay in force: ")
+    );
     std::fs::write(scene.path("server/grants.toml"), grants).unwrap();
     scene.lead_to("SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0");
     scene.is_refused("-a host:TOP/in/f got", "unexpected key");
-    assert!((1..5).contains(&scene.sessions()), "only the client with read access had a session: {}", scene.sessions());
+    assert!(
+        (1..5).contains(&scene.sessions()),
+        "only the client with read access had a session: {}",
+        scene.sessions()
+    );
 }
 
 #[test]
@@ -1236,18 +1892,33 @@ fn revoked_grant_ends_its_sessions_at_once() {
     let break_list = || std::fs::write(&list, "[[grant]]\ncolour = 1\n").unwrap();
     let good = std::fs::read_to_string(&list).unwrap();
     break_list();
-    scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
+    scene.is_refused(
+        "-a host:TOP/in/f got",
+        "this machine's key has no grant there",
+    );
     std::fs::write(&list, good).unwrap();
     let printed = scene.fails("revoke laptop", 6);
-    assert!(printed.contains("cannot revoke `laptop`: no grant"), "{printed}");
+    assert!(
+        printed.contains("cannot revoke `laptop`: no grant"),
+        "{printed}"
+    );
     // A grant that expires ends its sessions, too, even if the list became invalid in the meantime.
-    let soon = Command::new("date").args(["-u", "-d", "2 seconds", "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
-    scene.serve(&format!("--root TOP/in --expires {}", String::from_utf8(soon.stdout).unwrap().trim()));
+    let soon = Command::new("date")
+        .args(["-u", "-d", "2 seconds", "+%Y-%m-%dT%H:%M:%SZ"])
+        .output()
+        .unwrap();
+    scene.serve(&format!(
+        "--root TOP/in --expires {}",
+        String::from_utf8(soon.stdout).unwrap().trim()
+    ));
     let client = scene.silent_client();
     break_list();
     ends_within(client, Duration::from_secs(4));
     until(|| scene.status("sessions") == "[");
-    scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
+    scene.is_refused(
+        "-a host:TOP/in/f got",
+        "this machine's key has no grant there",
+    );
     let status = scene.well("status");
     for words in [
         "ended: its grant was revoked, changed or has expired",
@@ -1271,14 +1942,22 @@ fn an_idle_server_applies_a_revocation_before_the_list_becomes_invalid() {
     std::fs::write(&list, "").unwrap();
     reloads(2);
     std::fs::write(&list, "[[grant]]\ncolour = 1\n").unwrap();
-    scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
+    scene.is_refused(
+        "-a host:TOP/in/f got",
+        "this machine's key has no grant there",
+    );
 }
 
 /// Returns the values of a field of `/proc/PID/status`.
 fn proc_status(pid: &str, field: &str) -> Vec<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_default()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The kernel enforces the owner of a grant: the process of the session has no other rights.
@@ -1296,10 +1975,16 @@ fn a_session_of_a_grant_with_an_owner_is_a_process_of_that_user() {
     scene.serve("--root TOP/in --owner=nobody:daemon");
     let client = scene.silent_client();
     let server = scene.status("pid");
-    let threads = std::fs::read_dir(format!("/proc/{server}/task")).unwrap().flatten();
-    let children = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let threads = std::fs::read_dir(format!("/proc/{server}/task"))
+        .unwrap()
+        .flatten();
+    let children = threads
+        .map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
     let children: String = children.collect();
-    let session = children.split_whitespace().next().expect("the session is a child of the server");
+    let session = children
+        .split_whitespace()
+        .next()
+        .expect("the session is a child of the server");
     // The session greets before a byte is sent, and that is after it has changed its user.
     assert_eq!(proc_status(session, "Uid"), ["65534"; 4]);
     assert_eq!(proc_status(session, "Gid"), ["1"; 4]);
@@ -1317,16 +2002,21 @@ fn a_copy_whose_grant_is_revoked_names_the_way_to_a_new_one() {
         let scene = Scene::new();
         scene.enroll("--root TOP/in");
         std::fs::write(scene.path("src/big"), noise(1, 16 << 20)).unwrap();
-        let mut copy =
-            scene.command("client", &format!("-a --transport={transport} --bwlimit=3m src/big host:TOP/in/big"));
-        let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut copy = scene.command(
+            "client",
+            &format!("-a --transport={transport} --bwlimit=3m src/big host:TOP/in/big"),
+        );
+        let copy = copy
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= 1 << 20);
         scene.well("revoke laptop");
         let output = copy.wait_with_output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(12), "{output:?}");
-        let hint =
-            "hint: this machine's key has no grant there: run `sparsync enroll host`, then the same command again";
+        let hint = "hint: this machine's key has no grant there: run `sparsync enroll host`, then the same command again";
         assert!(printed.contains(hint), "{printed}");
     }
 }
@@ -1338,12 +2028,30 @@ fn a_client_without_a_connection_reports_how_long_it_has_tried() {
     std::fs::write(scene.path("src/big"), noise(1, 32 << 20)).unwrap();
     // The reports come every five seconds.
     let line = "-av --transport=tls --timeout=9 --bwlimit=3m src/big host:TOP/in/big";
-    let copy = scene.command("client", line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let copy = scene
+        .command("client", line)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= 1 << 20);
     scene.kill();
     let output = copy.wait_with_output().unwrap();
-    let words = ["lost the connection to host; reconnecting", "no connection to host for ", " s; still trying"];
-    assert_output(&output, 12, &[words[0], words[1], words[2], "hint: run the same command again"]);
+    let words = [
+        "lost the connection to host; reconnecting",
+        "no connection to host for ",
+        " s; still trying",
+    ];
+    assert_output(
+        &output,
+        12,
+        &[
+            words[0],
+            words[1],
+            words[2],
+            "hint: run the same command again",
+        ],
+    );
 }
 
 /// Forwards TCP connections to a port of this machine. No UDP port belongs to it, so QUIC is refused there.
@@ -1352,7 +2060,9 @@ fn tcp_only(to: u16) -> u16 {
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for near in listener.incoming().map_while(Result::ok) {
-            let Ok(far) = std::net::TcpStream::connect(("::1", to)) else { continue };
+            let Ok(far) = std::net::TcpStream::connect(("::1", to)) else {
+                continue;
+            };
             for (mut from, mut to) in [
                 (near.try_clone().unwrap(), far.try_clone().unwrap()),
                 (far.try_clone().unwrap(), near.try_clone().unwrap()),
@@ -1372,9 +2082,15 @@ fn tcp_only(to: u16) -> u16 {
 fn the_own_key_of_a_server_gets_its_answer_over_tls() {
     let scene = Scene::new();
     scene.well("start --port PORT --listen=::1");
-    let (port, pin) = (tcp_only(scene.status("port").parse().unwrap()), scene.status("pin"));
+    let (port, pin) = (
+        tcp_only(scene.status("port").parse().unwrap()),
+        scene.status("pin"),
+    );
     for _ in 0..8 {
-        assert_eq!(scene.well(&format!("pipe [::1]:{port} {pin}")), "sparsync server\n");
+        assert_eq!(
+            scene.well(&format!("pipe [::1]:{port} {pin}")),
+            "sparsync server\n"
+        );
     }
 }
 
@@ -1383,9 +2099,16 @@ fn stop_waits_for_sessions_and_stop_now_ends_them() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let mut client = scene.silent_client();
-    let mut stop = scene.command("server", "server stop").stdout(Stdio::piped()).spawn().unwrap();
+    let mut stop = scene
+        .command("server", "server stop")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     until(|| scene.status("draining") == "true");
-    assert!(stop.try_wait().unwrap().is_none(), "stop waits for the session");
+    assert!(
+        stop.try_wait().unwrap().is_none(),
+        "stop waits for the session"
+    );
     // The status changes before the server rejects clients.
     until(|| !scene.copy("-a host:TOP/in/f got").status.success());
     // Bytes that are not a greeting end the session.
@@ -1405,12 +2128,28 @@ fn killed_session_does_not_affect_others() {
     scene.serve("--root TOP/in");
     let (first, second) = (scene.silent_client(), scene.silent_client());
     let server = scene.status("pid");
-    let found = Command::new("pgrep").args(["-P", &server]).output().unwrap();
+    let found = Command::new("pgrep")
+        .args(["-P", &server])
+        .output()
+        .unwrap();
     let sessions = String::from_utf8(found.stdout).unwrap();
     let pids: Vec<_> = sessions.split_whitespace().collect();
     assert_eq!(pids.len(), 2, "each session has its own process");
-    assert!(Command::new("kill").args(["-9", pids[0]]).status().unwrap().success());
-    until(|| scene.sessions() >= 2 && scene.well("status --json").matches(r#""transport""#).count() == 1);
+    assert!(
+        Command::new("kill")
+            .args(["-9", pids[0]])
+            .status()
+            .unwrap()
+            .success()
+    );
+    until(|| {
+        scene.sessions() >= 2
+            && scene
+                .well("status --json")
+                .matches(r#""transport""#)
+                .count()
+                == 1
+    });
     scene.copies("-a host:TOP/in/f got");
     // The session of one client is dead, the other one still runs.
     for mut client in [first, second] {
@@ -1442,8 +2181,18 @@ fn server_survives_the_process_limit() {
         use std::os::unix::process::CommandExt as _;
         let server = scene.command("server", verb);
         let mut command = Command::new("prlimit");
-        command.arg("--nproc=16").arg(server.get_program()).args(server.get_args());
-        command.envs(server.get_envs().filter_map(|(name, value)| Some((name, value?)))).uid(ALONE).gid(ALONE);
+        command
+            .arg("--nproc=16")
+            .arg(server.get_program())
+            .args(server.get_args());
+        command
+            .envs(
+                server
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .uid(ALONE)
+            .gid(ALONE);
         command.current_dir(scene.path("")).stdin(Stdio::null());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -1451,20 +2200,30 @@ fn server_survives_the_process_limit() {
     as_alone("server start --port PORT");
     let pid = scene.status("pid");
     scene.lead_to(&scene.status("pin"));
-    let printed = scene.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
+    let printed = scene.at(
+        "client",
+        "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json",
+    );
     let pin = field_of(&String::from_utf8(printed.stdout).unwrap(), "pin");
     as_alone(&format!("server grant {pin} --name laptop --root TOP/in"));
     let clients: Vec<_> = (0..16)
         .map(|_| {
             let mut command = Command::new(scene.path("shell"));
-            let mut client =
-                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut client = command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
             // A greeting, or the end of the stream.
             let _ = client.stdout.as_mut().unwrap().read(&mut [0; 8]);
             client
         })
         .collect();
-    assert!(scene.well("status").contains("cannot start a session") || scene.well("status").contains("no session for"));
+    assert!(
+        scene.well("status").contains("cannot start a session")
+            || scene.well("status").contains("no session for")
+    );
     for mut client in clients {
         drop(client.stdin.take());
         client.wait().unwrap();
@@ -1478,16 +2237,28 @@ fn server_survives_the_process_limit() {
 fn hanging_session_ends_after_its_client() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
-    let made = Command::new("mkfifo").arg(scene.path("in/fifo")).status().unwrap();
+    let made = Command::new("mkfifo")
+        .arg(scene.path("in/fifo"))
+        .status()
+        .unwrap();
     assert!(made.success());
     let printed = scene.copy("--files-from=:TOP/in/fifo host:TOP/in/ got/");
     let printed = String::from_utf8_lossy(&printed.stderr).into_owned();
     assert!(printed.contains("it is no regular file"), "{printed}");
     // A stopped process stands for a session that hangs for any reason.
     let mut client = scene.silent_client();
-    let found = Command::new("pgrep").args(["-P", &scene.status("pid")]).output().unwrap();
+    let found = Command::new("pgrep")
+        .args(["-P", &scene.status("pid")])
+        .output()
+        .unwrap();
     let session = String::from_utf8(found.stdout).unwrap().trim().to_owned();
-    assert!(Command::new("kill").args(["-STOP", &session]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-STOP", &session])
+            .status()
+            .unwrap()
+            .success()
+    );
     drop(client.stdin.take());
     ends_within(client, Duration::from_secs(60));
     until(|| scene.status("sessions") == "[");
@@ -1499,14 +2270,23 @@ fn many_concurrent_clients_are_served() {
     scene.enroll("--root TOP/in");
     let copies: Vec<_> = (0..64)
         .map(|n| {
-            let mut copy = scene.command("client", &format!("-a --transport=quic host:TOP/in/f got{n}"));
-            copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            let mut copy = scene.command(
+                "client",
+                &format!("-a --transport=quic host:TOP/in/f got{n}"),
+            );
+            copy.stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
         })
         .collect();
     for (n, copy) in copies.into_iter().enumerate() {
         let output = copy.wait_with_output().unwrap();
         assert!(output.status.success(), "{n}: {output:?}");
-        assert_eq!(std::fs::read(scene.path(&format!("got{n}"))).unwrap(), b"what in/f holds\n");
+        assert_eq!(
+            std::fs::read(scene.path(&format!("got{n}"))).unwrap(),
+            b"what in/f holds\n"
+        );
     }
 }
 
@@ -1518,32 +2298,68 @@ fn memory_budget_rejects_clients_and_ends_the_largest_session() {
     scene.enroll("--root TOP/in");
     // A `Setup` may be long, and is buffered until it is complete.
     let mut client = scene.silent_client();
-    let found =
-        Command::new("pgrep").args(["-P", &scene.status("pid"), "-f", "--", "--ceiling=[0-9]"]).output().unwrap();
-    assert!(found.status.success(), "the session has a window limit: {found:?}");
+    let found = Command::new("pgrep")
+        .args(["-P", &scene.status("pid"), "-f", "--", "--ceiling=[0-9]"])
+        .output()
+        .unwrap();
+    assert!(
+        found.status.success(),
+        "the session has a window limit: {found:?}"
+    );
     let session = String::from_utf8(found.stdout).unwrap();
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", session.trim())).unwrap();
-    let limit = limits.lines().find(|line| line.starts_with("Max data size")).unwrap();
-    assert!(limit.contains(&(BUDGET_BYTES + (512 << 20)).to_string()), "{limit}");
+    let limit = limits
+        .lines()
+        .find(|line| line.starts_with("Max data size"))
+        .unwrap();
+    assert!(
+        limit.contains(&(BUDGET_BYTES + (512 << 20)).to_string()),
+        "{limit}"
+    );
     let mut says = client.stdin.take().unwrap();
-    says.write_all(&[&hostile::greeting()[..], &[hostile::SETUP], &hostile::varint(1 << 29)].concat()).unwrap();
+    says.write_all(
+        &[
+            &hostile::greeting()[..],
+            &[hostile::SETUP],
+            &hostile::varint(1 << 29),
+        ]
+        .concat(),
+    )
+    .unwrap();
     let piece = vec![0; 4 << 20];
     while scene.status("memory_bytes").parse::<u64>().unwrap() < BUDGET_BYTES / 4 * 3 {
         says.write_all(&piece).unwrap();
     }
     scene.is_refused("-a host:TOP/in/f got", "too many sessions");
     // ssh copies instead, and the next run asks the server again.
-    let busy =
-        format!("a remote shell: no connection to the server at port {}: too many sessions", scene.status("port"));
+    let busy = format!(
+        "a remote shell: no connection to the server at port {}: too many sessions",
+        scene.status("port")
+    );
     for to in ["by-ssh", "by-ssh2"] {
         let output = scene.copy_or_ask(&format!("-avv host:TOP/in/f {to}"));
-        assert_output(&output, 0, &[&busy, "hint: run `sparsync server status host` to see its sessions"]);
+        assert_output(
+            &output,
+            0,
+            &[
+                &busy,
+                "hint: run `sparsync server status host` to see its sessions",
+            ],
+        );
     }
-    let output = scene.command("client", "-a --transport=tls host:TOP/in/f got").output().unwrap();
+    let output = scene
+        .command("client", "-a --transport=tls host:TOP/in/f got")
+        .output()
+        .unwrap();
     assert_output(&output, 10, &["too many sessions; try again later"]);
     shell_to_server(&scene, "");
-    let hint = "hint: run `sparsync server status localhost` to see its sessions, then enroll again\n";
-    assert_output(&enroll(&scene, "localhost"), 5, &["too many sessions; try again later\n", hint]);
+    let hint =
+        "hint: run `sparsync server status localhost` to see its sessions, then enroll again\n";
+    assert_output(
+        &enroll(&scene, "localhost"),
+        5,
+        &["too many sessions; try again later\n", hint],
+    );
     // The session still runs. It ends as soon as the server exceeds its budget.
     assert!(scene.well("status --json").contains(r#""name":"laptop""#));
     while says.write_all(&piece).is_ok() {}
@@ -1555,7 +2371,8 @@ fn memory_budget_rejects_clients_and_ends_the_largest_session() {
     let printed = scene.copy("-a host:TOP/in/f got");
     let words = "exceeds --memory of the server (176 MiB)";
     assert!(
-        printed.status.code() == Some(22) && String::from_utf8_lossy(&printed.stderr).contains(words),
+        printed.status.code() == Some(22)
+            && String::from_utf8_lossy(&printed.stderr).contains(words),
         "{printed:?}"
     );
     scene.copies("-a host:TOP/in/f got");
@@ -1574,18 +2391,30 @@ fn noise_costs_a_server_little_memory() {
     let status = format!("/proc/{}/status", scene.status("pid"));
     let peak_kib = || -> u64 {
         let status = std::fs::read_to_string(&status).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     };
     let copies = |to: &str| {
-        let output = scene.command("client", &format!("-a --transport=quic host:TOP/in/f {to}")).output().unwrap();
+        let output = scene
+            .command("client", &format!("-a --transport=quic host:TOP/in/f {to}"))
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
     };
     copies("before");
     let before_kib = peak_kib();
-    let server = (Ipv4Addr::LOCALHOST, scene.status("port").parse::<u16>().unwrap());
+    let server = (
+        Ipv4Addr::LOCALHOST,
+        scene.status("port").parse::<u16>().unwrap(),
+    );
     // The start of a TLS record that is longer than the bytes that follow.
-    let record: Vec<u8> = [0x16, 3, 1, 0x40, 0].into_iter().chain([0xa5; 8 << 10]).collect();
+    let record: Vec<u8> = [0x16, 3, 1, 0x40, 0]
+        .into_iter()
+        .chain([0xa5; 8 << 10])
+        .collect();
     let mut held = Vec::new();
     for n in 0..40_000u32 {
         if n % 200 == 0 {
@@ -1605,7 +2434,10 @@ fn noise_costs_a_server_little_memory() {
     }
     copies("after");
     let more_kib = peak_kib() - before_kib;
-    assert!(more_kib < MORE_MAX_KIB, "{before_kib} KiB, and {more_kib} KiB more after the noise");
+    assert!(
+        more_kib < MORE_MAX_KIB,
+        "{before_kib} KiB, and {more_kib} KiB more after the noise"
+    );
 }
 
 #[test]
@@ -1615,7 +2447,10 @@ fn bulk_data_moves_to_tls_on_a_short_path() {
     let content = noise(1, 24 << 20);
     std::fs::write(scene.path("src/big"), &content).unwrap();
     // A run with --transport=tls must not make TLS the first choice of later runs.
-    let output = scene.command("client", "-a --transport=tls src/new host:TOP/in/new").output().unwrap();
+    let output = scene
+        .command("client", "-a --transport=tls src/new host:TOP/in/new")
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{output:?}");
     // On a busy machine there may be no time for the move to TLS, so there are several tries.
     const TRIES: usize = 20;
@@ -1623,7 +2458,11 @@ fn bulk_data_moves_to_tls_on_a_short_path() {
     for (line, to, is_moved) in [
         ("src/big host:TOP/in/pushed", "in/pushed", true),
         ("host:TOP/in/pushed got", "got", true),
-        ("--transport=quic src/big host:TOP/in/other", "in/other", false),
+        (
+            "--transport=quic src/big host:TOP/in/other",
+            "in/other",
+            false,
+        ),
         ("host:TOP/in/f small", "small", false),
     ] {
         let mut was_moved = false;
@@ -1655,9 +2494,15 @@ fn bulk_data_moves_to_tls_on_a_short_path() {
     assert_eq!(log.matches(", over TLS after ").count(), 2, "{log}");
     // A connection race may add one session. The two runs that moved to TLS must not count twice.
     let sessions = scene.sessions();
-    assert!((runs..runs + 2).contains(&sessions), "{sessions} sessions, {runs} runs");
+    assert!(
+        (runs..runs + 2).contains(&sessions),
+        "{sessions} sessions, {runs} runs"
+    );
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
-    assert!(hosts.contains("last_route = \"quic\""), "QUIC must remain the first choice: {hosts}");
+    assert!(
+        hosts.contains("last_route = \"quic\""),
+        "QUIC must remain the first choice: {hosts}"
+    );
 }
 
 #[test]
@@ -1668,24 +2513,50 @@ fn copy_survives_a_server_restart() {
     let port = scene.status("port");
     let content = noise(1, BYTES);
     for (line, from, to, counted) in [
-        ("--transport=quic src/big host:TOP/in/pushed", "src/big", "in/pushed", "bytes_in"),
-        ("--transport=quic host:TOP/in/pushed got", "in/pushed", "got", "bytes_out"),
+        (
+            "--transport=quic src/big host:TOP/in/pushed",
+            "src/big",
+            "in/pushed",
+            "bytes_in",
+        ),
+        (
+            "--transport=quic host:TOP/in/pushed got",
+            "in/pushed",
+            "got",
+            "bytes_out",
+        ),
         // This session has moved to TLS before the server is killed.
-        ("src/big host:TOP/in/moved", "src/big", "in/moved", "bytes_in"),
+        (
+            "src/big host:TOP/in/moved",
+            "src/big",
+            "in/moved",
+            "bytes_in",
+        ),
         // The number of deletions before the loss is unknown.
-        ("-d --delete --max-delete=1 host:TOP/in/ limited/", "in/", "limited/", "bytes_out"),
+        (
+            "-d --delete --max-delete=1 host:TOP/in/ limited/",
+            "in/",
+            "limited/",
+            "bytes_out",
+        ),
     ] {
         if from == "src/big" {
             std::fs::write(scene.path(from), &content).unwrap();
         }
         let mut copy = scene.command("client", &format!("-av --bwlimit=6m {line}"));
-        let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let copy = copy
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         until(|| scene.status(counted).parse::<usize>().unwrap() >= BYTES / 8);
         scene.kill();
         scene.well(&format!("start --port {port}"));
         let output = copy.wait_with_output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        let banners = String::from_utf8_lossy(&output.stdout).matches("incremental file list\n").count();
+        let banners = String::from_utf8_lossy(&output.stdout)
+            .matches("incremental file list\n")
+            .count();
         assert_eq!(banners, 1, "{line}: {output:?}");
         if line.contains("--max-delete") {
             assert_eq!(output.status.code(), Some(12), "{line}: {output:?}");
@@ -1696,7 +2567,8 @@ fn copy_survives_a_server_restart() {
             continue;
         }
         assert!(
-            output.status.success() && printed.contains("lost the connection to host; reconnecting"),
+            output.status.success()
+                && printed.contains("lost the connection to host; reconnecting"),
             "{line}: {output:?}"
         );
         assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");

@@ -40,8 +40,18 @@ impl Scene {
     fn run(&self, program: &Path, args: &[Vec<u8>], vars: &[(&str, &str)]) -> Output {
         let args = args.iter().map(|arg| OsStr::from_bytes(arg));
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "90"]).arg(program).args(args).current_dir(self.0.path()).stdin(Stdio::null());
-        for name in ["RSYNC_RSH", "RSYNC_OLD_ARGS", "RSYNC_PROTECT_ARGS", "RSYNC_PARTIAL_DIR"] {
+        command
+            .args(["-s", "KILL", "90"])
+            .arg(program)
+            .args(args)
+            .current_dir(self.0.path())
+            .stdin(Stdio::null());
+        for name in [
+            "RSYNC_RSH",
+            "RSYNC_OLD_ARGS",
+            "RSYNC_PROTECT_ARGS",
+            "RSYNC_PARTIAL_DIR",
+        ] {
             command.env_remove(name);
         }
         command.env("LC_ALL", "C").envs(vars.iter().copied());
@@ -53,7 +63,10 @@ impl Scene {
         let _ = std::fs::remove_file(self.path("words"));
         let output = self.run(program, args, vars);
         let Ok(words) = std::fs::read(self.path("words")) else {
-            panic!("{args:?}: the shell was not started: {}", String::from_utf8_lossy(&output.stderr));
+            panic!(
+                "{args:?}: the shell was not started: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         };
         words.split(|&b| b == 0).map(<[u8]>::to_vec).collect()
     }
@@ -63,18 +76,36 @@ impl Scene {
     fn same_words(&self, args: &[Vec<u8>], vars: &[(&str, &str)]) {
         let mut wanted = self.words(oracle::rsync(), args, vars);
         if wanted.contains(&b"--sender".to_vec()) {
-            for word in wanted.iter_mut().filter(|word| word.starts_with(b"-") && word.ends_with(b"CIvu")) {
+            for word in wanted
+                .iter_mut()
+                .filter(|word| word.starts_with(b"-") && word.ends_with(b"CIvu"))
+            {
                 let letters = String::from_utf8(std::mem::take(word)).expect("letters are ASCII");
-                let is_whole = letters.split("e.").next().is_some_and(|options| options.contains('H'));
-                *word = if is_whole { letters.replace("e.i", "e.") } else { letters }.into_bytes();
+                let is_whole = letters
+                    .split("e.")
+                    .next()
+                    .is_some_and(|options| options.contains('H'));
+                *word = if is_whole {
+                    letters.replace("e.i", "e.")
+                } else {
+                    letters
+                }
+                .into_bytes();
             }
         }
         let mut got = self.words(&self.path("rsync"), args, vars);
-        for word in got.iter_mut().filter(|word| word.starts_with(b"-") && word.ends_with(b"CIvuZ")) {
+        for word in got
+            .iter_mut()
+            .filter(|word| word.starts_with(b"-") && word.ends_with(b"CIvuZ"))
+        {
             word.pop();
         }
         let shown = |words: &[Vec<u8>]| {
-            words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join("\n    ")
+            words
+                .iter()
+                .map(|word| word.escape_ascii().to_string())
+                .collect::<Vec<_>>()
+                .join("\n    ")
         };
         assert!(
             wanted == got,
@@ -92,7 +123,9 @@ impl Scene {
 }
 
 fn words(line: &str) -> Vec<Vec<u8>> {
-    line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
+    line.split_whitespace()
+        .map(|word| word.as_bytes().to_vec())
+        .collect()
 }
 
 /// Options that must reach the other end as rsync writes them, alone and in combination.
@@ -140,12 +173,22 @@ const OPTIONS: &str = "
 #[test]
 fn remote_command_line_matches_rsync() {
     let scene = Scene::new();
-    let lines = OPTIONS.lines().flat_map(|line| line.split(" | ")).map(str::trim).filter(|line| !line.is_empty());
+    let lines = OPTIONS
+        .lines()
+        .flat_map(|line| line.split(" | "))
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
     for line in lines.chain([""]) {
         for operands in ["src/ host:d", "u@host:s :t d"] {
             scene.same_line(
-                &format!("-e ./rec {line} {operands}")
-                    .replace(":s :t d", if line.contains("files-from") { ":s d" } else { ":s :t d" }),
+                &format!("-e ./rec {line} {operands}").replace(
+                    ":s :t d",
+                    if line.contains("files-from") {
+                        ":s d"
+                    } else {
+                        ":s :t d"
+                    },
+                ),
                 &[],
             );
         }
@@ -155,7 +198,15 @@ fn remote_command_line_matches_rsync() {
     scene.same_line("-e ./rec --files-from=host:far -0 host:s d", &[]);
     scene.same_line("-e ./rec host:s", &[]);
     scene.same_line("-e ./rec -rvn host:s", &[]);
-    for operands in ["a [host]:x", "a u@[::1]:x", "a u@x@host:x", "a @host:x", ":x a", "HOST: a", "host:a/./b//c d"] {
+    for operands in [
+        "a [host]:x",
+        "a u@[::1]:x",
+        "a u@x@host:x",
+        "a @host:x",
+        ":x a",
+        "HOST: a",
+        "host:a/./b//c d",
+    ] {
         scene.same_line(&format!("-e ./rec {operands}"), &[]);
     }
 }
@@ -179,7 +230,11 @@ fn remote_shell_option_is_split_as_in_rsync() {
         scene.same_words(&args("-v"), &[("RSYNC_RSH", shell)]);
     }
     // The default is ssh, from the PATH.
-    let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        scene.path("bin").display(),
+        std::env::var("PATH").unwrap()
+    );
     scene.same_line("-a4 src/ u@host:d", &[("PATH", &path)]);
     scene.same_line("-a --blocking-io host:d .", &[("PATH", &path)]);
 }
@@ -188,8 +243,9 @@ fn remote_shell_option_is_split_as_in_rsync() {
 fn shell_metacharacters_are_escaped_as_in_rsync() {
     let scene = Scene::new();
     let names = [
-        "a b", "a\\b", "a\\*b", "\\\\", "\\", "a\\[b", "[a\\]b]", "{a,b}", "-b", "-", "./-b", "/-b", "~", "~/",
-        "~/x y", "~u", "~u/x", "~*", "a~", "a/~b", "./~b", "a:b", "a*?[x]", "$(x)", "`x`", "a\nb", "a\rb", "ä ö", "",
+        "a b", "a\\b", "a\\*b", "\\\\", "\\", "a\\[b", "[a\\]b]", "{a,b}", "-b", "-", "./-b",
+        "/-b", "~", "~/", "~/x y", "~u", "~u/x", "~*", "a~", "a/~b", "./~b", "a:b", "a*?[x]",
+        "$(x)", "`x`", "a\nb", "a\rb", "ä ö", "",
     ];
     let mut all: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
     // Every byte that a name may hold, 64 bytes per name.
@@ -215,13 +271,27 @@ fn shell_metacharacters_are_escaped_as_in_rsync() {
             scene.same_words(&with("", &[&far, b"d"]), vars);
             if !name.contains(&b':') {
                 let option = |start: &str| [start.as_bytes(), name].concat();
-                scene.same_words(&with("", &[&option("--temp-dir="), &option("-M--x="), b"src/", b"host:d"]), vars);
+                scene.same_words(
+                    &with(
+                        "",
+                        &[
+                            &option("--temp-dir="),
+                            &option("-M--x="),
+                            b"src/",
+                            b"host:d",
+                        ],
+                    ),
+                    vars,
+                );
             }
         }
         // A list cannot be read from standard input of the other machine.
         if name != b"-" {
             let list = [b"--files-from=:", &name[..]].concat();
-            scene.same_words(&[words("-e ./rec -a"), vec![list], words("host:s d")].concat(), &[]);
+            scene.same_words(
+                &[words("-e ./rec -a"), vec![list], words("host:s d")].concat(),
+                &[],
+            );
         }
     }
 }
@@ -232,22 +302,31 @@ fn sparsync_falls_back_to_calling_remote_rsync() {
     let got = scene.words(oracle::under_test(), &words("-a -e ./rec src/ host:d"), &[]);
     let got: Vec<OsString> = got.into_iter().map(OsString::from_vec).collect();
     // These are the arguments of the last attempt, because the recorder never answers.
-    assert_eq!(got[..5], ["host", "rsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]);
+    assert_eq!(
+        got[..5],
+        ["host", "rsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]
+    );
 }
 
 /// The command that starts sparsync, or rsync if sparsync is missing, in a single login.
-const EITHER: &str = "sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
+const EITHER: &str =
+    "sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
 
 // ── the program at the other end ────────────────────────────────────────────────────────────────
 /// The start of a script that drops the options and the host of ssh, so that `$*` is the remote command.
-const FAKE: &str = "#!/bin/sh\nwhile case $1 in -l) shift;; -*) ;; *) false;; esac; do shift; done\nshift\n";
+const FAKE: &str =
+    "#!/bin/sh\nwhile case $1 in -l) shift;; -*) ;; *) false;; esac; do shift; done\nshift\n";
 
 impl Scene {
     /// Runs sparsync with a remote shell that parses its arguments like ssh and continues with `script`, in which `$*`
     /// is the remote command. Operands and further options come from `line`.
     fn shell(&self, script: &str, line: &str, vars: &[(&str, &str)]) -> Output {
         self.script("shell", &[FAKE, script, "\n"].concat());
-        self.run(oracle::under_test(), &words(&format!("-e ./shell {line}")), vars)
+        self.run(
+            oracle::under_test(),
+            &words(&format!("-e ./shell {line}")),
+            vars,
+        )
     }
 
     /// Returns the option that selects sparsync as the program at the other end.
@@ -258,7 +337,10 @@ impl Scene {
 
 /// Returns the exit code, and standard error as text.
 fn ended(output: &Output) -> (Option<i32>, String) {
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }
 
 #[track_caller]
@@ -273,10 +355,18 @@ fn assert_ended(output: &Output, exit: i32, stderr: &[&str]) {
 #[test]
 fn push_and_pull_with_a_remote_sparsync() {
     let scene = Scene::new();
-    let output = scene.shell("exec sh -c \"$*\"", &format!("{} -a src/ far:dst", scene.ours()), &[]);
+    let output = scene.shell(
+        "exec sh -c \"$*\"",
+        &format!("{} -a src/ far:dst", scene.ours()),
+        &[],
+    );
     assert_eq!(ended(&output), (Some(0), String::new()));
     assert_eq!(std::fs::read(scene.path("dst/a")).unwrap(), b"a\n");
-    let output = scene.shell("exec sh -c \"$*\"", &format!("{} -a far:src/ got", scene.ours()), &[]);
+    let output = scene.shell(
+        "exec sh -c \"$*\"",
+        &format!("{} -a far:src/ got", scene.ours()),
+        &[],
+    );
     assert_eq!(ended(&output), (Some(0), String::new()));
     assert_eq!(std::fs::read(scene.path("got/a")).unwrap(), b"a\n");
 }
@@ -285,7 +375,11 @@ fn push_and_pull_with_a_remote_sparsync() {
 fn login_noise_is_shown_and_harmless() {
     let scene = Scene::new();
     let line = format!("{} -a src/ far:dst", scene.ours());
-    let output = scene.shell("echo 'Welcome!'; printf 'no newline'; exec sh -c \"$*\"", &line, &[]);
+    let output = scene.shell(
+        "echo 'Welcome!'; printf 'no newline'; exec sh -c \"$*\"",
+        &line,
+        &[],
+    );
     assert_eq!(ended(&output), (Some(0), "Welcome!\nno newline".to_owned()));
     assert!(scene.path("dst/a").exists());
 }
@@ -294,16 +388,40 @@ fn login_noise_is_shown_and_harmless() {
 fn endless_login_noise_exits_2() {
     let scene = Scene::new();
     let output = scene.shell("exec yes 'a very talkative shell'", "-a src/ far:dst", &[]);
-    assert_ended(&output, 2, &["a very talkative shell", "is your shell clean?", "protocol incompatibility (code 2)"]);
-    assert!(output.stderr.len() < 70_000, "{} bytes", output.stderr.len());
+    assert_ended(
+        &output,
+        2,
+        &[
+            "a very talkative shell",
+            "is your shell clean?",
+            "protocol incompatibility (code 2)",
+        ],
+    );
+    assert!(
+        output.stderr.len() < 70_000,
+        "{} bytes",
+        output.stderr.len()
+    );
     assert!(!scene.path("dst").exists());
 }
 
 #[test]
 fn login_noise_before_a_failure_is_shown() {
     let scene = Scene::new();
-    let output = scene.shell("echo 'This account is closed.'; exit 1", "-a far:src/ dst", &[]);
-    assert_ended(&output, 12, &["This account is closed.\n", "connection unexpectedly closed", "[Receiver=3.5.0]"]);
+    let output = scene.shell(
+        "echo 'This account is closed.'; exit 1",
+        "-a far:src/ dst",
+        &[],
+    );
+    assert_ended(
+        &output,
+        12,
+        &[
+            "This account is closed.\n",
+            "connection unexpectedly closed",
+            "[Receiver=3.5.0]",
+        ],
+    );
 }
 
 #[test]
@@ -312,7 +430,9 @@ fn incompatible_version_names_the_older_end() {
     // Magic, a length of 43 bytes, versions 2 to 3, no features, a key of zeros, the name of the program, no guess.
     let zeros = "\\000".repeat(24);
     let magic = r"\325\377\251\000\361\216\376\001";
-    let script = format!(r"printf '{magic}\053\000\002\000\003\000{zeros}\014\000sparsync 9.0\000'; exec cat > heard");
+    let script = format!(
+        r"printf '{magic}\053\000\002\000\003\000{zeros}\014\000sparsync 9.0\000'; exec cat > heard"
+    );
     for line in ["-a src/ far:dst", "-a far:src/ dst"] {
         let output = scene.shell(&script, line, &[]);
         let words = "this program (sparsync 0.1.0) supports version 1, the peer (sparsync 9.0) supports versions 2 to 3\n\
@@ -320,7 +440,11 @@ fn incompatible_version_names_the_older_end() {
         assert_ended(&output, 2, &[words, "protocol incompatibility (code 2)"]);
         assert!(!scene.path("dst").exists());
         // The client sent its greeting, so the other end can report the mismatch as well.
-        assert!(std::fs::read(scene.path("heard")).unwrap().starts_with(&[0xd5, 0xff, 0xa9]));
+        assert!(
+            std::fs::read(scene.path("heard"))
+                .unwrap()
+                .starts_with(&[0xd5, 0xff, 0xa9])
+        );
     }
 }
 
@@ -333,7 +457,10 @@ fn remote_host_without_sparsync_runs_rsync() {
     );
     let output = scene.shell(&script, "-a src/ far:dst", &[]);
     assert_eq!(ended(&output), (Some(0), String::new()));
-    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("{EITHER}\nrsync\n"));
+    assert_eq!(
+        std::fs::read_to_string(scene.path("asked")).unwrap(),
+        format!("{EITHER}\nrsync\n")
+    );
     assert!(scene.path("dst/a").exists());
 }
 
@@ -348,8 +475,18 @@ fn remote_host_without_rsync_needs_none() {
     let script = "PATH=$PWD/progs\nexport PATH\nexec sh -c \"$*\"";
     let top = scene.path("").display().to_string();
     let list = format!("--files-from=:{top}/names");
-    for option in ["-t", "--iconv=utf-8,latin1", "--write-batch=batch", "--protocol=29", "-M--log-file=log", &list] {
-        for line in [format!("-r {option} src/ far:dst/"), format!("-r {option} far:{top}/src/ dst/")] {
+    for option in [
+        "-t",
+        "--iconv=utf-8,latin1",
+        "--write-batch=batch",
+        "--protocol=29",
+        "-M--log-file=log",
+        &list,
+    ] {
+        for line in [
+            format!("-r {option} src/ far:dst/"),
+            format!("-r {option} far:{top}/src/ dst/"),
+        ] {
             let output = scene.shell(script, &line, &[]);
             assert_eq!(ended(&output), (Some(0), String::new()), "{line}");
             assert!(scene.path("dst/a").exists(), "{line}");
@@ -366,19 +503,39 @@ fn stock_rsync_of_a_program_named_rsync_needs_one_login() {
     std::os::unix::fs::symlink(oracle::under_test(), scene.path("as/rsync")).unwrap();
     let script = format!("{FAKE}echo \"$1\" >> asked\nexec sh -c \"$*\"\n");
     scene.script("bin/ssh", &script);
-    let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        scene.path("bin").display(),
+        std::env::var("PATH").unwrap()
+    );
     let config = scene.path("config").display().to_string();
     let vars = [("PATH", path.as_str()), ("SPARSYNC_CONFIG_DIR", &config)];
     for (line, asked) in [("far:src/ d1", 1), ("far:src/ d2", 2), ("src/ far:d3", 3)] {
-        let output = scene.run(&scene.path("as/rsync"), &words(&format!("-a {line}")), &vars);
+        let output = scene.run(
+            &scene.path("as/rsync"),
+            &words(&format!("-a {line}")),
+            &vars,
+        );
         assert_eq!(ended(&output), (Some(0), String::new()), "{line}");
-        assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "rsync\n".repeat(asked), "{line}");
+        assert_eq!(
+            std::fs::read_to_string(scene.path("asked")).unwrap(),
+            "rsync\n".repeat(asked),
+            "{line}"
+        );
     }
-    assert!(["d1/a", "d2/a", "d3/a"].iter().all(|path| scene.path(path).exists()));
+    assert!(
+        ["d1/a", "d2/a", "d3/a"]
+            .iter()
+            .all(|path| scene.path(path).exists())
+    );
     // The host may have a sparsync too, which this name asks for.
     let output = scene.run(oracle::under_test(), &words("-a far:src/ d4"), &vars);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(std::fs::read_to_string(scene.path("asked")).unwrap().contains(EITHER));
+    assert!(
+        std::fs::read_to_string(scene.path("asked"))
+            .unwrap()
+            .contains(EITHER)
+    );
 }
 
 #[test]
@@ -392,18 +549,37 @@ fn copy_works_without_a_usable_config_directory() {
     let program = oracle::under_test().display().to_string();
     let copy = |name: &str, more: &[&str], set: &dyn Fn(&mut Command)| {
         let mut command = Command::new(oracle::under_test());
-        command.args(["-rt", "-e", "./shell", "--rsync-path", &program]).args(more);
-        command.args(["src/", &format!("far:{name}")]).current_dir(scene.0.path()).stdin(Stdio::null());
-        command.env_remove("SPARSYNC_CONFIG_DIR").env_remove("XDG_CONFIG_HOME").env("LC_ALL", "C");
+        command
+            .args(["-rt", "-e", "./shell", "--rsync-path", &program])
+            .args(more);
+        command
+            .args(["src/", &format!("far:{name}")])
+            .current_dir(scene.0.path())
+            .stdin(Stdio::null());
+        command
+            .env_remove("SPARSYNC_CONFIG_DIR")
+            .env_remove("XDG_CONFIG_HOME")
+            .env("LC_ALL", "C");
         set(&mut command);
         command.output().expect("a program can be started")
     };
     let below_a_file = scene.path("list/config");
-    let output = copy("d1", &[], &|command| _ = command.env("SPARSYNC_CONFIG_DIR", &below_a_file));
-    assert_eq!((ended(&output), scene.path("d1/a").exists()), ((Some(0), String::new()), true));
+    let output = copy("d1", &[], &|command| {
+        _ = command.env("SPARSYNC_CONFIG_DIR", &below_a_file)
+    });
+    assert_eq!(
+        (ended(&output), scene.path("d1/a").exists()),
+        ((Some(0), String::new()), true)
+    );
     // A transport that needs a key has no fallback.
-    let output = copy("d2", &["--transport=tls"], &|command| _ = command.env("SPARSYNC_CONFIG_DIR", &below_a_file));
-    assert_ended(&output, 11, &["cannot read ", "list/config/hosts.toml: Not a directory"]);
+    let output = copy("d2", &["--transport=tls"], &|command| {
+        _ = command.env("SPARSYNC_CONFIG_DIR", &below_a_file)
+    });
+    assert_ended(
+        &output,
+        11,
+        &["cannot read ", "list/config/hosts.toml: Not a directory"],
+    );
     assert!(!scene.path("d2").exists());
     if rustix::process::geteuid().is_root() {
         let homes: [&dyn Fn(&mut Command); 2] = [
@@ -417,7 +593,10 @@ fn copy_works_without_a_usable_config_directory() {
                 command.uid(USER).gid(USER);
                 home(command);
             });
-            assert_eq!((ended(&output), scene.path(&name).join("a").exists()), ((Some(0), String::new()), true));
+            assert_eq!(
+                (ended(&output), scene.path(&name).join("a").exists()),
+                ((Some(0), String::new()), true)
+            );
         }
     }
 }
@@ -426,27 +605,55 @@ fn copy_works_without_a_usable_config_directory() {
 fn rsync_path_is_the_only_program_tried() {
     let scene = Scene::new();
     let script = "echo \"$1\" >> asked\nexit 127";
-    assert_ended(&scene.shell(script, "--rsync-path=other -a src/ far:dst", &[]), 127, &[]);
-    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "other\n");
-    let called = scene.run(&scene.path("rsync"), &words("-e ./shell -a src/ far:dst"), &[]);
+    assert_ended(
+        &scene.shell(script, "--rsync-path=other -a src/ far:dst", &[]),
+        127,
+        &[],
+    );
+    assert_eq!(
+        std::fs::read_to_string(scene.path("asked")).unwrap(),
+        "other\n"
+    );
+    let called = scene.run(
+        &scene.path("rsync"),
+        &words("-e ./shell -a src/ far:dst"),
+        &[],
+    );
     assert_ended(&called, 127, &["remote command not found (code 127)"]);
-    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "other\nrsync\n");
+    assert_eq!(
+        std::fs::read_to_string(scene.path("asked")).unwrap(),
+        "other\nrsync\n"
+    );
     let output = scene.shell(script, "-a src/ far:dst", &[]);
     assert_ended(&output, 127, &["remote command not found (code 127)"]);
-    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("other\nrsync\n{EITHER}\nrsync\n"));
+    assert_eq!(
+        std::fs::read_to_string(scene.path("asked")).unwrap(),
+        format!("other\nrsync\n{EITHER}\nrsync\n")
+    );
 }
 
 #[test]
 fn remote_stock_rsync_gets_the_files() {
     let scene = Scene::new();
     std::fs::write(scene.path("names"), "a\n").unwrap();
-    let output = scene.shell("exec sh -c \"$*\"", "--rsync-path=rsync -aii src/ far:dst", &[]);
+    let output = scene.shell(
+        "exec sh -c \"$*\"",
+        "--rsync-path=rsync -aii src/ far:dst",
+        &[],
+    );
     assert_ended(&output, 0, &[]);
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(printed.ends_with("<f+++++++++ a\n"), "{printed}");
     assert!(scene.path("dst/a").exists());
-    let output = scene.shell("echo Hello; exec sh -c \"$*\"", "--rsync-path=rsync -a src/ far:noisy", &[]);
-    assert_eq!((ended(&output), scene.path("noisy/a").exists()), ((Some(0), "Hello\n".into()), true));
+    let output = scene.shell(
+        "echo Hello; exec sh -c \"$*\"",
+        "--rsync-path=rsync -a src/ far:noisy",
+        &[],
+    );
+    assert_eq!(
+        (ended(&output), scene.path("noisy/a").exists()),
+        ((Some(0), "Hello\n".into()), true)
+    );
 }
 
 #[test]
@@ -455,9 +662,20 @@ fn secluded_arguments_reach_either_program() {
     for far in ["--rsync-path=rsync".to_owned(), Scene::new().ours()] {
         let scene = Scene::new();
         let run = |line: &str| scene.shell("exec sh -c \"$*\"", &format!("{far} -as {line}"), &[]);
-        assert_eq!(ended(&run("src/ far:pushed")), (Some(0), String::new()), "{far}");
-        assert_eq!(ended(&run("far:src/ pulled")), (Some(0), String::new()), "{far}");
-        assert!(scene.path("pushed/a").exists() && scene.path("pulled/a").exists(), "{far}");
+        assert_eq!(
+            ended(&run("src/ far:pushed")),
+            (Some(0), String::new()),
+            "{far}"
+        );
+        assert_eq!(
+            ended(&run("far:src/ pulled")),
+            (Some(0), String::new()),
+            "{far}"
+        );
+        assert!(
+            scene.path("pushed/a").exists() && scene.path("pulled/a").exists(),
+            "{far}"
+        );
     }
 }
 
@@ -482,7 +700,10 @@ fn source_is_scanned_before_the_server_answers() {
     let output = scene.shell_after_prefetch("exec sh -c \"$*\"", &line);
     assert_eq!(ended(&output), (Some(0), String::new()));
     for n in 0..300 {
-        assert_eq!(std::fs::read_to_string(scene.path(&format!("dst/d{n}/f"))).unwrap(), format!("{n}"));
+        assert_eq!(
+            std::fs::read_to_string(scene.path(&format!("dst/d{n}/f"))).unwrap(),
+            format!("{n}")
+        );
     }
 }
 
@@ -494,8 +715,11 @@ fn destination_is_scanned_before_the_server_answers() {
     }
     // Only scanning threads have this name.
     let looked = "until grep -q '^scan' /proc/$PPID/task/*/comm; do :; done 2>/dev/null";
-    let output =
-        scene.shell(&format!("{looked}\nexec sh -c \"$*\""), &format!("{} -a far:src/ dst", scene.ours()), &[]);
+    let output = scene.shell(
+        &format!("{looked}\nexec sh -c \"$*\""),
+        &format!("{} -a far:src/ dst", scene.ours()),
+        &[],
+    );
     assert_eq!(ended(&output), (Some(0), String::new()));
     assert_eq!(std::fs::read_to_string(scene.path("dst/a")).unwrap(), "a\n");
 }
@@ -507,9 +731,17 @@ fn problems_of_the_prefetch_are_reported_once() {
     let line = "--rsync-path=rsync -aL missing src/ far:";
     let got = scene.shell_after_prefetch("exec sh -c \"$*\"", &format!("{line}dst"));
     scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
-    let wanted = scene.run(oracle::rsync(), &words(&format!("-e ./shell {line}other")), &[]);
+    let wanted = scene.run(
+        oracle::rsync(),
+        &words(&format!("-e ./shell {line}other")),
+        &[],
+    );
     // A message of the remote process of the first, abandoned attempt may come first.
-    assert!(ended(&got).1.ends_with(&ended(&wanted).1), "{}", ended(&got).1);
+    assert!(
+        ended(&got).1.ends_with(&ended(&wanted).1),
+        "{}",
+        ended(&got).1
+    );
     for words in ["link_stat", "symlink has no referent"] {
         assert_ended(&got, 23, &[words]);
         assert_eq!(ended(&got).1.matches(words).count(), 1, "{}", ended(&got).1);
@@ -523,18 +755,31 @@ fn failed_shell_ends_the_source_prefetch() {
     let output = scene.shell_after_prefetch("exit 255", "-aL missing src/ far:dst");
     let (exit, text) = ended(&output);
     assert_eq!(exit, Some(255), "{text}");
-    assert!(text.starts_with("rsync: connection unexpectedly closed") && text.lines().count() == 2, "{text}");
+    assert!(
+        text.starts_with("rsync: connection unexpectedly closed") && text.lines().count() == 2,
+        "{text}"
+    );
 }
 
 #[test]
 fn standard_input_is_read_in_a_run_with_a_stock_rsync() {
     let scene = Scene::new();
     scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
-    for (option, lets_through) in [("--files-from=-", true), ("--exclude-from=-", false), ("--filter=._-", false)] {
-        let list = if option.starts_with("--filter") { "-_a" } else { "a" };
+    for (option, lets_through) in [
+        ("--files-from=-", true),
+        ("--exclude-from=-", false),
+        ("--filter=._-", false),
+    ] {
+        let list = if option.starts_with("--filter") {
+            "-_a"
+        } else {
+            "a"
+        };
         let _ = std::fs::remove_dir_all(scene.path("dst"));
         let program = oracle::under_test().display();
-        let line = format!("echo {list} | {program} -e ./shell --rsync-path=rsync -a {option} src/ far:dst/");
+        let line = format!(
+            "echo {list} | {program} -e ./shell --rsync-path=rsync -a {option} src/ far:dst/"
+        );
         let output = scene.run(Path::new("sh"), &words_of(&["-c", &line]), &[]);
         assert_ended(&output, 0, &[]);
         assert_eq!(scene.path("dst/a").exists(), lets_through, "{option}");
@@ -544,7 +789,10 @@ fn standard_input_is_read_in_a_run_with_a_stock_rsync() {
 #[test]
 fn stock_peer_needs_no_local_rsync() {
     let scene = Scene::new();
-    let rsync = Command::new("sh").args(["-c", "command -v rsync"]).output().unwrap();
+    let rsync = Command::new("sh")
+        .args(["-c", "command -v rsync"])
+        .output()
+        .unwrap();
     let rsync = String::from_utf8(rsync.stdout).unwrap();
     let line = |options: &str| format!("--rsync-path={} {options} src/ far:dst", rsync.trim());
     // `PATH` has a shell but no rsync.
@@ -553,7 +801,13 @@ fn stock_peer_needs_no_local_rsync() {
         let _ = std::os::unix::fs::symlink(target, scene.path("bin").join(name));
     }
     let path = scene.path("bin");
-    let run = |options| scene.shell("exec sh -c \"$*\"", &line(options), &[("PATH", path.to_str().unwrap())]);
+    let run = |options| {
+        scene.shell(
+            "exec sh -c \"$*\"",
+            &line(options),
+            &[("PATH", path.to_str().unwrap())],
+        )
+    };
     assert_ended(&run("-a --progress"), 0, &[]);
     assert!(scene.path("dst").exists());
 }
@@ -561,17 +815,23 @@ fn stock_peer_needs_no_local_rsync() {
 #[test]
 fn hand_over_never_calls_sparsync_itself() {
     let scene = Scene::new();
-    for (name, target) in
-        [("sh", Path::new("/bin/sh")), ("timeout", Path::new("/bin/timeout")), ("rsync", oracle::under_test())]
-    {
+    for (name, target) in [
+        ("sh", Path::new("/bin/sh")),
+        ("timeout", Path::new("/bin/timeout")),
+        ("rsync", oracle::under_test()),
+    ] {
         std::os::unix::fs::symlink(target, scene.path("bin").join(name)).unwrap();
     }
     let path = scene.path("bin");
     let path = ("PATH", path.to_str().unwrap());
-    let called = |args: &str, vars: &[(&str, &str)]| scene.run(&scene.path("bin/rsync"), &words(args), vars);
+    let called =
+        |args: &str, vars: &[(&str, &str)]| scene.run(&scene.path("bin/rsync"), &words(args), vars);
     // sparsync does not call itself endlessly, even if `SPARSYNC_RSYNC` names it.
     let ours = ("SPARSYNC_RSYNC", oracle::under_test().to_str().unwrap());
-    for (vars, hint) in [(&[path][..], "runs that rsync instead"), (&[path, ours], "it is another sparsync")] {
+    for (vars, hint) in [
+        (&[path][..], "runs that rsync instead"),
+        (&[path, ours], "it is another sparsync"),
+    ] {
         assert_ended(&called("-a --protocol=26 src/ got/", vars), 4, &[hint]);
     }
     // The program that `SPARSYNC_RSYNC` names gets the original arguments.
@@ -605,7 +865,11 @@ fn exit_code_of_the_shell_determines_the_exit_code() {
         (0, 12, "error in rsync protocol data stream"),
         (1, 12, "error in rsync protocol data stream"),
         (12, 12, "error in rsync protocol data stream"),
-        (23, 23, "some files/attrs were not transferred (see previous errors)"),
+        (
+            23,
+            23,
+            "some files/attrs were not transferred (see previous errors)",
+        ),
         (100, 100, "unexplained error"),
         (124, 124, "remote shell failed"),
         (125, 125, "remote shell killed"),
@@ -620,7 +884,10 @@ fn exit_code_of_the_shell_determines_the_exit_code() {
                  rsync error: {words} (code {exit}) at "
             );
             let (got, text) = ended(&output);
-            assert!(got == Some(exit) && text.starts_with(&stderr), "exit {code}: {got:?}\n{text}");
+            assert!(
+                got == Some(exit) && text.starts_with(&stderr),
+                "exit {code}: {got:?}\n{text}"
+            );
             assert!(text.ends_with(&format!(" [{role}=3.5.0]\n")), "{text}");
         }
     }
@@ -639,7 +906,8 @@ fn client_waits_for_the_shell_to_exit() {
         for (program, path) in [(oracle::under_test(), ours.as_str()), (oracle::rsync(), "")] {
             let output = scene.run(program, &words(&format!("-e ./shell {path} {line}")), &[]);
             assert_ended(&output, 0, &[]);
-            std::fs::remove_file(scene.path("ended")).unwrap_or_else(|error| panic!("{line}: {program:?}: {error}"));
+            std::fs::remove_file(scene.path("ended"))
+                .unwrap_or_else(|error| panic!("{line}: {program:?}: {error}"));
         }
     }
 }
@@ -657,10 +925,13 @@ fn shell_exit_code_overrides_that_of_the_server() {
             let scene = Scene::new();
             scene.script("shell", &[FAKE, "sh -c \"$*\"\n", end, "\n"].concat());
             let ours = scene.ours();
-            let codes = [(oracle::rsync(), ""), (oracle::under_test(), ours.as_str())].map(|(program, path)| {
-                let output = scene.run(program, &words(&format!("-e ./shell {path} {line}")), &[]);
-                ended(&output).0
-            });
+            let codes = [(oracle::rsync(), ""), (oracle::under_test(), ours.as_str())].map(
+                |(program, path)| {
+                    let output =
+                        scene.run(program, &words(&format!("-e ./shell {path} {line}")), &[]);
+                    ended(&output).0
+                },
+            );
             assert_eq!(codes[1], codes[0], "{end}: {line}");
         }
     }
@@ -671,7 +942,11 @@ fn abandoned_shell_gets_sigterm_and_may_clean_up() {
     let scene = Scene::new();
     // Like ssh at a password prompt, which has switched off the echo.
     let script = "trap 'echo on >echo; exit 1' TERM\nwhile :; do sleep 0.02; done";
-    assert_ended(&scene.shell(script, "--timeout=1 -a src/ far:dst", &[]), 30, &[]);
+    assert_ended(
+        &scene.shell(script, "--timeout=1 -a src/ far:dst", &[]),
+        30,
+        &[],
+    );
     assert_eq!(std::fs::read_to_string(scene.path("echo")).unwrap(), "on\n");
 }
 
@@ -680,10 +955,20 @@ fn a_shell_that_cannot_be_started() {
     let scene = Scene::new();
     std::fs::write(scene.path("text"), "no program").unwrap();
     for (shell, words) in [
-        ("./nowhere", "rsync: [sender] Failed to exec ./nowhere: No such file or directory (2)\n"),
-        ("./text", "rsync: [sender] Failed to exec ./text: Permission denied (13)\n"),
+        (
+            "./nowhere",
+            "rsync: [sender] Failed to exec ./nowhere: No such file or directory (2)\n",
+        ),
+        (
+            "./text",
+            "rsync: [sender] Failed to exec ./text: Permission denied (13)\n",
+        ),
     ] {
-        let output = scene.run(oracle::under_test(), &words_of(&["-a", "-e", shell, "src/", "far:dst"]), &[]);
+        let output = scene.run(
+            oracle::under_test(),
+            &words_of(&["-a", "-e", shell, "src/", "far:dst"]),
+            &[],
+        );
         let last = "rsync error: error in IPC code (code 14) at pipe.c(85) [sender=3.5.0]\n";
         assert_eq!(ended(&output), (Some(14), [words, last].concat()));
     }
@@ -699,8 +984,18 @@ fn silent_remote_shell_ends_with_the_timeout() {
     let line = "--timeout=1 -a src/ far:dst";
     let got = scene.shell("exec sleep 60", line, &[]);
     let wanted = scene.run(oracle::rsync(), &words(&format!("-e ./shell {line}")), &[]);
-    let first = |output: &Output| ended(output).1.lines().next().unwrap_or_default().to_owned();
-    assert_eq!((got.status.code(), first(&got)), (wanted.status.code(), first(&wanted)));
+    let first = |output: &Output| {
+        ended(output)
+            .1
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    assert_eq!(
+        (got.status.code(), first(&got)),
+        (wanted.status.code(), first(&wanted))
+    );
     assert_eq!(got.status.code(), Some(30));
 }
 
@@ -725,14 +1020,24 @@ fn connection_loss_at_any_byte_exits_12() {
             let output = scene.shell(cut, &format!("{} -a {operands}", scene.ours()), &[]);
             let (exit, stderr) = ended(&output);
             // Only complete files may exist.
-            for entry in std::fs::read_dir(scene.path("dst")).into_iter().flatten().flatten() {
+            for entry in std::fs::read_dir(scene.path("dst"))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
                 let name = entry.file_name();
                 assert!(name == "a" || name == "big", "{cut}: {name:?} is left");
                 let wanted = std::fs::read(scene.path("src").join(&name)).unwrap();
-                assert!(std::fs::read(entry.path()).unwrap() == wanted, "{cut}: {name:?} is incomplete");
+                assert!(
+                    std::fs::read(entry.path()).unwrap() == wanted,
+                    "{cut}: {name:?} is incomplete"
+                );
             }
             let is_done = scene.path("dst/big").exists() && exit == Some(0);
-            assert!(is_done || exit == Some(12) && !stderr.is_empty(), "{cut}, {operands}: {exit:?}: {stderr}");
+            assert!(
+                is_done || exit == Some(12) && !stderr.is_empty(),
+                "{cut}, {operands}: {exit:?}: {stderr}"
+            );
         }
     }
 }
@@ -740,17 +1045,34 @@ fn connection_loss_at_any_byte_exits_12() {
 #[test]
 fn a_signal_ends_the_run_and_the_shell() {
     let scene = Scene::new();
-    scene.script("shell", "#!/bin/sh\necho $$ > pid.new\nmv pid.new pid\nexec sleep 60\n");
+    scene.script(
+        "shell",
+        "#!/bin/sh\necho $$ > pid.new\nmv pid.new pid\nexec sleep 60\n",
+    );
     let mut command = Command::new(oracle::under_test());
     command.args(["-a", "-e", "./shell", "src/", "far:dst"]);
-    let child = command.current_dir(scene.0.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .current_dir(scene.0.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     until(|| scene.path("pid").exists());
-    let shell = std::fs::read_to_string(scene.path("pid")).unwrap().trim().to_owned();
+    let shell = std::fs::read_to_string(scene.path("pid"))
+        .unwrap()
+        .trim()
+        .to_owned();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_ended(&output, 20, &["received SIGINT, SIGTERM, or SIGHUP (code 20)"]);
-    assert!(!Path::new("/proc").join(shell).exists(), "the shell still runs");
+    assert_ended(
+        &output,
+        20,
+        &["received SIGINT, SIGTERM, or SIGHUP (code 20)"],
+    );
+    assert!(
+        !Path::new("/proc").join(shell).exists(),
+        "the shell still runs"
+    );
 }
 
 #[test]
@@ -758,7 +1080,11 @@ fn failed_ssh_connection_exits_255() {
     let scene = Scene::new();
     let none = "ssh -F none -o BatchMode=yes -o ProxyCommand=false";
     std::fs::write(scene.path("none"), "").unwrap();
-    let output = scene.run(oracle::under_test(), &words_of(&["-a", "-e", none, "src/", "far:dst"]), &[]);
+    let output = scene.run(
+        oracle::under_test(),
+        &words_of(&["-a", "-e", none, "src/", "far:dst"]),
+        &[],
+    );
     assert_ended(&output, 255, &["rsync error: unexplained error (code 255)"]);
 }
 
@@ -812,11 +1138,18 @@ fn stock_rsync_ignores_the_capability_letter() {
     let script = format!("{FAKE}{letters}\necho \"$command\" >> asked\nexec sh -c \"$command\"\n");
     scene.script("shell", &script);
     for operands in ["src/ far:dst", "far:src/ got"] {
-        let output = scene.run(oracle::rsync(), &words(&format!("-e ./shell -az {operands}")), &[]);
+        let output = scene.run(
+            oracle::rsync(),
+            &words(&format!("-e ./shell -az {operands}")),
+            &[],
+        );
         assert_eq!(ended(&output), (Some(0), String::new()));
     }
     let requested = std::fs::read_to_string(scene.path("asked")).unwrap();
-    assert!(requested.lines().count() == 2 && requested.lines().all(|line| line.contains("CIvuZ . ")), "{requested}");
+    assert!(
+        requested.lines().count() == 2 && requested.lines().all(|line| line.contains("CIvuZ . ")),
+        "{requested}"
+    );
     assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());
 }
 
@@ -832,9 +1165,17 @@ synctest!(slow_peer_does_not_hit_the_timeout, between machines, |w: World| {
 fn forced(scene: &Scene, fixed: &str, line: &str) -> Output {
     let _ = std::fs::remove_file(scene.path("command"));
     scene.script("rec", &[FAKE, "echo \"$*\" >command\n"].concat());
-    scene.run(oracle::under_test(), &words(&format!("-e ./rec {} {fixed}", scene.ours())), &[]);
+    scene.run(
+        oracle::under_test(),
+        &words(&format!("-e ./rec {} {fixed}", scene.ours())),
+        &[],
+    );
     let command = std::fs::read_to_string(scene.path("command")).expect("the shell was started");
-    scene.shell(&format!("exec sh -c '{}'", command.trim()), &format!("{} {line}", scene.ours()), &[])
+    scene.shell(
+        &format!("exec sh -c '{}'", command.trim()),
+        &format!("{} {line}", scene.ours()),
+        &[],
+    )
 }
 
 /// Simulates rrsync, which runs only rsync and moves paths into a directory of its own.
@@ -846,21 +1187,45 @@ fn forced_command_may_rewrite_paths() {
     }
     std::os::unix::fs::symlink(oracle::under_test(), scene.path("bin/rsync")).unwrap();
     assert!(
-        Command::new("cp").args(["-a", "src/.", "jail/up/"]).current_dir(scene.path("")).status().unwrap().success()
+        Command::new("cp")
+            .args(["-a", "src/.", "jail/up/"])
+            .current_dir(scene.path(""))
+            .status()
+            .unwrap()
+            .success()
     );
     let script = "echo \"$1\" >> asked
         case $* in rsync\\ *) ;; *) echo \"SSH_ORIGINAL_COMMAND does not run rsync\" >&2; exit 1 ;; esac
         command=$(echo \"$*\" | sed \"s, --[a-z]*-d[a-z]* /,&$PWD/jail/,; s, \\. /, . $PWD/jail/,\")
         exec sh -c \"$command\"";
-    let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        scene.path("bin").display(),
+        std::env::var("PATH").unwrap()
+    );
     let copy = |line: &str| scene.shell(script, line, &[("PATH", path.as_str())]);
-    assert_eq!(ended(&copy("-a --link-dest=/up src/ far:/new")), (Some(0), String::new()));
+    assert_eq!(
+        ended(&copy("-a --link-dest=/up src/ far:/new")),
+        (Some(0), String::new())
+    );
     // The error message of the rejected first attempt is not printed.
-    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("{EITHER}\nrsync\n"));
-    let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(scene.path(path)).unwrap());
-    assert_eq!(inode("jail/new/a"), inode("jail/up/a"), "the file is linked to the one in the jail");
+    assert_eq!(
+        std::fs::read_to_string(scene.path("asked")).unwrap(),
+        format!("{EITHER}\nrsync\n")
+    );
+    let inode = |path: &str| {
+        std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(scene.path(path)).unwrap())
+    };
+    assert_eq!(
+        inode("jail/new/a"),
+        inode("jail/up/a"),
+        "the file is linked to the one in the jail"
+    );
     std::fs::write(scene.path("src/a"), "changed").unwrap();
-    assert_eq!(ended(&copy("-a --backup --backup-dir=/old src/ far:/new")), (Some(0), String::new()));
+    assert_eq!(
+        ended(&copy("-a --backup --backup-dir=/old src/ far:/new")),
+        (Some(0), String::new())
+    );
     assert!(scene.path("jail/old/a").exists() && !Path::new("/old").exists());
 }
 
@@ -871,30 +1236,57 @@ fn stock_rsync_behind_a_forced_command_prints_nothing_extra() {
     let script = "echo \"$1\" >> asked
         case $* in rsync\\ *) ;; *) echo \"SSH_ORIGINAL_COMMAND does not run rsync\" >&2; exit 1 ;; esac
         exec sh -c \"$*\"";
-    assert_eq!(ended(&scene.shell(script, "-a src/ far:dst", &[])), (Some(0), String::new()));
-    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("{EITHER}\nrsync\n"));
+    assert_eq!(
+        ended(&scene.shell(script, "-a src/ far:dst", &[])),
+        (Some(0), String::new())
+    );
+    assert_eq!(
+        std::fs::read_to_string(scene.path("asked")).unwrap(),
+        format!("{EITHER}\nrsync\n")
+    );
     assert!(scene.path("dst/a").exists());
     // The answer is remembered for this host and this remote shell, whose key may decide.
     scene.script("bin/ssh", &[FAKE, script].concat());
-    let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        scene.path("bin").display(),
+        std::env::var("PATH").unwrap()
+    );
     let config = scene.path("config").display().to_string();
     for (key, asked) in [("one", 2), ("one", 1), ("two", 2), ("one", 1)] {
         std::fs::remove_file(scene.path("asked")).unwrap();
         let shell = format!("ssh -oIdentityFile={key}");
-        let vars = [("PATH", path.as_str()), ("SPARSYNC_CONFIG_DIR", &config), ("RSYNC_RSH", &shell)];
+        let vars = [
+            ("PATH", path.as_str()),
+            ("SPARSYNC_CONFIG_DIR", &config),
+            ("RSYNC_RSH", &shell),
+        ];
         let output = scene.run(oracle::under_test(), &words("-a src/ far:dst"), &vars);
         assert_eq!(ended(&output), (Some(0), String::new()), "{key}");
-        assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap().lines().count(), asked, "{key}");
+        assert_eq!(
+            std::fs::read_to_string(scene.path("asked"))
+                .unwrap()
+                .lines()
+                .count(),
+            asked,
+            "{key}"
+        );
     }
     // The command of a remote shell may contain a password.
     let cached = std::fs::read_to_string(scene.path("config/state/logins.toml")).unwrap();
-    assert!(cached.contains("far by ") && !cached.contains("IdentityFile"), "{cached}");
+    assert!(
+        cached.contains("far by ") && !cached.contains("IdentityFile"),
+        "{cached}"
+    );
 }
 
 #[test]
 fn remembered_program_that_is_gone_costs_a_login_only() {
     let scene = Scene::new();
-    for (dir, name, program) in [("stock", "rsync", oracle::rsync()), ("own", "sparsync", oracle::under_test())] {
+    for (dir, name, program) in [
+        ("stock", "rsync", oracle::rsync()),
+        ("own", "sparsync", oracle::under_test()),
+    ] {
         std::fs::create_dir(scene.path(dir)).unwrap();
         let path = std::env::var("PATH").unwrap();
         let script = format!("#!/bin/sh\nPATH={path} exec {} \"$@\"\n", program.display());
@@ -903,15 +1295,27 @@ fn remembered_program_that_is_gone_costs_a_login_only() {
     }
     let config = scene.path("config").display().to_string();
     // First there is only a stock rsync, and then only a sparsync.
-    for (dir, asked) in [("stock", vec![EITHER]), ("stock", vec!["rsync"]), ("own", vec!["rsync", EITHER])] {
+    for (dir, asked) in [
+        ("stock", vec![EITHER]),
+        ("stock", vec!["rsync"]),
+        ("own", vec!["rsync", EITHER]),
+    ] {
         let script = format!("{FAKE}echo \"$1\" >> asked\nPATH=$PWD/{dir} exec sh -c \"$*\"\n");
         scene.script("ssh", &script);
         let _ = std::fs::remove_file(scene.path("asked"));
         let _ = std::fs::remove_dir_all(scene.path("dst"));
         let vars = [("SPARSYNC_CONFIG_DIR", config.as_str())];
-        let output = scene.run(oracle::under_test(), &words("-a -e ./ssh src/ far:dst"), &vars);
+        let output = scene.run(
+            oracle::under_test(),
+            &words("-a -e ./ssh src/ far:dst"),
+            &vars,
+        );
         assert_eq!(ended(&output), (Some(0), String::new()), "{dir}");
-        assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), asked.join("\n") + "\n", "{dir}");
+        assert_eq!(
+            std::fs::read_to_string(scene.path("asked")).unwrap(),
+            asked.join("\n") + "\n",
+            "{dir}"
+        );
         assert!(scene.path("dst/a").exists());
     }
 }
@@ -922,23 +1326,55 @@ fn session_beyond_the_forced_command_is_rejected() {
     for (fixed, line, word) in [
         ("-r src/ far:dst", "-r --delete src/ far:dst", "--delete"),
         ("-rt src/ far:dst", "-rtp src/ far:dst", "-p"),
-        ("-r src/ far:dst", "-r --backup --backup-dir=/tmp src/ far:dst", "-b"),
-        ("-rb src/ far:dst", "-rb --backup-dir=b src/ far:dst", "--backup-dir"),
-        ("-r src/ far:dst", "-r -M--fake-super src/ far:dst", "--fake-super"),
+        (
+            "-r src/ far:dst",
+            "-r --backup --backup-dir=/tmp src/ far:dst",
+            "-b",
+        ),
+        (
+            "-rb src/ far:dst",
+            "-rb --backup-dir=b src/ far:dst",
+            "--backup-dir",
+        ),
+        (
+            "-r src/ far:dst",
+            "-r -M--fake-super src/ far:dst",
+            "--fake-super",
+        ),
         ("-r far:src/ dst", "-rL far:src/ dst", "-L"),
-        ("-r far:src/ dst", "-r --remove-source-files far:src/ dst", "--remove-source-files"),
+        (
+            "-r far:src/ dst",
+            "-r --remove-source-files far:src/ dst",
+            "--remove-source-files",
+        ),
     ] {
         std::fs::create_dir_all(scene.path("dst")).unwrap();
         std::fs::write(scene.path("dst/extra"), "x").unwrap();
         let output = forced(&scene, fixed, line);
         let message = format!("request rejected: {word} is not on the command line of this server");
         assert_ended(&output, 2, &[&message]);
-        assert!(scene.path("dst/extra").exists() && scene.path("src/a").exists() && !scene.path("x.log").exists());
+        assert!(
+            scene.path("dst/extra").exists()
+                && scene.path("src/a").exists()
+                && !scene.path("x.log").exists()
+        );
         assert!(!scene.path("dst/a").exists(), "{line}");
     }
     // A session may request less than the forced command permits. The other options of the command still apply.
-    assert_ended(&forced(&scene, "-rtp --existing src/ far:dst", "-rt src/ far:dst"), 0, &[]);
+    assert_ended(
+        &forced(&scene, "-rtp --existing src/ far:dst", "-rt src/ far:dst"),
+        0,
+        &[],
+    );
     assert!(!scene.path("dst/a").exists() && scene.path("dst/extra").exists());
-    assert_ended(&forced(&scene, "-rtp --delete src/ far:dst", "-rtp --delete src/ far:dst"), 0, &[]);
+    assert_ended(
+        &forced(
+            &scene,
+            "-rtp --delete src/ far:dst",
+            "-rtp --delete src/ far:dst",
+        ),
+        0,
+        &[],
+    );
     assert!(scene.path("dst/a").exists() && !scene.path("dst/extra").exists());
 }

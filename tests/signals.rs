@@ -16,10 +16,14 @@ fn large(w: &World) {
 /// updates.
 fn under_way(world: &Path) -> bool {
     let dirs = ["dst", "dst/.~tmp~"].map(|dir| world.join(dir));
-    dirs.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten().any(|entry| {
-        let grows = entry.metadata().is_ok_and(|meta| meta.len() > 0);
-        grows && entry.file_name().as_encoded_bytes().starts_with(b".big.")
-    })
+    dirs.iter()
+        .filter_map(|dir| std::fs::read_dir(dir).ok())
+        .flatten()
+        .flatten()
+        .any(|entry| {
+            let grows = entry.metadata().is_ok_and(|meta| meta.len() > 0);
+            grows && entry.file_name().as_encoded_bytes().starts_with(b".big.")
+        })
 }
 
 fn overwritten(world: &Path) -> bool {
@@ -27,7 +31,10 @@ fn overwritten(world: &Path) -> bool {
 }
 
 fn old_file_stays(w: &World) {
-    assert_eq!(std::fs::read(w.tested().join("dst/big")).expect("the file existed"), b"old");
+    assert_eq!(
+        std::fs::read(w.tested().join("dst/big")).expect("the file existed"),
+        b"old"
+    );
 }
 
 /// Interrupts both programs and asserts that they leave the same names. The large file must be the last entry: what
@@ -65,7 +72,12 @@ synctest!(partial_keeps_the_incomplete_file, |w: World| {
 
 synctest!(partial_dir_keeps_the_incomplete_file, |w: World| {
     large(&w);
-    leave_the_same(&w, &["-a", "--partial-dir=.part", SLOWLY], Signal::TERM, under_way);
+    leave_the_same(
+        &w,
+        &["-a", "--partial-dir=.part", SLOWLY],
+        Signal::TERM,
+        under_way,
+    );
     old_file_stays(&w);
     resumes_with(&w, &["-a", "--partial-dir=.part"]);
 });
@@ -80,8 +92,10 @@ synctest!(inplace_new_file_grows_under_its_final_name, |w: World| {
     w.only_local("over a network, a new file has a temporary name until it is complete");
     w.source("a big*12000000").dest("");
     // The incomplete file must be visible under its final name.
-    let grows =
-        |world: &Path| std::fs::metadata(world.join("dst/big")).is_ok_and(|meta| (1..12_000_000).contains(&meta.len()));
+    let grows = |world: &Path| {
+        std::fs::metadata(world.join("dst/big"))
+            .is_ok_and(|meta| (1..12_000_000).contains(&meta.len()))
+    };
     leave_the_same(&w, &["-a", "--inplace", SLOWLY], Signal::INT, grows);
 });
 
@@ -93,20 +107,26 @@ synctest!(interrupted_run_deletes_nothing_afterwards, |w: World| {
     assert!(w.tested().join("dst/extra").exists());
 });
 
-synctest!(interrupted_delay_updates_resume_in_the_next_run, |w: World| {
-    large(&w);
-    w.dest("a=before");
-    let argv = ["-a", "--delay-updates", SLOWLY];
-    leave_the_same(&w, &argv, Signal::INT, under_way);
-    old_file_stays(&w);
-    resumes_with(&w, &["-a", "--delay-updates"]);
-});
+synctest!(
+    interrupted_delay_updates_resume_in_the_next_run,
+    |w: World| {
+        large(&w);
+        w.dest("a=before");
+        let argv = ["-a", "--delay-updates", SLOWLY];
+        leave_the_same(&w, &argv, Signal::INT, under_way);
+        old_file_stays(&w);
+        resumes_with(&w, &["-a", "--delay-updates"]);
+    }
+);
 
 synctest!(full_queue_does_not_delay_the_interrupt, |w: World| {
     // More directories than the queue holds, after files that keep every applier busy.
     let dirs: Vec<String> = (0..700).map(|n| format!("d{n}/x")).collect();
     let files: Vec<String> = (0..10).map(|n| format!("f{n}*6000000")).collect();
-    w.source("big*6000000").source(&files.join(" ")).source(&dirs.join(" ")).dest("big=old");
+    w.source("big*6000000")
+        .source(&files.join(" "))
+        .source(&dirs.join(" "))
+        .dest("big=old");
     let [_, left] = w.interrupt(&["-a", SLOWLY], Signal::INT, under_way);
     assert!(!left.iter().any(|path| path.contains("/.")), "{left:?}");
     old_file_stays(&w);
@@ -122,6 +142,11 @@ synctest!(interrupted_run_makes_few_further_calls, |w: World| {
     w.source(&files.join(" "));
     for at in [100, 1000, 5000, 10_000] {
         let output = w.interrupt_at_call(&["-a"], Signal::TERM, at, FURTHER_CALLS);
-        assert_eq!(output.exit, 20, "held at call {at}: {}", output.stderr.escape_ascii());
+        assert_eq!(
+            output.exit,
+            20,
+            "held at call {at}: {}",
+            output.stderr.escape_ascii()
+        );
     }
 });

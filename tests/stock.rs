@@ -42,36 +42,63 @@ synctest!(listed_names, with stock, |w: World| {
 
 /// Names whose first element is a dot, so that the list has the root, whose other entries are not extra.
 pub fn names_below_a_dot(w: &World, version: &str) {
-    w.source("a d/x").dest("a@-5 extra d/extra src/a@-5 src/extra").keep_dest();
+    w.source("a d/x")
+        .dest("a@-5 extra d/extra src/a@-5 src/extra")
+        .keep_dest();
     for text in ["./a\n./d/x\n", "./././a\nd/x\n"] {
         w.file("list", text);
         for list in ["--files-from=list", "--files-from=:list"] {
-            w.agree(&["-aiR", version, "--delete", list]).exits(0).prints("d/x");
+            w.agree(&["-aiR", version, "--delete", list])
+                .exits(0)
+                .prints("d/x");
             w.restore_dest();
         }
     }
-    let named: [&[&str]; 4] =
-        [&["./src/a", "./src/d"], &["./src/none"], &["--exclude=a", "./src/a"], &["./none/x", "./src/d"]];
+    let named: [&[&str]; 4] = [
+        &["./src/a", "./src/d"],
+        &["./src/none"],
+        &["--exclude=a", "./src/a"],
+        &["./none/x", "./src/d"],
+    ];
     for names in named {
         w.restore_dest();
-        w.agree_paths(&["-aiR", version, "--delete"], &[names, &["dst/"]].concat()).prints("./");
+        w.agree_paths(&["-aiR", version, "--delete"], &[names, &["dst/"]].concat())
+            .prints("./");
     }
     for (from, to) in [("src/././a", "new/"), ("src/.//./d/x", "other/")] {
-        w.agree_paths(&["-aiR", version], &[from, to]).exits(0).prints("./");
+        w.agree_paths(&["-aiR", version], &[from, to])
+            .exits(0)
+            .prints("./");
     }
 }
 
 /// Directories that are named without their content, and other names in them. What is beside these is not extra.
 pub fn partly_named_directories(w: &World, version: &str) {
-    w.source("d/e/y d/x").dest("d/e/extra d/extra d/x@-5 extra").keep_dest();
-    for list in ["d\nd/x\n", "d\nd/e/y\n", ".\nd\nd/x\n", "./\nd/e/\n", "d/\nd/e\nd/e/y\n"] {
+    w.source("d/e/y d/x")
+        .dest("d/e/extra d/extra d/x@-5 extra")
+        .keep_dest();
+    for list in [
+        "d\nd/x\n",
+        "d\nd/e/y\n",
+        ".\nd\nd/x\n",
+        "./\nd/e/\n",
+        "d/\nd/e\nd/e/y\n",
+    ] {
         w.restore_dest().file("list", list);
-        w.agree(&["-ai", version, "--delete", "--files-from=list"]).exits(0).prints("d/");
+        w.agree(&["-ai", version, "--delete", "--files-from=list"])
+            .exits(0)
+            .prints("d/");
     }
-    let named: [&[&str]; 3] = [&["src/./d", "src/./d/e/"], &["src/./d/", "src/./d/x"], &["src/./", "src/./d/x"]];
+    let named: [&[&str]; 3] = [
+        &["src/./d", "src/./d/e/"],
+        &["src/./d/", "src/./d/x"],
+        &["src/./", "src/./d/x"],
+    ];
     for names in named {
         w.restore_dest();
-        w.agree_paths(&["-diR", version, "--delete"], &[names, &["dst/"]].concat()).exits(0).prints("d/");
+        w.agree_paths(&["-diR", version, "--delete"], &[names, &["dst/"]].concat())
+            .exits(0)
+            .prints("d/");
     }
 }
 
@@ -109,7 +136,12 @@ synctest!(pruning_of_named_directories_of_protocol_29, with stock, |w: World| pr
 /// The root, which only a dot implies, keeps its attributes.
 pub fn root_that_is_not_implied(w: &World) {
     w.source("a d/x").dest("a@-5 extra src/a@-5");
-    w.agree_paths(&["-aiR", "--no-implied-dirs"], &["./src/a", "./src/d/x", "dst/"]).exits(0).prints("src/a");
+    w.agree_paths(
+        &["-aiR", "--no-implied-dirs"],
+        &["./src/a", "./src/d/x", "dst/"],
+    )
+    .exits(0)
+    .prints("src/a");
 }
 
 synctest!(root_without_implied_directories, with stock, |w: World| root_that_is_not_implied(&w));
@@ -153,25 +185,43 @@ pub fn attributes(w: &World) {
     w.needs_xattrs().source("d/").dest("d/ gone%600");
     w.build("src", |t| {
         t.dir(".").xattr("user.root", value("r", 40));
-        t.file("new", "n").xattr("user.short", value("s", 32)).xattr("user.long", value("l", 33));
-        t.file("shares", "n").xattr("user.short", value("s", 32)).xattr("user.long", value("l", 33));
-        t.file("same", "x").xattr("user.long", value("l", 900)).xattr("user.z", "z");
-        t.file("content", "new content").xattr("user.long", value("l", 900));
-        t.file("changed", "x").xattr("user.long", value("N", 900)).xattr("user.one", "1");
-        t.file("again", "x").xattr("user.long", value("N", 900)).xattr("user.one", "1");
+        t.file("new", "n")
+            .xattr("user.short", value("s", 32))
+            .xattr("user.long", value("l", 33));
+        t.file("shares", "n")
+            .xattr("user.short", value("s", 32))
+            .xattr("user.long", value("l", 33));
+        t.file("same", "x")
+            .xattr("user.long", value("l", 900))
+            .xattr("user.z", "z");
+        t.file("content", "new content")
+            .xattr("user.long", value("l", 900));
+        t.file("changed", "x")
+            .xattr("user.long", value("N", 900))
+            .xattr("user.one", "1");
+        t.file("again", "x")
+            .xattr("user.long", value("N", 900))
+            .xattr("user.one", "1");
         t.file("none", "x");
         t.dir("c").xattr("user.dir", value("c", 70));
         t.dir("c/below").xattr("user.dir", value("b", 70));
         t.file("c/f", "c").xattr("user.long", value("c", 70));
         t.dir("d").xattr("user.dir", value("d", 70));
         t.dir("d/new").xattr("user.dir", value("e", 70));
-        t.file("d/new/f", "f").xattr("user.empty", "").xattr("user.long", value("f", 2000));
+        t.file("d/new/f", "f")
+            .xattr("user.empty", "")
+            .xattr("user.long", value("f", 2000));
         t.symlink("link-with-attributes", "a");
     });
     w.build("dst", |t| {
-        t.file("same", "x").xattr("user.long", value("l", 900)).xattr("user.z", "z");
+        t.file("same", "x")
+            .xattr("user.long", value("l", 900))
+            .xattr("user.z", "z");
         t.file("content", "old").xattr("user.long", value("l", 900));
-        t.file("changed", "x").xattr("user.long", value("o", 900)).xattr("user.one", "1").xattr("user.two", "2");
+        t.file("changed", "x")
+            .xattr("user.long", value("o", 900))
+            .xattr("user.one", "1")
+            .xattr("user.two", "2");
         t.file("again", "x").xattr("user.long", value("N", 900));
         t.file("none", "x").xattr("user.long", value("o", 900));
         t.file("gone", "x").xattr("user.long", value("o", 900));
@@ -204,7 +254,13 @@ synctest!(stored_attributes_of_the_super_user, with stock, |w: World| {
     w.agree(&["-aiX", "--fake-super"]).exits(0);
 });
 
-const ONE: &[Acl] = &[Acl::Owner(6), Acl::User(1, 4), Acl::OwnGroup(4), Acl::Mask(5), Acl::Other(4)];
+const ONE: &[Acl] = &[
+    Acl::Owner(6),
+    Acl::User(1, 4),
+    Acl::OwnGroup(4),
+    Acl::Mask(5),
+    Acl::Other(4),
+];
 const MORE: &[Acl] = &[
     Acl::Owner(7),
     Acl::User(2, 6),
@@ -219,10 +275,15 @@ pub fn acls(w: &World) {
     w.needs_acls().source("plain d/").dest("plain d/ e/");
     w.build("src", |t| {
         t.dir(".").acl(MORE);
-        ["a", "b", "changed", "same"].into_iter().for_each(|name| drop(t.file(name, "x").acl(ONE)));
-        t.file("masked", "x").acl(&[Acl::Owner(6), Acl::OwnGroup(6), Acl::Mask(4), Acl::Other(4)]);
+        ["a", "b", "changed", "same"]
+            .into_iter()
+            .for_each(|name| drop(t.file(name, "x").acl(ONE)));
+        t.file("masked", "x")
+            .acl(&[Acl::Owner(6), Acl::OwnGroup(6), Acl::Mask(4), Acl::Other(4)]);
         t.dir("d").acl(MORE).default_acl(ONE);
-        t.dir("d/e").acl(ONE).default_acl(&[Acl::Owner(7), Acl::OwnGroup(5), Acl::Other(1)]);
+        t.dir("d/e")
+            .acl(ONE)
+            .default_acl(&[Acl::Owner(7), Acl::OwnGroup(5), Acl::Other(1)]);
         t.file("d/f", "f").acl(MORE);
         t.dir("e");
         t.symlink("link", "a");
@@ -265,45 +326,90 @@ synctest!(content_of_a_directory_and_of_the_root_by_protocol_29, with stock, |w:
 
 /// How much of a file whose parts were swapped was sent, as `--stats` prints it. `basis`: where the old file is. Checks
 /// that the new one arrives.
-fn sent_of_swapped((client, server): (&Path, &Path), is_pull: bool, basis: &str, options: &[&str]) -> String {
+fn sent_of_swapped(
+    (client, server): (&Path, &Path),
+    is_pull: bool,
+    basis: &str,
+    options: &[&str],
+) -> String {
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
     let dir = |name: &str| top.path().join(name);
-    let old: Vec<u8> = (0..100_000u32).flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes()).collect();
+    let old: Vec<u8> = (0..100_000u32)
+        .flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes())
+        .collect();
     let new = [&old[200_000..], b"in between", &old[..300_000], b"end"].concat();
-    for (path, content) in [("src/file", &new), (basis, &old), ("src/other", &old), ("dst/other", &new)] {
+    for (path, content) in [
+        ("src/file", &new),
+        (basis, &old),
+        ("src/other", &old),
+        ("dst/other", &new),
+    ] {
         std::fs::create_dir_all(dir(path).parent().unwrap()).unwrap();
         std::fs::write(dir(path), content).unwrap();
     }
     std::fs::hard_link(dir("src/file"), dir("src/name")).unwrap();
     write_script(&dir("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
     let run = |program: &Path, args: &[&str]| {
-        let output = Command::new(program).args(args).current_dir(top.path()).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{program:?} {args:?}: {output:?}");
+        let output = Command::new(program)
+            .args(args)
+            .current_dir(top.path())
+            .output()
+            .unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{program:?} {args:?}: {output:?}"
+        );
         for name in ["file", "other", "name"] {
             // A longer file is not appended to.
             if name == "other" && options.contains(&"--append-verify") {
                 continue;
             }
-            let [sent, came] = ["src", "dst"].map(|side| std::fs::read(dir(side).join(name)).unwrap());
+            let [sent, came] =
+                ["src", "dst"].map(|side| std::fs::read(dir(side).join(name)).unwrap());
             assert!(sent == came, "{program:?} {args:?}: {name}");
         }
         String::from_utf8(output.stdout).unwrap()
     };
     let path = format!("--rsync-path={}", server.display());
-    let ends = if is_pull { ["h:src/", "dst"] } else { ["src/", "h:dst"] };
-    let printed = run(client, &[&["-a", "--stats", "-e", "./shell", &path], options, &ends].concat());
+    let ends = if is_pull {
+        ["h:src/", "dst"]
+    } else {
+        ["src/", "h:dst"]
+    };
+    let printed = run(
+        client,
+        &[&["-a", "--stats", "-e", "./shell", &path], options, &ends].concat(),
+    );
     if dir("batch").exists() {
         for name in ["file", "other", "name"] {
             std::fs::remove_file(dir("dst").join(name)).unwrap();
         }
         std::fs::write(dir(basis), &old).unwrap();
         std::fs::write(dir("dst/other"), &new).unwrap();
-        let other = if client == oracle::rsync() { oracle::under_test() } else { oracle::rsync() };
+        let other = if client == oracle::rsync() {
+            oracle::under_test()
+        } else {
+            oracle::rsync()
+        };
         let about_basis = ["--copy-dest=../base", "--fuzzy", "--inplace", "--backup"];
-        let others = options.iter().filter(|option| about_basis.contains(*option));
-        run(other, &[&["-aH", "--read-batch=batch"], &others.copied().collect::<Vec<_>>()[..], &["dst/"]].concat());
+        let others = options
+            .iter()
+            .filter(|option| about_basis.contains(*option));
+        run(
+            other,
+            &[
+                &["-aH", "--read-batch=batch"],
+                &others.copied().collect::<Vec<_>>()[..],
+                &["dst/"],
+            ]
+            .concat(),
+        );
     }
-    printed.lines().filter(|line| line.contains("Matched data") || line.contains("Literal")).collect()
+    printed
+        .lines()
+        .filter(|line| line.contains("Matched data") || line.contains("Literal"))
+        .collect()
 }
 
 // Each block becomes history of the compression, long ones in several parts. A batch file is read by the other program.
@@ -350,21 +456,38 @@ fn blocks_are_used_until_they_are_overwritten() {
         ("dst/file", &["--inplace"]),
         ("dst/file", &["--inplace", "--protocol=28"]),
         ("dst/file", &["--inplace", "--backup"]),
-        ("dst/file", &["--inplace", "--backup-dir=bk", "--protocol=28"]),
-        ("base/file", &["--inplace", "--copy-dest=../none", "--copy-dest=../base"]),
+        (
+            "dst/file",
+            &["--inplace", "--backup-dir=bk", "--protocol=28"],
+        ),
+        (
+            "base/file",
+            &["--inplace", "--copy-dest=../none", "--copy-dest=../base"],
+        ),
         ("dst/file.1", &["--inplace", "--fuzzy", "--protocol=29"]),
         ("base/file.1", &["--inplace", "-yy", "--link-dest=../base"]),
         ("base/file", &["--copy-dest=../base", "--write-batch=batch"]),
         ("dst/file.1", &["--fuzzy", "--write-batch=batch"]),
-        ("dst/file", &["--inplace", "--backup", "--write-batch=batch"]),
+        (
+            "dst/file",
+            &["--inplace", "--backup", "--write-batch=batch"],
+        ),
         ("dst/file", &["--append-verify"]),
-        ("dst/file", &["--append-verify", "--backup", "--protocol=29"]),
+        (
+            "dst/file",
+            &["--append-verify", "--backup", "--protocol=29"],
+        ),
     ] {
-        for (is_pull, sending, receiving) in
-            [(false, (ours, theirs), (theirs, ours)), (true, (theirs, ours), (ours, theirs))]
-        {
+        for (is_pull, sending, receiving) in [
+            (false, (ours, theirs), (theirs, ours)),
+            (true, (theirs, ours), (ours, theirs)),
+        ] {
             let expected = sent_of_swapped((theirs, theirs), is_pull, basis, options);
-            assert_eq!(sent_of_swapped(sending, is_pull, basis, options), expected, "{is_pull}, {options:?}");
+            assert_eq!(
+                sent_of_swapped(sending, is_pull, basis, options),
+                expected,
+                "{is_pull}, {options:?}"
+            );
             let received = sent_of_swapped(receiving, is_pull, basis, options);
             let is_partial = ["--partial-dir=pd", "--delay-updates"].contains(&options[0]);
             let wanted = if is_partial { &without_loss } else { &expected };
@@ -378,7 +501,12 @@ fn blocks_are_used_until_they_are_overwritten() {
 fn server_reports_all_before_an_old_client_leaves() {
     for _ in 0..20 {
         let options = ["--append-verify", "--protocol=28"];
-        sent_of_swapped((oracle::rsync(), oracle::under_test()), false, "dst/file", &options);
+        sent_of_swapped(
+            (oracle::rsync(), oracle::under_test()),
+            false,
+            "dst/file",
+            &options,
+        );
     }
 }
 
@@ -391,29 +519,61 @@ fn absolute_and_relative_paths_of_one_pull() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\ncd /\nexec sh -c \"$*\"\n");
+    write_script(
+        &top.path().join("shell"),
+        "#!/bin/sh\nshift\ncd /\nexec sh -c \"$*\"\n",
+    );
     let path = format!("--rsync-path={}", oracle::rsync().display());
     let absolute = format!("h:{}/s/a", top.path().display());
     let relative = |name: &str| format!("h:{}/s/{name}", top.path().display()).replacen('/', "", 1);
     let text = |path: &str| std::fs::read_to_string(top.path().join("dst").join(path)).unwrap();
-    for option in ["--protocol=32", "--no-inc-recursive", "--protocol=29", "--protocol=28"] {
+    for option in [
+        "--protocol=32",
+        "--no-inc-recursive",
+        "--protocol=29",
+        "--protocol=28",
+    ] {
         let copied = |program: &Path, sources: &[String]| {
             let _ = std::fs::remove_dir_all(top.path().join("dst"));
             let mut run = Command::new(program);
-            run.args(["-rRi", "-e", "./shell", &path, option, &absolute]).args(sources).arg("dst");
+            run.args(["-rRi", "-e", "./shell", &path, option, &absolute])
+                .args(sources)
+                .arg("dst");
             let output = run.current_dir(top.path()).output().unwrap();
-            assert_eq!(output.status.code(), Some(0), "{program:?} {option}: {output:?}");
-            let mut lines: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+            assert_eq!(
+                output.status.code(),
+                Some(0),
+                "{program:?} {option}: {output:?}"
+            );
+            let mut lines: Vec<_> = String::from_utf8(output.stdout)
+                .unwrap()
+                .lines()
+                .map(str::to_owned)
+                .collect();
             lines.sort();
             lines
         };
         let marked = [relative("./!"), relative("./~")];
-        assert_eq!(copied(oracle::under_test(), &marked), copied(oracle::rsync(), &marked), "{option}");
+        assert_eq!(
+            copied(oracle::under_test(), &marked),
+            copied(oracle::rsync(), &marked),
+            "{option}"
+        );
         assert_eq!(text("!/d") + &text("~/d"), "twothree", "{option}");
         // rsync transfers the directories above twice.
         copied(oracle::under_test(), &[relative("!")]);
-        let kept = top.path().join("s").strip_prefix("/").unwrap().display().to_string();
-        assert_eq!(text(&format!("{kept}/a/b")) + &text(&format!("{kept}/!/d")), "onetwo", "{option}");
+        let kept = top
+            .path()
+            .join("s")
+            .strip_prefix("/")
+            .unwrap()
+            .display()
+            .to_string();
+        assert_eq!(
+            text(&format!("{kept}/a/b")) + &text(&format!("{kept}/!/d")),
+            "onetwo",
+            "{option}"
+        );
     }
 }
 
@@ -423,7 +583,10 @@ fn negotiation_is_that_of_rsync() {
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
     std::fs::create_dir(top.path().join("src")).unwrap();
     std::fs::write(top.path().join("src/file"), "text").unwrap();
-    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\" 2>/dev/null\n");
+    write_script(
+        &top.path().join("shell"),
+        "#!/bin/sh\nshift\nexec sh -c \"$*\" 2>/dev/null\n",
+    );
     let path = format!("--rsync-path={}", oracle::rsync().display());
     for (methods, code, options) in [
         ("", 0, &["-z", "--debug=nstr"][..]),
@@ -442,18 +605,36 @@ fn negotiation_is_that_of_rsync() {
         for operands in [["src/", "h:dst"], ["h:src/", "dst"]] {
             let printed = |program: &Path| {
                 let mut run = Command::new(program);
-                run.args(["-a", "-e", "./shell", &path]).args(options).args(operands).current_dir(top.path());
+                run.args(["-a", "-e", "./shell", &path])
+                    .args(options)
+                    .args(operands)
+                    .current_dir(top.path());
                 if !methods.is_empty() {
                     run.env("RSYNC_COMPRESS_LIST", methods);
                 }
                 let output = run.output().unwrap();
                 let errors = String::from_utf8(output.stderr).unwrap();
-                let errors = errors.lines().filter(|line| !line.starts_with("rsync error: ")).collect::<Vec<_>>();
-                (output.status.code(), String::from_utf8(output.stdout).unwrap(), errors.join("\n"))
+                let errors = errors
+                    .lines()
+                    .filter(|line| !line.starts_with("rsync error: "))
+                    .collect::<Vec<_>>();
+                (
+                    output.status.code(),
+                    String::from_utf8(output.stdout).unwrap(),
+                    errors.join("\n"),
+                )
             };
             let expected = printed(oracle::rsync());
-            assert_eq!(expected.0, Some(code), "{methods:?} {options:?}: {expected:?}");
-            assert_eq!(printed(oracle::under_test()), expected, "{methods:?} {options:?} {operands:?}");
+            assert_eq!(
+                expected.0,
+                Some(code),
+                "{methods:?} {options:?}: {expected:?}"
+            );
+            assert_eq!(
+                printed(oracle::under_test()),
+                expected,
+                "{methods:?} {options:?} {operands:?}"
+            );
         }
     }
 }
@@ -461,10 +642,16 @@ fn negotiation_is_that_of_rsync() {
 // The decoder reads the basis after its sums were sent, so it can find other blocks there, or none.
 #[test]
 fn basis_that_changes_under_a_pull_with_zlib_is_replaced() {
-    for change in [": >dst/file", "head -c 400000 /dev/zero >dst/file", "rm dst/file"] {
+    for change in [
+        ": >dst/file",
+        "head -c 400000 /dev/zero >dst/file",
+        "rm dst/file",
+    ] {
         let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
         let dir = |name: &str| top.path().join(name);
-        let old: Vec<u8> = (0..100_000u32).flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes()).collect();
+        let old: Vec<u8> = (0..100_000u32)
+            .flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes())
+            .collect();
         let new = [&old[300_000..], b"in between", &old[..200_000], b"end"].concat();
         for (name, content) in [("src/file", &new), ("dst/file", &old)] {
             std::fs::create_dir(dir(name).parent().unwrap()).unwrap();
@@ -472,10 +659,25 @@ fn basis_that_changes_under_a_pull_with_zlib_is_replaced() {
         }
         // Changes it after the first sums have passed.
         let then = format!("{{ dd bs=1 count=1500 status=none; {change}; exec cat; }} <&3 >pipe &");
-        let serve = "exec 3<&0\nmkfifo pipe\nFIRST\nsh -c \"$*\" <pipe\nkill $! || :\n".replace("FIRST", &then);
+        let serve = "exec 3<&0\nmkfifo pipe\nFIRST\nsh -c \"$*\" <pipe\nkill $! || :\n"
+            .replace("FIRST", &then);
         write_script(&dir("shell"), &format!("#!/bin/sh\nshift\n{serve}"));
-        let words = ["-a", "--zc=zlib", "-B1000", "--stats", "--no-h", "-e", "./shell", "h:src/", "dst"];
-        let output = Command::new(oracle::under_test()).args(words).current_dir(top.path()).output().unwrap();
+        let words = [
+            "-a",
+            "--zc=zlib",
+            "-B1000",
+            "--stats",
+            "--no-h",
+            "-e",
+            "./shell",
+            "h:src/",
+            "dst",
+        ];
+        let output = Command::new(oracle::under_test())
+            .args(words)
+            .current_dir(top.path())
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(0), "{change}: {output:?}");
         assert!(std::fs::read(dir("dst/file")).unwrap() == new, "{change}");
         let is_whole = String::from_utf8_lossy(&output.stdout).contains("Matched data: 0 bytes");
@@ -504,20 +706,46 @@ fn root_of_the_file_system_with_its_path() {
     let src = top.path().join("src");
     std::fs::create_dir(&src).unwrap();
     std::fs::write(src.join("file"), "text").unwrap();
-    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    write_script(
+        &top.path().join("shell"),
+        "#!/bin/sh\nshift\nexec sh -c \"$*\"\n",
+    );
     let above = top.path().ancestors().filter(|dir| dir.parent().is_some());
-    let mut rules: Vec<_> = above.map(|dir| format!("--include={}/", dir.display())).collect();
-    rules.extend([format!("--include={}/***", src.display()), "--exclude=*".to_owned()]);
+    let mut rules: Vec<_> = above
+        .map(|dir| format!("--include={}/", dir.display()))
+        .collect();
+    rules.extend([
+        format!("--include={}/***", src.display()),
+        "--exclude=*".to_owned(),
+    ]);
     let copy = top.path().join("copy");
-    let (there, far) = (copy.join(src.strip_prefix("/").unwrap()).join("file"), format!("h:{}", copy.display()));
-    for (client, server) in [(oracle::rsync(), oracle::under_test()), (oracle::under_test(), oracle::rsync())] {
+    let (there, far) = (
+        copy.join(src.strip_prefix("/").unwrap()).join("file"),
+        format!("h:{}", copy.display()),
+    );
+    for (client, server) in [
+        (oracle::rsync(), oracle::under_test()),
+        (oracle::under_test(), oracle::rsync()),
+    ] {
         for operands in [["/", &far], ["h:/", "copy"]] {
             for protocol in [32, 30, 29] {
                 let mut run = Command::new(client);
-                run.args(["-aR", "-e", "./shell", &format!("--rsync-path={}", server.display())]).args(&rules);
-                run.arg(format!("--protocol={protocol}")).args(operands).current_dir(top.path());
+                run.args([
+                    "-aR",
+                    "-e",
+                    "./shell",
+                    &format!("--rsync-path={}", server.display()),
+                ])
+                .args(&rules);
+                run.arg(format!("--protocol={protocol}"))
+                    .args(operands)
+                    .current_dir(top.path());
                 let output = run.output().unwrap();
-                assert_eq!(output.status.code(), Some(0), "{client:?} {operands:?} {protocol}: {output:?}");
+                assert_eq!(
+                    output.status.code(),
+                    Some(0),
+                    "{client:?} {operands:?} {protocol}: {output:?}"
+                );
                 assert_eq!(std::fs::read(&there).unwrap(), b"text");
                 std::fs::remove_dir_all(&copy).unwrap();
             }
@@ -529,16 +757,30 @@ fn root_of_the_file_system_with_its_path() {
 fn backup_and_restore_by_backuppc() {
     const PROGRAM: &str = "/usr/libexec/backuppc-rsync/rsync_bpc";
     if !std::path::Path::new(PROGRAM).exists() {
-        report_skip("stock::backup_and_restore_by_backuppc", "backuppc-rsync is not installed");
+        report_skip(
+            "stock::backup_and_restore_by_backuppc",
+            "backuppc-rsync is not installed",
+        );
         return;
     }
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
     let run = |program: &str, args: &[&str]| {
-        let output = Command::new(program).args(args).current_dir(top.path()).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{program} {args:?}: {output:?}");
+        let output = Command::new(program)
+            .args(args)
+            .current_dir(top.path())
+            .output()
+            .unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{program} {args:?}: {output:?}"
+        );
         String::from_utf8(output.stdout).unwrap()
     };
-    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    write_script(
+        &top.path().join("shell"),
+        "#!/bin/sh\nshift\nexec sh -c \"$*\"\n",
+    );
     run(
         "sh",
         &[
@@ -548,20 +790,53 @@ fn backup_and_restore_by_backuppc() {
     );
     // Names of files in the pool are digests of contents and attributes.
     let pools = [oracle::rsync(), oracle::under_test()].map(|server| {
-        run("mkdir", &["-p", "store/pc/h/0", "store/cpool", "store/pool"]);
+        run(
+            "mkdir",
+            &["-p", "store/pc/h/0", "store/cpool", "store/pool"],
+        );
         let server = format!("--rsync-path={}", server.display());
-        let mut args = ["top-dir=store", "host-name=h", "share-name=s", "bkup-num=0", "bkup-comp=3", "bkup-inode0=2"]
-            .map(|arg| format!("--bpc-{arg}"))
-            .to_vec();
-        args.extend(["--bpc-bkup-prevnum=-1", "--bpc-bkup-prevcomp=-1", "--bpc-attrib-new"].map(str::to_owned));
+        let mut args = [
+            "top-dir=store",
+            "host-name=h",
+            "share-name=s",
+            "bkup-num=0",
+            "bkup-comp=3",
+            "bkup-inode0=2",
+        ]
+        .map(|arg| format!("--bpc-{arg}"))
+        .to_vec();
         args.extend(
-            ["-aHz", "--super", "--numeric-ids", "-s", "--delete", "-e", "./shell", &server].map(str::to_owned),
+            [
+                "--bpc-bkup-prevnum=-1",
+                "--bpc-bkup-prevcomp=-1",
+                "--bpc-attrib-new",
+            ]
+            .map(str::to_owned),
+        );
+        args.extend(
+            [
+                "-aHz",
+                "--super",
+                "--numeric-ids",
+                "-s",
+                "--delete",
+                "-e",
+                "./shell",
+                &server,
+            ]
+            .map(str::to_owned),
         );
         let args: Vec<_> = args.iter().map(String::as_str).collect();
-        let (src, out) = (format!("h:{}/src/", top.path().display()), format!("h:{}/out/", top.path().display()));
+        let (src, out) = (
+            format!("h:{}/src/", top.path().display()),
+            format!("h:{}/out/", top.path().display()),
+        );
         run(PROGRAM, &[&args[..], &[&src, "/"]].concat());
         let pool = run("sh", &["-c", "find store/cpool -type f | sort"]);
-        run(PROGRAM, &[&args[..], &["--bpc-bkup-merge=0/3/4", "/", &out]].concat());
+        run(
+            PROGRAM,
+            &[&args[..], &["--bpc-bkup-merge=0/3/4", "/", &out]].concat(),
+        );
         run("diff", &["-r", "--no-dereference", "src", "out"]);
         run("rm", &["-r", "store", "out"]);
         pool
@@ -574,13 +849,23 @@ fn backup_and_restore_by_backuppc() {
 fn rules_are_held_once() {
     const RULES: usize = 300_000;
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
-    let rules: String = (0..RULES).map(|number| format!("/name-{number:07}\n")).collect();
+    let rules: String = (0..RULES)
+        .map(|number| format!("/name-{number:07}\n"))
+        .collect();
     std::fs::write(top.path().join("rules"), &rules).unwrap();
     // The shell ends before the client does.
     let shell = "#!/bin/sh\nshift\nsh -c \"$*\"\ncode=$?\ngrep VmHWM /proc/$PPID/status > peak\nexit $code\n";
     write_script(&top.path().join("shell"), shell);
     let mut client = Command::new(oracle::under_test());
-    client.args(["-a", "-e", "./shell", "--rsync-path=rsync", "--include-from=rules", "h:rules", "copy"]);
+    client.args([
+        "-a",
+        "-e",
+        "./shell",
+        "--rsync-path=rsync",
+        "--include-from=rules",
+        "h:rules",
+        "copy",
+    ]);
     let output = client.current_dir(top.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let peak = std::fs::read_to_string(top.path().join("peak")).unwrap();
@@ -645,20 +930,45 @@ synctest!(progress_of_the_run, with stock, |w: World| {
 
 /// Missing arguments before, after and between existing ones, and an extra entry.
 pub fn missing_arguments(w: &World, options: &[&str]) {
-    w.source("b k d/x e/y").dest("a b@-9 c d/gone d/x l extra").no_dry_run();
+    w.source("b k d/x e/y")
+        .dest("a b@-9 c d/gone d/x l extra")
+        .no_dry_run();
     let options = [&["-ai", "--delete-missing-args"], options].concat();
     let paths: &[&str] = match options.contains(&"-R") {
-        true => &["src/./a", "src/./b", "src/./d/gone", "src/./d/x", "src/./k", "src/./l", "src/./e", "dst/"],
-        false => &["src/a", "src/b", "src/c", "src/d", "src/k", "src/l", "src/e/", "dst/"],
+        true => &[
+            "src/./a",
+            "src/./b",
+            "src/./d/gone",
+            "src/./d/x",
+            "src/./k",
+            "src/./l",
+            "src/./e",
+            "dst/",
+        ],
+        false => &[
+            "src/a", "src/b", "src/c", "src/d", "src/k", "src/l", "src/e/", "dst/",
+        ],
     };
-    w.agree_paths(&options, paths).exits(0).prints(if options.contains(&"-q") { "" } else { "*deleting   l" });
+    w.agree_paths(&options, paths)
+        .exits(0)
+        .prints(if options.contains(&"-q") {
+            ""
+        } else {
+            "*deleting   l"
+        });
 }
 
 /// Missing arguments in missing directories, which rsync notices only without incremental recursion.
 pub fn missing_parents(w: &World) {
-    w.source("b").dest("gone/q d/q").file("list", "d/q\ngone/q\ngone/r\nb\n").no_dry_run().keep_dest();
+    w.source("b")
+        .dest("gone/q d/q")
+        .file("list", "d/q\ngone/q\ngone/r\nb\n")
+        .no_dry_run()
+        .keep_dest();
     for more in [&[][..], &["-r"], &["-r", "--delete-before"]] {
-        w.restore_dest().agree(&[&["-ai", "--delete-missing-args", "--files-from=list"], more].concat()).exits(24);
+        w.restore_dest()
+            .agree(&[&["-ai", "--delete-missing-args", "--files-from=list"], more].concat())
+            .exits(24);
     }
 }
 
@@ -727,7 +1037,11 @@ synctest!(complete_backup_with_unchanged_entries, with stock, |w: World| {
 
 /// Runs the program with these arguments and a remote program that is this shell script, in a new directory with the
 /// source `src/a`.
-fn run_against(script: &str, arguments: &[&str], environment: &[(&str, &str)]) -> (TempDir, Output) {
+fn run_against(
+    script: &str,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> (TempDir, Output) {
     let dir = tempfile::tempdir().unwrap();
     let shell = dir.path().join("shell");
     std::fs::create_dir(dir.path().join("src")).unwrap();
@@ -735,8 +1049,16 @@ fn run_against(script: &str, arguments: &[&str], environment: &[(&str, &str)]) -
     write_script(&shell, &format!("#!/bin/sh\n{script}\n"));
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "60"]).arg(oracle::under_test());
-    command.arg("-e").arg(&shell).arg("--rsync-path=rsync").args(arguments).current_dir(dir.path());
-    command.env("HOME", dir.path()).envs(environment.iter().copied()).stdin(Stdio::null());
+    command
+        .arg("-e")
+        .arg(&shell)
+        .arg("--rsync-path=rsync")
+        .args(arguments)
+        .current_dir(dir.path());
+    command
+        .env("HOME", dir.path())
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null());
     let output = command.output().expect("a program can be started");
     (dir, output)
 }
@@ -765,7 +1087,10 @@ const HANG_UP: &str = "exec >&-; cat >/dev/null";
 fn requested_version_is_announced() {
     let script = "printf '\\040\\000\\000\\000'; head -c 4 >version";
     let (dir, _) = run_against(script, &["-a", "--protocol=31", "host:src/", "dst/"], &[]);
-    assert_eq!(std::fs::read(dir.path().join("version")).unwrap(), [31, 0, 0, 0]);
+    assert_eq!(
+        std::fs::read(dir.path().join("version")).unwrap(),
+        [31, 0, 0, 0]
+    );
 }
 
 #[test]
@@ -776,7 +1101,10 @@ fn lower_version_is_used_with_a_newer_server() {
     for operands in [["src/", "host:dst/"], ["host:src/", "dst/"]] {
         let (dir, output) = run_against(&script, &[&["-a"], &operands[..]].concat(), &[]);
         assert_prints(&output, 0, &[]);
-        assert_eq!(std::fs::read(dir.path().join("dst/a")).unwrap().len(), 300_000);
+        assert_eq!(
+            std::fs::read(dir.path().join("dst/a")).unwrap().len(),
+            300_000
+        );
     }
 }
 
@@ -785,7 +1113,8 @@ fn sender_without_entries_is_sent_nothing_more() {
     // The handshake, and after version and rules of the client an empty list with empty lists of names.
     let handshake = "\\037\\000\\000\\000\\000\\001\\002\\003\\004";
     let list = "\\003\\000\\000\\007\\000\\000\\000";
-    let script = format!("printf '{handshake}'; head -c 12 >rules; printf '{list}'; exec >&-; cat >rest");
+    let script =
+        format!("printf '{handshake}'; head -c 12 >rules; printf '{list}'; exec >&-; cat >rest");
     let (dir, output) = run_against(&script, &["-a", "host:src/", "dst/"], &[]);
     assert_prints(&output, 0, &[]);
     assert_eq!(std::fs::read(dir.path().join("rest")).unwrap(), b"");
@@ -793,12 +1122,20 @@ fn sender_without_entries_is_sent_nothing_more() {
 
 #[test]
 fn lost_connection_is_reported_by_the_role_of_this_end() {
-    let (greeting, handshake) = ("\\037\\000\\000\\000", "\\037\\000\\000\\000\\000\\001\\002\\003\\004");
+    let (greeting, handshake) = (
+        "\\037\\000\\000\\000",
+        "\\037\\000\\000\\000\\000\\001\\002\\003\\004",
+    );
     for (sent, bytes) in [(greeting, 4), (handshake, 9)] {
         let script = &format!("printf '{sent}'; {HANG_UP}");
-        for (operands, role) in [(["src/", "host:dst/"], "sender"), (["host:src/", "dst/"], "Receiver")] {
+        for (operands, role) in [
+            (["src/", "host:dst/"], "sender"),
+            (["host:src/", "dst/"], "Receiver"),
+        ] {
             let (_, output) = run_against(script, &[&["-a"], &operands[..]].concat(), &[]);
-            let closed = format!("rsync: connection unexpectedly closed ({bytes} bytes received so far) [{role}]");
+            let closed = format!(
+                "rsync: connection unexpectedly closed ({bytes} bytes received so far) [{role}]"
+            );
             assert_prints(&output, 12, &[&closed, &format!("[{role}=3.5.0]")]);
         }
     }
@@ -814,10 +1151,23 @@ fn last_line_without_its_end_is_printed() {
 #[test]
 fn failure_at_the_sender_outweighs_vanished_files() {
     // After version and rules: the text of an error that concerns a file, an empty list, and that files vanished.
-    let (error, vanished) = ("\\002\\000\\000\\010x\\n", "\\004\\000\\000\\035\\002\\000\\000\\000");
-    let (list, end) = ("\\003\\000\\000\\007\\000\\000\\000", "exec >&-; cat >/dev/null");
-    for (sent, code) in [([error, vanished], 23), (["", vanished], 24), ([error, ""], 23)] {
-        let script = format!("printf '{HANDSHAKE}'; head -c 12 >rules; printf '{}{list}'; {end}", sent.concat());
+    let (error, vanished) = (
+        "\\002\\000\\000\\010x\\n",
+        "\\004\\000\\000\\035\\002\\000\\000\\000",
+    );
+    let (list, end) = (
+        "\\003\\000\\000\\007\\000\\000\\000",
+        "exec >&-; cat >/dev/null",
+    );
+    for (sent, code) in [
+        ([error, vanished], 23),
+        (["", vanished], 24),
+        ([error, ""], 23),
+    ] {
+        let script = format!(
+            "printf '{HANDSHAKE}'; head -c 12 >rules; printf '{}{list}'; {end}",
+            sent.concat()
+        );
         assert_prints(&pull_from(&script, &["-a"]), code, &[]);
     }
 }
@@ -830,15 +1180,29 @@ fn appended_file_with_a_read_error_is_requested_again() {
     let mut repaired = 0;
     for call in 1..200 {
         let fault = format!("{call}:EIO");
-        let environment = [("SPARSYNC_FAIL_AT", fault.as_str()), ("SPARSYNC_FAULT_LOG", "fault")];
-        let (dir, output) = run_against(&script, &["-a", "--append", "src/", "host:dst/"], &environment);
+        let environment = [
+            ("SPARSYNC_FAIL_AT", fault.as_str()),
+            ("SPARSYNC_FAULT_LOG", "fault"),
+        ];
+        let (dir, output) = run_against(
+            &script,
+            &["-a", "--append", "src/", "host:dst/"],
+            &environment,
+        );
         let code = output.status.code();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(code, Some(0 | 23)), "call {call}: {code:?}, {stderr}");
+        assert!(
+            matches!(code, Some(0 | 23)),
+            "call {call}: {code:?}, {stderr}"
+        );
         if stderr.contains("read errors mapping") {
-            let [sent, received] = ["src/a", "dst/a"].map(|path| std::fs::read(dir.path().join(path)).unwrap());
+            let [sent, received] =
+                ["src/a", "dst/a"].map(|path| std::fs::read(dir.path().join(path)).unwrap());
             // A file that was not even begun is not requested again.
-            assert!(sent == received || received.len() == 100_000, "call {call}: {stderr}");
+            assert!(
+                sent == received || received.len() == 100_000,
+                "call {call}: {stderr}"
+            );
             repaired += u32::from(sent == received);
         }
         if !dir.path().join("fault").exists() {
@@ -873,12 +1237,23 @@ fn hostile_sender_cannot_request_deletions() {
         let script = format!("printf '{HANDSHAKE}{}'; cat >/dev/null", list(name));
         let output = pull_from(&script, options);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && stderr.contains(what), "{name}: {:?}, {stderr}", output.status);
+        assert!(
+            output.status.code() == Some(2) && stderr.contains(what),
+            "{name}: {:?}, {stderr}",
+            output.status
+        );
     }
     let script = format!("printf '{HANDSHAKE}{}'; cat >/dev/null", list("x"));
-    let (dir, output) = run_against(&script, &["-r", "--delete-missing-args", "host:y", "host:z", "./"], &[]);
+    let (dir, output) = run_against(
+        &script,
+        &["-r", "--delete-missing-args", "host:y", "host:z", "./"],
+        &[],
+    );
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("unrequested") && dir.path().join("src/a").exists(), "{stderr}");
+    assert!(
+        stderr.contains("unrequested") && dir.path().join("src/a").exists(),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -887,7 +1262,10 @@ fn hostile_sender_is_rejected() {
         // An unknown tag.
         ("\\001\\000\\000\\143\\000", "unexpected tag"),
         // A path that climbs: flags 0x02, name "../x", size 0, time 0.
-        ("\\020\\000\\000\\007\\032\\004../x\\000\\000\\000\\000\\000\\000\\000\\000\\000", "path"),
+        (
+            "\\020\\000\\000\\007\\032\\004../x\\000\\000\\000\\000\\000\\000\\000\\000\\000",
+            "path",
+        ),
         // A message with a length that its kind does not have.
         ("\\001\\000\\000\\155\\000", "message of kind 102"),
         // An empty file `a`, and then an item with attributes of it, which were not requested.
@@ -896,15 +1274,24 @@ fn hostile_sender_is_rejected() {
             "attributes of 0 were not requested",
         ),
         // The peer gives up with exit code 0.
-        ("\\004\\000\\000\\135\\000\\000\\000\\000", "error exit with code 0"),
+        (
+            "\\004\\000\\000\\135\\000\\000\\000\\000",
+            "error exit with code 0",
+        ),
     ] {
         let begun = Instant::now();
         let output = hostile(bytes, "cat >/dev/null");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(begun.elapsed() < Duration::from_secs(50), "{bytes}: the peer was waited for");
+        assert!(
+            begun.elapsed() < Duration::from_secs(50),
+            "{bytes}: the peer was waited for"
+        );
         assert!(!stderr.contains("panicked"), "{stderr}");
         let code = output.status.code().unwrap_or(-1);
-        assert!(matches!(code, 2 | 4 | 12 | 22) && stderr.contains(what), "{bytes}: exit {code}, {stderr}");
+        assert!(
+            matches!(code, 2 | 4 | 12 | 22) && stderr.contains(what),
+            "{bytes}: exit {code}, {stderr}"
+        );
     }
 }
 
@@ -922,11 +1309,18 @@ synctest!(merge_files_of_one_side_exclude_themselves, with stock, |w: World| {
 });
 
 synctest!(a_receiving_client_keeps_what_cvs_rules_exclude, with stock, |w: World| kept_by_cvs_rules(&w));
-synctest!(a_receiving_client_keeps_what_cvs_rules_exclude_natively, |w: World| kept_by_cvs_rules(&w));
+synctest!(
+    a_receiving_client_keeps_what_cvs_rules_exclude_natively,
+    |w: World| kept_by_cvs_rules(&w)
+);
 
 fn kept_by_cvs_rules(w: &World) {
-    w.source("a d/x d/.cvsignore=*.txt").dest("old x.o d/y.o d/.cvsignore=*.txt d/z.txt core/q").keep_dest();
+    w.source("a d/x d/.cvsignore=*.txt")
+        .dest("old x.o d/y.o d/.cvsignore=*.txt d/z.txt core/q")
+        .keep_dest();
     for option in ["--delete", "--delete-after", "--exclude=a"] {
-        w.restore_dest().stderr_unordered().agree(&["-aiC", "--delete-excluded", option]);
+        w.restore_dest()
+            .stderr_unordered()
+            .agree(&["-aiC", "--delete-excluded", option]);
     }
 }

@@ -4,8 +4,8 @@
 use crate::filesfrom::pruned_of_names;
 use crate::kit::{OLD, TREE, World, copies, oracle, synctest, write_script};
 use crate::stock::{
-    acls, attributes, missing_arguments, missing_parents, names_below_a_dot, partly_named_directories,
-    root_that_is_not_implied,
+    acls, attributes, missing_arguments, missing_parents, names_below_a_dot,
+    partly_named_directories, root_that_is_not_implied,
 };
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -305,18 +305,44 @@ exit $code
     let at = |name: &str| dir.path().join(name);
     for name in ["src", "dst"] {
         std::fs::create_dir(at(name)).unwrap();
-        std::fs::write(at(name).join("f"), (0u8..130).flat_map(|n| [n; 10]).collect::<Vec<_>>()).unwrap();
+        std::fs::write(
+            at(name).join("f"),
+            (0u8..130).flat_map(|n| [n; 10]).collect::<Vec<_>>(),
+        )
+        .unwrap();
     }
-    std::fs::File::options().append(true).open(at("dst/f")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    std::fs::File::options()
+        .append(true)
+        .open(at("dst/f"))
+        .unwrap()
+        .set_modified(std::time::UNIX_EPOCH)
+        .unwrap();
     write_script(&at("shell"), SHELL);
     let mut copy = Command::new("timeout");
-    copy.args(["-s", "KILL", "60"]).arg(oracle::rsync()).args(["-av", "--inplace", "--no-whole-file", "-e./shell"]);
-    let copied = copy.arg(format!("--rsync-path={}", oracle::under_test().display())).args(["src/", "host:dst"]);
-    let copied = copied.current_dir(dir.path()).env("LC_ALL", "C").output().unwrap();
+    copy.args(["-s", "KILL", "60"]).arg(oracle::rsync()).args([
+        "-av",
+        "--inplace",
+        "--no-whole-file",
+        "-e./shell",
+    ]);
+    let copied = copy
+        .arg(format!("--rsync-path={}", oracle::under_test().display()))
+        .args(["src/", "host:dst"]);
+    let copied = copied
+        .current_dir(dir.path())
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&copied.stderr);
-    assert!(copied.status.success() && text.contains("f failed verification -- update"), "{copied:?}");
+    assert!(
+        copied.status.success() && text.contains("f failed verification -- update"),
+        "{copied:?}"
+    );
     assert!(at("changed").exists());
-    assert!(std::fs::read(at("dst/f")).unwrap() == std::fs::read(at("src/f")).unwrap(), "other content");
+    assert!(
+        std::fs::read(at("dst/f")).unwrap() == std::fs::read(at("src/f")).unwrap(),
+        "other content"
+    );
 }
 
 /// Runs the program as the server of a client that sends these bytes.
@@ -325,9 +351,16 @@ fn serve(options: &[&str], sent: &[u8], then: Then) -> Output {
     std::fs::create_dir(dir.path().join("src")).unwrap();
     std::fs::write(dir.path().join("src/a"), vec![b'a'; 300_000]).unwrap();
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "60"]).arg(oracle::under_test()).arg("--server").args(options);
+    command
+        .args(["-s", "KILL", "60"])
+        .arg(oracle::under_test())
+        .arg("--server")
+        .args(options);
     command.current_dir(dir.path()).env("LC_ALL", "C");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().expect("a program can be started");
     let mut stdin = child.stdin.take().expect("stdin is a pipe");
     let mut stdout = child.stdout.take().expect("stdout is a pipe");
@@ -337,7 +370,10 @@ fn serve(options: &[&str], sent: &[u8], then: Then) -> Output {
     let stdin = Some(stdin).filter(|_| then == Then::WaitForServer);
     let output = child.wait_with_output().expect("a child can be waited for");
     drop(stdin);
-    reading.join().expect("reading does not panic").expect("a pipe can be read");
+    reading
+        .join()
+        .expect("reading does not panic")
+        .expect("a pipe can be read");
     output
 }
 
@@ -358,20 +394,38 @@ fn hostile_client_is_rejected() {
     for (sent, what) in [
         (data(&(-1i32).to_le_bytes()), "the length of a filter rule"),
         (data(&6000i32.to_le_bytes()), "the length of a filter rule"),
-        (data(&[rule(b"Q x"), no_rules.to_vec()].concat()), "invalid filter rule"),
+        (
+            data(&[rule(b"Q x"), no_rules.to_vec()].concat()),
+            "invalid filter rule",
+        ),
         (data(&rule(b". /etc/passwd")), "invalid filter rule"),
         // A message that only a receiver or only a daemon sends.
-        (vec![4, 0, 0, 109, 0, 0, 0, 0], "message before the file list"),
+        (
+            vec![4, 0, 0, 109, 0, 0, 0, 0],
+            "message before the file list",
+        ),
         (vec![0, 0, 0, 99], "unexpected tag"),
         // Requests: an unknown index, a directory, sums without end.
-        ([data(&no_rules), data(&item(100, 0x8000)), data(&[0; 16])].concat(), "protocol error"),
-        ([data(&no_rules), data(&item(1, 0x8000)), data(&[0; 16])].concat(), "protocol error"),
-        ([data(&no_rules), data(&item(2, 0x8000)), data(&[0xff; 16])].concat(), "protocol error"),
+        (
+            [data(&no_rules), data(&item(100, 0x8000)), data(&[0; 16])].concat(),
+            "protocol error",
+        ),
+        (
+            [data(&no_rules), data(&item(1, 0x8000)), data(&[0; 16])].concat(),
+            "protocol error",
+        ),
+        (
+            [data(&no_rules), data(&item(2, 0x8000)), data(&[0xff; 16])].concat(),
+            "protocol error",
+        ),
     ] {
         let output = serve(&SENDS, &[VERSION, &sent].concat(), Then::WaitForServer);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code().unwrap_or(-1);
-        assert!(matches!(code, 2 | 12) && stderr.contains(what), "{sent:?}: exit {code}, {stderr}");
+        assert!(
+            matches!(code, 2 | 12) && stderr.contains(what),
+            "{sent:?}: exit {code}, {stderr}"
+        );
         assert!(!stderr.contains("panicked"), "{stderr}");
     }
 }
@@ -391,10 +445,17 @@ fn hostile_client_that_sends_is_rejected() {
         (vec![4, 0, 0, 107, 0, 0, 0, 0], "protocol error"),
         (vec![0, 0, 0, 99], "protocol error"),
     ] {
-        let output = serve(&["-re.LsfxCI", ".", "dst"], &[VERSION, &sent].concat(), Then::WaitForServer);
+        let output = serve(
+            &["-re.LsfxCI", ".", "dst"],
+            &[VERSION, &sent].concat(),
+            Then::WaitForServer,
+        );
         let stderr = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code().unwrap_or(-1);
-        assert!(matches!(code, 2 | 12) && stderr.contains(what), "{sent:?}: exit {code}, {stderr}");
+        assert!(
+            matches!(code, 2 | 12) && stderr.contains(what),
+            "{sent:?}: exit {code}, {stderr}"
+        );
         assert!(!stderr.contains("panicked"), "{stderr}");
     }
 }
@@ -402,7 +463,14 @@ fn hostile_client_that_sends_is_rejected() {
 /// Returns the entry of a file of 1 byte: flags, name, size, time, mode.
 fn listed(name: &[u8]) -> Vec<u8> {
     let mode = 0o100_644_u32.to_le_bytes();
-    [&[0x18, name.len() as u8][..], name, &[0, 1, 0], &[0; 4], &mode].concat()
+    [
+        &[0x18, name.len() as u8][..],
+        name,
+        &[0, 1, 0],
+        &[0; 4],
+        &mode,
+    ]
+    .concat()
 }
 
 #[test]
@@ -413,16 +481,35 @@ fn hostile_extended_attributes_are_rejected() {
         // The number of a list that has not come.
         (file(&[5]), "the number of a list of attributes"),
         // Too many attributes, and too long ones.
-        (file(&[0, 0xf0, 1, 0, 1, 0]), "the number of extended attributes"),
-        (file(&[0, 1, 0xe0, 0, 0, 1]), "the length of the name of an extended attribute"),
-        (file(&long(&[0xf0, 1, 0, 0, 8])), "the length of an extended attribute"),
+        (
+            file(&[0, 0xf0, 1, 0, 1, 0]),
+            "the number of extended attributes",
+        ),
+        (
+            file(&[0, 1, 0xe0, 0, 0, 1]),
+            "the length of the name of an extended attribute",
+        ),
+        (
+            file(&long(&[0xf0, 1, 0, 0, 8])),
+            "the length of an extended attribute",
+        ),
         // Values that were not requested.
-        ([file(&long(&[33])), data(&[100, 0, 0x81])].concat(), "attributes of 99 were not requested"),
+        (
+            [file(&long(&[33])), data(&[100, 0, 0x81])].concat(),
+            "attributes of 99 were not requested",
+        ),
     ] {
-        let output = serve(&["-rXe.LsfxCI", ".", "dst"], &[VERSION, &sent].concat(), Then::WaitForServer);
+        let output = serve(
+            &["-rXe.LsfxCI", ".", "dst"],
+            &[VERSION, &sent].concat(),
+            Then::WaitForServer,
+        );
         let stderr = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code().unwrap_or(-1);
-        assert!(matches!(code, 2 | 12) && stderr.contains(what), "{sent:?}: exit {code}, {stderr}");
+        assert!(
+            matches!(code, 2 | 12) && stderr.contains(what),
+            "{sent:?}: exit {code}, {stderr}"
+        );
         assert!(!stderr.contains("panicked"), "{stderr}");
     }
 }
@@ -434,17 +521,35 @@ fn hostile_secluded_arguments_are_rejected() {
         (b"rsync\0".repeat(16_002), 2, "the number of arguments"),
         (b"rsync\0--bogus\0\0".to_vec(), 1, "--bogus: unknown option"),
     ] {
-        let output = serve(&["--sender", "-sre.iLsfxCI"], &[&sent, VERSION].concat(), Then::WaitForServer);
+        let output = serve(
+            &["--sender", "-sre.iLsfxCI"],
+            &[&sent, VERSION].concat(),
+            Then::WaitForServer,
+        );
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(code) && stderr.contains(what), "{:?}: {stderr}", output.status);
+        assert!(
+            output.status.code() == Some(code) && stderr.contains(what),
+            "{:?}: {stderr}",
+            output.status
+        );
     }
 }
 
 #[test]
 fn client_that_leaves_is_reported() {
-    for sent in [&b""[..], &[31], VERSION, &[VERSION, &data(&[0; 4])].concat()] {
+    for sent in [
+        &b""[..],
+        &[31],
+        VERSION,
+        &[VERSION, &data(&[0; 4])].concat(),
+    ] {
         let output = serve(&SENDS, sent, Then::CloseConnection);
-        assert_eq!(output.status.code(), Some(12), "{sent:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(12),
+            "{sent:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 
@@ -453,18 +558,28 @@ fn client_that_gives_up_decides_the_exit_code() {
     let gives_up = [&[4, 0, 0, 93][..], &20i32.to_le_bytes()].concat();
     for sent in [gives_up.clone(), [data(&[0; 4]), gives_up].concat()] {
         let output = serve(&SENDS, &[VERSION, &sent].concat(), Then::WaitForServer);
-        assert_eq!((output.status.code(), &output.stderr[..]), (Some(20), &b""[..]), "{sent:?}");
+        assert_eq!(
+            (output.status.code(), &output.stderr[..]),
+            (Some(20), &b""[..]),
+            "{sent:?}"
+        );
     }
 }
 
 #[test]
 fn client_of_a_newer_protocol_is_understood() {
-    for (version, what) in [(33, "the length of a filter rule"), (40, "the length of a filter rule"), (41, "mismatch")]
-    {
+    for (version, what) in [
+        (33, "the length of a filter rule"),
+        (40, "the length of a filter rule"),
+        (41, "mismatch"),
+    ] {
         let sent = [&[version, 0, 0, 0], &data(&[0xff; 4])[..]].concat();
         let output = serve(&SENDS, &sent, Then::WaitForServer);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && stderr.contains(what), "{version}: {stderr}");
+        assert!(
+            output.status.code() == Some(2) && stderr.contains(what),
+            "{version}: {stderr}"
+        );
     }
 }
 
@@ -474,7 +589,10 @@ fn client_of_an_old_protocol_is_rejected() {
         let output = serve(&SENDS, &version.to_le_bytes(), Then::WaitForServer);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("protocol version mismatch -- is your shell clean?"), "{stderr}");
+        assert!(
+            stderr.contains("protocol version mismatch -- is your shell clean?"),
+            "{stderr}"
+        );
     }
 }
 
@@ -482,9 +600,13 @@ fn client_of_an_old_protocol_is_rejected() {
 /// a place without another rsync.
 fn pull_confined(client: &Path, options: &[&str]) -> (tempfile::TempDir, Output) {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
-    for (path, content) in
-        [("src/a", "a"), ("src/d/x", "x"), ("src/d/.rules", "- x\n"), ("src/rules", "- x\n"), ("outer", "- x\n")]
-    {
+    for (path, content) in [
+        ("src/a", "a"),
+        ("src/d/x", "x"),
+        ("src/d/.rules", "- x\n"),
+        ("src/rules", "- x\n"),
+        ("outer", "- x\n"),
+    ] {
         std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
         std::fs::write(dir.path().join(path), content).unwrap();
     }
@@ -496,25 +618,49 @@ fn pull_confined(client: &Path, options: &[&str]) -> (tempfile::TempDir, Output)
     let shell = dir.path().join("shell");
     write_script(&shell, &script);
     let mut command = Command::new(client);
-    let options = options.iter().map(|option| option.replace("TOP", dir.path().to_str().unwrap()));
-    command.arg("-e").arg(&shell).args(options).args(["far:src/", "dst/"]).current_dir(dir.path());
-    let output = command.stdin(Stdio::null()).output().expect("a program can be started");
+    let options = options
+        .iter()
+        .map(|option| option.replace("TOP", dir.path().to_str().unwrap()));
+    command
+        .arg("-e")
+        .arg(&shell)
+        .args(options)
+        .args(["far:src/", "dst/"])
+        .current_dir(dir.path());
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .expect("a program can be started");
     (dir, output)
 }
 
 #[test]
 fn copy_behind_rrsync_is_served_without_an_rsync() {
     let (dir, output) = pull_confined(oracle::rsync(), &["-a", "--exclude=.rules"]);
-    assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
+    assert_eq!(
+        (output.status.code(), &output.stderr[..]),
+        (Some(0), &b""[..])
+    );
     assert_eq!(std::fs::read(dir.path().join("dst/d/x")).unwrap(), b"x");
     // Files of rules apply within the directory, and count as missing outside of it.
     for client in [oracle::rsync(), oracle::under_test()] {
-        for (option, is_hidden) in
-            [("--filter=: .rules", true), ("--filter=: ../rules", true), ("--filter=: TOP/outer", false), ("-C", false)]
-        {
+        for (option, is_hidden) in [
+            ("--filter=: .rules", true),
+            ("--filter=: ../rules", true),
+            ("--filter=: TOP/outer", false),
+            ("-C", false),
+        ] {
             let (dir, output) = pull_confined(client, &["-a", option]);
-            assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{client:?} {option}");
-            assert_eq!(!dir.path().join("dst/d/x").exists(), is_hidden, "{client:?} {option}");
+            assert_eq!(
+                (output.status.code(), &output.stderr[..]),
+                (Some(0), &b""[..]),
+                "{client:?} {option}"
+            );
+            assert_eq!(
+                !dir.path().join("dst/d/x").exists(),
+                is_hidden,
+                "{client:?} {option}"
+            );
         }
     }
 }
@@ -537,14 +683,26 @@ fn push_behind_rrsync_is_served_without_an_rsync() {
         ("-a --link-dest=../up src/ far:@/new", "in/sub/new/a", "a"),
     ] {
         let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
-        let files =
-            [("src/a", "a"), ("src/d/x", "x"), ("src/d/.rules", "P kept\n"), ("in/a", "old"), ("in/d/kept", "k")];
-        for (path, content) in files.into_iter().chain([("in/sub/f", "f"), ("out/rules", "- x\n"), ("in/d/gone", "g")])
-        {
+        let files = [
+            ("src/a", "a"),
+            ("src/d/x", "x"),
+            ("src/d/.rules", "P kept\n"),
+            ("in/a", "old"),
+            ("in/d/kept", "k"),
+        ];
+        for (path, content) in files.into_iter().chain([
+            ("in/sub/f", "f"),
+            ("out/rules", "- x\n"),
+            ("in/d/gone", "g"),
+        ]) {
             std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
             std::fs::write(dir.path().join(path), content).unwrap();
         }
-        std::fs::copy(dir.path().join("src/d/.rules"), dir.path().join("in/d/.rules")).unwrap();
+        std::fs::copy(
+            dir.path().join("src/d/.rules"),
+            dir.path().join("in/d/.rules"),
+        )
+        .unwrap();
         std::os::unix::fs::symlink("../out", dir.path().join("in/up")).unwrap();
         let script = format!(
             "#!/bin/bash\ncd in; exec 4<sub; args=(); for word; do [ \"$word\" = . ] && [ -z \"$seen\" ] && seen=1 && \
@@ -555,13 +713,27 @@ fn push_behind_rrsync_is_served_without_an_rsync() {
         let shell = dir.path().join("shell");
         write_script(&shell, &script);
         let mut command = Command::new(oracle::rsync());
-        command.args(["-e", "./shell"]).args(line.split(' ')).current_dir(dir.path());
-        let output = command.stdin(Stdio::null()).output().expect("a program can be started");
+        command
+            .args(["-e", "./shell"])
+            .args(line.split(' '))
+            .current_dir(dir.path());
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .expect("a program can be started");
         let found = std::fs::read_to_string(dir.path().join(path)).ok();
         assert_eq!(found.as_deref(), Some(content), "{line}: {output:?}");
         let log = std::fs::read_to_string(dir.path().join("in/sub/log")).unwrap_or_default();
-        assert_eq!(log.contains(">f"), line.contains("log-file"), "{line}: {log:?} {output:?}");
-        assert_eq!(std::fs::read_dir(dir.path().join("out")).unwrap().count(), 1, "{line}: {output:?}");
+        assert_eq!(
+            log.contains(">f"),
+            line.contains("log-file"),
+            "{line}: {log:?} {output:?}"
+        );
+        assert_eq!(
+            std::fs::read_dir(dir.path().join("out")).unwrap().count(),
+            1,
+            "{line}: {output:?}"
+        );
         let leads_out = line.contains("backup-dir=up");
         assert_eq!(output.status.success(), !leads_out, "{line}: {output:?}");
     }
@@ -581,9 +753,14 @@ fn push_by_protocol(
         std::fs::write(dir.path().join(path), content).unwrap();
     };
     let long = "0123456789".repeat(5000);
-    for (path, content) in
-        [("a", "a"), ("big", &format!("{long}new")), ("d/x", "x"), ("d/e/y", "y"), ("h", "h"), ("z", "z")]
-    {
+    for (path, content) in [
+        ("a", "a"),
+        ("big", &format!("{long}new")),
+        ("d/x", "x"),
+        ("d/e/y", "y"),
+        ("h", "h"),
+        ("z", "z"),
+    ] {
         put(&format!("src/{path}"), content);
     }
     std::fs::hard_link(dir.path().join("src/h"), dir.path().join("src/d/h")).unwrap();
@@ -593,8 +770,11 @@ fn push_by_protocol(
     }
     if let Some(user) = user {
         for shut in ["h", "z", "d/x", "d/e/y"] {
-            std::fs::set_permissions(dir.path().join("src").join(shut), std::fs::Permissions::from_mode(0o000))
-                .unwrap();
+            std::fs::set_permissions(
+                dir.path().join("src").join(shut),
+                std::fs::Permissions::from_mode(0o000),
+            )
+            .unwrap();
         }
         let all = [
             "",
@@ -610,19 +790,32 @@ fn push_by_protocol(
             "dst/a",
             "dst/big",
         ];
-        all.iter().for_each(|path| std::os::unix::fs::chown(dir.path().join(path), Some(user), None).unwrap());
+        all.iter().for_each(|path| {
+            std::os::unix::fs::chown(dir.path().join(path), Some(user), None).unwrap()
+        });
     }
     put("list", "d\nbig\n");
     // The current time would decide which times differ.
     for (tree, secs) in [("src", 2), ("dst", 1)] {
-        for name in ["", "a", "big", "d", "d/x", "d/e", "d/e/y", "d/gone", "gone", "h", "z"] {
+        for name in [
+            "", "a", "big", "d", "d/x", "d/e", "d/e/y", "d/gone", "gone", "h", "z",
+        ] {
             if let Ok(entry) = std::fs::File::open(dir.path().join(tree).join(name)) {
-                entry.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs)).unwrap();
+                entry
+                    .set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs))
+                    .unwrap();
             }
         }
     }
-    let path = if server == oracle::under_test() { "PATH=/nonexistent" } else { "" };
-    let script = format!("#!/bin/sh\nshift 2\n{path} exec {} \"$@\"\n", server.display());
+    let path = if server == oracle::under_test() {
+        "PATH=/nonexistent"
+    } else {
+        ""
+    };
+    let script = format!(
+        "#!/bin/sh\nshift 2\n{path} exec {} \"$@\"\n",
+        server.display()
+    );
     write_script(&dir.path().join("shell"), &script);
     let mut outputs = Vec::new();
     for _ in 0..2 {
@@ -631,12 +824,16 @@ fn push_by_protocol(
             .args(["-e", "./shell", &format!("--protocol={version}")])
             .args(options.split(' '))
             .args(["src/", "far:dst/"]);
-        command.current_dir(dir.path()).env("LC_ALL", "C").stdin(Stdio::null());
+        command
+            .current_dir(dir.path())
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null());
         if let Some(user) = user {
             std::os::unix::process::CommandExt::uid(&mut command, user);
         }
         let mut output = command.output().expect("a program can be started");
-        let stderr = String::from_utf8_lossy(&output.stderr).replace(dir.path().to_str().unwrap(), "DIR");
+        let stderr =
+            String::from_utf8_lossy(&output.stderr).replace(dir.path().to_str().unwrap(), "DIR");
         // Either name of a file may be requested.
         output.stderr = stderr.replace("src/d/h", "src/h").into_bytes();
         // With hard links or an old protocol, the order differs or depends on time.
@@ -647,8 +844,15 @@ fn push_by_protocol(
         }
         outputs.push(output);
     }
-    let paths = ["a", "big", "d/x", "d/e/y", "d/h", "h", "z", "l", "gone", "d/gone", "a~"];
-    (outputs, paths.map(|path| std::fs::read_to_string(dir.path().join("dst").join(path)).ok()).into())
+    let paths = [
+        "a", "big", "d/x", "d/e/y", "d/h", "h", "z", "l", "gone", "d/gone", "a~",
+    ];
+    (
+        outputs,
+        paths
+            .map(|path| std::fs::read_to_string(dir.path().join("dst").join(path)).ok())
+            .into(),
+    )
 }
 
 #[test]
@@ -666,7 +870,8 @@ fn push_by_protocol_29_is_served_without_an_rsync() {
         "-ai --files-from=:list",
         "-q -a",
     ] {
-        let seen = [oracle::rsync(), oracle::under_test()].map(|server| push_by_protocol(29, server, options, None));
+        let seen = [oracle::rsync(), oracle::under_test()]
+            .map(|server| push_by_protocol(29, server, options, None));
         assert_eq!(seen[1], seen[0], "{options}");
     }
 }
@@ -688,7 +893,8 @@ fn push_by_protocols_without_items_is_served_without_an_rsync() {
         "-aR --info=name",
     ] {
         for version in [27, 28] {
-            let seen = [oracle::rsync(), oracle::under_test()].map(|of| push_by_protocol(version, of, options, None));
+            let seen = [oracle::rsync(), oracle::under_test()]
+                .map(|of| push_by_protocol(version, of, options, None));
             assert_eq!(seen[1], seen[0], "{version} {options}");
         }
     }
@@ -702,7 +908,8 @@ fn push_of_unreadable_files_by_an_old_protocol_ends() {
     }
     const USER: u32 = 12_345;
     for (version, options) in [(29, "-ai"), (28, "-a"), (27, "-aH")] {
-        let seen = [oracle::rsync(), oracle::under_test()].map(|of| push_by_protocol(version, of, options, Some(USER)));
+        let seen = [oracle::rsync(), oracle::under_test()]
+            .map(|of| push_by_protocol(version, of, options, Some(USER)));
         assert_eq!(seen[1], seen[0], "{version}");
         assert_eq!(seen[1].0[0].status.code(), Some(23), "{:?}", seen[1]);
     }

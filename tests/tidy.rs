@@ -17,40 +17,143 @@ struct Fence {
 }
 
 const FENCES: &[Fence] = &[
-    Fence { word: "rcgen", only_in: &["trust/identity.rs"] },
-    Fence { word: "rustls", only_in: &["trust/", "transport/net/"] },
-    Fence { word: "ring::digest", only_in: &["trust/pin.rs", "proto/rsync/daemon.rs", "proto/rsync/tests/"] },
-    Fence { word: "base64", only_in: &["trust/pin.rs", "proto/rsync/daemon.rs", "report/json.rs"] },
-    Fence { word: "serde", only_in: &["trust/", "cmd/", "report/json.rs"] },
-    Fence { word: "serde_json", only_in: &["trust/", "cmd/", "report/json.rs"] },
-    Fence { word: "tracing::", only_in: &["cmd/"] },
-    Fence { word: "indicatif", only_in: &["cmd/live_display.rs"] },
-    Fence { word: "toml::", only_in: &["trust/", "cmd/"] },
-    Fence { word: "zstd::", only_in: &["transport/compression.rs", "proto/rsync/tokens.rs"] },
-    Fence { word: "lz4_flex::", only_in: &["transport/compression.rs", "proto/rsync/tokens.rs", "proto/rsync/tests/"] },
-    Fence { word: "flate2::", only_in: &["transport/compression.rs", "proto/rsync/tokens.rs"] },
-    Fence { word: "unsafe", only_in: &["fs/sys/"] },
+    Fence {
+        word: "rcgen",
+        only_in: &["trust/identity.rs"],
+    },
+    Fence {
+        word: "rustls",
+        only_in: &["trust/", "transport/net/"],
+    },
+    Fence {
+        word: "ring::digest",
+        only_in: &[
+            "trust/pin.rs",
+            "proto/rsync/daemon.rs",
+            "proto/rsync/tests/",
+        ],
+    },
+    Fence {
+        word: "base64",
+        only_in: &["trust/pin.rs", "proto/rsync/daemon.rs", "report/json.rs"],
+    },
+    Fence {
+        word: "serde",
+        only_in: &["trust/", "cmd/", "report/json.rs"],
+    },
+    Fence {
+        word: "serde_json",
+        only_in: &["trust/", "cmd/", "report/json.rs"],
+    },
+    Fence {
+        word: "tracing::",
+        only_in: &["cmd/"],
+    },
+    Fence {
+        word: "indicatif",
+        only_in: &["cmd/live_display.rs"],
+    },
+    Fence {
+        word: "toml::",
+        only_in: &["trust/", "cmd/"],
+    },
+    Fence {
+        word: "zstd::",
+        only_in: &["transport/compression.rs", "proto/rsync/tokens.rs"],
+    },
+    Fence {
+        word: "lz4_flex::",
+        only_in: &[
+            "transport/compression.rs",
+            "proto/rsync/tokens.rs",
+            "proto/rsync/tests/",
+        ],
+    },
+    Fence {
+        word: "flate2::",
+        only_in: &["transport/compression.rs", "proto/rsync/tokens.rs"],
+    },
+    Fence {
+        word: "unsafe",
+        only_in: &["fs/sys/"],
+    },
     Fence {
         word: "lexopt",
-        only_in: &["cli/parse.rs", "cli/daemon_args.rs", "cli/subcommand.rs", "cli/subcommand/word_reader.rs"],
+        only_in: &[
+            "cli/parse.rs",
+            "cli/daemon_args.rs",
+            "cli/subcommand.rs",
+            "cli/subcommand/word_reader.rs",
+        ],
     },
-    Fence { word: "blake3", only_in: &["digest"] },
-    Fence { word: "twox_hash", only_in: &["digest", "proto/rsync/block_sums.rs"] },
-    Fence { word: "md5", only_in: &["digest", "proto/rsync/block_sums.rs"] },
-    Fence { word: "md4", only_in: &["digest", "proto/rsync/block_sums.rs"] },
-    Fence { word: "sha1", only_in: &["digest", "proto/rsync/block_sums.rs"] },
-    Fence { word: "rustix::", only_in: &["fs/", "env.rs"] },
-    Fence { word: "libc::", only_in: &["fs/", "env.rs"] },
-    Fence { word: "dead_code", only_in: &[] },
-    Fence { word: "unused_imports", only_in: &[] },
-    Fence { word: "println!", only_in: &[] },
-    Fence { word: "eprintln!", only_in: &[] },
-    Fence { word: "Instant::now", only_in: &["work/clock.rs"] },
-    Fence { word: "SystemTime::now", only_in: &["work/clock.rs"] },
-    Fence { word: "async", only_in: &["transport/net/"] },
-    Fence { word: "tokio", only_in: &["transport/net/"] },
-    Fence { word: "quinn", only_in: &["transport/net/"] },
-    Fence { word: "bytes::Bytes", only_in: &["transport/net/"] },
+    Fence {
+        word: "blake3",
+        only_in: &["digest"],
+    },
+    Fence {
+        word: "twox_hash",
+        only_in: &["digest", "proto/rsync/block_sums.rs"],
+    },
+    Fence {
+        word: "md5",
+        only_in: &["digest", "proto/rsync/block_sums.rs"],
+    },
+    Fence {
+        word: "md4",
+        only_in: &["digest", "proto/rsync/block_sums.rs"],
+    },
+    Fence {
+        word: "sha1",
+        only_in: &["digest", "proto/rsync/block_sums.rs"],
+    },
+    Fence {
+        word: "rustix::",
+        only_in: &["fs/", "env.rs"],
+    },
+    Fence {
+        word: "libc::",
+        only_in: &["fs/", "env.rs"],
+    },
+    Fence {
+        word: "dead_code",
+        only_in: &[],
+    },
+    Fence {
+        word: "unused_imports",
+        only_in: &[],
+    },
+    Fence {
+        word: "println!",
+        only_in: &[],
+    },
+    Fence {
+        word: "eprintln!",
+        only_in: &[],
+    },
+    Fence {
+        word: "Instant::now",
+        only_in: &["work/clock.rs"],
+    },
+    Fence {
+        word: "SystemTime::now",
+        only_in: &["work/clock.rs"],
+    },
+    Fence {
+        word: "async",
+        only_in: &["transport/net/"],
+    },
+    Fence {
+        word: "tokio",
+        only_in: &["transport/net/"],
+    },
+    Fence {
+        word: "quinn",
+        only_in: &["transport/net/"],
+    },
+    Fence {
+        word: "bytes::Bytes",
+        only_in: &["transport/net/"],
+    },
 ];
 
 #[test]
@@ -63,10 +166,18 @@ fn modules_name_only_earlier_modules() {
         };
         for (line, code) in file.code() {
             for named in paths_after(code, "crate::") {
-                if order.iter().position(|module| *module == named).is_some_and(|place| place > own) {
-                    faults.push(
-                        file.fault(line, &format!("`{}` may not name `{named}`, which comes later", file.module())),
-                    );
+                if order
+                    .iter()
+                    .position(|module| *module == named)
+                    .is_some_and(|place| place > own)
+                {
+                    faults.push(file.fault(
+                        line,
+                        &format!(
+                            "`{}` may not name `{named}`, which comes later",
+                            file.module()
+                        ),
+                    ));
                 }
             }
         }
@@ -78,23 +189,44 @@ fn modules_name_only_earlier_modules() {
 fn parts_of_a_session_name_only_earlier_parts() {
     let order = modules_of("session/mod.rs");
     let mut faults = Vec::new();
-    for file in sources().into_iter().filter(|file| file.module() == "session") {
+    for file in sources()
+        .into_iter()
+        .filter(|file| file.module() == "session")
+    {
         let parts: Vec<_> = file.name.trim_end_matches(".rs").split('/').collect();
-        let Some(own) = parts.get(1).and_then(|part| order.iter().position(|known| known == part)) else {
+        let Some(own) = parts
+            .get(1)
+            .and_then(|part| order.iter().position(|known| known == part))
+        else {
             continue;
         };
         for (line, code) in file.code() {
-            let direct = if parts.len() == 2 { "super::" } else { "super::super::" };
-            let named = paths_after(code, "crate::session::").into_iter().chain(paths_after(code, direct));
+            let direct = if parts.len() == 2 {
+                "super::"
+            } else {
+                "super::super::"
+            };
+            let named = paths_after(code, "crate::session::")
+                .into_iter()
+                .chain(paths_after(code, direct));
             for named in named {
-                if order.iter().position(|known| *known == named).is_some_and(|place| place > own) {
-                    faults
-                        .push(file.fault(line, &format!("`{}` may not name `{named}`, which comes later", order[own])));
+                if order
+                    .iter()
+                    .position(|known| *known == named)
+                    .is_some_and(|place| place > own)
+                {
+                    faults.push(file.fault(
+                        line,
+                        &format!("`{}` may not name `{named}`, which comes later", order[own]),
+                    ));
                 }
             }
         }
     }
-    report("src/session/mod.rs gives the order, where `super::` would hide it", faults);
+    report(
+        "src/session/mod.rs gives the order, where `super::` would hide it",
+        faults,
+    );
 }
 
 #[test]
@@ -103,7 +235,11 @@ fn modules_are_listed_once() {
     let mut sorted = order.clone();
     sorted.sort();
     sorted.dedup();
-    assert_eq!(sorted.len(), order.len(), "src/lib.rs lists a module twice: {order:?}");
+    assert_eq!(
+        sorted.len(),
+        order.len(),
+        "src/lib.rs lists a module twice: {order:?}"
+    );
 }
 
 /// How many files may use items of each other in a circle: a file and its two parts.
@@ -111,26 +247,40 @@ const CIRCLE_MAX_FILES: usize = 3;
 
 #[test]
 fn circles_of_imports_are_small() {
-    let files: Vec<_> = sources().into_iter().filter(|file| !file.name.contains("tests")).collect();
+    let files: Vec<_> = sources()
+        .into_iter()
+        .filter(|file| !file.name.contains("tests"))
+        .collect();
     let edges = imports::edges(files.iter().map(|file| (&*file.name, &*file.text)));
     assert!(edges.len() > 1000, "imports are recognized");
-    let circles = imports::circles(&edges).into_iter().filter(|(files, _)| files.len() > CIRCLE_MAX_FILES);
+    let circles = imports::circles(&edges)
+        .into_iter()
+        .filter(|(files, _)| files.len() > CIRCLE_MAX_FILES);
     let faults = circles.map(|(files, edges)| {
         let edges: Vec<_> = edges
             .iter()
-            .map(|edge| format!("        {}:{}: {} of {}\n", edge.from, edge.line, edge.path, edge.to))
+            .map(|edge| {
+                format!(
+                    "        {}:{}: {} of {}\n",
+                    edge.from, edge.line, edge.path, edge.to
+                )
+            })
             .collect();
         format!("{} files use each other:\n{}", files.len(), edges.concat())
     });
-    report("move what is shared to the file that the others use", faults.collect());
+    report(
+        "move what is shared to the file that the others use",
+        faults.collect(),
+    );
 }
 
 #[test]
 fn words_are_used_only_where_allowed() {
     let mut faults = Vec::new();
     for file in sources() {
-        for Fence { word, only_in } in
-            FENCES.iter().filter(|fence| !fence.only_in.iter().any(|p| file.name.starts_with(p)))
+        for Fence { word, only_in } in FENCES
+            .iter()
+            .filter(|fence| !fence.only_in.iter().any(|p| file.name.starts_with(p)))
         {
             for (line, code) in file.code() {
                 if has_word(code, word) {
@@ -159,10 +309,16 @@ fn paths_from_the_working_directory_pass_the_sandbox() {
         "proc_fd(",
     ];
     let mut faults = Vec::new();
-    for file in sources().into_iter().filter(|file| file.name.starts_with("fs/") && file.name != "fs/sandbox.rs") {
+    for file in sources()
+        .into_iter()
+        .filter(|file| file.name.starts_with("fs/") && file.name != "fs/sandbox.rs")
+    {
         for (line, code) in file.code().filter(|(_, code)| code.contains("fs::CWD")) {
             if !ASKS.iter().any(|asks| code.contains(asks)) {
-                faults.push(file.fault(line, "a path from the working directory does not go through `reach`"));
+                faults.push(file.fault(
+                    line,
+                    "a path from the working directory does not go through `reach`",
+                ));
             }
         }
     }
@@ -171,8 +327,15 @@ fn paths_from_the_working_directory_pass_the_sandbox() {
 
 #[test]
 fn every_source_file_has_a_doc_line() {
-    let undocumented = sources().into_iter().filter(|file| !file.text.starts_with("//!"));
-    report("the first line is a `//!`", undocumented.map(|file| file.fault(1, "no doc line")).collect());
+    let undocumented = sources()
+        .into_iter()
+        .filter(|file| !file.text.starts_with("//!"));
+    report(
+        "the first line is a `//!`",
+        undocumented
+            .map(|file| file.fault(1, "no doc line"))
+            .collect(),
+    );
 }
 
 /// The map in docs/ARCHITECTURE.md lists every source file with the first sentence of its documentation, in the order of
@@ -181,27 +344,40 @@ fn every_source_file_has_a_doc_line() {
 fn map_in_architecture_md_is_current() {
     let path = root().join("docs/ARCHITECTURE.md");
     let page = std::fs::read_to_string(&path).expect("the map can be read");
-    let (before, rest) = page.split_once("```text\n").expect("the map begins with ```text");
+    let (before, rest) = page
+        .split_once("```text\n")
+        .expect("the map begins with ```text");
     let (map, after) = rest.split_once("```").expect("the map ends with ```");
     let want = map_of(&sources());
     if map != want && std::env::var_os("SPARSYNC_BLESS").is_some() {
-        std::fs::write(&path, format!("{before}```text\n{want}```{after}")).expect("the map can be written");
+        std::fs::write(&path, format!("{before}```text\n{want}```{after}"))
+            .expect("the map can be written");
         return;
     }
-    assert!(map == want, "docs/ARCHITECTURE.md is out of date: run SPARSYNC_BLESS=1 scripts/test tidy::");
+    assert!(
+        map == want,
+        "docs/ARCHITECTURE.md is out of date: run SPARSYNC_BLESS=1 scripts/test tidy::"
+    );
 }
 
 fn map_of(sources: &[File]) -> String {
     let mut map = String::new();
     for module in modules_of("lib.rs") {
-        let mut files: Vec<_> = sources.iter().filter(|file| file.module() == module).collect();
+        let mut files: Vec<_> = sources
+            .iter()
+            .filter(|file| file.module() == module)
+            .collect();
         let rank = |file: &File| match file.name.rsplit_once('/') {
             Some((folder, "mod.rs")) => format!("{folder}/"),
             _ => file.name.trim_end_matches(".rs").to_owned(),
         };
         files.sort_by_key(|file| rank(file));
         for file in files.iter().filter(|file| !file.name.contains("tests")) {
-            let indent = if file.name.contains('/') && !file.name.ends_with("/mod.rs") { "  " } else { "" };
+            let indent = if file.name.contains('/') && !file.name.ends_with("/mod.rs") {
+                "  "
+            } else {
+                ""
+            };
             let name = format!("{indent}{}", file.name);
             map += &format!("{name:<40} {}\n", file.purpose());
         }
@@ -211,12 +387,20 @@ fn map_of(sources: &[File]) -> String {
 
 #[test]
 fn test_files_are_declared_and_no_test_is_ignored() {
-    let declared =
-        declarations(&std::fs::read_to_string(root().join("tests/main.rs")).expect("tests/main.rs can be read"));
+    let declared = declarations(
+        &std::fs::read_to_string(root().join("tests/main.rs")).expect("tests/main.rs can be read"),
+    );
     let mut faults = Vec::new();
     for path in rust_files(&root().join("tests")) {
-        let name = path.strip_prefix(root().join("tests")).expect("it is below tests").to_string_lossy().into_owned();
-        let file = File { text: std::fs::read_to_string(&path).expect("a test can be read"), name };
+        let name = path
+            .strip_prefix(root().join("tests"))
+            .expect("it is below tests")
+            .to_string_lossy()
+            .into_owned();
+        let file = File {
+            text: std::fs::read_to_string(&path).expect("a test can be read"),
+            name,
+        };
         let module = file.module();
         if file.name != "main.rs" && !declared.iter().any(|known| known == module) {
             faults.push(file.fault(1, "tests/main.rs does not declare it"));
@@ -233,11 +417,23 @@ fn test_files_are_declared_and_no_test_is_ignored() {
 
 /// Types that may share their name, with the reason.
 const SHARED_TYPE_NAMES: [(&str, &str); 5] = [
-    ("Acl", "as it is in the file system, and as it is in rsync's protocol"),
-    ("Refusal", "why there is no session: at the client, and at a daemon"),
+    (
+        "Acl",
+        "as it is in the file system, and as it is in rsync's protocol",
+    ),
+    (
+        "Refusal",
+        "why there is no session: at the client, and at a daemon",
+    ),
     ("Result", "each with the error of its module"),
-    ("Xattr", "as it is in our lists, and as it is in rsync's protocol"),
-    ("Xattrs", "as they are in our lists, and as they are in rsync's protocol"),
+    (
+        "Xattr",
+        "as it is in our lists, and as it is in rsync's protocol",
+    ),
+    (
+        "Xattrs",
+        "as they are in our lists, and as they are in rsync's protocol",
+    ),
 ];
 
 #[test]
@@ -246,30 +442,55 @@ fn types_have_names_of_their_own() {
     for file in sources().iter().filter(|file| !file.name.contains("tests")) {
         for (line, code) in file.code() {
             if let Some(name) = defined_type(code) {
-                found.entry(name.to_owned()).or_default().push(format!("{}:{line}", file.name));
+                found
+                    .entry(name.to_owned())
+                    .or_default()
+                    .push(format!("{}:{line}", file.name));
             }
         }
     }
     assert!(found.len() > 500, "types are recognized");
     let shares = |name: &str| SHARED_TYPE_NAMES.iter().any(|(known, _)| *known == name);
-    let faults = found.iter().filter(|(name, at)| (at.len() > 1) != shares(name));
-    report("SHARED_TYPE_NAMES", faults.map(|(name, at)| format!("{name}: {}", at.join(", "))).collect());
+    let faults = found
+        .iter()
+        .filter(|(name, at)| (at.len() > 1) != shares(name));
+    report(
+        "SHARED_TYPE_NAMES",
+        faults
+            .map(|(name, at)| format!("{name}: {}", at.join(", ")))
+            .collect(),
+    );
 }
 
 /// Returns the name of the type that a line of code defines, outside of functions and traits.
 fn defined_type(code: &str) -> Option<&str> {
     let rest = match code.trim_start().strip_prefix("pub") {
-        Some(rest) => rest.trim_start_matches("(super)").trim_start_matches("(crate)").strip_prefix(' ')?,
+        Some(rest) => rest
+            .trim_start_matches("(super)")
+            .trim_start_matches("(crate)")
+            .strip_prefix(' ')?,
         None => code,
     };
     let (kind, rest) = rest.split_once(' ')?;
-    let length = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
-    ["struct", "enum", "trait", "type"].contains(&kind).then_some(&rest[..length])
+    let length = rest
+        .find(|c: char| !c.is_alphanumeric())
+        .unwrap_or(rest.len());
+    ["struct", "enum", "trait", "type"]
+        .contains(&kind)
+        .then_some(&rest[..length])
 }
 
 /// Words of the project's former private language. Standard terms replace them; the glossary in docs/ARCHITECTURE.md has
 /// the terms.
-const BANNED_WORDS: [&str; 7] = ["nobody", "whoever", "somebody", "is told", "are told", "to be had", "knock"];
+const BANNED_WORDS: [&str; 7] = [
+    "nobody",
+    "whoever",
+    "somebody",
+    "is told",
+    "are told",
+    "to be had",
+    "knock",
+];
 /// File names that cannot be guessed, in favour of the field's terms.
 const BANNED_NAMES: [&str; 37] = [
     "adopt",
@@ -317,7 +538,8 @@ fn words_and_file_names_are_standard() {
     let docs = std::fs::read_dir(root().join("docs")).expect("docs can be read");
     let pages = docs.map(|entry| entry.expect("docs can be read").path());
     let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let texts = pages.chain(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
+    let texts =
+        pages.chain(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
     let texts = texts.map(|path| File {
         text: std::fs::read_to_string(&path).expect("a page can be read"),
         name: path.display().to_string(),
@@ -330,7 +552,12 @@ fn words_and_file_names_are_standard() {
                 faults.push(file.fault(at + 1, &format!("`{word}`")));
             }
         }
-        let stem = file.name.rsplit('/').next().unwrap_or_default().trim_end_matches(".rs");
+        let stem = file
+            .name
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(".rs");
         if BANNED_NAMES.contains(&stem) {
             faults.push(file.fault(1, "the file needs the field's term as its name"));
         }
@@ -347,14 +574,27 @@ struct File {
 impl File {
     /// Returns the top-level module of the file.
     fn module(&self) -> &str {
-        self.name.split('/').next().unwrap_or_default().trim_end_matches(".rs")
+        self.name
+            .split('/')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(".rs")
     }
 
     /// Returns the first sentence of the documentation, without the full stop.
     fn purpose(&self) -> String {
-        let lines = self.text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
-        let paragraph = lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-        let sentence = paragraph.split_once(". ").map_or(paragraph.as_str(), |(first, _)| first);
+        let lines = self
+            .text
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"))
+            .map(str::trim);
+        let paragraph = lines
+            .take_while(|line| !line.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let sentence = paragraph
+            .split_once(". ")
+            .map_or(paragraph.as_str(), |(first, _)| first);
         sentence.trim_end_matches('.').to_owned()
     }
 
@@ -362,9 +602,15 @@ impl File {
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let declares = |line: &str| line.contains("mod tests") && line.ends_with('{');
         let is_inline = |at: usize| self.text[at + 1..].lines().nth(1).is_some_and(declares);
-        let mut tests = self.text.match_indices("\n#[cfg(test)]\n").map(|(at, _)| at);
+        let mut tests = self
+            .text
+            .match_indices("\n#[cfg(test)]\n")
+            .map(|(at, _)| at);
         let tests = tests.find(|&at| is_inline(at)).unwrap_or(self.text.len());
-        let lines = self.text[..tests].lines().enumerate().map(|(at, line)| (at + 1, line));
+        let lines = self.text[..tests]
+            .lines()
+            .enumerate()
+            .map(|(at, line)| (at + 1, line));
         lines
             .map(|(at, line)| (at, line.split("//").next().unwrap_or_default()))
             .filter(|(_, line)| !line.trim().is_empty())
@@ -384,7 +630,11 @@ fn sources() -> Vec<File> {
     let src = root().join("src");
     let files = rust_files(&src).into_iter().map(|path| File {
         text: std::fs::read_to_string(&path).expect("a source file can be read"),
-        name: path.strip_prefix(&src).expect("it is below src").to_string_lossy().into_owned(),
+        name: path
+            .strip_prefix(&src)
+            .expect("it is below src")
+            .to_string_lossy()
+            .into_owned(),
     });
     files.collect()
 }
@@ -405,14 +655,21 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
 
 /// Returns the modules that a file below `src` declares, in order.
 fn modules_of(file: &str) -> Vec<String> {
-    declarations(&std::fs::read_to_string(root().join("src").join(file)).expect("lib.rs can be read"))
+    declarations(
+        &std::fs::read_to_string(root().join("src").join(file)).expect("lib.rs can be read"),
+    )
 }
 
 fn declarations(text: &str) -> Vec<String> {
     let declared = text.split([';', '\n']).filter_map(|item| {
-        let item = item.trim().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        let item = item
+            .trim()
+            .trim_start_matches("pub(crate) ")
+            .trim_start_matches("pub ");
         let name = item.strip_prefix("mod ")?;
-        name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_').then(|| name.to_owned())
+        name.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            .then(|| name.to_owned())
     });
     declared.collect()
 }
@@ -429,11 +686,12 @@ fn paths_after(code: &str, prefix: &str) -> Vec<String> {
             Some(group) => top_level_items(group),
             None => vec![rest],
         };
-        names.extend(
-            heads
-                .iter()
-                .map(|head| head.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()),
-        );
+        names.extend(heads.iter().map(|head| {
+            head.trim()
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect::<String>()
+        }));
     }
     names
 }
@@ -466,14 +724,20 @@ fn has_word(code: &str, word: &str) -> bool {
     code.match_indices(word).any(|(at, _)| {
         let (before, after) = (&code[..at], &code[at + word.len()..]);
         let quoted = before.matches('"').count() % 2 == 1;
-        let joined = before.ends_with(is_part) || word.ends_with(is_part) && after.starts_with(is_part);
+        let joined =
+            before.ends_with(is_part) || word.ends_with(is_part) && after.starts_with(is_part);
         !quoted && !joined
     })
 }
 
 #[track_caller]
 fn report(rule: &str, faults: Vec<String>) {
-    assert!(faults.is_empty(), "{} broken ({rule}):\n    {}\n", faults.len(), faults.join("\n    "));
+    assert!(
+        faults.is_empty(),
+        "{} broken ({rule}):\n    {}\n",
+        faults.len(),
+        faults.join("\n    ")
+    );
 }
 
 /// A locked package.
@@ -491,59 +755,112 @@ fn locked(file: &str) -> Vec<Locked> {
         package: Vec<Locked>,
     }
     let text = std::fs::read_to_string(root().join(file)).expect("a lock file can be read");
-    toml::from_str::<Lock>(&text).expect("a lock file is TOML").package
+    toml::from_str::<Lock>(&text)
+        .expect("a lock file is TOML")
+        .package
 }
 
 #[test]
 fn fuzz_targets_cover_each_family_of_decoders() {
     let read = |path: String| std::fs::read_to_string(root().join(path)).unwrap_or_default();
     let source = read("src/proto/fuzzing.rs".to_owned());
-    let (_, table) = source.split_once("pub const FAMILIES").expect("the table of families");
+    let (_, table) = source
+        .split_once("pub const FAMILIES")
+        .expect("the table of families");
     let rows = table.lines().skip(1).take_while(|line| *line != "];");
     let families: Vec<_> = rows.filter_map(|row| row.split('"').nth(1)).collect();
-    let manifest: toml::Table = toml::from_str(&read("fuzz/Cargo.toml".to_owned())).expect("the manifest is TOML");
+    let manifest: toml::Table =
+        toml::from_str(&read("fuzz/Cargo.toml".to_owned())).expect("the manifest is TOML");
     let bins = manifest["bin"].as_array().expect("it has targets");
     let bins: Vec<_> = bins.iter().filter_map(|bin| bin["name"].as_str()).collect();
     assert_eq!(bins, families);
-    let calls = |name: &str| format!("libfuzzer_sys::fuzz_target!(|bytes: &[u8]| sparsync::fuzzing::{name}(bytes));\n");
-    let misses = |name: &&str| !read(format!("fuzz/fuzz_targets/{name}.rs")).ends_with(&calls(name));
-    let faults = families.into_iter().filter(misses).map(str::to_owned).collect();
-    report("fuzz/fuzz_targets/NAME.rs calls the decoders of that name", faults);
+    let calls = |name: &str| {
+        format!("libfuzzer_sys::fuzz_target!(|bytes: &[u8]| sparsync::fuzzing::{name}(bytes));\n")
+    };
+    let misses =
+        |name: &&str| !read(format!("fuzz/fuzz_targets/{name}.rs")).ends_with(&calls(name));
+    let faults = families
+        .into_iter()
+        .filter(misses)
+        .map(str::to_owned)
+        .collect();
+    report(
+        "fuzz/fuzz_targets/NAME.rs calls the decoders of that name",
+        faults,
+    );
 }
 
 #[test]
 fn fuzz_targets_lock_the_versions_of_the_program() {
     let (program, fuzz) = (locked("Cargo.lock"), locked("fuzz/Cargo.lock"));
     let versions = |of: &Locked| -> Vec<_> {
-        program.iter().filter(|own| own.name == of.name).map(|own| own.version.clone()).collect()
+        program
+            .iter()
+            .filter(|own| own.name == of.name)
+            .map(|own| own.version.clone())
+            .collect()
     };
     let mut faults: Vec<_> = fuzz
         .iter()
         .map(|package| (package, versions(package)))
         .filter(|(package, own)| !own.is_empty() && !own.contains(&package.version))
-        .map(|(package, own)| format!("{} {}: Cargo.lock has {}", package.name, package.version, own.join(", ")))
+        .map(|(package, own)| {
+            format!(
+                "{} {}: Cargo.lock has {}",
+                package.name,
+                package.version,
+                own.join(", ")
+            )
+        })
         .collect();
-    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the manifest can be read");
+    let manifest =
+        std::fs::read_to_string(root().join("Cargo.toml")).expect("the manifest can be read");
     let manifest: toml::Table = toml::from_str(&manifest).expect("the manifest is TOML");
-    let listed = fuzz.iter().find(|package| package.name == "sparsync").expect("it uses the program");
-    let needed = manifest["dependencies"].as_table().expect("the program has dependencies").keys();
+    let listed = fuzz
+        .iter()
+        .find(|package| package.name == "sparsync")
+        .expect("it uses the program");
+    let needed = manifest["dependencies"]
+        .as_table()
+        .expect("the program has dependencies")
+        .keys();
     // With two versions of a package, a dependency is its name and a version.
-    let lists = |name: &str| listed.dependencies.iter().any(|of| of.split(' ').next() == Some(name));
+    let lists = |name: &str| {
+        listed
+            .dependencies
+            .iter()
+            .any(|of| of.split(' ').next() == Some(name))
+    };
     let missing = needed.filter(|name| !lists(name));
     faults.extend(missing.map(|name| format!("{name}: missing")));
-    report("fuzz/Cargo.lock, which `cargo update --manifest-path fuzz/Cargo.toml` follows", faults);
+    report(
+        "fuzz/Cargo.lock, which `cargo update --manifest-path fuzz/Cargo.toml` follows",
+        faults,
+    );
 }
 
 #[test]
 fn helpers_of_this_file_parse_correctly() {
-    assert_eq!(paths_after("use crate::{fs::Root, plan::{self, x}};", "crate::"), ["fs", "plan"]);
-    assert_eq!(paths_after("crate::cmd::run(other_crate::fs)", "crate::"), ["cmd"]);
-    assert_eq!(declarations("mod a;  pub mod b;   // words\npub(crate) mod c_d;\nmod inner {"), ["a", "b", "c_d"]);
+    assert_eq!(
+        paths_after("use crate::{fs::Root, plan::{self, x}};", "crate::"),
+        ["fs", "plan"]
+    );
+    assert_eq!(
+        paths_after("crate::cmd::run(other_crate::fs)", "crate::"),
+        ["cmd"]
+    );
+    assert_eq!(
+        declarations("mod a;  pub mod b;   // words\npub(crate) mod c_d;\nmod inner {"),
+        ["a", "b", "c_d"]
+    );
     assert!(has_word("let x = unsafe { 1 };", "unsafe"));
     assert!(!has_word("let unsafe_link = \"unsafe\";", "unsafe"));
     assert!(!has_word("eprintln!(\"x\")", "println!"));
     assert_eq!(defined_type("pub struct Word<'a> {"), Some("Word"));
     assert_eq!(defined_type("    pub(super) type Word = u8;"), Some("Word"));
     assert_eq!(defined_type("enum Word {"), Some("Word"));
-    assert_eq!(defined_type("    type Word;").or(defined_type("pub fn word() {")), None);
+    assert_eq!(
+        defined_type("    type Word;").or(defined_type("pub fn word() {")),
+        None
+    );
 }

@@ -65,7 +65,8 @@ impl Trees {
 
     fn put(&self, path: &str, text: &str) {
         let path = self.0.path().join("src").join(path);
-        fs::create_dir_all(path.parent().expect("below the source")).expect("scratch can be written");
+        fs::create_dir_all(path.parent().expect("below the source"))
+            .expect("scratch can be written");
         fs::write(path, text).expect("scratch can be written");
     }
 
@@ -78,17 +79,29 @@ impl Trees {
         self.profile("profile: ", options, operands)
     }
 
-    fn profile(&self, prefix: &str, options: &[&str], operands: [&str; 2]) -> BTreeMap<String, u64> {
+    fn profile(
+        &self,
+        prefix: &str,
+        options: &[&str],
+        operands: [&str; 2],
+    ) -> BTreeMap<String, u64> {
         let output = self.output(options, operands);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let mut counts = BTreeMap::new();
         for line in text.lines().filter_map(|line| line.strip_prefix(prefix)) {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
-                [what, count] => counts.extend(count.parse().ok().map(|count| ((*what).to_owned(), count))),
+                [what, count] => {
+                    counts.extend(count.parse().ok().map(|count| ((*what).to_owned(), count)))
+                }
                 [message, sent, _, received, ..] => {
                     for (way, count) in [("sent", sent), ("received", received)] {
-                        counts.extend(count.parse().ok().map(|count| (format!("{way}-{message}"), count)));
+                        counts.extend(
+                            count
+                                .parse()
+                                .ok()
+                                .map(|count| (format!("{way}-{message}"), count)),
+                        );
                     }
                 }
                 _ => {}
@@ -101,7 +114,10 @@ impl Trees {
     fn link_bytes(&self, options: &[&str], operands: [&str; 2]) -> u64 {
         let output = self.output(&[options, &["--stats", "--no-h"]].concat(), operands);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let total = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let total = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
         total("Total bytes sent:").expect("the total is printed")
             + total("Total bytes received:").expect("the total is printed")
     }
@@ -109,11 +125,22 @@ impl Trees {
     fn output(&self, options: &[&str], operands: [&str; 2]) -> Output {
         let program = oracle::under_test();
         let env = vec![("SPARSYNC_PROFILE".to_owned(), "1".to_owned())];
-        let surroundings =
-            Surroundings { who: Who::Current, home: self.0.path().to_owned(), umask: 0o022, stdin: Vec::new(), env };
-        let far =
-            [format!("--rsh={}", self.0.path().join("shell").display()), format!("--rsync-path={}", program.display())];
-        let argv = far.iter().map(String::as_str).chain(options.iter().copied()).chain(operands);
+        let surroundings = Surroundings {
+            who: Who::Current,
+            home: self.0.path().to_owned(),
+            umask: 0o022,
+            stdin: Vec::new(),
+            env,
+        };
+        let far = [
+            format!("--rsh={}", self.0.path().join("shell").display()),
+            format!("--rsync-path={}", program.display()),
+        ];
+        let argv = far
+            .iter()
+            .map(String::as_str)
+            .chain(options.iter().copied())
+            .chain(operands);
         let argv: Vec<_> = argv.map(|word| word.as_bytes().to_vec()).collect();
         let output = run(program, &argv, self.0.path(), &surroundings);
         assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
@@ -151,7 +178,13 @@ fn an_idle_push_is_one_exchange_after_the_greeting() {
         ("sent-DirsEnd", 1),
         ("received-WantsEnd", 1),
     ]);
-    cost.pinned(&[("sent-Dir", 0), ("sent-Whole", 0), ("sent-Data", 0), ("received-Want", 0), ("received-Done", 0)]);
+    cost.pinned(&[
+        ("sent-Dir", 0),
+        ("sent-Whole", 0),
+        ("sent-Data", 0),
+        ("received-Want", 0),
+        ("received-Done", 0),
+    ]);
     assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
 }
 
@@ -187,7 +220,10 @@ fn an_idle_run_with_mapped_owners_sends_digests() {
             trees.run(&options, operands);
             let cost = trees.run(&options, operands);
             cost.pinned(&[("sent-Dir", 0), ("received-Dir", 0)]);
-            assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{options:?}: {cost:#?}");
+            assert!(
+                cost.bytes() <= idle_bytes_max(DIRS + 1),
+                "{options:?}: {cost:#?}"
+            );
         }
     }
 }
@@ -197,9 +233,11 @@ fn an_idle_run_with_mapped_owners_sends_digests() {
 fn an_idle_run_with_copy_dest_sends_digests() {
     let trees = Trees::wide();
     trees.run(&["-a"], ["src/", "far:alt"]);
-    for (option, dirs) in
-        [("--copy-dest=../alt", 0), ("--link-dest=../alt", DIRS + 1), ("--compare-dest=../alt", DIRS + 1)]
-    {
+    for (option, dirs) in [
+        ("--copy-dest=../alt", 0),
+        ("--link-dest=../alt", DIRS + 1),
+        ("--compare-dest=../alt", DIRS + 1),
+    ] {
         let run = || trees.run(&["-a", option], ["src/", "far:dst"]);
         run();
         run().pinned(&[("sent-Dir", dirs), ("received-Want", 0)]);
@@ -214,7 +252,8 @@ fn an_idle_push_lists_directories_with_hard_links() {
         let linked = trees.path("src").join(format!("{name}-again"));
         fs::hard_link(trees.path("src").join(name), linked).expect("scratch can be written");
     }
-    fs::hard_link(trees.path("src/d3/f3"), trees.path("src/d5/f3-again")).expect("scratch can be written");
+    fs::hard_link(trees.path("src/d3/f3"), trees.path("src/d5/f3-again"))
+        .expect("scratch can be written");
     let push = || trees.run(&["-aH", "--delete"], ["src/", "far:dst"]);
     push();
     // Names that only the destination has do not matter.
@@ -228,7 +267,11 @@ fn an_idle_pull_is_one_exchange_after_the_greeting() {
     trees.pull();
     for left in (0..PULLS_MAX).rev() {
         let cost = trees.pull();
-        cost.pinned(&[("received-Roots", 1), ("received-DirsEnd", 1), ("sent-WantsEnd", 1)]);
+        cost.pinned(&[
+            ("received-Roots", 1),
+            ("received-DirsEnd", 1),
+            ("sent-WantsEnd", 1),
+        ]);
         cost.pinned(&[
             ("received-Dir", 0),
             ("received-Whole", 0),
@@ -243,7 +286,10 @@ fn an_idle_pull_is_one_exchange_after_the_greeting() {
             return cost.pinned(&[("round-trips", 2), ("sent-Digests", 1)]);
         }
         // If the remote program answers before the destination is scanned, the roots arrive before the other digests.
-        assert!(cost.of("sent-Digests") == 2 && cost.of("round-trips") <= 3, "{cost:#?}");
+        assert!(
+            cost.of("sent-Digests") == 2 && cost.of("round-trips") <= 3,
+            "{cost:#?}"
+        );
     }
 }
 
@@ -252,7 +298,11 @@ fn wrong_guess_about_the_receivers_user_costs_no_message() {
     let trees = Trees::wide();
     trees.push();
     // Until the receiver reports whether it may change owners, the client can only guess from the login name.
-    let login = if rustix::process::geteuid().is_root() { "somebody@far:dst" } else { "root@far:dst" };
+    let login = if rustix::process::geteuid().is_root() {
+        "somebody@far:dst"
+    } else {
+        "root@far:dst"
+    };
     let cost = trees.run(&["-a", "--delete"], ["src/", login]);
     cost.pinned(&[("round-trips", 2), ("sent-Roots", 1), ("sent-Dir", 0)]);
 }
@@ -273,7 +323,10 @@ fn push_stats_each_entry_once() {
         assert_eq!(count("stat"), FILES + DIRS + 1, "{phase}: {calls:?}");
         // Per directory, its names and the end of the list. Also whether the source has any entries, and directories
         // to work in.
-        assert!(count("getdents") <= 2 * (DIRS + 1) + 2 && count("opendir") <= DIRS + 3, "{phase}: {calls:?}");
+        assert!(
+            count("getdents") <= 2 * (DIRS + 1) + 2 && count("opendir") <= DIRS + 3,
+            "{phase}: {calls:?}"
+        );
     }
 }
 
@@ -295,7 +348,10 @@ fn compared_content_is_read_once_at_each_end() {
         let case = format!("{options:?} {operands:?}: {calls:?}");
         assert_eq!(count("read"), files + 2, "{case}");
         // In addition, files that may hold settings, and an fstat of directories after opening them.
-        assert!(count("open") <= files + 5 && count("fstat") <= 2 * (DIRS + 3), "{case}");
+        assert!(
+            count("open") <= files + 5 && count("fstat") <= 2 * (DIRS + 3),
+            "{case}"
+        );
     };
     reads(&["-ac"], ["src/", "far:dst"], FILES + 1);
     reads(&["-ac"], ["far:src/", "dst"], FILES + 1);
@@ -323,10 +379,17 @@ fn depth_of_the_tree_costs_no_round_trips() {
 fn missing_directories_are_sent_without_requests() {
     let trees = Trees::wide();
     let cost = trees.push();
-    cost.pinned(&[("sent-Dir", DIRS + 1), ("sent-Whole", FILES), ("received-Want", 0)]);
+    cost.pinned(&[
+        ("sent-Dir", DIRS + 1),
+        ("sent-Whole", FILES),
+        ("received-Want", 0),
+    ]);
     let data: u64 = (0..FILES).map(|n| format!("file {n}").len() as u64).sum();
     // Per file: its entry, the header of its message, its checksum.
-    assert!(cost.of("bytes-written") <= data + 64 * FILES + idle_bytes_max(DIRS), "{cost:#?}");
+    assert!(
+        cost.of("bytes-written") <= data + 64 * FILES + idle_bytes_max(DIRS),
+        "{cost:#?}"
+    );
 }
 
 #[test]
@@ -342,12 +405,20 @@ fn empty_destination_needs_no_requests() {
             }
             let cost = trees.run(&["-a"], operands);
             cost.pinned(&[("sent-Want", 0), ("received-Want", 0)]);
-            assert_eq!(cost.of("sent-Whole") + cost.of("received-Whole"), 2, "{cost:#?}");
+            assert_eq!(
+                cost.of("sent-Whole") + cost.of("received-Whole"),
+                2,
+                "{cost:#?}"
+            );
         }
         // For an existing file, the receiver requests the missing parts.
         trees.put("top", "longer than it was before");
         let cost = trees.run(&["-a"], operands);
-        assert_eq!(cost.of("sent-Want") + cost.of("received-Want"), 1, "{cost:#?}");
+        assert_eq!(
+            cost.of("sent-Want") + cost.of("received-Want"),
+            1,
+            "{cost:#?}"
+        );
     }
 }
 
@@ -357,11 +428,20 @@ fn one_changed_file_costs_its_directory() {
     trees.push();
     trees.put("d3/f3", "longer than it was before");
     let cost = trees.push();
-    cost.pinned(&[("sent-Dir", 1), ("received-Want", 1), ("received-Done", 1), ("sent-Whole", 0), ("sent-Begin", 1)]);
+    cost.pinned(&[
+        ("sent-Dir", 1),
+        ("received-Want", 1),
+        ("received-Done", 1),
+        ("sent-Whole", 0),
+        ("sent-Begin", 1),
+    ]);
     // The digests, the request, the end. The end of the requests for the directory may take a turn of its own.
     assert!(cost.of("round-trips") <= 4, "{cost:#?}");
     // The entries of a hundred files, and the content of one file.
-    assert!(cost.bytes() <= idle_bytes_max(DIRS + 1) + 100 * 40, "{cost:#?}");
+    assert!(
+        cost.bytes() <= idle_bytes_max(DIRS + 1) + 100 * 40,
+        "{cost:#?}"
+    );
 }
 
 #[test]
@@ -379,14 +459,21 @@ fn deleting_an_extra_file_costs_one_listing() {
 #[test]
 fn unprinted_deletions_are_not_sent_as_events() {
     let trees = Trees::wide();
-    for (options, least, most) in [(&["-a", "--delete"][..], 0, 50), (&["-av", "--delete"], 100, 150)] {
+    for (options, least, most) in [
+        (&["-a", "--delete"][..], 0, 50),
+        (&["-av", "--delete"], 100, 150),
+    ] {
         trees.run(options, ["src/", "far:dst"]);
         for n in 0..100 {
-            fs::write(trees.path(&format!("dst/d{}/extra{n}", n % DIRS)), "x").expect("scratch can be written");
+            fs::write(trees.path(&format!("dst/d{}/extra{n}", n % DIRS)), "x")
+                .expect("scratch can be written");
         }
         let cost = trees.run(options, ["src/", "far:dst"]);
         // The profile lines of the remote program are events, too.
-        assert!((least..=most).contains(&cost.of("received-Event")), "{options:?}: {cost:#?}");
+        assert!(
+            (least..=most).contains(&cost.of("received-Event")),
+            "{options:?}: {cost:#?}"
+        );
         assert!(!trees.path("dst/d7/extra7").exists());
     }
 }
@@ -397,14 +484,21 @@ fn destination_is_scanned_again_in_every_run() {
     trees.push();
     fs::remove_file(trees.path("dst/d1/f1")).expect("it was copied");
     trees.push();
-    assert_eq!(fs::read(trees.path("dst/d1/f1")).expect("the file was restored"), b"file 1");
+    assert_eq!(
+        fs::read(trees.path("dst/d1/f1")).expect("the file was restored"),
+        b"file 1"
+    );
 }
 
 /// Writes a file with a time `secs` seconds in the future, which distinguishes it from the previous version.
 fn write_later(path: &Path, content: &[u8], secs: u64) {
     fs::write(path, content).expect("scratch can be written");
-    let file = fs::File::options().write(true).open(path).expect("the test's own file");
-    file.set_modified(SystemTime::now() + Duration::from_secs(secs)).expect("the test's own file");
+    let file = fs::File::options()
+        .write(true)
+        .open(path)
+        .expect("the test's own file");
+    file.set_modified(SystemTime::now() + Duration::from_secs(secs))
+        .expect("the test's own file");
 }
 
 #[test]
@@ -430,7 +524,10 @@ fn changes_cost_less_than_rsync_sends() {
     write_later(&path, &longer, 20);
     let cost = trees.push();
     assert!(cost.of("bytes-written") < 8_000, "{cost:#?}");
-    assert_eq!(fs::read(trees.path("dst/big")).expect("it was copied"), longer);
+    assert_eq!(
+        fs::read(trees.path("dst/big")).expect("it was copied"),
+        longer
+    );
 }
 
 #[test]
@@ -441,7 +538,9 @@ fn directory_longer_than_a_window_is_sent() {
     for _ in 0..24_000 {
         let mut name = String::new();
         for _ in 0..13 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             name += &format!("{state:016x}");
         }
         fs::write(trees.path("src").join(name), "").expect("scratch can be written");
@@ -482,8 +581,18 @@ fn cost_of_a_new_name(options: &[&str], old: &str, pull: bool) -> u64 {
         fs::create_dir_all(trees.path(dir)).expect("scratch can be written");
     }
     fs::write(trees.path(old), &content[100..]).expect("scratch can be written");
-    let cost = trees.run(options, if pull { ["far:src/", "dst"] } else { ["src/", "far:dst"] });
-    assert_eq!(fs::read(trees.path("dst/d/report-2.txt")).expect("it was copied"), content);
+    let cost = trees.run(
+        options,
+        if pull {
+            ["far:src/", "dst"]
+        } else {
+            ["src/", "far:dst"]
+        },
+    );
+    assert_eq!(
+        fs::read(trees.path("dst/d/report-2.txt")).expect("it was copied"),
+        content
+    );
     cost.bytes()
 }
 
@@ -499,7 +608,12 @@ fn fuzzy_basis_saves_most_of_a_new_file() {
         assert!(cost(&["-ay", "--delete-after"], beside) < saved);
         assert!(cost(&["-ay", "--delete-delay"], beside) < saved);
         // No savings if the similar file is deleted first, is not searched for, or may not be used.
-        for options in [&["-ay", "--delete-before"][..], &["-ay", "--delete"], &["-a"], &["-ayW"]] {
+        for options in [
+            &["-ay", "--delete-before"][..],
+            &["-ay", "--delete"],
+            &["-a"],
+            &["-ayW"],
+        ] {
             assert!(cost(options, beside) > all, "{options:?}");
         }
         assert!(cost(&["-ay", alt], elsewhere) > all);
@@ -516,9 +630,23 @@ fn fuzzy_basis_is_used_as_it_was_when_chosen() {
         fs::create_dir_all(trees.path("dst")).expect("scratch can be written");
         fs::write(trees.path("dst/log.1"), &old).expect("scratch can be written");
         fs::write(trees.path("src/log.1"), &new).expect("scratch can be written");
-        fs::write(trees.path("src/log.2"), [&old[..], b"and one line more"].concat()).expect("scratch can be written");
-        let cost = trees.run(&["-ay"], if pull { ["far:src/", "dst"] } else { ["src/", "far:dst"] });
-        assert_eq!(fs::read(trees.path("dst/log.1")).expect("it was copied"), new);
+        fs::write(
+            trees.path("src/log.2"),
+            [&old[..], b"and one line more"].concat(),
+        )
+        .expect("scratch can be written");
+        let cost = trees.run(
+            &["-ay"],
+            if pull {
+                ["far:src/", "dst"]
+            } else {
+                ["src/", "far:dst"]
+            },
+        );
+        assert_eq!(
+            fs::read(trees.path("dst/log.1")).expect("it was copied"),
+            new
+        );
         assert!(cost.bytes() < 200_000, "{cost:#?}");
     }
 }
@@ -533,7 +661,11 @@ fn cost_of_text(options: &[&str], name: &str) -> [u64; 2] {
         let text: String = (0..60_001).map(|n| format!("{n}\n")).collect();
         trees.put(name, &text);
         let cost = trees.link_bytes(&[&["-r"], options].concat(), operands);
-        assert_eq!(fs::read_to_string(trees.path("dst").join(name)).expect("it was copied"), text, "{options:?}");
+        assert_eq!(
+            fs::read_to_string(trees.path("dst").join(name)).expect("it was copied"),
+            text,
+            "{options:?}"
+        );
         cost
     })
 }
@@ -549,14 +681,25 @@ fn each_compression_method_reduces_the_traffic() {
         (&["--old-compress"], "text", 110_000..160_000),
         (&["-zz"], "text", 110_000..160_000),
         (&["--zc=lz4"], "text", 180_000..300_000),
-        (&["--zc=lz4", "--skip-compress=gz/t[xyz]t"], "a.txt", all.clone()),
-        (&["-z", "--skip-compress=gz/t[xyz]t"], "a.doc", 10_000..50_000),
+        (
+            &["--zc=lz4", "--skip-compress=gz/t[xyz]t"],
+            "a.txt",
+            all.clone(),
+        ),
+        (
+            &["-z", "--skip-compress=gz/t[xyz]t"],
+            "a.doc",
+            10_000..50_000,
+        ),
         (&["--zc=zlib", "--zl=0"], "text", all.clone()),
         (&["--zc=none"], "text", all.clone()),
         (&["-z", "--no-z"], "text", all),
     ] {
         for cost in cost_of_text(options, name) {
-            assert!(expected.contains(&cost), "{options:?}: {cost}, not {expected:?}");
+            assert!(
+                expected.contains(&cost),
+                "{options:?}: {cost}, not {expected:?}"
+            );
         }
     }
 }

@@ -13,7 +13,9 @@ const LINE: &str = "refusing to follow a symlink owned by an untrusted user";
 fn planted(w: &World, path: &str, target: &str) {
     w.needs_rsync("3.5.0");
     let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));
-    w.build(dir, |t| drop(t.symlink(name, target).owner(STRANGER, STRANGER)));
+    w.build(dir, |t| {
+        drop(t.symlink(name, target).owner(STRANGER, STRANGER))
+    });
 }
 
 /// A source, an earlier copy of it, and an empty directory as a target for links.
@@ -36,15 +38,57 @@ macro_rules! destination {
 }
 
 destination!(destination_that_is_a_link, ["-ai"], "src/", "link", 3);
-destination!(destination_that_is_a_link_with_a_slash, ["-ai"], "src/", "link/", 3);
-destination!(destination_that_is_a_link_absolute, ["-ai"], "src/", "{W}/link/", 3);
-destination!(destination_that_is_a_link_for_a_directory, ["-ai"], "src", "link/", 3);
-destination!(destination_that_is_a_link_for_a_file, ["-ai"], "src/a", "link/", 3);
+destination!(
+    destination_that_is_a_link_with_a_slash,
+    ["-ai"],
+    "src/",
+    "link/",
+    3
+);
+destination!(
+    destination_that_is_a_link_absolute,
+    ["-ai"],
+    "src/",
+    "{W}/link/",
+    3
+);
+destination!(
+    destination_that_is_a_link_for_a_directory,
+    ["-ai"],
+    "src",
+    "link/",
+    3
+);
+destination!(
+    destination_that_is_a_link_for_a_file,
+    ["-ai"],
+    "src/a",
+    "link/",
+    3
+);
 destination!(destination_below_a_link, ["-ai"], "src/", "link/deep/", 3);
-destination!(destination_whose_last_link_is_untrusted, ["-ai"], "src/", "good/deep/", 3);
-destination!(destination_behind_a_trusted_link_to_an_untrusted_one, ["-ai"], "src/", "alt/good/", 3);
+destination!(
+    destination_whose_last_link_is_untrusted,
+    ["-ai"],
+    "src/",
+    "good/deep/",
+    3
+);
+destination!(
+    destination_behind_a_trusted_link_to_an_untrusted_one,
+    ["-ai"],
+    "src/",
+    "alt/good/",
+    3
+);
 destination!(destination_name_below_a_link, ["-ai"], "src/a", "link/x", 3);
-destination!(destination_that_is_a_link_with_keep_dirlinks, ["-aiK"], "src/", "link/", 3);
+destination!(
+    destination_that_is_a_link_with_keep_dirlinks,
+    ["-aiK"],
+    "src/",
+    "link/",
+    3
+);
 
 synctest!(destination_created_through_an_untrusted_link, as root, |w: World| {
     scene(&w);
@@ -100,8 +144,14 @@ alternate!(link_dest_behind_a_link_absolute, ["--link-dest={W}/link"]);
 alternate!(link_dest_through_a_link, ["--link-dest=../link/d/.."]);
 alternate!(copy_dest_behind_a_link, ["--copy-dest=../link"]);
 alternate!(compare_dest_behind_a_link, ["--compare-dest=../link"]);
-alternate!(link_dest_behind_a_link_after_another, ["--link-dest=../t", "--link-dest=../link"]);
-alternate!(link_dest_behind_a_link_that_dangles, ["--link-dest=../gone"]);
+alternate!(
+    link_dest_behind_a_link_after_another,
+    ["--link-dest=../t", "--link-dest=../link"]
+);
+alternate!(
+    link_dest_behind_a_link_that_dangles,
+    ["--link-dest=../gone"]
+);
 alternate!(link_dest_behind_a_link_to_a_file, ["--link-dest=../file"]);
 
 synctest!(untrusted_link_in_an_alternate_tree, as root, |w: World| {
@@ -136,10 +186,26 @@ macro_rules! placed {
 }
 
 placed!(temp_dir_behind_a_link, ["--temp-dir={W}/link"], 23);
-placed!(temp_dir_behind_a_link_in_the_destination, ["--temp-dir=in"], 23);
-placed!(temp_dir_behind_a_link_with_inplace, ["--temp-dir={W}/link", "--inplace"], 0);
-placed!(backup_dir_behind_a_link, ["-b", "--backup-dir={W}/link"], 11);
-placed!(backup_dir_behind_a_link_by_a_relative_path, ["-b", "--backup-dir=../link"], 11);
+placed!(
+    temp_dir_behind_a_link_in_the_destination,
+    ["--temp-dir=in"],
+    23
+);
+placed!(
+    temp_dir_behind_a_link_with_inplace,
+    ["--temp-dir={W}/link", "--inplace"],
+    0
+);
+placed!(
+    backup_dir_behind_a_link,
+    ["-b", "--backup-dir={W}/link"],
+    11
+);
+placed!(
+    backup_dir_behind_a_link_by_a_relative_path,
+    ["-b", "--backup-dir=../link"],
+    11
+);
 placed!(partial_dir_behind_a_link, ["--partial-dir={W}/link"], 0);
 
 synctest!(backup_dir_of_deletions_behind_an_untrusted_link, as root, |w: World| {
@@ -175,11 +241,23 @@ macro_rules! named {
 
 named!(files_from_behind_a_link, ["--files-from=llist"], 1);
 named!(files_from_through_a_link, ["--files-from={W}/ldir/list"], 1);
-named!(files_from_behind_a_link_that_dangles, ["--files-from=gone"], 1);
+named!(
+    files_from_behind_a_link_that_dangles,
+    ["--files-from=gone"],
+    1
+);
 named!(exclude_from_behind_a_link, ["--exclude-from=lrules"], 11);
-named!(include_from_through_a_link, ["--include-from=ldir/rules"], 11);
+named!(
+    include_from_through_a_link,
+    ["--include-from=ldir/rules"],
+    11
+);
 named!(merge_file_behind_a_link, ["--filter=. lrules"], 11);
-named!(merge_file_in_a_merge_file_behind_a_link, ["--filter=. outer"], 11);
+named!(
+    merge_file_in_a_merge_file_behind_a_link,
+    ["--filter=. outer"],
+    11
+);
 named!(log_file_behind_a_link, ["--log-file=llist"], 0);
 named!(log_file_behind_a_link_that_dangles, ["--log-file=gone"], 0);
 

@@ -45,7 +45,9 @@ struct Udp {
 impl RelaySockets for Udp {
     fn receive(&mut self, of_client: bool) -> Option<Piece> {
         let mut datagram = vec![0; 1 << 16];
-        let (count, from) = if of_client { &self.near } else { &self.far }.recv_from(&mut datagram).ok()?;
+        let (count, from) = if of_client { &self.near } else { &self.far }
+            .recv_from(&mut datagram)
+            .ok()?;
         // Another socket of the client only probes for a listener.
         if of_client && *self.client.get_or_insert(from) != from {
             return None;
@@ -55,7 +57,9 @@ impl RelaySockets for Udp {
     }
 
     fn forward(&mut self, of_client: bool, pieces: Piece) {
-        let Piece::Bytes(datagram) = pieces else { return };
+        let Piece::Bytes(datagram) = pieces else {
+            return;
+        };
         // The receiving side may have exited already.
         let _ = match (of_client, self.client) {
             (true, _) => self.far.send(&datagram),
@@ -100,7 +104,9 @@ impl RelaySockets for Tcp {
     }
 
     fn forward(&mut self, of_client: bool, pieces: Piece) {
-        let Some(sockets) = &mut self.sockets else { return };
+        let Some(sockets) = &mut self.sockets else {
+            return;
+        };
         let (socket, _) = &mut sockets[usize::from(of_client)];
         // The receiving side may have exited already.
         let _ = match pieces {
@@ -127,15 +133,32 @@ impl Relay {
                 far.connect(server).unwrap();
                 near.set_nonblocking(true).unwrap();
                 far.set_nonblocking(true).unwrap();
-                (near.local_addr().unwrap().port(), Box::new(Udp { near, far, client: None }))
+                (
+                    near.local_addr().unwrap().port(),
+                    Box::new(Udp {
+                        near,
+                        far,
+                        client: None,
+                    }),
+                )
             }
             _ => {
                 let listener = TcpListener::bind(any).unwrap();
                 listener.set_nonblocking(true).unwrap();
-                (listener.local_addr().unwrap().port(), Box::new(Tcp { listener, server, sockets: None }))
+                (
+                    listener.local_addr().unwrap().port(),
+                    Box::new(Tcp {
+                        listener,
+                        server,
+                        sockets: None,
+                    }),
+                )
             }
         };
-        let (halves, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (halves, over) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (count, is_over) = (halves.clone(), over.clone());
         let thread = std::thread::spawn(move || {
             let mut pieces: [Vec<Piece>; 2] = Default::default();
@@ -159,7 +182,12 @@ impl Relay {
                 std::thread::sleep(LOOK);
             }
         });
-        Relay { port, halves, over, thread: Some(thread) }
+        Relay {
+            port,
+            halves,
+            over,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -218,17 +246,26 @@ fn takes_after(scene: &Scene, before: &dyn Fn(), kind: &str, line: &str, expecte
 /// Starts a server and its client with trees that are up to date in both directions.
 fn idle() -> Scene {
     let scene = Scene::new();
-    let start = command(&scene, "server", "server start --port PORT").output().expect("a program can be started");
+    let start = command(&scene, "server", "server start --port PORT")
+        .output()
+        .expect("a program can be started");
     assert!(start.status.success(), "{start:?}");
     scene.enroll("--root TOP");
     for dir in ["src", "in"] {
         for n in 0..40 {
             std::fs::create_dir_all(scene.path(&format!("{dir}/d{}", n % 4))).unwrap();
-            std::fs::write(scene.path(&format!("{dir}/d{}/f{n}", n % 4)), format!("file {n}")).unwrap();
+            std::fs::write(
+                scene.path(&format!("{dir}/d{}/f{n}", n % 4)),
+                format!("file {n}"),
+            )
+            .unwrap();
         }
     }
     for line in [PUSH, PULL] {
-        let output = scene.command("client", line).output().expect("a program can be started");
+        let output = scene
+            .command("client", line)
+            .output()
+            .expect("a program can be started");
         assert!(output.status.success(), "{line}: {output:?}");
     }
     scene
@@ -259,7 +296,11 @@ fn names_of_backups_take_no_round_trips() {
     let write = |dir: &str, suffixes: &[&str], text: &str| {
         for suffix in suffixes {
             for n in 0..24 {
-                std::fs::write(scene.path(&format!("{dir}/d0/b{n:02}{suffix}")), format!("{text} {n}")).unwrap();
+                std::fs::write(
+                    scene.path(&format!("{dir}/d0/b{n:02}{suffix}")),
+                    format!("{text} {n}"),
+                )
+                .unwrap();
             }
         }
     };
@@ -275,8 +316,12 @@ fn names_of_backups_take_no_round_trips() {
             write(dest, &["", ".c"], "older");
         };
         takes_after(&scene, &before, "quic", &format!("-b {line}"), expected);
-        let backed_up = |name: &str| std::fs::read_to_string(scene.path(&format!("{dest}/d0/{name}"))).unwrap();
-        assert_eq!((&backed_up("b07~")[..], &backed_up("b07~~")[..]), ("new 7", "older 7"));
+        let backed_up =
+            |name: &str| std::fs::read_to_string(scene.path(&format!("{dest}/d0/{name}"))).unwrap();
+        assert_eq!(
+            (&backed_up("b07~")[..], &backed_up("b07~~")[..]),
+            ("new 7", "older 7")
+        );
     }
 }
 

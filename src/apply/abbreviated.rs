@@ -20,26 +20,50 @@ impl LocalValues<'_> {
     /// Returns the value of an attribute if it is the abbreviated one.
     pub fn find(&self, name: &[u8], wanted: &AbbreviatedValue) -> Option<Box<[u8]>> {
         let of_dest = || value_of(self.dest, name, wanted).map(Box::from);
-        let of_alternate = || self.alternate?.get(name).ok()?.filter(|value| is_abbreviation(wanted, value));
+        let of_alternate = || {
+            self.alternate?
+                .get(name)
+                .ok()?
+                .filter(|value| is_abbreviation(wanted, value))
+        };
         of_dest().or_else(|| of_alternate().map(Box::from))
     }
 }
 
 /// Returns the value that an entry of the destination has for an attribute if it is the abbreviated one.
-pub fn value_of<'d>(dest: Option<&'d Entry>, name: &[u8], wanted: &AbbreviatedValue) -> Option<&'d [u8]> {
+pub fn value_of<'d>(
+    dest: Option<&'d Entry>,
+    name: &[u8],
+    wanted: &AbbreviatedValue,
+) -> Option<&'d [u8]> {
     let xattrs = dest?.xattrs();
-    let at = xattrs.binary_search_by(|(other, _)| other.as_ref().cmp(name)).ok()?;
+    let at = xattrs
+        .binary_search_by(|(other, _)| other.as_ref().cmp(name))
+        .ok()?;
     Some(&*xattrs[at].1).filter(|value| is_abbreviation(wanted, value))
 }
 
 impl Context<'_> {
     /// Requests the values that are not here with the next item of an entry, if the peer sends values with items. Returns
     /// whether they must be awaited.
-    pub fn want_xattrs(&self, file: Option<FileId>, source: &Entry, local: &LocalValues<'_>) -> bool {
-        let client = self.wire.and_then(Wire::listing_client).filter(|client| client.sends_xattrs());
+    pub fn want_xattrs(
+        &self,
+        file: Option<FileId>,
+        source: &Entry,
+        local: &LocalValues<'_>,
+    ) -> bool {
+        let client = self
+            .wire
+            .and_then(Wire::listing_client)
+            .filter(|client| client.sends_xattrs());
         let client = client.filter(|_| source.has_abbreviated());
-        let Some(((wire, client), file)) = self.wire.zip(client).zip(file) else { return false };
-        let wanted = source.xattrs().iter().filter_map(|(name, value)| Some((name, AbbreviatedValue::decode(value)?)));
+        let Some(((wire, client), file)) = self.wire.zip(client).zip(file) else {
+            return false;
+        };
+        let wanted = source
+            .xattrs()
+            .iter()
+            .filter_map(|(name, value)| Some((name, AbbreviatedValue::decode(value)?)));
         let wanted = wanted.map(|(name, wanted)| (local.find(name, &wanted).is_none(), wanted));
         let (mut list, mut missing) = (0, Vec::new());
         for (is_missing, wanted) in wanted {
@@ -55,8 +79,12 @@ impl Context<'_> {
     /// Waits for the values that were requested with the items of an entry.
     pub fn await_xattrs(&self, file: Option<FileId>, source: &Entry) -> Result<()> {
         let wire = self.wire.filter(|_| source.has_abbreviated());
-        let has_come =
-            |file| move |client: &dyn ListingClient| !client.sends_xattrs() || client.has_returned_xattrs(file);
-        wire.zip(file).map_or(Ok(()), |(wire, file)| wire.await_client(&has_come(file)))
+        let has_come = |file| {
+            move |client: &dyn ListingClient| {
+                !client.sends_xattrs() || client.has_returned_xattrs(file)
+            }
+        };
+        wire.zip(file)
+            .map_or(Ok(()), |(wire, file)| wire.await_client(&has_come(file)))
     }
 }

@@ -43,7 +43,10 @@ impl Has<'_> {
             // When extended attributes change, rsync sets the exact time even if the seconds were right.
             times_are_right: !changes.any(Changes::TIME | Changes::ATIME | Changes::XATTR),
             xattrs: entry.xattrs(),
-            local: LocalValues { dest: Some(entry), alternate: None },
+            local: LocalValues {
+                dest: Some(entry),
+                alternate: None,
+            },
             acls: Some(entry.acls()),
         }
     }
@@ -93,13 +96,21 @@ pub fn finish(
     mode: u32,
     events: &mut Vec<Event>,
 ) -> bool {
-    let mut touch = Touch { context, subject, source, events };
+    let mut touch = Touch {
+        context,
+        subject,
+        source,
+        events,
+    };
     let mode_is_right = if context.policy.preserve.fake_super {
         touch.fake(mode);
         true
     } else {
-        let Ok(changed) = touch.owner(has.ids) else { return false };
-        has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777) && !(changed && mode & 0o6000 != 0)
+        let Ok(changed) = touch.owner(has.ids) else {
+            return false;
+        };
+        has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777)
+            && !(changed && mode & 0o6000 != 0)
     };
     touch.xattrs(has);
     if !touch.times(has.times_are_right) {
@@ -121,17 +132,33 @@ struct Touch<'a, 'b> {
 
 impl Touch<'_, '_> {
     fn report(&mut self, line: Vec<u8>) {
-        self.events.push(Event::Problem(Problem::new(line, Weight::Failed)));
+        self.events
+            .push(Event::Problem(Problem::new(line, Weight::Failed)));
     }
 
     /// `rsync: [role] WHAT: WORDS (ERRNO)`
     fn failed(&mut self, role: ErrorRole, what: &[u8], error: &io::Error) {
-        let line = [b"rsync: [", role.word().as_bytes(), b"] ", what, b": ", &errno_words(error)].concat();
+        let line = [
+            b"rsync: [",
+            role.word().as_bytes(),
+            b"] ",
+            what,
+            b": ",
+            &errno_words(error),
+        ]
+        .concat();
         self.report(line);
     }
 
     fn quoted(&self, before: &str, after: &str) -> Vec<u8> {
-        [before.as_bytes(), b" \"", &(self.subject.full)(), b"\"", after.as_bytes()].concat()
+        [
+            before.as_bytes(),
+            b" \"",
+            &(self.subject.full)(),
+            b"\"",
+            after.as_bytes(),
+        ]
+        .concat()
     }
 
     /// Sets owner and group if they differ. Returns whether anything was set. On an error the caller must not set the
@@ -139,15 +166,31 @@ impl Touch<'_, '_> {
     fn owner(&mut self, has: Option<(u32, u32)>) -> Result<bool, ()> {
         let preserve = &self.context.policy.preserve;
         if self.context.is_super {
-            let ids = [("uid", preserve.owner, self.source.uid), ("gid", preserve.group, self.source.gid)];
-            for (what, _, _) in ids.into_iter().filter(|&(_, is_kept, id)| is_kept && id == NO_ID) {
+            let ids = [
+                ("uid", preserve.owner, self.source.uid),
+                ("gid", preserve.group, self.source.gid),
+            ];
+            for (what, _, _) in ids
+                .into_iter()
+                .filter(|&(_, is_kept, id)| is_kept && id == NO_ID)
+            {
                 let line = self.quoted(&format!("{what} {NO_ID} (-1) is impossible to set on"), "");
                 self.report(line);
             }
         }
-        let differs = |wanted: u32, has: Option<u32>| (wanted != NO_ID && Some(wanted) != has).then_some(wanted);
-        let uid = if preserve.owner { differs(self.source.uid, has.map(|ids| ids.0)) } else { None };
-        let gid = if preserve.group { differs(self.source.gid, has.map(|ids| ids.1)) } else { None };
+        let differs = |wanted: u32, has: Option<u32>| {
+            (wanted != NO_ID && Some(wanted) != has).then_some(wanted)
+        };
+        let uid = if preserve.owner {
+            differs(self.source.uid, has.map(|ids| ids.0))
+        } else {
+            None
+        };
+        let gid = if preserve.group {
+            differs(self.source.gid, has.map(|ids| ids.1))
+        } else {
+            None
+        };
         if uid.is_none() && gid.is_none() {
             return Ok(false);
         }
@@ -163,13 +206,20 @@ impl Touch<'_, '_> {
         if self.context.policy.preserve.xattrs == 0 {
             return;
         }
-        let completed = self.source.has_abbreviated().then(|| self.completed(has.local));
+        let completed = self
+            .source
+            .has_abbreviated()
+            .then(|| self.completed(has.local));
         let wanted = completed.as_deref().unwrap_or(self.source.xattrs());
         if let Err(errors) = xattr::apply(self.subject.at(), wanted, has.xattrs) {
             let full = (self.subject.full)();
             for error in errors {
                 let what = error.text(&full, self.source.kind() == Kind::Symlink);
-                self.failed(ErrorRole::Receiver, &[what.as_slice(), b" failed"].concat(), &error.error);
+                self.failed(
+                    ErrorRole::Receiver,
+                    &[what.as_slice(), b" failed"].concat(),
+                    &error.error,
+                );
             }
         }
     }
@@ -180,9 +230,9 @@ impl Touch<'_, '_> {
         for (name, value) in self.source.xattrs() {
             let value = match AbbreviatedValue::decode(value) {
                 None => Some(value.clone()),
-                Some(wanted) => {
-                    local.find(name, &wanted).or_else(|| Some(self.context.wire?.xattr(&wanted)?[..].into()))
-                }
+                Some(wanted) => local
+                    .find(name, &wanted)
+                    .or_else(|| Some(self.context.wire?.xattr(&wanted)?[..].into())),
             };
             match value {
                 Some(value) => complete.push((name.clone(), value)),
@@ -258,7 +308,12 @@ impl Touch<'_, '_> {
         let is_faked = preserve.fake_super && preserve.times && self.source.kind() == Kind::Symlink;
         let mtime = (compared.mtime || is_faked).then_some(self.source.mtime);
         // rsync keeps access times in whole seconds.
-        let accessed = self.source.extra.as_ref().and_then(|extra| extra.atime).filter(|_| compared.atime);
+        let accessed = self
+            .source
+            .extra
+            .as_ref()
+            .and_then(|extra| extra.atime)
+            .filter(|_| compared.atime);
         let atime = accessed.map(|time| Time { nanos: 0, ..time });
         if mtime.is_none() && atime.is_none() {
             return true;
@@ -280,18 +335,24 @@ impl Touch<'_, '_> {
             gid: self.source.gid,
         };
         let preserve = &self.context.policy.preserve;
-        let done = self.subject.stat().map_err(fake_super::FakeError::Read).and_then(|real| {
-            if Kind::of_mode(real.mode) == Some(Kind::Symlink) {
-                // A symlink to a directory (`-K`), which cannot have such an attribute.
-                return Ok(false);
-            }
-            let (has, _) = fake_super::stat_with_fake(self.subject.at(), real)?;
-            let id = |is_kept: bool, id: u32, has: u32| if is_kept && id != NO_ID { id } else { has };
-            let uid = id(preserve.owner, wanted.uid, has.uid);
-            let gid = id(preserve.group, wanted.gid, has.gid);
-            let wanted = FakeStat { uid, gid, ..wanted };
-            fake_super::store(self.subject.at(), &wanted, &real)
-        });
+        let done = self
+            .subject
+            .stat()
+            .map_err(fake_super::FakeError::Read)
+            .and_then(|real| {
+                if Kind::of_mode(real.mode) == Some(Kind::Symlink) {
+                    // A symlink to a directory (`-K`), which cannot have such an attribute.
+                    return Ok(false);
+                }
+                let (has, _) = fake_super::stat_with_fake(self.subject.at(), real)?;
+                let id = |is_kept: bool, id: u32, has: u32| {
+                    if is_kept && id != NO_ID { id } else { has }
+                };
+                let uid = id(preserve.owner, wanted.uid, has.uid);
+                let gid = id(preserve.group, wanted.gid, has.gid);
+                let wanted = FakeStat { uid, gid, ..wanted };
+                fake_super::store(self.subject.at(), &wanted, &real)
+            });
         if let Err(error) = done {
             let line = error.text(&(self.subject.full)());
             match error.error() {
@@ -304,5 +365,8 @@ impl Touch<'_, '_> {
 
 /// Returns the change that a file still needs right after its data was written: its time.
 pub fn left_as_new(context: &Context<'_>, source: &Entry) -> Changes {
-    Changes::NONE.with(Changes::TIME, keeps_time(source.kind(), &context.policy.preserve))
+    Changes::NONE.with(
+        Changes::TIME,
+        keeps_time(source.kind(), &context.policy.preserve),
+    )
 }

@@ -27,7 +27,12 @@ use std::os::fd::AsFd;
 impl BackupDir {
     /// Creates the value for an absolute path. `mode`: the mode of directories that are created.
     pub fn new(path: Vec<u8>, mode: u32, owners: LinkOwners) -> BackupDir {
-        BackupDir { path, mode, owners, root: Mutex::new(None) }
+        BackupDir {
+            path,
+            mode,
+            owners,
+            root: Mutex::new(None),
+        }
     }
 
     fn root(&self) -> io::Result<Root> {
@@ -72,7 +77,8 @@ pub fn back_up(
             match second_name(dir, path.name(), &to, &name) {
                 // Another file system, or another user's file in a directory where only its owner may rename it.
                 Err(error) if matches!(error.kind(), CrossesDevices | PermissionDenied) => {
-                    is_copied = copy_across(context, role, (dir, path), (&to, &name), false, events)?;
+                    is_copied =
+                        copy_across(context, role, (dir, path), (&to, &name), false, events)?;
                     Ok(())
                 }
                 other => other,
@@ -81,7 +87,9 @@ pub fn back_up(
     });
     match moved {
         Ok(()) if !is_copied => {
-            events.push(Event::Note([b"make_bak: skipping non-regular file ", path.as_bytes()].concat()));
+            events.push(Event::Note(
+                [b"make_bak: skipping non-regular file ", path.as_bytes()].concat(),
+            ));
             return Ok(BackupTarget::Skipped);
         }
         Ok(()) => report_backup(context, dir, path, events),
@@ -93,7 +101,8 @@ pub fn back_up(
 }
 
 fn is_gone(dir: &Dir, path: &RelPath) -> bool {
-    sys::stat(dir.fd(), path.name(), false).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    sys::stat(dir.fd(), path.name(), false)
+        .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Copies a file that is about to be overwritten in place to its backup name. Returns the directory of the copy, and its
@@ -122,7 +131,11 @@ pub fn copy_away(
 
 /// Returns whether a file is itself a backup beside its original. It is not backed up again.
 pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
-    context.options.place.suffix_beside().is_some_and(|suffix| path.name().ends_with(suffix))
+    context
+        .options
+        .place
+        .suffix_beside()
+        .is_some_and(|suffix| path.name().ends_with(suffix))
 }
 
 /// Returns the earlier step of a directory that makes a backup with the name that a step is about.
@@ -147,9 +160,15 @@ pub fn replaced_in(context: &Context<'_>, plan: &DirPlan, at: usize) -> Option<u
 /// Returns whether rsync sets the attributes of a step only after the backup, because its receiver gets the long values
 /// of extended attributes behind the content requested before.
 fn waits_for_values(plan: &DirPlan, step: &Step) -> bool {
-    let is_long = |value: &[u8]| value.len() > XATTR_SHORT_MAX_BYTES || AbbreviatedValue::decode(value).is_some();
+    let is_long = |value: &[u8]| {
+        value.len() > XATTR_SHORT_MAX_BYTES || AbbreviatedValue::decode(value).is_some()
+    };
     matches!(step.decision.action, Action::Adjust(changes) if changes.has(Changes::XATTR))
-        && plan.source_of(step).xattrs().iter().any(|(_, value)| is_long(value))
+        && plan
+            .source_of(step)
+            .xattrs()
+            .iter()
+            .any(|(_, value)| is_long(value))
 }
 
 /// Returns whether the step `original` replaces the entry of a step by a backup at once, so that the entry must be
@@ -170,7 +189,9 @@ fn keeps_content(step: &Step) -> bool {
 /// Returns the step of a directory for a name of the source.
 fn step_of(plan: &DirPlan, name: &[u8]) -> Option<usize> {
     let source = plan.listing.list.find(name)?;
-    plan.steps.binary_search_by_key(&source, |step| step.source as usize).ok()
+    plan.steps
+        .binary_search_by_key(&source, |step| step.source as usize)
+        .ok()
 }
 
 /// Returns whether a step replaces an entry that is backed up; see [`is_backup`].
@@ -179,7 +200,10 @@ fn is_backed_up(suffix: &[u8], plan: &DirPlan, at: usize) -> bool {
         return false;
     }
     let (dest, action) = (plan.steps[at].dest, plan.steps[at].decision.action);
-    let replaces = matches!(action, Action::Transfer(_) | Action::Create(_) | Action::Copy(_) | Action::Link);
+    let replaces = matches!(
+        action,
+        Action::Transfer(_) | Action::Create(_) | Action::Copy(_) | Action::Link
+    );
     replaces && dest != NONE && !plan.dest.entries[dest as usize].is_dir()
 }
 
@@ -199,25 +223,37 @@ pub fn report_backup(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &
     if info.symsafe >= 1
         && let Some(target) = unsafe_target(context, dir, path)
     {
-        let line = [b"not backing up unsafe symlink \"", path.as_bytes(), b"\" -> \"", &target, b"\""].concat();
+        let line = [
+            b"not backing up unsafe symlink \"",
+            path.as_bytes(),
+            b"\" -> \"",
+            &target,
+            b"\"",
+        ]
+        .concat();
         events.push(Event::Note(line));
     }
     if info.backup >= 1 {
         let place = backup_name(context, path);
-        events.push(Event::Note([b"backed up ", path.as_bytes(), b" to ", &place].concat()));
+        events.push(Event::Note(
+            [b"backed up ", path.as_bytes(), b" to ", &place].concat(),
+        ));
     }
 }
 
 /// Returns the target of a symlink that is not backed up because `--safe-links` would not copy it either.
 fn unsafe_target(context: &Context<'_>, dir: &Dir, path: &RelPath) -> Option<Vec<u8>> {
     let preserve = &context.options.preserve;
-    let target = (preserve.safe_links && preserve.links).then(|| sys::read_link(dir.fd(), path.name()).ok())??;
+    let target = (preserve.safe_links && preserve.links)
+        .then(|| sys::read_link(dir.fd(), path.name()).ok())??;
     safelink::is_unsafe(&target, path.as_bytes()).then_some(target)
 }
 
 /// Returns the name of a backup as it is reported.
 fn backup_name(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
-    let Some(backup) = &context.options.place.backup else { return Vec::new() };
+    let Some(backup) = &context.options.place.backup else {
+        return Vec::new();
+    };
     let place = path::join(backup.dir.as_deref().unwrap_or(b""), path.as_bytes());
     [place.as_slice(), &backup.suffix].concat()
 }
@@ -225,7 +261,11 @@ fn backup_name(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
 /// Returns the absolute path of a backup.
 fn backup_full(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
     let name = backup_name(context, path);
-    if name.starts_with(b"/") { name } else { context.full(&name) }
+    if name.starts_with(b"/") {
+        name
+    } else {
+        context.full(&name)
+    }
 }
 
 fn no_backup(
@@ -241,10 +281,21 @@ fn no_backup(
         let attempts = if role == ErrorRole::Receiver { 3 } else { 2 };
         events.extend(std::iter::repeat_with(crate::apply::refusal).take(attempts));
     }
-    let is_unlink = is_refused || errno::leads_outside(error) || error.kind() == io::ErrorKind::InvalidFilename;
+    let is_unlink =
+        is_refused || errno::leads_outside(error) || error.kind() == io::ErrorKind::InvalidFilename;
     let call = if is_unlink { "unlink" } else { "open" };
-    events.push(Event::Problem(Problem::about(role, call, &backup_full(context, path), error)));
-    let paths = [&context.full(path.as_bytes()), &b"\" -> \""[..], &backup_name(context, path)].concat();
+    events.push(Event::Problem(Problem::about(
+        role,
+        call,
+        &backup_full(context, path),
+        error,
+    )));
+    let paths = [
+        &context.full(path.as_bytes()),
+        &b"\" -> \""[..],
+        &backup_name(context, path),
+    ]
+    .concat();
     Problem::about(role, "keep_backup failed:", &paths, error)
 }
 
@@ -268,7 +319,11 @@ fn copy_across(
     let preserve = &context.options.preserve;
     let mut problems = Vec::new();
     let entry = looked_at(context, (dir, name), &stat, path, |incomplete| {
-        problems.push(Event::Problem(unreadable_attribute(role.word(), incomplete, Weight::Failed)));
+        problems.push(Event::Problem(unreadable_attribute(
+            role.word(),
+            incomplete,
+            Weight::Failed,
+        )));
     });
     let is_copied = match entry.kind() {
         Kind::File | Kind::Dir => true,
@@ -281,8 +336,21 @@ fn copy_across(
     }
     let full = || backup_full(context, path);
     let mut finish = |fd, name: &[u8]| {
-        let subject = AttributeTarget { fd, name, full: &full, path: path.as_bytes(), role };
-        attributes::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut problems)
+        let subject = AttributeTarget {
+            fd,
+            name,
+            full: &full,
+            path: path.as_bytes(),
+            role,
+        };
+        attributes::finish(
+            context,
+            subject,
+            &entry,
+            Has::default(),
+            entry.mode & 0o7777,
+            &mut problems,
+        )
     };
     if Kind::of_mode(stat.mode) == Some(Kind::File) {
         let from = sys::open_read(dir.fd(), name, false, false)?;
@@ -290,9 +358,18 @@ fn copy_across(
         let mut step = |_: u64| true;
         let (len_bytes, sparse) = (stat.len_bytes, context.options.place.sparse);
         let from_device = from_device.then_some(0);
-        let manner = CopyMethod { len_bytes, sparse, by_hand: false, from_device, fresh: true };
-        let copied =
-            Copier::new(Vec::new(), &context.unsupported_calls, &mut step).copy(from.as_fd(), pending.fd(), manner);
+        let manner = CopyMethod {
+            len_bytes,
+            sparse,
+            by_hand: false,
+            from_device,
+            fresh: true,
+        };
+        let copied = Copier::new(Vec::new(), &context.unsupported_calls, &mut step).copy(
+            from.as_fd(),
+            pending.fd(),
+            manner,
+        );
         copied.map_err(|error| match error {
             CopyError::Read(error) | CopyError::Write(error) => error,
             CopyError::Stopped => io::ErrorKind::Interrupted.into(),
@@ -302,7 +379,9 @@ fn copy_across(
     } else {
         write::put_over(to, new_name, |temp| {
             match Kind::of_mode(stat.mode) {
-                Some(Kind::Symlink) => sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), temp)?,
+                Some(Kind::Symlink) => {
+                    sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), temp)?
+                }
                 // Kept if its owner cannot be set.
                 _ => sys::mknod(to.fd(), temp, stat.mode & !context.process.umask, stat.rdev)?,
             }
@@ -324,29 +403,68 @@ fn looked_at(
     report: impl FnOnce(Incomplete),
 ) -> Entry {
     let mut entry = Entry::of(stat);
-    let (full, path) = (|| context.full(path.as_bytes()), || path.as_bytes().to_vec());
-    let at = EntryAt { dir, name, stat, full: &full, path: &path };
-    context.wanted.complete_dest(&mut entry, &at).unwrap_or_else(report);
+    let (full, path) = (
+        || context.full(path.as_bytes()),
+        || path.as_bytes().to_vec(),
+    );
+    let at = EntryAt {
+        dir,
+        name,
+        stat,
+        full: &full,
+        path: &path,
+    };
+    context
+        .wanted
+        .complete_dest(&mut entry, &at)
+        .unwrap_or_else(report);
     entry
 }
 
 /// Gives a new directory for backups the preserved attributes of the destination's directory.
-fn made_like(context: &Context<'_>, live_parent: Option<&Dir>, live: &Stat, (to, name): (&Dir, &[u8]), path: &RelPath) {
+fn made_like(
+    context: &Context<'_>,
+    live_parent: Option<&Dir>,
+    live: &Stat,
+    (to, name): (&Dir, &[u8]),
+    path: &RelPath,
+) {
     let Some(dir) = live_parent else { return };
     // Errors are ignored: the directory only has to hold the backups.
     let entry = looked_at(context, (dir, name), live, path, drop);
     let full = || backup_full(context, path);
-    let subject = AttributeTarget { fd: to.fd(), name, full: &full, path: path.as_bytes(), role: ErrorRole::Generator };
-    attributes::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut Vec::new());
+    let subject = AttributeTarget {
+        fd: to.fd(),
+        name,
+        full: &full,
+        path: path.as_bytes(),
+        role: ErrorRole::Generator,
+    };
+    attributes::finish(
+        context,
+        subject,
+        &entry,
+        Has::default(),
+        entry.mode & 0o7777,
+        &mut Vec::new(),
+    );
 }
 
 /// Returns the directory in which the backup of an entry belongs, and its name there.
 pub fn backup_spot(context: &Context<'_>, dir: &Dir, path: &RelPath) -> io::Result<(Dir, Vec<u8>)> {
-    let suffix = context.options.place.backup.as_ref().map_or(&b""[..], |backup| &backup.suffix);
+    let suffix = context
+        .options
+        .place
+        .backup
+        .as_ref()
+        .map_or(&b""[..], |backup| &backup.suffix);
     let name = [path.name(), suffix].concat();
     Ok(match context.backup {
         None => (dir.clone(), name),
-        Some(backup) => (backup_parent(context, &backup.root()?, &path.parent().unwrap_or_default())?, name),
+        Some(backup) => (
+            backup_parent(context, &backup.root()?, &path.parent().unwrap_or_default())?,
+            name,
+        ),
     })
 }
 
@@ -362,7 +480,11 @@ fn in_place_of<T>(
     use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory};
     match make(events) {
         Err(error)
-            if context.backup.is_some() && matches!(error.kind(), AlreadyExists | DirectoryNotEmpty | IsADirectory) =>
+            if context.backup.is_some()
+                && matches!(
+                    error.kind(),
+                    AlreadyExists | DirectoryNotEmpty | IsADirectory
+                ) =>
         {
             let older = Dir::new(sys::open_dir(to.fd(), name, Follow::Never)?);
             forget_backups(&older, &backup_name(context, path), events)?;
@@ -378,7 +500,11 @@ fn forget_backups(dir: &Dir, shown: &[u8], events: &mut Vec<Event>) -> io::Resul
     let list = read::typed_names(dir)?;
     for entry in list.entries.iter().rev() {
         let (name, shown) = (list.name(entry), path::join(shown, list.name(entry)));
-        let kind = if entry.is_dir() { Kind::Dir } else { Kind::File };
+        let kind = if entry.is_dir() {
+            Kind::Dir
+        } else {
+            Kind::File
+        };
         match kind {
             Kind::Dir => {
                 let below = Dir::new(sys::open_dir(dir.fd(), name, Follow::Never)?);
@@ -387,7 +513,11 @@ fn forget_backups(dir: &Dir, shown: &[u8], events: &mut Vec<Event>) -> io::Resul
             }
             _ => sys::unlink(dir.fd(), name)?,
         }
-        events.push(Event::Deleted { name: shown, kind, mode: 0 });
+        events.push(Event::Deleted {
+            name: shown,
+            kind,
+            mode: 0,
+        });
     }
     Ok(())
 }
@@ -399,7 +529,9 @@ fn second_name(dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Resu
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // The new backup replaces an older one atomically.
-            if sys::stat(to.fd(), backup_name, false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir)) {
+            if sys::stat(to.fd(), backup_name, false)
+                .is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Dir))
+            {
                 sys::rmdir(to.fd(), backup_name)?;
                 return sys::link(dir.fd(), name, to.fd(), backup_name);
             }
@@ -417,15 +549,27 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
     let mut current = root.dir().clone();
     let mut walked = RelPath::root();
     for part in path.as_bytes().split(|&b| b == b'/') {
-        let live_parent = context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&walked)));
+        let live_parent = context
+            .dest
+            .map(|dest| errno::if_there(dest.open_dir_to_search(&walked)));
         let live_parent = live_parent.transpose()?.flatten();
         walked = walked.join(part);
-        let live = live_parent.as_ref().map(|live| errno::if_there(sys::stat(live.fd(), part, false)));
+        let live = live_parent
+            .as_ref()
+            .map(|live| errno::if_there(sys::stat(live.fd(), part, false)));
         let live = live.transpose()?.flatten();
         // With its mode from the start: if this run dies here, the next one leaves the existing directory unchanged.
-        let make = || sys::mkdir(current.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
+        let make = || {
+            sys::mkdir(
+                current.fd(),
+                part,
+                live.map_or(0o700, |live| live.mode & 0o777),
+            )
+        };
         let mut made = make();
-        if made.is_err() && sys::stat(current.fd(), part, false).is_ok_and(|s| Kind::of_mode(s.mode) != Some(Kind::Dir))
+        if made.is_err()
+            && sys::stat(current.fd(), part, false)
+                .is_ok_and(|s| Kind::of_mode(s.mode) != Some(Kind::Dir))
         {
             // An older backup of what is a directory now. Another thread may be removing it as well.
             let _ = sys::unlink(current.fd(), part);
@@ -437,7 +581,13 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
             return Err(made.unwrap_err());
         }
         if let (Ok(()), Some(live)) = (&made, live) {
-            made_like(context, live_parent.as_ref(), &live, (&current, part), &walked);
+            made_like(
+                context,
+                live_parent.as_ref(),
+                &live,
+                (&current, part),
+                &walked,
+            );
         }
         current = Dir::new(sys::open_dir(current.fd(), part, Follow::Never)?);
     }

@@ -105,9 +105,20 @@ pub fn write_content(
     step: &mut dyn FnMut(u64) -> bool,
 ) -> Result<ContentCounts, ContentError> {
     std::thread::scope(|scope| {
-        let digesting = Digesting::new(scope, incoming.digested_by(), target.basis, target.threads > 1);
-        ContentWriter { target, digesting, at: target.start_bytes, content_counts: ContentCounts::default(), step }
-            .write_content(incoming)
+        let digesting = Digesting::new(
+            scope,
+            incoming.digested_by(),
+            target.basis,
+            target.threads > 1,
+        );
+        ContentWriter {
+            target,
+            digesting,
+            at: target.start_bytes,
+            content_counts: ContentCounts::default(),
+            step,
+        }
+        .write_content(incoming)
     })
 }
 
@@ -123,7 +134,11 @@ struct ContentWriter<'scope, 'env, 'p> {
 
 impl ContentWriter<'_, '_, '_> {
     fn write_content(mut self, incoming: &mut dyn Incoming) -> Result<ContentCounts, ContentError> {
-        let ContentTarget { max_bytes, verified_bytes, .. } = self.target;
+        let ContentTarget {
+            max_bytes,
+            verified_bytes,
+            ..
+        } = self.target;
         let mut from = 0;
         while from < verified_bytes {
             let len = self.digesting.good_len(verified_bytes - from);
@@ -142,10 +157,17 @@ impl ContentWriter<'_, '_, '_> {
                     end = fits(end, bytes.len() as u64, max_bytes)?;
                     self.give(NextPiece::Bytes(bytes))?;
                 }
-                ContentPiece::Copy { offset_bytes, len_bytes } => {
+                ContentPiece::Copy {
+                    offset_bytes,
+                    len_bytes,
+                } => {
                     // A copy without a basis makes the file fail its check.
-                    let Some(basis) = self.target.basis else { return Err(self.mismatch()) };
-                    let range_end = offset_bytes.checked_add(len_bytes).ok_or_else(|| self.mismatch())?;
+                    let Some(basis) = self.target.basis else {
+                        return Err(self.mismatch());
+                    };
+                    let range_end = offset_bytes
+                        .checked_add(len_bytes)
+                        .ok_or_else(|| self.mismatch())?;
                     end = fits(end, len_bytes, max_bytes)?;
                     let seen = incoming.see_copy(basis, offset_bytes, len_bytes);
                     seen.map_err(|_| self.mismatch())?;
@@ -191,13 +213,21 @@ impl ContentWriter<'_, '_, '_> {
 
     /// Writes the next prepared piece. Returns `false` if there is none.
     fn write_next(&mut self) -> Result<bool, ContentError> {
-        let Some(ready) = self.digesting.take() else { return Ok(false) };
+        let Some(ready) = self.digesting.take() else {
+            return Ok(false);
+        };
         self.write(ready.map_err(|_| self.mismatch())?)?;
         Ok(true)
     }
 
     fn write(&mut self, Ready { bytes, from }: Ready) -> Result<(), ContentError> {
-        let ContentTarget { to, in_place, sparse, fresh, .. } = self.target;
+        let ContentTarget {
+            to,
+            in_place,
+            sparse,
+            fresh,
+            ..
+        } = self.target;
         let len = bytes.len() as u64;
         // Updating in place, a block that does not move is already there.
         if !(in_place && from == Some(self.at)) {
@@ -213,7 +243,11 @@ impl ContentWriter<'_, '_, '_> {
             None => self.content_counts.literal_bytes += len,
         }
         self.digesting.give_back(bytes);
-        if (self.step)(len) { Ok(()) } else { Err(ContentError::Stopped) }
+        if (self.step)(len) {
+            Ok(())
+        } else {
+            Err(ContentError::Stopped)
+        }
     }
 
     fn mismatch(&self) -> ContentError {
@@ -226,12 +260,18 @@ impl ContentWriter<'_, '_, '_> {
             sys::truncate(self.target.to, self.at).map_err(ContentError::Write)?;
         }
         let matched_bytes = self.content_counts.matched_bytes - self.target.verified_bytes;
-        Ok(ContentCounts { matched_bytes, end_bytes: self.at, ..self.content_counts })
+        Ok(ContentCounts {
+            matched_bytes,
+            end_bytes: self.at,
+            ..self.content_counts
+        })
     }
 }
 
 fn endless(max_bytes: u64) -> Error {
-    let words = format!("sparsync: cannot receive a file: more than {max_bytes} bytes, far beyond its reported length");
+    let words = format!(
+        "sparsync: cannot receive a file: more than {max_bytes} bytes, far beyond its reported length"
+    );
     Error::new(Exit::Protocol, words).with_hint("a file that grows this fast cannot be copied")
 }
 
@@ -250,13 +290,20 @@ pub fn basis_file(job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option
         return None;
     }
     let place = &job.context.options.place;
-    let of = |which| move |(fd, len_bytes)| BasisFile { fd, len_bytes, which };
+    let of = |which| {
+        move |(fd, len_bytes)| BasisFile {
+            fd,
+            len_bytes,
+            which,
+        }
+    };
     if place.inplace
         && let Some(existing) = job.dest()
     {
         return match existing.kind() {
             Kind::Device => open_device(dir, job).map(of(None)),
-            _ => open_basis(dir, job.name()).map(of(place.backup.as_ref().map(|_| (BasisType::BACKUP, None)))),
+            _ => open_basis(dir, job.name())
+                .map(of(place.backup.as_ref().map(|_| (BasisType::BACKUP, None)))),
         };
     }
     let kept = place.partial_dir.as_deref().and_then(|name| {
@@ -271,7 +318,9 @@ pub fn basis_file(job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option
         return left_over.map(of(None));
     }
     let of_hit = |hit: &Hit| {
-        let which = u8::try_from(hit.tree).ok().map(|tree| (BasisType(tree), None));
+        let which = u8::try_from(hit.tree)
+            .ok()
+            .map(|tree| (BasisType(tree), None));
         open_basis(&hit.dir, job.name()).map(of(which))
     };
     kept.or_else(|| job.dest().and_then(|_| open_basis(dir, job.name())))
@@ -297,40 +346,70 @@ pub fn open_basis(dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
 /// Opens a device to be written as a basis, at most for the length of the source.
 fn open_device(dir: &Dir, job: &Job<'_>) -> Option<(OwnedFd, u64)> {
     let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
-    let len_bytes = sys::content_len(fd.as_fd()).ok()?.min(job.source().len_bytes);
+    let len_bytes = sys::content_len(fd.as_fd())
+        .ok()?
+        .min(job.source().len_bytes);
     (len_bytes > 0).then_some((fd, len_bytes))
 }
 
 fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
     let stat = sys::fstat(fd.as_fd()).ok()?;
-    (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0).then_some((fd, stat.len_bytes))
+    (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0)
+        .then_some((fd, stat.len_bytes))
 }
 
 /// Returns the basis that is sent to the peer.
 pub fn basis(job: &Job<'_>, similar: Option<&Similar>, wire: &dyn Wire) -> Basis {
-    let Some(dir) = &job.spot.dir else { return Basis::None };
+    let Some(dir) = &job.spot.dir else {
+        return Basis::None;
+    };
     if let (Some(append), Some(existing)) = (job.context.options.place.append, job.dest()) {
         let len_bytes = existing.len_bytes;
         let digest = || {
             let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
-            digest_of_beginning(fd.as_fd(), len_bytes, wire.compared_by(), &|| job.context.is_over()).ok()
+            digest_of_beginning(fd.as_fd(), len_bytes, wire.compared_by(), &|| {
+                job.context.is_over()
+            })
+            .ok()
         };
         return match append {
             // A stock rsync includes the beginning in the digest of the file.
             Append::Verify if matches!(wire.block_sums(), BlockSums::Stock { .. }) => {
-                Basis::Prefix { len_bytes, digest: None }
+                Basis::Prefix {
+                    len_bytes,
+                    digest: None,
+                }
             }
-            Append::Trust => Basis::Prefix { len_bytes, digest: None },
-            Append::Verify => digest().map_or(Basis::None, |digest| Basis::Prefix { len_bytes, digest: Some(digest) }),
+            Append::Trust => Basis::Prefix {
+                len_bytes,
+                digest: None,
+            },
+            Append::Verify => digest().map_or(Basis::None, |digest| Basis::Prefix {
+                len_bytes,
+                digest: Some(digest),
+            }),
         };
     }
-    let Some(BasisFile { fd, len_bytes, which }) = basis_file(job, dir, similar) else { return Basis::None };
+    let Some(BasisFile {
+        fd,
+        len_bytes,
+        which,
+    }) = basis_file(job, dir, similar)
+    else {
+        return Basis::None;
+    };
     let blocks = blocks_of(job.context, fd.as_fd(), len_bytes, wire, false);
     match (blocks, which) {
         // If the basis cannot be read or has become shorter, the whole file is requested.
         (Err(_), _) => Basis::None,
-        (Ok(blocks), Some((which, name))) if matches!(wire.block_sums(), BlockSums::Stock { .. }) => {
-            Basis::Lasting { which, name, blocks }
+        (Ok(blocks), Some((which, name)))
+            if matches!(wire.block_sums(), BlockSums::Stock { .. }) =>
+        {
+            Basis::Lasting {
+                which,
+                name,
+                blocks,
+            }
         }
         (Ok(blocks), _) => Basis::Blocks(blocks),
     }
@@ -353,32 +432,53 @@ fn blocks_of(
     wire: &dyn Wire,
     is_retry: bool,
 ) -> io::Result<Vec<u8>> {
-    let wished = u32::try_from(context.options.delta.block_size_bytes).ok().filter(|&len| len > 0);
+    let wished = u32::try_from(context.options.delta.block_size_bytes)
+        .ok()
+        .filter(|&len| len > 0);
     let read_at = |offset: u64, into: &mut [u8]| match context.is_over() {
         true => Err(io::ErrorKind::Interrupted.into()),
         false => sys::pread(fd, into, offset),
     };
     match wire.block_sums() {
-        BlockSums::Native => Signature::of(len_bytes, block_len(len_bytes, wished), context.process.threads, &read_at)
-            .map(|it| it.encode()),
-        BlockSums::Stock { sums, protocol } => SumHead::of_basis(len_bytes, wished, &sums, protocol, is_retry)
-            .map_err(io::Error::other)
-            .and_then(|head| stock_sums(&head, &sums, &read_at)),
+        BlockSums::Native => Signature::of(
+            len_bytes,
+            block_len(len_bytes, wished),
+            context.process.threads,
+            &read_at,
+        )
+        .map(|it| it.encode()),
+        BlockSums::Stock { sums, protocol } => {
+            SumHead::of_basis(len_bytes, wished, &sums, protocol, is_retry)
+                .map_err(io::Error::other)
+                .and_then(|head| stock_sums(&head, &sums, &read_at))
+        }
     }
 }
 
 /// Returns the head and the block sums of a file as a stock rsync expects them.
-pub fn stock_basis(fd: BorrowedFd<'_>, block_len_bytes: Option<u32>, sums: &Sums, protocol: u8) -> io::Result<Vec<u8>> {
+pub fn stock_basis(
+    fd: BorrowedFd<'_>,
+    block_len_bytes: Option<u32>,
+    sums: &Sums,
+    protocol: u8,
+) -> io::Result<Vec<u8>> {
     let stat = sys::fstat(fd)?;
-    let len_bytes = if Kind::of_mode(stat.mode) == Some(Kind::File) { stat.len_bytes } else { 0 };
-    let head = SumHead::of_basis(len_bytes, block_len_bytes, sums, protocol, false).map_err(io::Error::other)?;
+    let len_bytes = if Kind::of_mode(stat.mode) == Some(Kind::File) {
+        stat.len_bytes
+    } else {
+        0
+    };
+    let head = SumHead::of_basis(len_bytes, block_len_bytes, sums, protocol, false)
+        .map_err(io::Error::other)?;
     match head.count {
         0 => {
             let mut out = Vec::new();
             head.encode(&mut out);
             Ok(out)
         }
-        _ => stock_sums(&head, sums, &|offset, into: &mut [u8]| sys::pread(fd, into, offset)),
+        _ => stock_sums(&head, sums, &|offset, into: &mut [u8]| {
+            sys::pread(fd, into, offset)
+        }),
     }
 }
 
@@ -397,7 +497,9 @@ fn stock_sums(
     let mut buffer = vec![0; SUMMED_BYTES.div_ceil(block_len) * block_len];
     let (mut at, end) = (0, head.basis_len_bytes());
     while at < end {
-        let len = buffer.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+        let len = buffer
+            .len()
+            .min(usize::try_from(end - at).unwrap_or(usize::MAX));
         let mut got = 0;
         while got < len {
             match read_at(at + got as u64, &mut buffer[got..len])? {
@@ -405,7 +507,9 @@ fn stock_sums(
                 count => got += count,
             }
         }
-        buffer[..len].chunks(block_len).for_each(|block| BlockSum::of_block(block, head, sums).encode(head, &mut out));
+        buffer[..len]
+            .chunks(block_len)
+            .for_each(|block| BlockSum::of_block(block, head, sums).encode(head, &mut out));
         at += len as u64;
     }
     Ok(out)
@@ -465,7 +569,12 @@ mod tests {
             poured_bytes += bytes;
             true
         });
-        let Err(ContentError::Lost(error)) = content_counts else { panic!("it must be refused") };
-        assert_eq!((error.exit, poured_bytes, file.metadata().unwrap().len()), (Exit::Protocol, 10_000, 10_500));
+        let Err(ContentError::Lost(error)) = content_counts else {
+            panic!("it must be refused")
+        };
+        assert_eq!(
+            (error.exit, poured_bytes, file.metadata().unwrap().len()),
+            (Exit::Protocol, 10_000, 10_500)
+        );
     }
 }

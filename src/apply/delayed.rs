@@ -22,20 +22,35 @@ pub(super) fn staging_dir(job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Probl
         // Files of the same name from several directories would be mixed up there.
         let waiting = path::join(&path::join(job.spot.path.as_bytes(), name), job.name());
         let names = [&job.temp_full(), &b"\" -> \""[..], &waiting].concat();
-        return Err(Problem::about(ErrorRole::Receiver, "rename", &names, &errno::invalid()));
+        return Err(Problem::about(
+            ErrorRole::Receiver,
+            "rename",
+            &names,
+            &errno::invalid(),
+        ));
     }
-    open_or_make(job.context, dir, name).map(Some).map_err(|error| match error.kind() {
-        // rsync creates the temporary file first, which would fail as well.
-        io::ErrorKind::PermissionDenied => Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(), &error),
-        io::ErrorKind::NotFound => {
-            let line = [b"Unable to create partial-dir for ", job.path.as_bytes(), b" -- discarding completed file."];
-            Problem::new(line.concat(), Weight::Warning)
-        }
-        _ => {
-            let full = job.context.full(&path::join(job.spot.path.as_bytes(), name));
-            Problem::failed(ErrorRole::Receiver, "mkdir", &full, &error)
-        }
-    })
+    open_or_make(job.context, dir, name)
+        .map(Some)
+        .map_err(|error| match error.kind() {
+            // rsync creates the temporary file first, which would fail as well.
+            io::ErrorKind::PermissionDenied => {
+                Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(), &error)
+            }
+            io::ErrorKind::NotFound => {
+                let line = [
+                    b"Unable to create partial-dir for ",
+                    job.path.as_bytes(),
+                    b" -- discarding completed file.",
+                ];
+                Problem::new(line.concat(), Weight::Warning)
+            }
+            _ => {
+                let full = job
+                    .context
+                    .full(&path::join(job.spot.path.as_bytes(), name));
+                Problem::failed(ErrorRole::Receiver, "mkdir", &full, &error)
+            }
+        })
 }
 
 /// Records a complete file in the staging directory.
@@ -68,12 +83,20 @@ pub fn is_delayed(context: &Context<'_>, path: &RelPath) -> bool {
 pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
     let mut files = std::mem::take(&mut *context.delayed.lock());
     // Appliers record them as they finish; messages come in list order.
-    files.sort_by(|one, other| order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false)));
+    files.sort_by(|one, other| {
+        order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false))
+    });
     let staging_name = context.staging_name();
     let Some(root) = context.dest else { return };
     // Files of one directory are adjacent, so only one directory is open at a time.
     let mut open: Option<(RelPath, io::Result<(Dir, Dir)>)> = None;
-    for DelayedFile { path, last: _last, replaces, leaving } in files {
+    for DelayedFile {
+        path,
+        last: _last,
+        replaces,
+        leaving,
+    } in files
+    {
         let parent = path.parent().unwrap_or_default();
         if open.as_ref().is_none_or(|(last, _)| *last != parent) {
             let dirs = root.open_dir(&parent).and_then(|dir| {
@@ -98,16 +121,34 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
             continue;
         }
         let renamed = sys::rename(staging.fd(), name, dir.fd(), name);
-        let is_gone = |()| if replaces { unlink_twin(staging, name) } else { Ok(()) };
+        let is_gone = |()| {
+            if replaces {
+                unlink_twin(staging, name)
+            } else {
+                Ok(())
+            }
+        };
         match renamed.and_then(is_gone) {
-            Ok(()) => leaving.into_iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
+            Ok(()) => leaving
+                .into_iter()
+                .for_each(|leaving| leaving.go(context, (dir, name), events)),
             Err(error) => events.push(Event::Problem(unnamed(context, &path, &error))),
         }
         // Succeeds after the last file of the directory.
         match sys::rmdir(dir.fd(), staging_name) {
-            Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound
+                ) =>
+            {
                 let full = context.full(&crate::path::join(parent.as_bytes(), staging_name));
-                events.push(Event::Problem(Problem::failed(ErrorRole::Receiver, "rmdir", &full, &error)));
+                events.push(Event::Problem(Problem::failed(
+                    ErrorRole::Receiver,
+                    "rmdir",
+                    &full,
+                    &error,
+                )));
             }
             _ => {}
         }
@@ -124,9 +165,24 @@ fn unlink_twin(staging: &Dir, name: &[u8]) -> io::Result<()> {
 
 /// Returns the message for a waiting file that did not get its final name.
 fn unnamed(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Problem {
-    let staging = path::join(path.parent().unwrap_or_default().as_bytes(), context.staging_name());
+    let staging = path::join(
+        path.parent().unwrap_or_default().as_bytes(),
+        context.staging_name(),
+    );
     let waited = path::join(&staging, path.name());
-    let places = [&context.full(path.as_bytes()), &b"\" (from "[..], &waited, b")"].concat();
-    let head = format!("rsync: [{}] rename failed for \"", ErrorRole::Receiver.word());
-    Problem::new([head.as_bytes(), &places, b": ", &errno_words(error)].concat(), Weight::Failed)
+    let places = [
+        &context.full(path.as_bytes()),
+        &b"\" (from "[..],
+        &waited,
+        b")",
+    ]
+    .concat();
+    let head = format!(
+        "rsync: [{}] rename failed for \"",
+        ErrorRole::Receiver.word()
+    );
+    Problem::new(
+        [head.as_bytes(), &places, b": ", &errno_words(error)].concat(),
+        Weight::Failed,
+    )
 }

@@ -91,7 +91,13 @@ impl<'a> Remover<'a> {
     }
 
     /// Removes one entry and everything in it that no rule protects.
-    pub fn remove(&mut self, dir: &Dir, path: &RelPath, is_dir: bool, chain: Option<&Chain>) -> Removed {
+    pub fn remove(
+        &mut self,
+        dir: &Dir,
+        path: &RelPath,
+        is_dir: bool,
+        chain: Option<&Chain>,
+    ) -> Removed {
         match is_dir {
             true => self.remove_dir(&mut Above::Open(dir.clone()), path, chain, false),
             false => self.remove_other(dir, path),
@@ -109,7 +115,11 @@ impl<'a> Remover<'a> {
 
     fn went(&mut self, path: &RelPath, kind: Kind) -> Removed {
         self.limit.count();
-        self.events.push(Event::Deleted { name: path.as_bytes().to_vec(), kind, mode: 0 });
+        self.events.push(Event::Deleted {
+            name: path.as_bytes().to_vec(),
+            kind,
+            mode: 0,
+        });
         Removed::Gone
     }
 
@@ -132,13 +142,20 @@ impl<'a> Remover<'a> {
             return self.went(path, kind);
         }
         let gone = if keeps {
-            match back_up(self.context, ErrorRole::Generator, dir, path, &mut self.events) {
+            match back_up(
+                self.context,
+                ErrorRole::Generator,
+                dir,
+                path,
+                &mut self.events,
+            ) {
                 Ok(BackupTarget::Settled) => {}
                 Ok(BackupTarget::Skipped) => return Removed::Stays,
                 Err(problem) => {
                     let words = words_of(&problem.line).to_vec();
                     self.events.push(Event::Problem(problem));
-                    self.events.push(failure_event("delete_file: make_backup", path, &words));
+                    self.events
+                        .push(failure_event("delete_file: make_backup", path, &words));
                     return Removed::Stays;
                 }
             }
@@ -155,7 +172,8 @@ impl<'a> Remover<'a> {
             // Already gone: another process removed it, or it was removed through another name of its directory (`-K`).
             Err(error) if error.kind() == io::ErrorKind::NotFound => Removed::Gone,
             Err(error) => {
-                self.events.push(failed("delete_file: unlink", path, &error));
+                self.events
+                    .push(failed("delete_file: unlink", path, &error));
                 Removed::Stays
             }
         }
@@ -163,7 +181,13 @@ impl<'a> Remover<'a> {
 
     /// Removes a directory. If `inside` another one that is removed, it is attempted even if an entry in it stayed, as
     /// in rsync: it counts against the limit, is reported a second time, and in a dry run is reported as deleted.
-    fn remove_dir(&mut self, above: &mut Above, path: &RelPath, chain: Option<&Chain>, inside: bool) -> Removed {
+    fn remove_dir(
+        &mut self,
+        above: &mut Above,
+        path: &RelPath,
+        chain: Option<&Chain>,
+        inside: bool,
+    ) -> Removed {
         let dest = self.context.dest;
         let opened = match above.dir(dest) {
             Ok(parent) => self.open_for_removal(parent, path),
@@ -174,12 +198,16 @@ impl<'a> Remover<'a> {
         };
         let emptied = match opened {
             Some(dir) => {
-                let dev = self.one_file_system.map(|dev| sys::fstat(dir.fd()).map(|stat| stat.dev == dev));
+                let dev = self
+                    .one_file_system
+                    .map(|dev| sys::fstat(dir.fd()).map(|stat| stat.dev == dev));
                 match dev {
                     Some(Ok(true)) | None => {}
                     Some(Ok(false)) => {
                         if self.context.options.output.info.mount >= 1 {
-                            self.events.push(Event::Note([b"cannot delete mount point: ", path.as_bytes()].concat()));
+                            self.events.push(Event::Note(
+                                [b"cannot delete mount point: ", path.as_bytes()].concat(),
+                            ));
                         }
                         return Removed::Stays;
                     }
@@ -211,7 +239,9 @@ impl<'a> Remover<'a> {
         let gone = if self.context.is_dry() {
             Ok(())
         } else {
-            above.dir(dest).and_then(|parent| sys::rmdir(parent.fd(), path.name()))
+            above
+                .dir(dest)
+                .and_then(|parent| sys::rmdir(parent.fd(), path.name()))
         };
         match gone {
             Ok(()) => {
@@ -253,7 +283,12 @@ impl<'a> Remover<'a> {
             Err(error) => {
                 self.met_a_closed_dir = true;
                 let full = self.context.full(path.as_bytes());
-                self.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
+                self.events.push(Event::Problem(Problem::failed(
+                    ErrorRole::Generator,
+                    "opendir",
+                    &full,
+                    &error,
+                )));
                 None
             }
         }
@@ -265,13 +300,24 @@ impl<'a> Remover<'a> {
             Ok(list) => list,
             Err(error) => {
                 let full = self.context.full(path.as_bytes());
-                self.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "readdir", &full, &error)));
+                self.events.push(Event::Problem(Problem::failed(
+                    ErrorRole::Generator,
+                    "readdir",
+                    &full,
+                    &error,
+                )));
                 return Removed::Stays;
             }
         };
         let entered = match chain.filter(|chain| chain.has_per_dir()) {
             None => None,
-            Some(chain) => match enter_dir(chain, &dir, path, "generator", self.context.options.preserve.link_owners) {
+            Some(chain) => match enter_dir(
+                chain,
+                &dir,
+                path,
+                "generator",
+                self.context.options.preserve.link_owners,
+            ) {
                 Ok((entered, refusals)) => {
                     self.events.extend(refusals.into_iter().map(Event::Problem));
                     Some(entered)
@@ -288,13 +334,16 @@ impl<'a> Remover<'a> {
         for entry in list.entries.iter().rev() {
             let below = path.join(list.name(entry));
             let gone = match entry.is_dir() {
-                _ if is_protected(chain, &below, entry.is_dir()) || self.fatal.is_some() => Removed::Stays,
+                _ if is_protected(chain, &below, entry.is_dir()) || self.fatal.is_some() => {
+                    Removed::Stays
+                }
                 true => self.remove_dir(&mut parent, &below, chain, true),
                 false => match parent.dir(self.context.dest) {
                     Ok(dir) if leftover(dir, list.name(entry)) == Leftover::InUse => Removed::Stays,
                     Ok(dir) => self.remove_other(dir, &below),
                     Err(error) => {
-                        self.events.push(failed("delete_file: unlink", &below, &error));
+                        self.events
+                            .push(failed("delete_file: unlink", &below, &error));
                         Removed::Stays
                     }
                 },
@@ -309,15 +358,27 @@ impl<'a> Remover<'a> {
     /// Removes a directory that is in the way of another entry. `false`: it stays, and this was reported.
     ///
     /// The directory itself is neither reported nor counted: its name stays in use.
-    pub fn make_room(&mut self, dir: &Dir, path: &RelPath, chain: Option<&Chain>, what: &str) -> bool {
+    pub fn make_room(
+        &mut self,
+        dir: &Dir,
+        path: &RelPath,
+        chain: Option<&Chain>,
+        what: &str,
+    ) -> bool {
         // Its subdirectories may be made writable; rsync does not change the directory itself.
         let emptied = match self.open(dir, path) {
-            Some(inside) if may_empty(&self.context.options.delete) => self.empty_dir(inside, path, chain),
+            Some(inside) if may_empty(&self.context.options.delete) => {
+                self.empty_dir(inside, path, chain)
+            }
             Some(inside) if has_entries(&inside) => Removed::Stays,
             _ => Removed::Gone,
         };
         if emptied == Removed::Gone {
-            let gone = if self.context.is_dry() { Ok(()) } else { sys::rmdir(dir.fd(), path.name()) };
+            let gone = if self.context.is_dry() {
+                Ok(())
+            } else {
+                sys::rmdir(dir.fd(), path.name())
+            };
             match gone {
                 Ok(()) => return true,
                 Err(error) => self.events.push(self.rmdir_failed(path, &error)),
@@ -331,7 +392,13 @@ impl<'a> Remover<'a> {
 
     /// Removes what has the name of a missing argument (`--delete-missing-args`). A directory loses its content only if
     /// the options permit that.
-    pub fn remove_missing(&mut self, dir: &Dir, path: &RelPath, is_dir: bool, chain: &Chain) -> Removed {
+    pub fn remove_missing(
+        &mut self,
+        dir: &Dir,
+        path: &RelPath,
+        is_dir: bool,
+        chain: &Chain,
+    ) -> Removed {
         if is_dir
             && !may_empty(&self.context.options.delete)
             && let Some(inside) = self.open_for_removal(dir, path)
@@ -347,7 +414,11 @@ impl<'a> Remover<'a> {
 /// Removes the temporary file of a crashed run, unseen and without a report. Returns whether the entry is not extra: it
 /// was such a file, or another run is writing it.
 pub fn remove_leftover(context: &Context<'_>, dir: &Dir, name: &[u8]) -> bool {
-    let found = if context.is_dry() { leftover(dir, name) } else { remove_stale_unseen(dir, name) };
+    let found = if context.is_dry() {
+        leftover(dir, name)
+    } else {
+        remove_stale_unseen(dir, name)
+    };
     found != Leftover::Unknown
 }
 
@@ -357,13 +428,23 @@ pub(super) fn failed(call: &str, path: &RelPath, error: &io::Error) -> Event {
 }
 
 fn failure_event(call: &str, path: &RelPath, words: &[u8]) -> Event {
-    let line = [format!("rsync: [generator] {call}(").as_bytes(), path.as_bytes(), b") failed: ", words].concat();
+    let line = [
+        format!("rsync: [generator] {call}(").as_bytes(),
+        path.as_bytes(),
+        b") failed: ",
+        words,
+    ]
+    .concat();
     Event::Problem(Problem::new(line, Weight::Failed))
 }
 
 /// Returns the message for an entry that cannot be created because its name is taken. `what`: its kind.
 pub(super) fn no_room(what: &str, path: &RelPath) -> Event {
-    let line = [format!("could not make way for new {what}: ").as_bytes(), path.as_bytes()].concat();
+    let line = [
+        format!("could not make way for new {what}: ").as_bytes(),
+        path.as_bytes(),
+    ]
+    .concat();
     Event::Problem(Problem::new(line, Weight::Failed))
 }
 
@@ -380,6 +461,9 @@ fn has_entries(dir: &Dir) -> bool {
 
 /// Returns the last words of a line: the system's error message.
 fn words_of(line: &[u8]) -> &[u8] {
-    let at = line.windows(2).rposition(|pair| pair == b": ").map_or(0, |at| at + 2);
+    let at = line
+        .windows(2)
+        .rposition(|pair| pair == b": ")
+        .map_or(0, |at| at + 2);
     &line[at..]
 }

@@ -51,11 +51,20 @@ pub struct Destination {
 impl Destination {
     /// Opens or creates the destination. Without a destination argument the result has no root.
     pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination> {
-        let Some(given) = dest else { return Ok(Destination::at(None, Vec::new())) };
+        let Some(given) = dest else {
+            return Ok(Destination::at(None, Vec::new()));
+        };
         let full = arg_path::absolute(terms.process.cwd, given);
-        let search = Search { terms, facts, arg: if given.is_empty() { b"." } else { given }, full };
+        let search = Search {
+            terms,
+            facts,
+            arg: if given.is_empty() { b"." } else { given },
+            full,
+        };
         match sys::stat_path(search.arg, true) {
-            Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => return search.enter(stat.mode),
+            Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => {
+                return search.enter(stat.mode);
+            }
             Ok(_) => search.may_be_replaced()?,
             Err(error) => search.may_be_missing(&error)?,
         }
@@ -76,7 +85,12 @@ impl Destination {
 
     /// Returns an existing destination that needs no change and no new name.
     fn at(root: Option<Root>, path: Vec<u8>) -> Destination {
-        Destination { root, work_dir: path.clone(), path, ..Destination::default() }
+        Destination {
+            root,
+            work_dir: path.clone(),
+            path,
+            ..Destination::default()
+        }
     }
 }
 
@@ -94,9 +108,17 @@ impl Search<'_> {
     /// Opens an existing directory.
     fn enter(&self, mode: u32) -> Result<Destination> {
         let opens_up = self.facts.has_top && !self.terms.options.dry_run;
-        let (dir, mode_before) = enter(self.arg, mode, opens_up, self.terms.options.preserve.link_owners)
-            .map_err(|error| cannot_enter("change_dir#1", &self.shown(), &error))?;
-        Ok(Destination { mode_before, ..Destination::at(Some(self.root(dir, self.full.clone())), self.full.clone()) })
+        let (dir, mode_before) = enter(
+            self.arg,
+            mode,
+            opens_up,
+            self.terms.options.preserve.link_owners,
+        )
+        .map_err(|error| cannot_enter("change_dir#1", &self.shown(), &error))?;
+        Ok(Destination {
+            mode_before,
+            ..Destination::at(Some(self.root(dir, self.full.clone())), self.full.clone())
+        })
     }
 
     /// Fails unless the existing non-directory may be replaced, which only a single file can do.
@@ -136,9 +158,14 @@ impl Search<'_> {
         let (mut made, mut work_dir, mut link) = (Vec::new(), self.full.clone(), None);
         if mkpath {
             let wanted = if is_one { parent } else { arg };
-            let count = make_path(terms, wanted).map_err(|error| cannot_make(&self.full, &error))?;
+            let count =
+                make_path(terms, wanted).map_err(|error| cannot_make(&self.full, &error))?;
             if count > 0 {
-                let what = if count == 1 { "directory" } else { "directories" };
+                let what = if count == 1 {
+                    "directory"
+                } else {
+                    "directories"
+                };
                 made.push([format!("created {count} {what} for ").as_bytes(), wanted].concat());
             }
         }
@@ -151,16 +178,33 @@ impl Search<'_> {
             };
             if !self.facts.has_top {
                 let renamed = Some(path::file_name(arg).to_vec());
-                return Ok(Destination { renamed, made, ..Destination::at(root, parent_full) });
+                return Ok(Destination {
+                    renamed,
+                    made,
+                    ..Destination::at(root, parent_full)
+                });
             }
             // As in rsync, an empty directory is a single entry, also if only its content is named.
             work_dir = parent_full;
             let existing = sys::stat_path(arg, false).ok().map(|stat| Entry::of(&stat));
             link = existing.filter(|entry| entry.kind() == Kind::Symlink);
-            let Check { existing_only, ignore_existing, .. } = terms.options.check;
-            let is_left_alone = if link.is_some() { ignore_existing } else { existing_only };
+            let Check {
+                existing_only,
+                ignore_existing,
+                ..
+            } = terms.options.check;
+            let is_left_alone = if link.is_some() {
+                ignore_existing
+            } else {
+                existing_only
+            };
             if is_left_alone {
-                return Ok(Destination { made, work_dir, link, ..Destination::at(None, self.full.clone()) });
+                return Ok(Destination {
+                    made,
+                    work_dir,
+                    link,
+                    ..Destination::at(None, self.full.clone())
+                });
             }
             if link.is_some() && terms.options.place.backup.is_some() {
                 return Err(cannot_make(&self.full, &errno::exists()));
@@ -178,8 +222,18 @@ impl Search<'_> {
         if !exists && !is_one {
             made.push([b"created directory ", arg].concat());
         }
-        let root = if dry_run { None } else { Some(self.open(arg, self.full.clone(), "change_dir#2")?) };
-        Ok(Destination { is_new: !exists, made, work_dir, link, ..Destination::at(root, self.full.clone()) })
+        let root = if dry_run {
+            None
+        } else {
+            Some(self.open(arg, self.full.clone(), "change_dir#2")?)
+        };
+        Ok(Destination {
+            is_new: !exists,
+            made,
+            work_dir,
+            link,
+            ..Destination::at(root, self.full.clone())
+        })
     }
 
     /// Returns the error that rsync reports if the destination cannot be created below a non-directory. Which errno it is
@@ -206,12 +260,17 @@ impl Search<'_> {
 
     /// Whether the single entry takes the destination as its name. A trailing slash makes the destination a directory.
     fn is_one(&self) -> bool {
-        !self.arg.ends_with(b"/") && (self.facts.single.is_some() || self.lone_dir_is_bare() || self.facts.is_empty)
+        !self.arg.ends_with(b"/")
+            && (self.facts.single.is_some() || self.lone_dir_is_bare() || self.facts.is_empty)
     }
 
     /// Returns the absolute path, with a trailing slash if one was given.
     fn shown(&self) -> Vec<u8> {
-        if self.arg.ends_with(b"/") { [&self.full, &b"/"[..]].concat() } else { self.full.clone() }
+        if self.arg.ends_with(b"/") {
+            [&self.full, &b"/"[..]].concat()
+        } else {
+            self.full.clone()
+        }
     }
 
     fn open(&self, path: &[u8], full: Vec<u8>, place: &str) -> Result<Root> {
@@ -221,10 +280,16 @@ impl Search<'_> {
     }
 
     fn root(&self, dir: Dir, full: Vec<u8>) -> Root {
-        let Options { preserve, select, .. } = self.terms.options;
+        let Options {
+            preserve, select, ..
+        } = self.terms.options;
         // As in rsync, an implied directory may then be a symlink to a directory.
         let follows_implied = select.relative && select.no_implied_dirs;
-        let follow = if preserve.keep_dirlinks || follows_implied { Follow::Inside } else { Follow::Never };
+        let follow = if preserve.keep_dirlinks || follows_implied {
+            Follow::Inside
+        } else {
+            Follow::Never
+        };
         Root::new(dir, full, follow)
     }
 }
@@ -232,7 +297,11 @@ impl Search<'_> {
 /// Returns the error for a directory that cannot be entered. `place` is rsync's number for the call.
 fn cannot_enter(place: &str, full: &[u8], error: &io::Error) -> Error {
     let problem = Problem::failed(ErrorRole::MainReceiver, place, full, error);
-    Error::new(Exit::FileSelect, trusted_path::with_refusal(error, problem.line)).by("Receiver")
+    Error::new(
+        Exit::FileSelect,
+        trusted_path::with_refusal(error, problem.line),
+    )
+    .by("Receiver")
 }
 
 /// Returns the error for a directory that cannot be created.
@@ -243,10 +312,17 @@ fn cannot_make(full: &[u8], error: &io::Error) -> Error {
 
 /// Opens the destination directory. With `opens_up`, a directory that its owner cannot list gets mode `u+rwx`, and its
 /// previous mode is returned. Otherwise such a directory is opened only for access by name.
-fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Result<(Dir, Option<u32>)> {
+fn enter(
+    path: &[u8],
+    mode: u32,
+    opens_up: bool,
+    owners: LinkOwners,
+) -> io::Result<(Dir, Option<u32>)> {
     let mode = mode & 0o7777;
     let open = |path: &[u8]| trusted_path::open_dir(path, owners);
-    let dir = enter_by(path, &open, &|path| trusted_path::open_dir_to_search(path, owners))?;
+    let dir = enter_by(path, &open, &|path| {
+        trusted_path::open_dir_to_search(path, owners)
+    })?;
     if opens_up
         && mode & 0o400 == 0
         && open(path).is_err()
@@ -260,7 +336,9 @@ fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Resu
 
 /// Removes trailing slashes from a path, except from `/`.
 fn without_slashes(path: &[u8]) -> &[u8] {
-    path.iter().rposition(|&b| b != b'/').map_or(path, |at| &path[..=at])
+    path.iter()
+        .rposition(|&b| b != b'/')
+        .map_or(path, |at| &path[..=at])
 }
 
 /// Returns the parent directory of a path without trailing slashes.
@@ -289,7 +367,11 @@ fn make_path(terms: &Terms<'_>, path: &[u8]) -> io::Result<usize> {
         Err(_) => {}
     }
     let parent = path::split_parent(path).0;
-    let above = if parent.is_empty() { 0 } else { make_path(terms, parent)? };
+    let above = if parent.is_empty() {
+        0
+    } else {
+        make_path(terms, parent)?
+    };
     if !terms.options.dry_run {
         make_dir(path, terms.process.umask)?;
     }

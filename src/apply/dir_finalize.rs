@@ -52,8 +52,17 @@ pub struct Target {
 
 impl LastTouch {
     /// Creates the value for a directory. `target`: what is set at the end; `None` if it is left unchanged.
-    pub fn of(parent: Option<Arc<LastTouch>>, target: Option<Target>, notes: Arc<LateNotes>) -> Arc<LastTouch> {
-        Arc::new(LastTouch { parent, target, touched: AtomicBool::new(false), notes })
+    pub fn of(
+        parent: Option<Arc<LastTouch>>,
+        target: Option<Target>,
+        notes: Arc<LateNotes>,
+    ) -> Arc<LastTouch> {
+        Arc::new(LastTouch {
+            parent,
+            target,
+            touched: AtomicBool::new(false),
+            notes,
+        })
     }
 
     /// Records that something in the directory changes.
@@ -65,11 +74,15 @@ impl LastTouch {
     /// lacks the owner's search bit.
     pub fn shuts(&self) -> bool {
         let above = std::iter::successors(Some(self), |last| last.parent.as_deref());
-        above.filter_map(|last| last.target.as_ref()?.mode).any(|mode| mode & 0o100 == 0)
+        above
+            .filter_map(|last| last.target.as_ref()?.mode)
+            .any(|mode| mode & 0o100 == 0)
     }
 
     fn finish(&mut self) {
-        let Some(target) = self.target.take() else { return };
+        let Some(target) = self.target.take() else {
+            return;
+        };
         let given_up = self.notes.given_up.load(Ordering::Relaxed);
         let touched = target.always || self.touched.load(Ordering::Relaxed);
         let mtime = target.mtime.filter(|_| touched && !given_up);
@@ -107,7 +120,10 @@ impl Target {
             (Err(error), None) => Err(error),
             (_, parent) => {
                 let parent = parent.unwrap_or_default();
-                let dir = self.root.open_dir(&parent).or_else(|_| self.root.open_dir_to_search(&parent))?;
+                let dir = self
+                    .root
+                    .open_dir(&parent)
+                    .or_else(|_| self.root.open_dir_to_search(&parent))?;
                 Ok((dir, self.path.name()))
             }
         }

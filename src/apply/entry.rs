@@ -54,9 +54,16 @@ pub(super) const SKIPPED_CONTENT: &str = "*** Skipping any contents from this fa
 /// Returns the messages about an entry that the rules of a module exclude.
 pub(super) fn refused_by_module(name: &[u8], is_dir: bool) -> impl Iterator<Item = Event> {
     let what = if is_dir { "directory" } else { "file" };
-    let line = [format!("ERROR: daemon refused to receive {what} \"").as_bytes(), name, b"\""].concat();
+    let line = [
+        format!("ERROR: daemon refused to receive {what} \"").as_bytes(),
+        name,
+        b"\"",
+    ]
+    .concat();
     let skipped = is_dir.then(|| Problem::new(SKIPPED_CONTENT, Weight::Warning));
-    std::iter::once(Problem::new(line, Weight::Failed)).chain(skipped).map(Event::Problem)
+    std::iter::once(Problem::new(line, Weight::Failed))
+        .chain(skipped)
+        .map(Event::Problem)
 }
 
 pub(super) fn refuse(job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
@@ -65,17 +72,24 @@ pub(super) fn refuse(job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
     let name = match reason {
         Reason::NotExisting | Reason::Exists | Reason::Newer => job.path.as_bytes(),
         Reason::TooLarge | Reason::TooSmall | Reason::NonRegular => job.reported_path(),
-        Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay | Reason::Unknown => job.reported_path(),
+        Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay | Reason::Unknown => {
+            job.reported_path()
+        }
         Reason::Forbidden => job.reported_path(),
     };
     let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
     if reason == Reason::Forbidden {
-        out.events.extend(refused_by_module(name, job.source().is_dir()));
+        out.events
+            .extend(refused_by_module(name, job.source().is_dir()));
         return;
     }
     let line = match reason {
         Reason::NotExisting if info.skip >= 1 => {
-            let what = if job.source().is_dir() { "directory" } else { "file" };
+            let what = if job.source().is_dir() {
+                "directory"
+            } else {
+                "file"
+            };
             quoted(&format!("not creating new {what} \""), "\"")
         }
         Reason::Exists if info.skip >= 2 => quoted("", &format!(" exists ({})", difference(job))),
@@ -84,9 +98,14 @@ pub(super) fn refuse(job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
         Reason::TooLarge if info.skip >= 1 => quoted("", " is over max-size"),
         Reason::TooSmall if info.skip >= 1 => quoted("", " is under min-size"),
         Reason::NonRegular if info.nonreg >= 1 => quoted("skipping non-regular file \"", "\""),
-        Reason::UnsafeLink if job.context.options.output.unsafe_links => {
-            [b"ignoring unsafe symlink \"", name, b"\" -> \"", job.source().target(), b"\""].concat()
-        }
+        Reason::UnsafeLink if job.context.options.output.unsafe_links => [
+            b"ignoring unsafe symlink \"",
+            name,
+            b"\" -> \"",
+            job.source().target(),
+            b"\"",
+        ]
+        .concat(),
         _ => return,
     };
     out.events.push(Event::Note(line));
@@ -99,8 +118,19 @@ fn difference(job: &Job<'_>) -> &'static str {
         (existing.len_bytes == job.source().len_bytes)
             .then(|| (job.context.compare)(job.original(), (dir, job.name())).unwrap_or(false))
     };
-    let Some(existing) = job.dest() else { return "type change" };
-    let decide = |same| plan::decide(job.source(), Some(existing), same, Subject::Included, job.context.policy).action;
+    let Some(existing) = job.dest() else {
+        return "type change";
+    };
+    let decide = |same| {
+        plan::decide(
+            job.source(),
+            Some(existing),
+            same,
+            Subject::Included,
+            job.context.policy,
+        )
+        .action
+    };
     let mut action = decide(None);
     if action == Action::AskDigest {
         action = decide(Some(compare(existing).unwrap_or(false)));
@@ -126,21 +156,30 @@ fn difference(job: &Job<'_>) -> &'static str {
 
 fn keep(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     if job.context.wants.unchanged {
-        out.events.push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
+        out.events
+            .push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
     }
     true
 }
 
 fn adjust(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
-    let have = job.dest().expect("attributes are adjusted where there is an entry of the same kind");
+    let have = job
+        .dest()
+        .expect("attributes are adjusted where there is an entry of the same kind");
     if job.context.wants.items {
-        let shown = if job.context.is_dry() { changes } else { reported_changes(job, have, changes) };
+        let shown = if job.context.is_dry() {
+            changes
+        } else {
+            reported_changes(job, have, changes)
+        };
         out.events.push(Event::Item(job.item(Update::Attrs, shown)));
     }
     if job.context.is_dry() {
         return false;
     }
-    let Some(dir) = &job.spot.dir else { return false };
+    let Some(dir) = &job.spot.dir else {
+        return false;
+    };
     set_attributes(job, dir, Has::of(have, changes), out);
     true
 }
@@ -150,10 +189,20 @@ fn set_attributes(job: &Job<'_>, dir: &Dir, has: Has<'_>, out: &mut Outcome<'_>)
     if !job.await_xattrs(out) {
         return;
     }
-    let has = Has { local: job.local_values(), ..has };
+    let has = Has {
+        local: job.local_values(),
+        ..has
+    };
     let full = || job.full();
     let target = job.target((dir.fd(), job.name()), &full, ErrorRole::Generator);
-    attributes::finish(job.context, target, job.source(), has, job.wanted_mode(), &mut out.events);
+    attributes::finish(
+        job.context,
+        target,
+        job.source(),
+        has,
+        job.wanted_mode(),
+        &mut out.events,
+    );
 }
 
 /// Returns the attribute changes that a real run reports. rsync examines a file again after setting owner or ACL and
@@ -173,7 +222,9 @@ fn reported_changes(job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
         mode = mode & 0o7000 | wanted & 0o777;
     }
     match job.context.policy.preserve.perms {
-        true => reported.without(Changes::PERMS).with(Changes::PERMS, mode != wanted & 0o7777),
+        true => reported
+            .without(Changes::PERMS)
+            .with(Changes::PERMS, mode != wanted & 0o7777),
         false => reported,
     }
 }
@@ -185,7 +236,8 @@ fn create(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
             out.tally.created.add(job.source().kind());
         }
         if job.context.wants.line_for(changes) {
-            out.events.push(Event::Item(job.item(Update::Local, changes)));
+            out.events
+                .push(Event::Item(job.item(Update::Local, changes)));
         }
     };
     if job.context.is_dry() {
@@ -195,9 +247,17 @@ fn create(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
         report_creation(out);
         return false;
     }
-    let Some(dir) = &job.spot.dir else { return false };
+    let Some(dir) = &job.spot.dir else {
+        return false;
+    };
     if backup::may_replace(job.context, job.replaces(), &job.path)
-        && let Err(problem) = backup::back_up(job.context, ErrorRole::Generator, dir, &job.path, &mut out.events)
+        && let Err(problem) = backup::back_up(
+            job.context,
+            ErrorRole::Generator,
+            dir,
+            &job.path,
+            &mut out.events,
+        )
     {
         out.events.push(Event::Problem(problem));
         return false;
@@ -212,9 +272,20 @@ fn create(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
         Err(error) => {
             let full = job.full();
             let problem = if job.source().kind() == Kind::Symlink {
-                let (target, words) = (job.source().target(), crate::report::event::errno_words(&error));
+                let (target, words) = (
+                    job.source().target(),
+                    crate::report::event::errno_words(&error),
+                );
                 let start = b"rsync: [generator] symlink \"";
-                let line = [start, &full[..], b"\" -> \"", target, b"\" failed: ", &words].concat();
+                let line = [
+                    start,
+                    &full[..],
+                    b"\" -> \"",
+                    target,
+                    b"\" failed: ",
+                    &words,
+                ]
+                .concat();
                 Problem::new(line, Weight::Failed)
             } else {
                 Problem::failed(ErrorRole::Generator, "mknod", &full, &error)
@@ -262,15 +333,21 @@ fn copy(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     if job.source().kind() != Kind::File {
         return create(job, changes, out);
     }
-    let copied = job.hit().and_then(|hit| file::copy_from(job, &hit.dir, changes, out));
+    let copied = job
+        .hit()
+        .and_then(|hit| file::copy_from(job, &hit.dir, changes, out));
     copied.unwrap_or_else(|| file::transfer(job, Changes::NEW, out))
 }
 
 /// Links an entry of an alternate tree, or copies it if it cannot be linked.
 fn link(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     if !job.context.is_dry() {
-        let Some(dir) = &job.spot.dir else { return false };
-        let Some(hit) = job.hit() else { return copy(job, Changes::NEW, out) };
+        let Some(dir) = &job.spot.dir else {
+            return false;
+        };
+        let Some(hit) = job.hit() else {
+            return copy(job, Changes::NEW, out);
+        };
         job.spot.last.touch();
         if !back_up_other_data(job, dir, out) {
             return false;
@@ -280,13 +357,19 @@ fn link(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
             Err(error) if errno::cannot_link(&error) => return copy(job, Changes::NONE, out),
             Err(error) => {
                 let full = job.full();
-                out.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "link", &full, &error)));
+                out.events.push(Event::Problem(Problem::failed(
+                    ErrorRole::Generator,
+                    "link",
+                    &full,
+                    &error,
+                )));
                 return false;
             }
         }
     }
     if job.context.wants.unchanged {
-        out.events.push(Event::Item(job.item(Update::HardLink, Changes::NONE)));
+        out.events
+            .push(Event::Item(job.item(Update::HardLink, Changes::NONE)));
     }
     true
 }
@@ -294,7 +377,14 @@ fn link(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
 /// Backs up what an alternate tree's entry replaces, unless its data is the same. `false`: this failed and was
 /// reported. rsync makes no backup here, and the old file is lost in spite of `--backup`.
 fn back_up_other_data(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
-    let action = plan::decide(job.source(), job.any_dest(), None, Subject::Included, job.context.policy).action;
+    let action = plan::decide(
+        job.source(),
+        job.any_dest(),
+        None,
+        Subject::Included,
+        job.context.policy,
+    )
+    .action;
     let is_kept = match job.replaces() {
         true => matches!(action, Action::Keep | Action::Adjust(_)),
         false => !backup::is_backup(job.context, &job.path),
@@ -302,8 +392,16 @@ fn back_up_other_data(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
     if is_kept {
         return true;
     }
-    let backed_up = backup::back_up(job.context, ErrorRole::Generator, dir, &job.path, &mut out.events);
-    backed_up.map_err(|problem| out.events.push(Event::Problem(problem))).is_ok()
+    let backed_up = backup::back_up(
+        job.context,
+        ErrorRole::Generator,
+        dir,
+        &job.path,
+        &mut out.events,
+    );
+    backed_up
+        .map_err(|problem| out.events.push(Event::Problem(problem)))
+        .is_ok()
 }
 
 /// Removes an entry that the destination does not need because an alternate tree has it.
@@ -316,7 +414,12 @@ fn vacate(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
         }
         match sys::unlink(dir.fd(), job.name()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                out.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "unlink", &full(), &error)));
+                out.events.push(Event::Problem(Problem::failed(
+                    ErrorRole::Generator,
+                    "unlink",
+                    &full(),
+                    &error,
+                )));
                 return false;
             }
             _ => {}

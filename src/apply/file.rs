@@ -23,7 +23,12 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
     let (changes, warning) = changes_of_transfer(job, changes);
     out.events.extend(warning.filter(|_| !is_announced));
     let similar = job.context.chosen.take(&job.path);
-    out.events.extend(similar.as_ref().and_then(|similar| similar.line(job)).map(Event::Note));
+    out.events.extend(
+        similar
+            .as_ref()
+            .and_then(|similar| similar.line(job))
+            .map(Event::Note),
+    );
     if job.context.is_dry() {
         count(out, job, changes, 0);
         if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.spot.dir) {
@@ -34,7 +39,10 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
         }
         return false;
     }
-    out.mark = job.context.gauge.map(|gauge| gauge.begin(job.source().len_bytes, || job.path.as_bytes().to_vec()));
+    out.mark = job
+        .context
+        .gauge
+        .map(|gauge| gauge.begin(job.source().len_bytes, || job.path.as_bytes().to_vec()));
     let brought = bring(job, changes, similar.as_ref(), out);
     // Counts what remains of the file.
     out.mark = None;
@@ -57,16 +65,26 @@ pub fn announced(job: &Job<'_>, changes: Changes) -> (Box<Item>, Option<Event>) 
 /// a warning.
 fn changes_of_transfer(job: &Job<'_>, changes: Changes) -> (Changes, Option<Event>) {
     let needs_basis = !job.context.is_dry() && job.context.finds_differences();
-    let Some(error) = needs_basis.then(|| job.cannot_read_dest()).flatten() else { return (changes, None) };
+    let Some(error) = needs_basis.then(|| job.cannot_read_dest()).flatten() else {
+        return (changes, None);
+    };
     let full = job.full();
     let words = crate::report::event::errno_words(&error);
     let start = b"rsync: [generator] failed to open \"";
     let line = [start.as_slice(), &full, b"\", continuing: ", &words].concat();
-    (Changes::NEW, Some(Event::Problem(Problem::new(line, Weight::Warning))))
+    (
+        Changes::NEW,
+        Some(Event::Problem(Problem::new(line, Weight::Warning))),
+    )
 }
 
 /// Transfers the content, and reports and counts it.
-fn bring(job: &Job<'_>, changes: Changes, similar: Option<&Similar>, out: &mut Outcome<'_>) -> Result<(), Failure> {
+fn bring(
+    job: &Job<'_>,
+    changes: Changes,
+    similar: Option<&Similar>,
+    out: &mut Outcome<'_>,
+) -> Result<(), Failure> {
     let opened = open_content(job);
     let mut content = opened.inspect_err(|failure| count_unsent(job, changes, failure, out))?;
     out.begun.clear();
@@ -82,19 +100,34 @@ fn bring(job: &Job<'_>, changes: Changes, similar: Option<&Similar>, out: &mut O
     if !job.context.reports_when_open {
         out.report_begun(job.source().len_bytes);
     }
-    let content_counts = place_content(job, NewContent { content: &mut content, similar }, out)?;
+    let content_counts = place_content(
+        job,
+        NewContent {
+            content: &mut content,
+            similar,
+        },
+        out,
+    )?;
     let len_bytes = job.source().len_bytes;
     count(out, job, changes, content_counts.literal_bytes);
     out.tally.matched_bytes += content_counts.matched_bytes;
     if job.context.wants.progress {
-        out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
+        out.events.push(Event::Progress {
+            done_bytes: len_bytes,
+            len_bytes,
+        });
     }
     if let Some(mut item) = item {
         let is_received = job.context.reports_when_open || job.context.is_reported_by_peer();
         // The peer got it before the transfer.
         item.file = item.file.filter(|_| !job.context.reports_when_open);
-        let counted = if let Content::Stream { incoming, .. } = &content { incoming.moved_bytes() } else { None };
-        item.moved_bytes = counted.unwrap_or_else(|| moved_bytes(content_counts.literal_bytes, is_received));
+        let counted = if let Content::Stream { incoming, .. } = &content {
+            incoming.moved_bytes()
+        } else {
+            None
+        };
+        item.moved_bytes =
+            counted.unwrap_or_else(|| moved_bytes(content_counts.literal_bytes, is_received));
         if job.context.wants.digest {
             item.digest = digest_of(&content, job);
         }
@@ -125,13 +158,21 @@ fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
         let is_unrequested = job.plan.listing.with_data;
         let mut incoming = wire.open(file, is_unrequested).map_err(Failure::Fatal)?;
         return match incoming.refusal().map_err(Failure::Fatal)? {
-            None => Ok(Content::Stream { wire, file, incoming }),
+            None => Ok(Content::Stream {
+                wire,
+                file,
+                incoming,
+            }),
             Some(problem) => Err(problem.into()),
         };
     }
-    let Some(place) = job.place() else { return Err(Failure::Stopped) };
+    let Some(place) = job.place() else {
+        return Err(Failure::Stopped);
+    };
     let opened = place.open_file(job.source_name(), &job.context.options.select);
-    opened.map(Content::File).map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
+    opened
+        .map(Content::File)
+        .map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
 }
 
 /// Returns how many bytes rsync's sender would have sent for this many literal bytes: a header of 20 bytes, the data in
@@ -149,7 +190,13 @@ fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
         Content::Stream { .. } => {
             let dir = job.spot.dir.as_ref()?;
             let staging = staging_dir(job, dir).ok()?;
-            placed = sys::open_read(staging.as_ref().unwrap_or(dir).fd(), job.name(), false, false).ok()?;
+            placed = sys::open_read(
+                staging.as_ref().unwrap_or(dir).fd(),
+                job.name(),
+                false,
+                false,
+            )
+            .ok()?;
             placed.as_fd()
         }
     };
@@ -159,10 +206,21 @@ fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
 
 /// Creates the file from an alternate tree's file, with the source's attributes. Returns whether the destination has it
 /// now, or `None` if the alternate's file could not be read.
-pub fn copy_from(job: &Job<'_>, holder: &Dir, changes: Changes, out: &mut Outcome<'_>) -> Option<bool> {
-    let item = job.context.wants.line_for(changes).then(|| Event::Item(job.item(Update::Local, changes)));
+pub fn copy_from(
+    job: &Job<'_>,
+    holder: &Dir,
+    changes: Changes,
+    out: &mut Outcome<'_>,
+) -> Option<bool> {
+    let item = job
+        .context
+        .wants
+        .line_for(changes)
+        .then(|| Event::Item(job.item(Update::Local, changes)));
     // Values of attributes come with the item.
-    let is_first = job.source().has_abbreviated() && job.context.is_reported_by_peer() && !job.context.is_dry();
+    let is_first = job.source().has_abbreviated()
+        && job.context.is_reported_by_peer()
+        && !job.context.is_dry();
     let (first, last) = if is_first { (item, None) } else { (None, item) };
     if !job.context.is_dry() {
         let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
@@ -171,7 +229,16 @@ pub fn copy_from(job: &Job<'_>, holder: &Dir, changes: Changes, out: &mut Outcom
             return Some(false);
         }
         let mut content = Content::File(from);
-        let placed = quietly(out, |out| place_content(job, NewContent { content: &mut content, similar: None }, out));
+        let placed = quietly(out, |out| {
+            place_content(
+                job,
+                NewContent {
+                    content: &mut content,
+                    similar: None,
+                },
+                out,
+            )
+        });
         if let Err(failure) = placed {
             failure.report(out);
             return Some(false);
@@ -190,7 +257,11 @@ fn quietly<'a, T>(out: &mut Outcome<'a>, work: impl FnOnce(&mut Outcome<'a>) -> 
 }
 
 /// Copies the content and sets name and attributes, in the way that the options require.
-fn place_content(job: &Job<'_>, new: NewContent<'_, '_>, out: &mut Outcome<'_>) -> Result<ContentCounts, Failure> {
+fn place_content(
+    job: &Job<'_>,
+    new: NewContent<'_, '_>,
+    out: &mut Outcome<'_>,
+) -> Result<ContentCounts, Failure> {
     match &job.spot.dir {
         None => Err(Failure::Stopped),
         Some(dir) if job.context.options.place.inplace && job.dest().is_some() => {

@@ -37,7 +37,13 @@ impl Chosen {
 impl Similar {
     /// Returns the line that prints the choice, if it is printed.
     pub fn line(&self, job: &Job<'_>) -> Option<Vec<u8>> {
-        let line = [b"fuzzy basis selected for ", job.path.as_bytes(), b": ", &self.shown].concat();
+        let line = [
+            b"fuzzy basis selected for ",
+            job.path.as_bytes(),
+            b": ",
+            &self.shown,
+        ]
+        .concat();
         is_printed(job.context).then_some(line)
     }
 
@@ -74,25 +80,52 @@ struct Around {
 impl FuzzySearch {
     /// Chooses a basis for a file that the destination lacks, if the options require one and it is used or printed.
     pub fn choose(&mut self, job: &Job<'_>) -> Option<Similar> {
-        let is_used = job.context.wire.is_some() && !job.context.is_dry() && job.context.finds_differences();
-        let is_requested = job.context.options.delta.fuzzy > 0 && (is_used || is_printed(job.context));
+        let is_used =
+            job.context.wire.is_some() && !job.context.is_dry() && job.context.finds_differences();
+        let is_requested =
+            job.context.options.delta.fuzzy > 0 && (is_used || is_printed(job.context));
         let is_new = matches!(job.step.decision.action, Action::Transfer(changes) if changes.has(Changes::NEW));
         // The basis of a file that grows is always its own beginning.
-        if !is_requested || !is_new || job.context.options.place.append.is_some() || has_partial(job) {
+        if !is_requested
+            || !is_new
+            || job.context.options.place.append.is_some()
+            || has_partial(job)
+        {
             return None;
         }
         let dir = job.spot.dir.as_ref()?;
-        if self.last.as_ref().is_none_or(|(path, _)| *path != job.spot.path) {
-            self.last = Some((job.spot.path.clone(), Around::of(job.context, &job.spot.path, dir)));
+        if self
+            .last
+            .as_ref()
+            .is_none_or(|(path, _)| *path != job.spot.path)
+        {
+            self.last = Some((
+                job.spot.path.clone(),
+                Around::of(job.context, &job.spot.path, dir),
+            ));
         }
         let (_, around) = self.last.as_mut()?;
-        let Entry { len_bytes, mtime, .. } = *job.source();
+        let Entry {
+            len_bytes, mtime, ..
+        } = *job.source();
         let window_secs = job.context.policy.check.window_secs;
-        let at = around.candidates.choose(job.name(), len_bytes, mtime, window_secs)?;
+        let at = around
+            .candidates
+            .choose(job.name(), len_bytes, mtime, window_secs)?;
         let name: Box<[u8]> = around.candidates.name(at).into();
         let (dir, prefix, which) = &around.holders[around.dirs[at] as usize];
-        let held = if is_used { open_basis(dir, &name) } else { None };
-        Some(Similar { dir: dir.clone(), shown: path::join(prefix, &name), name, which: *which, held })
+        let held = if is_used {
+            open_basis(dir, &name)
+        } else {
+            None
+        };
+        Some(Similar {
+            dir: dir.clone(),
+            shown: path::join(prefix, &name),
+            name,
+            which: *which,
+            held,
+        })
     }
 }
 
@@ -103,7 +136,9 @@ fn is_printed(context: &Context<'_>) -> bool {
 
 /// Returns whether an earlier run has left a part of this file.
 fn has_partial(job: &Job<'_>) -> bool {
-    let (Some(name), Some(dir)) = (&job.context.options.place.partial_dir, &job.spot.dir) else { return false };
+    let (Some(name), Some(dir)) = (&job.context.options.place.partial_dir, &job.spot.dir) else {
+        return false;
+    };
     open_partial(job.context, dir, name).is_ok_and(|dir| open_basis(&dir, job.name()).is_some())
 }
 
@@ -111,12 +146,20 @@ impl Around {
     fn of(context: &Context<'_>, path: &RelPath, dir: &Dir) -> Around {
         let mut holders = vec![(dir.clone(), path.as_bytes().to_vec(), BasisType::FUZZY)];
         if context.options.delta.fuzzy > 1 {
-            holders.extend(context.alternates.iter().zip(BasisType::FUZZY.0 + 1..).filter_map(
-                |(alternate, number)| {
-                    let dir = alternate.open_dir(path).ok()?;
-                    Some((dir, alternate.root.as_ref()?.full(path.as_bytes()), BasisType(number)))
-                },
-            ));
+            holders.extend(
+                context
+                    .alternates
+                    .iter()
+                    .zip(BasisType::FUZZY.0 + 1..)
+                    .filter_map(|(alternate, number)| {
+                        let dir = alternate.open_dir(path).ok()?;
+                        Some((
+                            dir,
+                            alternate.root.as_ref()?.full(path.as_bytes()),
+                            BasisType(number),
+                        ))
+                    }),
+            );
         }
         let mut files = Vec::new();
         let mut dirs = Vec::new();
@@ -124,7 +167,11 @@ impl Around {
             files.extend(files_in(dir));
             dirs.resize(files.len(), number as u32);
         }
-        Around { candidates: Candidates::new(files), dirs, holders }
+        Around {
+            candidates: Candidates::new(files),
+            dirs,
+            holders,
+        }
     }
 }
 
@@ -143,9 +190,13 @@ fn files_in(dir: &Dir) -> Vec<FuzzyCandidate> {
     names.sort_unstable();
     let look = |name: Box<[u8]>| {
         let stat = sys::stat(dir.fd(), &name, false).ok()?;
-        let candidate = FuzzyCandidate { name, len_bytes: stat.len_bytes, mtime: stat.mtime };
-        let is_usable =
-            Kind::of_mode(stat.mode) == Some(Kind::File) && !sandbox::hides(dir.fd(), &candidate.name, false);
+        let candidate = FuzzyCandidate {
+            name,
+            len_bytes: stat.len_bytes,
+            mtime: stat.mtime,
+        };
+        let is_usable = Kind::of_mode(stat.mode) == Some(Kind::File)
+            && !sandbox::hides(dir.fd(), &candidate.name, false);
         is_usable.then_some(candidate)
     };
     names.into_iter().filter_map(look).collect()

@@ -91,8 +91,18 @@ struct Frame {
 impl Frame {
     /// Creates the frame of a directory whose own entries are done.
     fn new(plan: Arc<DirPlan>, spot: Arc<Spot>, has_plan: bool) -> Frame {
-        let lists_in_turn = plan.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.lists_in_turn);
-        let mut frame = Frame { plan, spot, next: 0, has_plan, is_copy: false, parked: None };
+        let lists_in_turn = plan
+            .sender_dir
+            .as_ref()
+            .is_some_and(|sender_dir| sender_dir.lists_in_turn);
+        let mut frame = Frame {
+            plan,
+            spot,
+            next: 0,
+            has_plan,
+            is_copy: false,
+            parked: None,
+        };
         if lists_in_turn && !frame.plan.subdirs.is_empty() {
             // The directory is finished before those below it, which could wait for that.
             frame.close_sources();
@@ -102,7 +112,12 @@ impl Frame {
 
     /// Closes its descriptors. Those that appliers share are closed when they are done.
     fn park(&mut self) {
-        if let Some(Ok(parked)) = self.spot.dir.as_ref().map(|dir| dir.parked(self.spot.path.clone())) {
+        if let Some(Ok(parked)) = self
+            .spot
+            .dir
+            .as_ref()
+            .map(|dir| dir.parked(self.spot.path.clone()))
+        {
             self.parked = Some(parked);
             self.set_dir(None);
         }
@@ -116,7 +131,11 @@ impl Frame {
     }
 
     fn set_dir(&mut self, dir: Option<Dir>) {
-        self.spot = Arc::new(Spot::new(self.spot.path.clone(), dir, self.spot.last.clone()));
+        self.spot = Arc::new(Spot::new(
+            self.spot.path.clone(),
+            dir,
+            self.spot.last.clone(),
+        ));
     }
 
     /// Opens the directory again if it was closed.
@@ -148,13 +167,22 @@ impl OpenBatch<'_> {
         if range.is_empty() {
             return Ok(());
         }
-        out.queue_work(vec![Work::Steps(self.plan.clone(), range, self.spot.clone())])
+        out.queue_work(vec![Work::Steps(
+            self.plan.clone(),
+            range,
+            self.spot.clone(),
+        )])
     }
 }
 
 impl<'a> Generator<'a> {
     /// Creates a generator that has processed nothing.
-    pub fn new(plans: &'a dyn Plans, unnamed: u64, context: &'a Context<'a>, appliers: Appliers<'a>) -> Generator<'a> {
+    pub fn new(
+        plans: &'a dyn Plans,
+        unnamed: u64,
+        context: &'a Context<'a>,
+        appliers: Appliers<'a>,
+    ) -> Generator<'a> {
         Generator {
             plans,
             context,
@@ -228,7 +256,11 @@ impl<'a> Generator<'a> {
             self.deletions.source_failed();
         }
         let head = &mut self.out.head;
-        if let Some(gauge) = self.context.gauge.filter(|_| self.context.options.delete.when.is_some()) {
+        if let Some(gauge) = self
+            .context
+            .gauge
+            .filter(|_| self.context.options.delete.when.is_some())
+        {
             gauge.set_deleting(true);
         }
         let held_back = self.deletions.finish(head)?;
@@ -248,7 +280,13 @@ impl<'a> Generator<'a> {
             self.out.head.push(self.stock.whole_list());
         }
         if self.context.options.select.prune_empty_dirs {
-            let Generator { context, stock, deletions, out, .. } = self;
+            let Generator {
+                context,
+                stock,
+                deletions,
+                out,
+                ..
+            } = self;
             stock.prune(&mut |findings| report_findings(context, deletions, out, findings))?;
         }
         Ok(())
@@ -276,7 +314,9 @@ impl<'a> Generator<'a> {
             gauge.set_deleting(true);
         }
         let (deletions, head) = (&mut self.deletions, &mut self.out.head);
-        let mtime = self.stock.change_all(&mut |plan| deletions.before(plan, head));
+        let mtime = self
+            .stock
+            .change_all(&mut |plan| deletions.before(plan, head));
         if let (Some(existing), Some(mtime)) = (top, mtime) {
             existing.mtime = mtime;
         }
@@ -292,20 +332,36 @@ impl<'a> Generator<'a> {
         let mut plan = self.stock.take_root()?;
         let has_plan = plan.is_some();
         if let Some(plan) = plan.as_mut().filter(|plan| plan.dest_unseen) {
-            self.plans.walk().decide_again_for_dir(plan, self.context.dest.map(Root::dir));
+            self.plans
+                .walk()
+                .decide_again_for_dir(plan, self.context.dest.map(Root::dir));
         }
         let plan = plan.unwrap_or_default();
         let mut itself = top;
-        if let Some(Top { source, existing, .. }) = top {
-            let local = LocalValues { dest: existing.as_ref(), alternate: None };
+        if let Some(Top {
+            source, existing, ..
+        }) = top
+        {
+            let local = LocalValues {
+                dest: existing.as_ref(),
+                alternate: None,
+            };
             if self.context.want_xattrs(Some(FileId::ROOT), source, &local) {
-                itself.take().into_iter().for_each(|top| self.root_itself(top, &plan));
-                self.out.report_and_await_xattrs(Some(FileId::ROOT), source)?;
+                itself
+                    .take()
+                    .into_iter()
+                    .for_each(|top| self.root_itself(top, &plan));
+                self.out
+                    .report_and_await_xattrs(Some(FileId::ROOT), source)?;
             }
         }
         let last = dirs::prepare_root(self.context, top, &mut self.out.head);
         self.deletions.hold(&RelPath::root(), &last);
-        let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
+        let spot = Arc::new(Spot::new(
+            RelPath::root(),
+            self.context.dest.map(|dest| dest.dir().clone()),
+            last,
+        ));
         if !has_plan && top.is_some() {
             self.deletions.pass_unchanged(&mut self.out.head);
         }
@@ -315,7 +371,10 @@ impl<'a> Generator<'a> {
 
     /// Enters the next subdirectory of a directory whose own entries are done. Returns `None` if none is left.
     fn next_below(&mut self, frame: &mut Frame) -> Result<Option<Frame>> {
-        if frame.next == 0 && !frame.plan.subdirs.is_empty() && !self.context.options.select.no_inc_recursive {
+        if frame.next == 0
+            && !frame.plan.subdirs.is_empty()
+            && !self.context.options.select.no_inc_recursive
+        {
             // With incremental recursion, rsync's list grows by one directory at a time.
             self.out.checked(frame.plan.subdirs.len() as u64);
         }
@@ -333,7 +392,10 @@ impl<'a> Generator<'a> {
             }
             let path = frame.spot.path.join(frame.plan.name_of(&sub.step));
             if let Err(error) = opened {
-                self.out.head.extend(dirs::cannot_make(&self.context.full(path.as_bytes()), &error));
+                self.out.head.extend(dirs::cannot_make(
+                    &self.context.full(path.as_bytes()),
+                    &error,
+                ));
             }
             self.leave_out(&path, sub.task_id)?;
         }
@@ -343,25 +405,47 @@ impl<'a> Generator<'a> {
         }
         self.out.settle_followers()?;
         self.look_ahead(PlanPool::hold_more)?;
-        let Some(mut plan) = self.stock.stray(&spot.path)? else { return Ok(None) };
+        let Some(mut plan) = self.stock.stray(&spot.path)? else {
+            return Ok(None);
+        };
         // The plan holds a single entry, but not because an argument named it.
         plan.listing.is_named = false;
-        let dir = self.context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&plan.listing.path)));
+        let dir = self
+            .context
+            .dest
+            .map(|dest| errno::if_there(dest.open_dir_to_search(&plan.listing.path)));
         let dir = dir.transpose().unwrap_or_else(|error| {
             let full = self.context.full(plan.listing.path.as_bytes());
-            plan.listing.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
+            plan.listing.problems.push(Problem::failed(
+                ErrorRole::Generator,
+                "opendir",
+                &full,
+                &error,
+            ));
             plan.leave_all();
             None
         });
         let dir = dir.flatten();
-        let spot = Arc::new(Spot::new(plan.listing.path.clone(), dir, dirs::untouched(self.context, Some(&spot.last))));
+        let spot = Arc::new(Spot::new(
+            plan.listing.path.clone(),
+            dir,
+            dirs::untouched(self.context, Some(&spot.last)),
+        ));
         self.enter(plan, spot, None, None).map(Some)
     }
 
     /// Counts and reports what was found in and below a directory that is not entered.
     fn leave_out(&mut self, path: &RelPath, task_id: Option<TaskId>) -> Result<()> {
-        let Generator { context, stock, deletions, out, .. } = self;
-        stock.skip(task_id, path, &mut |findings| report_findings(context, deletions, out, findings))?;
+        let Generator {
+            context,
+            stock,
+            deletions,
+            out,
+            ..
+        } = self;
+        stock.skip(task_id, path, &mut |findings| {
+            report_findings(context, deletions, out, findings)
+        })?;
         self.look_ahead(PlanPool::hold_coming)
     }
 
@@ -376,14 +460,20 @@ impl<'a> Generator<'a> {
     ) -> Result<Frame> {
         self.context.go_on()?;
         self.out.settle_followers()?;
-        report_findings(self.context, &mut self.deletions, &mut self.out, Findings::of(&mut plan))?;
+        report_findings(
+            self.context,
+            &mut self.deletions,
+            &mut self.out,
+            Findings::of(&mut plan),
+        )?;
         self.look_ahead(PlanPool::hold_coming)?;
         self.report_list_total();
         let head = &mut self.out.head;
         self.deletions.note_file_systems(&plan, head);
         self.deletions.remove_leftovers(&mut plan);
         self.deletions.during(&plan, &spot, head);
-        if plan.dest_unseen && plan.listing.may_delete && self.context.options.delete.when.is_some() {
+        if plan.dest_unseen && plan.listing.may_delete && self.context.options.delete.when.is_some()
+        {
             // A directory that cannot be listed prevents all later deletions.
             self.deletions.source_failed();
         }
@@ -404,12 +494,17 @@ impl<'a> Generator<'a> {
         plan.dest_dir = None;
         if let Some(gauge) = self.context.gauge {
             let (entries, bytes) = plan.listing.list.totals();
-            let later_bytes = if self.context.is_dry() { 0 } else { bytes_to_transfer(&plan) };
+            let later_bytes = if self.context.is_dry() {
+                0
+            } else {
+                bytes_to_transfer(&plan)
+            };
             gauge.pass(entries, bytes.wrapping_sub(later_bytes));
         }
         let plan = Arc::new(plan);
         self.queue_batches(&plan, &spot)?;
-        self.deletions.missing_before_dirs(&spot, &mut self.out.head);
+        self.deletions
+            .missing_before_dirs(&spot, &mut self.out.head);
         self.deletions.note_for_after(&plan, &spot);
         Ok(Frame::new(plan, spot, true))
     }
@@ -429,8 +524,13 @@ impl<'a> Generator<'a> {
         self.out.tally.list(Kind::Dir, 0, 1);
         self.out.checked(1);
         let place = plan.places.first().and_then(Option::as_ref);
-        let (decision, problems) = self.plans.walk().decide_root(&top.source, top.existing.as_ref(), place);
-        self.out.head.extend(problems.into_iter().map(Event::Problem));
+        let (decision, problems) =
+            self.plans
+                .walk()
+                .decide_root(&top.source, top.existing.as_ref(), place);
+        self.out
+            .head
+            .extend(problems.into_iter().map(Event::Problem));
         let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {
             self.out.tally.created.add(Kind::Dir);
@@ -445,13 +545,21 @@ impl<'a> Generator<'a> {
 
     /// Splits the steps of a directory into batches.
     fn queue_batches(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<()> {
-        let mut batch = OpenBatch { plan, spot, start: 0, bytes: 0 };
+        let mut batch = OpenBatch {
+            plan,
+            spot,
+            start: 0,
+            bytes: 0,
+        };
         // Steps that were carried out before their turn, with their events.
         let mut done_early = BTreeMap::new();
         for (at, step) in plan.steps.iter().enumerate() {
             if let Some(replaced) = backup::replaced_in(self.context, plan, at) {
                 batch.queue_until(at, &mut self.out)?;
-                done_early.insert(replaced, self.done_early(Member::new(plan, replaced, spot))?);
+                done_early.insert(
+                    replaced,
+                    self.done_early(Member::new(plan, replaced, spot))?,
+                );
             }
             let Some(events) = done_early.remove(&at) else {
                 self.queue_step(&mut batch, at, step)?;
@@ -471,26 +579,41 @@ impl<'a> Generator<'a> {
 
     /// Adds a step to the batch, or queues it by itself if it depends on others.
     fn queue_step(&mut self, batch: &mut OpenBatch<'_>, at: usize, step: &Step) -> Result<()> {
-        let OpenBatch { plan, spot, start, bytes } = *batch;
+        let OpenBatch {
+            plan,
+            spot,
+            start,
+            bytes,
+        } = *batch;
         let name = plan.name_of(step);
         let lists_before = self.deletions.lists_missing_before(spot, name);
         let group = self.links.group_of(plan, step);
         // A backup with this name must be made first. A batch is done in order.
         let original = backup::original_in(self.context, plan, step);
-        let is_replaced = original.is_some_and(|at| backup::is_replaced_by(self.context, plan, at, step));
-        let is_changed_before = self.shared.is_changed_before(self.context, plan, step) || is_replaced;
+        let is_replaced =
+            original.is_some_and(|at| backup::is_replaced_by(self.context, plan, at, step));
+        let is_changed_before =
+            self.shared.is_changed_before(self.context, plan, step) || is_replaced;
         let is_full = bytes >= BATCH_BYTES || at - start >= BATCH_STEPS;
-        let is_cut = lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
-        let is_late = original.is_some_and(|original| is_cut || original < start || self.context.is_reported_by_peer());
+        let is_cut =
+            lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
+        let is_late = original.is_some_and(|original| {
+            is_cut || original < start || self.context.is_reported_by_peer()
+        });
         if is_cut || is_late {
             batch.queue_until(at, &mut self.out)?;
         }
         if lists_before {
-            self.deletions.missing_before(spot, name, &mut self.out.head);
+            self.deletions
+                .missing_before(spot, name, &mut self.out.head);
         }
         if !(group.is_some() || is_changed_before || is_late) {
             let is_transferred = matches!(step.decision.action, Action::Transfer(_));
-            batch.bytes += if is_transferred { plan.source_of(step).len_bytes } else { 0 };
+            batch.bytes += if is_transferred {
+                plan.source_of(step).len_bytes
+            } else {
+                0
+            };
             return Ok(());
         }
         batch.start = at + 1;
@@ -500,7 +623,11 @@ impl<'a> Generator<'a> {
                 // The group may place it later.
                 self.out.wait();
             }
-            let member = if is_replaced { member.decided_again(self.context) } else { Ok(member) };
+            let member = if is_replaced {
+                member.decided_again(self.context)
+            } else {
+                Ok(member)
+            };
             let work = match member {
                 Ok(member) => self.links.add(inode, member),
                 Err(problem) => {
@@ -525,13 +652,21 @@ impl<'a> Generator<'a> {
     /// Carries out a step that needs no content before its turn. All earlier work is queued. Returns its events.
     fn done_early(&mut self, member: Member) -> Result<Vec<Event>> {
         let step = member.job(self.context).step;
-        let has_other_names = member.plan().dest.entries[step.dest as usize].inode.is_some();
+        let has_other_names = member.plan().dest.entries[step.dest as usize]
+            .inode
+            .is_some();
         if has_other_names {
             // An earlier step may change another name of the file.
             self.out.wait();
         }
-        let is_changed_before = self.shared.is_changed_before(self.context, member.plan(), &step);
-        let member = if is_changed_before { member.decided_again(self.context) } else { Ok(member) };
+        let is_changed_before = self
+            .shared
+            .is_changed_before(self.context, member.plan(), &step);
+        let member = if is_changed_before {
+            member.decided_again(self.context)
+        } else {
+            Ok(member)
+        };
         let member = match member {
             Ok(member) => member,
             Err(problem) => return Ok(vec![Event::Problem(problem)]),
@@ -568,13 +703,20 @@ impl<'a> Generator<'a> {
         }
         let is_reported = !is_bare && self.context.wants.line_for(changes);
         let mut item = is_reported.then(|| Event::Item(job.item(update, changes)));
-        if sub.step.decision.in_the_way == InTheWay::Other && !dirs::clear_for(&job, &mut self.out.head) {
+        if sub.step.decision.in_the_way == InTheWay::Other
+            && !dirs::clear_for(&job, &mut self.out.head)
+        {
             return Ok(None);
         }
-        if item.is_some() && self.context.want_xattrs(job.file_id(), job.source(), &job.local_values()) {
+        if item.is_some()
+            && self
+                .context
+                .want_xattrs(job.file_id(), job.source(), &job.local_values())
+        {
             self.out.settle_followers()?;
             self.out.head.extend(item.take());
-            self.out.report_and_await_xattrs(job.file_id(), job.source())?;
+            self.out
+                .report_and_await_xattrs(job.file_id(), job.source())?;
         }
         let opened = dirs::open_or_make(&job, is_bare, changes, &mut self.out.head);
         if let Some(opened) = &opened {
@@ -588,7 +730,9 @@ impl<'a> Generator<'a> {
         };
         self.out.settle_followers()?;
         self.look_ahead(PlanPool::hold_more)?;
-        let below = self.stock.take(task_id, &job.path, &parent.dest_state(&sub))?;
+        let below = self
+            .stock
+            .take(task_id, &job.path, &parent.dest_state(&sub))?;
         let spot = Arc::new(Spot::new(job.path, dir, last));
         let Some(mut below) = below else {
             self.out.head.extend(item);
@@ -600,7 +744,9 @@ impl<'a> Generator<'a> {
         // The directory existed when its plan was made, but may have been deleted with the target of a symlink since.
         let is_gone = is_new && below.dest_dir.is_some();
         if (below.dest_unseen && !is_new) || is_gone {
-            self.plans.walk().decide_again_for_dir(&mut below, spot.dir.as_ref());
+            self.plans
+                .walk()
+                .decide_again_for_dir(&mut below, spot.dir.as_ref());
         }
         self.enter(below, spot, None, item).map(Some)
     }
@@ -609,25 +755,52 @@ impl<'a> Generator<'a> {
     /// since.
     fn decided_now(&self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> SubDir {
         let options = self.context.options;
-        let may_be_gone = options.preserve.keep_dirlinks && options.delete.when.is_some() && sub.step.dest != NONE;
-        let Some(dir) = spot.dir.as_ref().filter(|_| may_be_gone && !self.context.is_dry()) else { return sub };
+        let may_be_gone = options.preserve.keep_dirlinks
+            && options.delete.when.is_some()
+            && sub.step.dest != NONE;
+        let Some(dir) = spot
+            .dir
+            .as_ref()
+            .filter(|_| may_be_gone && !self.context.is_dry())
+        else {
+            return sub;
+        };
         let name = parent.name_of(&sub.step);
         let was_dir = parent.dest.entries[sub.step.dest as usize].is_dir();
         let is_gone = matches!(errno::if_there(sys::stat(dir.fd(), name, true)), Ok(None));
         let link = errno::if_there(sys::stat(dir.fd(), name, false));
         // If it cannot be examined now, the earlier decision stays.
-        let (true, true, Ok(link)) = (was_dir, is_gone, link) else { return sub };
+        let (true, true, Ok(link)) = (was_dir, is_gone, link) else {
+            return sub;
+        };
         let source = parent.source_of(&sub.step);
         let existing = link.as_ref().map(Entry::of);
-        let decision = plan::decide(source, existing.as_ref(), None, plan::Subject::Entry, self.context.policy);
-        SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
+        let decision = plan::decide(
+            source,
+            existing.as_ref(),
+            None,
+            plan::Subject::Entry,
+            self.context.policy,
+        );
+        SubDir {
+            step: Step {
+                dest: NONE,
+                decision,
+                ..sub.step
+            },
+            ..sub
+        }
     }
 }
 
 /// Returns the length of the files in a directory that are transferred.
 fn bytes_to_transfer(plan: &DirPlan) -> u64 {
     let moves = |step: &&Step| matches!(step.decision.action, Action::Transfer(_));
-    let lengths = plan.steps.iter().filter(moves).map(|step| plan.source_of(step).len_bytes);
+    let lengths = plan
+        .steps
+        .iter()
+        .filter(moves)
+        .map(|step| plan.source_of(step).len_bytes);
     lengths.fold(0, u64::wrapping_add)
 }
 
@@ -643,7 +816,8 @@ fn report_findings(
         return Err(error);
     }
     deletions.check_problems(&findings.problems);
-    out.head.extend(findings.problems.into_iter().map(Event::Problem));
+    out.head
+        .extend(findings.problems.into_iter().map(Event::Problem));
     out.head.extend(findings.notes.into_iter().map(Event::Note));
     out.tally.merge(&findings.tally);
     Ok(())
@@ -655,6 +829,8 @@ fn dir_changes(action: Action) -> (Changes, Update) {
         Action::Create(changes) => (changes, Update::Local),
         Action::Adjust(changes) => (changes, Update::Attrs),
         Action::Keep | Action::Refuse(_) | Action::AskDigest => (Changes::NONE, Update::Attrs),
-        Action::Transfer(_) | Action::Copy(_) | Action::Link | Action::Elsewhere => (Changes::NONE, Update::Attrs),
+        Action::Transfer(_) | Action::Copy(_) | Action::Link | Action::Elsewhere => {
+            (Changes::NONE, Update::Attrs)
+        }
     }
 }

@@ -58,13 +58,21 @@ impl Leader {
         let is_left = self.spot.get_mut().is_none();
         let is_bare = is_left && self.dest_inode.is_none() && self.hit_inode.is_none();
         let (is_delayed, is_stale) = (*self.is_delayed.get_mut(), *self.is_stale.get_mut());
-        is_bare.then_some(PlacedLeader { is_delayed, is_stale })
+        is_bare.then_some(PlacedLeader {
+            is_delayed,
+            is_stale,
+        })
     }
 
     /// Restores a placed leader.
     pub fn left(path: RelPath, left: PlacedLeader) -> Leader {
         let (is_delayed, is_stale) = (left.is_delayed.into(), left.is_stale.into());
-        let leader = Leader { path, is_delayed, is_stale, ..Leader::default() };
+        let leader = Leader {
+            path,
+            is_delayed,
+            is_stale,
+            ..Leader::default()
+        };
         leader.is_placed.open();
         leader
     }
@@ -74,7 +82,9 @@ impl Leader {
         let spot = self.spot.lock().clone();
         match (spot, context.dest) {
             (Some(spot), _) => Ok(spot.dir.clone()),
-            (None, Some(root)) => applier.dir_of_leader(root, self.path.parent().unwrap_or_default()).map(Some),
+            (None, Some(root)) => applier
+                .dir_of_leader(root, self.path.parent().unwrap_or_default())
+                .map(Some),
             (None, None) => Ok(None),
         }
     }
@@ -92,19 +102,28 @@ pub struct PlacedLeader {
 /// Carries out the step of the leading name.
 pub fn lead(job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     let exists = perform(job, out);
-    leader.is_stale.store(!exists && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
-    let is_delayed = job.context.options.place.delay_updates && delayed::is_delayed(job.context, &job.path);
+    leader.is_stale.store(
+        !exists && matches!(job.step.decision.action, Action::Transfer(_)),
+        Ordering::Relaxed,
+    );
+    let is_delayed =
+        job.context.options.place.delay_updates && delayed::is_delayed(job.context, &job.path);
     leader.is_delayed.store(is_delayed, Ordering::Relaxed);
     leader.leave();
 }
 
 /// Returns the inode that the destination has under a name, if it has several names.
 fn dest_inode(job: &Job<'_>) -> Option<(u64, u64)> {
-    job.dest()?.inode.as_ref().map(|inode| (inode.dev, inode.ino))
+    job.dest()?
+        .inode
+        .as_ref()
+        .map(|inode| (inode.dev, inode.ino))
 }
 
 fn hit_inode(job: &Job<'_>) -> Option<(u64, u64)> {
-    let hit = job.hit().filter(|_| job.step.decision.action == Action::Link)?;
+    let hit = job
+        .hit()
+        .filter(|_| job.step.decision.action == Action::Link)?;
     inode(&hit.dir, job.name()).ok().flatten()
 }
 
@@ -118,8 +137,14 @@ fn inode(dir: &Dir, name: &[u8]) -> io::Result<Option<(u64, u64)>> {
 pub fn follow(job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     checked(job.context, out);
     // Names that are hard links of each other in an alternate tree count as linked here.
-    let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
-    let follower = Follower { job, leader, joined_elsewhere };
+    let joined_elsewhere = job.any_dest().is_none()
+        && leader.hit_inode.is_some()
+        && hit_inode(job) == leader.hit_inode;
+    let follower = Follower {
+        job,
+        leader,
+        joined_elsewhere,
+    };
     let has_it = match follower.changes() {
         Err(reason) => {
             refuse(job, reason, out);
@@ -149,17 +174,31 @@ impl Follower<'_> {
     /// Returns the changes to report. `Err`: the entry is left alone.
     fn changes(&self) -> Result<Changes, Reason> {
         let job = self.job;
-        let alternates = job.context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
+        let alternates = job
+            .context
+            .options
+            .delta
+            .alt_dest
+            .as_ref()
+            .map(|alt| alt.kind);
         Ok(match job.step.decision.action {
             Action::Refuse(reason) => return Err(reason),
             _ if self.joined_elsewhere => Changes::NONE,
             Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
             // Otherwise the alternate tree's entry does not count for a follower.
-            _ => match plan::decide(job.source(), job.any_dest(), Some(true), Subject::Included, job.context.policy)
-                .action
+            _ => match plan::decide(
+                job.source(),
+                job.any_dest(),
+                Some(true),
+                Subject::Included,
+                job.context.policy,
+            )
+            .action
             {
                 // Its own content is not compared.
-                Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
+                Action::Transfer(changes) | Action::Create(changes) => {
+                    changes.without(Changes::CHECKSUM)
+                }
                 Action::Adjust(changes) => changes,
                 Action::Keep | Action::AskDigest | Action::Refuse(_) => Changes::NONE,
                 Action::Link | Action::Copy(_) | Action::Elsewhere => Changes::NONE,
@@ -169,7 +208,11 @@ impl Follower<'_> {
 
     /// Reports the link. `is_linked`: the names were linked before.
     fn report(&self, changes: Changes, is_linked: bool, out: &mut Outcome<'_>) {
-        let Follower { job, leader, joined_elsewhere } = self;
+        let Follower {
+            job,
+            leader,
+            joined_elsewhere,
+        } = self;
         let context = job.context;
         if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
             return;
@@ -190,7 +233,15 @@ impl Follower<'_> {
     fn failed(&self, error: &io::Error) -> Event {
         let (full, leader) = (self.job.full(), self.leader.path.as_bytes());
         let words = crate::report::event::errno_words(error);
-        let line = [b"rsync: [generator] link \"", &full[..], b"\" => ", leader, b" failed: ", &words].concat();
+        let line = [
+            b"rsync: [generator] link \"",
+            &full[..],
+            b"\" => ",
+            leader,
+            b" failed: ",
+            &words,
+        ]
+        .concat();
         Event::Problem(Problem::new(line, Weight::Failed))
     }
 
@@ -198,7 +249,9 @@ impl Follower<'_> {
     fn act(&self, changes: Changes, out: &mut Outcome<'_>) -> bool {
         let Follower { job, leader, .. } = self;
         let context = job.context;
-        let Some(dir) = &job.spot.dir else { return false };
+        let Some(dir) = &job.spot.dir else {
+            return false;
+        };
         let leader_dir = match leader.dir(context, out.applier) {
             Ok(Some(leader_dir)) => leader_dir,
             Ok(None) => return false,
@@ -215,8 +268,16 @@ impl Follower<'_> {
             return false;
         }
         let is_stale = leader.is_stale.load(Ordering::Relaxed);
-        let leader_inode = if is_stale { Ok(None) } else { inode(&leader_dir, leader.path.name()) };
-        let own_inode = if job.replaces() { inode(dir, job.name()) } else { Ok(None) };
+        let leader_inode = if is_stale {
+            Ok(None)
+        } else {
+            inode(&leader_dir, leader.path.name())
+        };
+        let own_inode = if job.replaces() {
+            inode(dir, job.name())
+        } else {
+            Ok(None)
+        };
         match (leader_inode, own_inode) {
             // The leader was not transferred. Perhaps the source of this name can be.
             (Ok(None), Ok(_)) if context.is_peer_silent() => return false,
@@ -236,12 +297,28 @@ impl Follower<'_> {
         }
         job.spot.last.touch();
         if backup::may_replace(context, job.replaces(), &job.path)
-            && let Err(problem) = backup::back_up(context, ErrorRole::Generator, dir, &job.path, &mut out.events)
+            && let Err(problem) = backup::back_up(
+                context,
+                ErrorRole::Generator,
+                dir,
+                &job.path,
+                &mut out.events,
+            )
         {
             out.events.push(Event::Problem(problem));
             return false;
         }
-        self.linked(write::link(&leader_dir, leader.path.name(), dir, job.name(), job.replaces()), changes, out)
+        self.linked(
+            write::link(
+                &leader_dir,
+                leader.path.name(),
+                dir,
+                job.name(),
+                job.replaces(),
+            ),
+            changes,
+            out,
+        )
     }
 
     /// Reports the result of linking. Returns whether it succeeded.

@@ -35,7 +35,14 @@ impl<'a> Job<'a> {
     /// Creates the job for a step of a plan.
     pub fn new(context: &'a Context<'a>, plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
         let path = spot.path.join(plan.name_of(&step));
-        Job { context, plan, step, spot, path, existing_now: None }
+        Job {
+            context,
+            plan,
+            step,
+            spot,
+            path,
+            existing_now: None,
+        }
     }
 
     /// Returns the entry of the source.
@@ -50,12 +57,15 @@ impl<'a> Job<'a> {
 
     /// Returns the destination's entry if it stands for the source's.
     pub fn dest(&self) -> Option<&'a Entry> {
-        self.any_dest().filter(|existing| existing.stands_for(self.source().kind()))
+        self.any_dest()
+            .filter(|existing| existing.stands_for(self.source().kind()))
     }
 
     /// Returns the destination's entry, whatever it is.
     pub fn any_dest(&self) -> Option<&'a Entry> {
-        self.existing_now.or_else(|| (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize]))
+        self.existing_now.or_else(|| {
+            (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize])
+        })
     }
 
     /// Returns what an alternate tree has for it.
@@ -65,8 +75,14 @@ impl<'a> Job<'a> {
 
     /// Returns where values of its extended attributes may be on this machine.
     pub fn local_values(&self) -> LocalValues<'a> {
-        let alternate = self.hit().map(|hit| At::Name { dir: hit.dir.fd(), name: self.name() });
-        LocalValues { dest: self.any_dest(), alternate }
+        let alternate = self.hit().map(|hit| At::Name {
+            dir: hit.dir.fd(),
+            name: self.name(),
+        });
+        LocalValues {
+            dest: self.any_dest(),
+            alternate,
+        }
     }
 
     /// Returns whether a non-directory has its name at the destination.
@@ -81,22 +97,37 @@ impl<'a> Job<'a> {
 
     /// Returns its source for a comparison of contents.
     pub fn original(&self) -> ComparedSource<'a> {
-        ComparedSource { entry: self.source(), place: self.place(), name: self.source_name() }
+        ComparedSource {
+            entry: self.source(),
+            place: self.place(),
+            name: self.source_name(),
+        }
     }
 
     /// Returns its number at the peer that has the source, or `None` if the source is here.
     pub fn file_id(&self) -> Option<FileId> {
-        self.plan.sender_dir.as_ref().map(|_| FileId { dir: self.plan.listing.id, entry: self.step.source })
+        self.plan.sender_dir.as_ref().map(|_| FileId {
+            dir: self.plan.listing.id,
+            entry: self.step.source,
+        })
     }
 
     /// Returns its name at the source, which differs from the one here for a single renamed argument.
     pub fn source_name(&self) -> &'a [u8] {
-        self.plan.listing.renamed_from.as_deref().unwrap_or(self.name())
+        self.plan
+            .listing
+            .renamed_from
+            .as_deref()
+            .unwrap_or(self.name())
     }
 
     /// Returns the path under which it is reported: the source's, even if the destination's name differs.
     pub fn reported_path(&self) -> &[u8] {
-        self.plan.listing.renamed_from.as_deref().unwrap_or(self.path.as_bytes())
+        self.plan
+            .listing
+            .renamed_from
+            .as_deref()
+            .unwrap_or(self.path.as_bytes())
     }
 
     /// Returns it as a target of attributes, given its file and an empty name, or its directory and its name. `full`:
@@ -107,7 +138,13 @@ impl<'a> Job<'a> {
         full: &'t dyn Fn() -> Vec<u8>,
         role: ErrorRole,
     ) -> AttributeTarget<'t> {
-        AttributeTarget { fd, name, full, path: self.path.as_bytes(), role }
+        AttributeTarget {
+            fd,
+            name,
+            full,
+            path: self.path.as_bytes(),
+            role,
+        }
     }
 
     /// Returns its absolute path at the destination, for messages.
@@ -117,28 +154,48 @@ impl<'a> Job<'a> {
 
     /// Returns the absolute path of its temporary file, for messages.
     pub fn temp_full(&self) -> Vec<u8> {
-        self.context.full(self.spot.path.join(&temp_name(self.name())).as_bytes())
+        self.context
+            .full(self.spot.path.join(&temp_name(self.name())).as_bytes())
     }
 
     /// Returns the permission bits that it must have at the destination.
     pub fn wanted_mode(&self) -> u32 {
         // A file transferred as an update of an alternate tree's file takes over that file's mode.
-        let updated = || self.hit().filter(|_| self.is_transferred()).map(|hit| hit.mode);
+        let updated = || {
+            self.hit()
+                .filter(|_| self.is_transferred())
+                .map(|hit| hit.mode)
+        };
         // rsync's receiver treats a file that it cannot read as missing.
         let counts = || self.context.policy.preserve.perms || self.cannot_read_dest().is_none();
-        let existing = self.dest().filter(|_| counts()).map(|entry| entry.mode).or_else(updated);
-        let parent = chmod::Parent { default_acl_mode: self.spot.default_acl_mode(), setgid: false };
-        chmod::dest_mode(self.source().mode, existing, &self.context.mode_rule(), parent)
+        let existing = self
+            .dest()
+            .filter(|_| counts())
+            .map(|entry| entry.mode)
+            .or_else(updated);
+        let parent = chmod::Parent {
+            default_acl_mode: self.spot.default_acl_mode(),
+            setgid: false,
+        };
+        chmod::dest_mode(
+            self.source().mode,
+            existing,
+            &self.context.mode_rule(),
+            parent,
+        )
     }
 
     /// Returns the error if the file to be replaced cannot be read.
     pub fn cannot_read_dest(&self) -> Option<io::Error> {
         const READABLE: u32 = 0o444;
         // If all may read it, it need not be tried.
-        self.dest()
-            .filter(|entry| self.is_transferred() && !self.context.is_super && entry.mode & READABLE != READABLE)?;
+        self.dest().filter(|entry| {
+            self.is_transferred() && !self.context.is_super && entry.mode & READABLE != READABLE
+        })?;
         let opened = sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false);
-        opened.err().filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        opened
+            .err()
+            .filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
     fn is_transferred(&self) -> bool {
@@ -148,7 +205,10 @@ impl<'a> Job<'a> {
     /// Reports events at once and waits for values of extended attributes that were requested with the item of the
     /// entry. `false`: the run ends.
     pub fn await_xattrs(&self, out: &mut Outcome<'_>) -> bool {
-        if let Some(live) = out.live.filter(|_| self.source().has_abbreviated() && self.context.is_reported_by_peer()) {
+        if let Some(live) = out
+            .live
+            .filter(|_| self.source().has_abbreviated() && self.context.is_reported_by_peer())
+        {
             live(&mut out.events);
         }
         match self.context.await_xattrs(self.file_id(), self.source()) {
@@ -166,8 +226,18 @@ impl<'a> Job<'a> {
             Some(path) => path,
             None => self.reported_path().to_vec(),
         };
-        let sender_path = if self.context.wants.paths { sender_path() } else { Vec::new() };
-        let mut item = item_of(self.source(), self.reported_path(), sender_path, update, changes);
+        let sender_path = if self.context.wants.paths {
+            sender_path()
+        } else {
+            Vec::new()
+        };
+        let mut item = item_of(
+            self.source(),
+            self.reported_path(),
+            sender_path,
+            update,
+            changes,
+        );
         item.file = self.file_id();
         let lists_digests = self.context.options.check.mode == CheckMode::Digest;
         if lists_digests && self.context.wants.digest && item.kind == Kind::File {
@@ -187,28 +257,52 @@ impl<'a> Job<'a> {
     /// copy is used if that is equal.
     fn listed_digest(&self) -> Option<Vec<u8>> {
         if let Some(Comparison::Negotiated(sum)) = self.context.wire.map(Wire::compared_by) {
-            return self.source().extra.as_ref()?.digest.map(|digest| digest::shown_of(*sum, &digest));
+            return self
+                .source()
+                .extra
+                .as_ref()?
+                .digest
+                .map(|digest| digest::shown_of(*sum, &digest));
         }
         let opened = match self.place() {
             Some(place) => place.open_file(self.source_name(), &self.context.options.select),
-            None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_)) || !self.context.is_dry() => {
+            None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_))
+                || !self.context.is_dry() =>
+            {
                 sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false)
             }
             None => return None,
         };
         let file = opened.ok()?;
-        self.context.shown_digest(file.as_fd(), self.source().len_bytes)
+        self.context
+            .shown_digest(file.as_fd(), self.source().len_bytes)
     }
 }
 
 /// Returns the item that reports an entry.
-pub fn item_of(source: &Entry, path: &[u8], sender_path: Vec<u8>, update: Update, changes: Changes) -> Box<Item> {
+pub fn item_of(
+    source: &Entry,
+    path: &[u8],
+    sender_path: Vec<u8>,
+    update: Update,
+    changes: Changes,
+) -> Box<Item> {
     let extra = source.extra.as_ref();
-    let target = extra.and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
-    let source_target = extra.and_then(|extra| extra.source_target.as_deref()).map(<[u8]>::to_vec);
-    let (uid, gid) = extra.and_then(|extra| extra.source_ids).unwrap_or((source.uid, source.gid));
+    let target = extra
+        .and_then(|extra| extra.target.as_deref())
+        .map(<[u8]>::to_vec);
+    let source_target = extra
+        .and_then(|extra| extra.source_target.as_deref())
+        .map(<[u8]>::to_vec);
+    let (uid, gid) = extra
+        .and_then(|extra| extra.source_ids)
+        .unwrap_or((source.uid, source.gid));
     Box::new(Item {
-        name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
+        name: if path.is_empty() {
+            b".".to_vec()
+        } else {
+            path.to_vec()
+        },
         sender_path,
         kind: source.kind(),
         update,

@@ -179,7 +179,11 @@ impl Context<'_> {
     /// Returns what the modes of new entries depend on.
     pub fn mode_rule(&self) -> chmod::ModeRule {
         let preserve = &self.policy.preserve;
-        chmod::ModeRule { perms: preserve.perms, executability: preserve.executability, umask: self.process.umask }
+        chmod::ModeRule {
+            perms: preserve.perms,
+            executability: preserve.executability,
+            umask: self.process.umask,
+        }
     }
 
     /// Returns whether nothing may be changed.
@@ -195,12 +199,21 @@ impl Context<'_> {
     /// Returns the name of the directory in which `--delay-updates` keeps the files of one directory until the end.
     pub fn staging_name(&self) -> &[u8] {
         // An absolute one would mix up files with the same name.
-        self.options.place.partial_dir.as_deref().filter(|dir| !dir.starts_with(b"/")).unwrap_or(b".~tmp~")
+        self.options
+            .place
+            .partial_dir
+            .as_deref()
+            .filter(|dir| !dir.starts_with(b"/"))
+            .unwrap_or(b".~tmp~")
     }
 
     /// Returns an error if the run is being stopped.
     pub fn go_on(&self) -> Result<()> {
-        if self.stopped() { Err(Error::new(Exit::Signal, "").by("sender")) } else { Ok(()) }
+        if self.stopped() {
+            Err(Error::new(Exit::Signal, "").by("sender"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns whether the generator reports items to the peer in list order; see [`Wire::listing_client`].
@@ -215,7 +228,10 @@ impl Context<'_> {
 
     /// Returns whether files are updated by delta transfer.
     pub fn finds_differences(&self) -> bool {
-        self.options.delta.whole_file.map_or(self.wire.is_some(), |whole| !whole)
+        self.options
+            .delta
+            .whole_file
+            .map_or(self.wire.is_some(), |whole| !whole)
     }
 
     /// Returns whether a run resumes from what a crash leaves of a file of this length.
@@ -251,12 +267,15 @@ impl Context<'_> {
             if self.is_over() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            let want = usize::try_from(left_bytes).map_or(piece.len(), |left| left.min(piece.len()));
+            let want =
+                usize::try_from(left_bytes).map_or(piece.len(), |left| left.min(piece.len()));
             let got = sys::read(file, &mut piece[..want])?;
             left_bytes -= got as u64;
             Ok(got)
         };
-        crate::digest::shown(self.options.check.shown_sum(), read).ok().flatten()
+        crate::digest::shown(self.options.check.shown_sum(), read)
+            .ok()
+            .flatten()
     }
 }
 
@@ -360,7 +379,12 @@ pub trait Incoming {
     /// Returns the next piece, or an error if the connection is lost.
     fn next(&mut self) -> Result<ContentPiece>;
     /// Reads the range of the basis of the last [`ContentPiece::Copy`] if later data refers to it.
-    fn see_copy(&mut self, basis: BorrowedFd<'_>, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
+    fn see_copy(
+        &mut self,
+        basis: BorrowedFd<'_>,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> io::Result<()>;
     /// Returns how many bytes of rsync's protocol the content took, if it came by that and is complete.
     fn moved_bytes(&self) -> Option<u64>;
 }
@@ -389,7 +413,10 @@ pub enum ContentPiece {
 impl ContentPiece {
     /// Returns whether this is the last piece of the file.
     pub fn is_last(&self) -> bool {
-        matches!(self, ContentPiece::Whole(..) | ContentPiece::End(_) | ContentPiece::Unsent(_))
+        matches!(
+            self,
+            ContentPiece::Whole(..) | ContentPiece::End(_) | ContentPiece::Unsent(_)
+        )
     }
 }
 
@@ -407,13 +434,21 @@ pub struct Spot {
 impl Spot {
     /// Creates a spot.
     pub fn new(path: RelPath, dir: Option<Dir>, last: Arc<LastTouch>) -> Spot {
-        Spot { path, dir, last, new_ids: OnceLock::new(), default_acl: OnceLock::new() }
+        Spot {
+            path,
+            dir,
+            last,
+            new_ids: OnceLock::new(),
+            default_acl: OnceLock::new(),
+        }
     }
 
     /// Returns the owner and group that new files get here. Taken from the first one, because directories and mounts
     /// may pass their group on.
     pub fn new_ids(&self, first: BorrowedFd<'_>) -> Option<(u32, u32)> {
-        *self.new_ids.get_or_init(|| sys::fstat(first).ok().map(|stat| (stat.uid, stat.gid)))
+        *self
+            .new_ids
+            .get_or_init(|| sys::fstat(first).ok().map(|stat| (stat.uid, stat.gid)))
     }
 
     /// Returns the default ACL, which new files inherit. Empty if it cannot be read.
@@ -427,8 +462,15 @@ impl Spot {
 
     /// Returns what new subdirectories inherit.
     pub fn passes_on(&self) -> chmod::Parent {
-        let setgid = self.dir.as_ref().and_then(|dir| sys::fstat(dir.fd()).ok()).is_some_and(|s| s.mode & 0o2000 != 0);
-        chmod::Parent { default_acl_mode: self.default_acl_mode(), setgid }
+        let setgid = self
+            .dir
+            .as_ref()
+            .and_then(|dir| sys::fstat(dir.fd()).ok())
+            .is_some_and(|s| s.mode & 0o2000 != 0);
+        chmod::Parent {
+            default_acl_mode: self.default_acl_mode(),
+            setgid,
+        }
     }
 
     /// Returns the permission bits that the default ACL allows for files.
@@ -490,7 +532,17 @@ impl<'a> Outcome<'a> {
     pub fn new(applier: &'a mut ApplierState, live: Option<Live<'a>>) -> Outcome<'a> {
         let (events, tally, begun) = Default::default();
         let (is_to_repeat, is_repeated) = (false, false);
-        Outcome { applier, events, tally, fatal: None, live, begun, mark: None, is_to_repeat, is_repeated }
+        Outcome {
+            applier,
+            events,
+            tally,
+            fatal: None,
+            live,
+            begun,
+            mark: None,
+            is_to_repeat,
+            is_repeated,
+        }
     }
 
     /// Reports that a file of this length is in progress.

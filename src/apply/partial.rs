@@ -5,7 +5,9 @@ use crate::apply::{Context, Loss, Wire};
 use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
-use crate::fs::write::{Leftover, Pending, is_superseded, is_temp_name, remove_stale, remove_unseen};
+use crate::fs::write::{
+    Leftover, Pending, is_superseded, is_temp_name, remove_stale, remove_unseen,
+};
 use crate::fs::{sandbox, trusted_path};
 use std::io;
 
@@ -15,7 +17,11 @@ const NEVER_THE_SAME: Time = Time { secs: 0, nanos: 0 };
 /// Opens a directory for unfinished files, creating it if needed. Replaces a non-directory of that name.
 pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     if name.starts_with(b"/") {
-        return Ok(Dir::new(trusted_path::make_dir(name, 0o700, context.options.preserve.link_owners)?));
+        return Ok(Dir::new(trusted_path::make_dir(
+            name,
+            0o700,
+            context.options.preserve.link_owners,
+        )?));
     }
     must_be_seen(dir, name)?;
     match sys::mkdir(dir.fd(), name, 0o700) {
@@ -35,13 +41,19 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
 pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     Ok(Dir::new(match name.starts_with(b"/") {
         true => trusted_path::open_option_dir(name, context.options.preserve.link_owners)?,
-        false => must_be_seen(dir, name).and_then(|()| sys::open_dir(dir.fd(), name, Follow::Never))?,
+        false => {
+            must_be_seen(dir, name).and_then(|()| sys::open_dir(dir.fd(), name, Follow::Never))?
+        }
     }))
 }
 
 /// Fails if the rules of a daemon's module exclude a directory.
 fn must_be_seen(dir: &Dir, name: &[u8]) -> io::Result<()> {
-    if sandbox::hides(dir.fd(), name, true) { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
+    if sandbox::hides(dir.fd(), name, true) {
+        Err(io::ErrorKind::NotFound.into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Keeps an interrupted file if the options require it. Returns an error if it could not be renamed.
@@ -73,7 +85,9 @@ pub(super) fn keep(job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()>
             }
             match loss {
                 // Another run may have finished the file since.
-                Some(Loss::Final) => pending.place_unless_superseded(dir, job.name(), !job.replaces()),
+                Some(Loss::Final) => {
+                    pending.place_unless_superseded(dir, job.name(), !job.replaces())
+                }
                 _ => pending.place(dir, job.name()),
             }
         }
@@ -110,8 +124,15 @@ pub(super) fn forget(job: &Job<'_>, dir: &Dir) {
 
 /// Removes the partial files in `holder` that `find` names, except temporary files that another run is writing, and
 /// `holder` itself if it is then empty and a subdirectory of `dir`. Returns whether `dir` has changed.
-pub fn forget_all(context: &Context<'_>, dir: &Dir, holder: &[u8], find: impl FnOnce(&Dir) -> Vec<Vec<u8>>) -> bool {
-    let Ok(partials) = open_partial(context, dir, holder) else { return false };
+pub fn forget_all(
+    context: &Context<'_>,
+    dir: &Dir,
+    holder: &[u8],
+    find: impl FnOnce(&Dir) -> Vec<Vec<u8>>,
+) -> bool {
+    let Ok(partials) = open_partial(context, dir, holder) else {
+        return false;
+    };
     let remove = |name: &Vec<u8>| match is_temp_name(name) {
         true => remove_stale(&partials, name) == Leftover::Stale,
         false => sys::unlink(partials.fd(), name).is_ok(),

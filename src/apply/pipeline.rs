@@ -41,7 +41,11 @@ pub trait EventSink: Send {
 pub trait SourcePlans {
     /// Returns the plans of directories, which use `walk` for the destination. With `whole_list_first`, all plans are
     /// made before the first one is carried out.
-    fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>>;
+    fn plans<'w>(
+        &'w self,
+        walk: DestWalk<'w>,
+        whole_list_first: bool,
+    ) -> Result<Box<dyn Plans + 'w>>;
 }
 
 /// The receiving half of a run.
@@ -110,12 +114,23 @@ impl Receiving<'_> {
             reports_source_ids: self.wants.paths && !self.reports_when_open,
             mapper: &mapper,
             names: self.names,
-            privileges: Privileges { is_super: is_super || preserve.fake_super, groups: &own_groups },
+            privileges: Privileges {
+                is_super: is_super || preserve.fake_super,
+                groups: &own_groups,
+            },
         };
-        self.terms.with_wanted(&policy.preserve, &|entry, depth| adoption.adopt(entry, depth), |wanted| {
-            let looks = Looks { policy: &policy, is_super, wanted };
-            self.carry_out(start, looks, origin, listener, tally)
-        })
+        self.terms.with_wanted(
+            &policy.preserve,
+            &|entry, depth| adoption.adopt(entry, depth),
+            |wanted| {
+                let looks = Looks {
+                    policy: &policy,
+                    is_super,
+                    wanted,
+                };
+                self.carry_out(start, looks, origin, listener, tally)
+            },
+        )
     }
 
     /// Returns what is done about symlinks. The receiver of a local copy does not munge, and a list shows values as sent.
@@ -144,7 +159,9 @@ impl Receiving<'_> {
             max_size_bytes: options.select.max_size_bytes,
             min_size_bytes: options.select.min_size_bytes,
             may_make_devices: is_super || preserve.fake_super,
-            same_acls: |wanted, have| acl::same_access(wanted.0, have.0) && acl::same_default(wanted.1, have.1),
+            same_acls: |wanted, have| {
+                acl::same_access(wanted.0, have.0) && acl::same_default(wanted.1, have.1)
+            },
             list_only: self.list_only,
             preserve,
         }
@@ -162,22 +179,46 @@ impl Receiving<'_> {
         let receiver_chain = self.terms.rules.chain(Side::Receiver, &to.path);
         let alternates = self.alternates(listener, tally);
         let walk = self.walk(&looks, &receiver_chain, &alternates, start.top.is_some());
-        let Looks { policy, is_super, wanted } = looks;
+        let Looks {
+            policy,
+            is_super,
+            wanted,
+        } = looks;
         let whole_list_first = needs_whole_list(options, wants) || start.reaches_source;
-        let RunStart { top, top_shown, missing, has_failed, .. } = start;
+        let RunStart {
+            top,
+            top_shown,
+            missing,
+            has_failed,
+            ..
+        } = start;
         let mut problems = Vec::new();
-        let top = top.map(|entry| self.top(entry, top_shown, &walk, &mut problems)).transpose()?;
+        let top = top
+            .map(|entry| self.top(entry, top_shown, &walk, &mut problems))
+            .transpose()?;
         let plans = origin.plans(walk, whole_list_first)?;
-        let opening = self.opening().into_iter().chain(problems.into_iter().map(Event::Problem)).collect();
-        let option_dirs = self.backup_dir().and_then(|backup| Ok((backup, self.temp_dir()?)));
+        let opening = self
+            .opening()
+            .into_iter()
+            .chain(problems.into_iter().map(Event::Problem))
+            .collect();
+        let option_dirs = self
+            .backup_dir()
+            .and_then(|backup| Ok((backup, self.temp_dir()?)));
         let (backup, temp_dir) = option_dirs.inspect_err(|_| {
             // The destination was created even if the run ends here, unless it is the new name of an empty directory.
-            self.made().for_each(|line| listener.report(&Event::Note(line)));
+            self.made()
+                .for_each(|line| listener.report(&Event::Note(line)));
             to.remove_if_named_anew();
         })?;
-        let rate = options.connect.bwlimit_bytes_per_sec.filter(|_| self.wire.is_none());
+        let rate = options
+            .connect
+            .bwlimit_bytes_per_sec
+            .filter(|_| self.wire.is_none());
         let throttle = rate.map(|rate| Throttle::new(rate, self.terms.process.stop));
-        let throttle = throttle.as_ref().map(|throttle| move |bytes: u64| throttle.wait(bytes));
+        let throttle = throttle
+            .as_ref()
+            .map(|throttle| move |bytes: u64| throttle.wait(bytes));
         let context = Context {
             options,
             policy,
@@ -208,8 +249,14 @@ impl Receiving<'_> {
             }
             // A single missing argument is deleted under the name that it would have got.
             let renamed = to.renamed.as_ref().filter(|_| !missing.is_empty());
-            let renamed: Option<Vec<_>> = renamed.map(|new| RelPath::parse(new).into_iter().collect());
-            generator.run(top, whole_list_first, renamed.as_ref().unwrap_or(&missing), opening)?;
+            let renamed: Option<Vec<_>> =
+                renamed.map(|new| RelPath::parse(new).into_iter().collect());
+            generator.run(
+                top,
+                whole_list_first,
+                renamed.as_ref().unwrap_or(&missing),
+                opening,
+            )?;
             generator.finish()
         })
     }
@@ -255,20 +302,43 @@ impl Receiving<'_> {
         problems: &mut Vec<Problem>,
     ) -> Result<Top> {
         walk.wanted.adopt(&mut source, 0);
-        let looked = self.to.root.as_ref().filter(|_| !self.to.is_new).map(|root| (root, sys::fstat(root.dir().fd())));
+        let looked = self
+            .to
+            .root
+            .as_ref()
+            .filter(|_| !self.to.is_new)
+            .map(|root| (root, sys::fstat(root.dir().fd())));
         let Some((root, Ok(mut stat))) = looked else {
-            return Ok(Top { source, existing: self.to.link.clone(), shown });
+            return Ok(Top {
+                source,
+                existing: self.to.link.clone(),
+                shown,
+            });
         };
         if let Some(before) = self.to.mode_before {
             stat.mode = stat.mode & !0o7777 | before;
         }
         let mut existing = Entry::of(&stat);
         let (full, path) = (|| root.full(b"."), || b".".to_vec());
-        let at = EntryAt { dir: root.dir(), name: b".", stat: &stat, full: &full, path: &path };
+        let at = EntryAt {
+            dir: root.dir(),
+            name: b".",
+            stat: &stat,
+            full: &full,
+            path: &path,
+        };
         if let Err(incomplete) = walk.wanted.complete_dest(&mut existing, &at) {
-            problems.push(unreadable_or_fatal("generator", incomplete, Weight::Failed)?);
+            problems.push(unreadable_or_fatal(
+                "generator",
+                incomplete,
+                Weight::Failed,
+            )?);
         }
-        Ok(Top { source, existing: Some(existing), shown })
+        Ok(Top {
+            source,
+            existing: Some(existing),
+            shown,
+        })
     }
 
     /// Returns the lines about the destination if it was created.
@@ -287,16 +357,33 @@ impl Receiving<'_> {
         let output = &options.output;
         let delta: &[u8] = match options.delta.whole_file {
             Some(false) => b"delta-transmission enabled",
-            None if self.wire.is_some() || options.place.append.is_some() => b"delta-transmission enabled",
+            None if self.wire.is_some() || options.place.append.is_some() => {
+                b"delta-transmission enabled"
+            }
             Some(true) | None => b"delta-transmission disabled for local transfer or --whole-file",
         };
-        let backup_dir = options.place.backup.as_ref().and_then(|backup| backup.dir.as_deref());
-        let backup_dir = backup_dir.filter(|_| output.info.backup >= 1 && !self.list_only).map(|dir| {
-            let is_new = sys::stat_path(&arg_path::absolute(&to.path, dir), true).is_err();
-            [if is_new { &b"(new) "[..] } else { b"" }, b"backup_dir is ", dir].concat()
-        });
+        let backup_dir = options
+            .place
+            .backup
+            .as_ref()
+            .and_then(|backup| backup.dir.as_deref());
+        let backup_dir = backup_dir
+            .filter(|_| output.info.backup >= 1 && !self.list_only)
+            .map(|dir| {
+                let is_new = sys::stat_path(&arg_path::absolute(&to.path, dir), true).is_err();
+                [
+                    if is_new { &b"(new) "[..] } else { b"" },
+                    b"backup_dir is ",
+                    dir,
+                ]
+                .concat()
+            });
         let delta = (output.debug.flist >= 1 && !output.quiet).then(|| delta.to_vec());
-        self.made().chain(backup_dir).chain(delta).map(Event::Note).collect()
+        self.made()
+            .chain(backup_dir)
+            .chain(delta)
+            .map(Event::Note)
+            .collect()
     }
 }
 

@@ -62,15 +62,30 @@ struct Beside<'scope> {
 
 impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Starts without a thread. `may_share`: there is a processor for a second thread.
-    pub fn new(scope: &'scope Scope<'scope, 'env>, by: By, basis: Option<BorrowedFd<'env>>, may_share: bool) -> Self {
+    pub fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        by: By,
+        basis: Option<BorrowedFd<'env>>,
+        may_share: bool,
+    ) -> Self {
         let how = DigestMode::Inline(ContentHasher::new(by), VecDeque::new());
-        Digesting { scope, basis, how, may_share, given_bytes: 0, spare: Vec::new() }
+        Digesting {
+            scope,
+            basis,
+            how,
+            may_share,
+            given_bytes: 0,
+            spare: Vec::new(),
+        }
     }
 
     /// Returns the best length for the next range when this many bytes are left.
     pub fn good_len(&self, left_bytes: u64) -> usize {
-        left_bytes.min(if matches!(self.how, DigestMode::Inline(..)) { PIECE_BYTES } else { SHARED_PIECE_BYTES })
-            as usize
+        left_bytes.min(if matches!(self.how, DigestMode::Inline(..)) {
+            PIECE_BYTES
+        } else {
+            SHARED_PIECE_BYTES
+        }) as usize
     }
 
     /// Adds the next piece. If [`Digesting::is_full`], take one first.
@@ -84,7 +99,9 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
         }
         let buffer = self.spare.pop().unwrap_or_default();
         match &mut self.how {
-            DigestMode::Inline(hasher, ready) => ready.push_back(prepare(hasher, self.basis, next, buffer)),
+            DigestMode::Inline(hasher, ready) => {
+                ready.push_back(prepare(hasher, self.basis, next, buffer))
+            }
             DigestMode::Beside(beside) => {
                 beside.ahead += 1;
                 // The thread hangs up only after a panic, which `take` reports.
@@ -108,7 +125,12 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
             DigestMode::Beside(beside) if beside.ahead == 0 => None,
             DigestMode::Beside(beside) => {
                 beside.ahead -= 1;
-                Some(beside.ready.recv().unwrap_or_else(|_| Err(io::Error::other("a thread has crashed"))))
+                Some(
+                    beside
+                        .ready
+                        .recv()
+                        .unwrap_or_else(|_| Err(io::Error::other("a thread has crashed"))),
+                )
             }
         }
     }
@@ -126,7 +148,10 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
             DigestMode::Inline(hasher, _) => hasher.finish(),
             DigestMode::Beside(Beside { tasks, thread, .. }) => {
                 drop(tasks);
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).finish()
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                    .finish()
             }
         }
     }
@@ -134,21 +159,34 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Starts a thread for the following pieces, if that is possible.
     fn share(&mut self) {
         self.may_share = false;
-        let DigestMode::Inline(hasher, ready) = &self.how else { return };
+        let DigestMode::Inline(hasher, ready) = &self.how else {
+            return;
+        };
         debug_assert!(ready.is_empty(), "what is there goes first");
         let (mut hasher, basis) = (hasher.clone(), self.basis);
         let (tasks, given) = channel::<(NextPiece, Vec<u8>)>();
         let (done, ready) = channel();
         let work = move || {
             for (next, buffer) in given {
-                if done.send(prepare(&mut hasher, basis, next, buffer)).is_err() {
+                if done
+                    .send(prepare(&mut hasher, basis, next, buffer))
+                    .is_err()
+                {
                     break;
                 }
             }
             hasher
         };
-        if let Ok(thread) = Builder::new().name("digest".into()).spawn_scoped(self.scope, work) {
-            self.how = DigestMode::Beside(Beside { tasks, ready, thread, ahead: 0 });
+        if let Ok(thread) = Builder::new()
+            .name("digest".into())
+            .spawn_scoped(self.scope, work)
+        {
+            self.how = DigestMode::Beside(Beside {
+                tasks,
+                ready,
+                thread,
+                ahead: 0,
+            });
         }
     }
 }
@@ -166,7 +204,10 @@ fn prepare(
             let basis = basis.ok_or(io::ErrorKind::NotFound)?;
             buffer.resize(len, 0);
             sys::pread_exact(basis, &mut buffer, from)?;
-            Ready { bytes: buffer, from: Some(from) }
+            Ready {
+                bytes: buffer,
+                from: Some(from),
+            }
         }
     };
     hasher.update(&ready.bytes);
@@ -182,7 +223,9 @@ mod tests {
 
     #[test]
     fn digest_is_the_same_with_and_without_a_thread() {
-        let bytes: Vec<u8> = (0..2 * LONG_BYTES as u32 + 12_345).map(|n| (n ^ (n >> 9)) as u8).collect();
+        let bytes: Vec<u8> = (0..2 * LONG_BYTES as u32 + 12_345)
+            .map(|n| (n ^ (n >> 9)) as u8)
+            .collect();
         let mut basis = tempfile::tempfile().unwrap();
         basis.write_all(&bytes).unwrap();
         for (len, may_share, shared) in [
@@ -192,10 +235,13 @@ mod tests {
             (bytes.len(), false, false),
         ] {
             std::thread::scope(|scope| {
-                let mut digesting = Digesting::new(scope, By::Blake3, Some(basis.as_fd()), may_share);
+                let mut digesting =
+                    Digesting::new(scope, By::Blake3, Some(basis.as_fd()), may_share);
                 let mut taken = Vec::new();
                 let mut take = |digesting: &mut Digesting<'_, '_>| {
-                    let Some(ready) = digesting.take() else { return false };
+                    let Some(ready) = digesting.take() else {
+                        return false;
+                    };
                     let Ready { bytes, from } = ready.unwrap();
                     assert!(from.is_none_or(|from| from == taken.len() as u64));
                     taken.extend_from_slice(&bytes);
@@ -216,7 +262,11 @@ mod tests {
                 }
                 while take(&mut digesting) {}
                 assert!(taken == bytes[..len]);
-                assert_eq!(matches!(digesting.how, DigestMode::Beside(_)), shared, "{len} bytes, {may_share}");
+                assert_eq!(
+                    matches!(digesting.how, DigestMode::Beside(_)),
+                    shared,
+                    "{len} bytes, {may_share}"
+                );
                 assert_eq!(digesting.finish(), content(&bytes[..len]));
             });
         }

@@ -15,7 +15,10 @@ impl SourceRemoval {
     /// Closes its descriptor, because many entries may have to wait.
     pub(super) fn parked(self) -> SourceRemoval {
         match self {
-            SourceRemoval::Local(entry) => SourceRemoval::Local(SourceFile { place: entry.place.closed(), ..entry }),
+            SourceRemoval::Local(entry) => SourceRemoval::Local(SourceFile {
+                place: entry.place.closed(),
+                ..entry
+            }),
             remote @ SourceRemoval::Remote(..) => remote,
         }
     }
@@ -27,10 +30,17 @@ impl SourceRemoval {
             && let Err(error) = sys::fsync_dir(arrived.0.fd())
         {
             let path = sys::path_of(arrived.0.fd()).unwrap_or_else(|_| arrived.1.to_vec());
-            return out.push(Event::Problem(Problem::failed(ErrorRole::Receiver, "fsync", &path, &error)));
+            return out.push(Event::Problem(Problem::failed(
+                ErrorRole::Receiver,
+                "fsync",
+                &path,
+                &error,
+            )));
         }
         match (self, context.wire) {
-            (SourceRemoval::Local(entry), _) => entry.go(context.options.output.info.remove, Some(arrived), out),
+            (SourceRemoval::Local(entry), _) => {
+                entry.go(context.options.output.info.remove, Some(arrived), out)
+            }
             (SourceRemoval::Remote(file, listing), Some(wire)) => {
                 // The next use of the connection reports its loss.
                 let _ = wire.placed(file);
@@ -69,17 +79,26 @@ impl SourceFile {
                     return events.push(skipped("of destination file: ", self.path.as_bytes()));
                 }
                 // The source may be the only copy.
-                Some(Err(error)) => return events.push(failed("sender failed to re-lstat the destination of", &error)),
+                Some(Err(error)) => {
+                    return events.push(failed(
+                        "sender failed to re-lstat the destination of",
+                        &error,
+                    ));
+                }
                 Some(Ok(_)) | None => {}
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return events.push(Event::Note([b"sender file already removed: ", self.path.as_bytes()].concat()));
+                return events.push(Event::Note(
+                    [b"sender file already removed: ", self.path.as_bytes()].concat(),
+                ));
             }
             Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         }
         match sys::unlink(source.fd(), &self.name) {
             Ok(()) if info_level >= 1 => {
-                events.push(Event::Note([b"sender removed ", self.path.as_bytes()].concat()));
+                events.push(Event::Note(
+                    [b"sender removed ", self.path.as_bytes()].concat(),
+                ));
             }
             Ok(()) => {}
             Err(error) => events.push(failed("sender failed to remove", &error)),
@@ -97,19 +116,29 @@ impl SourceFile {
 /// Returns what `--remove-source-files` removes for an entry.
 pub(super) fn leaving(job: &Job<'_>) -> Option<SourceRemoval> {
     let source = job.source();
-    let is_requested = match (job.context.options.select.remove_source, job.step.decision.action) {
+    let is_requested = match (
+        job.context.options.select.remove_source,
+        job.step.decision.action,
+    ) {
         (RemoveSource::No, _) => false,
         (RemoveSource::All, _) => true,
         (RemoveSource::Sent, Action::Transfer(_)) => true,
         (RemoveSource::Sent, Action::Create(_)) => source.kind() == Kind::Symlink,
-        (RemoveSource::Sent, Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_)) => false,
+        (
+            RemoveSource::Sent,
+            Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_),
+        ) => false,
         (RemoveSource::Sent, Action::Link | Action::Copy(_) | Action::Elsewhere) => false,
     };
     if !is_requested || job.context.is_dry() {
         return None;
     }
     if let Some(file) = job.file_id() {
-        let hold = job.plan.sender_dir.as_ref().and_then(|sender_dir| sender_dir.hold.clone());
+        let hold = job
+            .plan
+            .sender_dir
+            .as_ref()
+            .and_then(|sender_dir| sender_dir.hold.clone());
         return Some(SourceRemoval::Remote(file, hold));
     }
     let place = job.place()?;
@@ -126,8 +155,12 @@ pub(super) fn leaving(job: &Job<'_>) -> Option<SourceRemoval> {
 
 /// Removes the source of an entry that arrived, if the options require it and the entry has its final name.
 pub fn remove_sent_source(job: &Job<'_>, out: &mut Outcome<'_>) {
-    let may_wait = matches!(job.step.decision.action, Action::Transfer(_) | Action::Copy(_) | Action::Link);
-    let waits = job.context.options.place.delay_updates && may_wait && is_delayed(job.context, &job.path);
+    let may_wait = matches!(
+        job.step.decision.action,
+        Action::Transfer(_) | Action::Copy(_) | Action::Link
+    );
+    let waits =
+        job.context.options.place.delay_updates && may_wait && is_delayed(job.context, &job.path);
     // Where the remaining copy is.
     let dir = match job.step.decision.action {
         Action::Elsewhere => job.hit().map(|hit| &hit.dir),

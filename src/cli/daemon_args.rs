@@ -103,9 +103,15 @@ pub fn read(words: &[OsString]) -> Result<DaemonArgs> {
             "--address" => args.address = Some(value()?),
             "--bwlimit" => {
                 let text = value()?;
-                let given = Given { value: &text, word: &[b"--bwlimit=", &text[..]].concat() };
-                let wrong =
-                    |error: Error| Error::usage([&error.message[..], b" (in daemon mode)", HINT.as_bytes()].concat());
+                let given = Given {
+                    value: &text,
+                    word: &[b"--bwlimit=", &text[..]].concat(),
+                };
+                let wrong = |error: Error| {
+                    Error::usage(
+                        [&error.message[..], b" (in daemon mode)", HINT.as_bytes()].concat(),
+                    )
+                };
                 args.bwlimit = number::int(&given).map_err(wrong)?;
             }
             "--log-file" => args.log_file = Some(value()?),
@@ -114,7 +120,9 @@ pub fn read(words: &[OsString]) -> Result<DaemonArgs> {
             "--temp-dir" | "-T" => args.temp_dir = Some(value()?),
             "--port" => {
                 let text = value()?;
-                let port = str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+                let port = str::from_utf8(&text)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
                 args.port = Some(port.ok_or_else(|| refuse(option.as_bytes(), "invalid port"))?);
             }
             _ => return Err(refuse(option.as_bytes(), "unknown option")),
@@ -124,7 +132,10 @@ pub fn read(words: &[OsString]) -> Result<DaemonArgs> {
 
 /// Returns whether a command line is one of a daemon.
 pub fn is_one(words: &[OsString]) -> bool {
-    words.iter().take_while(|word| *word != "--").any(|word| word.as_bytes() == b"--daemon")
+    words
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word.as_bytes() == b"--daemon")
 }
 
 #[cfg(test)]
@@ -137,7 +148,9 @@ mod tests {
 
     #[test]
     fn options_of_a_daemon_are_read() {
-        let args = parsed("--daemon --config=c -M pidfile=p --dparam=port=3 --no-detach --port 99 -4").unwrap();
+        let args =
+            parsed("--daemon --config=c -M pidfile=p --dparam=port=3 --no-detach --port 99 -4")
+                .unwrap();
         let overrides = vec![b"pidfile=p".to_vec(), b"port=3".to_vec()];
         let expected = DaemonArgs {
             stays: true,
@@ -154,15 +167,37 @@ mod tests {
     #[test]
     fn unknown_options_are_rejected() {
         for (line, words) in [
-            ("--daemon --bogus", "rsync: --bogus: unknown option (in daemon mode)"),
-            ("--daemon --delete", "rsync: --delete: unknown option (in daemon mode)"),
-            ("--daemon --config", "rsync: --config: missing argument (in daemon mode)"),
-            ("--daemon --port=x", "rsync: --port: invalid port (in daemon mode)"),
-            ("--daemon --bwlimit=1.5m", "rsync: --bwlimit=1.5m: invalid numeric value (in daemon mode)"),
-            ("--daemon --dparam=x", "--dparam value is missing an '=': x\n(Type "),
+            (
+                "--daemon --bogus",
+                "rsync: --bogus: unknown option (in daemon mode)",
+            ),
+            (
+                "--daemon --delete",
+                "rsync: --delete: unknown option (in daemon mode)",
+            ),
+            (
+                "--daemon --config",
+                "rsync: --config: missing argument (in daemon mode)",
+            ),
+            (
+                "--daemon --port=x",
+                "rsync: --port: invalid port (in daemon mode)",
+            ),
+            (
+                "--daemon --bwlimit=1.5m",
+                "rsync: --bwlimit=1.5m: invalid numeric value (in daemon mode)",
+            ),
+            (
+                "--daemon --dparam=x",
+                "--dparam value is missing an '=': x\n(Type ",
+            ),
         ] {
             let error = parsed(line).unwrap_err();
-            assert!(error.message.starts_with(words.as_bytes()), "{}", error.message.escape_ascii());
+            assert!(
+                error.message.starts_with(words.as_bytes()),
+                "{}",
+                error.message.escape_ascii()
+            );
         }
     }
 }

@@ -91,9 +91,13 @@ impl Effect {
             Effect::Switch(field) => *field(args) = on,
             Effect::Switches(fields) => fields.iter().for_each(|field| *field(args) = on),
             Effect::Choice(field) => *field(args) = Some(on),
-            Effect::Count(field) => *field(args) = if on { field(args).saturating_add(1) } else { 0 },
+            Effect::Count(field) => {
+                *field(args) = if on { field(args).saturating_add(1) } else { 0 }
+            }
             Effect::Text(field) => *field(args) = Some(given.value.to_vec()),
-            Effect::Number(field) => *field(args) = if on { Some(number::int(given)?) } else { None },
+            Effect::Number(field) => {
+                *field(args) = if on { Some(number::int(given)?) } else { None }
+            }
             Effect::Rule(rule) => args.select.rules.push(rule(given.value.to_vec())),
             Effect::Set(set) => set(args),
             Effect::Either(set, unset) => {
@@ -165,12 +169,22 @@ impl Flag {
 
     /// Creates an option with an argument. `placeholder` stands for it in help.
     pub const fn value(long: &'static str, placeholder: &'static str, help: &'static str) -> Flag {
-        Flag { arity: Arity::Value(placeholder), ..Flag::switch(long, help) }
+        Flag {
+            arity: Arity::Value(placeholder),
+            ..Flag::switch(long, help)
+        }
     }
 
     /// Creates an option that may have an argument.
-    pub const fn optional(long: &'static str, placeholder: &'static str, help: &'static str) -> Flag {
-        Flag { arity: Arity::Optional(placeholder), ..Flag::switch(long, help) }
+    pub const fn optional(
+        long: &'static str,
+        placeholder: &'static str,
+        help: &'static str,
+    ) -> Flag {
+        Flag {
+            arity: Arity::Optional(placeholder),
+            ..Flag::switch(long, help)
+        }
     }
 
     /// Sets [`Flag::effect`].
@@ -190,7 +204,10 @@ impl Flag {
 
     /// Makes it concern only this side.
     pub const fn local(self) -> Flag {
-        Flag { reach: FlagScope::Local, ..self }
+        Flag {
+            reach: FlagScope::Local,
+            ..self
+        }
     }
 
     /// Sets [`Flag::aliases`].
@@ -200,7 +217,10 @@ impl Flag {
 
     /// Sets [`Flag::short`].
     pub const fn short(self, letter: char) -> Flag {
-        Flag { short: Some(letter), ..self }
+        Flag {
+            short: Some(letter),
+            ..self
+        }
     }
 
     /// Sets [`Flag::negations`].

@@ -22,7 +22,9 @@ pub use remote_args::{Far, RemoteOperand};
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{ArgStyle, Checksum, Compression, FilesFrom, LinkOwners, Options, RemoveSource};
+use crate::options::{
+    ArgStyle, Checksum, Compression, FilesFrom, LinkOwners, Options, RemoveSource,
+};
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use args::{Args, PrintRequest};
 use operand::Operand;
@@ -93,9 +95,16 @@ impl Copy {
     /// Returns whether a local path is relative to the working directory.
     pub fn has_relative_local_path(&self) -> bool {
         let server_sends = self.far.as_ref().map(|far| far.operand.server_sends);
-        let sources = if server_sends == Some(true) { &[] } else { &self.sources[..] };
+        let sources = if server_sends == Some(true) {
+            &[]
+        } else {
+            &self.sources[..]
+        };
         let dest = self.dest.as_ref().filter(|_| server_sends != Some(false));
-        sources.iter().chain(dest).any(|path| !path.starts_with(b"/"))
+        sources
+            .iter()
+            .chain(dest)
+            .any(|path| !path.starts_with(b"/"))
     }
 }
 
@@ -137,22 +146,44 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     }
     // popt expands no aliases in a command line that a client wrote.
     let from_client = call.args.iter().any(|word| word == "--server");
-    let aliases = if from_client { Vec::new() } else { parse::aliases(call.popt) };
+    let aliases = if from_client {
+        Vec::new()
+    } else {
+        parse::aliases(call.popt)
+    };
     let is_posix = (call.vars)("POSIXLY_CORRECT").is_some();
-    let args = Args { umask: call.umask, now_unix_secs: call.now_unix_secs, is_posix, ..Args::default() };
+    let args = Args {
+        umask: call.umask,
+        now_unix_secs: call.now_unix_secs,
+        is_posix,
+        ..Args::default()
+    };
     let mut walked = parse::walk(call.args, &aliases, args);
     // rsync would read a sparsync:// URL as a path on a host named sparsync.
     let is_ours = !from_client && walked.operands.iter().any(Operand::is_server);
-    let not_for_rsync = || Error::usage("sparsync: a sparsync:// URL cannot be used with a daemon or its options");
-    let Args { print, version, json, is_server_side, .. } = walked.args;
+    let not_for_rsync =
+        || Error::usage("sparsync: a sparsync:// URL cannot be used with a daemon or its options");
+    let Args {
+        print,
+        version,
+        json,
+        is_server_side,
+        ..
+    } = walked.args;
     if is_server_side {
         let is_server = walked.args.server && !walked.args.daemon;
-        let is_for_us = walked.args.rsh.as_deref().is_some_and(server_args::means_us);
+        let is_for_us = walked
+            .args
+            .rsh
+            .as_deref()
+            .is_some_and(server_args::means_us);
         return match () {
             () if is_server && is_for_us => Ok(Request::Serve(serve(call.args, &walked))),
             () if is_ours => Err(not_for_rsync()),
             () if is_server => Ok(Request::ServeStock(Box::new(serve_stock(call, walked)))),
-            () if daemon_args::is_one(call.args) => Ok(Request::Daemon(daemon_args::read(call.args).map(Box::new))),
+            () if daemon_args::is_one(call.args) => {
+                Ok(Request::Daemon(daemon_args::read(call.args).map(Box::new)))
+            }
             () if walked.args.sender => Ok(Request::NoArgs { role: "client" }),
             () => {
                 let words = "Daemon option(s) used without --daemon.\n\
@@ -166,8 +197,12 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         Some(PrintRequest::InfoHelp) => return Ok(Request::Print(value::words::info_help())),
         Some(PrintRequest::DebugHelp) => return Ok(Request::Print(value::words::debug_help())),
         Some(PrintRequest::Man(page)) => return Ok(Request::Print(doc::man_page(page))),
-        Some(PrintRequest::Completions(shell)) => return Ok(Request::Print(doc::completions(shell))),
-        None if json && version > 0 && walked.error.is_none() => return Ok(Request::Print(doc::version_json())),
+        Some(PrintRequest::Completions(shell)) => {
+            return Ok(Request::Print(doc::completions(shell)));
+        }
+        None if json && version > 0 && walked.error.is_none() => {
+            return Ok(Request::Print(doc::version_json()));
+        }
         None if version > 0 && walked.error.is_none() => {
             return Ok(Request::Version { json: version > 1 });
         }
@@ -180,7 +215,10 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let is_far = walked.operands.iter().any(Operand::is_remote);
     if is_far {
         // Beside a remote operand, the rsync that the user names may know options that sparsync does not.
-        if let Some(error) = walked.error.take_if(|_| walked.args.own_option_is_invalid || is_ours) {
+        if let Some(error) = walked
+            .error
+            .take_if(|_| walked.args.own_option_is_invalid || is_ours)
+        {
             return Err(error);
         }
         if is_ours && remote_args::names_a_daemon(&walked.operands) {
@@ -191,7 +229,11 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         }
         let protocol = resolve::check_protocol(&walked.args).err();
         if let Some(error) = protocol.or_else(|| resolve::unsupported(&walked.args)) {
-            return if is_ours { Err(error) } else { Ok(Request::Unsupported(error)) };
+            return if is_ours {
+                Err(error)
+            } else {
+                Ok(Request::Unsupported(error))
+            };
         }
     }
     if let Some(error) = walked.error {
@@ -206,14 +248,19 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     {
         return Ok(Request::Unsupported(error));
     }
-    let role = if walked.operands.is_empty() && !call.args.is_empty() { "Receiver" } else { "client" };
+    let role = if walked.operands.is_empty() && !call.args.is_empty() {
+        "Receiver"
+    } else {
+        "client"
+    };
     let writes_batch = walked.args.write_batch || walked.args.only_write_batch;
-    let has_batch =
-        walked.args.read_batch || writes_batch && walked.operands.len() > 1 && !walked.args.select.list_only;
+    let has_batch = walked.args.read_batch
+        || writes_batch && walked.operands.len() > 1 && !walked.args.select.list_only;
     let operands = std::mem::take(&mut walked.operands);
     let copies = operands.len() > 1 && !walked.args.select.list_only;
     // Two processes convert names, and speak a protocol without items.
-    let needs_two = copies && (resolve::converts_names(&walked.args, call.vars) || resolve::lacks_items(&walked.args));
+    let needs_two = copies
+        && (resolve::converts_names(&walked.args, call.vars) || resolve::lacks_items(&walked.args));
     let is_child = !is_far && (has_batch || needs_two || !walked.args.remote_options.is_empty());
     if is_child && !has_batch && walked.args.append == 0 {
         // The default of a local copy.
@@ -222,45 +269,107 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let Some(resolved) = resolve::resolve(&walked.args, operands, call.vars)? else {
         return Ok(Request::NoArgs { role });
     };
-    let resolve::Resolved { mut options, sums, sources, dest, peer } = resolved;
+    let resolve::Resolved {
+        mut options,
+        sums,
+        sources,
+        dest,
+        peer,
+    } = resolved;
     options.select.files_from = options.select.files_from.map(|from| match (from, &peer) {
         (FilesFrom::Far(path), Some(peer)) if !peer.server_sends => FilesFrom::Sent(path),
         (from, _) => from,
     });
     let server_sends = walked.args.read_batch;
-    let child = RemoteOperand { server_sends, ..RemoteOperand::default() };
+    let child = RemoteOperand {
+        server_sends,
+        ..RemoteOperand::default()
+    };
     let peer = peer.or_else(|| is_child.then_some(child));
-    let inherited = if is_child { remote_args::inherited(&walked.args) } else { Vec::new() };
+    let inherited = if is_child {
+        remote_args::inherited(&walked.args)
+    } else {
+        Vec::new()
+    };
     let far = peer.map(|operand| Far {
         server_words: server_args::words(&walked.args, &options, !operand.server_sends),
-        words: remote_args::words(&walked.given, &walked.args, &options, sums, operand.server_sends),
+        words: remote_args::words(
+            &walked.given,
+            &walked.args,
+            &options,
+            sums,
+            operand.server_sends,
+        ),
         operand,
         is_child,
         remote_words: [inherited, walked.args.remote_options.clone()].concat(),
     });
-    Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
+    Ok(Request::Copy(Box::new(Copy {
+        options,
+        sources,
+        dest,
+        far,
+    })))
 }
 
 /// Settles the options that a client sent; see [`Far::words`].
 ///
 /// `remote_words` (from `--remote-option`) take effect after `words`. The client prints the error. An unknown option in
 /// `words` means that the client is newer than this program; one in `remote_words` is the user's.
-pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_secs: i64) -> Result<Options> {
-    let all: Vec<OsString> = words.iter().chain(remote_words).cloned().map(OsString::from_vec).collect();
-    let walked = parse::walk(&all, &[], Args { umask, now_unix_secs, ..Args::default() });
+pub fn settle(
+    words: &[Vec<u8>],
+    remote_words: &[Vec<u8>],
+    umask: u32,
+    now_unix_secs: i64,
+) -> Result<Options> {
+    let all: Vec<OsString> = words
+        .iter()
+        .chain(remote_words)
+        .cloned()
+        .map(OsString::from_vec)
+        .collect();
+    let walked = parse::walk(
+        &all,
+        &[],
+        Args {
+            umask,
+            now_unix_secs,
+            ..Args::default()
+        },
+    );
     if let Some(mut error) = walked.error {
-        if parse::walk(&all[..words.len()], &[], Args { umask, now_unix_secs, ..Args::default() }).error.is_some() {
+        if parse::walk(
+            &all[..words.len()],
+            &[],
+            Args {
+                umask,
+                now_unix_secs,
+                ..Args::default()
+            },
+        )
+        .error
+        .is_some()
+        {
             error.exit = Exit::Protocol;
-            error.message.extend_from_slice(b" (the sparsync there is older: upgrade it)");
+            error
+                .message
+                .extend_from_slice(b" (the sparsync there is older: upgrade it)");
         }
         if let Some(rest) = error.message.strip_prefix(b"rsync: ") {
             error.message = [b"rsync: on remote machine: ", rest].concat();
         }
         return Err(error);
     }
-    let Args { is_server_side, json, print, .. } = walked.args;
+    let Args {
+        is_server_side,
+        json,
+        print,
+        ..
+    } = walked.args;
     if !walked.operands.is_empty() || is_server_side || json || print.is_some() {
-        return Err(Error::usage("rsync: on remote machine: the options make no copy"));
+        return Err(Error::usage(
+            "rsync: on remote machine: the options make no copy",
+        ));
     }
     resolve::resolve_for_server(&walked.args)
 }
@@ -285,7 +394,15 @@ pub fn settle_session(
     now_unix_secs: i64,
 ) -> Result<Options> {
     let line: Vec<OsString> = words.iter().cloned().map(OsString::from_vec).collect();
-    let mut walked = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
+    let mut walked = parse::walk(
+        &line,
+        &[],
+        Args {
+            umask,
+            now_unix_secs,
+            ..Args::default()
+        },
+    );
     // The client must not choose which users this side trusts. Its user can, with --remote-option or --rsync-path.
     if walked.args.insecure_links {
         return Err(Error::new(
@@ -296,8 +413,15 @@ pub fn settle_session(
     // Without the words of --remote-option, which could hide the error and go unchecked.
     let resolved = resolve::resolve_for_server(&walked.args);
     let (None, Ok(mut options)) = (&walked.error, resolved) else {
-        let invalid = || Error::new(Exit::Protocol, "sparsync: request rejected: its options contradict each other");
-        return Err(settle(words, &[], umask, now_unix_secs).err().unwrap_or_else(invalid));
+        let invalid = || {
+            Error::new(
+                Exit::Protocol,
+                "sparsync: request rejected: its options contradict each other",
+            )
+        };
+        return Err(settle(words, &[], umask, now_unix_secs)
+            .err()
+            .unwrap_or_else(invalid));
     };
     if server_args::is_secluded(&serve.words) {
         options.connect.args = ArgStyle::Secluded;
@@ -310,8 +434,17 @@ pub fn settle_session(
     // change nothing here.
     let is_given = |start: &[u8]| serve.words.iter().any(|word| word.starts_with(start));
     walked.args.select.list_only &= is_given(b"--list-only");
-    walked.args.checksum_choice = walked.args.checksum_choice.filter(|_| is_given(b"--checksum-choice="));
-    let names_method = [&b"--compress-choice="[..], b"--old-compress", b"--new-compress"].into_iter().any(is_given);
+    walked.args.checksum_choice = walked
+        .args
+        .checksum_choice
+        .filter(|_| is_given(b"--checksum-choice="));
+    let names_method = [
+        &b"--compress-choice="[..],
+        b"--old-compress",
+        b"--new-compress",
+    ]
+    .into_iter()
+    .any(is_given);
     if walked.args.compress_choice.is_some() && !names_method {
         options.delta.compress.choice = Some(Compression::Auto);
     }
@@ -322,8 +455,21 @@ pub fn settle_session(
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
     let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;
-    let line: Vec<OsString> = serve.words.iter().cloned().map(OsString::from_vec).collect();
-    let line = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
+    let line: Vec<OsString> = serve
+        .words
+        .iter()
+        .cloned()
+        .map(OsString::from_vec)
+        .collect();
+    let line = parse::walk(
+        &line,
+        &[],
+        Args {
+            umask,
+            now_unix_secs,
+            ..Args::default()
+        },
+    );
     // A forced command adds it.
     options.confine_root = line.args.confine_root.clone().or(options.confine_root);
     // With --secluded-args the command line has no other words.
@@ -331,7 +477,9 @@ pub fn settle_session(
         let line = resolve::resolve_for_server(&line.args)?;
         // A word on the command line can be the value of another one.
         if let Some(option) = excess(&options, &line, serve.sends) {
-            let words = format!("sparsync: request rejected: {option} is not on the command line of this server");
+            let words = format!(
+                "sparsync: request rejected: {option} is not on the command line of this server"
+            );
             return Err(Error::new(Exit::Protocol, words));
         }
         take_paths(&mut options, line);
@@ -344,8 +492,14 @@ pub fn settle_session(
 fn excess(session: &Options, line: &Options, sends: bool) -> Option<&'static str> {
     let limited = |options: &Options| {
         [
-            ("--insecure-links", options.preserve.link_owners == LinkOwners::Anyone),
-            ("--remove-source-files", sends && options.select.remove_source != RemoveSource::No),
+            (
+                "--insecure-links",
+                options.preserve.link_owners == LinkOwners::Anyone,
+            ),
+            (
+                "--remove-source-files",
+                sends && options.select.remove_source != RemoveSource::No,
+            ),
             ("--delete", !sends && options.delete.when.is_some()),
             ("--copy-devices", sends && options.select.copy_devices),
             ("--write-devices", !sends && options.preserve.write_devices),
@@ -353,7 +507,9 @@ fn excess(session: &Options, line: &Options, sends: bool) -> Option<&'static str
         ]
     };
     let mut pairs = limited(session).into_iter().zip(limited(line));
-    pairs.find(|((_, has), (_, is_on_line))| *has && !is_on_line).map(|((option, _), _)| option)
+    pairs
+        .find(|((_, has), (_, is_on_line))| *has && !is_on_line)
+        .map(|((option, _), _)| option)
 }
 
 /// Replaces the paths that the session names with those of the server's command line.
@@ -364,8 +520,10 @@ fn take_paths(options: &mut Options, line: Options) {
     if let (Some(backup), Some(given)) = (&mut options.place.backup, line.place.backup) {
         backup.dir = given.dir;
     }
-    let paths =
-        [(&mut options.place.partial_dir, line.place.partial_dir), (&mut options.place.temp_dir, line.place.temp_dir)];
+    let paths = [
+        (&mut options.place.partial_dir, line.place.partial_dir),
+        (&mut options.place.temp_dir, line.place.temp_dir),
+    ];
     for (path, given) in paths {
         *path = given.or(path.take());
     }
@@ -382,12 +540,23 @@ fn take_paths(options: &mut Options, line: Options) {
 fn serve(words: &[OsString], walked: &parse::Walked) -> Serve {
     let parse::Walked { args, operands, .. } = walked;
     let options = &words[..words.len() - operands.len().min(words.len())];
-    let options = options.iter().filter(|word| *word != "--server" && *word != "--sender");
+    let options = options
+        .iter()
+        .filter(|word| *word != "--server" && *word != "--sender");
     let words = options.map(|word| word.as_bytes().to_vec()).collect();
     // The first operand is always a dot.
-    let operands = operands.iter().skip(1).map(|operand| operand.as_bytes().to_vec()).collect();
+    let operands = operands
+        .iter()
+        .skip(1)
+        .map(|operand| operand.as_bytes().to_vec())
+        .collect();
     let timeout_secs = resolve::seconds(args.timeout);
-    Serve { sends: args.sender, words, operands, timeout_secs }
+    Serve {
+        sends: args.sender,
+        words,
+        operands,
+        timeout_secs,
+    }
 }
 
 /// Returns how many words at the end of a command line are no options.
@@ -402,28 +571,59 @@ pub fn read_stock_args(
     now_unix_secs: i64,
     vars: &dyn Fn(&str) -> Option<OsString>,
 ) -> (ServeStock, Vec<parse::GivenOption>) {
-    let mut walked = parse::walk(words, &[], Args { umask, now_unix_secs, ..Args::default() });
+    let mut walked = parse::walk(
+        words,
+        &[],
+        Args {
+            umask,
+            now_unix_secs,
+            ..Args::default()
+        },
+    );
     let given = std::mem::take(&mut walked.given);
-    let call = Invocation { program: OsStr::new("rsync"), args: words, vars, now_unix_secs, umask, popt: &[] };
+    let call = Invocation {
+        program: OsStr::new("rsync"),
+        args: words,
+        vars,
+        now_unix_secs,
+        umask,
+        popt: &[],
+    };
     (serve_stock(&call, walked), given)
 }
 
 /// Returns the server's end of a copy for a stock rsync.
 fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
     let serve = serve(call.args, &walked);
-    let error = walked.error.take().map(|error| match error.message.strip_prefix(b"rsync: ") {
-        Some(rest) => Error { message: [b"rsync: on remote machine: ", rest].concat(), ..error },
-        None => error,
-    });
+    let error = walked
+        .error
+        .take()
+        .map(|error| match error.message.strip_prefix(b"rsync: ") {
+            Some(rest) => Error {
+                message: [b"rsync: on remote machine: ", rest].concat(),
+                ..error
+            },
+            None => error,
+        });
     let capabilities = walked.args.rsh.clone().unwrap_or_default();
-    let is_incremental = Capabilities::parse(&capabilities).flags.has(CompatFlags::INC_RECURSE);
-    let options = error.map_or_else(|| resolve::resolve_for_server(&walked.args), Err).map(|mut options| {
-        options.select.no_inc_recursive |= !is_incremental;
-        let methods = (call.vars)("RSYNC_COMPRESS_LIST").unwrap_or_default();
-        options.delta.compress.list = supported_compressions(methods.as_bytes());
-        options
-    });
+    let is_incremental = Capabilities::parse(&capabilities)
+        .flags
+        .has(CompatFlags::INC_RECURSE);
+    let options = error
+        .map_or_else(|| resolve::resolve_for_server(&walked.args), Err)
+        .map(|mut options| {
+            options.select.no_inc_recursive |= !is_incremental;
+            let methods = (call.vars)("RSYNC_COMPRESS_LIST").unwrap_or_default();
+            options.delta.compress.list = supported_compressions(methods.as_bytes());
+            options
+        });
     // A forced command adds it.
     let confine_root = walked.args.confine_root.take();
-    ServeStock { serve, options, confine_root, capabilities, checksum_seed: walked.args.checksum_seed.unwrap_or(0) }
+    ServeStock {
+        serve,
+        options,
+        confine_root,
+        capabilities,
+        checksum_seed: walked.args.checksum_seed.unwrap_or(0),
+    }
 }

@@ -66,7 +66,13 @@ impl Operand {
 
     /// Returns whether it is the URL of a sparsync server.
     pub fn is_server(&self) -> bool {
-        matches!(self, Operand::Remote(Remote { kind: RemoteKind::Server { .. }, .. }))
+        matches!(
+            self,
+            Operand::Remote(Remote {
+                kind: RemoteKind::Server { .. },
+                ..
+            })
+        )
     }
 }
 
@@ -102,13 +108,20 @@ impl Remote {
             Some(sign) => (Some(text[..sign].to_vec()), &text[sign + 1..colon]),
             None => (None, &text[..colon]),
         };
-        Some(Remote { text: text.to_vec(), kind, user, host: without_brackets(host).to_vec(), path: path.to_vec() })
+        Some(Remote {
+            text: text.to_vec(),
+            kind,
+            user,
+            host: without_brackets(host).to_vec(),
+            path: path.to_vec(),
+        })
     }
 
     /// Parses the URL of a daemon; `None` if it is none, so that rsync reads it as a path on the host `rsync`. `rest`:
     /// the text after its `//`.
     fn of_daemon_url(text: &[u8], rest: &[u8]) -> Option<Remote> {
-        let (place, path) = rest.split_at(rest.iter().position(|&b| b == b'/').unwrap_or(rest.len()));
+        let (place, path) =
+            rest.split_at(rest.iter().position(|&b| b == b'/').unwrap_or(rest.len()));
         let (user, place) = match place.iter().rposition(|&b| b == b'@') {
             Some(sign) => (Some(place[..sign].to_vec()), &place[sign + 1..]),
             None => (None, place),
@@ -119,46 +132,78 @@ impl Remote {
         };
         let (host, port) = place.split_at(host_len);
         let digits = port.strip_prefix(b":").unwrap_or_default();
-        let has_valid_port = port.is_empty() || port.starts_with(b":") && digits.iter().all(u8::is_ascii_digit);
+        let has_valid_port =
+            port.is_empty() || port.starts_with(b":") && digits.iter().all(u8::is_ascii_digit);
         let has_valid_user = user.as_ref().is_none_or(|user| !user.contains(&b':'));
         if !has_valid_port || !has_valid_user {
             return None;
         }
         // As in rsync, a number that is too large wraps around.
-        let port = digits.iter().fold(0i32, |port, digit| port.wrapping_mul(10).wrapping_add(i32::from(digit - b'0')));
+        let port = digits.iter().fold(0i32, |port, digit| {
+            port.wrapping_mul(10).wrapping_add(i32::from(digit - b'0'))
+        });
         let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
         let kind = RemoteKind::Daemon { port };
-        Some(Remote { text: text.to_vec(), kind, user, host: without_brackets(host).to_vec(), path })
+        Some(Remote {
+            text: text.to_vec(),
+            kind,
+            user,
+            host: without_brackets(host).to_vec(),
+            path,
+        })
     }
 
     /// Parses a URL. `rest`: the text after its `//`.
     fn of_url(text: &[u8], rest: &[u8]) -> Remote {
-        let (place, path) = rest.split_at(rest.iter().position(|&b| b == b'/').unwrap_or(rest.len()));
-        let path = if path == b"/~" { b"" } else { path.strip_prefix(b"/~/").unwrap_or(path) };
+        let (place, path) =
+            rest.split_at(rest.iter().position(|&b| b == b'/').unwrap_or(rest.len()));
+        let path = if path == b"/~" {
+            b""
+        } else {
+            path.strip_prefix(b"/~/").unwrap_or(path)
+        };
         let (user, place) = match place.iter().rposition(|&b| b == b'@') {
             Some(sign) => (Some(place[..sign].to_vec()), &place[sign + 1..]),
             None => (None, place),
         };
-        let colon = place.iter().rposition(|&b| b == b':').filter(|&colon| !place[colon..].contains(&b']'));
+        let colon = place
+            .iter()
+            .rposition(|&b| b == b':')
+            .filter(|&colon| !place[colon..].contains(&b']'));
         let (host, port) = match colon {
-            Some(colon) => (&place[..colon], std::str::from_utf8(&place[colon + 1..]).ok().map(str::parse)),
+            Some(colon) => (
+                &place[..colon],
+                std::str::from_utf8(&place[colon + 1..])
+                    .ok()
+                    .map(str::parse),
+            ),
             None => (place, None),
         };
         let port = port.map(|port| port.unwrap_or(0)).or(colon.map(|_| 0));
         let kind = RemoteKind::Server { port };
-        Remote { text: text.to_vec(), kind, user, host: without_brackets(host).to_vec(), path: path.to_vec() }
+        Remote {
+            text: text.to_vec(),
+            kind,
+            user,
+            host: without_brackets(host).to_vec(),
+            path: path.to_vec(),
+        }
     }
 }
 
 /// Returns `::1` for `[::1]`.
 fn without_brackets(host: &[u8]) -> &[u8] {
-    host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")).unwrap_or(host)
+    host.strip_prefix(b"[")
+        .and_then(|host| host.strip_suffix(b"]"))
+        .unwrap_or(host)
 }
 
 /// Returns the position of the colon in `[::1]:path` or `user@[::1]:path`. `at`: the position of the opening bracket.
 fn end_of_brackets(text: &[u8], at: usize) -> Option<usize> {
     let begins = at == 0 || text[at - 1] == b'@';
-    let length = text[at + 1..].iter().position(|b| matches!(b, b']' | b'/'))?;
+    let length = text[at + 1..]
+        .iter()
+        .position(|b| matches!(b, b']' | b'/'))?;
     let colon = at + 1 + length + 1;
     (begins && length > 0 && text[at + 1 + length..].starts_with(b"]:")).then_some(colon)
 }
@@ -219,29 +264,138 @@ mod tests {
             ("::m/x", None, "", "m/x", RemoteKind::Daemon { port: 0 }),
             ("h::", None, "h", "", RemoteKind::Daemon { port: 0 }),
             ("a]:b", None, "a]", "b", RemoteKind::Shell),
-            ("host::mod/x", None, "host", "mod/x", RemoteKind::Daemon { port: 0 }),
-            ("Rsync://u@h:9/m", Some("u"), "h", "m", RemoteKind::Daemon { port: 9 }),
-            ("rsync://u@x@[::1]:9", Some("u@x"), "::1", "", RemoteKind::Daemon { port: 9 }),
-            ("rsync://h//m", None, "h", "/m", RemoteKind::Daemon { port: 0 }),
-            ("rsync://u/x@h/m", None, "u", "x@h/m", RemoteKind::Daemon { port: 0 }),
-            ("rsync://h:/m", None, "h", "m", RemoteKind::Daemon { port: 0 }),
-            ("rsync://h:99999999999/m", None, "h", "m", RemoteKind::Daemon { port: 1_215_752_191 }),
+            (
+                "host::mod/x",
+                None,
+                "host",
+                "mod/x",
+                RemoteKind::Daemon { port: 0 },
+            ),
+            (
+                "Rsync://u@h:9/m",
+                Some("u"),
+                "h",
+                "m",
+                RemoteKind::Daemon { port: 9 },
+            ),
+            (
+                "rsync://u@x@[::1]:9",
+                Some("u@x"),
+                "::1",
+                "",
+                RemoteKind::Daemon { port: 9 },
+            ),
+            (
+                "rsync://h//m",
+                None,
+                "h",
+                "/m",
+                RemoteKind::Daemon { port: 0 },
+            ),
+            (
+                "rsync://u/x@h/m",
+                None,
+                "u",
+                "x@h/m",
+                RemoteKind::Daemon { port: 0 },
+            ),
+            (
+                "rsync://h:/m",
+                None,
+                "h",
+                "m",
+                RemoteKind::Daemon { port: 0 },
+            ),
+            (
+                "rsync://h:99999999999/m",
+                None,
+                "h",
+                "m",
+                RemoteKind::Daemon {
+                    port: 1_215_752_191,
+                },
+            ),
             ("rsync:///m", None, "", "m", RemoteKind::Daemon { port: 0 }),
             ("rsync://h:x/m", None, "rsync", "//h:x/m", RemoteKind::Shell),
-            ("rsync://[::1/m", None, "rsync", "//[::1/m", RemoteKind::Shell),
-            ("rsync://[::1]x/m", None, "rsync", "//[::1]x/m", RemoteKind::Shell),
-            ("rsync://u:p@h/m", None, "rsync", "//u:p@h/m", RemoteKind::Shell),
-            ("sparsync://h/a/b", None, "h", "/a/b", RemoteKind::Server { port: None }),
-            ("Sparsync://u@h:9/~/m", Some("u"), "h", "m", RemoteKind::Server { port: Some(9) }),
-            ("sparsync://[::1]:70/", None, "::1", "/", RemoteKind::Server { port: Some(70) }),
-            ("sparsync://[::1]/~", None, "::1", "", RemoteKind::Server { port: None }),
-            ("sparsync://h:x/", None, "h", "/", RemoteKind::Server { port: Some(0) }),
-            ("sparsync://h:70000/", None, "h", "/", RemoteKind::Server { port: Some(0) }),
-            ("sparsync://h", None, "h", "", RemoteKind::Server { port: None }),
+            (
+                "rsync://[::1/m",
+                None,
+                "rsync",
+                "//[::1/m",
+                RemoteKind::Shell,
+            ),
+            (
+                "rsync://[::1]x/m",
+                None,
+                "rsync",
+                "//[::1]x/m",
+                RemoteKind::Shell,
+            ),
+            (
+                "rsync://u:p@h/m",
+                None,
+                "rsync",
+                "//u:p@h/m",
+                RemoteKind::Shell,
+            ),
+            (
+                "sparsync://h/a/b",
+                None,
+                "h",
+                "/a/b",
+                RemoteKind::Server { port: None },
+            ),
+            (
+                "Sparsync://u@h:9/~/m",
+                Some("u"),
+                "h",
+                "m",
+                RemoteKind::Server { port: Some(9) },
+            ),
+            (
+                "sparsync://[::1]:70/",
+                None,
+                "::1",
+                "/",
+                RemoteKind::Server { port: Some(70) },
+            ),
+            (
+                "sparsync://[::1]/~",
+                None,
+                "::1",
+                "",
+                RemoteKind::Server { port: None },
+            ),
+            (
+                "sparsync://h:x/",
+                None,
+                "h",
+                "/",
+                RemoteKind::Server { port: Some(0) },
+            ),
+            (
+                "sparsync://h:70000/",
+                None,
+                "h",
+                "/",
+                RemoteKind::Server { port: Some(0) },
+            ),
+            (
+                "sparsync://h",
+                None,
+                "h",
+                "",
+                RemoteKind::Server { port: None },
+            ),
         ] {
             let bytes = |text: &str| text.as_bytes().to_vec();
-            let remote =
-                Remote { text: bytes(text), kind, user: user.map(bytes), host: bytes(host), path: bytes(path) };
+            let remote = Remote {
+                text: bytes(text),
+                kind,
+                user: user.map(bytes),
+                host: bytes(host),
+                path: bytes(path),
+            };
             assert_eq!(Operand::parse(text.as_bytes()), Operand::Remote(remote));
         }
     }

@@ -84,12 +84,18 @@ pub struct GivenOption {
 impl GivenOption {
     /// Returns the option as a single argument.
     pub fn word(&self) -> Vec<u8> {
-        let GivenOption { flag, polarity, value } = self;
+        let GivenOption {
+            flag,
+            polarity,
+            value,
+        } = self;
         match (polarity, flag.negations) {
             (Polarity::Off, [first, ..]) => [b"--", first.as_bytes()].concat(),
             _ if !flag.long.is_empty() => match flag.arity {
                 Arity::Switch => [b"--", flag.long.as_bytes()].concat(),
-                Arity::Value(_) | Arity::Optional(_) => [b"--", flag.long.as_bytes(), b"=", value.as_slice()].concat(),
+                Arity::Value(_) | Arity::Optional(_) => {
+                    [b"--", flag.long.as_bytes(), b"=", value.as_slice()].concat()
+                }
             },
             _ => {
                 let letter = flag.short.map(String::from).unwrap_or_default();
@@ -122,7 +128,12 @@ pub struct Walked {
 /// Walks the arguments after the program's name.
 pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
     let mut walk = ArgumentWalk {
-        walked: Walked { args, given: Vec::new(), operands: Vec::new(), error: None },
+        walked: Walked {
+            args,
+            given: Vec::new(),
+            operands: Vec::new(),
+            error: None,
+        },
         aliases,
         words: words.to_vec(),
         parser: lexopt::Parser::from_args(words.iter().cloned()),
@@ -196,7 +207,9 @@ impl ArgumentWalk<'_> {
     /// Makes all remaining arguments operands. Returns `false`: the walk is over.
     fn take_remaining(&mut self) -> bool {
         let rest = self.parser.raw_args().into_iter().flatten();
-        self.walked.operands.extend(rest.map(|word| Operand::parse(&word.into_vec())));
+        self.walked
+            .operands
+            .extend(rest.map(|word| Operand::parse(&word.into_vec())));
         false
     }
 
@@ -211,7 +224,9 @@ impl ArgumentWalk<'_> {
             },
         };
         if value.is_none() && is_long && self.parser.optional_value().is_some() {
-            return Err(refuse([&self.word()[..], b": option does not take an argument"].concat()));
+            return Err(refuse(
+                [&self.word()[..], b": option does not take an argument"].concat(),
+            ));
         }
         // `--server` counts wherever it stands, even after an error or `--help`.
         self.walked.args.is_server_side |= flag.support == Support::ServerSide;
@@ -219,11 +234,27 @@ impl ArgumentWalk<'_> {
             return Ok(());
         }
         let value = value.unwrap_or_default().into_vec();
-        self.walked.given.push(GivenOption { flag, polarity, value: value.clone() });
+        self.walked.given.push(GivenOption {
+            flag,
+            polarity,
+            value: value.clone(),
+        });
         // The last argument that belongs to the option: its own, or the next one.
-        let last = self.left().map_or(self.at, |left| self.words.len() - left - 1);
-        let word = self.words.get(last).map_or(&b""[..], |word| word.as_bytes());
-        flag.effect.record(&mut self.walked.args, polarity, &Given { value: &value, word })
+        let last = self
+            .left()
+            .map_or(self.at, |left| self.words.len() - left - 1);
+        let word = self
+            .words
+            .get(last)
+            .map_or(&b""[..], |word| word.as_bytes());
+        flag.effect.record(
+            &mut self.walked.args,
+            polarity,
+            &Given {
+                value: &value,
+                word,
+            },
+        )
     }
 
     /// Replaces an alias by its arguments. Returns `false` if there is no alias of that name.
@@ -232,26 +263,45 @@ impl ArgumentWalk<'_> {
             OptionName::Short(letter) => format!("-{letter}"),
             OptionName::Long(name) => format!("--{name}"),
         };
-        let Some(alias) = self.aliases.iter().rev().find(|alias| alias.name == name.as_bytes()) else {
+        let Some(alias) = self
+            .aliases
+            .iter()
+            .rev()
+            .find(|alias| alias.name == name.as_bytes())
+        else {
             return false;
         };
         if self.inside.iter().any(|inside| inside.name == alias.name) {
             return false;
         }
         let called = self.word();
-        let mut words: Vec<OsString> = alias.words.iter().cloned().map(OsString::from_vec).collect();
+        let mut words: Vec<OsString> = alias
+            .words
+            .iter()
+            .cloned()
+            .map(OsString::from_vec)
+            .collect();
         let rest: Vec<OsString> = if name.len() > 2 && name.starts_with("--") {
             words.extend(self.parser.optional_value());
-            self.parser.try_raw_args().map(Iterator::collect).unwrap_or_default()
+            self.parser
+                .try_raw_args()
+                .map(Iterator::collect)
+                .unwrap_or_default()
         } else {
             // The other letters of the bundle come after the alias.
             let letters = self.parser.optional_value();
-            let mut rest: Vec<OsString> =
-                letters.map(|letters| [OsStr::new("-"), &letters].into_iter().collect()).into_iter().collect();
+            let mut rest: Vec<OsString> = letters
+                .map(|letters| [OsStr::new("-"), &letters].into_iter().collect())
+                .into_iter()
+                .collect();
             rest.extend(self.parser.try_raw_args().into_iter().flatten());
             rest
         };
-        self.inside.push(Inside { name: alias.name.clone(), called, left: rest.len() });
+        self.inside.push(Inside {
+            name: alias.name.clone(),
+            called,
+            left: rest.len(),
+        });
         words.extend(rest);
         self.parser = lexopt::Parser::from_args(words.iter().cloned());
         self.words = words;
@@ -261,14 +311,20 @@ impl ArgumentWalk<'_> {
 
     /// Returns how many arguments are untouched; `None` inside a bundle or before a `=value`.
     fn left(&mut self) -> Option<usize> {
-        self.parser.try_raw_args().map(|words| words.as_slice().len())
+        self.parser
+            .try_raw_args()
+            .map(|words| words.as_slice().len())
     }
 
     /// Returns the argument that an error names.
     fn word(&self) -> Vec<u8> {
         match self.inside.first() {
             Some(alias) => alias.called.clone(),
-            None => self.words.get(self.at).map(|word| word.as_bytes().to_vec()).unwrap_or_default(),
+            None => self
+                .words
+                .get(self.at)
+                .map(|word| word.as_bytes().to_vec())
+                .unwrap_or_default(),
         }
     }
 
@@ -322,7 +378,11 @@ mod tests {
         --no-blocking-io --no-detach";
 
     fn walked(line: &[&str]) -> Walked {
-        walk(&line.iter().map(OsString::from).collect::<Vec<_>>(), &[], Args::default())
+        walk(
+            &line.iter().map(OsString::from).collect::<Vec<_>>(),
+            &[],
+            Args::default(),
+        )
     }
 
     fn refusal(line: &[&str]) -> String {
@@ -341,17 +401,29 @@ mod tests {
         assert_eq!(names.len(), 88);
         for name in names {
             parsed_args(&[name]);
-            assert_eq!(refusal(&[&format!("{name}=1")]), format!("rsync: {name}=1: option does not take an argument"));
+            assert_eq!(
+                refusal(&[&format!("{name}=1")]),
+                format!("rsync: {name}=1: option does not take an argument")
+            );
         }
     }
 
     #[test]
     fn posixly_correct_stops_options_at_the_first_operand() {
-        let args = Args { is_posix: true, ..Args::default() };
+        let args = Args {
+            is_posix: true,
+            ..Args::default()
+        };
         let words = ["-a", "src", "-v", "--", "dst"].map(OsString::from);
         let walked = walk(&words, &[], args);
-        assert!(walked.error.is_none() && walked.operands.len() == 4, "{walked:?}");
-        assert!(matches!(&walked.operands[1], Operand::Local(path) if path == b"-v"), "{walked:?}");
+        assert!(
+            walked.error.is_none() && walked.operands.len() == 4,
+            "{walked:?}"
+        );
+        assert!(
+            matches!(&walked.operands[1], Operand::Local(path) if path == b"-v"),
+            "{walked:?}"
+        );
     }
 
     #[test]
@@ -369,7 +441,11 @@ mod tests {
                 "completions" => "fish",
                 _ => "1",
             };
-            let names = flag.aliases.iter().chain(Some(&flag.long)).filter(|name| !name.is_empty());
+            let names = flag
+                .aliases
+                .iter()
+                .chain(Some(&flag.long))
+                .filter(|name| !name.is_empty());
             let mut lines: Vec<Vec<String>> = Vec::new();
             match flag.arity {
                 Arity::Switch => {
@@ -397,7 +473,12 @@ mod tests {
             for line in lines {
                 let line: Vec<&str> = line.iter().map(String::as_str).chain(["src"]).collect();
                 let walked = walked(&line);
-                assert_eq!(walked.error.is_some(), flag.long == "crtimes", "{line:?}: {:?}", walked.error);
+                assert_eq!(
+                    walked.error.is_some(),
+                    flag.long == "crtimes",
+                    "{line:?}: {:?}",
+                    walked.error
+                );
                 assert_eq!(walked.operands.len(), 1, "{line:?}");
             }
         }
@@ -412,7 +493,10 @@ mod tests {
             (&["--verb"], "--verb: unknown option"),
             (&["--=x"], "--=x: unknown option"),
             (&["--no-a"], "--no-a: unknown option"),
-            (&["--archive=x"], "--archive=x: option does not take an argument"),
+            (
+                &["--archive=x"],
+                "--archive=x: option does not take an argument",
+            ),
             (&["-an=3"], "-an=3: option does not take an argument"),
             (&["-a="], "-a=: option does not take an argument"),
             (&["-ave"], "-ave: missing argument"),
@@ -420,7 +504,10 @@ mod tests {
             (&["--timeout", "x"], "x: invalid numeric value"),
             (&["-n@6x"], "-n@6x: invalid numeric value"),
             (&["-n@", "6x"], "6x: invalid numeric value"),
-            (&["--delete=x", "--bogus"], "--delete=x: option does not take an argument"),
+            (
+                &["--delete=x", "--bogus"],
+                "--delete=x: option does not take an argument",
+            ),
         ] {
             assert_eq!(refusal(line), format!("rsync: {message}"));
         }
@@ -428,11 +515,26 @@ mod tests {
 
     #[test]
     fn clustered_and_attached_values_parse_as_in_popt() {
-        let walk = walked(&["-avze", "ssh", "src", "-n", "--suffix=.o", "-B5", "--exclude", "--", "dst", "--", "-r"]);
+        let walk = walked(&[
+            "-avze",
+            "ssh",
+            "src",
+            "-n",
+            "--suffix=.o",
+            "-B5",
+            "--exclude",
+            "--",
+            "dst",
+            "--",
+            "-r",
+        ]);
         assert!(walk.error.is_none());
         assert!(walk.args.dry_run && walk.args.preserve.links);
         assert_eq!(walk.args.suffix.as_deref(), Some(&b".o"[..]));
-        assert_eq!(walk.args.select.rules, [crate::options::RuleArg::Exclude(b"--".to_vec())]);
+        assert_eq!(
+            walk.args.select.rules,
+            [crate::options::RuleArg::Exclude(b"--".to_vec())]
+        );
         let operands: Vec<_> = walk.operands.iter().map(Operand::as_bytes).collect();
         assert_eq!(operands, [b"src", b"dst", &b"-r"[..]]);
     }
@@ -440,10 +542,19 @@ mod tests {
     #[test]
     fn last_option_wins_and_repeats_are_counted() {
         assert!(!parsed_args(&["-a", "--no-p"]).preserve.perms);
-        assert_eq!(parsed_args(&["--no-r", "-a"]).recursion, super::super::args::Recursion::ByArchive);
+        assert_eq!(
+            parsed_args(&["--no-r", "-a"]).recursion,
+            super::super::args::Recursion::ByArchive
+        );
         assert_eq!(parsed_args(&["-vv", "--no-v", "-v"]).verbose, 1);
         assert_eq!(parsed_args(&["-xx"]).select.one_file_system, 2);
-        assert_eq!((parsed_args(&["-hh"]).human, parsed_args(&["--no-h", "-h"]).human), (2, 0));
+        assert_eq!(
+            (
+                parsed_args(&["-hh"]).human,
+                parsed_args(&["--no-h", "-h"]).human
+            ),
+            (2, 0)
+        );
         assert!(parsed_args(&["-UU", "--no-U"]).select.open_noatime);
         assert!(!parsed_args(&["-D", "--no-D"]).preserve.specials);
     }
@@ -462,8 +573,13 @@ mod tests {
             rsync alias --ex --exclude\nrsync alias -a -a -H\nrsync alias --multi -r \\\n -t\nother alias --foo -a\n\
             rsync alias --dd --POPTdesc=$\"hello\" -t\nrsync alias --bad --bogus\nrsync alias --loop --loop\nrsync alias -Y -e\nrsync alias --none\n";
         let aliases = aliases(text);
-        let read =
-            |line: &[&str]| walk(&line.iter().map(OsString::from).collect::<Vec<_>>(), &aliases, Args::default());
+        let read = |line: &[&str]| {
+            walk(
+                &line.iter().map(OsString::from).collect::<Vec<_>>(),
+                &aliases,
+                Args::default(),
+            )
+        };
         let ok = |line: &[&str]| {
             let walked = read(line);
             assert!(walked.error.is_none(), "{line:?}: {:?}", walked.error);
@@ -476,10 +592,19 @@ mod tests {
                 && !walk.args.preserve.perms
                 && walk.args.verbose == 1
         );
-        assert_eq!((walk.args.preserve.chmod.len(), walk.operands.len()), (1, 2));
-        assert_eq!(ok(&["--mine", "s"]).args.suffix.as_deref(), Some(&b".x y"[..]));
+        assert_eq!(
+            (walk.args.preserve.chmod.len(), walk.operands.len()),
+            (1, 2)
+        );
+        assert_eq!(
+            ok(&["--mine", "s"]).args.suffix.as_deref(),
+            Some(&b".x y"[..])
+        );
         for line in [&["--ex", "foo", "s"][..], &["--ex=foo", "s"]] {
-            assert_eq!(ok(line).args.select.rules, [crate::options::RuleArg::Exclude(b"foo".to_vec())]);
+            assert_eq!(
+                ok(line).args.select.rules,
+                [crate::options::RuleArg::Exclude(b"foo".to_vec())]
+            );
         }
         assert!(ok(&["--multi"]).args.preserve.times && ok(&["--dd"]).args.preserve.times);
         assert_eq!(ok(&["-tY", "ssh", "s"]).operands.len(), 1);
@@ -514,12 +639,20 @@ mod tests {
     fn word() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
         use proptest::prelude::*;
         let names: Vec<String> = flags::all()
-            .flat_map(|flag| flag.aliases.iter().chain(flag.negations).chain(Some(&flag.long)))
+            .flat_map(|flag| {
+                flag.aliases
+                    .iter()
+                    .chain(flag.negations)
+                    .chain(Some(&flag.long))
+            })
             .map(|name| format!("--{name}"))
             .collect();
         prop_oneof![
             proptest::sample::select(names.clone()).prop_map(String::into_bytes),
-            (proptest::sample::select(names), "=[-+0-9a-zA-Z:,./%T ]{0,8}")
+            (
+                proptest::sample::select(names),
+                "=[-+0-9a-zA-Z:,./%T ]{0,8}"
+            )
                 .prop_map(|(name, value)| (name + &value).into_bytes()),
             "-[a-zA-Z0-9@=-]{0,6}".prop_map(String::into_bytes),
             proptest::collection::vec(any::<u8>().prop_filter("no NUL in argv", |&b| b != 0), 0..6),

@@ -58,20 +58,30 @@ impl RemoteOperand {
 
     /// Returns the role that rsync's client names in errors before it forks.
     pub fn role(peer: Option<&RemoteOperand>) -> &'static str {
-        if peer.is_some_and(|peer| peer.server_sends) { "Receiver" } else { "sender" }
+        if peer.is_some_and(|peer| peer.server_sends) {
+            "Receiver"
+        } else {
+            "sender"
+        }
     }
 }
 
 /// Sorts the operands. The last of several is the destination.
 pub fn place(mut operands: Vec<Operand>) -> Result<PlacedOperands> {
-    let dest = if operands.len() > 1 { operands.pop() } else { None };
+    let dest = if operands.len() > 1 {
+        operands.pop()
+    } else {
+        None
+    };
     let first = match operands.first() {
         Some(Operand::Remote(first)) => first.clone(),
         _ => return place_push(operands, dest),
     };
     let fail = |words: Vec<u8>| Err(Error::usage(words).by("Receiver"));
     let dest = match dest {
-        Some(Operand::Remote(_)) => return fail(b"The source and destination cannot both be remote.".to_vec()),
+        Some(Operand::Remote(_)) => {
+            return fail(b"The source and destination cannot both be remote.".to_vec());
+        }
         Some(Operand::Local(path)) => Some(path),
         None => None,
     };
@@ -85,8 +95,15 @@ pub fn place(mut operands: Vec<Operand>) -> Result<PlacedOperands> {
             Operand::Remote(remote) if remote.is_daemon() != first.is_daemon() => {
                 return fail(b"All source args must use the same hostspec format.".to_vec());
             }
-            Operand::Remote(Remote { user, host, path, kind, .. }) => {
-                if let (RemoteKind::Daemon { port }, RemoteKind::Daemon { port: first }) = (kind, first.kind)
+            Operand::Remote(Remote {
+                user,
+                host,
+                path,
+                kind,
+                ..
+            }) => {
+                if let (RemoteKind::Daemon { port }, RemoteKind::Daemon { port: first }) =
+                    (kind, first.kind)
                     && port != 0
                     && port != first
                 {
@@ -103,14 +120,24 @@ pub fn place(mut operands: Vec<Operand>) -> Result<PlacedOperands> {
             }
         }
     }
-    Ok(PlacedOperands { sources, dest, peer: Some(peer(first, true)?) })
+    Ok(PlacedOperands {
+        sources,
+        dest,
+        peer: Some(peer(first, true)?),
+    })
 }
 
 /// Returns the operands of a run whose source is a batch file: the last one is the destination.
 pub fn place_beside_batch(mut operands: Vec<Operand>) -> Result<PlacedOperands> {
     match operands.pop() {
-        Some(Operand::Local(dest)) => Ok(PlacedOperands { sources: Vec::new(), dest: Some(dest), peer: None }),
-        _ => Err(Error::usage("remote destination is not allowed with --read-batch").by("Receiver")),
+        Some(Operand::Local(dest)) => Ok(PlacedOperands {
+            sources: Vec::new(),
+            dest: Some(dest),
+            peer: None,
+        }),
+        _ => {
+            Err(Error::usage("remote destination is not allowed with --read-batch").by("Receiver"))
+        }
     }
 }
 
@@ -120,24 +147,43 @@ fn place_push(operands: Vec<Operand>, dest: Option<Operand>) -> Result<PlacedOpe
         match operand {
             Operand::Local(path) => sources.push(path),
             Operand::Remote(remote) => {
-                return Err(Error::usage([b"Unexpected remote arg: ", &remote.text[..]].concat()).by("sender"));
+                return Err(
+                    Error::usage([b"Unexpected remote arg: ", &remote.text[..]].concat())
+                        .by("sender"),
+                );
             }
         }
     }
     match dest {
         Some(Operand::Remote(remote)) => {
             let dest = path_or_home(remote.path.clone(), remote.kind);
-            Ok(PlacedOperands { sources, dest: Some(dest), peer: Some(peer(remote, false)?) })
+            Ok(PlacedOperands {
+                sources,
+                dest: Some(dest),
+                peer: Some(peer(remote, false)?),
+            })
         }
-        Some(Operand::Local(path)) => Ok(PlacedOperands { sources, dest: Some(path), peer: None }),
-        None => Ok(PlacedOperands { sources, dest: None, peer: None }),
+        Some(Operand::Local(path)) => Ok(PlacedOperands {
+            sources,
+            dest: Some(path),
+            peer: None,
+        }),
+        None => Ok(PlacedOperands {
+            sources,
+            dest: None,
+            peer: None,
+        }),
     }
 }
 
 /// Replaces the empty path of `host:` by the directory in which the remote shell starts.
 fn path_or_home(path: Vec<u8>, kind: RemoteKind) -> Vec<u8> {
     let is_module = matches!(kind, RemoteKind::Daemon { .. });
-    if path.is_empty() && !is_module { b".".to_vec() } else { path }
+    if path.is_empty() && !is_module {
+        b".".to_vec()
+    } else {
+        path
+    }
 }
 
 fn peer(remote: Remote, server_sends: bool) -> Result<RemoteOperand> {
@@ -146,9 +192,20 @@ fn peer(remote: Remote, server_sends: bool) -> Result<RemoteOperand> {
         RemoteKind::Daemon { port } => (None, Some(port)),
         RemoteKind::Shell => (None, None),
     };
-    let peer = RemoteOperand { user: remote.user, host: remote.host, server, daemon, server_sends };
+    let peer = RemoteOperand {
+        user: remote.user,
+        host: remote.host,
+        server,
+        daemon,
+        server_sends,
+    };
     if server == Some(Some(0)) || server.is_some() && peer.host.is_empty() {
-        let words = [b"sparsync: ", &remote.text[..], b": a URL is sparsync://[USER@]HOST[:PORT]/PATH"].concat();
+        let words = [
+            b"sparsync: ",
+            &remote.text[..],
+            b": a URL is sparsync://[USER@]HOST[:PORT]/PATH",
+        ]
+        .concat();
         return Err(Error::usage(words).by(RemoteOperand::role(Some(&peer))));
     }
     if peer.host.starts_with(b"-") && daemon.is_none() {
@@ -164,7 +221,9 @@ pub fn invalid_host() -> Error {
 
 /// Returns whether an operand names a daemon.
 pub fn names_a_daemon(operands: &[Operand]) -> bool {
-    operands.iter().any(|operand| matches!(operand, Operand::Remote(remote) if remote.is_daemon()))
+    operands
+        .iter()
+        .any(|operand| matches!(operand, Operand::Remote(remote) if remote.is_daemon()))
 }
 
 /// Returns where `--files-from` reads its list when the operands are on `peer`.
@@ -175,10 +234,13 @@ pub fn files_from(name: Vec<u8>, peer: Option<&RemoteOperand>) -> Result<FilesFr
         (Operand::Remote(remote), _) if remote.path == b"-" => {
             Err(Error::usage("rsync: Invalid --files-from remote filename"))
         }
-        (Operand::Remote(_), None) => {
-            Err(Error::usage("--files-from cannot be remote when the transfer is local").by("sender"))
-        }
-        (Operand::Remote(remote), Some(peer)) if remote.host.is_empty() || remote.host == peer.host => {
+        (Operand::Remote(_), None) => Err(Error::usage(
+            "--files-from cannot be remote when the transfer is local",
+        )
+        .by("sender")),
+        (Operand::Remote(remote), Some(peer))
+            if remote.host.is_empty() || remote.host == peer.host =>
+        {
             Ok(FilesFrom::Far(remote.path))
         }
         (Operand::Remote(_), Some(peer)) => {
@@ -199,15 +261,21 @@ pub fn words(
     sums: Option<Checksums>,
     server_sends: bool,
 ) -> Vec<Vec<u8>> {
-    let mut words: Vec<Vec<u8>> =
-        given.iter().filter(|given| given.flag.reach == FlagScope::Both).map(GivenOption::word).collect();
+    let mut words: Vec<Vec<u8>> = given
+        .iter()
+        .filter(|given| given.flag.reach == FlagScope::Both)
+        .map(GivenOption::word)
+        .collect();
     // As rsync does: send --super if it is in force, and never --no-super; --executability only without --perms, which
     // --remote-option may revoke. A list of files implies --dirs at the server.
     let is_super = args.preserve.super_user == Some(true);
     let implies_dirs = args.dirs == Dirs::No && options.select.files_from.is_some();
     // A sender only includes the maps in its digests. Two of a kind are an error, so those of --remote-option replace them.
-    let is_map =
-        |word: &Vec<u8>| ["--usermap", "--groupmap", "--chown"].iter().any(|map| word.starts_with(map.as_bytes()));
+    let is_map = |word: &Vec<u8>| {
+        ["--usermap", "--groupmap", "--chown"]
+            .iter()
+            .any(|map| word.starts_with(map.as_bytes()))
+    };
     let has_own_maps = server_sends && args.remote_options.iter().any(is_map);
     words.retain(|word| match &word[..] {
         _ if has_own_maps && is_map(word) => false,
@@ -231,7 +299,12 @@ pub fn words(
         add(b"--list-only", b"");
     }
     let from_environment = args.partial_dir.is_none() && !args.place.delay_updates;
-    if let Some(dir) = options.place.partial_dir.as_ref().filter(|_| from_environment) {
+    if let Some(dir) = options
+        .place
+        .partial_dir
+        .as_ref()
+        .filter(|_| from_environment)
+    {
         add(b"--partial-dir=", dir);
     }
     if let Some(sums) = sums.filter(|_| args.checksum_choice.is_none()) {
@@ -242,7 +315,13 @@ pub fn words(
 
 /// Returns the options that a client does not send to a server, but that both processes of a local copy have.
 pub fn inherited(args: &Args) -> Vec<Vec<u8>> {
-    let Preserve { super_user, fake_super, drop_devices, executability, .. } = args.preserve;
+    let Preserve {
+        super_user,
+        fake_super,
+        drop_devices,
+        executability,
+        ..
+    } = args.preserve;
     let options = [
         (fake_super, "--fake-super"),
         (super_user == Some(false), "--no-super"),
@@ -250,7 +329,11 @@ pub fn inherited(args: &Args) -> Vec<Vec<u8>> {
         (args.insecure_links, "--insecure-links"),
         (executability, "--executability"),
     ];
-    options.into_iter().filter(|(is_set, _)| *is_set).map(|(_, option)| option.into()).collect()
+    options
+        .into_iter()
+        .filter(|(is_set, _)| *is_set)
+        .map(|(_, option)| option.into())
+        .collect()
 }
 
 #[cfg(test)]
@@ -263,7 +346,11 @@ mod tests {
 
     fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let vars = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        let vars = |name: &str| {
+            vars.iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| OsString::from(value))
+        };
         read(&Invocation {
             program: OsStr::new("sparsync"),
             args: &words,
@@ -288,14 +375,20 @@ mod tests {
     #[test]
     fn push_and_pull_determine_the_remote_side() {
         let push = copy("-a a b u@host:c");
-        assert_eq!((text(&push.sources), push.dest), ("a b".into(), Some(b"c".to_vec())));
+        assert_eq!(
+            (text(&push.sources), push.dest),
+            ("a b".into(), Some(b"c".to_vec()))
+        );
         let far = push.far.unwrap();
         assert_eq!(
             (far.operand.user, far.operand.host, far.operand.server_sends),
             (Some(b"u".to_vec()), b"host".to_vec(), false)
         );
         let pull = copy("-a host:a :b host: d");
-        assert_eq!((text(&pull.sources), pull.dest), ("a b .".into(), Some(b"d".to_vec())));
+        assert_eq!(
+            (text(&pull.sources), pull.dest),
+            ("a b .".into(), Some(b"d".to_vec()))
+        );
         assert!(pull.far.unwrap().operand.server_sends);
         let list = copy("-r host:a");
         assert!(list.options.select.list_only && list.dest.is_none());
@@ -323,21 +416,39 @@ mod tests {
                 (sources.into(), dest, Some(daemon)),
                 "{line}"
             );
-            assert!(copy.options.connect.shell.is_empty(), "a daemon ignores RSYNC_RSH");
+            assert!(
+                copy.options.connect.shell.is_empty(),
+                "a daemon ignores RSYNC_RSH"
+            );
         }
         assert_eq!(copy("-e y h::m d").options.connect.shell, [b"y"]);
         for (line, message) in [
-            ("h::m/a h:b d", "All source args must use the same hostspec format."),
-            ("rsync://h:1/m rsync://h:2/m d", "All source args must use the same port number."),
-            ("h::a o::b d", "All source args must come from the same machine."),
-            ("-e y -- -h::m d", "Invalid remote host: hostnames may not start with '-'."),
+            (
+                "h::m/a h:b d",
+                "All source args must use the same hostspec format.",
+            ),
+            (
+                "rsync://h:1/m rsync://h:2/m d",
+                "All source args must use the same port number.",
+            ),
+            (
+                "h::a o::b d",
+                "All source args must come from the same machine.",
+            ),
+            (
+                "-e y -- -h::m d",
+                "Invalid remote host: hostnames may not start with '-'.",
+            ),
             (
                 "-e y --contimeout=3 h::m d",
                 "The --contimeout option may only be used when connecting to an rsync daemon.",
             ),
         ] {
             let error = request(line, &[]).expect_err(line);
-            assert_eq!((String::from_utf8(error.message).unwrap(), error.exit), (message.into(), Exit::Usage));
+            assert_eq!(
+                (String::from_utf8(error.message).unwrap(), error.exit),
+                (message.into(), Exit::Usage)
+            );
         }
     }
 
@@ -346,20 +457,35 @@ mod tests {
         for (line, words) in [
             ("-avze ssh s h:d", "--archive --verbose --compress"),
             ("--mine --no-p s h:d", "--archive --verbose --no-perms"),
-            ("-F -f P_x --include=a --exclude-from=b -C -0 s h:d", "--cvs-exclude --from0"),
-            ("-P -@-1 --link-dest=../x s h:d", "-P --modify-window=-1 --link-dest=../x"),
+            (
+                "-F -f P_x --include=a --exclude-from=b -C -0 s h:d",
+                "--cvs-exclude --from0",
+            ),
+            (
+                "-P -@-1 --link-dest=../x s h:d",
+                "-P --modify-window=-1 --link-dest=../x",
+            ),
             ("--files-from=list s h:d", "--files-from=-"),
             ("--files-from=:list h:s d", "--files-from=list"),
-            ("--fake-super --super --munge-links --chmod=u+x s h:d", "--super --chmod=u+x"),
+            (
+                "--fake-super --super --munge-links --chmod=u+x s h:d",
+                "--super --chmod=u+x",
+            ),
             (
                 "--log-file=x --log-file-format=%n -i --out-format=%n --stop-after=3 s h:d",
                 "--itemize-changes --out-format=%n",
             ),
-            ("--rsync-path=x -4 -s --timeout=3 --bwlimit=5 --protocol=31 s h:d", "--timeout=3 --bwlimit=5"),
+            (
+                "--rsync-path=x -4 -s --timeout=3 --bwlimit=5 --protocol=31 s h:d",
+                "--timeout=3 --bwlimit=5",
+            ),
         ] {
             assert_eq!(text(&copy(line).far.unwrap().words), words, "{line}");
         }
-        let Ok(Request::Copy(copy)) = request("--partial s h:d", &[("RSYNC_PARTIAL_DIR", "pp")]) else { panic!() };
+        let Ok(Request::Copy(copy)) = request("--partial s h:d", &[("RSYNC_PARTIAL_DIR", "pp")])
+        else {
+            panic!()
+        };
         assert_eq!(text(&copy.far.unwrap().words), "--partial --partial-dir=pp");
     }
 
@@ -384,15 +510,26 @@ mod tests {
                 operands: Vec::new(),
                 timeout_secs: 0,
             };
-            settle_session(&serve, &far.words, &far.remote_words, 0o022, 0).unwrap_or_else(|error| {
-                panic!("{line}: {}: {}", text(&far.server_words), error.message.escape_ascii());
-            });
+            settle_session(&serve, &far.words, &far.remote_words, 0o022, 0).unwrap_or_else(
+                |error| {
+                    panic!(
+                        "{line}: {}: {}",
+                        text(&far.server_words),
+                        error.message.escape_ascii()
+                    );
+                },
+            );
             // Only the client has the rules and knows where its list comes from.
             for options in [&mut copy.options, &mut options] {
                 options.select.rules.clear();
-                options.select.files_from = options.select.files_from.take().map(|_| FilesFrom::Stdin);
+                options.select.files_from =
+                    options.select.files_from.take().map(|_| FilesFrom::Stdin);
             }
-            assert_eq!(format!("{options:?}"), format!("{:?}", copy.options), "{line}");
+            assert_eq!(
+                format!("{options:?}"),
+                format!("{:?}", copy.options),
+                "{line}"
+            );
         }
     }
 
@@ -401,13 +538,26 @@ mod tests {
         let settled = |line: &str| {
             let far = copy(line).far.unwrap();
             let words = [&far.server_words[..], &far.remote_words].concat();
-            let serve = Serve { sends: far.operand.server_sends, words, operands: Vec::new(), timeout_secs: 0 };
-            settle_session(&serve, &far.words, &far.remote_words, 0o022, 0).unwrap().preserve.link_owners
+            let serve = Serve {
+                sends: far.operand.server_sends,
+                words,
+                operands: Vec::new(),
+                timeout_secs: 0,
+            };
+            settle_session(&serve, &far.words, &far.remote_words, 0o022, 0)
+                .unwrap()
+                .preserve
+                .link_owners
         };
         assert_eq!(settled("-a --insecure-links s h:d"), LinkOwners::Trusted);
         assert_eq!(settled("-a -M--insecure-links s h:d"), LinkOwners::Anyone);
         let far = copy("-a s h:d").far.unwrap();
-        let serve = Serve { sends: false, words: far.server_words, operands: Vec::new(), timeout_secs: 0 };
+        let serve = Serve {
+            sends: false,
+            words: far.server_words,
+            operands: Vec::new(),
+            timeout_secs: 0,
+        };
         let word = [b"--insecure-links".to_vec()];
         for (words, remote_words) in [(&word[..], &[][..]), (&[], &word)] {
             let error = settle_session(&serve, words, remote_words, 0o022, 0).unwrap_err();
@@ -419,19 +569,64 @@ mod tests {
     /// passes for the value of another one.
     #[test]
     fn session_cannot_exceed_its_command_line() {
-        let list = |words: &str| words.split_whitespace().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+        let list = |words: &str| {
+            words
+                .split_whitespace()
+                .map(|word| word.as_bytes().to_vec())
+                .collect::<Vec<_>>()
+        };
         for (sends, line, words, remote_words) in [
-            (false, "-r", "-r --append --whole-file", "--no-whole-file --delete"),
-            (true, "-r", "-r --append --whole-file", "--no-whole-file --remove-source-files"),
-            (false, "-r", "-r --append --whole-file", "--no-whole-file --backup-dir=/"),
+            (
+                false,
+                "-r",
+                "-r --append --whole-file",
+                "--no-whole-file --delete",
+            ),
+            (
+                true,
+                "-r",
+                "-r --append --whole-file",
+                "--no-whole-file --remove-source-files",
+            ),
+            (
+                false,
+                "-r",
+                "-r --append --whole-file",
+                "--no-whole-file --backup-dir=/",
+            ),
             (false, "-r", "-r --suffix", "--delete --write-devices"),
-            (true, "-r --suffix --copy-devices --numeric-ids", "-r", "--copy-devices"),
-            (true, "-r --suffix --remove-source-files", "-r", "--remove-source-files"),
-            (true, "-r --suffix --insecure-links", "-r", "--insecure-links"),
-            (false, "-r --suffix --write-devices", "-r", "--write-devices"),
+            (
+                true,
+                "-r --suffix --copy-devices --numeric-ids",
+                "-r",
+                "--copy-devices",
+            ),
+            (
+                true,
+                "-r --suffix --remove-source-files",
+                "-r",
+                "--remove-source-files",
+            ),
+            (
+                true,
+                "-r --suffix --insecure-links",
+                "-r",
+                "--insecure-links",
+            ),
+            (
+                false,
+                "-r --suffix --write-devices",
+                "-r",
+                "--write-devices",
+            ),
             (false, "-r --suffix --delete", "-r", "--delete"),
         ] {
-            let serve = Serve { sends, words: list(line), operands: Vec::new(), timeout_secs: 0 };
+            let serve = Serve {
+                sends,
+                words: list(line),
+                operands: Vec::new(),
+                timeout_secs: 0,
+            };
             let settled = settle_session(&serve, &list(words), &list(remote_words), 0o022, 0);
             assert!(settled.is_err(), "{line}, {words}, {remote_words}");
         }
@@ -444,12 +639,21 @@ mod tests {
         assert!(!copy.options.preserve.fake_super && copy.options.preserve.times);
         let options = settle(&far.words, &far.remote_words, 0, 0).unwrap();
         assert!(options.preserve.fake_super && !options.preserve.times && options.preserve.perms);
-        let refusal = |word: &str| settle(&[], &[word.as_bytes().to_vec()], 0, 0).unwrap_err().message;
-        assert_eq!(refusal("--foo"), b"rsync: on remote machine: --foo: unknown option");
+        let refusal = |word: &str| {
+            settle(&[], &[word.as_bytes().to_vec()], 0, 0)
+                .unwrap_err()
+                .message
+        };
+        assert_eq!(
+            refusal("--foo"),
+            b"rsync: on remote machine: --foo: unknown option"
+        );
         let later = settle(&[b"--foo".to_vec()], &[], 0, 0).unwrap_err();
         let words = "rsync: on remote machine: --foo: unknown option (the sparsync there is older: upgrade it)";
         assert_eq!((later.exit, later.message), (Exit::Protocol, words.into()));
-        for word in ["--daemon", "--help", "--json", "--man", "operand", "--server"] {
+        for word in [
+            "--daemon", "--help", "--json", "--man", "operand", "--server",
+        ] {
             refusal(word);
         }
     }
@@ -471,7 +675,10 @@ mod tests {
         assert_eq!(style("s h:d", &[("RSYNC_OLD_ARGS", "2")]), ArgStyle::OldAll);
         assert_eq!(style("--no-old-args s h:d", &[old]), ArgStyle::Escaped);
         let shell = |line: &str| text(&copy(line).options.connect.shell);
-        assert_eq!((shell("s h:d"), shell("--rsh=a s h:d -e b")), (String::new(), "b".into()));
+        assert_eq!(
+            (shell("s h:d"), shell("--rsh=a s h:d -e b")),
+            (String::new(), "b".into())
+        );
         let choice = |line: &str| copy(&format!("{line} s h:d")).options.delta.compress.choice;
         for (line, wanted) in [
             ("", None),
@@ -491,25 +698,63 @@ mod tests {
     #[test]
     fn contimeout_applies_to_a_server_url() {
         let secs = |line: &str| copy(line).options.connect.contimeout_secs;
-        assert_eq!((secs("--contimeout=3 a sparsync://h/b"), secs("sparsync://h/a b")), (3, 0));
-        assert_eq!(text(&copy("-a --contimeout=3 sparsync://h/a b").far.unwrap().words), "--archive");
+        assert_eq!(
+            (
+                secs("--contimeout=3 a sparsync://h/b"),
+                secs("sparsync://h/a b")
+            ),
+            (3, 0)
+        );
+        assert_eq!(
+            text(
+                &copy("-a --contimeout=3 sparsync://h/a b")
+                    .far
+                    .unwrap()
+                    .words
+            ),
+            "--archive"
+        );
     }
 
     #[test]
     fn invalid_operands_have_rsyncs_errors() {
         for (line, message, role) in [
-            ("h:a o:b d", "All source args must come from the same machine.", "Receiver"),
-            ("u@h:a h:b d", "All source args must come from the same machine.", "Receiver"),
+            (
+                "h:a o:b d",
+                "All source args must come from the same machine.",
+                "Receiver",
+            ),
+            (
+                "u@h:a h:b d",
+                "All source args must come from the same machine.",
+                "Receiver",
+            ),
             (
                 "h:a b d",
                 "Unexpected local arg: b\nIf arg is a remote file/dir, prefix it with a colon (:).",
                 "Receiver",
             ),
             ("a h:b h:c", "Unexpected remote arg: h:b", "sender"),
-            ("h:a h:b", "The source and destination cannot both be remote.", "Receiver"),
-            ("a -- u@-h:b", "Invalid remote host: hostnames may not start with '-'.", "sender"),
-            ("--files-from=o:l a h:b", "--files-from hostname is not the same as the transfer hostname", "sender"),
-            ("-e 'x a h:b", "Missing trailing-' in remote-shell command.", "sender"),
+            (
+                "h:a h:b",
+                "The source and destination cannot both be remote.",
+                "Receiver",
+            ),
+            (
+                "a -- u@-h:b",
+                "Invalid remote host: hostnames may not start with '-'.",
+                "sender",
+            ),
+            (
+                "--files-from=o:l a h:b",
+                "--files-from hostname is not the same as the transfer hostname",
+                "sender",
+            ),
+            (
+                "-e 'x a h:b",
+                "Missing trailing-' in remote-shell command.",
+                "sender",
+            ),
             (
                 "--contimeout=3 a h:b",
                 "The --contimeout option may only be used when connecting to an rsync daemon.",
@@ -517,22 +762,39 @@ mod tests {
             ),
         ] {
             let error = request(line, &[]).expect_err(line);
-            assert_eq!((String::from_utf8(error.message).unwrap(), error.role), (message.into(), role), "{line}");
+            assert_eq!(
+                (String::from_utf8(error.message).unwrap(), error.role),
+                (message.into(), role),
+                "{line}"
+            );
         }
         for line in ["--bogus a h:b", "--protocol=26 a h:b"] {
-            assert!(matches!(request(line, &[]), Ok(Request::Unsupported(_))), "{line}");
+            assert!(
+                matches!(request(line, &[]), Ok(Request::Unsupported(_))),
+                "{line}"
+            );
         }
         // rsync does not know --transport, so sparsync reports the error.
         let refusal = request("-a --transport=foo a h:b", &[]).unwrap_err();
-        assert_eq!(refusal.message, b"sparsync: invalid --transport value `foo`: expected auto, quic, tls or ssh");
+        assert_eq!(
+            refusal.message,
+            b"sparsync: invalid --transport value `foo`: expected auto, quic, tls or ssh"
+        );
         // rsync does not know such a URL.
-        for line in ["--bogus a sparsync://h/b", "--config=x sparsync://h/b .", "h::m sparsync://h/b"] {
+        for line in [
+            "--bogus a sparsync://h/b",
+            "--config=x sparsync://h/b .",
+            "h::m sparsync://h/b",
+        ] {
             assert!(request(line, &[]).is_err(), "{line}");
         }
         let refusal = request("--protocol=26 a sparsync://h/b", &[]).unwrap_err();
         assert_eq!(refusal.exit, crate::exit::Exit::Unsupported);
         assert_eq!(refusal.message, b"sparsync: --protocol=26 is not supported");
-        assert!(matches!(request("-M--log-file-format=%n a h:b", &[]), Ok(Request::Copy(_))));
+        assert!(matches!(
+            request("-M--log-file-format=%n a h:b", &[]),
+            Ok(Request::Copy(_))
+        ));
     }
 
     #[test]
@@ -542,9 +804,18 @@ mod tests {
             Request::ServeStock(_) | Request::Daemon(_) => None,
             other => panic!("{line}: {other:?}"),
         };
-        assert_eq!(serve("--server -logDtpre.iLsfxCIvuZ --timeout=5 . a:b -- -c"), Some((false, "a:b -c".into(), 5)));
-        assert_eq!(serve("--server --sender -e.LsfxCIvuZ --temp-dir . --foo . x"), Some((true, "x".into(), 0)));
-        assert_eq!(serve("--server -se.LsfxCIvuZ"), Some((false, String::new(), 0)));
+        assert_eq!(
+            serve("--server -logDtpre.iLsfxCIvuZ --timeout=5 . a:b -- -c"),
+            Some((false, "a:b -c".into(), 5))
+        );
+        assert_eq!(
+            serve("--server --sender -e.LsfxCIvuZ --temp-dir . --foo . x"),
+            Some((true, "x".into(), 0))
+        );
+        assert_eq!(
+            serve("--server -se.LsfxCIvuZ"),
+            Some((false, String::new(), 0))
+        );
         for line in [
             "--server -logDtpre.iLsfxCIvu . x",
             "--server --sender -vlogDtpZre . x",
@@ -555,6 +826,9 @@ mod tests {
         }
         let copy = copy("-a s h:d");
         assert_eq!(copy.options.select.recurse, Recurse::Full);
-        assert_eq!(text(&copy.far.unwrap().server_words), "-logDtpre.iLsfxCIvuZ");
+        assert_eq!(
+            text(&copy.far.unwrap().server_words),
+            "-logDtpre.iLsfxCIvuZ"
+        );
     }
 }

@@ -20,7 +20,9 @@ use super::remote_args::{self, PlacedOperands, RemoteOperand};
 use super::value::{names, shell};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{Backup, Checksum, Checksums, Compress, Connect, FilesFrom, Options, Transport};
+use crate::options::{
+    Backup, Checksum, Checksums, Compress, Connect, FilesFrom, Options, Transport,
+};
 
 /// A valid copy.
 #[derive(Debug)]
@@ -54,21 +56,37 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     // A lone operand is listed, and a listing includes directories even without -r or -d.
     let lists = args.select.list_only || operands.len() < 2 && !args.read_batch;
     let mut settled = settle_early(args, lists, env)?;
-    let wants = if args.files_from.is_some() { 2..=2 } else { 1..=usize::MAX };
+    let wants = if args.files_from.is_some() {
+        2..=2
+    } else {
+        1..=usize::MAX
+    };
     if !wants.contains(&operands.len()) {
         return Ok(None);
     }
-    let PlacedOperands { sources, dest, peer } = match args.read_batch {
+    let PlacedOperands {
+        sources,
+        dest,
+        peer,
+    } = match args.read_batch {
         true => remote_args::place_beside_batch(operands)?,
         false => remote_args::place(operands)?,
     };
     let list_only = args.select.list_only || dest.is_none();
     let role = RemoteOperand::role(peer.as_ref());
-    let files_from = args.files_from.clone().map(|name| remote_args::files_from(name, peer.as_ref())).transpose()?;
+    let files_from = args
+        .files_from
+        .clone()
+        .map(|name| remote_args::files_from(name, peer.as_ref()))
+        .transpose()?;
     contradictions::check_operands(args, &sources, peer.as_ref())?;
     settled.settle_sums(args, env)?;
     let dest = match dest {
-        Some(dest) if dest.is_empty() && !list_only && !peer.as_ref().is_some_and(RemoteOperand::has_daemon_dest) => {
+        Some(dest)
+            if dest.is_empty()
+                && !list_only
+                && !peer.as_ref().is_some_and(RemoteOperand::has_daemon_dest) =>
+        {
             // Before 3.2.4 an empty destination was the current directory.
             if policies::old_args(args, env) == 0 {
                 let why = "Empty destination arg specified (use \".\" or see --old-args).";
@@ -89,7 +107,13 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     let mut options = options(args, settled, files_from, list_only, connect, env)?;
     settle_compression(&mut options.delta.compress, env, peer.is_some())?;
     contradictions::check_batch(args, &options)?;
-    Ok(Some(Resolved { options, sums, sources, dest, peer }))
+    Ok(Some(Resolved {
+        options,
+        sums,
+        sources,
+        dest,
+        peer,
+    }))
 }
 
 /// Settles the options that a client sent. They come without operands.
@@ -101,7 +125,14 @@ pub fn resolve_for_server(args: &Args) -> Result<Options> {
         b"-" => FilesFrom::Stdin,
         _ => FilesFrom::File(name),
     });
-    options(args, settled, files_from, args.select.list_only, policies::connect(args, env), env)
+    options(
+        args,
+        settled,
+        files_from,
+        args.select.list_only,
+        policies::connect(args, env),
+        env,
+    )
 }
 
 /// Returns whether names are converted.
@@ -112,13 +143,18 @@ pub fn converts_names(args: &Args, vars: Vars<'_>) -> bool {
 /// Returns whether `--protocol` selects a version whose receiver sends nothing but requests. Such a version has no `-A` and
 /// `-X`, which rsync permits only within a machine.
 pub fn lacks_items(args: &Args) -> bool {
-    args.protocol.is_some_and(|protocol| protocol < 29) && !args.preserve.acls && args.preserve.xattrs == 0
+    args.protocol.is_some_and(|protocol| protocol < 29)
+        && !args.preserve.acls
+        && args.preserve.xattrs == 0
 }
 
 /// Returns the error that names the first unsupported option.
 pub fn unsupported(args: &Args) -> Option<Error> {
     let option = contradictions::unsupported(args)?;
-    let error = Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported"));
+    let error = Error::new(
+        Exit::Unsupported,
+        format!("sparsync: {option} is not supported"),
+    );
     Some(error.with_hint("SPARSYNC_RSYNC=PROGRAM runs that rsync instead"))
 }
 
@@ -129,7 +165,13 @@ fn settle_early(args: &Args, lists: bool, env: Environment<'_>) -> Result<Settle
     let backup = policies::backup(args)?;
     let whole_file = whole_file(args, sums);
     let inplace = contradictions::check_writing(args, whole_file)?;
-    Ok(Settled { partial_dir, backup, sums, inplace, whole_file })
+    Ok(Settled {
+        partial_dir,
+        backup,
+        sums,
+        inplace,
+        whole_file,
+    })
 }
 
 impl Settled {
@@ -139,7 +181,10 @@ impl Settled {
             && let Some(list) = env.text("RSYNC_CHECKSUM_LIST")
         {
             let agreed = names::checksum_list(&list)?;
-            self.sums = agreed.map(|sum| Checksums { transfer: sum, listed: sum });
+            self.sums = agreed.map(|sum| Checksums {
+                transfer: sum,
+                listed: sum,
+            });
         }
         // A receiving server leaves the error to its client, which has the same options.
         let is_sender = args.sender || !args.server;
@@ -154,7 +199,11 @@ impl Settled {
 
 /// Returns whether files are sent whole, if that is settled. Without a checksum a delta could not be verified.
 fn whole_file(args: &Args, sums: Option<Checksums>) -> Option<bool> {
-    if sums.is_some_and(|sums| sums.transfer == Checksum::None) { Some(true) } else { args.whole_file }
+    if sums.is_some_and(|sums| sums.transfer == Checksum::None) {
+        Some(true)
+    } else {
+        args.whole_file
+    }
 }
 
 /// Settles how a peer is reached.
@@ -165,7 +214,9 @@ fn reach(args: &Args, env: Environment<'_>, peer: &RemoteOperand) -> Result<Conn
     let shell = args.rsh.clone().or_else(usual).unwrap_or_default();
     let transport = match (args.transport, env.text("SPARSYNC_TRANSPORT")) {
         (Some(given), _) => given,
-        (None, Some(name)) => flags::own::transport(&name, "SPARSYNC_TRANSPORT").map_err(|error| error.by(role))?,
+        (None, Some(name)) => {
+            flags::own::transport(&name, "SPARSYNC_TRANSPORT").map_err(|error| error.by(role))?
+        }
         (None, None) => Transport::Auto,
     };
     if peer.daemon.is_some() && !shell.is_empty() && peer.host.starts_with(b"-") {
@@ -174,7 +225,13 @@ fn reach(args: &Args, env: Environment<'_>, peer: &RemoteOperand) -> Result<Conn
     let shell = shell::split(&shell).map_err(|error| error.by(role))?;
     let shell_was_given = !shell.is_empty();
     let style = policies::arg_style(args, env);
-    Ok(Connect { transport, shell, shell_was_given, args: style, ..policies::connect(args, env) })
+    Ok(Connect {
+        transport,
+        shell,
+        shell_was_given,
+        args: style,
+        ..policies::connect(args, env)
+    })
 }
 
 /// Restricts the compressions that a session may agree on to those in `RSYNC_COMPRESS_LIST`.
@@ -184,7 +241,11 @@ fn settle_compression(compress: &mut Compress, env: Environment<'_>, has_peer: b
     if !has_peer {
         // A local copy compresses nothing, but an invalid choice ends the run, as in rsync.
         let theirs = names::compress_list(&listed, names::End::Server);
-        let takes = |method| theirs.as_ref().is_none_or(|theirs| theirs.contains(&method));
+        let takes = |method| {
+            theirs
+                .as_ref()
+                .is_none_or(|theirs| theirs.contains(&method))
+        };
         let refused = |words: String| Error::new(Exit::Unsupported, words).by("sender");
         compress.agree(&takes).map_err(refused)?;
     }

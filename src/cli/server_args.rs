@@ -4,7 +4,9 @@ use super::args::{Args, Dirs};
 use super::flags::delta::alt_name;
 use super::value::words;
 use crate::options::select::MissingArgs;
-use crate::options::{Append, ArgStyle, Batch, Compression, FilesFrom, Options, Recurse, StderrMode};
+use crate::options::{
+    Append, ArgStyle, Batch, Compression, FilesFrom, Options, Recurse, StderrMode,
+};
 use crate::report::format::Format;
 
 /// The letter of the capability string by which sparsync recognizes sparsync. rsync looks only for letters that it
@@ -21,7 +23,10 @@ const VERBOSE_MAX: usize = 9;
 /// Returns whether the text after `e` in the short options of a server's command line comes from a sparsync.
 pub fn means_us(behind_e: &[u8]) -> bool {
     // Digits before the dot are the version of a pre-release.
-    let letters = behind_e.iter().position(|&b| b == b'.').map_or(&b""[..], |dot| &behind_e[dot + 1..]);
+    let letters = behind_e
+        .iter()
+        .position(|&b| b == b'.')
+        .map_or(&b""[..], |dot| &behind_e[dot + 1..]);
     letters.contains(&CAPABILITY)
 }
 
@@ -34,7 +39,9 @@ pub fn has_charset(words: &[Vec<u8>]) -> bool {
 
 /// Returns how many of the words of [`words()`] are on the command line with `--secluded-args`.
 pub fn unsecluded(words: &[Vec<u8>]) -> usize {
-    words.len().min(1 + usize::from(words.get(1..2).is_some_and(has_charset)))
+    words
+        .len()
+        .min(1 + usize::from(words.get(1..2).is_some_and(has_charset)))
 }
 
 /// Returns the options of the server's command line, not escaped: the short options first, then long options in rsync's
@@ -44,8 +51,16 @@ pub fn unsecluded(words: &[Vec<u8>]) -> usize {
 /// `push`: the server receives. Wrappers such as rrsync read this command line. The server itself, if it is a sparsync,
 /// uses the options that the session sends.
 pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
-    let mut words = WordList { list: vec![letters(args, options, push)], args, options, push };
-    words.value(ICONV, options.connect.iconv.as_ref().map(|iconv| &iconv.there[..]));
+    let mut words = WordList {
+        list: vec![letters(args, options, push)],
+        args,
+        options,
+        push,
+    };
+    words.value(
+        ICONV,
+        options.connect.iconv.as_ref().map(|iconv| &iconv.there[..]),
+    );
     words.selection();
     words.output();
     words.limits();
@@ -74,8 +89,13 @@ pub fn take_list_whole(letters: &mut Vec<u8>) {
 /// Returns the short options of a command line, up to the capability string.
 fn letters_of(words: &[Vec<u8>]) -> &[u8] {
     let is_letters = |word: &&Vec<u8>| word.starts_with(b"-") && !word.starts_with(b"--");
-    let word = words.iter().find(is_letters).map_or(&b""[..], |word| &word[1..]);
-    word.split(|&letter| letter == b'e').next().unwrap_or_default()
+    let word = words
+        .iter()
+        .find(is_letters)
+        .map_or(&b""[..], |word| &word[1..]);
+    word.split(|&letter| letter == b'e')
+        .next()
+        .unwrap_or_default()
 }
 
 /// Returns whether the session sends the remaining arguments: `-s`.
@@ -103,8 +123,14 @@ pub fn limit_verbosity(words: &mut [Vec<u8>], most: usize) {
 
 /// Changes the short options, up to the capability string.
 fn change_letters(words: &mut [Vec<u8>], change: &dyn Fn(&mut Vec<u8>)) {
-    for word in words.iter_mut().filter(|word| word.starts_with(b"-") && !word.starts_with(b"--")) {
-        let end = word.iter().position(|&letter| letter == b'e').unwrap_or(word.len());
+    for word in words
+        .iter_mut()
+        .filter(|word| word.starts_with(b"-") && !word.starts_with(b"--"))
+    {
+        let end = word
+            .iter()
+            .position(|&letter| letter == b'e')
+            .unwrap_or(word.len());
         let rest = word.split_off(end);
         change(word);
         word.extend(rest);
@@ -131,13 +157,20 @@ fn options_of(words: Vec<Vec<u8>>) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
         // `-` is a list that the client sends in the session, not a path on this machine.
         let is_local = word != b"--files-from=-";
         let is_path_of = |name: &&&[u8]| {
-            is_local && word.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest[0] == b'=')
+            is_local
+                && word
+                    .strip_prefix(**name)
+                    .is_some_and(|rest| rest.is_empty() || rest[0] == b'=')
         };
         let Some(name) = PATH_OPTIONS.iter().find(is_path_of) else {
             options.push((word.clone(), vec![word]));
             continue;
         };
-        let value = if word.len() == name.len() { words.next() } else { None };
+        let value = if word.len() == name.len() {
+            words.next()
+        } else {
+            None
+        };
         options.push((name.to_vec(), std::iter::once(word).chain(value).collect()));
     }
     options
@@ -146,10 +179,16 @@ fn options_of(words: Vec<Vec<u8>>) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
 /// Compares the arguments of a command line (`asked`) with those of the session followed by those of its
 /// `--remote-option`. The command line must contain all of them, in the same order; paths may differ. Returns the
 /// arguments that only the command line has. The error is the first argument or letter that only the session has.
-pub fn agreed(line: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Vec<u8>> {
+pub fn agreed(
+    line: &[Vec<u8>],
+    session: &[Vec<u8>],
+    remote: &[Vec<u8>],
+) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     let (known, session_letters) = (letters_of(line), letters_of(session));
     let count = |letters: &[u8], letter| letters.iter().filter(|&&other| other == letter).count();
-    if let Some(&letter) = session_letters.iter().find(|&&letter| count(session_letters, letter) > count(known, letter))
+    if let Some(&letter) = session_letters
+        .iter()
+        .find(|&&letter| count(session_letters, letter) > count(known, letter))
     {
         return Err(vec![b'-', letter]);
     }
@@ -157,8 +196,13 @@ pub fn agreed(line: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Resu
         return Ok(Vec::new());
     }
     let rest = |words: &[Vec<u8>]| {
-        let letters = words.iter().position(|word| word.starts_with(b"-") && !word.starts_with(b"--"));
-        let others = words.iter().enumerate().filter(|(at, _)| Some(*at) != letters);
+        let letters = words
+            .iter()
+            .position(|word| word.starts_with(b"-") && !word.starts_with(b"--"));
+        let others = words
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| Some(*at) != letters);
         others.map(|(_, word)| word.clone()).collect::<Vec<_>>()
     };
     let mut more = Vec::new();
@@ -189,13 +233,19 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     add("n", usize::from(args.dry_run));
     add("l", usize::from(preserve.links));
     let has_dirs = args.files_from.is_none() || args.dirs == Dirs::Yes || push && args.delete.any;
-    add("d", usize::from(!full && select.recurse == Recurse::Dirs && has_dirs));
+    add(
+        "d",
+        usize::from(!full && select.recurse == Recurse::Dirs && has_dirs),
+    );
     if push {
         add("K", usize::from(args.preserve.keep_dirlinks));
         add("m", usize::from(args.select.prune_empty_dirs));
         add("O", usize::from(args.preserve.omit_dir_times));
         add("J", usize::from(args.preserve.omit_link_times));
-        add("y", usize::from(args.fuzzy).min(if args.alt_kind.is_some() { 2 } else { 1 }));
+        add(
+            "y",
+            usize::from(args.fuzzy).min(if args.alt_kind.is_some() { 2 } else { 1 }),
+        );
     } else {
         add("L", usize::from(args.select.copy_links));
         add("k", usize::from(args.select.copy_dirlinks));
@@ -208,7 +258,10 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     add("t", usize::from(args.preserve.times));
     add("U", usize::from(args.atimes).min(2));
     add("p", usize::from(args.preserve.perms));
-    add("E", usize::from(push && args.preserve.executability && !args.preserve.perms));
+    add(
+        "E",
+        usize::from(push && args.preserve.executability && !args.preserve.perms),
+    );
     add("A", usize::from(args.preserve.acls));
     add("X", usize::from(args.preserve.xattrs));
     add("r", usize::from(full));
@@ -224,8 +277,10 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     };
     add("z", usize::from(is_z));
     // A receiver that needs the whole list first signals this to the sender by leaving out `i`.
-    let needs_list =
-        args.delete.before || args.delete.after || args.place.delay_updates || args.select.prune_empty_dirs;
+    let needs_list = args.delete.before
+        || args.delete.after
+        || args.place.delay_updates
+        || args.select.prune_empty_dirs;
     let may_be_piecewise = full && args.inc_recursive != Some(false) && (push || !needs_list);
     letters.push_str("e.");
     letters.push_str(if may_be_piecewise { "i" } else { "" });
@@ -252,12 +307,16 @@ impl WordList<'_> {
     }
 
     fn value(&mut self, name: &str, value: Option<&[u8]>) {
-        self.list.extend(value.map(|value| [name.as_bytes(), value].concat()));
+        self.list
+            .extend(value.map(|value| [name.as_bytes(), value].concat()));
     }
 
     /// Adds an option whose value is a separate argument.
     fn path(&mut self, name: &str, path: Option<&[u8]>) {
-        self.list.extend(path.into_iter().flat_map(|path| [name.as_bytes().to_vec(), path.to_vec()]));
+        self.list.extend(
+            path.into_iter()
+                .flat_map(|path| [name.as_bytes().to_vec(), path.to_vec()]),
+        );
     }
 
     fn number(&mut self, name: &str, number: Option<impl std::fmt::Display>) {
@@ -272,8 +331,14 @@ impl WordList<'_> {
         let dirs_lose_extras = options.select.recurse == Recurse::Dirs && args.delete.any;
         self.word(self.push && dirs_lose_extras, "--no-r");
         self.number("--compress-level=", args.compress_level);
-        self.word(args.preserve.devices && !args.preserve.specials, "--no-specials");
-        self.word(!args.preserve.devices && args.preserve.specials, "--specials");
+        self.word(
+            args.preserve.devices && !args.preserve.specials,
+            "--no-specials",
+        );
+        self.word(
+            !args.preserve.devices && args.preserve.specials,
+            "--specials",
+        );
     }
 
     fn output(&mut self) {
@@ -282,7 +347,12 @@ impl WordList<'_> {
             None
         } else if output.itemize > 0 {
             Some(if self.args.itemize > 1 { "%i%I" } else { "%i" })
-        } else if output.out_format.as_deref().map(Format::parse).is_some_and(|format| format.has_operation()) {
+        } else if output
+            .out_format
+            .as_deref()
+            .map(Format::parse)
+            .is_some_and(|format| format.has_operation())
+        {
             Some("%o")
         } else {
             (self.args.verbose == 0 && output.info.name > 0).then_some("X")
@@ -297,17 +367,32 @@ impl WordList<'_> {
 
     fn limits(&mut self) {
         let (delta, connect) = (&self.options.delta, &self.options.connect);
-        self.number("-B", Some(delta.block_size_bytes).filter(|&bytes| bytes > 0));
-        self.number("--timeout=", Some(connect.timeout_secs).filter(|&secs| secs > 0));
-        self.number("--bwlimit=", connect.bwlimit_bytes_per_sec.map(|bytes| bytes / 1024));
+        self.number(
+            "-B",
+            Some(delta.block_size_bytes).filter(|&bytes| bytes > 0),
+        );
+        self.number(
+            "--timeout=",
+            Some(connect.timeout_secs).filter(|&secs| secs > 0),
+        );
+        self.number(
+            "--bwlimit=",
+            connect.bwlimit_bytes_per_sec.map(|bytes| bytes / 1024),
+        );
     }
 
     fn backups_and_sums(&mut self) {
         let args = self.args;
         self.path("--backup-dir", args.backup_dir.as_deref());
         let usual: &[u8] = if args.backup_dir.is_some() { b"" } else { b"~" };
-        self.value("--suffix=", args.suffix.as_deref().filter(|suffix| *suffix != usual));
-        let choice = args.checksum_choice.as_deref().filter(|choice| !choice.eq_ignore_ascii_case(b"auto"));
+        self.value(
+            "--suffix=",
+            args.suffix.as_deref().filter(|suffix| *suffix != usual),
+        );
+        let choice = args
+            .checksum_choice
+            .as_deref()
+            .filter(|choice| !choice.eq_ignore_ascii_case(b"auto"));
         self.value("--checksum-choice=", choice);
         match self.options.delta.compress.choice {
             None | Some(Compression::Auto) => {}
@@ -316,14 +401,19 @@ impl WordList<'_> {
             Some(Compression::Zstd) => self.word(true, "--compress-choice=zstd"),
             Some(Compression::Lz4) => self.word(true, "--compress-choice=lz4"),
             // The server does not compress by default.
-            Some(Compression::No) => self.word(args.compress_choice.is_some(), "--compress-choice=none"),
+            Some(Compression::No) => {
+                self.word(args.compress_choice.is_some(), "--compress-choice=none")
+            }
         }
     }
 
     fn deletion(&mut self) {
         let args = self.args;
         // rsync reads no number below 1 as a count of deletions. The lowest number means no limit.
-        let max = args.max_delete.filter(|&max| max != i32::MIN).map(|max| if max > 0 { max } else { -1 });
+        let max = args
+            .max_delete
+            .filter(|&max| max != i32::MIN)
+            .map(|max| if max > 0 { max } else { -1 });
         self.number("--max-delete=", max);
         self.number("--min-size=", args.select.min_size_bytes);
         self.number("--max-size=", args.select.max_size_bytes);
@@ -333,9 +423,15 @@ impl WordList<'_> {
         self.word(delete.during && !delete.delay, "--delete-during");
         self.word(delete.after, "--delete-after");
         self.word(delete.excluded, "--delete-excluded");
-        self.word(delete.any && !(delete.before || delete.during || delete.after || delete.excluded), "--delete");
+        self.word(
+            delete.any && !(delete.before || delete.during || delete.after || delete.excluded),
+            "--delete",
+        );
         self.word(args.force, "--force");
-        self.word(Batch::is_only_written(self.options.batch.as_ref()), "--only-write-batch=X");
+        self.word(
+            Batch::is_only_written(self.options.batch.as_ref()),
+            "--only-write-batch=X",
+        );
         self.word(args.preserve.super_user == Some(true), "--super");
         self.word(args.size_only, "--size-only");
         self.word(args.stats, "--stats");
@@ -375,7 +471,10 @@ impl WordList<'_> {
     fn receiver(&mut self) {
         let args = self.args;
         self.value("--usermap=", args.usermap.as_ref().map(|map| &map.text[..]));
-        self.value("--groupmap=", args.groupmap.as_ref().map(|map| &map.text[..]));
+        self.value(
+            "--groupmap=",
+            args.groupmap.as_ref().map(|map| &map.text[..]),
+        );
         self.word(args.check.ignore_existing, "--ignore-existing");
         self.word(args.check.existing_only, "--existing");
         self.path("--temp-dir", args.place.temp_dir.as_deref());
@@ -389,7 +488,12 @@ impl WordList<'_> {
 
     fn list_and_devices(&mut self) {
         let (args, select) = (self.args, &self.options.select);
-        self.value("--info=", words::info_for_server(&args.info, self.push).as_deref().map(str::as_bytes));
+        self.value(
+            "--info=",
+            words::info_for_server(&args.info, self.push)
+                .as_deref()
+                .map(str::as_bytes),
+        );
         match self.options.place.append {
             Some(append) => {
                 self.word(true, "--append");
@@ -410,12 +514,18 @@ impl WordList<'_> {
             }
             _ => {}
         }
-        self.word(select.relative && args.select.no_implied_dirs, "--no-implied-dirs");
+        self.word(
+            select.relative && args.select.no_implied_dirs,
+            "--no-implied-dirs",
+        );
         self.word(self.push && args.preserve.write_devices, "--write-devices");
         self.number("--", args.remove_source_files);
         self.word(!self.push && args.select.copy_devices, "--copy-devices");
         self.word(self.push && args.place.preallocate, "--preallocate");
-        self.word(args.select.open_noatime && args.atimes <= 1, "--open-noatime");
+        self.word(
+            args.select.open_noatime && args.atimes <= 1,
+            "--open-noatime",
+        );
         self.word(self.push && args.place.mkpath, "--mkpath");
     }
 }

@@ -33,12 +33,15 @@ const TEMP_DIR: &[u8] = b"/tmp";
 pub fn open(env: &mut Env, name: &[u8], options: &mut Options) -> Result<(BatchFile, BatchHeader)> {
     let mut file = open_file(env, name, options)?;
     let newest = options.connect.protocol.unwrap_or(*VERSIONS.end());
-    let header = BatchHeader::decode(&mut file, newest).map_err(|error| unreadable(env, name, error))?;
+    let header =
+        BatchHeader::decode(&mut file, newest).map_err(|error| unreadable(env, name, error))?;
     let mut lines = Vec::new();
     let taken = batch_options::take_over(&header, options, &mut lines);
     if options.output.verbose > 0 && !options.output.quiet {
         // A lost notice does not affect the copy.
-        lines.iter().for_each(|line| drop(writeln!(env.stdout, "{line}")));
+        lines
+            .iter()
+            .for_each(|line| drop(writeln!(env.stdout, "{line}")));
         let _ = env.stdout.flush();
     }
     taken.map(|()| (file, header))
@@ -51,9 +54,16 @@ fn unreadable(env: &Env, name: &[u8], error: DecodeError) -> Error {
         DecodeError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             (Exit::Stream, "the file is too short".to_owned())
         }
-        DecodeError::Io(error) => (Exit::FileIo, String::from_utf8_lossy(&errno_words(&error)).into_owned()),
+        DecodeError::Io(error) => (
+            Exit::FileIo,
+            String::from_utf8_lossy(&errno_words(&error)).into_owned(),
+        ),
     };
-    Error::new(exit, format!("sparsync: cannot read the batch file {shown}: {cause}")).by("Receiver")
+    Error::new(
+        exit,
+        format!("sparsync: cannot read the batch file {shown}: {cause}"),
+    )
+    .by("Receiver")
 }
 
 fn open_file(env: &Env, name: &[u8], options: &Options) -> Result<BatchFile> {
@@ -62,15 +72,23 @@ fn open_file(env: &Env, name: &[u8], options: &Options) -> Result<BatchFile> {
         _ => open_path(name, options),
     };
     let fd = opened.map_err(|error| not_opened(env, name, &error, Exit::FileIo))?;
-    let is_file = sys::fstat(fd.as_fd()).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::File));
+    let is_file =
+        sys::fstat(fd.as_fd()).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::File));
     if name != b"-" && is_file {
         return Ok(BatchFile::new(fd, 0));
     }
-    let dir = env.var("TMPDIR").map_or_else(|| TEMP_DIR.to_vec(), OsStringExt::into_vec);
+    let dir = env
+        .var("TMPDIR")
+        .map_or_else(|| TEMP_DIR.to_vec(), OsStringExt::into_vec);
     let copied = copy(fd, &dir).map_err(|error| {
         let start = b"sparsync: cannot copy the batch to a temporary file in ".as_slice();
         let hint = "set TMPDIR to a directory with more room";
-        Error::new(Exit::FileIo, [start, &dir, b": ", &errno_words(&error)].concat()).by("Receiver").with_hint(hint)
+        Error::new(
+            Exit::FileIo,
+            [start, &dir, b": ", &errno_words(&error)].concat(),
+        )
+        .by("Receiver")
+        .with_hint(hint)
     });
     Ok(BatchFile::new(copied?, 0))
 }
@@ -84,7 +102,11 @@ fn open_path(name: &[u8], options: &Options) -> io::Result<OwnedFd> {
         b"" => &b"."[..],
         parent => parent,
     };
-    trusted_path::open_read(trusted_path::open_dir_to_search(parent, owners)?.as_fd(), leaf, owners)
+    trusted_path::open_read(
+        trusted_path::open_dir_to_search(parent, owners)?.as_fd(),
+        leaf,
+        owners,
+    )
 }
 
 /// Copies a stream to a file without a name.
@@ -116,7 +138,8 @@ const SCRIPT_SUFFIX: &[u8] = b".sh";
 /// Creates a batch file and its script, both empty.
 pub fn create(env: &Env, name: &[u8], is_only: bool, options: &Options) -> Result<WrittenBatch> {
     let create = |name: &[u8], mode: u32| {
-        let opened = trusted_path::open_append(name, mode & !env.umask, options.preserve.link_owners);
+        let opened =
+            trusted_path::open_append(name, mode & !env.umask, options.preserve.link_owners);
         let emptied = opened.and_then(|fd| sys::truncate(fd.as_fd(), 0).map(|()| fd));
         emptied.map_err(|error| not_opened(env, name, &error, Exit::FileSelect))
     };
@@ -124,30 +147,50 @@ pub fn create(env: &Env, name: &[u8], is_only: bool, options: &Options) -> Resul
     let script = create(&path, 0o700)?;
     let file = File::from(create(name, 0o600)?);
     let recorder = BatchRecorder::new(file, arg_path::absolute(&env.cwd, name), is_only);
-    Ok(WrittenBatch { recorder: Arc::new(recorder), script, path })
+    Ok(WrittenBatch {
+        recorder: Arc::new(recorder),
+        script,
+        path,
+    })
 }
 
 impl WrittenBatch {
     /// Writes the script. The rules of `-C` are not in it, because its options have that.
-    pub fn put_script(&self, env: &Env, options: &Options, dest: Option<&[u8]>, rules: &InputFiles) -> Result<()> {
+    pub fn put_script(
+        &self,
+        env: &Env,
+        options: &Options,
+        dest: Option<&[u8]>,
+        rules: &InputFiles,
+    ) -> Result<()> {
         let mut parsed = &rules.parsed[..];
         if options.select.cvs_exclude {
-            let of_cvs = filter::cvs_rules(rules.cvs_home.as_deref(), rules.cvs_env.as_deref()).len();
+            let of_cvs =
+                filter::cvs_rules(rules.cvs_home.as_deref(), rules.cvs_env.as_deref()).len();
             parsed = &parsed[..parsed.len().saturating_sub(of_cvs)];
         }
         let is_rule = |parsed: &&Parsed| !matches!(parsed, Parsed::Nothing | Parsed::Clear);
         let rules: Vec<_> = parsed.iter().filter(is_rule).map(Parsed::text).collect();
         if rules.iter().any(|rule| rule.contains(&b'\n')) {
-            let words = "cannot write a filter rule containing a newline to the batch replay script";
+            let words =
+                "cannot write a filter rule containing a newline to the batch replay script";
             return Err(Error::usage(words).by("sender"));
         }
-        let words: Vec<_> = env.args.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let words: Vec<_> = env
+            .args
+            .iter()
+            .map(|word| word.as_bytes().to_vec())
+            .collect();
         let protocol = options.connect.protocol.unwrap_or(*VERSIONS.end());
         let program = env.program.as_bytes();
-        let text = batch_script::script(program, &words, dest.unwrap_or_default(), &rules, protocol);
+        let text =
+            batch_script::script(program, &words, dest.unwrap_or_default(), &rules, protocol);
         sys::write_all(self.script.as_fd(), &text).map_err(|error| {
             let start = b"sparsync: cannot write the script ".as_slice();
-            Error::new(Exit::FileIo, [start, &self.path, b": ", &errno_words(&error)].concat())
+            Error::new(
+                Exit::FileIo,
+                [start, &self.path, b": ", &errno_words(&error)].concat(),
+            )
         })
     }
 }
@@ -155,6 +198,12 @@ impl WrittenBatch {
 /// Returns the error for a batch file that cannot be opened.
 fn not_opened(env: &Env, name: &[u8], error: &io::Error, exit: Exit) -> Error {
     let shown = arg_path::absolute(&env.cwd, name);
-    let line = [b"rsync: [Receiver] Batch file \"", &shown[..], b"\" open error: ", &errno_words(error)].concat();
+    let line = [
+        b"rsync: [Receiver] Batch file \"",
+        &shown[..],
+        b"\" open error: ",
+        &errno_words(error),
+    ]
+    .concat();
     Error::new(exit, trusted_path::with_refusal(error, line)).by("Receiver")
 }

@@ -28,14 +28,25 @@ impl Layout {
             Shape::Deep => (20, 50, vec![1 << 10; 2]),
             Shape::Mixed => (50, 1, (10..=20).map(|bits| 1 << bits).collect()),
         };
-        Layout { chains, depth, lens }
+        Layout {
+            chains,
+            depth,
+            lens,
+        }
     }
 
     /// Returns the number of files and directories, and the space that they need, in bytes.
     fn needs(&self) -> (u64, u64) {
         let dirs = self.chains * self.depth;
-        let files: u64 = self.lens.iter().map(|len| len.next_multiple_of(BLOCK_BYTES)).sum();
-        (dirs * (1 + self.lens.len() as u64), dirs * (BLOCK_BYTES + files))
+        let files: u64 = self
+            .lens
+            .iter()
+            .map(|len| len.next_multiple_of(BLOCK_BYTES))
+            .sum();
+        (
+            dirs * (1 + self.lens.len() as u64),
+            dirs * (BLOCK_BYTES + files),
+        )
     }
 }
 
@@ -59,11 +70,18 @@ pub fn create(
     let (entries, bytes) = (entries * (copies + 1), bytes * (copies + 1));
     if space.free_bytes < bytes {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-        let why = format!("{} MiB are needed, {} MiB are free", mib(bytes), space.free_bytes >> 20);
+        let why = format!(
+            "{} MiB are needed, {} MiB are free",
+            mib(bytes),
+            space.free_bytes >> 20
+        );
         return Err(failed(why.as_bytes()));
     }
     if space.total_inodes > 0 && space.free_inodes < entries {
-        let why = format!("{entries} inodes are needed, {} are free", space.free_inodes);
+        let why = format!(
+            "{entries} inodes are needed, {} are free",
+            space.free_inodes
+        );
         return Err(failed(why.as_bytes()));
     }
     let mut noise = Noise(u64::from_le_bytes(sys::random()));
@@ -71,21 +89,36 @@ pub fn create(
         let mut below = Vec::new();
         for level in 0..layout.depth {
             let parent = sys::open_dir(dir, &below, Follow::Never).map_err(broken)?;
-            let name = if level == 0 { format!("dir{chain}") } else { format!("sub{level}") };
+            let name = if level == 0 {
+                format!("dir{chain}")
+            } else {
+                format!("sub{level}")
+            };
             sys::mkdir(parent.as_fd(), name.as_bytes(), 0o755).map_err(broken)?;
             below.extend_from_slice(if level == 0 { b"" } else { b"/" });
             below.extend_from_slice(name.as_bytes());
             let made = sys::open_dir(dir, &below, Follow::Never).map_err(broken)?;
             for (at, len) in layout.lens.iter().enumerate() {
                 go_on()?;
-                put_file(made.as_fd(), format!("file{at}").as_bytes(), *len, &mut noise).map_err(broken)?;
+                put_file(
+                    made.as_fd(),
+                    format!("file{at}").as_bytes(),
+                    *len,
+                    &mut noise,
+                )
+                .map_err(broken)?;
             }
         }
     }
     Ok(())
 }
 
-fn put_file(dir: BorrowedFd<'_>, name: &[u8], len_bytes: u64, noise: &mut Noise) -> std::io::Result<()> {
+fn put_file(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    len_bytes: u64,
+    noise: &mut Noise,
+) -> std::io::Result<()> {
     let file = sys::create(dir, name, 0o644)?;
     let mut buffer = vec![0; len_bytes.min(1 << 20) as usize];
     let mut left = len_bytes as usize;
@@ -121,9 +154,21 @@ mod tests {
         let sizes = Shape::ALL.map(|shape| {
             let layout = Layout::of(shape);
             let dirs = layout.chains * layout.depth;
-            (dirs * layout.lens.len() as u64, (dirs * layout.lens.iter().sum::<u64>()) >> 20, layout.needs().0)
+            (
+                dirs * layout.lens.len() as u64,
+                (dirs * layout.lens.iter().sum::<u64>()) >> 20,
+                layout.needs().0,
+            )
         });
-        assert_eq!(sizes, [(10_000, 9, 10_100), (4, 256, 5), (2_000, 1, 3_000), (550, 99, 600)]);
+        assert_eq!(
+            sizes,
+            [
+                (10_000, 9, 10_100),
+                (4, 256, 5),
+                (2_000, 1, 3_000),
+                (550, 99, 600)
+            ]
+        );
     }
 
     #[test]

@@ -12,10 +12,19 @@ use std::sync::atomic::Ordering;
 
 /// Prints what the user has asked for.
 pub fn write_text(out: &mut dyn Write, text: &[u8]) -> Result<()> {
-    out.write_all(text).and_then(|()| out.flush()).map_err(|error| {
-        let words = errno_words(&error);
-        Error::new(Exit::FileIo, [b"rsync: could not write to standard output: ".as_slice(), &words].concat())
-    })
+    out.write_all(text)
+        .and_then(|()| out.flush())
+        .map_err(|error| {
+            let words = errno_words(&error);
+            Error::new(
+                Exit::FileIo,
+                [
+                    b"rsync: could not write to standard output: ".as_slice(),
+                    &words,
+                ]
+                .concat(),
+            )
+        })
 }
 
 /// Returns the error of a run that the deadline of `--stop-after` or `--stop-at` has stopped, in place of that of a signal;
@@ -34,7 +43,12 @@ pub fn fail(env: &mut Env, error: &Error) -> Exit {
     if !text.is_empty() && !text.ends_with(b"\n") {
         text.push(b'\n');
     }
-    text.extend(error.hint_line().into_iter().flat_map(|line| format!("{line}\n").into_bytes()));
+    text.extend(
+        error
+            .hint_line()
+            .into_iter()
+            .flat_map(|line| format!("{line}\n").into_bytes()),
+    );
     if !subcommand::is_one(&env.program, &env.args) {
         text.extend_from_slice(&final_error::error_line(error.exit, error.role));
     }
@@ -54,7 +68,10 @@ pub fn put_end(env: &mut Env, message: &[u8], exit: Exit, role: &str) {
     }
     let closing = final_error::error_line(exit, role);
     let mut text = Vec::new();
-    for line in message.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+    for line in message
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
         json::put(&mut text, &json::problem(line, Weight::Failed));
     }
     json::put(&mut text, &json::end(exit, &closing));
@@ -64,7 +81,11 @@ pub fn put_end(env: &mut Env, message: &[u8], exit: Exit, role: &str) {
 
 /// Returns whether a run prints JSON. Looks at the words, because the command line may be invalid.
 pub fn prints_json(env: &Env) -> bool {
-    let has_option = env.args.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    let has_option = env
+        .args
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word == "--json");
     has_option && !subcommand::is_one(&env.program, &env.args)
 }
 
@@ -75,6 +96,10 @@ pub fn print_line(env: &mut Env, line: &str) -> Result<()> {
 
 /// Encodes a value as JSON.
 pub fn to_json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value)
-        .map_err(|error| Error::new(Exit::Crashed, format!("sparsync: cannot encode JSON: {error}")))
+    serde_json::to_string(value).map_err(|error| {
+        Error::new(
+            Exit::Crashed,
+            format!("sparsync: cannot encode JSON: {error}"),
+        )
+    })
 }

@@ -52,7 +52,10 @@ impl Question {
     ];
 
     fn word(self) -> &'static str {
-        Question::ALL.iter().find(|(question, _)| *question == self).map_or("", |(_, word)| word)
+        Question::ALL
+            .iter()
+            .find(|(question, _)| *question == self)
+            .map_or("", |(_, word)| word)
     }
 }
 
@@ -122,7 +125,10 @@ pub struct Status {
 impl Status {
     /// Returns the status of a server that does not run.
     pub fn down() -> Status {
-        Status { sparsync: env!("CARGO_PKG_VERSION").into(), ..Status::default() }
+        Status {
+            sparsync: env!("CARGO_PKG_VERSION").into(),
+            ..Status::default()
+        }
     }
 }
 
@@ -186,7 +192,11 @@ impl Errors {
     /// Returns the last rejected client and all errors, the newest last.
     pub fn all(&self) -> Vec<String> {
         let kept = self.0.lock();
-        kept.turned_away.iter().chain(&kept.errors).cloned().collect()
+        kept.turned_away
+            .iter()
+            .chain(&kept.errors)
+            .cloned()
+            .collect()
     }
 }
 
@@ -234,7 +244,10 @@ impl ControlSocket {
         listener
             .set_nonblocking(true)
             .map_err(|error| files::failed("listen on", &places.state.join(&name), &error))?;
-        Ok(ControlSocket { listener, place: Some((dir, name)) })
+        Ok(ControlSocket {
+            listener,
+            place: Some((dir, name)),
+        })
     }
 
     /// Returns the listening socket.
@@ -261,7 +274,9 @@ impl Drop for ControlSocket {
 /// killed.
 pub fn daemons(places: &Places) -> Vec<Status> {
     let mut names = Vec::new();
-    let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else { return Vec::new() };
+    let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else {
+        return Vec::new();
+    };
     // A directory that cannot be listed counts as empty.
     let _ = sys::list(dir.as_fd(), |entry| {
         let name = String::from_utf8_lossy(entry.name);
@@ -283,15 +298,24 @@ pub fn daemons(places: &Places) -> Vec<Status> {
 
 /// Returns whether the process that created a socket has ended.
 fn is_dead(dir: &OwnedFd, name: &str) -> bool {
-    UnixStream::connect(socket_path(dir, name)).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    UnixStream::connect(socket_path(dir, name))
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Reads a request; `None` if it is not a valid one.
 pub fn read_question(stream: &UnixStream) -> Option<Question> {
-    stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).ok()?;
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .ok()?;
     let mut line = String::new();
-    BufReader::new(stream.take(QUESTION_MAX_BYTES)).read_line(&mut line).ok()?;
-    Question::ALL.iter().find(|(_, word)| *word == line.trim_end()).map(|(question, _)| *question)
+    BufReader::new(stream.take(QUESTION_MAX_BYTES))
+        .read_line(&mut line)
+        .ok()?;
+    Question::ALL
+        .iter()
+        .find(|(_, word)| *word == line.trim_end())
+        .map(|(question, _)| *question)
 }
 
 /// Requests the status of this user's server; `None` if none runs. Fails with [`Exit::Ipc`] if the server does not
@@ -315,8 +339,11 @@ fn status_at(places: &Places, name: &str) -> Result<Option<Status>> {
 
 fn read(answer: &str) -> Result<Status> {
     toml::from_str(answer).map_err(|_| {
-        Error::new(Exit::Protocol, "sparsync: cannot read the status of the server: it runs another version")
-            .with_hint("`sparsync server restart` starts this version")
+        Error::new(
+            Exit::Protocol,
+            "sparsync: cannot read the status of the server: it runs another version",
+        )
+        .with_hint("`sparsync server restart` starts this version")
     })
 }
 
@@ -336,7 +363,11 @@ impl Ending {
             match (&self.0).read(&mut piece) {
                 Ok(1..) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) => {}
                 Ok(0) | Err(_) => return true,
             }
         }
@@ -373,11 +404,16 @@ fn question(places: &Places, name: &str, question: Question) -> Result<Option<Un
 /// Interprets a socket error: a timeout means that the server runs but does not answer; after any other error the
 /// server is gone, which counts as 0 bytes.
 fn none_if_gone(error: io::Error) -> Result<usize> {
-    if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+    if !matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    ) {
         return Ok(0);
     }
-    let words =
-        format!("sparsync: cannot reach the server: no answer on its control socket within {} s", PATIENCE.as_secs());
+    let words = format!(
+        "sparsync: cannot reach the server: no answer on its control socket within {} s",
+        PATIENCE.as_secs()
+    );
     Err(Error::new(Exit::Ipc, words).with_hint("`sparsync server stop --now` kills it"))
 }
 
@@ -397,9 +433,22 @@ mod tests {
                     [[sessions]]\nname = \"laptop\"\n";
         let status = read(reply).unwrap();
         assert_eq!((status.pid, status.port, status.draining), (7, 4711, false));
-        assert_eq!(status.sessions, [SessionStatus { name: "laptop".into(), ..SessionStatus::default() }]);
+        assert_eq!(
+            status.sessions,
+            [SessionStatus {
+                name: "laptop".into(),
+                ..SessionStatus::default()
+            }]
+        );
         for bad in ["", "running = true\n", "\u{0}"] {
-            assert!(read(bad).unwrap_err().hint.unwrap().contains("server restart"), "{bad}");
+            assert!(
+                read(bad)
+                    .unwrap_err()
+                    .hint
+                    .unwrap()
+                    .contains("server restart"),
+                "{bad}"
+            );
         }
     }
 
@@ -410,7 +459,14 @@ mod tests {
         errors.push(ERRORS_MAX.to_string());
         (0..100).for_each(|n| errors.record_rejected(format!("stranger {n}")));
         let all = errors.all();
-        assert_eq!((all.len(), &*all[0], &*all[1]), (1 + ERRORS_MAX, "stranger 99", "1"));
-        assert_eq!(errors.counts(), (ERRORS_MAX as u64 + 2, 100), "a repeated error counts again");
+        assert_eq!(
+            (all.len(), &*all[0], &*all[1]),
+            (1 + ERRORS_MAX, "stranger 99", "1")
+        );
+        assert_eq!(
+            errors.counts(),
+            (ERRORS_MAX as u64 + 2, 100),
+            "a repeated error counts again"
+        );
     }
 }

@@ -8,14 +8,18 @@ use super::control_socket::{self, Errors, Question, SessionStatus, Status};
 use super::grant_check::GrantCheck;
 use super::memory_limit::Budget;
 use super::proxy::{self, Bytes, LEAVING_MAX, ProxyEnd, RunKey, thread};
-use super::server_listen::{StartFailure, open, port_of, remember_addresses, remember_port, take_lock, with_addresses};
+use super::server_listen::{
+    StartFailure, open, port_of, remember_addresses, remember_port, take_lock, with_addresses,
+};
 use super::{sd_notify::Supervisor, server_log};
 use crate::cli::subcommand::Start;
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{ids, sys};
-use crate::transport::net::server::{AcceptedClient, EVERYWHERE, Lasting, Listener, Rejection, supported};
+use crate::transport::net::server::{
+    AcceptedClient, EVERYWHERE, Lasting, Listener, Rejection, supported,
+};
 use crate::transport::net::server_limits::Limits;
 use crate::transport::net::{HangUp, NetTransport};
 use crate::trust::grants::{ENDED, Grant};
@@ -65,7 +69,11 @@ pub fn can_start_processes() -> Result<()> {
 }
 
 /// Runs the server until it is stopped.
-pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result<Exit, StartFailure> {
+pub fn run(
+    env: &mut Env,
+    places: &Places,
+    start: &Start,
+) -> std::result::Result<Exit, StartFailure> {
     if start.detached {
         env::leave_terminal();
     }
@@ -77,20 +85,29 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let errors = Arc::new(Errors::default());
     let readers = match start.detached {
         true => server_log::Readers::Log(places.clone()),
-        false if server_log::is_journal(env.var("JOURNAL_STREAM").as_deref()) => server_log::Readers::Journal,
+        false if server_log::is_journal(env.var("JOURNAL_STREAM").as_deref()) => {
+            server_log::Readers::Journal
+        }
         false => server_log::Readers::Terminal,
     };
     server_log::begin(readers, errors.clone());
     can_start_processes()?;
     let _lock = take_lock(places)?;
     let identity = Identity::load_or_make(places)?;
-    env.handle_end_signals()
-        .map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
+    env.handle_end_signals().map_err(|error| {
+        Error::new(
+            Exit::Ipc,
+            format!("sparsync: cannot handle signals: {error}"),
+        )
+    })?;
     let door = Arc::new(GrantCheck::new(places, identity.pin)?);
     let admit = door.clone();
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
     let budget = Budget::of(start.memory).map_err(|error| cannot_share(&error))?;
-    let limits = Limits { ceiling: budget.ceiling().clone(), ..Limits::default() };
+    let limits = Limits {
+        ceiling: budget.ceiling().clone(),
+        ..Limits::default()
+    };
     let lasting = Lasting(identity.secret_for("sparsync stateless resets"));
     let start = &with_addresses(places, start)?;
     let listener = open(&config, lasting, start, port_of(places, start), &limits)?;
@@ -99,8 +116,15 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let control = control_socket::listen(places, env.umask)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-    info!("version {} listening on {} with key {}", env!("CARGO_PKG_VERSION"), shown.join(" and "), identity.pin);
-    if supported(EVERYWHERE) != EVERYWHERE && addresses.iter().any(|at| at.ip() == supported(EVERYWHERE)) {
+    info!(
+        "version {} listening on {} with key {}",
+        env!("CARGO_PKG_VERSION"),
+        shown.join(" and "),
+        identity.pin
+    );
+    if supported(EVERYWHERE) != EVERYWHERE
+        && addresses.iter().any(|at| at.ip() == supported(EVERYWHERE))
+    {
         info!("this machine does not support IPv6; only IPv4 clients can connect");
     }
     let server = Arc::new(Daemon {
@@ -118,11 +142,17 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         gives_way: AtomicBool::new(false),
         home: home(env),
         held: Mutex::default(),
-        supervisor: if start.foreground { Supervisor::of(env) } else { Supervisor::none() },
+        supervisor: if start.foreground {
+            Supervisor::of(env)
+        } else {
+            Supervisor::none()
+        },
         too_large: Mutex::default(),
     });
     let daemon = server.clone();
-    thread("control").spawn(move || daemon.answer(&control)).map_err(|error| no_thread(&error))?;
+    thread("control")
+        .spawn(move || daemon.answer(&control))
+        .map_err(|error| no_thread(&error))?;
     if start.detached {
         notify_ready(env);
     }
@@ -140,17 +170,26 @@ fn home(env: &Env) -> OsString {
 }
 
 fn cannot_share(error: &io::Error) -> Error {
-    Error::new(Exit::Ipc, format!("sparsync: cannot share the memory limit with sessions: {error}"))
+    Error::new(
+        Exit::Ipc,
+        format!("sparsync: cannot share the memory limit with sessions: {error}"),
+    )
 }
 
 fn no_thread(error: &io::Error) -> Error {
-    Error::new(Exit::Ipc, format!("sparsync: cannot start a server thread: {error}"))
+    Error::new(
+        Exit::Ipc,
+        format!("sparsync: cannot start a server thread: {error}"),
+    )
 }
 
 /// Informs the starting process that the server listens, and closes the pipe to it.
 fn notify_ready(env: &mut Env) {
     // If the starting process is gone, the server runs all the same.
-    let _ = env.stdout.write_all(READY).and_then(|()| env.stdout.flush());
+    let _ = env
+        .stdout
+        .write_all(READY)
+        .and_then(|()| env.stdout.flush());
     env::leave_stdout();
 }
 
@@ -230,16 +269,25 @@ impl Daemon {
                 self.keep_budget();
                 watched = Since::now();
             }
-            if draining.is_none() && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed)) {
-                let by = if signalled.load(Ordering::Relaxed) { "a signal" } else { "`sparsync server`" };
-                info!("shutdown requested by {by}: no new clients; running sessions: {}", self.sessions.lock().len());
+            if draining.is_none()
+                && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed))
+            {
+                let by = if signalled.load(Ordering::Relaxed) {
+                    "a signal"
+                } else {
+                    "`sparsync server`"
+                };
+                info!(
+                    "shutdown requested by {by}: no new clients; running sessions: {}",
+                    self.sessions.lock().len()
+                );
                 self.drain.store(true, Ordering::Relaxed);
                 self.supervisor.ending();
                 listener.drain();
                 draining = Some(Since::now());
             }
-            let is_late =
-                signalled.load(Ordering::Relaxed) && draining.is_some_and(|since| since.elapsed() > DRAIN_MAX);
+            let is_late = signalled.load(Ordering::Relaxed)
+                && draining.is_some_and(|since| since.elapsed() > DRAIN_MAX);
             if self.stop.load(Ordering::Relaxed) {
                 return self.stop_all();
             }
@@ -248,15 +296,22 @@ impl Daemon {
             }
             // Clients that have not received everything stay connected a little longer than their sessions run.
             let is_quiet = draining.is_some() && self.sessions.lock().is_empty();
-            quiet = quiet.filter(|_| is_quiet).or_else(|| is_quiet.then(Since::now));
-            if quiet.is_some_and(|since| listener.conversations() == 0 || since.elapsed() > LAST_WORDS_MAX) {
+            quiet = quiet
+                .filter(|_| is_quiet)
+                .or_else(|| is_quiet.then(Since::now));
+            if quiet.is_some_and(|since| {
+                listener.conversations() == 0 || since.elapsed() > LAST_WORDS_MAX
+            }) {
                 return;
             }
         }
     }
 
     fn end_all(&self, why: &str) {
-        self.sessions.lock().iter().for_each(|session| session.end(why));
+        self.sessions
+            .lock()
+            .iter()
+            .for_each(|session| session.end(why));
         self.wait_for_sessions(LEAVING_MAX);
     }
 
@@ -296,24 +351,41 @@ impl Daemon {
     /// Shares the remaining memory among sessions, and ends the session that holds most if the budget is exceeded.
     fn keep_budget(&self) {
         let sessions = self.sessions.lock();
-        let pids: Vec<_> = sessions.iter().map(|session| session.child.lock().id()).collect();
+        let pids: Vec<_> = sessions
+            .iter()
+            .map(|session| session.child.lock().id())
+            .collect();
         let kept = match self.budget.keep(&pids) {
             Ok(kept) => kept,
-            Err(error) => return error!("{}", String::from_utf8_lossy(&cannot_share(&error).message)),
+            Err(error) => {
+                return error!("{}", String::from_utf8_lossy(&cannot_share(&error).message));
+            }
         };
         let (held, most) = (self.budget.held_bytes(), self.budget.bytes());
         if kept.is_newly_full {
-            warn!("no new clients: {} sessions use {held} of {most} bytes (--memory)", sessions.len());
+            warn!(
+                "no new clients: {} sessions use {held} of {most} bytes (--memory)",
+                sessions.len()
+            );
         }
-        if let Some((ends, session)) = kept.ends.and_then(|ends| Some((ends, sessions.get(ends.at)?))) {
-            let RunningSession { number, grant, address, .. } = session;
+        if let Some((ends, session)) = kept
+            .ends
+            .and_then(|ends| Some((ends, sessions.get(ends.at)?)))
+        {
+            let RunningSession {
+                number,
+                grant,
+                address,
+                ..
+            } = session;
             let name = &grant.name;
             error!(
                 "session {number} of {name} from {address} ended: it uses the most of {held} bytes, over --memory={most}"
             );
             if ends.is_alone_too_much {
                 let mut too_large = self.too_large.lock();
-                too_large.retain(|(pin, since)| *pin != grant.pin && since.elapsed() < REPORTED_WITHIN);
+                too_large
+                    .retain(|(pin, since)| *pin != grant.pin && since.elapsed() < REPORTED_WITHIN);
                 too_large.push((grant.pin, Since::now()));
             }
             session.end("the server has no memory left for this session");
@@ -321,7 +393,8 @@ impl Daemon {
     }
 
     fn welcome(self: &Arc<Daemon>, client: AcceptedClient) {
-        let (server, address, hang_up) = (self.clone(), shown(client.address), client.hang_up.clone());
+        let (server, address, hang_up) =
+            (self.clone(), shown(client.address), client.hang_up.clone());
         // One thread per client, because each blocks. The listener limits their number.
         if let Err(error) = thread(env::CLIENT_THREAD).spawn(move || server.host(client)) {
             error!("cannot start a session for {address}: {error}");
@@ -351,7 +424,11 @@ impl Daemon {
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         info!("session {number} of {name} from {address} over {kind} started");
-        let (bytes, child, since) = (Arc::new(Bytes::default()), Arc::new(Mutex::new(child)), Since::now());
+        let (bytes, child, since) = (
+            Arc::new(Bytes::default()),
+            Arc::new(Mutex::new(child)),
+            Since::now(),
+        );
         let pin = grant.pin;
         self.sessions.lock().push(RunningSession {
             number,
@@ -367,25 +444,39 @@ impl Daemon {
         let hang_up = client.hang_up.clone();
         // A panic in one session must not affect the others.
         let may_begin = |run| self.replace_sessions(number, &pin, run);
-        let ended = catch_unwind(AssertUnwindSafe(|| proxy::carry(client, &ours, &bytes, may_begin)));
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            proxy::carry(client, &ours, &bytes, may_begin)
+        }));
         let ended = ended.unwrap_or(ProxyEnd::Never);
         let grace = match ended {
             ProxyEnd::ByItself => LEAVING_MAX,
             ProxyEnd::Never => Duration::ZERO,
         };
         let ended = proxy::leave(&child, grace);
-        self.sessions.lock().retain(|session| session.number != number);
-        let (from, to) = (bytes.from_client.load(Ordering::Relaxed), bytes.to_client.load(Ordering::Relaxed));
+        self.sessions
+            .lock()
+            .retain(|session| session.number != number);
+        let (from, to) = (
+            bytes.from_client.load(Ordering::Relaxed),
+            bytes.to_client.load(Ordering::Relaxed),
+        );
         self.bytes.from_client.fetch_add(from, Ordering::Relaxed);
         self.bytes.to_client.fetch_add(to, Ordering::Relaxed);
         let lasted = since.elapsed();
-        self.ended_ms.fetch_add(u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.ended_ms.fetch_add(
+            u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
         let secs = lasted.as_secs_f32();
         let moved = hang_up.moved_after();
-        let moved = moved.map_or_else(String::new, |bytes| format!(", over {} after {bytes} bytes", NetTransport::Tls));
+        let moved = moved.map_or_else(String::new, |bytes| {
+            format!(", over {} after {bytes} bytes", NetTransport::Tls)
+        });
         if from == 0 {
             // Enrollment connects and sends nothing.
-            return info!("session {number} of {name} ended after {secs:.1} s: connection test only");
+            return info!(
+                "session {number} of {name} ended after {secs:.1} s: connection test only"
+            );
         }
         info!(
             "session {number} of {name} ended after {secs:.1} s with {ended}: {from} bytes received, {to} sent{moved}"
@@ -397,21 +488,33 @@ impl Daemon {
     /// later one exists already or an earlier one does not end.
     fn replace_sessions(&self, number: u64, pin: &Pin, run: RunKey) -> bool {
         let mut sessions = self.sessions.lock();
-        let is_of_run = |session: &RunningSession| session.grant.pin == *pin && session.run == Some(run);
-        if sessions.iter().any(|session| session.number > number && is_of_run(session)) {
+        let is_of_run =
+            |session: &RunningSession| session.grant.pin == *pin && session.run == Some(run);
+        if sessions
+            .iter()
+            .any(|session| session.number > number && is_of_run(session))
+        {
             return false;
         }
-        sessions.iter_mut().filter(|session| session.number == number).for_each(|session| session.run = Some(run));
+        sessions
+            .iter_mut()
+            .filter(|session| session.number == number)
+            .for_each(|session| session.run = Some(run));
         let is_earlier = |session: &RunningSession| session.number < number && is_of_run(session);
         for session in sessions.iter().filter(|session| is_earlier(session)) {
-            info!("session {} ended: its client continues with session {number}", session.number);
+            info!(
+                "session {} ended: its client continues with session {number}",
+                session.number
+            );
             session.end("the client has reconnected");
         }
         drop(sessions);
         let waits = Since::now();
         while self.sessions.lock().iter().any(is_earlier) {
             if waits.elapsed() >= LEAVING_MAX {
-                error!("cannot start session {number}: an earlier session of the same run does not end");
+                error!(
+                    "cannot start session {number}: an earlier session of the same run does not end"
+                );
                 return false;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -426,29 +529,50 @@ impl Daemon {
         for root in &grant.roots {
             words.extend(["--root".into(), OsString::from_vec(root.clone())]);
         }
-        words.extend(grant.owner.iter().map(|owner| format!("--owner={owner}").into()));
-        for (is_on, word) in
-            [(grant.read_only, "--read-only"), (grant.allow_setuid, "--allow-setuid"), (grant.no_munge, "--no-munge")]
-        {
+        words.extend(
+            grant
+                .owner
+                .iter()
+                .map(|owner| format!("--owner={owner}").into()),
+        );
+        for (is_on, word) in [
+            (grant.read_only, "--read-only"),
+            (grant.allow_setuid, "--allow-setuid"),
+            (grant.no_munge, "--no-munge"),
+        ] {
             words.extend(is_on.then(|| word.into()));
         }
         words.push(format!("--memory={}", self.budget.bytes()).into());
         if self.was_too_large(&grant.pin) {
             words.push("--too-large".into());
         }
-        words.extend(self.budget.ceiling().number().map(|number| format!("--ceiling={number}").into()));
+        words.extend(
+            self.budget
+                .ceiling()
+                .number()
+                .map(|number| format!("--ceiling={number}").into()),
+        );
         let mut command = env::itself(&words);
-        command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?))).stdout(Stdio::from(OwnedFd::from(theirs)));
+        command
+            .stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?)))
+            .stdout(Stdio::from(OwnedFd::from(theirs)));
         // If the owner does not exist, the session reports it.
-        let account = grant.owner.as_ref().and_then(|owner| ids::account(owner).ok());
-        let home = account.filter(|account| account.uid != sys::ids().0).map(|account| account.home);
+        let account = grant
+            .owner
+            .as_ref()
+            .and_then(|owner| ids::account(owner).ok());
+        let home = account
+            .filter(|account| account.uid != sys::ids().0)
+            .map(|account| account.home);
         let home = home.as_ref().unwrap_or(&self.home);
         command.current_dir(home).env("HOME", home);
         // A signal from the terminal must reach only the server, which then lets its sessions end.
         command.process_group(0);
         let child = match command.spawn() {
             // A missing home directory must not prevent sessions.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => command.current_dir("/").spawn()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                command.current_dir("/").spawn()?
+            }
             other => other?,
         };
         Ok((child, ours))
@@ -457,7 +581,9 @@ impl Daemon {
     /// Returns whether the last session of this key was too large and its client has not learned that yet.
     fn was_too_large(&self, pin: &Pin) -> bool {
         let mut too_large = self.too_large.lock();
-        let at = too_large.iter().position(|(known, since)| known == pin && since.elapsed() < REPORTED_WITHIN);
+        let at = too_large
+            .iter()
+            .position(|(known, since)| known == pin && since.elapsed() < REPORTED_WITHIN);
         at.is_some_and(|at| {
             too_large.swap_remove(at);
             true
@@ -467,7 +593,10 @@ impl Daemon {
     fn status(&self) -> Status {
         let sessions = self.sessions.lock();
         let count = |of: &dyn Fn(&Bytes) -> &AtomicU64| {
-            let running: u64 = sessions.iter().map(|session| of(&session.bytes).load(Ordering::Relaxed)).sum();
+            let running: u64 = sessions
+                .iter()
+                .map(|session| of(&session.bytes).load(Ordering::Relaxed))
+                .sum();
             of(&self.bytes).load(Ordering::Relaxed) + running
         };
         let statuses = sessions.iter().map(|session| SessionStatus {

@@ -3,7 +3,9 @@
 
 use super::command_end::write_text;
 use super::route::{self, RoutePlan};
-use super::{control_socket, enroll, exec_rsync, input_files, port_owner, server_listen, via_server};
+use super::{
+    control_socket, enroll, exec_rsync, input_files, port_owner, server_listen, via_server,
+};
 use crate::cli::subcommand::{Doctor, RemoteHost, ServerAction, Start};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
@@ -73,15 +75,26 @@ struct DoctorCheck {
 
 impl DoctorCheck {
     fn ok(name: &'static str, finding: impl Into<String>) -> DoctorCheck {
-        DoctorCheck { name, state: State::Ok, finding: finding.into(), hint: None }
+        DoctorCheck {
+            name,
+            state: State::Ok,
+            finding: finding.into(),
+            hint: None,
+        }
     }
 
     fn warn(name: &'static str, finding: impl Into<String>) -> DoctorCheck {
-        DoctorCheck { state: State::Warn, ..DoctorCheck::ok(name, finding) }
+        DoctorCheck {
+            state: State::Warn,
+            ..DoctorCheck::ok(name, finding)
+        }
     }
 
     fn fail(name: &'static str, finding: impl Into<String>) -> DoctorCheck {
-        DoctorCheck { state: State::Fail, ..DoctorCheck::ok(name, finding) }
+        DoctorCheck {
+            state: State::Fail,
+            ..DoctorCheck::ok(name, finding)
+        }
     }
 
     fn of_error(name: &'static str, error: &Error) -> DoctorCheck {
@@ -93,12 +106,19 @@ impl DoctorCheck {
     }
 
     fn with_hint(self, hint: impl Into<String>) -> DoctorCheck {
-        DoctorCheck { hint: Some(hint.into()), ..self }
+        DoctorCheck {
+            hint: Some(hint.into()),
+            ..self
+        }
     }
 
     fn line(&self) -> String {
         let state = self.state.word();
-        let hint = self.hint.iter().map(|hint| format!("{:24}hint: {hint}\n", "")).collect::<String>();
+        let hint = self
+            .hint
+            .iter()
+            .map(|hint| format!("{:24}hint: {hint}\n", ""))
+            .collect::<String>();
         format!("{state:<6}{:<18}{}\n{hint}", self.name, self.finding)
     }
 }
@@ -125,10 +145,20 @@ impl Printer<'_> {
         let mut text = Vec::new();
         for check in checks {
             self.failed |= check.state == State::Fail;
-            let DoctorCheck { name, state, finding, hint } = &check;
+            let DoctorCheck {
+                name,
+                state,
+                finding,
+                hint,
+            } = &check;
             match self.json {
                 true => {
-                    let line = json::CheckLine { name, state: state.word(), finding, hint: hint.as_deref() };
+                    let line = json::CheckLine {
+                        name,
+                        state: state.word(),
+                        finding,
+                        hint: hint.as_deref(),
+                    };
                     json::put(&mut text, &json::Line::Check(line));
                 }
                 false => text.extend(check.line().into_bytes()),
@@ -141,10 +171,17 @@ impl Printer<'_> {
 /// Runs the checks and returns 1 if one of them fails.
 pub fn run(env: &mut Env, wanted: &Doctor) -> Result<Exit> {
     let places = Places::of(env);
-    let mut printer = Printer { env, json: wanted.json, failed: false };
+    let mut printer = Printer {
+        env,
+        json: wanted.json,
+        failed: false,
+    };
     let checks = programs(printer.env);
     printer.print(checks)?;
-    printer.print(places.as_ref().map_or_else(|error| vec![DoctorCheck::of_error("configuration", error)], files))?;
+    printer.print(places.as_ref().map_or_else(
+        |error| vec![DoctorCheck::of_error("configuration", error)],
+        files,
+    ))?;
     if let Ok(places) = &places {
         printer.print(server(places))?;
     }
@@ -154,13 +191,21 @@ pub fn run(env: &mut Env, wanted: &Doctor) -> Result<Exit> {
     if let (Some(reach), Ok(places)) = (&wanted.host, &places) {
         host(&mut printer, places, reach)?;
     }
-    Ok(if printer.failed { Exit::Other(1) } else { Exit::Ok })
+    Ok(if printer.failed {
+        Exit::Other(1)
+    } else {
+        Exit::Ok
+    })
 }
 
 /// Runs a program, and ends it after [`ANSWER_MAX`]. Its standard error is printed only if it fails.
 fn ask(env: &Env, argv: &[Vec<u8>]) -> io::Result<(ShellExit, String)> {
     let mut shell = Shell::start(argv, env.umask, Stderr::Held)?;
-    let patience = Patience { idle: Some(ANSWER_MAX), stop: env.stop.clone(), ..Patience::default() };
+    let patience = Patience {
+        idle: Some(ANSWER_MAX),
+        stop: env.stop.clone(),
+        ..Patience::default()
+    };
     let mut link = shell.link(&patience)?;
     drop(link.writer);
     let (since, mut output, mut piece) = (Since::now(), Vec::new(), [0; 4096]);
@@ -183,30 +228,53 @@ fn words_of(words: &[&[u8]]) -> Vec<Vec<u8>> {
 }
 
 fn programs(env: &Env) -> Vec<DoctorCheck> {
-    let own = env.own_path().map_or_else(|| "an unknown path".into(), |path| path.display().to_string());
+    let own = env.own_path().map_or_else(
+        || "an unknown path".into(),
+        |path| path.display().to_string(),
+    );
     let called = env.program.to_string_lossy();
     let version = env!("CARGO_PKG_VERSION");
-    let program = DoctorCheck::ok("program", format!("sparsync {version} at {own}, called as {called}"));
+    let program = DoctorCheck::ok(
+        "program",
+        format!("sparsync {version} at {own}, called as {called}"),
+    );
     // Without a name, none is used.
-    let rsync = exec_rsync::named(env).map(|named| match ask(env, &words_of(&[named.as_bytes(), b"--version"])) {
-        Ok((ShellExit::Code(0), text)) => {
-            DoctorCheck::ok("rsync", format!("{} at {}", text.lines().next().unwrap_or_default(), named.display()))
+    let rsync = exec_rsync::named(env).map(|named| {
+        match ask(env, &words_of(&[named.as_bytes(), b"--version"])) {
+            Ok((ShellExit::Code(0), text)) => DoctorCheck::ok(
+                "rsync",
+                format!(
+                    "{} at {}",
+                    text.lines().next().unwrap_or_default(),
+                    named.display()
+                ),
+            ),
+            _ => DoctorCheck::warn(
+                "rsync",
+                format!("version unknown: {} --version failed", named.display()),
+            ),
         }
-        _ => DoctorCheck::warn("rsync", format!("version unknown: {} --version failed", named.display())),
     });
     let script = b"p=$(command -v ssh) || exit 0; echo \"$p\"; exec ssh -V 2>&1";
     let ssh = match ask(env, &words_of(&[b"sh", b"-c", script])) {
-        Ok((ShellExit::Code(0), text)) if text.is_empty() => {
-            DoctorCheck::warn("ssh", "not installed: hosts are reached only through their servers, or with -e")
-                .with_hint("install the package openssh-client")
-        }
+        Ok((ShellExit::Code(0), text)) if text.is_empty() => DoctorCheck::warn(
+            "ssh",
+            "not installed: hosts are reached only through their servers, or with -e",
+        )
+        .with_hint("install the package openssh-client"),
         Ok((ShellExit::Code(0), text)) => {
-            let (path, version) = text.trim_end().split_once('\n').unwrap_or((text.trim_end(), "unknown version"));
+            let (path, version) = text
+                .trim_end()
+                .split_once('\n')
+                .unwrap_or((text.trim_end(), "unknown version"));
             DoctorCheck::ok("ssh", format!("{version} at {path}"))
         }
         _ => DoctorCheck::warn("ssh", "version unknown: `ssh -V` failed"),
     };
-    [Some(program), rsync, Some(ssh)].into_iter().flatten().collect()
+    [Some(program), rsync, Some(ssh)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Checks who can change a directory of keys and state.
@@ -215,7 +283,12 @@ fn private(name: &'static str, path: &Path) -> DoctorCheck {
     let stat = match errno::if_there(sys::stat_path(path.as_os_str().as_bytes(), true)) {
         Ok(None) => return DoctorCheck::ok(name, format!("{shown} does not exist yet")),
         Ok(Some(stat)) => stat,
-        Err(error) => return DoctorCheck::fail(name, format!("cannot examine {shown}: {}", shown_errno(&error))),
+        Err(error) => {
+            return DoctorCheck::fail(
+                name,
+                format!("cannot examine {shown}: {}", shown_errno(&error)),
+            );
+        }
     };
     let (me, mode) = (sys::ids().0, stat.mode & 0o7777);
     let facts = format!("{shown}, owned by user {}, mode {mode:04o}", stat.uid);
@@ -239,20 +312,30 @@ fn now() -> Timestamp {
 fn files(places: &Places) -> Vec<DoctorCheck> {
     let key = match Identity::load(places) {
         Ok(Some(identity)) => DoctorCheck::ok("key", identity.pin.to_string()),
-        Ok(None) => DoctorCheck::ok("key", "none yet: `sparsync enroll` and `sparsync server` create it"),
+        Ok(None) => DoctorCheck::ok(
+            "key",
+            "none yet: `sparsync enroll` and `sparsync server` create it",
+        ),
         Err(error) => DoctorCheck::of_error("key", &error),
     };
     let hosts = match Peers::load(places) {
         Ok(peers) => DoctorCheck::ok("hosts", format!("{} enrolled", peers.hosts.len())),
         Err(error) => DoctorCheck::of_error("hosts", &error),
     };
-    vec![private("configuration", &places.config), private("state", &places.state), key, hosts]
+    vec![
+        private("configuration", &places.config),
+        private("state", &places.state),
+        key,
+        hosts,
+    ]
 }
 
 /// Checks the server of this user, and its grants.
 fn server(places: &Places) -> Vec<DoctorCheck> {
     let grants = Grants::load(places);
-    let has_grants = grants.as_ref().is_ok_and(|grants| !grants.grants.is_empty());
+    let has_grants = grants
+        .as_ref()
+        .is_ok_and(|grants| !grants.grants.is_empty());
     let own_version = env!("CARGO_PKG_VERSION");
     let status = control_socket::status(places);
     let is_up = !matches!(status, Ok(None));
@@ -268,12 +351,16 @@ fn server(places: &Places) -> Vec<DoctorCheck> {
             );
             match status.sparsync == own_version {
                 true => DoctorCheck::ok("server", facts),
-                false => DoctorCheck::warn("server", facts).with_hint("`sparsync server restart` starts this version"),
+                false => DoctorCheck::warn("server", facts)
+                    .with_hint("`sparsync server restart` starts this version"),
             }
         }
         Ok(None) => match server_listen::pid(places) {
-            Some(pid) => DoctorCheck::fail("server", format!("process {pid} runs but has no control socket"))
-                .with_hint("`sparsync server stop --now` kills it"),
+            Some(pid) => DoctorCheck::fail(
+                "server",
+                format!("process {pid} runs but has no control socket"),
+            )
+            .with_hint("`sparsync server stop --now` kills it"),
             None if has_grants => DoctorCheck::warn("server", "not running, but keys have grants")
                 .with_hint("start it with `sparsync server start`"),
             None => DoctorCheck::ok("server", "not running"),
@@ -282,15 +369,22 @@ fn server(places: &Places) -> Vec<DoctorCheck> {
     let grants = match grants {
         Err(error) => vec![DoctorCheck::of_error("grants", &error)],
         Ok(grants) if grants.grants.is_empty() => vec![DoctorCheck::ok("grants", "none")],
-        Ok(grants) => grants.grants.iter().map(|grant| granted("grant", grant, &grant.name)).collect(),
+        Ok(grants) => grants
+            .grants
+            .iter()
+            .map(|grant| granted("grant", grant, &grant.name))
+            .collect(),
     };
     let port = server_listen::port_of(places, &Start::default());
     let port = match port_owner::is_in_use(port) {
         _ if is_up || port == 0 => None,
         false => Some(DoctorCheck::ok("port", format!("{port} is free"))),
         true => Some(
-            DoctorCheck::warn("port", format!("{port} is in use by {}", server_listen::holder_of(port)))
-                .with_hint("choose another one with `sparsync server start --port=PORT`"),
+            DoctorCheck::warn(
+                "port",
+                format!("{port} is in use by {}", server_listen::holder_of(port)),
+            )
+            .with_hint("choose another one with `sparsync server start --port=PORT`"),
         ),
     };
     std::iter::once(running).chain(port).chain(grants).collect()
@@ -298,15 +392,21 @@ fn server(places: &Places) -> Vec<DoctorCheck> {
 
 fn granted(name: &'static str, grant: &Grant, who: &str) -> DoctorCheck {
     let facts = format!("{who} {}", grant.rights(now()));
-    if grant.stands(now()) { DoctorCheck::ok(name, facts) } else { DoctorCheck::warn(name, facts) }
+    if grant.stands(now()) {
+        DoctorCheck::ok(name, facts)
+    } else {
+        DoctorCheck::warn(name, facts)
+    }
 }
 
 /// Checks the kernel and the file system of a directory.
 fn directory(path: &[u8]) -> Vec<DoctorCheck> {
     let confined = match sandbox::can_confine() {
         Ok(()) => DoctorCheck::ok("openat2", "supported"),
-        Err(error) => DoctorCheck::warn("openat2", format!("not available: {}", shown_errno(&error)))
-            .with_hint("grants with --root need Linux 5.6, and a container must permit openat2"),
+        Err(error) => {
+            DoctorCheck::warn("openat2", format!("not available: {}", shown_errno(&error)))
+                .with_hint("grants with --root need Linux 5.6, and a container must permit openat2")
+        }
     };
     let shown = String::from_utf8_lossy(path).into_owned();
     let dir = match sys::open_dir_path(path) {
@@ -316,13 +416,17 @@ fn directory(path: &[u8]) -> Vec<DoctorCheck> {
             return vec![confined, DoctorCheck::fail("directory", finding)];
         }
     };
-    let at = sys::path_of(dir.fd()).map_or(shown, |path| String::from_utf8_lossy(&path).into_owned());
+    let at =
+        sys::path_of(dir.fd()).map_or(shown, |path| String::from_utf8_lossy(&path).into_owned());
     let mut checks = vec![confined];
     checks.extend(match probe::files_of(&dir) {
         Ok(support) => of_files(&at, support),
         Err(error) => {
             vec![
-                DoctorCheck::warn("directory", format!("{at}, not writable: {}", shown_errno(&error))),
+                DoctorCheck::warn(
+                    "directory",
+                    format!("{at}, not writable: {}", shown_errno(&error)),
+                ),
                 DoctorCheck::warn(
                     "new files",
                     "unknown: O_TMPFILE, reflinks, attributes and times need a writable directory",
@@ -337,13 +441,18 @@ fn directory(path: &[u8]) -> Vec<DoctorCheck> {
     });
     checks.push(match probe::is_case_sensitive(dir.fd()) {
         Ok(Some(true)) => DoctorCheck::ok("case", "names are case-sensitive"),
-        Ok(Some(false)) => DoctorCheck::warn("case", "names are not case-sensitive: A and a are one file"),
+        Ok(Some(false)) => {
+            DoctorCheck::warn("case", "names are not case-sensitive: A and a are one file")
+        }
         Ok(None) => DoctorCheck::ok("case", "unknown: no name there shows whether case matters"),
         Err(error) => DoctorCheck::warn("case", format!("unknown: {}", shown_errno(&error))),
     });
     checks.extend(match probe::space(dir.fd()) {
         Ok(space) => of_space(&space),
-        Err(error) => vec![DoctorCheck::warn("space", format!("unknown: {}", shown_errno(&error)))],
+        Err(error) => vec![DoctorCheck::warn(
+            "space",
+            format!("unknown: {}", shown_errno(&error)),
+        )],
     });
     checks
 }
@@ -351,43 +460,77 @@ fn directory(path: &[u8]) -> Vec<DoctorCheck> {
 fn of_files(at: &str, support: probe::FileSupport) -> Vec<DoctorCheck> {
     let unnamed = match support.unnamed {
         true => DoctorCheck::ok("new files", "O_TMPFILE is supported"),
-        false => DoctorCheck::ok("new files", "O_TMPFILE is not supported: new files have temporary names"),
+        false => DoctorCheck::ok(
+            "new files",
+            "O_TMPFILE is not supported: new files have temporary names",
+        ),
     };
     let copy = match support.copy {
-        Ok(KernelCopy::Reflink) => DoctorCheck::ok("kernel copy", "reflink: local copies share blocks"),
-        Ok(KernelCopy::Range) => DoctorCheck::ok("kernel copy", "copy_file_range, without reflinks"),
-        Err(error) => DoctorCheck::warn("kernel copy", format!("not available: {}", shown_errno(&error))),
+        Ok(KernelCopy::Reflink) => {
+            DoctorCheck::ok("kernel copy", "reflink: local copies share blocks")
+        }
+        Ok(KernelCopy::Range) => {
+            DoctorCheck::ok("kernel copy", "copy_file_range, without reflinks")
+        }
+        Err(error) => DoctorCheck::warn(
+            "kernel copy",
+            format!("not available: {}", shown_errno(&error)),
+        ),
     };
     let xattr = match support.xattr {
         Ok(()) => DoctorCheck::ok("xattrs", "supported"),
-        Err(error) => DoctorCheck::warn("xattrs", format!("cannot be set, so -X fails: {}", shown_errno(&error))),
+        Err(error) => DoctorCheck::warn(
+            "xattrs",
+            format!("cannot be set, so -X fails: {}", shown_errno(&error)),
+        ),
     };
     let times = match support.time_step_nanos {
-        Ok(step @ 1_000_000_000..) => {
-            DoctorCheck::warn("times", format!("stored in steps of {} s", step / 1_000_000_000))
-                .with_hint("with --modify-window=1, times that differ by this step count as equal")
-        }
+        Ok(step @ 1_000_000_000..) => DoctorCheck::warn(
+            "times",
+            format!("stored in steps of {} s", step / 1_000_000_000),
+        )
+        .with_hint("with --modify-window=1, times that differ by this step count as equal"),
         Ok(step) => DoctorCheck::ok("times", format!("stored in steps of {step} ns")),
         Err(error) => DoctorCheck::warn("times", format!("unknown: {}", shown_errno(&error))),
     };
-    vec![DoctorCheck::ok("directory", format!("{at}, writable")), unnamed, copy, xattr, times]
+    vec![
+        DoctorCheck::ok("directory", format!("{at}, writable")),
+        unnamed,
+        copy,
+        xattr,
+        times,
+    ]
 }
 
 fn of_space(space: &probe::Space) -> Vec<DoctorCheck> {
-    let percent = |part: u64, whole: u64| part.saturating_mul(100).checked_div(whole).unwrap_or_default();
+    let percent = |part: u64, whole: u64| {
+        part.saturating_mul(100)
+            .checked_div(whole)
+            .unwrap_or_default()
+    };
     let (free, total) = (space.free_bytes, space.total_bytes);
-    let facts = format!("{} of {} MiB free ({} %)", free >> 20, total >> 20, percent(free, total));
+    let facts = format!(
+        "{} of {} MiB free ({} %)",
+        free >> 20,
+        total >> 20,
+        percent(free, total)
+    );
     let bytes = match (space.is_read_only, free) {
         _ if total == 0 => DoctorCheck::ok("space", "unknown: the file system reports none"),
         (true, _) => DoctorCheck::warn("space", format!("{facts}, mounted read-only")),
-        (false, 0) => DoctorCheck::fail("space", facts).with_hint("free space there, or choose another directory"),
+        (false, 0) => DoctorCheck::fail("space", facts)
+            .with_hint("free space there, or choose another directory"),
         (false, _) => DoctorCheck::ok("space", facts),
     };
     let (free, total) = (space.free_inodes, space.total_inodes);
     let inodes = match (total, free) {
         (0, _) => DoctorCheck::ok("inodes", "no fixed number"),
-        (_, 0) => DoctorCheck::fail("inodes", format!("0 of {total} free")).with_hint("remove files there"),
-        _ => DoctorCheck::ok("inodes", format!("{free} of {total} free ({} %)", percent(free, total))),
+        (_, 0) => DoctorCheck::fail("inodes", format!("0 of {total} free"))
+            .with_hint("remove files there"),
+        _ => DoctorCheck::ok(
+            "inodes",
+            format!("{free} of {total} free ({} %)", percent(free, total)),
+        ),
     };
     vec![bytes, inodes]
 }
@@ -395,20 +538,31 @@ fn of_space(space: &probe::Space) -> Vec<DoctorCheck> {
 /// Checks the limits and the clock of this process.
 fn process(env: &Env) -> Vec<DoctorCheck> {
     let shown = |limit: ProcessLimit, unit: &str| {
-        let value = |value: Option<u64>| value.map_or_else(|| "unlimited".into(), |value| format!("{value}{unit}"));
+        let value = |value: Option<u64>| {
+            value.map_or_else(|| "unlimited".into(), |value| format!("{value}{unit}"))
+        };
         format!("{}, at most {}", value(limit.current), value(limit.maximum))
     };
     let [files, processes, memory] = probe::process_limits();
     let open = match files.current.is_some_and(|limit| limit < OPEN_FILES_LEAST) {
-        true => DoctorCheck::warn("open files", format!("{}: copies are slow", shown(files, "")))
-            .with_hint(format!("run `ulimit -n {OPEN_FILES_LEAST}` or more before")),
+        true => DoctorCheck::warn(
+            "open files",
+            format!("{}: copies are slow", shown(files, "")),
+        )
+        .with_hint(format!("run `ulimit -n {OPEN_FILES_LEAST}` or more before")),
         false => DoctorCheck::ok("open files", shown(files, "")),
     };
-    let own = env.own_path().and_then(|path| sys::stat_path(path.as_os_str().as_bytes(), true).ok());
+    let own = env
+        .own_path()
+        .and_then(|path| sys::stat_path(path.as_os_str().as_bytes(), true).ok());
     let clock = match own {
         Some(own) if own.mtime.secs > now().0 => DoctorCheck::fail(
             "clock",
-            format!("{}, before this program was installed ({})", now(), Timestamp(own.mtime.secs)),
+            format!(
+                "{}, before this program was installed ({})",
+                now(),
+                Timestamp(own.mtime.secs)
+            ),
         )
         .with_hint("set the clock"),
         _ => DoctorCheck::ok("clock", now().to_string()),
@@ -430,10 +584,19 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
         Err(error) => return printer.print(vec![DoctorCheck::of_error("route", &error)]),
     };
     let shell = without_questions(&copy.options.connect.shell);
-    let reach = enroll::with_program(&RemoteHost { shell, ..reach.clone() }, known);
+    let reach = enroll::with_program(
+        &RemoteHost {
+            shell,
+            ..reach.clone()
+        },
+        known,
+    );
     let login = SshLogin::of(printer.env, &reach);
     printer.print(login.checks(&reach))?;
-    let facts = || via_server::ssh_facts(&copy.options.connect.shell, &reach.host, printer.env.umask).is_proxied;
+    let facts = || {
+        via_server::ssh_facts(&copy.options.connect.shell, &reach.host, printer.env.umask)
+            .is_proxied
+    };
     let plan = match &copy.far {
         Some(far) => route::plan(&far.operand, &copy.options, &peers, now(), &facts),
         None => Ok(RoutePlan::Shell(None)),
@@ -445,7 +608,15 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
                 .with_hint(format!("run `sparsync enroll {}`", reach.host))
         },
         |peer| {
-            DoctorCheck::ok("enrolled", format!("since {}, {} port {}", peer.met, peer.addresses.join(", "), peer.port))
+            DoctorCheck::ok(
+                "enrolled",
+                format!(
+                    "since {}, {} port {}",
+                    peer.met,
+                    peer.addresses.join(", "),
+                    peer.port
+                ),
+            )
         },
     );
     printer.print(vec![enrolled])?;
@@ -458,7 +629,10 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
             printer.print(vec![check])?;
         }
     }
-    let failed = failed.into_iter().max_by_key(|(rank, _)| *rank).map(|(_, why)| why);
+    let failed = failed
+        .into_iter()
+        .max_by_key(|(rank, _)| *rank)
+        .map(|(_, why)| why);
     printer.print(vec![route_check(plan, &reached, failed, login.works)])?;
     if let (Ok(Some(identity)), true, Some(_)) = (&identity, login.ours.is_some(), known) {
         let check = own_grant(printer.env, &reach, &identity.pin);
@@ -469,8 +643,15 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
 
 /// Returns the options with which a copy to this host would run: from the command line, variables and aliases.
 fn settled(env: &Env, reach: &RemoteHost) -> Result<Box<cli::Copy>> {
-    let (user, name) = reach.host.rsplit_once('@').map_or((None, &*reach.host), |(user, name)| (Some(user), name));
-    let name = if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
+    let (user, name) = reach
+        .host
+        .rsplit_once('@')
+        .map_or((None, &*reach.host), |(user, name)| (Some(user), name));
+    let name = if name.contains(':') {
+        format!("[{name}]")
+    } else {
+        name.to_owned()
+    };
     let operand = user.map_or_else(|| format!("{name}:."), |user| format!("{user}@{name}:."));
     let args: [OsString; 3] = ["-r".into(), operand.into(), ".".into()];
     let call = Invocation {
@@ -501,9 +682,16 @@ fn settled(env: &Env, reach: &RemoteHost) -> Result<Box<cli::Copy>> {
 
 /// Returns the command of a remote shell that asks the user nothing, if it is ssh.
 fn without_questions(shell: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let mut words = if shell.is_empty() { vec![b"ssh".to_vec()] } else { shell.to_vec() };
+    let mut words = if shell.is_empty() {
+        vec![b"ssh".to_vec()]
+    } else {
+        shell.to_vec()
+    };
     if file_name(&words[0]) == b"ssh" {
-        words.splice(1..1, words_of(&[b"-oBatchMode=yes", b"-oConnectTimeout=10"]));
+        words.splice(
+            1..1,
+            words_of(&[b"-oBatchMode=yes", b"-oConnectTimeout=10"]),
+        );
     }
     words
 }
@@ -522,27 +710,51 @@ struct SshLogin {
 
 impl SshLogin {
     fn of(env: &Env, reach: &RemoteHost) -> SshLogin {
-        let program = reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec());
+        let program = reach
+            .program
+            .clone()
+            .unwrap_or_else(|| b"sparsync".to_vec());
         let words = words_of(&[b"sh", b"-c", SCRIPT.as_bytes(), b"sh", &program]);
         let (ended, output) = match ask(env, &shell::argv_of(&reach.shell, &reach.host, &words)) {
             Ok((ended, output)) => (Ok(ended), output),
             Err(error) => (Err(error), String::new()),
         };
         let works = matches!(ended, Ok(ShellExit::Code(code)) if code != SSH_FAILED);
-        SshLogin { works, ended, ..SshLogin::read(&output, clock::now_unix().0) }
+        SshLogin {
+            works,
+            ended,
+            ..SshLogin::read(&output, clock::now_unix().0)
+        }
     }
 
     fn read(output: &str, now_secs: i64) -> SshLogin {
         let field = |name: &str| {
-            let value = output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            value.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
+            let value = output
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            value
+                .map(str::trim)
+                .filter(|value| !value.is_empty())
+                .map(str::to_owned)
         };
         let ours = field("sparsync").and_then(|line| {
-            Some(line.strip_prefix("This is sparsync ")?.split(':').next().unwrap_or_default().to_owned())
+            Some(
+                line.strip_prefix("This is sparsync ")?
+                    .split(':')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
+            )
         });
         let clock = field("clock").and_then(|secs| secs.parse::<i64>().ok());
         let clock_ahead_secs = clock.map(|secs| secs.saturating_sub(now_secs));
-        SshLogin { works: false, ended: Ok(ShellExit::GivenUp), clock_ahead_secs, ours, rsync: field("rsync") }
+        SshLogin {
+            works: false,
+            ended: Ok(ShellExit::GivenUp),
+            clock_ahead_secs,
+            ours,
+            rsync: field("rsync"),
+        }
     }
 
     fn checks(&self, reach: &RemoteHost) -> Vec<DoctorCheck> {
@@ -552,12 +764,16 @@ impl SshLogin {
         let see = format!("run `{command}` to see the reason");
         let failed = |why: String| vec![DoctorCheck::fail("ssh login", why).with_hint(see.clone())];
         match &self.ended {
-            Err(error) => return failed(format!("cannot start `{command}`: {}", shown_errno(error))),
+            Err(error) => {
+                return failed(format!("cannot start `{command}`: {}", shown_errno(error)));
+            }
             Ok(ShellExit::Killed) => return failed(format!("`{command}` was killed")),
             Ok(ShellExit::GivenUp) => {
                 return failed(format!("no end within {} s", ANSWER_MAX.as_secs()));
             }
-            Ok(ShellExit::Code(SSH_FAILED)) => return failed("failed without asking for a password".into()),
+            Ok(ShellExit::Code(SSH_FAILED)) => {
+                return failed("failed without asking for a password".into());
+            }
             Ok(ShellExit::Code(_)) => {}
         }
         let Some(ahead) = self.clock_ahead_secs else {
@@ -567,44 +783,75 @@ impl SshLogin {
         let (ours, rsync) = (self.ours.as_deref(), self.rsync.as_deref());
         let program = match (ours, rsync) {
             (Some(version), _) => DoctorCheck::ok("program there", format!("sparsync {version}")),
-            (None, Some(rsync)) => DoctorCheck::warn("program there", format!("{rsync}, no sparsync"))
-                .with_hint(format!("`sparsync enroll --install {host}` copies this program there")),
+            (None, Some(rsync)) => {
+                DoctorCheck::warn("program there", format!("{rsync}, no sparsync")).with_hint(
+                    format!("`sparsync enroll --install {host}` copies this program there"),
+                )
+            }
             (None, None) => DoctorCheck::fail("program there", "neither sparsync nor rsync found")
-                .with_hint(format!("`sparsync enroll --install {host}` copies this program there")),
+                .with_hint(format!(
+                    "`sparsync enroll --install {host}` copies this program there"
+                )),
         };
         let clock = match ahead.abs() > CLOCK_DIFFERENCE_MAX_SECS {
-            true => {
-                DoctorCheck::warn("clock there", format!("differs by {} s", ahead.abs())).with_hint("set the clocks")
-            }
-            false => DoctorCheck::ok("clock there", format!("the same within {CLOCK_DIFFERENCE_MAX_SECS} s")),
+            true => DoctorCheck::warn("clock there", format!("differs by {} s", ahead.abs()))
+                .with_hint("set the clocks"),
+            false => DoctorCheck::ok(
+                "clock there",
+                format!("the same within {CLOCK_DIFFERENCE_MAX_SECS} s"),
+            ),
         };
         vec![DoctorCheck::ok("ssh login", "works"), program, clock]
     }
 }
 
 /// Connects to the server of a host over one protocol. Also returns why that failed.
-fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (DoctorCheck, Option<Trouble>) {
+fn dialled(
+    env: &Env,
+    identity: &Identity,
+    peer: &Peer,
+    route: Route,
+) -> (DoctorCheck, Option<Trouble>) {
     let name = if route == Route::Quic { "quic" } else { "tls" };
-    let patience = Patience { idle: Some(ANSWER_MAX), stop: env.stop.clone(), ..Patience::default() };
+    let patience = Patience {
+        idle: Some(ANSWER_MAX),
+        stop: env.stop.clone(),
+        ..Patience::default()
+    };
     let dial = via_server::dial(identity, peer, patience, Default::default());
     match via_server::dial_all(peer, &[route], &dial) {
         Ok(won) => {
-            let datagrams =
-                discovered_datagram_bytes(&won.hang_up).map(|bytes| format!(", datagrams of {bytes} bytes"));
-            let finding = format!("reached at {}{}", won.address, datagrams.unwrap_or_default());
+            let datagrams = discovered_datagram_bytes(&won.hang_up)
+                .map(|bytes| format!(", datagrams of {bytes} bytes"));
+            let finding = format!(
+                "reached at {}{}",
+                won.address,
+                datagrams.unwrap_or_default()
+            );
             (DoctorCheck::ok(name, finding), None)
         }
         Err(why @ Trouble::WrongKey(_)) => {
-            let hint =
-                format!("if its key was replaced: sparsync enroll --revoke {0} && sparsync enroll {0}", peer.name);
-            (DoctorCheck::fail(name, why.to_string()).with_hint(hint), Some(why))
+            let hint = format!(
+                "if its key was replaced: sparsync enroll --revoke {0} && sparsync enroll {0}",
+                peer.name
+            );
+            (
+                DoctorCheck::fail(name, why.to_string()).with_hint(hint),
+                Some(why),
+            )
         }
         Err(why) => {
             let hint = match why {
-                Trouble::Broken(_) => format!("run `sparsync server status {}` to see its last errors", peer.ssh),
+                Trouble::Broken(_) => format!(
+                    "run `sparsync server status {}` to see its last errors",
+                    peer.ssh
+                ),
                 _ => via_server::advice(peer, &why),
             };
-            (DoctorCheck::warn(name, why.to_string()).with_hint(hint), Some(why))
+            (
+                DoctorCheck::warn(name, why.to_string()).with_hint(hint),
+                Some(why),
+            )
         }
     }
 }
@@ -613,7 +860,9 @@ fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (Doctor
 fn discovered_datagram_bytes(connection: &HangUp) -> Option<u16> {
     let (since, mut found) = (Since::now(), connection.datagram_bytes()?);
     let mut unchanged = 0;
-    while (unchanged < MTU_SETTLED_LOOKS || found <= MTU_LEAST_BYTES) && since.elapsed() < MTU_WAIT_MAX {
+    while (unchanged < MTU_SETTLED_LOOKS || found <= MTU_LEAST_BYTES)
+        && since.elapsed() < MTU_WAIT_MAX
+    {
         std::thread::sleep(MTU_LOOK);
         let now = connection.datagram_bytes()?;
         unchanged = if now == found { unchanged + 1 } else { 0 };
@@ -624,27 +873,44 @@ fn discovered_datagram_bytes(connection: &HangUp) -> Option<u16> {
 
 /// Returns the route that a copy takes, and why. `reached`: the routes by which the server was reached, and why others
 /// failed.
-fn route_check(plan: Result<RoutePlan>, reached: &[Route], failed: Option<String>, ssh_works: bool) -> DoctorCheck {
+fn route_check(
+    plan: Result<RoutePlan>,
+    reached: &[Route],
+    failed: Option<String>,
+    ssh_works: bool,
+) -> DoctorCheck {
     let failed = failed.unwrap_or_else(|| "no connection to the server".to_owned());
     let by_ssh = |why: &str| match ssh_works {
         true => DoctorCheck::ok("route", format!("ssh: {why}")),
-        false => DoctorCheck::fail("route", format!("none: {why}, and the ssh login does not work")),
+        false => DoctorCheck::fail(
+            "route",
+            format!("none: {why}, and the ssh login does not work"),
+        ),
     };
     match plan {
         Err(error) => DoctorCheck::of_error("route", &error),
         Ok(RoutePlan::Shell(why)) => by_ssh(why.unwrap_or("the host is not enrolled")),
         Ok(RoutePlan::ShellAfterTrouble(peer)) => by_ssh(&route::earlier_trouble(&peer)),
         Ok(RoutePlan::EphemeralServer) => match ssh_works {
-            true => {
-                DoctorCheck::ok("route", "QUIC to a server that ssh starts for each run: SPARSYNC_TRANSPORT is quic")
-            }
+            true => DoctorCheck::ok(
+                "route",
+                "QUIC to a server that ssh starts for each run: SPARSYNC_TRANSPORT is quic",
+            ),
             false => DoctorCheck::fail("route", "none: ssh cannot start a server for the run"),
         },
-        Ok(RoutePlan::Server { kinds, or_shell, .. }) => match kinds.iter().find(|kind| reached.contains(kind)) {
-            Some(Route::Quic) => DoctorCheck::ok("route", "QUIC: the host is enrolled and its server answers"),
-            Some(Route::Tls) => DoctorCheck::ok("route", "TLS: the host is enrolled and its server answers"),
+        Ok(RoutePlan::Server {
+            kinds, or_shell, ..
+        }) => match kinds.iter().find(|kind| reached.contains(kind)) {
+            Some(Route::Quic) => {
+                DoctorCheck::ok("route", "QUIC: the host is enrolled and its server answers")
+            }
+            Some(Route::Tls) => {
+                DoctorCheck::ok("route", "TLS: the host is enrolled and its server answers")
+            }
             Some(Route::Ssh) | None if or_shell => by_ssh(&failed),
-            Some(Route::Ssh) | None => DoctorCheck::fail("route", format!("none: {failed}, and ssh is not permitted")),
+            Some(Route::Ssh) | None => {
+                DoctorCheck::fail("route", format!("none: {failed}, and ssh is not permitted"))
+            }
         },
     }
 }
@@ -667,22 +933,50 @@ fn own_grant(env: &Env, reach: &RemoteHost, pin: &Pin) -> DoctorCheck {
     let argv = enroll::argv(reach, &ServerAction::Grants { json: true }.words());
     let grants = match ask(env, &argv) {
         Ok((ShellExit::Code(0), text)) => serde_json::from_str::<Vec<RemoteGrant>>(text.trim()),
-        _ => return DoctorCheck::warn("grant there", "unknown: `sparsync server grants` failed there"),
+        _ => {
+            return DoctorCheck::warn(
+                "grant there",
+                "unknown: `sparsync server grants` failed there",
+            );
+        }
     };
     let Ok(grants) = grants else {
-        return DoctorCheck::warn("grant there", "unknown: the sparsync there has another version");
+        return DoctorCheck::warn(
+            "grant there",
+            "unknown: the sparsync there has another version",
+        );
     };
     let Some(own) = grants.into_iter().find(|grant| grant.pin == *pin) else {
         return DoctorCheck::warn("grant there", "none for this machine's key")
             .with_hint(format!("run `sparsync enroll {}`", reach.host));
     };
-    let RemoteGrant { name, pin, roots, read_only, expires, allow_setuid, no_munge, owner } = own;
+    let RemoteGrant {
+        name,
+        pin,
+        roots,
+        read_only,
+        expires,
+        allow_setuid,
+        no_munge,
+        owner,
+    } = own;
     let roots = roots.into_iter().map(String::into_bytes).collect();
-    let grant = Grant { pin, name, roots, read_only, expires, allow_setuid, no_munge, owner };
+    let grant = Grant {
+        pin,
+        name,
+        roots,
+        read_only,
+        expires,
+        allow_setuid,
+        no_munge,
+        owner,
+    };
     let check = granted("grant there", &grant, "this machine");
     match check.state {
         State::Ok => check,
-        State::Warn | State::Fail => check.with_hint(format!("run `sparsync enroll --no-expiry {}`", reach.host)),
+        State::Warn | State::Fail => {
+            check.with_hint(format!("run `sparsync enroll --no-expiry {}`", reach.host))
+        }
     }
 }
 
@@ -692,11 +986,22 @@ mod tests {
 
     #[test]
     fn answer_of_a_host_is_read() {
-        let login =
-            SshLogin::read("motd\n\nclock 1000\nsparsync This is sparsync 0.1.0: not rsync itself\nrsync \n", 900);
-        assert_eq!((login.clock_ahead_secs, login.ours.as_deref(), login.rsync), (Some(100), Some("0.1.0"), None));
-        let login = SshLogin::read("clock 1\nsparsync Copyright (C)\nrsync rsync  version 3.5.0\n", 1);
-        assert_eq!((login.ours, login.rsync.as_deref()), (None, Some("rsync  version 3.5.0")));
+        let login = SshLogin::read(
+            "motd\n\nclock 1000\nsparsync This is sparsync 0.1.0: not rsync itself\nrsync \n",
+            900,
+        );
+        assert_eq!(
+            (login.clock_ahead_secs, login.ours.as_deref(), login.rsync),
+            (Some(100), Some("0.1.0"), None)
+        );
+        let login = SshLogin::read(
+            "clock 1\nsparsync Copyright (C)\nrsync rsync  version 3.5.0\n",
+            1,
+        );
+        assert_eq!(
+            (login.ours, login.rsync.as_deref()),
+            (None, Some("rsync  version 3.5.0"))
+        );
         assert_eq!(SshLogin::read("rsync\n", 1).clock_ahead_secs, None);
     }
 
@@ -716,19 +1021,46 @@ mod tests {
             is_limited: false,
         };
         let server = |or_shell| {
-            Ok(RoutePlan::Server { peer: Box::new(peer.clone()), kinds: vec![Route::Quic, Route::Tls], or_shell })
+            Ok(RoutePlan::Server {
+                peer: Box::new(peer.clone()),
+                kinds: vec![Route::Quic, Route::Tls],
+                or_shell,
+            })
         };
         for (plan, reached, ssh_works, state, begin) in [
-            (server(true), &[Route::Tls, Route::Quic][..], true, State::Ok, "QUIC"),
+            (
+                server(true),
+                &[Route::Tls, Route::Quic][..],
+                true,
+                State::Ok,
+                "QUIC",
+            ),
             (server(true), &[Route::Tls], false, State::Ok, "TLS"),
             (server(true), &[], true, State::Ok, "ssh"),
             (server(true), &[], false, State::Fail, "none"),
             (server(false), &[], true, State::Fail, "none"),
-            (Ok(RoutePlan::Shell(None)), &[], true, State::Ok, "ssh: the host is not enrolled"),
-            (Ok(RoutePlan::EphemeralServer), &[], false, State::Fail, "none"),
+            (
+                Ok(RoutePlan::Shell(None)),
+                &[],
+                true,
+                State::Ok,
+                "ssh: the host is not enrolled",
+            ),
+            (
+                Ok(RoutePlan::EphemeralServer),
+                &[],
+                false,
+                State::Fail,
+                "none",
+            ),
         ] {
             let check = route_check(plan, reached, None, ssh_works);
-            assert_eq!((check.state, check.finding.starts_with(begin)), (state, true), "{}", check.finding);
+            assert_eq!(
+                (check.state, check.finding.starts_with(begin)),
+                (state, true),
+                "{}",
+                check.finding
+            );
         }
     }
 }

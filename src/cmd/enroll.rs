@@ -32,7 +32,10 @@ pub fn run(env: &mut Env, wanted: &Enroll) -> Result<()> {
         Enroll::List { json } => list(&Peers::load(&places)?, *json),
         Enroll::Revoke(reach) => revoke(env, &places, reach)?,
     };
-    let written = env.stdout.write_all(text.as_bytes()).and_then(|()| env.stdout.flush());
+    let written = env
+        .stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| env.stdout.flush());
     written.map_err(|error| failed(format!("cannot write to standard output: {error}")))
 }
 
@@ -73,7 +76,11 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         server_was_started: introduction.server == ServerState::Started,
     };
     if introduction.server == ServerState::Down {
-        return EnrollResult { outcome: EnrollOutcome::ServerDown, ..result }.shown(wanted.json);
+        return EnrollResult {
+            outcome: EnrollOutcome::ServerDown,
+            ..result
+        }
+        .shown(wanted.json);
     }
     if introduction.server == ServerState::Started && introduction.addresses.is_empty() {
         let words = format!(
@@ -90,7 +97,9 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         addresses: addresses(&facts, &introduction),
         port: introduction.port,
         pin: introduction.pin,
-        program: reach.program.map(|program| String::from_utf8_lossy(&program).into_owned()),
+        program: reach
+            .program
+            .map(|program| String::from_utf8_lossy(&program).into_owned()),
         met: Timestamp(clock::now_unix().0),
         last_route: None,
         last_until: None,
@@ -100,13 +109,30 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     let kind = via_server::try_out(env, &identity, &peer)?;
     let is_same = known.as_ref().is_some_and(|known| {
         let last = known.clone();
-        let (last_route, last_until, last_trouble) = (last.last_route, last.last_until, last.last_trouble);
-        Peer { met: known.met, last_route, last_until, last_trouble, ..peer.clone() } == *known
+        let (last_route, last_until, last_trouble) =
+            (last.last_route, last.last_until, last.last_trouble);
+        Peer {
+            met: known.met,
+            last_route,
+            last_until,
+            last_trouble,
+            ..peer.clone()
+        } == *known
     });
-    Peers::change(places, |peers| if is_same { peers.answers(host) } else { peers.put(peer.clone()) })?;
+    Peers::change(places, |peers| {
+        if is_same {
+            peers.answers(host)
+        } else {
+            peers.put(peer.clone())
+        }
+    })?;
     let is_unchanged = is_same && introduction.grant == Granted::Same;
     let result = EnrollResult {
-        outcome: if is_unchanged { EnrollOutcome::Unchanged } else { EnrollOutcome::Enrolled },
+        outcome: if is_unchanged {
+            EnrollOutcome::Unchanged
+        } else {
+            EnrollOutcome::Enrolled
+        },
         transport: Some(kind.to_string()),
         addresses: &peer.addresses,
         copies_use_ssh: facts.is_proxied,
@@ -120,7 +146,10 @@ fn dry_run(env: &Env, places: &Places, wanted: &EnrollHost, reach: &RemoteHost) 
     let host = &reach.host;
     let (key, pin) = match Identity::load(places)? {
         Some(identity) => ("", identity.pin.to_string()),
-        None => ("would create a key for this user\n", "SHA256:...".to_owned()),
+        None => (
+            "would create a key for this user\n",
+            "SHA256:...".to_owned(),
+        ),
     };
     let run = shown(&argv(reach, &grant_words(env, wanted, pin)));
     let listen = match wanted.start && wanted.listen.is_empty() {
@@ -130,7 +159,9 @@ fn dry_run(env: &Env, places: &Places, wanted: &EnrollHost, reach: &RemoteHost) 
         false => "",
     };
     let install = match wanted.install {
-        true => format!("would copy this program to ~/{INSTALLED} on {host} if sparsync is missing there\n"),
+        true => format!(
+            "would copy this program to ~/{INSTALLED} on {host} if sparsync is missing there\n"
+        ),
         false => String::new(),
     };
     Ok(format!(
@@ -172,11 +203,22 @@ struct EnrollResult<'a> {
 
 impl EnrollResult<'_> {
     fn shown(&self, json: bool) -> Result<String> {
-        if json { Ok(to_json(self)? + "\n") } else { Ok(self.text()) }
+        if json {
+            Ok(to_json(self)? + "\n")
+        } else {
+            Ok(self.text())
+        }
     }
 
     fn text(&self) -> String {
-        let EnrollResult { host, server_pin, client_pin, port, grant, .. } = self;
+        let EnrollResult {
+            host,
+            server_pin,
+            client_pin,
+            port,
+            grant,
+            ..
+        } = self;
         let mut text = match self.outcome {
             EnrollOutcome::ServerDown => {
                 return format!(
@@ -188,9 +230,15 @@ impl EnrollResult<'_> {
             EnrollOutcome::Enrolled => format!("{host} is enrolled\n"),
         };
         let transport = self.transport.as_deref().unwrap_or_default();
-        let before = self.grant_before.map(|before| format!(" (before: {before})")).unwrap_or_default();
+        let before = self
+            .grant_before
+            .map(|before| format!(" (before: {before})"))
+            .unwrap_or_default();
         text += &format!("  server    {server_pin}\n  client    {client_pin}\n");
-        text += &format!("  reached   over {transport} at {} port {port}\n", self.addresses.join(", "));
+        text += &format!(
+            "  reached   over {transport} at {} port {port}\n",
+            self.addresses.join(", ")
+        );
         text += &format!("  grant     {grant}{before}\n");
         if self.grant_is_limited {
             text += "            the limits apply to QUIC and TLS; an ssh login keeps all rights of its user\n";
@@ -200,8 +248,9 @@ impl EnrollResult<'_> {
                      the server\n";
         }
         if self.server_was_started {
-            text +=
-                &format!("  started   its server; `sparsync server install {host}` lets systemd start it at boot\n");
+            text += &format!(
+                "  started   its server; `sparsync server install {host}` lets systemd start it at boot\n"
+            );
         }
         text
     }
@@ -209,7 +258,12 @@ impl EnrollResult<'_> {
 
 /// Requests a grant for this machine's key, and returns the host's answer. With `install` the program is copied to the
 /// host if it is missing there, and `reach` is set to its path.
-fn introduce(env: &mut Env, reach: &mut RemoteHost, install: bool, words: &[Vec<u8>]) -> Result<Introduction> {
+fn introduce(
+    env: &mut Env,
+    reach: &mut RemoteHost,
+    install: bool,
+    words: &[Vec<u8>],
+) -> Result<Introduction> {
     let host = reach.host.clone();
     let mut ended = run_remote(env.umask, reach, words)?;
     if ended.0 == ShellExit::Code(Exit::CmdNotFound.code()) {
@@ -224,22 +278,28 @@ fn introduce(env: &mut Env, reach: &mut RemoteHost, install: bool, words: &[Vec<
     }
     match ended {
         (ShellExit::Code(0), output) => Introduction::read(&output).map_err(|why| {
-            failed(format!("cannot enroll {host}: unexpected answer from its sparsync: {why}"))
-                .with_hint("upgrade the older sparsync")
+            failed(format!(
+                "cannot enroll {host}: unexpected answer from its sparsync: {why}"
+            ))
+            .with_hint("upgrade the older sparsync")
         }),
         (ShellExit::Code(255), _) => Err(failed(format!("cannot enroll {host}: ssh failed"))),
-        (ShellExit::Code(code), _) => {
-            Err(failed(format!("cannot enroll {host}: `sparsync server grant` failed there with exit code {code}")))
-        }
-        (ShellExit::Killed | ShellExit::GivenUp, _) => {
-            Err(failed(format!("cannot enroll {host}: the remote shell was killed")))
-        }
+        (ShellExit::Code(code), _) => Err(failed(format!(
+            "cannot enroll {host}: `sparsync server grant` failed there with exit code {code}"
+        ))),
+        (ShellExit::Killed | ShellExit::GivenUp, _) => Err(failed(format!(
+            "cannot enroll {host}: the remote shell was killed"
+        ))),
     }
 }
 
 /// Returns the arguments of the command that grants this machine's key access.
 fn grant_words(env: &Env, wanted: &EnrollHost, pin: String) -> Vec<Vec<u8>> {
-    let start = Start { port: wanted.port, listen: wanted.listen.clone(), ..Start::default() };
+    let start = Start {
+        port: wanted.port,
+        listen: wanted.listen.clone(),
+        ..Start::default()
+    };
     let new = NewGrant {
         pin,
         name: wanted.name.clone(),
@@ -253,30 +313,56 @@ fn grant_words(env: &Env, wanted: &EnrollHost, pin: String) -> Vec<Vec<u8>> {
 
 /// Returns the default name of this machine's grant.
 fn own_name(env: &Env) -> String {
-    let user = env.var("USER").or_else(|| env.var("LOGNAME")).unwrap_or_else(|| "root".into());
+    let user = env
+        .var("USER")
+        .or_else(|| env.var("LOGNAME"))
+        .unwrap_or_else(|| "root".into());
     format!("{}@{}", user.to_string_lossy(), sys::host_name())
 }
 
 /// Adds the program that is known to be on the host, unless the user named another one.
 pub fn with_program(reach: &RemoteHost, known: Option<&Peer>) -> RemoteHost {
-    let known = || known.and_then(|known| known.program.clone()).map(String::into_bytes);
-    RemoteHost { program: reach.program.clone().or_else(known), ..reach.clone() }
+    let known = || {
+        known
+            .and_then(|known| known.program.clone())
+            .map(String::into_bytes)
+    };
+    RemoteHost {
+        program: reach.program.clone().or_else(known),
+        ..reach.clone()
+    }
 }
 
 /// Returns the command line of a remote shell that runs sparsync with these arguments.
 pub fn argv(reach: &RemoteHost, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let program = reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec());
-    shell::argv_of(&reach.shell, &reach.host, &subcommand::addressed(program, words))
+    let program = reach
+        .program
+        .clone()
+        .unwrap_or_else(|| b"sparsync".to_vec());
+    shell::argv_of(
+        &reach.shell,
+        &reach.host,
+        &subcommand::addressed(program, words),
+    )
 }
 
 fn run_options(umask: u32, input: Option<std::fs::File>) -> RunOptions {
-    RunOptions { umask, input, is_quiet: false, most_bytes: INTRODUCTION_MAX_BYTES }
+    RunOptions {
+        umask,
+        input,
+        is_quiet: false,
+        most_bytes: INTRODUCTION_MAX_BYTES,
+    }
 }
 
 fn run_remote(umask: u32, reach: &RemoteHost, words: &[Vec<u8>]) -> Result<(ShellExit, Vec<u8>)> {
     let argv = argv(reach, words);
-    shell::run_to_end(&argv, run_options(umask, None))
-        .map_err(|error| failed(format!("cannot start {}: {error}", String::from_utf8_lossy(&argv[0]))))
+    shell::run_to_end(&argv, run_options(umask, None)).map_err(|error| {
+        failed(format!(
+            "cannot start {}: {error}",
+            String::from_utf8_lossy(&argv[0])
+        ))
+    })
 }
 
 fn shown(argv: &[Vec<u8>]) -> String {
@@ -288,25 +374,43 @@ fn install_on_host(env: &mut Env, reach: &RemoteHost) -> Result<()> {
     let (host, umask) = (&reach.host, env.umask);
     let run = |script: &str, input| {
         let words = vec![b"sh".to_vec(), b"-c".to_vec(), script.into()];
-        shell::run_to_end(&shell::argv_of(&reach.shell, host, &words), run_options(umask, input)).map_err(|error| {
-            failed(format!("cannot install sparsync on {host}: cannot start the remote shell: {error}"))
+        shell::run_to_end(
+            &shell::argv_of(&reach.shell, host, &words),
+            run_options(umask, input),
+        )
+        .map_err(|error| {
+            failed(format!(
+                "cannot install sparsync on {host}: cannot start the remote shell: {error}"
+            ))
         })
     };
     let (ended, output) = run("echo; uname -s -m", None)?;
     if ended != ShellExit::Code(0) {
-        return Err(failed(format!("cannot install sparsync on {host}: the remote shell cannot run `uname` there")));
+        return Err(failed(format!(
+            "cannot install sparsync on {host}: the remote shell cannot run `uname` there"
+        )));
     }
-    let remote = String::from_utf8_lossy(&output).lines().last().unwrap_or_default().trim().to_owned();
+    let remote = String::from_utf8_lossy(&output)
+        .lines()
+        .last()
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
     let local = sys::system_and_machine();
     if remote != local {
         let words = format!("cannot install sparsync on {host}: `{remote}` there, `{local}` here");
         return Err(failed(words).with_hint(format!("build sparsync on {host}")));
     }
-    let own = env
-        .own_path()
-        .ok_or_else(|| failed(format!("cannot install sparsync on {host}: the path of this program is unknown")))?;
+    let own = env.own_path().ok_or_else(|| {
+        failed(format!(
+            "cannot install sparsync on {host}: the path of this program is unknown"
+        ))
+    })?;
     let own = sys::open_path(own.as_os_str().as_bytes()).map_err(|error| {
-        failed(format!("cannot install sparsync on {host}: cannot read {}: {error}", own.display()))
+        failed(format!(
+            "cannot install sparsync on {host}: cannot read {}: {error}",
+            own.display()
+        ))
     })?;
     // The rename makes the program appear whole or not at all, and only after it has run once.
     let script = format!(
@@ -338,7 +442,9 @@ pub fn other_key(host: &str, known: &Pin, shown: &Pin) -> Error {
         "sparsync: cannot trust {host}: its key has changed: another machine may impersonate it\n  known  {known}\n  \
          now    {shown}"
     );
-    let hint = format!("if its key was replaced: sparsync enroll --revoke {host} && sparsync enroll {host}");
+    let hint = format!(
+        "if its key was replaced: sparsync enroll --revoke {host} && sparsync enroll {host}"
+    );
     Error::new(Exit::StartClient, words).with_hint(hint)
 }
 
@@ -350,7 +456,14 @@ fn list(peers: &Peers, json: bool) -> String {
         return "no enrolled hosts; `sparsync enroll HOST` adds one\n".into();
     }
     let line = |peer: &Peer| {
-        format!("{}  {}  {} port {}  since {}\n", peer.name, peer.pin, peer.addresses.join(","), peer.port, peer.met)
+        format!(
+            "{}  {}  {} port {}  since {}\n",
+            peer.name,
+            peer.pin,
+            peer.addresses.join(","),
+            peer.port,
+            peer.met
+        )
     };
     peers.hosts.iter().map(line).collect()
 }
@@ -361,7 +474,11 @@ fn revoke(env: &mut Env, places: &Places, reach: &RemoteHost) -> Result<String> 
     let host = &reach.host;
     let known = Peers::change(places, |peers| peers.remove(host))?;
     let same: Vec<_> = match &known {
-        Some(known) => Peers::load(places)?.hosts.into_iter().filter(|other| other.pin == known.pin).collect(),
+        Some(known) => Peers::load(places)?
+            .hosts
+            .into_iter()
+            .filter(|other| other.pin == known.pin)
+            .collect(),
         None => Vec::new(),
     };
     if !same.is_empty() {
@@ -372,26 +489,39 @@ fn revoke(env: &mut Env, places: &Places, reach: &RemoteHost) -> Result<String> 
         ));
     }
     let Some(identity) = Identity::load(places)? else {
-        return Err(failed(format!("cannot revoke {host}: not enrolled, and this user has no key")));
+        return Err(failed(format!(
+            "cannot revoke {host}: not enrolled, and this user has no key"
+        )));
     };
-    let words = ServerAction::Revoke { who: identity.pin.to_string() }.words();
+    let words = ServerAction::Revoke {
+        who: identity.pin.to_string(),
+    }
+    .words();
     let result = run_remote(env.umask, &with_program(reach, known.as_ref()), &words);
     let mut text = match known {
         Some(_) => format!("{host} is removed here\n"),
         None => format!("{host} was not enrolled here\n"),
     };
     match result {
-        Ok((ShellExit::Code(0), _)) => text += &format!("{host} revoked the grant of this machine's key\n"),
+        Ok((ShellExit::Code(0), _)) => {
+            text += &format!("{host} revoked the grant of this machine's key\n")
+        }
         Ok((ShellExit::Code(code), _)) if code == NO_SUCH_GRANT.code() => {
             text += &format!("{host} had no grant for this machine's key\n");
         }
         _ => {
             // The failed command is the error to report.
-            let _ = env.stdout.write_all(text.as_bytes()).and_then(|()| env.stdout.flush());
+            let _ = env
+                .stdout
+                .write_all(text.as_bytes())
+                .and_then(|()| env.stdout.flush());
             return Err(failed(format!(
                 "cannot revoke the grant of this machine's key on {host}: the command failed there"
             ))
-            .with_hint(format!("run on {host}: sparsync server revoke {}", identity.pin)));
+            .with_hint(format!(
+                "run on {host}: sparsync server revoke {}",
+                identity.pin
+            )));
         }
     }
     Ok(text)

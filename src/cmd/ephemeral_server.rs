@@ -13,7 +13,9 @@ use crate::proto::Meeting;
 use crate::session::handshake::EndpointRequest;
 use crate::transport::Link;
 use crate::transport::link::{Moved, Patience};
-use crate::transport::net::server::{AcceptedClient, EVERYWHERE, Lasting, Listener, listen, supported};
+use crate::transport::net::server::{
+    AcceptedClient, EVERYWHERE, Lasting, Listener, listen, supported,
+};
 use crate::transport::net::server_limits::Limits;
 use crate::trust::identity::Identity;
 use crate::trust::{Pin, tls};
@@ -38,7 +40,11 @@ pub struct AcceptedEphemeral {
 impl AcceptedEphemeral {
     /// Opens a port, sends the address to the client, and waits for it. If this fails, the client has received the
     /// error or is gone.
-    pub fn open(env: &Env, mut request: EndpointRequest, patience: &Patience) -> Result<(AcceptedEphemeral, Link)> {
+    pub fn open(
+        env: &Env,
+        mut request: EndpointRequest,
+        patience: &Patience,
+    ) -> Result<(AcceptedEphemeral, Link)> {
         let opened = EphemeralAddress::open(env, &request.client, patience);
         request.answer(opened.as_ref().map(|(door, _)| door.place.clone()))?;
         let (door, listener) = opened?;
@@ -54,7 +60,13 @@ impl AcceptedEphemeral {
             leave: None,
             moved: Moved::default(),
         };
-        Ok((AcceptedEphemeral { listener, _keepalive: keepalive }, link))
+        Ok((
+            AcceptedEphemeral {
+                listener,
+                _keepalive: keepalive,
+            },
+            link,
+        ))
     }
 
     /// Closes the server after the client has received everything.
@@ -70,7 +82,11 @@ struct EphemeralAddress {
 }
 
 impl EphemeralAddress {
-    fn open(env: &Env, client: &Meeting, patience: &Patience) -> Result<(EphemeralAddress, Listener)> {
+    fn open(
+        env: &Env,
+        client: &Meeting,
+        patience: &Patience,
+    ) -> Result<(EphemeralAddress, Listener)> {
         if let Some(why) = forced_command::evidence(env) {
             // A forced command approves what it contains, and it contains no port.
             let words = format!("sparsync: cannot start a QUIC server: {why}");
@@ -82,23 +98,51 @@ impl EphemeralAddress {
         let came = has_come.clone();
         let admit = move |shown: &Pin| *shown == awaited && !came.load(Ordering::Relaxed);
         let config = tls::server_config(&identity, Arc::new(admit));
-        let limits = Limits { sessions: 1, ..Limits::default() };
+        let limits = Limits {
+            sessions: 1,
+            ..Limits::default()
+        };
         let lasting = Lasting(sys::random());
-        let reached_at = env.var("SSH_CONNECTION").and_then(|connection| own_address(&connection.to_string_lossy()));
+        let reached_at = env
+            .var("SSH_CONNECTION")
+            .and_then(|connection| own_address(&connection.to_string_lossy()));
         // Listen only on the address at which sshd was reached, if it is known.
-        let at = |ip| listen(&[SocketAddr::new(ip, 0)], config.clone(), lasting, &limits, patience);
+        let at = |ip| {
+            listen(
+                &[SocketAddr::new(ip, 0)],
+                config.clone(),
+                lasting,
+                &limits,
+                patience,
+            )
+        };
         let listening = reached_at.map(at);
         let (listener, addresses) = match (listening, reached_at) {
             (Some(Ok(listener)), Some(own)) => (listener, vec![own]),
-            _ => (at(supported(EVERYWHERE)).map_err(cannot_listen)?, Vec::new()),
+            _ => (
+                at(supported(EVERYWHERE)).map_err(cannot_listen)?,
+                Vec::new(),
+            ),
         };
-        let port = listener.addresses().first().map_or(0, |address| address.port());
-        let place = Meeting { pin: identity.pin.0, port, addresses };
+        let port = listener
+            .addresses()
+            .first()
+            .map_or(0, |address| address.port());
+        let place = Meeting {
+            pin: identity.pin.0,
+            port,
+            addresses,
+        };
         Ok((EphemeralAddress { place, has_come }, listener))
     }
 
     /// Waits for the client, and rejects all others after it.
-    fn wait(&self, listener: &Listener, keepalive: &ShellKeepalive, stop: &AtomicBool) -> Result<AcceptedClient> {
+    fn wait(
+        &self,
+        listener: &Listener,
+        keepalive: &ShellKeepalive,
+        stop: &AtomicBool,
+    ) -> Result<AcceptedClient> {
         let (since, cut) = (Since::now(), keepalive.cut());
         loop {
             match listener.accept(TICK) {
@@ -124,7 +168,10 @@ fn no_client(exit: Exit) -> Error {
 }
 
 fn cannot_listen(error: io::Error) -> Error {
-    Error::new(Exit::SocketIo, format!("sparsync: cannot start a QUIC server: {error}"))
+    Error::new(
+        Exit::SocketIo,
+        format!("sparsync: cannot start a QUIC server: {error}"),
+    )
 }
 
 /// Returns the address at which sshd was reached, from `SSH_CONNECTION`: client address, client port, own address, own
@@ -141,9 +188,20 @@ mod tests {
     #[test]
     fn own_address_is_parsed_from_ssh_connection() {
         let own = |connection| own_address(connection).map(|address| address.to_string());
-        assert_eq!(own("192.0.2.1 50000 192.0.2.2 22"), Some("192.0.2.2".into()));
-        assert_eq!(own("2001:db8::1 50000 ::ffff:192.0.2.2 22"), Some("192.0.2.2".into()));
-        for none in ["", "UNKNOWN 65535 UNKNOWN 65535", "fe80::1 1 fe80::2%eth0 22", "192.0.2.1"] {
+        assert_eq!(
+            own("192.0.2.1 50000 192.0.2.2 22"),
+            Some("192.0.2.2".into())
+        );
+        assert_eq!(
+            own("2001:db8::1 50000 ::ffff:192.0.2.2 22"),
+            Some("192.0.2.2".into())
+        );
+        for none in [
+            "",
+            "UNKNOWN 65535 UNKNOWN 65535",
+            "fe80::1 1 fe80::2%eth0 22",
+            "192.0.2.1",
+        ] {
             assert_eq!(own(none), None, "{none}");
         }
     }

@@ -19,7 +19,9 @@ pub fn named(env: &Env) -> Option<OsString> {
 /// Replaces this process with the named rsync, which gets the original arguments. Returns the error of the run if that
 /// fails, or if none is named.
 pub fn run_instead(env: &Env, error: Error) -> Error {
-    let Some(named) = named(env) else { return error };
+    let Some(named) = named(env) else {
+        return error;
+    };
     let why = if command_end::prints_json(env) {
         "rsync has no --json".to_owned()
     } else if metrics_file::is_requested(env) {
@@ -30,7 +32,10 @@ pub fn run_instead(env: &Env, error: Error) -> Error {
         let error = env.become_program(&named, &rsyncs_own(&env.args), (HANDED_OVER, "1"));
         String::from_utf8_lossy(&errno_words(&error)).into_owned()
     };
-    error.with_hint(format!("cannot run the rsync that {NAMED} names: {}: {why}", named.display()))
+    error.with_hint(format!(
+        "cannot run the rsync that {NAMED} names: {}: {why}",
+        named.display()
+    ))
 }
 
 /// Removes `--transport` and `--ui`, which rsync does not know. rsync reaches the peer in its own way.
@@ -63,7 +68,10 @@ mod tests {
         for (given, left) in [
             ("-a --transport=quic src host:dst", "-a src host:dst"),
             ("-a --transport tls src host:dst", "-a src host:dst"),
-            ("-a --transport=ssh -- --transport=x host:dst", "-a -- --transport=x host:dst"),
+            (
+                "-a --transport=ssh -- --transport=x host:dst",
+                "-a -- --transport=x host:dst",
+            ),
             ("-av src host::dst", "-av src host::dst"),
         ] {
             assert_eq!(rsyncs_own(&words(given)), words(left), "{given}");

@@ -21,7 +21,8 @@ pub fn evidence(env: &Env) -> Option<&'static str> {
         return Some("the login has a forced command");
     }
     let is_hidden = env.var("SSH_CONNECTION").is_none() && way.may_begin_at_sshd;
-    is_hidden.then_some("the login hides SSH_CONNECTION, as restricted shells and forced commands do")
+    is_hidden
+        .then_some("the login hides SSH_CONNECTION, as restricted shells and forced commands do")
 }
 
 /// The processes between this one and the sshd that started it.
@@ -34,7 +35,10 @@ struct LoginAncestry {
 
 impl LoginAncestry {
     fn of_process() -> LoginAncestry {
-        let mut way = LoginAncestry { has_original: false, may_begin_at_sshd: true };
+        let mut way = LoginAncestry {
+            has_original: false,
+            may_begin_at_sshd: true,
+        };
         let mut pid = std::os::unix::process::parent_id();
         for _ in 0..ANCESTORS_MAX {
             // The ancestors of a container are not visible.
@@ -42,14 +46,19 @@ impl LoginAncestry {
                 way.may_begin_at_sshd = false;
                 break;
             }
-            let stat = sys::read_path(format!("/proc/{pid}/stat").as_bytes(), 4096).unwrap_or_default();
-            let Some((name, parent)) = name_and_parent(&String::from_utf8_lossy(&stat)) else { break };
+            let stat =
+                sys::read_path(format!("/proc/{pid}/stat").as_bytes(), 4096).unwrap_or_default();
+            let Some((name, parent)) = name_and_parent(&String::from_utf8_lossy(&stat)) else {
+                break;
+            };
             if is_sshd(&name) {
                 break;
             }
-            let variables = sys::read_path(format!("/proc/{pid}/environ").as_bytes(), ENVIRON_MAX_BYTES);
+            let variables =
+                sys::read_path(format!("/proc/{pid}/environ").as_bytes(), ENVIRON_MAX_BYTES);
             let is_original = |variable: &[u8]| variable.starts_with(ORIGINAL.as_bytes());
-            way.has_original |= variables.is_ok_and(|variables| variables.split(|&b| b == 0).any(is_original));
+            way.has_original |=
+                variables.is_ok_and(|variables| variables.split(|&b| b == 0).any(is_original));
             pid = parent;
         }
         way
@@ -80,6 +89,11 @@ mod tests {
         for bad in ["", "7 (sh) S", "7 sh S 5", "7 (sh) S x"] {
             assert_eq!(read(bad), None, "{bad}");
         }
-        assert!(["sshd", "sshd-session", "dropbear"].into_iter().all(is_sshd) && !is_sshd("sh"));
+        assert!(
+            ["sshd", "sshd-session", "dropbear"]
+                .into_iter()
+                .all(is_sshd)
+                && !is_sshd("sh")
+        );
     }
 }

@@ -28,7 +28,12 @@ impl GrantCheck {
     pub fn new(places: &Places, own: Pin) -> Result<GrantCheck> {
         let grants = CachedList::new(places);
         let last_good = Mutex::new(grants.get()?);
-        Ok(GrantCheck { grants, last_good, own, rejected: Mutex::default() })
+        Ok(GrantCheck {
+            grants,
+            last_good,
+            own,
+            rejected: Mutex::default(),
+        })
     }
 
     /// Returns whether a key is admitted. Called for every connection, so a new grant takes effect at once.
@@ -43,11 +48,16 @@ impl GrantCheck {
             && unlogged.insert(self.log_unknown_client()).is_some()
         {
             let why = String::from_utf8_lossy(&mistake.message);
-            error!("grants not reloaded, the previous ones stay in force: {}", why.trim_start_matches("sparsync: "));
+            error!(
+                "grants not reloaded, the previous ones stay in force: {}",
+                why.trim_start_matches("sparsync: ")
+            );
         }
         let words = match grants.standing(pin, Timestamp(clock::now_unix().0)) {
             KeyStatus::Granted(_) => return true,
-            KeyStatus::Expired(grant) => format!("client rejected: the grant of {} has expired", grant.name),
+            KeyStatus::Expired(grant) => {
+                format!("client rejected: the grant of {} has expired", grant.name)
+            }
             KeyStatus::Unknown => format!("client rejected: unknown key {pin}"),
         };
         match unlogged.unwrap_or_else(|| self.log_unknown_client()) {
@@ -98,7 +108,10 @@ impl RejectedClients {
     /// Counts a rejected client. Returns how many before it were not logged; `None` if this one must not be logged
     /// either.
     fn one_more(&mut self) -> Option<u64> {
-        if self.since.is_none_or(|since| since.elapsed() >= RejectedClients::WHILE) {
+        if self
+            .since
+            .is_none_or(|since| since.elapsed() >= RejectedClients::WHILE)
+        {
             (self.since, self.logged) = (Some(Since::now()), 0);
         }
         if self.logged == RejectedClients::LOGGED_MAX {
@@ -120,7 +133,10 @@ mod tests {
         let logged = (0..1000).filter(|_| rejected.one_more().is_some()).count();
         assert_eq!(logged, RejectedClients::LOGGED_MAX as usize);
         rejected.since = None;
-        assert_eq!(rejected.one_more(), Some(1000 - u64::from(RejectedClients::LOGGED_MAX)));
+        assert_eq!(
+            rejected.one_more(),
+            Some(1000 - u64::from(RejectedClients::LOGGED_MAX))
+        );
         assert_eq!(rejected.one_more(), Some(0));
     }
 }

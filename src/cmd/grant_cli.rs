@@ -45,7 +45,11 @@ pub fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
             .map(|grant| GrantJson {
                 name: &grant.name,
                 pin: grant.pin,
-                roots: grant.roots.iter().map(|root| String::from_utf8_lossy(root).into_owned()).collect(),
+                roots: grant
+                    .roots
+                    .iter()
+                    .map(|root| String::from_utf8_lossy(root).into_owned())
+                    .collect(),
                 read_only: grant.read_only,
                 expires: grant.expires,
                 expired: !grant.stands(now),
@@ -61,7 +65,10 @@ pub fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         print_line(env, "sparsync: no grants")?;
     }
     for grant in &grants {
-        print_line(env, &format!("{}  {}  {}", grant.name, grant.pin, grant.rights(now)))?;
+        print_line(
+            env,
+            &format!("{}  {}  {}", grant.name, grant.pin, grant.rights(now)),
+        )?;
     }
     Ok(Exit::Ok)
 }
@@ -74,10 +81,19 @@ fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
         return None;
     }
     let root = grant.roots.iter().find(|root| places.are_below(root))?;
-    let (name, root, config) = (&grant.name, String::from_utf8_lossy(root), places.config.display());
-    let what =
-        if grant.read_only { "read the key of this server" } else { "change the key and the grants of this server" };
-    Some(format!("{name} can {what}: {config} is inside of --root={root}"))
+    let (name, root, config) = (
+        &grant.name,
+        String::from_utf8_lossy(root),
+        places.config.display(),
+    );
+    let what = if grant.read_only {
+        "read the key of this server"
+    } else {
+        "change the key and the grants of this server"
+    };
+    Some(format!(
+        "{name} can {what}: {config} is inside of --root={root}"
+    ))
 }
 
 /// Returns warnings about roots that cannot be opened. They may be misspelled.
@@ -85,7 +101,11 @@ fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
     grant.roots.iter().filter_map(|root| {
         let error = sys::open_dir_path(root).err()?;
         let (root, why) = (String::from_utf8_lossy(root), errno_words(&error));
-        Some(format!("cannot open --root={root} on {}: {}", sys::host_name(), String::from_utf8_lossy(&why)))
+        Some(format!(
+            "cannot open --root={root} on {}: {}",
+            sys::host_name(),
+            String::from_utf8_lossy(&why)
+        ))
     })
 }
 
@@ -93,7 +113,9 @@ fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
 /// the finder of the old one would still be admitted.
 fn another_key(other: &Grant) -> String {
     let (name, pin, host) = (&other.name, other.pin, sys::host_name());
-    format!("{name} also has a grant for {pin}; if that key is lost, run on {host}: sparsync server revoke {pin}")
+    format!(
+        "{name} also has a grant for {pin}; if that key is lost, run on {host}: sparsync server revoke {pin}"
+    )
 }
 
 /// The checked arguments of `server grant`. What they leave out stays unchanged.
@@ -112,28 +134,69 @@ struct GrantChange {
 }
 
 fn grant_change(new: &NewGrant, now: Timestamp) -> Result<GrantChange> {
-    let NewGrant { pin, name, default_name, rights, .. } = new;
-    let pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
-    if name.iter().chain(default_name).any(|name| name.is_empty() || name.chars().any(char::is_control)) {
-        return Err(Error::usage("sparsync server: --name: expected one line that is not empty"));
+    let NewGrant {
+        pin,
+        name,
+        default_name,
+        rights,
+        ..
+    } = new;
+    let pin = pin
+        .parse()
+        .map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
+    if name
+        .iter()
+        .chain(default_name)
+        .any(|name| name.is_empty() || name.chars().any(char::is_control))
+    {
+        return Err(Error::usage(
+            "sparsync server: --name: expected one line that is not empty",
+        ));
     }
     let wrong_end = |bad: String| Error::usage(format!("sparsync server: --expires: {bad}"));
     let ends = |text: &String| match Timestamp::read(text, now) {
         Ok(end) if end <= now => Err(wrong_end(format!("`{text}` is in the past"))),
         read => read.map(Some).map_err(wrong_end),
     };
-    let expires = rights.expires.as_ref().map(ends).transpose()?.or(rights.no_expiry.then_some(None));
+    let expires = rights
+        .expires
+        .as_ref()
+        .map(ends)
+        .transpose()?
+        .or(rights.no_expiry.then_some(None));
     let (name, default_name) = (name.clone(), default_name.clone());
-    let Rights { roots, read_only, allow_setuid, no_munge, owner, no_owner, .. } = rights.clone();
+    let Rights {
+        roots,
+        read_only,
+        allow_setuid,
+        no_munge,
+        owner,
+        no_owner,
+        ..
+    } = rights.clone();
     let owner = owner.map(Some).or(no_owner.then_some(None));
-    Ok(GrantChange { pin, name, default_name, roots, read_only, expires, allow_setuid, no_munge, owner })
+    Ok(GrantChange {
+        pin,
+        name,
+        default_name,
+        roots,
+        read_only,
+        expires,
+        allow_setuid,
+        no_munge,
+        owner,
+    })
 }
 
 impl GrantChange {
     /// Returns the changed grant. `known`: the grant that the key has now.
     fn apply_to(&self, known: Option<&Grant>) -> Result<Grant> {
         let known_name = known.map(|known| known.name.clone());
-        let name = self.name.clone().or(known_name).or_else(|| self.default_name.clone());
+        let name = self
+            .name
+            .clone()
+            .or(known_name)
+            .or_else(|| self.default_name.clone());
         let unnamed = || Error::usage("sparsync server: grant: missing --name=NAME for a new key");
         let roots = match (self.roots.as_slice(), known) {
             ([], Some(known)) => known.roots.clone(),
@@ -144,18 +207,32 @@ impl GrantChange {
             pin: self.pin,
             name: name.ok_or_else(unnamed)?,
             roots,
-            read_only: self.read_only.unwrap_or(known.is_some_and(|known| known.read_only)),
-            expires: self.expires.unwrap_or(known.and_then(|known| known.expires)),
-            allow_setuid: self.allow_setuid.unwrap_or(known.is_some_and(|known| known.allow_setuid)),
-            no_munge: self.no_munge.unwrap_or(known.is_some_and(|known| known.no_munge)),
-            owner: self.owner.clone().unwrap_or_else(|| known.and_then(|known| known.owner.clone())),
+            read_only: self
+                .read_only
+                .unwrap_or(known.is_some_and(|known| known.read_only)),
+            expires: self
+                .expires
+                .unwrap_or(known.and_then(|known| known.expires)),
+            allow_setuid: self
+                .allow_setuid
+                .unwrap_or(known.is_some_and(|known| known.allow_setuid)),
+            no_munge: self
+                .no_munge
+                .unwrap_or(known.is_some_and(|known| known.no_munge)),
+            owner: self
+                .owner
+                .clone()
+                .unwrap_or_else(|| known.and_then(|known| known.owner.clone())),
         })
     }
 }
 
 /// Prints warnings. A lost one does not affect the command.
 fn warn(env: &mut Env, lines: impl IntoIterator<Item = String>) {
-    let text: String = lines.into_iter().map(|line| format!("sparsync: warning: {line}\n")).collect();
+    let text: String = lines
+        .into_iter()
+        .map(|line| format!("sparsync: warning: {line}\n"))
+        .collect();
     let _ = env.stderr.write_all(text.as_bytes());
 }
 
@@ -173,7 +250,10 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         server_session::account_of(owner)?;
     }
     if let Some(end) = settled.expires.filter(|_| !settled.stands(now)) {
-        let words = format!("sparsync: cannot change the grant of {}: it expired at {end}", settled.name);
+        let words = format!(
+            "sparsync: cannot change the grant of {}: it expired at {end}",
+            settled.name
+        );
         return Err(Error::usage(words).with_hint("renew it with --expires=WHEN or --no-expiry"));
     }
     let identity = Identity::load_or_make(places)?;
@@ -181,30 +261,66 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let wanted_port = server_listen::port_of(places, start.as_ref().unwrap_or(&Start::default()));
     let (status, started) = match &start {
         // Only a port that the user names must be that one: the answer contains the port.
-        Some(start) => ensure(env, places, &Start { or_other_port: start.port.is_none(), ..start.clone() })?,
+        Some(start) => ensure(
+            env,
+            places,
+            &Start {
+                or_other_port: start.port.is_none(),
+                ..start.clone()
+            },
+        )?,
         // A grant takes effect as soon as it is written, whatever the server answers.
-        None => (control_socket::status(places).ok().flatten().unwrap_or_else(Status::down), false),
+        None => (
+            control_socket::status(places)
+                .ok()
+                .flatten()
+                .unwrap_or_else(Status::down),
+            false,
+        ),
     };
     if started && ![0, status.port].contains(&wanted_port) {
         let (holder, port) = (server_listen::holder_of(wanted_port), status.port);
-        warn(env, [format!("port {wanted_port} is in use by {holder}; the server uses port {port}")]);
+        warn(
+            env,
+            [format!(
+                "port {wanted_port} is in use by {holder}; the server uses port {port}"
+            )],
+        );
     }
     // Another process may have changed the grant since it was checked above.
     let changed = Grants::change(places, |grants| {
         let before = grants.of(&change.pin).cloned();
         let new = change.apply_to(before.as_ref())?;
-        Ok((grants.put(new.clone()), grants.others_named_as(&new), before, new))
+        Ok((
+            grants.put(new.clone()),
+            grants.others_named_as(&new),
+            before,
+            new,
+        ))
     })?;
     let (put, others, before, new) = changed?;
     let (name, rights) = (new.name.clone(), new.rights(now));
-    let rights_before = before.filter(|_| put == Granted::Changed).map(|before| before.rights(now));
-    let is_limited =
-        new.read_only || new.expires.is_some() || new.owner.is_some() || !sandbox::are_everything(&new.roots);
+    let rights_before = before
+        .filter(|_| put == Granted::Changed)
+        .map(|before| before.rights(now));
+    let is_limited = new.read_only
+        || new.expires.is_some()
+        || new.owner.is_some()
+        || !sandbox::are_everything(&new.roots);
     if put != Granted::Same {
         // A key that may do all that the login may cannot exceed its grant.
         let limits = is_limited.then(|| exceeded(places, &new)).flatten();
-        let others = others.iter().filter(|_| put == Granted::New).map(another_key);
-        warn(env, limits.into_iter().chain(unreachable_roots(&new)).chain(others));
+        let others = others
+            .iter()
+            .filter(|_| put == Granted::New)
+            .map(another_key);
+        warn(
+            env,
+            limits
+                .into_iter()
+                .chain(unreachable_roots(&new))
+                .chain(others),
+        );
     }
     if json {
         let server = match (status.running, started) {
@@ -213,22 +329,47 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
             (false, _) => ServerState::Down,
         };
         // If the server is down, the port that it would have.
-        let port = if status.running { status.port } else { wanted_port };
-        let addresses = given_addresses(&status).iter().map(ToString::to_string).collect();
+        let port = if status.running {
+            status.port
+        } else {
+            wanted_port
+        };
+        let addresses = given_addresses(&status)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);
-        let reply =
-            Introduction { version, pin, port, addresses, grant: put, rights, rights_before, server, is_limited };
+        let reply = Introduction {
+            version,
+            pin,
+            port,
+            addresses,
+            grant: put,
+            rights,
+            rights_before,
+            server,
+            is_limited,
+        };
         print_line(env, &reply.to_json())?;
         return Ok(Exit::Ok);
     }
     match put {
-        Granted::New => print_line(env, &format!("sparsync: added a grant for {name}: {rights}"))?,
+        Granted::New => print_line(
+            env,
+            &format!("sparsync: added a grant for {name}: {rights}"),
+        )?,
         Granted::Changed => {
             let before = rights_before.unwrap_or_default();
-            print_line(env, &format!("sparsync: changed the grant of {name}: {before} -> {rights}"))?;
+            print_line(
+                env,
+                &format!("sparsync: changed the grant of {name}: {before} -> {rights}"),
+            )?;
         }
-        Granted::Same => print_line(env, &format!("sparsync: {name} already has this grant: {rights}"))?,
+        Granted::Same => print_line(
+            env,
+            &format!("sparsync: {name} already has this grant: {rights}"),
+        )?,
     }
     Ok(Exit::Ok)
 }
@@ -238,10 +379,18 @@ pub fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
     let gone = Grants::change(places, |grants| grants.revoke(who))?;
     if gone.is_empty() {
         let words = format!("sparsync: cannot revoke `{who}`: no grant has this name or key");
-        return Err(Error::new(NO_SUCH_GRANT, words).with_hint("`sparsync server grants` lists all grants"));
+        return Err(
+            Error::new(NO_SUCH_GRANT, words).with_hint("`sparsync server grants` lists all grants")
+        );
     }
     for grant in gone {
-        print_line(env, &format!("sparsync: revoked the grant of {} ({})", grant.name, grant.pin))?;
+        print_line(
+            env,
+            &format!(
+                "sparsync: revoked the grant of {} ({})",
+                grant.name, grant.pin
+            ),
+        )?;
     }
     Ok(Exit::Ok)
 }

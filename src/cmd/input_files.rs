@@ -43,9 +43,21 @@ pub struct InputFiles {
 impl InputFiles {
     /// Returns the rules in force.
     pub fn rules(self, options: &Options) -> Rules {
-        let InputFiles { parsed, cvs_home, cvs_env, module } = self;
+        let InputFiles {
+            parsed,
+            cvs_home,
+            cvs_env,
+            module,
+        } = self;
         let (delete_excluded, from0) = (options.delete.excluded, options.select.from0);
-        let chain = ChainOptions { delete_excluded, from0, cvs_home, cvs_env, module, ..ChainOptions::default() };
+        let chain = ChainOptions {
+            delete_excluded,
+            from0,
+            cvs_home,
+            cvs_env,
+            module,
+            ..ChainOptions::default()
+        };
         Rules::new(parsed, chain)
     }
 
@@ -53,7 +65,11 @@ impl InputFiles {
     /// `--delete-excluded`, what they exclude is not deleted.
     pub fn with_cvs_at_receiver(mut self) -> InputFiles {
         let of_cvs = filter::cvs_rules(self.cvs_home.as_deref(), self.cvs_env.as_deref()).len();
-        for parsed in Arc::make_mut(&mut self.parsed).iter_mut().rev().take(of_cvs) {
+        for parsed in Arc::make_mut(&mut self.parsed)
+            .iter_mut()
+            .rev()
+            .take(of_cvs)
+        {
             if let Parsed::Rule(rule) = parsed {
                 rule.sides = Sides::Receiver;
             }
@@ -65,7 +81,12 @@ impl InputFiles {
 /// Reads the rules of the command line and the files that they name.
 pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
     let owners = options.preserve.link_owners;
-    let reader = RuleReader { env, from0: options.select.from0, owners, role: "client" };
+    let reader = RuleReader {
+        env,
+        from0: options.select.from0,
+        owners,
+        role: "client",
+    };
     let mut parsed = reader.all(&options.select.rules)?;
     let cvs_home = env.var("HOME").and_then(|home| {
         let path = crate::path::join(&home.into_vec(), b".cvsignore");
@@ -75,12 +96,23 @@ pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
     if options.select.cvs_exclude {
         parsed.extend(filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()));
     }
-    Ok(InputFiles { parsed: Arc::new(parsed), cvs_home, cvs_env, module: None })
+    Ok(InputFiles {
+        parsed: Arc::new(parsed),
+        cvs_home,
+        cvs_env,
+        module: None,
+    })
 }
 
 /// Reads the rules of a module and the files that they name.
 pub fn module_rules(env: &Env, rules: &[RuleArg]) -> Result<Vec<Parsed>, Error> {
-    RuleReader { env, from0: false, owners: LinkOwners::Trusted, role: "Receiver" }.all(rules)
+    RuleReader {
+        env,
+        from0: false,
+        owners: LinkOwners::Trusted,
+        role: "Receiver",
+    }
+    .all(rules)
 }
 
 /// Returns whether the rules name files, other than per-directory merge files. Such a file may be standard input or a
@@ -88,7 +120,9 @@ pub fn module_rules(env: &Env, rules: &[RuleArg]) -> Result<Vec<Parsed>, Error> 
 pub fn name_files(options: &Options) -> bool {
     let is_read = |parsed: &Parsed| matches!(parsed, Parsed::Merge(merge) if !merge.per_dir);
     options.select.rules.iter().any(|arg| match arg {
-        RuleArg::Filter(text) | RuleArg::Implied(text) => filter::parse_filter(text).is_ok_and(|rule| is_read(&rule)),
+        RuleArg::Filter(text) | RuleArg::Implied(text) => {
+            filter::parse_filter(text).is_ok_and(|rule| is_read(&rule))
+        }
         RuleArg::Exclude(text) => filter::parse_exclude(text).is_ok_and(|rule| is_read(&rule)),
         RuleArg::Include(text) => filter::parse_include(text).is_ok_and(|rule| is_read(&rule)),
         RuleArg::ExcludeFrom(_) | RuleArg::IncludeFrom(_) => true,
@@ -109,7 +143,9 @@ impl RuleReader<'_> {
         let mut parsed = Vec::new();
         for arg in args {
             match arg {
-                RuleArg::Filter(text) | RuleArg::Implied(text) => self.one(filter::parse_filter(text), &mut parsed)?,
+                RuleArg::Filter(text) | RuleArg::Implied(text) => {
+                    self.one(filter::parse_filter(text), &mut parsed)?
+                }
                 RuleArg::Exclude(text) => self.one(filter::parse_exclude(text), &mut parsed)?,
                 RuleArg::Include(text) => self.one(filter::parse_include(text), &mut parsed)?,
                 RuleArg::ExcludeFrom(file) => self.list(file, false, &mut parsed)?,
@@ -124,8 +160,17 @@ impl RuleReader<'_> {
     }
 
     /// Appends parsed rules. Merge files that are read once are replaced by the rules in them.
-    fn splice(&self, parsed: Vec<Parsed>, depth: usize, rules: &mut Vec<Parsed>) -> Result<(), Error> {
-        if rules.is_empty() && !parsed.iter().any(|parsed| matches!(parsed, Parsed::Merge(_))) {
+    fn splice(
+        &self,
+        parsed: Vec<Parsed>,
+        depth: usize,
+        rules: &mut Vec<Parsed>,
+    ) -> Result<(), Error> {
+        if rules.is_empty()
+            && !parsed
+                .iter()
+                .any(|parsed| matches!(parsed, Parsed::Merge(_)))
+        {
             *rules = parsed;
             return Ok(());
         }
@@ -138,7 +183,10 @@ impl RuleReader<'_> {
                             "[{}] merge-file include depth limit ({MERGE_DEPTH_MAX}) exceeded at <rule from ",
                             self.role
                         );
-                        return Err(Error::new(Exit::FileIo, [words.as_bytes(), place, b">"].concat()));
+                        return Err(Error::new(
+                            Exit::FileIo,
+                            [words.as_bytes(), place, b">"].concat(),
+                        ));
                     }
                     let text = self.merge_text(&merge)?;
                     let inner = filter::parse_merge(&text, &merge, self.from0).map_err(bad)?;
@@ -168,14 +216,19 @@ impl RuleReader<'_> {
             let line = [start.as_slice(), file, b": ", &errno_words(&error)].concat();
             Error::new(Exit::FileIo, trusted_path::with_refusal(&error, line))
         })?;
-        let parsed = filter::parse_from(text, include, self.from0).map_err(|rule| bad(rule.in_file(file)))?;
+        let parsed = filter::parse_from(text, include, self.from0)
+            .map_err(|rule| bad(rule.in_file(file)))?;
         self.splice(parsed, 0, rules)
     }
 }
 
 /// Reads a file, or standard input for `-`.
 fn read(env: &Env, file: &[u8], owners: LinkOwners) -> std::io::Result<Vec<u8>> {
-    if file == b"-" { env.read_stdin() } else { trusted_path::read_path(file, TEXT_MAX_BYTES, owners) }
+    if file == b"-" {
+        env.read_stdin()
+    } else {
+        trusted_path::read_path(file, TEXT_MAX_BYTES, owners)
+    }
 }
 
 fn bad(rule: BadRule) -> Error {
@@ -194,8 +247,17 @@ pub fn files_from(env: &Env, from: &FilesFrom, owners: LinkOwners) -> Result<Vec
     text.map_err(|error| {
         // rsync omits the errno number here.
         let words = errno_words(&error);
-        let words = words.iter().rposition(|&b| b == b'(').map_or(&words[..], |at| words[..at].trim_ascii_end());
-        let line = [b"rsync: failed to open files-from file ", name, b": ", words].concat();
+        let words = words
+            .iter()
+            .rposition(|&b| b == b'(')
+            .map_or(&words[..], |at| words[..at].trim_ascii_end());
+        let line = [
+            b"rsync: failed to open files-from file ",
+            name,
+            b": ",
+            words,
+        ]
+        .concat();
         Error::usage(trusted_path::with_refusal(&error, line))
     })
 }

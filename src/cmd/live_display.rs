@@ -44,11 +44,17 @@ pub struct LiveRoute {
 impl LiveRoute {
     /// A copy on this machine.
     pub fn local() -> LiveRoute {
-        LiveRoute { text: "local copy".to_owned(), upgrade: None }
+        LiveRoute {
+            text: "local copy".to_owned(),
+            upgrade: None,
+        }
     }
 
     fn shown(&self) -> String {
-        let has_moved = self.upgrade.as_ref().is_some_and(|upgrade| upgrade.moved_after().is_some());
+        let has_moved = self
+            .upgrade
+            .as_ref()
+            .is_some_and(|upgrade| upgrade.moved_after().is_some());
         format!("{}{}", self.text, if has_moved { ", then TLS" } else { "" })
     }
 }
@@ -67,7 +73,8 @@ impl LiveDisplay {
         if !options.output.ui {
             return None;
         }
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SEC));
+        let bar =
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SEC));
         if let Ok(style) = ProgressStyle::with_template("{msg}") {
             bar.set_style(style);
         }
@@ -75,19 +82,42 @@ impl LiveDisplay {
             std::mem::replace(&mut env.stdout, Box::new(io::sink())),
             std::mem::replace(&mut env.stderr, Box::new(io::sink())),
         ];
-        let state = ScreenState { streams, waiting: Vec::new(), waiting_bytes: 0, has_ended: false, route };
-        let screen = Arc::new(SharedScreen { state: Mutex::new(state), ended: Condvar::new(), bar });
-        env.stdout = Box::new(ScreenWriter { screen: screen.clone(), stream: 0 });
-        env.stderr = Box::new(ScreenWriter { screen: screen.clone(), stream: 1 });
+        let state = ScreenState {
+            streams,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            has_ended: false,
+            route,
+        };
+        let screen = Arc::new(SharedScreen {
+            state: Mutex::new(state),
+            ended: Condvar::new(),
+            bar,
+        });
+        env.stdout = Box::new(ScreenWriter {
+            screen: screen.clone(),
+            stream: 0,
+        });
+        env.stderr = Box::new(ScreenWriter {
+            screen: screen.clone(),
+            stream: 1,
+        });
         let gauge = Arc::new(Gauge::default());
         let charset = Charset::of(super::copy::utf8_locale(env), options.output.eight_bit);
         let thread = {
             let (screen, gauge) = (screen.clone(), gauge.clone());
-            Builder::new().name("display".into()).spawn(move || screen.draw_until_end(&gauge, charset))
+            Builder::new()
+                .name("display".into())
+                .spawn(move || screen.draw_until_end(&gauge, charset))
         };
         // Without the thread, lines wait until the end or until there are many.
         let thread = Mutex::new(thread.ok());
-        Some(LiveDisplay { screen, gauge, thread, dry_run: options.dry_run })
+        Some(LiveDisplay {
+            screen,
+            gauge,
+            thread,
+            dry_run: options.dry_run,
+        })
     }
 
     /// Shows another route from now on.
@@ -118,7 +148,10 @@ impl LiveDisplay {
     pub fn summarize(&self, tally: &Tally, traffic: Option<Traffic>, elapsed: Duration) {
         let mut state = self.screen.state.lock();
         let lines = live::summary(tally, traffic, elapsed, self.dry_run, &state.route.shown());
-        state.write(vec![(1, lines.map(|line| line + "\n").concat().into_bytes())]);
+        state.write(vec![(
+            1,
+            lines.map(|line| line + "\n").concat().into_bytes(),
+        )]);
     }
 }
 
@@ -156,9 +189,15 @@ impl SharedScreen {
             let route = self.state.lock().route.shown();
             let counts = gauge.counts(live::FILES_SHOWN);
             let elapsed = since.elapsed();
-            let moment =
-                Moment { counts: &counts, rates: rates.measure(elapsed, &counts), elapsed, route: &route, charset };
-            self.bar.set_message(live::lines(&moment, env::terminal_columns()).join("\n"));
+            let moment = Moment {
+                counts: &counts,
+                rates: rates.measure(elapsed, &counts),
+                elapsed,
+                route: &route,
+                charset,
+            };
+            self.bar
+                .set_message(live::lines(&moment, env::terminal_columns()).join("\n"));
             let mut state = self.state.lock();
             self.write_waiting(&mut state);
             if state.has_ended {
@@ -173,7 +212,10 @@ impl SharedScreen {
         let mut waiting = std::mem::take(&mut state.waiting);
         state.waiting_bytes = 0;
         if let Some((stream, last)) = waiting.last_mut() {
-            let end = last.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+            let end = last
+                .iter()
+                .rposition(|&byte| byte == b'\n')
+                .map_or(0, |at| at + 1);
             let rest = last.split_off(end);
             if !rest.is_empty() {
                 state.waiting_bytes = rest.len();

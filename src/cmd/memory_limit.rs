@@ -59,7 +59,8 @@ struct BudgetDecision {
 impl Budget {
     /// Creates the budget of a server. `given`: the bytes that `--memory` gives; `None`: the default.
     pub fn of(given: Option<u64>) -> io::Result<Budget> {
-        let bytes = given.unwrap_or_else(|| (memory_bytes() / PART_OF_MACHINE).max(MEMORY_MIN_BYTES));
+        let bytes =
+            given.unwrap_or_else(|| (memory_bytes() / PART_OF_MACHINE).max(MEMORY_MIN_BYTES));
         let budget = Budget {
             bytes,
             ceiling: Ceiling::shared()?,
@@ -87,7 +88,10 @@ impl Budget {
 
     /// Measures what this process and the session processes hold, and shares what is left.
     pub fn keep(&self, sessions: &[u32]) -> io::Result<BudgetCheck> {
-        let held: Vec<_> = sessions.iter().map(|pid| held_bytes(&pid.to_string())).collect();
+        let held: Vec<_> = sessions
+            .iter()
+            .map(|pid| held_bytes(&pid.to_string()))
+            .collect();
         let mut settled = settle(self.bytes, held_bytes("self"), &held);
         if settled.window_bytes == 0 {
             // Memory of ended sessions that the allocator still keeps must not cause rejections.
@@ -97,7 +101,10 @@ impl Budget {
         self.ceiling.set(settled.window_bytes)?;
         self.held_bytes.store(settled.held_bytes, Ordering::Relaxed);
         let is_full = settled.window_bytes == 0;
-        Ok(BudgetCheck { is_newly_full: !self.is_full.swap(is_full, Ordering::Relaxed) && is_full, ends: settled.ends })
+        Ok(BudgetCheck {
+            is_newly_full: !self.is_full.swap(is_full, Ordering::Relaxed) && is_full,
+            ends: settled.ends,
+        })
     }
 }
 
@@ -109,10 +116,15 @@ fn settle(budget: u64, own: u64, sessions: &[u64]) -> BudgetDecision {
     BudgetDecision {
         held_bytes: held,
         // Without sessions no memory will be freed later, so 0 would reject new clients forever.
-        window_bytes: if count > 0 { left / (WINDOWS * count) } else { (left / WINDOWS).max(1) },
-        ends: most
-            .filter(|_| held > budget)
-            .map(|at| SessionToEnd { at, is_alone_too_much: own.saturating_add(sessions[at]) > budget }),
+        window_bytes: if count > 0 {
+            left / (WINDOWS * count)
+        } else {
+            (left / WINDOWS).max(1)
+        },
+        ends: most.filter(|_| held > budget).map(|at| SessionToEnd {
+            at,
+            is_alone_too_much: own.saturating_add(sessions[at]) > budget,
+        }),
     }
 }
 
@@ -120,7 +132,10 @@ fn settle(budget: u64, own: u64, sessions: &[u64]) -> BudgetDecision {
 fn held_bytes(pid: &str) -> u64 {
     let text = sys::read_path(format!("/proc/{pid}/statm").as_bytes(), 4096).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let mut pages = text.split(' ').skip(1).map_while(|number| number.parse::<u64>().ok());
+    let mut pages = text
+        .split(' ')
+        .skip(1)
+        .map_while(|number| number.parse::<u64>().ok());
     let (resident, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
     resident.saturating_sub(of_files) * sys::page_bytes()
 }
@@ -129,10 +144,17 @@ fn held_bytes(pid: &str) -> u64 {
 fn memory_bytes() -> u64 {
     let text = sys::read_path(b"/proc/self/cgroup", 64 << 10).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let group = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let group = text
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .unwrap_or("/");
     let limits = std::path::Path::new(group).ancestors().filter_map(|group| {
         let path = format!("/sys/fs/cgroup{}/memory.max", group.display());
-        String::from_utf8(sys::read_path(path.as_bytes(), 64).ok()?).ok()?.trim().parse().ok()
+        String::from_utf8(sys::read_path(path.as_bytes(), 64).ok()?)
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     });
     limits.fold(sys::machine_memory_bytes(), u64::min)
 }
@@ -148,7 +170,11 @@ mod tests {
     #[test]
     fn free_budget_is_divided_among_windows() {
         let settled = settle(4096 * MIB, 72 * MIB, &[100 * MIB; 2]);
-        let meant = BudgetDecision { held_bytes: 272 * MIB, window_bytes: 2800 * MIB / 6, ends: None };
+        let meant = BudgetDecision {
+            held_bytes: 272 * MIB,
+            window_bytes: 2800 * MIB / 6,
+            ends: None,
+        };
         assert_eq!(settled, meant);
         assert_eq!(settle(4096 * MIB, 0, &[]).window_bytes, 1024 * MIB);
         let alone = settle(64 * MIB, 60 * MIB, &[]);
@@ -162,7 +188,12 @@ mod tests {
         assert_eq!((full.window_bytes, full.ends), (0, None));
         assert_eq!(settle(108 * MIB, 5 * MIB, &held).window_bytes, 2 * MIB / 9);
         assert_eq!(settle(79 * MIB, 5 * MIB, &held).ends, None);
-        let ends = |is_alone_too_much| Some(SessionToEnd { at: 1, is_alone_too_much });
+        let ends = |is_alone_too_much| {
+            Some(SessionToEnd {
+                at: 1,
+                is_alone_too_much,
+            })
+        };
         assert_eq!(settle(78 * MIB, 5 * MIB, &held).ends, ends(false));
         assert_eq!(settle(54 * MIB, 5 * MIB, &held).ends, ends(true));
     }
@@ -173,8 +204,22 @@ mod tests {
     fn full_windows_stay_within_the_budget() {
         let (first, longest) = (u64::from(WINDOW_BYTES), u64::from(WINDOW_MAX_BYTES));
         assert_eq!(INITIAL_WINDOWS.iter().max(), Some(&first));
-        assert_eq!(WINDOWS_MAX.iter().filter(|&&bytes| bytes == longest).count() + 1, WINDOWS as usize);
-        for (budget, at_once) in [(64, 1), (512, 1), (512, 64), (6 << 10, 1), (6 << 10, 7), (12 << 10, 64)] {
+        assert_eq!(
+            WINDOWS_MAX
+                .iter()
+                .filter(|&&bytes| bytes == longest)
+                .count()
+                + 1,
+            WINDOWS as usize
+        );
+        for (budget, at_once) in [
+            (64, 1),
+            (512, 1),
+            (512, 64),
+            (6 << 10, 1),
+            (6 << 10, 7),
+            (12 << 10, 64),
+        ] {
             let budget = budget * MIB;
             let (mut own, mut held, mut grew) = (0, Vec::new(), 0);
             while held.len() < 256 {
@@ -187,21 +232,34 @@ mod tests {
                     grew += WINDOWS * (window - first);
                 }
             }
-            assert!(grew <= budget, "{at_once} at once: {} MiB of {}", grew / MIB, budget / MIB);
+            assert!(
+                grew <= budget,
+                "{at_once} at once: {} MiB of {}",
+                grew / MIB,
+                budget / MIB
+            );
         }
     }
 
     /// What the tests beside this one allocate and free would count here.
     #[test]
     fn held_bytes_includes_allocated_memory() {
-        if !crate::cmd::is_test_alone("cmd::memory_limit::tests::held_bytes_includes_allocated_memory") {
+        if !crate::cmd::is_test_alone(
+            "cmd::memory_limit::tests::held_bytes_includes_allocated_memory",
+        ) {
             return;
         }
         let before = held_bytes("self");
         let more = vec![1u8; 64 << 20];
         let after = held_bytes("self");
-        assert!(after >= before + (60 << 20), "{before}, {after}, {}", more.len());
+        assert!(
+            after >= before + (60 << 20),
+            "{before}, {after}, {}",
+            more.len()
+        );
         assert_eq!(held_bytes("0"), 0);
-        assert!(memory_bytes() >= MEMORY_MIN_BYTES && memory_bytes() <= sys::machine_memory_bytes());
+        assert!(
+            memory_bytes() >= MEMORY_MIN_BYTES && memory_bytes() <= sys::machine_memory_bytes()
+        );
     }
 }

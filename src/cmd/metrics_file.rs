@@ -29,7 +29,12 @@ impl MetricsFile {
         let (version, end) = (env!("CARGO_PKG_VERSION"), clock::now_unix().0);
         let text = metrics::of_run(version, exit, counts.as_ref(), since.elapsed(), end);
         if let Err(error) = put(&self.path, self.owners, text.as_bytes(), env.umask) {
-            let start = [b"sparsync: cannot write the metrics to ", &self.path[..], b": "].concat();
+            let start = [
+                b"sparsync: cannot write the metrics to ",
+                &self.path[..],
+                b": ",
+            ]
+            .concat();
             let line = trusted_path::with_refusal(&error, [start, errno_words(&error)].concat());
             // There is no other place for this message.
             let _ = env.stderr.write_all(&[line, b"\n".to_vec()].concat());
@@ -40,8 +45,13 @@ impl MetricsFile {
 /// Replaces a file that the command line names.
 pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Result<()> {
     let path = Path::new(OsStr::from_bytes(path));
-    let name = path.file_name().and_then(OsStr::to_str).ok_or(io::ErrorKind::InvalidFilename)?;
-    let dir = path.parent().map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
+    let name = path
+        .file_name()
+        .and_then(OsStr::to_str)
+        .ok_or(io::ErrorKind::InvalidFilename)?;
+    let dir = path
+        .parent()
+        .map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
     let dir = trusted_path::open_dir(if dir.is_empty() { b"." } else { dir }, owners)?;
     files::put(dir.as_fd(), name, text, 0o666 & !umask)
 }
@@ -49,5 +59,8 @@ pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Resu
 /// Returns whether a run has `--metrics-file`. Looks at the words, because the command line was not understood.
 pub fn is_requested(env: &Env) -> bool {
     let is_option = |word: &[u8]| word == b"--metrics-file" || word.starts_with(b"--metrics-file=");
-    env.args.iter().take_while(|word| *word != "--").any(|word| is_option(word.as_bytes()))
+    env.args
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| is_option(word.as_bytes()))
 }

@@ -76,23 +76,31 @@ pub fn run(env: &mut Env) -> Exit {
     };
     // A file of that name is copied, as by rsync.
     if let Some(error) = subcommand::unknown_action(&program, &args)
-        && sys::stat_path(b"server", false).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+        && sys::stat_path(b"server", false)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     {
         // The exit code reports the error as well.
-        let _ = env.stderr.write_all(&[error.text(), b"\n".to_vec()].concat());
+        let _ = env
+            .stderr
+            .write_all(&[error.text(), b"\n".to_vec()].concat());
         return error.exit;
     }
     let ended = match cli::read(&call) {
         Ok(Request::Copy(wanted)) => match &env.no_cwd {
             Some(error) if wanted.has_relative_local_path() => {
-                let words = [b"rsync: [Receiver] getcwd(): ".as_slice(), &errno_words(error)].concat();
+                let words = [
+                    b"rsync: [Receiver] getcwd(): ".as_slice(),
+                    &errno_words(error),
+                ]
+                .concat();
                 Err(Error::new(Exit::FileSelect, words).by("Receiver"))
             }
             _ => return run_copy(env, *wanted),
         },
-        Ok(Request::Verb(Verb::Help(page))) => {
-            write_text(&mut env.stdout, cli::subcommand::page(page, cli::help_text).as_bytes())
-        }
+        Ok(Request::Verb(Verb::Help(page))) => write_text(
+            &mut env.stdout,
+            cli::subcommand::page(page, cli::help_text).as_bytes(),
+        ),
         Ok(Request::Verb(Verb::Server(server))) => return server_cli::run(env, *server),
         Ok(Request::Verb(Verb::Doctor(wanted))) => match doctor::run(env, &wanted) {
             Ok(exit) => return exit,
@@ -104,8 +112,12 @@ pub fn run(env: &mut Env) -> Exit {
         },
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
         Ok(Request::Help) => write_text(&mut env.stdout, cli::help_text().as_bytes()),
-        Ok(Request::Version { json: true }) => write_text(&mut env.stdout, cli::rsync_version_json().as_bytes()),
-        Ok(Request::Version { json: false }) => write_text(&mut env.stdout, cli::version_text().as_bytes()),
+        Ok(Request::Version { json: true }) => {
+            write_text(&mut env.stdout, cli::rsync_version_json().as_bytes())
+        }
+        Ok(Request::Version { json: false }) => {
+            write_text(&mut env.stdout, cli::version_text().as_bytes())
+        }
         Ok(Request::Print(text)) => write_text(&mut env.stdout, text.as_bytes()),
         Ok(Request::Serve(serve)) => return server_session::run(env, serve),
         Ok(Request::ServeStock(request)) => return stock_server::run(env, *request),
@@ -127,9 +139,18 @@ pub fn run(env: &mut Env) -> Exit {
 /// Runs a copy, and writes its metrics if they are requested.
 fn run_copy(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
-    let Options { output, preserve, .. } = &wanted.options;
-    let file = output.metrics_file.clone().map(|path| MetricsFile { path, owners: preserve.link_owners });
-    let exit = if wanted.far.is_some() { remote::run(env, wanted) } else { copy::run(env, wanted) };
+    let Options {
+        output, preserve, ..
+    } = &wanted.options;
+    let file = output.metrics_file.clone().map(|path| MetricsFile {
+        path,
+        owners: preserve.link_owners,
+    });
+    let exit = if wanted.far.is_some() {
+        remote::run(env, wanted)
+    } else {
+        copy::run(env, wanted)
+    };
     if let Some(file) = file {
         file.write(env, exit, since);
     }
@@ -145,9 +166,15 @@ fn is_test_alone(name: &str) -> bool {
         return true;
     }
     let program = std::env::current_exe().expect("a running program has a path");
-    let output = std::process::Command::new(program).args(["--exact", name]).env(ALONE, "1").output();
+    let output = std::process::Command::new(program)
+        .args(["--exact", name])
+        .env(ALONE, "1")
+        .output();
     let output = output.expect("a program that runs can be started again");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
     false
 }

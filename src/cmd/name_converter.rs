@@ -37,9 +37,13 @@ impl PendingConverter {
         drop((request, queries));
         env::leave_streams(false);
         // Without a request, the session has ended.
-        let Ok(more) = read_vars(&theirs) else { env::end_now(1) };
+        let Ok(more) = read_vars(&theirs) else {
+            env::end_now(1)
+        };
         let vars = vars.iter().cloned().chain(more);
-        let vars = vars.map(|(name, value)| (OsString::from(name), OsString::from_vec(value))).collect();
+        let vars = vars
+            .map(|(name, value)| (OsString::from(name), OsString::from_vec(value)))
+            .collect();
         let shell = env.var("RSYNC_SHELL").unwrap_or_else(|| "sh".into());
         // The session learns of a failure by the end of the stream.
         let _ = shell::start_on_socket(&shell, command, streams.into(), env.umask, vars);
@@ -51,7 +55,9 @@ impl PendingConverter {
         send_vars(&self.request, request)?;
         self.queries.set_read_timeout(Some(ANSWER_MAX))?;
         self.queries.set_write_timeout(Some(ANSWER_MAX))?;
-        Ok(NameConverter { stream: Mutex::new(Some(BufReader::new(self.queries))) })
+        Ok(NameConverter {
+            stream: Mutex::new(Some(BufReader::new(self.queries))),
+        })
     }
 }
 
@@ -69,10 +75,16 @@ impl NameConverter {
             NameQuery::Name(IdClass::Group, gid) => format!("gid {gid}\n").into_bytes(),
             NameQuery::Id(class, name) => {
                 // A name with such a byte would look like a second query.
-                if name.len() > NAME_MAX_BYTES || name.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
+                if name.len() > NAME_MAX_BYTES
+                    || name.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0))
+                {
                     return Ok(None);
                 }
-                let kind: &[u8] = if class == IdClass::User { b"usr " } else { b"grp " };
+                let kind: &[u8] = if class == IdClass::User {
+                    b"usr "
+                } else {
+                    b"grp "
+                };
                 [kind, name, b"\n"].concat()
             }
         };
@@ -80,7 +92,9 @@ impl NameConverter {
         let mut stream = slot.take().ok_or(io::ErrorKind::BrokenPipe)?;
         stream.get_mut().write_all(&line)?;
         let mut answer = Vec::new();
-        (&mut stream).take(NAME_MAX_BYTES as u64 + 1).read_until(b'\n', &mut answer)?;
+        (&mut stream)
+            .take(NAME_MAX_BYTES as u64 + 1)
+            .read_until(b'\n', &mut answer)?;
         if answer.pop() != Some(b'\n') {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -4,21 +4,30 @@ use crate::fs::sys;
 use std::os::fd::AsFd;
 
 /// The socket tables, and the state that listening sockets have in each.
-const TABLES: [(&str, &str); 4] =
-    [("/proc/net/udp6", "07"), ("/proc/net/udp", "07"), ("/proc/net/tcp6", "0A"), ("/proc/net/tcp", "0A")];
+const TABLES: [(&str, &str); 4] = [
+    ("/proc/net/udp6", "07"),
+    ("/proc/net/udp", "07"),
+    ("/proc/net/tcp6", "0A"),
+    ("/proc/net/tcp", "0A"),
+];
 /// The most bytes of a table that are read; tables can be long and are read whole.
 const TABLE_MAX_BYTES: usize = 64 << 20;
 
 /// Returns whether a process listens on a UDP or TCP port.
 pub fn is_in_use(port: u16) -> bool {
-    TABLES.iter().any(|(table, state)| !sockets_at(table, state, port).is_empty())
+    TABLES
+        .iter()
+        .any(|(table, state)| !sockets_at(table, state, port).is_empty())
 }
 
 /// Returns the process that listens on a UDP or TCP port, as `name (process PID)`. `None` if there is none, or if it
 /// belongs to another user, so that its descriptors cannot be read. A child that inherited the socket is younger than
 /// the process that opened it, and is not returned.
 pub fn of_port(port: u16) -> Option<String> {
-    let inodes: Vec<Vec<u8>> = TABLES.iter().flat_map(|(table, state)| sockets_at(table, state, port)).collect();
+    let inodes: Vec<Vec<u8>> = TABLES
+        .iter()
+        .flat_map(|(table, state)| sockets_at(table, state, port))
+        .collect();
     let proc = sys::open_dir_path(b"/proc").ok()?;
     let mut pids = Vec::new();
     sys::list(proc.as_fd(), |entry| {
@@ -33,13 +42,21 @@ pub fn of_port(port: u16) -> Option<String> {
         start_time(&String::from_utf8_lossy(&stat)).unwrap_or(u64::MAX)
     })?;
     let name = sys::read_path(format!("/proc/{pid}/comm").as_bytes(), 4096).unwrap_or_default();
-    Some(format!("{} (process {pid})", String::from_utf8_lossy(name.trim_ascii())))
+    Some(format!(
+        "{} (process {pid})",
+        String::from_utf8_lossy(name.trim_ascii())
+    ))
 }
 
 /// Parses `/proc/PID/stat`: the time when the process started, in clock ticks since boot, is field 22. The second field
 /// is the name in parentheses, which may contain anything.
 fn start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
 }
 
 /// Returns the sockets that listen on a port, in the form of links in `/proc/PID/fd`: `socket:[123]`.
@@ -47,10 +64,18 @@ fn sockets_at(table: &str, state: &str, port: u16) -> Vec<Vec<u8>> {
     let text = sys::read_path(table.as_bytes(), TABLE_MAX_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
     let suffix = format!(":{port:04X}");
-    let rows = text.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
-    rows.filter(|row| row.get(1).is_some_and(|local| local.ends_with(&suffix)) && row.get(3) == Some(&state))
-        .filter_map(|row| row.get(9).map(|inode| format!("socket:[{inode}]").into_bytes()))
-        .collect()
+    let rows = text
+        .lines()
+        .skip(1)
+        .map(|row| row.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| {
+        row.get(1).is_some_and(|local| local.ends_with(&suffix)) && row.get(3) == Some(&state)
+    })
+    .filter_map(|row| {
+        row.get(9)
+            .map(|inode| format!("socket:[{inode}]").into_bytes())
+    })
+    .collect()
 }
 
 fn has_one_of(pid: &str, sockets: &[Vec<u8>]) -> bool {
@@ -59,7 +84,8 @@ fn has_one_of(pid: &str, sockets: &[Vec<u8>]) -> bool {
     };
     let mut has = false;
     let listed = sys::list(dir.as_fd(), |entry| {
-        has = has || sys::read_link(dir.as_fd(), entry.name).is_ok_and(|link| sockets.contains(&link));
+        has = has
+            || sys::read_link(dir.as_fd(), entry.name).is_ok_and(|link| sockets.contains(&link));
     });
     listed.is_ok() && has
 }
@@ -86,6 +112,9 @@ mod tests {
         let own = format!("(process {})", std::process::id());
         assert!(of_port(port).unwrap().contains(&own));
         let other = of_port(speaks.local_addr().unwrap().port());
-        assert!(other.as_ref().is_none_or(|holder| !holder.contains(&own)), "{other:?}");
+        assert!(
+            other.as_ref().is_none_or(|holder| !holder.contains(&own)),
+            "{other:?}"
+        );
     }
 }

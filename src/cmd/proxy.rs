@@ -50,13 +50,21 @@ pub fn carry(
     bytes: &Bytes,
     may_begin: impl Fn(RunKey) -> bool + Sync,
 ) -> ProxyEnd {
-    let AcceptedClient { mut reader, writer, parting, hang_up, .. } = client;
+    let AcceptedClient {
+        mut reader,
+        writer,
+        parting,
+        hang_up,
+        ..
+    } = client;
     let has_said_all = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let started = thread(env::CLIENT_THREAD).spawn_scoped(scope, || {
             let mut to_session = session;
             let (first, key) = read_greeting(&mut *reader);
-            bytes.from_client.fetch_add(first.len() as u64, Ordering::Relaxed);
+            bytes
+                .from_client
+                .fetch_add(first.len() as u64, Ordering::Relaxed);
             if key.is_none_or(&may_begin) && to_session.write_all(&first).is_ok() {
                 // Ends when the client closes its stream or is gone. The session then reads the end of its input and
                 // exits.

@@ -103,22 +103,34 @@ impl Attempts<'_> {
                     reporter.error(format!("{stopped}; continuing over ssh").as_bytes());
                     return RunOutcome::Stopped(error.clone());
                 }
-                *error = Error::new(Exit::Terminated, stopped).by(error.role).with_hint(self.hint(redial, error));
+                *error = Error::new(Exit::Terminated, stopped)
+                    .by(error.role)
+                    .with_hint(self.hint(redial, error));
                 break;
             }
-            losses = if made.elapsed() >= LASTED { 1 } else { losses + 1 };
+            losses = if made.elapsed() >= LASTED {
+                1
+            } else {
+                losses + 1
+            };
             if self.forbids.is_some() || losses > LOSSES_MAX {
                 error.hint = Some(self.hint(redial, error));
                 break;
             }
-            reporter.error(format!("sparsync: lost the connection to {name}; reconnecting").as_bytes());
+            reporter
+                .error(format!("sparsync: lost the connection to {name}; reconnecting").as_bytes());
             reporter.flush();
             self.env.go_on();
             let first = self.near.first_words(None);
-            match redial.link(self.side, self.env, &first, &mut |waited| self.report(reporter, &name, waited)) {
+            match redial.link(self.side, self.env, &first, &mut |waited| {
+                self.report(reporter, &name, waited)
+            }) {
                 Ok(Some(link)) => {
-                    self.display.iter().for_each(|display| display.set_route(redial.live_route(self.side)));
-                    let earlier = problems_so_far(reporter.problems(), self.side.far.operand.server_sends);
+                    self.display
+                        .iter()
+                        .for_each(|display| display.set_route(redial.live_route(self.side)));
+                    let earlier =
+                        problems_so_far(reporter.problems(), self.side.far.operand.server_sends);
                     *tally = Tally::default();
                     made = Since::now();
                     ended = self.near.run(link, Some(first), None, reporter, tally);
@@ -132,7 +144,13 @@ impl Attempts<'_> {
             }
         }
         if let Some(bytes) = redial.moved_after().filter(|_| self.side.prints_route()) {
-            reporter.error(format!("sparsync: {name}: using {} after {bytes} bytes", NetTransport::Tls).as_bytes());
+            reporter.error(
+                format!(
+                    "sparsync: {name}: using {} after {bytes} bytes",
+                    NetTransport::Tls
+                )
+                .as_bytes(),
+            );
         }
         RunOutcome::Ended(ended)
     }
@@ -145,9 +163,15 @@ impl Attempts<'_> {
                 "this machine's key has no grant there: run `sparsync enroll {name}`, then the same command again"
             );
         }
-        let why = self.forbids.map(|option| format!("; {option} prevents an automatic retry")).unwrap_or_default();
+        let why = self
+            .forbids
+            .map(|option| format!("; {option} prevents an automatic retry"))
+            .unwrap_or_default();
         // The server may have closed the connection because of the grant, and no attempt to reconnect has shown how it is.
-        let ended = error.message.windows(ENDED.len()).any(|words| words == ENDED.as_bytes());
+        let ended = error
+            .message
+            .windows(ENDED.len())
+            .any(|words| words == ENDED.as_bytes());
         let first = if ended {
             format!("; if the grant was revoked, run `sparsync enroll {name}` first")
         } else {
@@ -160,7 +184,10 @@ impl Attempts<'_> {
     fn report(&self, reporter: &mut TextReporter, name: &str, waited: Duration) {
         let output = &self.side.options.output;
         if (output.verbose > 0 || self.env.stdout_is_tty) && !output.quiet {
-            let line = format!("sparsync: no connection to {name} for {} s; still trying", waited.as_secs());
+            let line = format!(
+                "sparsync: no connection to {name} for {} s; still trying",
+                waited.as_secs()
+            );
             reporter.error(line.as_bytes());
             reporter.flush();
         }
@@ -183,12 +210,24 @@ mod tests {
             let mut reported = Tally::default();
             reported.problem(weight);
             for server_sends in [true, false] {
-                assert_eq!(problems_so_far(&reported, server_sends).exit(), exit, "{weight:?}");
+                assert_eq!(
+                    problems_so_far(&reported, server_sends).exit(),
+                    exit,
+                    "{weight:?}"
+                );
             }
             // Failures at the server outweigh vanished files.
             reported.problem(Weight::Vanished);
             let both = problems_so_far(&reported, false).exit();
-            assert_eq!(both, if weight == Weight::Warning { Exit::Vanished } else { exit }, "{weight:?}");
+            assert_eq!(
+                both,
+                if weight == Weight::Warning {
+                    Exit::Vanished
+                } else {
+                    exit
+                },
+                "{weight:?}"
+            );
         }
     }
 }

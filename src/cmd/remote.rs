@@ -50,11 +50,20 @@ use std::time::Duration;
 /// Runs a copy between this machine and another one.
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
-    let cli::Copy { mut options, sources, dest, far } = wanted;
+    let cli::Copy {
+        mut options,
+        sources,
+        dest,
+        far,
+    } = wanted;
     live_display::settle(env, &mut options, dest.is_none());
     let opened = match options.batch.clone() {
-        Some(Batch::Read(name)) => batch::open(env, &name, &mut options).map(|batch| (Some(batch), None)),
-        Some(Batch::Write { path, only }) => batch::create(env, &path, only, &options).map(|batch| (None, Some(batch))),
+        Some(Batch::Read(name)) => {
+            batch::open(env, &name, &mut options).map(|batch| (Some(batch), None))
+        }
+        Some(Batch::Write { path, only }) => {
+            batch::create(env, &path, only, &options).map(|batch| (None, Some(batch)))
+        }
         None => Ok((None, None)),
     };
     let (batch, written) = match opened {
@@ -62,7 +71,13 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         Err(error) => return fail(env, &error),
     };
     let Some(far) = far else {
-        return fail(env, &Error::new(Exit::Crashed, "sparsync: internal error: remote copy without a remote host"));
+        return fail(
+            env,
+            &Error::new(
+                Exit::Crashed,
+                "sparsync: internal error: remote copy without a remote host",
+            ),
+        );
     };
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
@@ -70,10 +85,20 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     if let Err(error) = copy::set_charset(&options, role) {
         return fail(env, &error);
     }
-    if let Some(charset) = charset::of_names().filter(|_| options.connect.args == ArgStyle::Secluded) {
+    if let Some(charset) =
+        charset::of_names().filter(|_| options.connect.args == ArgStyle::Secluded)
+    {
         charset.convert_lists();
     }
-    let mut near = RemoteCopy { options, sources, dest, far, key: sys::random(), route: Mutex::default(), written };
+    let mut near = RemoteCopy {
+        options,
+        sources,
+        dest,
+        far,
+        key: sys::random(),
+        route: Mutex::default(),
+        written,
+    };
     if let Some(batch) = batch {
         return near.copy_from_batch(env, batch, since);
     }
@@ -84,12 +109,23 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         }
         return near.copy_with_daemon(env, port, since);
     }
-    let Some(rules) = near.prefetch_rules(env) else { return near.copy(env, None, since) };
-    let (cwd, stop, stop_requested) = (env.cwd.clone(), env.stop.clone(), env.stop_requested.clone());
+    let Some(rules) = near.prefetch_rules(env) else {
+        return near.copy(env, None, since);
+    };
+    let (cwd, stop, stop_requested) = (
+        env.cwd.clone(),
+        env.stop.clone(),
+        env.stop_requested.clone(),
+    );
     let terms = Terms {
         options: &near.options,
         rules: &rules,
-        process: Process { cwd: &cwd, umask: env.umask, stop: &stop, threads: copy::threads() },
+        process: Process {
+            cwd: &cwd,
+            umask: env.umask,
+            stop: &stop,
+            threads: copy::threads(),
+        },
         repeats: false,
         interrupted: &stop_requested,
         gauge: None,
@@ -102,7 +138,13 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
             params.look(|prefetch| near.copy(env, Some(Early::Source(Box::new(prefetch))), since))
         }
         Some((whole, dest)) => {
-            let guess = Guess { terms, dest, whole, key, good_for: EARLY_IS_GOOD_FOR };
+            let guess = Guess {
+                terms,
+                dest,
+                whole,
+                key,
+                good_for: EARLY_IS_GOOD_FOR,
+            };
             guess.look(|prescan| near.copy(env, prescan.map(Early::Dest), since))
         }
     };
@@ -143,17 +185,30 @@ struct CarrierEnd {
 impl Carrier {
     /// Ends the transport after a session. Waits for a remote shell to exit, at most for this time.
     fn end(self, limit: Duration, stop: &AtomicBool) -> CarrierEnd {
-        let end = CarrierEnd { exit: Exit::Stream, instead: None, is_given_up: false, hint: None };
+        let end = CarrierEnd {
+            exit: Exit::Stream,
+            instead: None,
+            is_given_up: false,
+            hint: None,
+        };
         match self {
             Carrier::Shell(mut shell) => {
                 let left = shell.wait(Some(limit), stop).unwrap_or(ShellExit::GivenUp);
                 let is_given_up = left == ShellExit::GivenUp;
-                CarrierEnd { exit: left.exit(), instead: left.instead(), is_given_up, ..end }
+                CarrierEnd {
+                    exit: left.exit(),
+                    instead: left.instead(),
+                    is_given_up,
+                    ..end
+                }
             }
             Carrier::EphemeralServer(one_off) => {
                 let hint = one_off.hint();
                 one_off.leave(stop);
-                CarrierEnd { hint: Some(hint), ..end }
+                CarrierEnd {
+                    hint: Some(hint),
+                    ..end
+                }
             }
             Carrier::Net(_) | Carrier::Daemon | Carrier::Batch => end,
         }
@@ -203,7 +258,11 @@ impl From<RemoteProgram> for Reached {
             RemoteProgram::Native(shell, link) => (shell, link, ReachedProgram::Native(None)),
             RemoteProgram::Stock(shell, link) => (shell, link, ReachedProgram::Stock(None)),
         };
-        Reached { carrier: Carrier::Shell(shell), link, program }
+        Reached {
+            carrier: Carrier::Shell(shell),
+            link,
+            program,
+        }
     }
 }
 
@@ -243,7 +302,9 @@ impl RemoteCopy {
             && !self.far.is_child
             && self.options.check.mode != CheckMode::Digest;
         // Errors in the rules are reported when they are read again for the session.
-        let read = may_look.then(|| input_files::rules(env, &self.options)).and_then(Result::ok)?;
+        let read = may_look
+            .then(|| input_files::rules(env, &self.options))
+            .and_then(Result::ok)?;
         Some(self.own_rules(read))
     }
 
@@ -251,14 +312,20 @@ impl RemoteCopy {
     fn own_rules(&self, read: input_files::InputFiles) -> Rules {
         let (select, delete) = (&self.options.select, &self.options.delete);
         let is_limited = self.far.operand.server_sends && select.cvs_exclude && delete.excluded;
-        let read = if is_limited { read.with_cvs_at_receiver() } else { read };
+        let read = if is_limited {
+            read.with_cvs_at_receiver()
+        } else {
+            read
+        };
         read.rules(&self.options)
     }
 
     /// Guesses what a receiving client can prefetch while it connects: the one transferred directory whose digests the
     /// sender will compare, and the destination. `None` if there is nothing to prefetch.
     fn guess(&self, env: &Env) -> Option<(RelPath, &[u8])> {
-        let ([argument], Some(dest), true) = (self.far_paths(), &self.dest, self.far.operand.server_sends) else {
+        let ([argument], Some(dest), true) =
+            (self.far_paths(), &self.dest, self.far.operand.server_sends)
+        else {
             return None;
         };
         let has_log = self.options.output.log_file.is_some();
@@ -270,7 +337,11 @@ impl RemoteCopy {
 
     /// Guesses whether the remote user is root. The handshake later brings the true answer.
     fn is_likely_super(&self) -> bool {
-        self.far.operand.user.as_deref().map_or(sys::ids().0 == 0, |user| user == b"root")
+        self.far
+            .operand
+            .user
+            .as_deref()
+            .map_or(sys::ids().0 == 0, |user| user == b"root")
     }
 
     /// Runs the copy. `early`: the prefetch of the local tree, if one is running.
@@ -295,13 +366,22 @@ impl RemoteCopy {
         prepared: Option<Prepared>,
         early: Option<&Early<'_>>,
     ) -> Result<OpenedSession> {
-        let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.operand.server_sends), Ok)?;
+        let prepared = prepared.map_or_else(
+            || copy::prepare(env, &self.options, self.far.operand.server_sends),
+            Ok,
+        )?;
         let (mut carrier, mut opened) = self.open(env, reached, &prepared, early);
-        if let (Carrier::Net(redial), OpenedLink::Native(Err(Refusal::NotGranted(why)))) = (&carrier, &opened) {
+        if let (Carrier::Net(redial), OpenedLink::Native(Err(Refusal::NotGranted(why)))) =
+            (&carrier, &opened)
+        {
             let reached = self.fall_back_to_shell(env, why, &redial.peer)?;
             (carrier, opened) = self.open(env, reached, &prepared, early);
         }
-        Ok(OpenedSession { carrier, prepared, opened })
+        Ok(OpenedSession {
+            carrier,
+            prepared,
+            opened,
+        })
     }
 
     fn open(
@@ -311,11 +391,19 @@ impl RemoteCopy {
         prepared: &Prepared,
         early: Option<&Early<'_>>,
     ) -> (Carrier, OpenedLink) {
-        let Reached { carrier, link, program } = reached;
+        let Reached {
+            carrier,
+            link,
+            program,
+        } = reached;
         let opened = match program {
             ReachedProgram::Native(first_words) => {
                 let near = self.client_of(env, prepared, self.paths_by(&carrier));
-                let opened = near.open(narrowed(link), first_words.map(|first_words| *first_words), early);
+                let opened = near.open(
+                    narrowed(link),
+                    first_words.map(|first_words| *first_words),
+                    early,
+                );
                 OpenedLink::Native(opened.map(Box::new))
             }
             ReachedProgram::Stock(agreed) => OpenedLink::Stock(link, agreed),
@@ -324,10 +412,19 @@ impl RemoteCopy {
     }
 
     /// Connects to the other machine by the planned route. Files that are read on the way are left in `prepared`.
-    fn reach(&self, env: &mut Env, prepared: &mut Option<Prepared>, early: Option<&Early<'_>>) -> Result<Reached> {
+    fn reach(
+        &self,
+        env: &mut Env,
+        prepared: &mut Option<Prepared>,
+        early: Option<&Early<'_>>,
+    ) -> Result<Reached> {
         copy::handle_signals(env).map_err(|error| error.by(self.role()))?;
         if self.far.is_child {
-            *prepared = Some(copy::prepare(env, &self.options, self.far.operand.server_sends)?);
+            *prepared = Some(copy::prepare(
+                env,
+                &self.options,
+                self.far.operand.server_sends,
+            )?);
             return via_child::start(self, env).map(Reached::from);
         }
         let places = Places::of(env);
@@ -336,7 +433,10 @@ impl RemoteCopy {
         let peers = match places.as_ref().map_err(Error::clone).and_then(Peers::load) {
             Ok(peers) => peers,
             // A user without a home directory (under sudo, for example) has no enrolled hosts.
-            Err(error) if error.exit == Exit::FileIo && !route::requires_key(&self.far.operand, connect) => {
+            Err(error)
+                if error.exit == Exit::FileIo
+                    && !route::requires_key(&self.far.operand, connect) =>
+            {
                 let why = String::from_utf8_lossy(&error.message).into_owned();
                 let why = why.strip_prefix("sparsync: ").unwrap_or(&why);
                 if connect.transport != Transport::Quic {
@@ -351,7 +451,8 @@ impl RemoteCopy {
         };
         let now = Timestamp(clock::now_unix().0);
         let umask = env.umask;
-        let proxied = || via_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
+        let proxied =
+            || via_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
         match route::plan(&self.far.operand, &self.options, &peers, now, &proxied)? {
             RoutePlan::Shell(why) => {
                 if let Some(why) = why {
@@ -360,28 +461,48 @@ impl RemoteCopy {
                 self.connect_by_shell(env, peers.find(&host))
             }
             RoutePlan::ShellAfterTrouble(peer) => {
-                let hint =
-                    format!("if `sparsync server status {}` finds it running, the next run tries it again", peer.ssh);
+                let hint = format!(
+                    "if `sparsync server status {}` finds it running, the next run tries it again",
+                    peer.ssh
+                );
                 self.print_fallback(env, &peer, &route::earlier_trouble(&peer), &hint);
                 self.connect_by_shell(env, Some(&peer))
             }
-            RoutePlan::Server { peer, kinds, or_shell } => {
+            RoutePlan::Server {
+                peer,
+                kinds,
+                or_shell,
+            } => {
                 let asks_first = if or_shell { ASKS_FIRST } else { 0 };
                 let first = self.first_words(env, prepared, early, Paths::InSetup, asks_first);
-                let server = ServerRoute { peer: &peer, kinds, or_shell };
-                Ok(match via_server::reach(self, env, &places?, &server, &first)? {
-                    ServerOrShell::Server(redial, link) => {
-                        let program = ReachedProgram::Native(Some(Box::new(first)));
-                        Reached { carrier: Carrier::Net(redial), link, program }
-                    }
-                    ServerOrShell::Shell(found) => found.into(),
-                })
+                let server = ServerRoute {
+                    peer: &peer,
+                    kinds,
+                    or_shell,
+                };
+                Ok(
+                    match via_server::reach(self, env, &places?, &server, &first)? {
+                        ServerOrShell::Server(redial, link) => {
+                            let program = ReachedProgram::Native(Some(Box::new(first)));
+                            Reached {
+                                carrier: Carrier::Net(redial),
+                                link,
+                                program,
+                            }
+                        }
+                        ServerOrShell::Shell(found) => found.into(),
+                    },
+                )
             }
             RoutePlan::EphemeralServer => {
                 let first = self.first_words(env, prepared, early, self.paths_by_shell(), 0);
                 let (one_off, link) = via_ephemeral::reach(self, env, &first)?;
                 let carrier = Carrier::EphemeralServer(Box::new(one_off));
-                Ok(Reached { carrier, link, program: ReachedProgram::Native(Some(Box::new(first))) })
+                Ok(Reached {
+                    carrier,
+                    link,
+                    program: ReachedProgram::Native(Some(Box::new(first))),
+                })
             }
         }
     }
@@ -396,12 +517,19 @@ impl RemoteCopy {
     /// Reaches the host through a remote shell because its server grants less than this run requests. ssh has its own
     /// authorization.
     fn fall_back_to_shell(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<Reached> {
-        let words = why.message.strip_prefix(b"sparsync: ").unwrap_or(&why.message);
+        let words = why
+            .message
+            .strip_prefix(b"sparsync: ")
+            .unwrap_or(&why.message);
         self.print_denied(env, &String::from_utf8_lossy(words));
-        self.connect_by_shell(env, Some(peer)).map_err(|error| match error.exit {
-            Exit::Signal => error,
-            _ => Error { message: [&why.message, &b"\n"[..], &error.message].concat(), ..error },
-        })
+        self.connect_by_shell(env, Some(peer))
+            .map_err(|error| match error.exit {
+                Exit::Signal => error,
+                _ => Error {
+                    message: [&why.message, &b"\n"[..], &error.message].concat(),
+                    ..error
+                },
+            })
     }
 
     /// Builds the words that the client sends before the server has answered.
@@ -415,35 +543,58 @@ impl RemoteCopy {
     ) -> FirstWords {
         let select = &self.options.select;
         // Input that can be read only once (standard input, a fifo) stays unread, as it is read again after an error.
-        let may_read =
-            matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !input_files::name_files(&self.options);
+        let may_read = matches!(select.files_from, None | Some(FilesFrom::Far(_)))
+            && !input_files::name_files(&self.options);
         // Errors are reported when the files are read again for the session.
-        *prepared =
-            may_read.then(|| copy::prepare(env, &self.options, self.far.operand.server_sends)).and_then(Result::ok);
-        let support = ProtocolSupport { features: support().features | features, ..support() };
+        *prepared = may_read
+            .then(|| copy::prepare(env, &self.options, self.far.operand.server_sends))
+            .and_then(Result::ok);
+        let support = ProtocolSupport {
+            features: support().features | features,
+            ..support()
+        };
         let Some(prepared) = prepared else {
             // Without the rules there can be no prefetch, so only the greeting goes out early.
             return FirstWords::greeting(&support, &self.options, self.key, early);
         };
-        Client { support, ..self.client_of(env, prepared, paths) }.first_words(early)
+        Client {
+            support,
+            ..self.client_of(env, prepared, paths)
+        }
+        .first_words(early)
     }
 
     /// Returns how a remote side that a remote shell starts learns its paths.
     fn paths_by_shell(&self) -> Paths {
         // A daemon has its arguments before the session.
-        let is_in_setup = self.options.connect.args == ArgStyle::Secluded && self.far.operand.daemon.is_none();
-        if is_in_setup { Paths::InSetup } else { Paths::OnCommandLine }
+        let is_in_setup =
+            self.options.connect.args == ArgStyle::Secluded && self.far.operand.daemon.is_none();
+        if is_in_setup {
+            Paths::InSetup
+        } else {
+            Paths::OnCommandLine
+        }
     }
 
     fn paths_by(&self, carrier: &Carrier) -> Paths {
-        if matches!(carrier, Carrier::Net(_)) { Paths::InSetup } else { self.paths_by_shell() }
+        if matches!(carrier, Carrier::Net(_)) {
+            Paths::InSetup
+        } else {
+            self.paths_by_shell()
+        }
     }
 
     /// Returns the client's end of the session before there is a reporter.
     fn client_of<'s>(&'s self, env: &'s Env, prepared: &Prepared, paths: Paths) -> Client<'s> {
         let Prepared { rules, listed, log } = prepared;
         let has_log = log.as_ref().is_ok_and(Option::is_some);
-        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.operand.server_sends);
+        let wants = copy::wants(
+            env,
+            &self.options,
+            has_log,
+            self.lists_only(),
+            !self.far.operand.server_sends,
+        );
         self.near(env, rules, listed, wants, paths)
     }
 
@@ -462,11 +613,21 @@ impl RemoteCopy {
             key: self.key,
             options: &self.options,
             support: support(),
-            setup: self.setup(rules, listed, wants, profile, paths == Paths::InSetup, env.umask),
+            setup: self.setup(
+                rules,
+                listed,
+                wants,
+                profile,
+                paths == Paths::InSetup,
+                env.umask,
+            ),
             rules: self.own_rules(rules.clone()),
             listed: listed.clone().filter(|_| sends),
             sources: self.sources_at_sender(),
-            dest: self.dest.clone().filter(|_| !sends && !self.options.select.list_only),
+            dest: self
+                .dest
+                .clone()
+                .filter(|_| !sends && !self.options.select.list_only),
             process: copy::process(env),
             repeats: false,
             interrupted: &env.stop_requested,
@@ -480,14 +641,35 @@ impl RemoteCopy {
     fn copy_with_daemon(&self, env: &mut Env, port: i32, since: Since) -> Exit {
         let prepared = copy::start_deadline(env, &self.options)
             .and_then(|()| copy::prepare(env, &self.options, self.far.operand.server_sends));
-        let reached = prepared.and_then(|prepared| Ok((prepared, via_daemon::reach(self, env, port)?)));
+        let reached =
+            prepared.and_then(|prepared| Ok((prepared, via_daemon::reach(self, env, port)?)));
         match reached {
-            Ok((prepared, Some(ReachedDaemon { shell, link, stock_protocol }))) => {
+            Ok((
+                prepared,
+                Some(ReachedDaemon {
+                    shell,
+                    link,
+                    stock_protocol,
+                }),
+            )) => {
                 let carrier = shell.map_or(Carrier::Daemon, Carrier::Shell);
                 let stock = stock_protocol.map(|protocol| ReachedProgram::Stock(Some(protocol)));
-                let reached = Reached { carrier, link, program: stock.unwrap_or(ReachedProgram::Native(None)) };
+                let reached = Reached {
+                    carrier,
+                    link,
+                    program: stock.unwrap_or(ReachedProgram::Native(None)),
+                };
                 let (carrier, opened) = self.open(env, reached, &prepared, None);
-                self.converse(env, OpenedSession { carrier, prepared, opened }, None, since)
+                self.converse(
+                    env,
+                    OpenedSession {
+                        carrier,
+                        prepared,
+                        opened,
+                    },
+                    None,
+                    since,
+                )
             }
             Ok((_, None)) => {
                 command_end::put_end(env, b"", Exit::Ok, self.role());
@@ -498,7 +680,12 @@ impl RemoteCopy {
     }
 
     /// Copies from a batch file.
-    fn copy_from_batch(&self, env: &mut Env, batch: (BatchFile, BatchHeader), since: Since) -> Exit {
+    fn copy_from_batch(
+        &self,
+        env: &mut Env,
+        batch: (BatchFile, BatchHeader),
+        since: Since,
+    ) -> Exit {
         let prepared = copy::start_deadline(env, &self.options).and_then(|()| {
             copy::handle_signals(env)?;
             let prepared = copy::prepare(env, &self.options, false)?;
@@ -508,20 +695,39 @@ impl RemoteCopy {
         match prepared {
             Ok(prepared) => {
                 let opened = OpenedLink::Batch(Box::new(batch));
-                self.converse(env, OpenedSession { carrier: Carrier::Batch, prepared, opened }, None, since)
+                self.converse(
+                    env,
+                    OpenedSession {
+                        carrier: Carrier::Batch,
+                        prepared,
+                        opened,
+                    },
+                    None,
+                    since,
+                )
             }
             Err(error) => fail(env, &error.by(self.role())),
         }
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
-    fn converse(&self, env: &mut Env, begun: OpenedSession, early: Option<Early<'_>>, since: Since) -> Exit {
+    fn converse(
+        &self,
+        env: &mut Env,
+        begun: OpenedSession,
+        early: Option<Early<'_>>,
+        since: Since,
+    ) -> Exit {
         if !self.far.is_child
             && let Err(error) = copy::copy_as(&self.options, self.role())
         {
             return fail(env, &error);
         }
-        let OpenedSession { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
+        let OpenedSession {
+            mut carrier,
+            prepared: Prepared { rules, listed, log },
+            opened,
+        } = begun;
         if let Some(written) = &self.written
             && let Err(error) = written.put_script(env, &self.options, self.dest.as_deref(), &rules)
         {
@@ -534,7 +740,9 @@ impl RemoteCopy {
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
         if !matches!(opened, OpenedLink::Stock(_, Some(_))) {
             let line = stock::charset_line(&self.options, self.role());
-            line.map(Event::Note).iter().for_each(|line| reporter.report(line));
+            line.map(Event::Note)
+                .iter()
+                .for_each(|line| reporter.report(line));
         }
         let mut tally = Tally::default();
         let wants = reporter.wants();
@@ -542,10 +750,21 @@ impl RemoteCopy {
         let near = self.near(env, &rules, &listed, wants, self.paths_by(&carrier));
         let forbids = reconnect::forbids_repeat(&near);
         let is_net = matches!(carrier, Carrier::Net(_));
-        let near = Client { repeats: is_net && forbids.is_none(), is_net, gauge, ..near };
+        let near = Client {
+            repeats: is_net && forbids.is_none(),
+            is_net,
+            gauge,
+            ..near
+        };
         let first = self.play(&near, opened, early, &mut reporter, &mut tally);
         let outcome = if let Carrier::Net(redial) = &mut carrier {
-            let attempts = Attempts { side: self, env, near: &near, forbids, display: display.as_ref() };
+            let attempts = Attempts {
+                side: self,
+                env,
+                near: &near,
+                forbids,
+                display: display.as_ref(),
+            };
             attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
         } else {
             RunOutcome::Ended(first)
@@ -554,21 +773,32 @@ impl RemoteCopy {
         let ended = match (outcome, &carrier) {
             (RunOutcome::Stopped(error), Carrier::Net(redial)) => {
                 let peer = redial.peer.clone();
-                let earlier = reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
+                let earlier =
+                    reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
                 match self.connect_by_shell(env, Some(&peer)) {
-                    Ok(Reached { carrier: shell, link, program: ReachedProgram::Native(_) }) => {
+                    Ok(Reached {
+                        carrier: shell,
+                        link,
+                        program: ReachedProgram::Native(_),
+                    }) => {
                         let near = self.near(env, &rules, &listed, wants, self.paths_by(&shell));
                         let near = Client { gauge, ..near };
                         carrier = shell;
-                        *self.route.lock() = Some("a remote shell: its server was stopped".to_owned());
-                        display.iter().for_each(|display| display.set_route(self.live_route(&carrier, false)));
+                        *self.route.lock() =
+                            Some("a remote shell: its server was stopped".to_owned());
+                        display.iter().for_each(|display| {
+                            display.set_route(self.live_route(&carrier, false))
+                        });
                         tally = Tally::default();
                         let ended = near.run(link, None, None, &mut reporter, &mut tally);
                         tally.merge(&earlier);
                         ended
                     }
                     // It would start the run over and print everything a second time.
-                    Ok(Reached { program: ReachedProgram::Stock(_), .. }) => Err(error),
+                    Ok(Reached {
+                        program: ReachedProgram::Stock(_),
+                        ..
+                    }) => Err(error),
                     Err(error) => Err(error),
                 }
             }
@@ -580,7 +810,15 @@ impl RemoteCopy {
             tally.failed_at_peer += std::mem::take(&mut tally.failed);
         }
         let ended = self.end(env, carrier, is_stock, ended);
-        copy::close(env, reporter, display.as_ref(), &tally, since, ended, self.role())
+        copy::close(
+            env,
+            reporter,
+            display.as_ref(),
+            &tally,
+            since,
+            ended,
+            self.role(),
+        )
     }
 
     /// Runs the session for the first time.
@@ -592,14 +830,25 @@ impl RemoteCopy {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<()> {
-        let recorder = self.written.as_ref().map(|written| written.recorder.clone());
-        let stock = StockClient { client: near, recorder };
+        let recorder = self
+            .written
+            .as_ref()
+            .map(|written| written.recorder.clone());
+        let stock = StockClient {
+            client: near,
+            recorder,
+        };
         match opened {
             OpenedLink::Native(Ok(opened)) => near.play(*opened, early, reporter, tally),
             OpenedLink::Native(Err(refusal)) => Err(refusal.print_details(reporter)),
-            OpenedLink::Stock(link, agreed) => {
-                stock.run(narrowed(link), agreed, &self.far.server_words, early, reporter, tally)
-            }
+            OpenedLink::Stock(link, agreed) => stock.run(
+                narrowed(link),
+                agreed,
+                &self.far.server_words,
+                early,
+                reporter,
+                tally,
+            ),
             OpenedLink::Batch(batch) => {
                 let (file, header) = *batch;
                 stock.read_batch(file, &header, reporter, tally)
@@ -609,12 +858,23 @@ impl RemoteCopy {
 
     /// Ends the transport after a session. Returns the error of the run, or the exit code in place of that of a complete
     /// session.
-    fn end(&self, env: &Env, carrier: Carrier, is_stock: bool, mut ended: Result<()>) -> Result<Option<Exit>> {
+    fn end(
+        &self,
+        env: &Env,
+        carrier: Carrier,
+        is_stock: bool,
+        mut ended: Result<()>,
+    ) -> Result<Option<Exit>> {
         let is_net = matches!(carrier, Carrier::Net(_));
         // After a complete session the remote side has nothing left to do. After a broken one it may not have noticed
         // yet.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
-        let CarrierEnd { exit, mut instead, is_given_up, hint } = carrier.end(limit, &env.stop);
+        let CarrierEnd {
+            exit,
+            mut instead,
+            is_given_up,
+            hint,
+        } = carrier.end(limit, &env.stop);
         // The exit code of a stock rsync is its only report about files that it could not write.
         if is_stock && !self.far.operand.server_sends && is_given_up {
             instead = Some(Exit::Partial);
@@ -625,7 +885,11 @@ impl RemoteCopy {
             // A signal from the terminal reaches the remote shell too, and that may exit first.
             *error = match env.is_stopping() {
                 true => Error::new(Exit::Signal, "").by(error.role),
-                false => Error { exit, hint: hint.or(error.hint.take()), ..error.clone() },
+                false => Error {
+                    exit,
+                    hint: hint.or(error.hint.take()),
+                    ..error.clone()
+                },
             };
         }
         ended.map(|()| instead)
@@ -639,14 +903,21 @@ impl RemoteCopy {
             Carrier::Daemon => "a daemon".to_owned(),
             Carrier::Batch => return LiveRoute::local(),
             Carrier::Shell(_) if self.far.is_child => return LiveRoute::local(),
-            Carrier::Shell(_) if self.far.operand.daemon.is_some() => "a daemon started by a remote shell".to_owned(),
-            Carrier::Shell(_) => chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned()),
+            Carrier::Shell(_) if self.far.operand.daemon.is_some() => {
+                "a daemon started by a remote shell".to_owned()
+            }
+            Carrier::Shell(_) => {
+                chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned())
+            }
             Carrier::Net(redial) => return redial.live_route(self),
             Carrier::EphemeralServer(_) => chosen.unwrap_or_default(),
         };
         let host = route::named(&self.far.operand);
         let stock = if is_stock { ", stock rsync" } else { "" };
-        LiveRoute { text: format!("{host}{stock}, by {reached}"), upgrade: None }
+        LiveRoute {
+            text: format!("{host}{stock}, by {reached}"),
+            upgrade: None,
+        }
     }
 
     fn setup(
@@ -659,18 +930,32 @@ impl RemoteCopy {
         umask: u32,
     ) -> Setup {
         let reads_cvs = self.options.select.cvs_exclude
-            || rules.parsed.iter().any(|parsed| matches!(parsed, Parsed::Cvs(_) | Parsed::Merge(_)));
+            || rules
+                .parsed
+                .iter()
+                .any(|parsed| matches!(parsed, Parsed::Cvs(_) | Parsed::Merge(_)));
         // A receiver that reports its own events does not know the sender's paths.
-        let wants = Wants { paths: wants.paths && !self.far.operand.server_sends, ..wants };
+        let wants = Wants {
+            paths: wants.paths && !self.far.operand.server_sends,
+            ..wants
+        };
         Setup {
             server_sends: self.far.operand.server_sends,
             words: self.far.words.clone(),
             remote_words: self.far.remote_words.clone(),
-            rules: if self.far.operand.server_sends { Parsed::for_sender(&rules.parsed) } else { rules.parsed.clone() },
+            rules: if self.far.operand.server_sends {
+                Parsed::for_sender(&rules.parsed)
+            } else {
+                rules.parsed.clone()
+            },
             cvs_home: rules.cvs_home.clone().filter(|_| reads_cvs),
             cvs_env: rules.cvs_env.clone().filter(|_| reads_cvs),
             listed: listed.clone().filter(|_| self.far.operand.server_sends),
-            operands: if paths_in_setup { self.far_paths().to_vec() } else { Vec::new() },
+            operands: if paths_in_setup {
+                self.far_paths().to_vec()
+            } else {
+                Vec::new()
+            },
             wants,
             profile,
             umask,

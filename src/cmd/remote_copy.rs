@@ -39,14 +39,21 @@ impl RemoteCopy {
 
     /// Returns the operands that are on the other machine.
     pub fn far_paths(&self) -> &[Vec<u8>] {
-        if self.far.operand.server_sends { &self.sources } else { self.dest.as_slice() }
+        if self.far.operand.server_sends {
+            &self.sources
+        } else {
+            self.dest.as_slice()
+        }
     }
 
     /// Returns the timeouts of this run's links.
     pub fn patience(&self, env: &Env) -> Patience {
         let secs = u64::from(self.options.connect.timeout_secs);
         let idle = (secs > 0).then(|| Duration::from_secs(secs));
-        Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) }
+        Patience {
+            stop: env.stop.clone(),
+            ..Patience::of_a_copy(idle)
+        }
     }
 
     /// Returns whether the source is only listed.
@@ -59,7 +66,11 @@ impl RemoteCopy {
         *self.route.lock() = Some(route.to_owned());
         if self.prints_route() {
             // A lost notice does not affect the copy.
-            let _ = writeln!(env.stderr, "sparsync: {}: using {route}", route::named(&self.far.operand));
+            let _ = writeln!(
+                env.stderr,
+                "sparsync: {}: using {route}",
+                route::named(&self.far.operand)
+            );
         }
     }
 
@@ -69,7 +80,11 @@ impl RemoteCopy {
         let route = format!("a remote shell: {why}");
         if self.prints_route() || peer.is_limited && !self.options.output.quiet {
             // A lost notice does not affect the copy.
-            let _ = writeln!(env.stderr, "sparsync: {}: using {route}\nhint: {hint}", route::named(&self.far.operand));
+            let _ = writeln!(
+                env.stderr,
+                "sparsync: {}: using {route}\nhint: {hint}",
+                route::named(&self.far.operand)
+            );
         }
         *self.route.lock() = Some(route);
     }
@@ -81,7 +96,10 @@ impl RemoteCopy {
         *self.route.lock() = Some("a remote shell: its server denies access".to_owned());
         if !self.options.output.quiet {
             // A lost notice does not affect the copy.
-            let _ = writeln!(env.stderr, "sparsync: {host}: using a remote shell: its server denies access: {why}");
+            let _ = writeln!(
+                env.stderr,
+                "sparsync: {host}: using a remote shell: its server denies access: {why}"
+            );
         }
     }
 
@@ -93,20 +111,28 @@ impl RemoteCopy {
         let is_mixed = absolute > 0 && absolute < self.sources.len();
         let is_mixed = is_mixed && self.far.operand.server_sends && self.options.select.relative;
         if is_mixed || stock::needs_whole_list(&self.options, self.far.operand.server_sends) {
-            words.iter_mut().take(1).for_each(server_args::take_list_whole);
+            words
+                .iter_mut()
+                .take(1)
+                .for_each(server_args::take_list_whole);
         }
         words
     }
 
     /// Returns the source arguments as a stock sender sees them: without the module of a daemon.
     pub fn sources_at_sender(&self) -> Vec<Vec<u8>> {
-        let Some(first) =
-            self.sources.first().filter(|_| self.far.operand.daemon.is_some() && self.far.operand.server_sends)
+        let Some(first) = self
+            .sources
+            .first()
+            .filter(|_| self.far.operand.daemon.is_some() && self.far.operand.server_sends)
         else {
             return self.sources.clone();
         };
         let module = daemon::split_path(first).0;
-        self.sources.iter().map(|path| daemon::path_in_module(path, module)).collect()
+        self.sources
+            .iter()
+            .map(|path| daemon::path_in_module(path, module))
+            .collect()
     }
 
     /// Returns whether the chosen route is printed.

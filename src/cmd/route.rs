@@ -32,7 +32,11 @@ pub enum RoutePlan {
 
 /// Returns the reason for [`RoutePlan::ShellAfterTrouble`].
 pub fn earlier_trouble(peer: &Peer) -> String {
-    let why = peer.last_trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    let why = peer
+        .last_trouble
+        .as_ref()
+        .map(|why| format!(": {why}"))
+        .unwrap_or_default();
     format!("no connection to the server within the last ten minutes{why}")
 }
 
@@ -56,50 +60,69 @@ pub fn plan(
         Some(peer) => {
             let mut peer = peer.clone();
             peer.port = far.server.flatten().unwrap_or(peer.port);
-            Ok(RoutePlan::Server { peer: Box::new(peer), kinds: kinds.to_vec(), or_shell })
+            Ok(RoutePlan::Server {
+                peer: Box::new(peer),
+                kinds: kinds.to_vec(),
+                or_shell,
+            })
         }
         None => Err(Error::new(
             Exit::StartClient,
             format!("sparsync: cannot connect to the server of {name}: the host is not enrolled"),
         )
-        .with_hint(format!("run `sparsync enroll {name}`, or copy over ssh: {name}:PATH"))),
+        .with_hint(format!(
+            "run `sparsync enroll {name}`, or copy over ssh: {name}:PATH"
+        ))),
     };
     let is_url = far.server.is_some();
     // A server runs its own program under its own user. A different --rsync-path may ask for another of either.
     let is_other = |peer: &Peer| {
         let own = peer.program.as_deref().map_or(OURS, str::as_bytes);
-        connect.program.as_deref().is_some_and(|program| program != own)
+        connect
+            .program
+            .as_deref()
+            .is_some_and(|program| program != own)
     };
     let is_other_program = !is_url && known.is_some_and(is_other);
     match (connect.transport, options.requires_stock()) {
-        (Transport::Auto, Some(option)) if !is_url => return Ok(RoutePlan::Shell(known.map(|_| option))),
+        (Transport::Auto, Some(option)) if !is_url => {
+            return Ok(RoutePlan::Shell(known.map(|_| option)));
+        }
         (Transport::Tls | Transport::Quic | Transport::Auto, Some(option)) => {
-            return Err(Error::usage(format!("sparsync: {option} is possible only over a remote shell")));
+            return Err(Error::usage(format!(
+                "sparsync: {option} is possible only over a remote shell"
+            )));
         }
         (Transport::Tls | Transport::Quic | Transport::Auto | Transport::Shell, _) => {}
     }
     match connect.transport {
-        Transport::Shell if is_url => {
-            Err(Error::usage("sparsync: --transport=ssh cannot be used with a sparsync:// URL"))
-        }
+        Transport::Shell if is_url => Err(Error::usage(
+            "sparsync: --transport=ssh cannot be used with a sparsync:// URL",
+        )),
         Transport::Shell => Ok(RoutePlan::Shell(Some("--transport=ssh"))),
         Transport::Tls if is_other_program => Err(Error::usage(format!(
             "sparsync: --transport=tls cannot be used with --rsync-path: the server of {name} runs another program"
         ))),
         Transport::Tls => dial(&[Route::Tls], false),
-        Transport::Quic if is_other_program || known.is_none() && !is_url => Ok(RoutePlan::EphemeralServer),
+        Transport::Quic if is_other_program || known.is_none() && !is_url => {
+            Ok(RoutePlan::EphemeralServer)
+        }
         Transport::Quic => dial(&[Route::Quic], false),
         Transport::Auto if is_url => dial(&in_turn(known, now), false),
         // With a host that is not enrolled there is no choice to report, and the output must equal rsync's.
-        Transport::Auto if connect.shell_was_given => Ok(RoutePlan::Shell(known.map(|_| "-e or RSYNC_RSH is set"))),
-        Transport::Auto if is_other_program => {
-            Ok(RoutePlan::Shell(Some("--rsync-path names another program than that of the server")))
+        Transport::Auto if connect.shell_was_given => {
+            Ok(RoutePlan::Shell(known.map(|_| "-e or RSYNC_RSH is set")))
         }
+        Transport::Auto if is_other_program => Ok(RoutePlan::Shell(Some(
+            "--rsync-path names another program than that of the server",
+        ))),
         Transport::Auto => match known {
             None => Ok(RoutePlan::Shell(None)),
             Some(peer) => match peer.winner(now) {
                 Some(Route::Ssh) => Ok(RoutePlan::ShellAfterTrouble(Box::new(peer.clone()))),
-                None if proxied() => Ok(RoutePlan::Shell(Some("ssh connects through another machine"))),
+                None if proxied() => Ok(RoutePlan::Shell(Some(
+                    "ssh connects through another machine",
+                ))),
                 _ => dial(&in_turn(known, now), true),
             },
         },
@@ -113,7 +136,11 @@ pub fn requires_key(far: &RemoteOperand, connect: &Connect) -> bool {
 
 /// Returns the host in the form that operands and enrollment use: `[user@]host`.
 pub fn named(far: &RemoteOperand) -> String {
-    let user = far.user.as_deref().map(|user| [user, b"@"].concat()).unwrap_or_default();
+    let user = far
+        .user
+        .as_deref()
+        .map(|user| [user, b"@"].concat())
+        .unwrap_or_default();
     String::from_utf8_lossy(&[&user, &far.host[..]].concat()).into_owned()
 }
 
@@ -133,9 +160,19 @@ mod tests {
     const NOW: Timestamp = Timestamp(1000);
 
     fn far(host: &str, server: Option<Option<u16>>) -> RemoteOperand {
-        let (user, host) = host.split_once('@').map_or((None, host), |(user, host)| (Some(user), host));
-        let (user, host) = (user.map(|user| user.as_bytes().to_vec()), host.as_bytes().to_vec());
-        RemoteOperand { user, host, server, ..RemoteOperand::default() }
+        let (user, host) = host
+            .split_once('@')
+            .map_or((None, host), |(user, host)| (Some(user), host));
+        let (user, host) = (
+            user.map(|user| user.as_bytes().to_vec()),
+            host.as_bytes().to_vec(),
+        );
+        RemoteOperand {
+            user,
+            host,
+            server,
+            ..RemoteOperand::default()
+        }
     }
 
     fn peer(last: Option<(Route, i64)>) -> Peer {
@@ -160,18 +197,30 @@ mod tests {
         connect: &Connect,
         last: Option<(Route, i64)>,
     ) -> Result<RoutePlan> {
-        let peers = Peers { hosts: vec![peer(last)] };
-        let options = Options { connect: connect.clone(), ..Options::default() };
+        let peers = Peers {
+            hosts: vec![peer(last)],
+        };
+        let options = Options {
+            connect: connect.clone(),
+            ..Options::default()
+        };
         plan(&far(host, server), &options, &peers, NOW, &|| false)
     }
 
     fn by(transport: Transport) -> Connect {
-        Connect { transport, ..Connect::default() }
+        Connect {
+            transport,
+            ..Connect::default()
+        }
     }
 
     fn kinds(plan: Result<RoutePlan>) -> (Vec<Route>, bool, u16) {
         match plan.unwrap() {
-            RoutePlan::Server { peer, kinds, or_shell } => (kinds, or_shell, peer.port),
+            RoutePlan::Server {
+                peer,
+                kinds,
+                or_shell,
+            } => (kinds, or_shell, peer.port),
             other => panic!("{other:?}"),
         }
     }
@@ -180,48 +229,103 @@ mod tests {
 
     #[test]
     fn server_route_requires_an_enrolled_host() {
-        assert_eq!(kinds(planned("box", None, &by(Transport::Auto), None)), (BOTH.to_vec(), true, 28792));
+        assert_eq!(
+            kinds(planned("box", None, &by(Transport::Auto), None)),
+            (BOTH.to_vec(), true, 28792)
+        );
         for host in ["other", "me@box", "BOX"] {
-            assert!(matches!(planned(host, None, &by(Transport::Auto), None), Ok(RoutePlan::Shell(_))), "{host}");
+            assert!(
+                matches!(
+                    planned(host, None, &by(Transport::Auto), None),
+                    Ok(RoutePlan::Shell(_))
+                ),
+                "{host}"
+            );
         }
     }
 
     #[test]
     fn recently_successful_route_is_tried_first() {
         let auto = by(Transport::Auto);
-        assert_eq!(kinds(planned("box", None, &auto, Some((Route::Tls, 1001)))).0, [Route::Tls, Route::Quic]);
+        assert_eq!(
+            kinds(planned("box", None, &auto, Some((Route::Tls, 1001)))).0,
+            [Route::Tls, Route::Quic]
+        );
         assert_eq!(
             kinds(planned("box", None, &auto, Some((Route::Tls, 1000)))).0,
             BOTH,
             "an outdated result is ignored"
         );
-        assert!(matches!(planned("box", None, &auto, Some((Route::Ssh, 1001))), Ok(RoutePlan::ShellAfterTrouble(_))));
-        assert_eq!(kinds(planned("box", None, &auto, Some((Route::Ssh, 999)))).0, BOTH);
+        assert!(matches!(
+            planned("box", None, &auto, Some((Route::Ssh, 1001))),
+            Ok(RoutePlan::ShellAfterTrouble(_))
+        ));
+        assert_eq!(
+            kinds(planned("box", None, &auto, Some((Route::Ssh, 999)))).0,
+            BOTH
+        );
     }
 
     #[test]
     fn explicit_shell_selects_the_shell_route() {
-        let with_shell = Connect { shell_was_given: true, ..Connect::default() };
-        assert!(matches!(planned("box", None, &with_shell, None), Ok(RoutePlan::Shell(Some(_)))));
-        assert!(matches!(planned("other", None, &with_shell, None), Ok(RoutePlan::Shell(None))));
-        let quic = Connect { transport: Transport::Quic, ..with_shell };
-        assert_eq!(kinds(planned("box", None, &quic, None)), (vec![Route::Quic], false, 28792));
+        let with_shell = Connect {
+            shell_was_given: true,
+            ..Connect::default()
+        };
+        assert!(matches!(
+            planned("box", None, &with_shell, None),
+            Ok(RoutePlan::Shell(Some(_)))
+        ));
+        assert!(matches!(
+            planned("other", None, &with_shell, None),
+            Ok(RoutePlan::Shell(None))
+        ));
+        let quic = Connect {
+            transport: Transport::Quic,
+            ..with_shell
+        };
+        assert_eq!(
+            kinds(planned("box", None, &quic, None)),
+            (vec![Route::Quic], false, 28792)
+        );
     }
 
     #[test]
     fn custom_rsync_path_selects_the_shell_route() {
-        let with =
-            |program: &[u8], transport| Connect { program: Some(program.to_vec()), transport, ..Connect::default() };
-        let planned = |program: &[u8], transport, url| planned("box", url, &with(program, transport), None);
-        for program in [&b"sudo sparsync"[..], b"mkdir -p x && rsync", b"rsync", b"/opt/bin/sparsync"] {
+        let with = |program: &[u8], transport| Connect {
+            program: Some(program.to_vec()),
+            transport,
+            ..Connect::default()
+        };
+        let planned =
+            |program: &[u8], transport, url| planned("box", url, &with(program, transport), None);
+        for program in [
+            &b"sudo sparsync"[..],
+            b"mkdir -p x && rsync",
+            b"rsync",
+            b"/opt/bin/sparsync",
+        ] {
             assert!(
-                matches!(planned(program, Transport::Auto, None), Ok(RoutePlan::Shell(Some(_)))),
+                matches!(
+                    planned(program, Transport::Auto, None),
+                    Ok(RoutePlan::Shell(Some(_)))
+                ),
                 "{}",
                 program.escape_ascii()
             );
-            assert_eq!(planned(program, Transport::Quic, None).unwrap(), RoutePlan::EphemeralServer);
-            assert_eq!(planned(program, Transport::Tls, None).unwrap_err().exit, Exit::Usage);
-            assert_eq!(kinds(planned(program, Transport::Auto, Some(None))).0, BOTH, "a URL names a server");
+            assert_eq!(
+                planned(program, Transport::Quic, None).unwrap(),
+                RoutePlan::EphemeralServer
+            );
+            assert_eq!(
+                planned(program, Transport::Tls, None).unwrap_err().exit,
+                Exit::Usage
+            );
+            assert_eq!(
+                kinds(planned(program, Transport::Auto, Some(None))).0,
+                BOTH,
+                "a URL names a server"
+            );
         }
         assert_eq!(
             kinds(planned(b"sparsync", Transport::Auto, None)).0,
@@ -232,33 +336,72 @@ mod tests {
 
     #[test]
     fn explicit_transport_is_tried_alone() {
-        assert!(matches!(planned("box", None, &by(Transport::Shell), None), Ok(RoutePlan::Shell(_))));
-        assert_eq!(kinds(planned("box", None, &by(Transport::Tls), None)).0, [Route::Tls]);
-        assert_eq!(planned("other", None, &by(Transport::Quic), None).unwrap(), RoutePlan::EphemeralServer);
-        assert_eq!(planned("other", None, &by(Transport::Tls), None).unwrap_err().exit, Exit::StartClient);
+        assert!(matches!(
+            planned("box", None, &by(Transport::Shell), None),
+            Ok(RoutePlan::Shell(_))
+        ));
+        assert_eq!(
+            kinds(planned("box", None, &by(Transport::Tls), None)).0,
+            [Route::Tls]
+        );
+        assert_eq!(
+            planned("other", None, &by(Transport::Quic), None).unwrap(),
+            RoutePlan::EphemeralServer
+        );
+        assert_eq!(
+            planned("other", None, &by(Transport::Tls), None)
+                .unwrap_err()
+                .exit,
+            Exit::StartClient
+        );
     }
 
     #[test]
     fn url_never_selects_the_shell_route() {
         let auto = by(Transport::Auto);
-        assert_eq!(kinds(planned("box", Some(Some(9)), &auto, None)), (BOTH.to_vec(), false, 9));
-        assert_eq!(kinds(planned("box", Some(None), &auto, Some((Route::Ssh, 1001)))).0, BOTH);
+        assert_eq!(
+            kinds(planned("box", Some(Some(9)), &auto, None)),
+            (BOTH.to_vec(), false, 9)
+        );
+        assert_eq!(
+            kinds(planned("box", Some(None), &auto, Some((Route::Ssh, 1001)))).0,
+            BOTH
+        );
         for transport in [Transport::Auto, Transport::Quic] {
             for host in ["other", "me@box"] {
                 let error = planned(host, Some(None), &by(transport), None).unwrap_err();
-                assert!(String::from_utf8_lossy(&error.text()).contains(&format!("sparsync enroll {host}")));
+                assert!(
+                    String::from_utf8_lossy(&error.text())
+                        .contains(&format!("sparsync enroll {host}"))
+                );
             }
         }
-        assert_eq!(planned("box", Some(None), &by(Transport::Shell), None).unwrap_err().exit, Exit::Usage);
+        assert_eq!(
+            planned("box", Some(None), &by(Transport::Shell), None)
+                .unwrap_err()
+                .exit,
+            Exit::Usage
+        );
     }
 
     #[test]
     fn proxied_host_uses_ssh_unless_quic_worked_recently() {
-        let peers = |last| Peers { hosts: vec![peer(last)] };
-        let auto = Options { connect: by(Transport::Auto), ..Options::default() };
-        assert!(matches!(plan(&far("box", None), &auto, &peers(None), NOW, &|| true), Ok(RoutePlan::Shell(_))));
+        let peers = |last| Peers {
+            hosts: vec![peer(last)],
+        };
+        let auto = Options {
+            connect: by(Transport::Auto),
+            ..Options::default()
+        };
+        assert!(matches!(
+            plan(&far("box", None), &auto, &peers(None), NOW, &|| true),
+            Ok(RoutePlan::Shell(_))
+        ));
         // QUIC worked a short while ago, so the proxy is not checked.
         let won = peers(Some((Route::Quic, 1001)));
-        assert!(matches!(plan(&far("box", None), &auto, &won, NOW, &|| true), Ok(RoutePlan::Server { .. })));
+        assert!(matches!(
+            plan(&far("box", None), &auto, &won, NOW, &|| true),
+            Ok(RoutePlan::Server { .. })
+        ));
     }
 }

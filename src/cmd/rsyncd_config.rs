@@ -7,7 +7,9 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::path;
-use crate::rsyncd::config::{BadConfig, CONFIG_MAX_BYTES, Config, ConfigFiles, ConfigReader, check_value};
+use crate::rsyncd::config::{
+    BadConfig, CONFIG_MAX_BYTES, Config, ConfigFiles, ConfigReader, check_value,
+};
 use crate::rsyncd::params::{Param, ParamValue, Values};
 use std::ffi::OsString;
 use std::io;
@@ -43,7 +45,9 @@ impl ConfigFiles for SystemFiles {
 pub fn read_config(env: &Env, args: &DaemonArgs) -> Result<Config> {
     let overrides = overrides(args)?;
     read_unlogged(env, args, &overrides).map_err(|BadConfig { line, globals }| {
-        let log = DaemonLog::open(&globals, args.log_file.as_deref(), env.umask, &|name| variable(env, name));
+        let log = DaemonLog::open(&globals, args.log_file.as_deref(), env.umask, &|name| {
+            variable(env, name)
+        });
         let error = Error::new(Exit::Usage, line).by("");
         log.put(&error.message);
         log.put(b"rsync error: syntax or usage error (code 1)");
@@ -55,20 +59,32 @@ pub fn read_config(env: &Env, args: &DaemonArgs) -> Result<Config> {
 fn overrides(args: &DaemonArgs) -> Result<Vec<(Param, ParamValue)>> {
     let mut overrides = Vec::new();
     for text in &args.overrides {
-        let sign = text.iter().position(|&byte| byte == b'=').unwrap_or(text.len());
-        let (name, value) = (&text[..sign], text[sign..].strip_prefix(b"=").unwrap_or_default());
+        let sign = text
+            .iter()
+            .position(|&byte| byte == b'=')
+            .unwrap_or(text.len());
+        let (name, value) = (
+            &text[..sign],
+            text[sign..].strip_prefix(b"=").unwrap_or_default(),
+        );
         let unknown = || Error::usage([b"Unknown parameter \"".as_slice(), name, b"\""].concat());
         let param = Param::named(name).ok_or_else(unknown)?;
         let value = value.trim_ascii();
         check_value(param, value).map_err(Error::usage)?;
         overrides.push((param, param.parse(value).map_err(Error::usage)?));
     }
-    let given =
-        [(Param::Address, &args.address), (Param::SocketOptions, &args.sockopts), (Param::TempDir, &args.temp_dir)];
+    let given = [
+        (Param::Address, &args.address),
+        (Param::SocketOptions, &args.sockopts),
+        (Param::TempDir, &args.temp_dir),
+    ];
     for (param, value) in given {
         overrides.extend(value.clone().map(|value| (param, ParamValue::Text(value))));
     }
-    overrides.extend(args.port.map(|port| (Param::Port, ParamValue::Number(port.into()))));
+    overrides.extend(
+        args.port
+            .map(|port| (Param::Port, ParamValue::Number(port.into()))),
+    );
     Ok(overrides)
 }
 
@@ -77,9 +93,17 @@ fn read_unlogged(
     args: &DaemonArgs,
     overrides: &[(Param, ParamValue)],
 ) -> std::result::Result<Config, BadConfig> {
-    let default = if args.by_shell && sys::ids().0 != 0 { SHELL_CONFIG } else { CONFIG };
+    let default = if args.by_shell && sys::ids().0 != 0 {
+        SHELL_CONFIG
+    } else {
+        CONFIG
+    };
     let name = args.config.as_deref().unwrap_or(default);
-    let path = if name.starts_with(b"/") { name.to_vec() } else { path::join(&env.cwd, name) };
+    let path = if name.starts_with(b"/") {
+        name.to_vec()
+    } else {
+        path::join(&env.cwd, name)
+    };
     let vars = |name: &[u8]| variable(env, name);
     let mut config = ConfigReader::read(&path, &SystemFiles, &vars, overrides)?;
     if let Some(format) = &args.log_format {
@@ -88,21 +112,34 @@ fn read_unlogged(
             values.set(Param::TransferLogging, ParamValue::Flag(true));
         }
     }
-    for values in config.modules.iter().map(|module| &module.values).chain([&config.globals]) {
-        check_values(values).map_err(|line| BadConfig { line, globals: config.globals.clone() })?;
+    for values in config
+        .modules
+        .iter()
+        .map(|module| &module.values)
+        .chain([&config.globals])
+    {
+        check_values(values).map_err(|line| BadConfig {
+            line,
+            globals: config.globals.clone(),
+        })?;
     }
     Ok(config)
 }
 
 /// Returns a variable of the environment.
 pub fn variable(env: &Env, name: &[u8]) -> Option<Vec<u8>> {
-    str::from_utf8(name).ok().and_then(|name| env.var(name)).map(OsString::into_vec)
+    str::from_utf8(name)
+        .ok()
+        .and_then(|name| env.var(name))
+        .map(OsString::into_vec)
 }
 
 /// Fails for values that cannot be used, so that none is ignored silently.
 fn check_values(values: &Values) -> std::result::Result<(), Vec<u8>> {
     if facility_of(values, &|_| None).is_none() && values.raw(Param::LogFile).is_none() {
-        return Err(b"sparsync: cannot use the parameter \"syslog facility\": no such facility".to_vec());
+        return Err(
+            b"sparsync: cannot use the parameter \"syslog facility\": no such facility".to_vec(),
+        );
     }
     Ok(())
 }

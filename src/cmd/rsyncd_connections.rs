@@ -59,7 +59,11 @@ impl Connections {
 
     /// Returns the descriptors that are readable when there is something to do.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.socket.as_ref().map(|socket| socket.listener().as_fd()).into_iter().chain([self.requested.as_fd()])
+        self.socket
+            .as_ref()
+            .map(|socket| socket.listener().as_fd())
+            .into_iter()
+            .chain([self.requested.as_fd()])
     }
 
     /// Returns how many there are.
@@ -70,12 +74,18 @@ impl Connections {
     /// Adds a connection, and ends another one if too many are half-open.
     pub fn add(&mut self, process: u32, client: IpAddr, log: &DaemonLog) {
         self.total += 1;
-        self.running.insert(process, (client.to_canonical(), Since::now()));
+        self.running
+            .insert(process, (client.to_canonical(), Since::now()));
         self.half_open.push_back(process);
         if self.half_open.len() > HALF_OPEN_MAX
-            && let Some(oldest) = self.oldest_of_most().and_then(|at| self.half_open.remove(at))
+            && let Some(oldest) = self
+                .oldest_of_most()
+                .and_then(|at| self.half_open.remove(at))
         {
-            let client = self.running.get(&oldest).map_or(String::new(), |(client, _)| client.to_string());
+            let client = self
+                .running
+                .get(&oldest)
+                .map_or(String::new(), |(client, _)| client.to_string());
             log.put(
                 format!("ending connection [{oldest}] from {client}: {HALF_OPEN_MAX} others have sent no request")
                     .as_bytes(),
@@ -88,7 +98,11 @@ impl Connections {
     /// Returns which half-open connection is the oldest one from the network that has most of them. So the connections of
     /// one network end only each other while others have fewer.
     fn oldest_of_most(&self) -> Option<usize> {
-        let of = |process| self.running.get(process).map(|(client, _)| network(*client));
+        let of = |process| {
+            self.running
+                .get(process)
+                .map(|(client, _)| network(*client))
+        };
         let networks = || self.half_open.iter().map(of);
         let mut counts = HashMap::new();
         networks().for_each(|network| *counts.entry(network).or_insert(0) += 1);
@@ -105,7 +119,8 @@ impl Connections {
             && let Ok(count) = sys::receive(self.requested.as_fd(), &mut reports)
         {
             let (processes, _) = reports[..count].as_chunks();
-            self.half_open.retain(|process| !processes.contains(&process.to_ne_bytes()));
+            self.half_open
+                .retain(|process| !processes.contains(&process.to_ne_bytes()));
         }
         for process in ended {
             // The other children answered requests for the status.
@@ -117,7 +132,9 @@ impl Connections {
     /// Answers a request, if there is one, in a process of its own: a client that waits must not stop the daemon.
     pub fn answer(&self) {
         let Some(socket) = &self.socket else { return };
-        let Ok((stream, _)) = socket.listener().accept() else { return };
+        let Ok((stream, _)) = socket.listener().accept() else {
+            return;
+        };
         if !matches!(sys::fork(), Ok(None)) {
             return;
         }
@@ -149,7 +166,10 @@ impl Connections {
     /// Leaves the socket to the daemon, in the process of a connection.
     pub fn leave(self) -> RequestReport {
         self.socket.into_iter().for_each(ControlSocket::leave);
-        RequestReport { pipe: self.reports, process: std::process::id() }
+        RequestReport {
+            pipe: self.reports,
+            process: std::process::id(),
+        }
     }
 }
 

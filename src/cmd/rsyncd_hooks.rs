@@ -30,9 +30,16 @@ pub type HookVars = Vec<(String, Vec<u8>)>;
 pub fn command(text: &[u8], own: &HookVars, vars: VarLookup<'_>) -> Result<Vec<u8>, Vec<u8>> {
     let refused = RefCell::new(None);
     let expanded = expand_with(text, &|name, out| {
-        let value = own.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, value)| value.clone());
+        let value = own
+            .iter()
+            .find(|(known, _)| known.as_bytes() == name)
+            .map(|(_, value)| value.clone());
         let value = match value {
-            Some(value) if value.iter().any(|&byte| byte <= b' ' || byte == 127 || SPECIAL.contains(&byte)) => {
+            Some(value)
+                if value
+                    .iter()
+                    .any(|&byte| byte <= b' ' || byte == 127 || SPECIAL.contains(&byte)) =>
+            {
                 refused.borrow_mut().get_or_insert_with(|| name.to_vec());
                 value
             }
@@ -43,7 +50,12 @@ pub fn command(text: &[u8], own: &HookVars, vars: VarLookup<'_>) -> Result<Vec<u
         Some(())
     });
     match refused.into_inner() {
-        Some(name) => Err([b"refusing to run shell hook: %", &name[..], b"% holds a shell metacharacter"].concat()),
+        Some(name) => Err([
+            b"refusing to run shell hook: %",
+            &name[..],
+            b"% holds a shell metacharacter",
+        ]
+        .concat()),
         None => Ok(expanded),
     }
 }
@@ -52,11 +64,29 @@ pub fn command(text: &[u8], own: &HookVars, vars: VarLookup<'_>) -> Result<Vec<u
 const SPECIAL: &[u8] = b"'\"`$\\;&|<>()*?[]#!~{}";
 
 /// Runs a command in a shell and waits for it. Returns its raw status and the beginning of its output.
-pub fn run(env: &Env, command: &[u8], vars: &HookVars, input: &[u8], captures: bool) -> io::Result<(i32, Vec<u8>)> {
+pub fn run(
+    env: &Env,
+    command: &[u8],
+    vars: &HookVars,
+    input: &[u8],
+    captures: bool,
+) -> io::Result<(i32, Vec<u8>)> {
     let shell = env.var("RSYNC_SHELL").unwrap_or_else(|| "sh".into());
-    let vars = vars.iter().map(|(name, value)| (OsString::from(name), OsString::from_vec(value.clone()))).collect();
+    let vars = vars
+        .iter()
+        .map(|(name, value)| (OsString::from(name), OsString::from_vec(value.clone())))
+        .collect();
     let most_bytes = if captures { OUTPUT_MAX_BYTES } else { 0 };
-    shell::run_hook(&shell, command, shell::HookOptions { umask: env.umask, vars, input, most_bytes })
+    shell::run_hook(
+        &shell,
+        command,
+        shell::HookOptions {
+            umask: env.umask,
+            vars,
+            input,
+            most_bytes,
+        },
+    )
 }
 
 /// Starts a process that continues the connection, and returns in it. This one runs `post-xfer exec` when that has ended,
@@ -64,7 +94,9 @@ pub fn run(env: &Env, command: &[u8], vars: &HookVars, input: &[u8], captures: b
 pub fn before_post_xfer(env: &Env, command: &[u8], vars: &HookVars) -> io::Result<()> {
     env.handle_signals()?;
     env.handle_server_stop()?;
-    let Some(pid) = sys::fork()? else { return Ok(()) };
+    let Some(pid) = sys::fork()? else {
+        return Ok(());
+    };
     // The connection ends with the other process.
     env::leave_streams(false);
     let mut is_stopped = false;
@@ -79,7 +111,11 @@ pub fn before_post_xfer(env: &Env, command: &[u8], vars: &HookVars) -> io::Resul
             Err(_) => break -1,
         }
     };
-    let exit = if status & 0x7f == 0 { (status >> 8) & 0xff } else { -1 };
+    let exit = if status & 0x7f == 0 {
+        (status >> 8) & 0xff
+    } else {
+        -1
+    };
     let mut vars = vars.clone();
     vars.push(("RSYNC_RAW_STATUS".into(), status.to_string().into_bytes()));
     vars.push(("RSYNC_EXIT_STATUS".into(), exit.to_string().into_bytes()));
@@ -107,7 +143,9 @@ impl PreXfer {
         env::leave_streams(false);
         let mut vars = vars.clone();
         // Without arguments, nothing is run.
-        let Ok(request) = read_vars(&theirs) else { env::end_now(1) };
+        let Ok(request) = read_vars(&theirs) else {
+            env::end_now(1)
+        };
         vars.extend(request);
         let (status, output) = match command(&vars) {
             Ok(command) => run(env, &command, &vars, b"", true).unwrap_or((-1, Vec::new())),
@@ -124,7 +162,9 @@ impl PreXfer {
         let mut status = [0; 4];
         self.socket.read_exact(&mut status)?;
         let mut output = Vec::new();
-        self.socket.take(OUTPUT_MAX_BYTES as u64).read_to_end(&mut output)?;
+        self.socket
+            .take(OUTPUT_MAX_BYTES as u64)
+            .read_to_end(&mut output)?;
         Ok((i32::from_le_bytes(status), output))
     }
 }
@@ -146,7 +186,10 @@ pub fn read_vars(mut socket: &UnixStream) -> io::Result<HookVars> {
     }
     let vars = text.split(|&byte| byte == 0).filter_map(|word| {
         let sign = word.iter().position(|&byte| byte == b'=')?;
-        Some((String::from_utf8_lossy(&word[..sign]).into_owned(), word[sign + 1..].to_vec()))
+        Some((
+            String::from_utf8_lossy(&word[..sign]).into_owned(),
+            word[sign + 1..].to_vec(),
+        ))
     });
     Ok(vars.collect())
 }
@@ -161,8 +204,12 @@ mod tests {
         let vars = |name: &[u8]| (name == b"DIR").then(|| b"/a b".to_vec());
         let expanded = |value: &str| command(b"%DIR%/h %RSYNC_USER_NAME% %%", &own(value), &vars);
         assert_eq!(expanded("joe"), Ok(b"/a b/h joe %%".to_vec()));
-        for value in ["a b", "$(x)", "a;b", "touc?", "~", "a\n", "`x`", "!", "{a,b}"] {
-            let error = b"refusing to run shell hook: %RSYNC_USER_NAME% holds a shell metacharacter".to_vec();
+        for value in [
+            "a b", "$(x)", "a;b", "touc?", "~", "a\n", "`x`", "!", "{a,b}",
+        ] {
+            let error =
+                b"refusing to run shell hook: %RSYNC_USER_NAME% holds a shell metacharacter"
+                    .to_vec();
             assert_eq!(expanded(value), Err(error), "{value}");
         }
     }

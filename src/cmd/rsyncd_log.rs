@@ -50,7 +50,11 @@ const FACILITIES: [(&str, u32); 21] = [
 /// Where lines go.
 enum LogPlace {
     File(File),
-    System { socket: UnixDatagram, priority: u32, tag: Vec<u8> },
+    System {
+        socket: UnixDatagram,
+        priority: u32,
+        tag: Vec<u8>,
+    },
     Nowhere,
 }
 
@@ -62,14 +66,32 @@ pub struct DaemonLog {
 
 impl DaemonLog {
     /// Opens the log that a section of the configuration names. `forced`: the file of `--log-file`.
-    pub fn open(values: &Values, forced: Option<&[u8]>, umask: u32, vars: VarLookup<'_>) -> DaemonLog {
-        let path = forced.map(<[u8]>::to_vec).or_else(|| values.text(Param::LogFile, vars));
+    pub fn open(
+        values: &Values,
+        forced: Option<&[u8]>,
+        umask: u32,
+        vars: VarLookup<'_>,
+    ) -> DaemonLog {
+        let path = forced
+            .map(<[u8]>::to_vec)
+            .or_else(|| values.text(Param::LogFile, vars));
         let times = Mutex::new(LocalTimes::new(zone::local()));
-        let Some(path) = path else { return DaemonLog { place: to_system(values, vars), times } };
+        let Some(path) = path else {
+            return DaemonLog {
+                place: to_system(values, vars),
+                times,
+            };
+        };
         match trusted_path::open_append(&path, LOG_MODE & !umask, LinkOwners::Trusted) {
-            Ok(file) => DaemonLog { place: LogPlace::File(File::from(file)), times },
+            Ok(file) => DaemonLog {
+                place: LogPlace::File(File::from(file)),
+                times,
+            },
             Err(error) => {
-                let log = DaemonLog { place: to_system(values, vars), times };
+                let log = DaemonLog {
+                    place: to_system(values, vars),
+                    times,
+                };
                 let start = b"rsync: failed to open log-file ".as_slice();
                 log.put(&[start, &path, b": ", &errno_words(&error)].concat());
                 log.put(b"Ignoring \"log file\" setting.");
@@ -91,9 +113,20 @@ impl DaemonLog {
                 // One write, so that lines of several processes do not mix.
                 let _ = (&*file).write_all(&text);
             }
-            LogPlace::System { socket, priority, tag } => {
+            LogPlace::System {
+                socket,
+                priority,
+                tag,
+            } => {
                 let head = format!("<{priority}>");
-                text.extend([head.as_bytes(), tag, format!("[{}]: ", std::process::id()).as_bytes()].concat());
+                text.extend(
+                    [
+                        head.as_bytes(),
+                        tag,
+                        format!("[{}]: ", std::process::id()).as_bytes(),
+                    ]
+                    .concat(),
+                );
                 escape::put(&mut text, line, Charset::Log);
                 text.truncate(SYSLOG_LINE_MAX_BYTES);
                 // A connection does not end because the system's log is gone.
@@ -104,7 +137,9 @@ impl DaemonLog {
 }
 
 fn to_system(values: &Values, vars: VarLookup<'_>) -> LogPlace {
-    let Some(facility) = facility_of(values, vars) else { return LogPlace::Nowhere };
+    let Some(facility) = facility_of(values, vars) else {
+        return LogPlace::Nowhere;
+    };
     let tag = values.text(Param::SyslogTag, vars).unwrap_or_default();
     let connected = UnixDatagram::unbound().and_then(|socket| {
         socket.connect(SYSLOG_SOCKET)?;
@@ -121,6 +156,11 @@ fn to_system(values: &Values, vars: VarLookup<'_>) -> LogPlace {
 
 /// Returns the number of the facility; `None` if there is none of that name.
 pub fn facility_of(values: &Values, vars: VarLookup<'_>) -> Option<u32> {
-    let name = values.text(Param::SyslogFacility, vars)?.to_ascii_lowercase();
-    FACILITIES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, number)| *number)
+    let name = values
+        .text(Param::SyslogFacility, vars)?
+        .to_ascii_lowercase();
+    FACILITIES
+        .iter()
+        .find(|(known, _)| known.as_bytes() == name)
+        .map(|(_, number)| *number)
 }

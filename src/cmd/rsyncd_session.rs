@@ -23,7 +23,9 @@ use crate::exit::Exit;
 use crate::filter::ModuleRules;
 use crate::fs::charset::NameCharset;
 use crate::fs::sys;
-use crate::proto::rsync::daemon::{BadGreeting, ClientLine, DaemonGreeting, DaemonLine, listing_line, read_line};
+use crate::proto::rsync::daemon::{
+    BadGreeting, ClientLine, DaemonGreeting, DaemonLine, listing_line, read_line,
+};
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::handshake::VERSIONS;
 use crate::proto::rsync::number::ReadWire as _;
@@ -108,7 +110,9 @@ impl Read for HandshakeReader {
 impl HandshakeReader {
     /// Sets the limit that a section of the configuration has.
     fn limit_by(&mut self, values: &Values) {
-        let secs = u32::try_from(values.number(Param::Timeout)).ok().filter(|&secs| secs > 0);
+        let secs = u32::try_from(values.number(Param::Timeout))
+            .ok()
+            .filter(|&secs| secs > 0);
         self.limit = Duration::from_secs(secs.unwrap_or(HANDSHAKE_SECS).into());
     }
 
@@ -122,7 +126,9 @@ impl HandshakeReader {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
-            let millis = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).clamp(1, LOOK_MS);
+            let millis = u32::try_from(left.as_millis())
+                .unwrap_or(u32::MAX)
+                .clamp(1, LOOK_MS);
             if sys::wait_readable(self.input.as_fd(), millis)? {
                 let count = sys::receive(self.input.as_fd(), into)?;
                 // On a pipe, this fails.
@@ -144,16 +150,27 @@ pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> E
     let vars = |name: &[u8]| variable(env, name);
     let log = DaemonLog::open(&config.globals, args.log_file.as_deref(), env.umask, &vars);
     config.complaints.iter().for_each(|line| log.put(line));
-    let streams = io::stdin()
-        .as_fd()
-        .try_clone_to_owned()
-        .and_then(|input| Ok((File::from(input), File::from(io::stdout().as_fd().try_clone_to_owned()?))));
-    let Ok((input, output)) = streams else { return Exit::SocketIo };
+    let streams = io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
+        Ok((
+            File::from(input),
+            File::from(io::stdout().as_fd().try_clone_to_owned()?),
+        ))
+    });
+    let Ok((input, output)) = streams else {
+        return Exit::SocketIo;
+    };
     // A short message must not wait for the acknowledgement of the one before it. On a pipe, this fails.
     let _ = sys::send_at_once(output.as_fd());
     sys::share_memory_pools();
     let (buffer, since, stop) = (io::Cursor::default(), Since::now(), env.stop.clone());
-    let mut input = HandshakeReader { input, buffer, since, limit: Duration::ZERO, has_timed_out: false, stop };
+    let mut input = HandshakeReader {
+        input,
+        buffer,
+        since,
+        limit: Duration::ZERO,
+        has_timed_out: false,
+        stop,
+    };
     input.limit_by(&config.globals);
     let mut connection = DaemonConnection {
         env,
@@ -168,8 +185,12 @@ pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> E
     match connection.converse() {
         Ok(exit) => exit,
         Err(Refusal::Over) if connection.input.has_timed_out => {
-            connection.log.put(b"[Receiver] daemon handshake timeout -- exiting");
-            connection.log.put(b"rsync error: timeout in data send/receive (code 30)");
+            connection
+                .log
+                .put(b"[Receiver] daemon handshake timeout -- exiting");
+            connection
+                .log
+                .put(b"rsync error: timeout in data send/receive (code 30)");
             Exit::Timeout
         }
         Err(Refusal::Over) => Exit::Ok,
@@ -219,8 +240,12 @@ impl<'a> DaemonConnection<'a> {
     }
 
     fn var(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let own = self.hook_vars.iter().find(|(known, _)| known.as_bytes() == name);
-        own.map(|(_, value)| value.clone()).or_else(|| variable(self.env, name))
+        let own = self
+            .hook_vars
+            .iter()
+            .find(|(known, _)| known.as_bytes() == name);
+        own.map(|(_, value)| value.clone())
+            .or_else(|| variable(self.env, name))
     }
 
     fn text(&self, values: &Values, param: Param) -> Option<Vec<u8>> {
@@ -237,7 +262,8 @@ impl<'a> DaemonConnection<'a> {
         let globals = &config.globals;
         let peer = self.peer()?;
         self.confine_daemon(globals)?;
-        self.log.put(&[b"connect from ", &peer.shown()[..]].concat());
+        self.log
+            .put(&[b"connect from ", &peer.shown()[..]].concat());
         let (theirs, protocol) = self.greet(globals)?;
         let mut early_input = Vec::new();
         let name = loop {
@@ -245,9 +271,13 @@ impl<'a> DaemonConnection<'a> {
             match ClientLine::parse(&line) {
                 Ok(ClientLine::List) => return self.list(&peer),
                 Ok(ClientLine::Module(name)) => break name,
-                Ok(ClientLine::EarlyInput(len)) if early_input.is_empty() => early_input = self.input.byte_vec(len)?,
+                Ok(ClientLine::EarlyInput(len)) if early_input.is_empty() => {
+                    early_input = self.input.byte_vec(len)?
+                }
                 Ok(ClientLine::EarlyInput(_)) => return refuse("invalid early_input length"),
-                Err(_) if line.starts_with(b"#early_input=") => return refuse("invalid early_input length"),
+                Err(_) if line.starts_with(b"#early_input=") => {
+                    return refuse("invalid early_input length");
+                }
                 Err(_) => return refuse([b"Unknown command '", &line[..], b"'"].concat()),
             }
         };
@@ -270,7 +300,9 @@ impl<'a> DaemonConnection<'a> {
         let theirs = match DaemonGreeting::parse(&line) {
             Ok(theirs) => theirs,
             Err(BadGreeting::NoSub) => {
-                return refuse([b"your client omitted the subprotocol value: ", &line[..]].concat());
+                return refuse(
+                    [b"your client omitted the subprotocol value: ", &line[..]].concat(),
+                );
             }
             Err(BadGreeting::NoDigests) => {
                 return refuse([b"your client omitted the digest name list: ", &line[..]].concat());
@@ -279,18 +311,27 @@ impl<'a> DaemonConnection<'a> {
         };
         let protocol = ours.agree(&theirs);
         if !VERSIONS.contains(&protocol) {
-            return refuse(format!("protocol version mismatch -- is your client too old? ({protocol})"));
+            return refuse(format!(
+                "protocol version mismatch -- is your client too old? ({protocol})"
+            ));
         }
         Ok((theirs, protocol))
     }
 
     /// Sends the list of modules.
     fn list(&mut self, peer: &DaemonPeer) -> Result<Exit, Refusal> {
-        self.log.put(&[b"module-list request from ", &peer.shown()[..]].concat());
+        self.log
+            .put(&[b"module-list request from ", &peer.shown()[..]].concat());
         let config = self.config;
         let mut text = Vec::new();
-        for module in config.modules.iter().filter(|module| module.values.flag(Param::List)) {
-            let comment = self.text(&module.values, Param::Comment).unwrap_or_default();
+        for module in config
+            .modules
+            .iter()
+            .filter(|module| module.values.flag(Param::List))
+        {
+            let comment = self
+                .text(&module.values, Param::Comment)
+                .unwrap_or_default();
             text.extend(listing_line(&module.name, &comment));
         }
         text.extend(DaemonLine::Exit.line());
@@ -309,7 +350,15 @@ impl<'a> DaemonConnection<'a> {
     ) -> Result<Accepted<'a>, Refusal> {
         let config = self.config;
         let Some(module) = config.module(name) else {
-            self.log.put(&[b"unknown module '", name, b"' tried from ", &peer.shown()[..]].concat());
+            self.log.put(
+                &[
+                    b"unknown module '",
+                    name,
+                    b"' tried from ",
+                    &peer.shown()[..],
+                ]
+                .concat(),
+            );
             return refuse_unknown(name);
         };
         let values = &module.values;
@@ -320,12 +369,24 @@ impl<'a> DaemonConnection<'a> {
         }
         self.set_var("RSYNC_HOST_NAME", peer.name.clone());
         self.set_var("RSYNC_HOST_ADDR", peer.address.clone());
-        if self.args.log_file.is_none() && values.raw(Param::LogFile) != config.globals.raw(Param::LogFile) {
-            self.log = Arc::new(DaemonLog::open(values, None, self.env.umask, &|name| self.var(name)));
+        if self.args.log_file.is_none()
+            && values.raw(Param::LogFile) != config.globals.raw(Param::LogFile)
+        {
+            self.log = Arc::new(DaemonLog::open(values, None, self.env.umask, &|name| {
+                self.var(name)
+            }));
         }
         self.check_host(values, name, &peer)?;
         if !self.args.by_shell {
-            self.log.put(&[b"rsync allowed access on module ", name, b" from ", &peer.shown()[..]].concat());
+            self.log.put(
+                &[
+                    b"rsync allowed access on module ",
+                    name,
+                    b" from ",
+                    &peer.shown()[..],
+                ]
+                .concat(),
+            );
         }
         self.claim_connection(values)?;
         let (user, access) = self.authenticate(values, name, theirs, protocol, &peer)?;
@@ -336,10 +397,25 @@ impl<'a> DaemonConnection<'a> {
             AuthAccess::ReadWrite => false,
         };
         let place = self.enter(module, early_input, read_only)?;
-        Ok(Accepted { module, peer, protocol, user, read_only, place })
+        Ok(Accepted {
+            module,
+            peer,
+            protocol,
+            user,
+            read_only,
+            place,
+        })
     }
 }
 
 fn failed(what: &str, path: &[u8], error: &io::Error) -> Vec<u8> {
-    [b"rsync: [Receiver] ", what.as_bytes(), b"(\"", path, b"\") failed: ", &errno_words(error)[..]].concat()
+    [
+        b"rsync: [Receiver] ",
+        what.as_bytes(),
+        b"(\"",
+        path,
+        b"\") failed: ",
+        &errno_words(error)[..],
+    ]
+    .concat()
 }

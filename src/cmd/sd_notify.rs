@@ -50,7 +50,8 @@ impl Supervisor {
             Some(name) => SocketAddr::from_abstract_name(name),
             None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name)),
         };
-        let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &address));
+        let sent = address
+            .and_then(|address| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &address));
         if let Err(error) = sent {
             warn!("cannot send {word} to the supervisor at {SOCKET}: {error}");
         }

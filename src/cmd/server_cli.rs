@@ -26,7 +26,10 @@ const NOT_RUNNING: Exit = Exit::Other(3);
 
 /// Runs a subcommand of `sparsync server`.
 pub fn run(env: &mut Env, server: ServerCommand) -> Exit {
-    if matches!(&server.action, ServerAction::Session(_) | ServerAction::Start(Start { detached: true, .. })) {
+    if matches!(
+        &server.action,
+        ServerAction::Session(_) | ServerAction::Start(Start { detached: true, .. })
+    ) {
         env::name_process();
     }
     if let Some(reach) = &server.host {
@@ -56,7 +59,11 @@ pub fn run(env: &mut Env, server: ServerCommand) -> Exit {
 fn run_on_host(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit {
     // If the list of hosts cannot be read, the remote shell finds the program, or reports that it cannot.
     let places = Places::of(env);
-    let peers = places.as_ref().ok().and_then(|places| Peers::load(places).ok()).unwrap_or_default();
+    let peers = places
+        .as_ref()
+        .ok()
+        .and_then(|places| Peers::load(places).ok())
+        .unwrap_or_default();
     let reach = &enroll::with_program(reach, peers.find(&reach.host));
     let argv = enroll::argv(reach, &action.words());
     let ended = shell::run_plain(&argv, env.umask);
@@ -68,8 +75,10 @@ fn run_on_host(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit
             fail(env, &Error::new(Exit::CmdNotFound, words).with_hint(hint))
         }
         Ok(shell::ShellExit::Code(0)) => {
-            let is_running =
-                matches!(action, ServerAction::Start(_) | ServerAction::Restart { .. } | ServerAction::Status { .. });
+            let is_running = matches!(
+                action,
+                ServerAction::Start(_) | ServerAction::Restart { .. } | ServerAction::Status { .. }
+            );
             if let (true, Ok(places)) = (is_running, &places)
                 && peers.find(&reach.host).is_some()
             {
@@ -79,69 +88,131 @@ fn run_on_host(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit
             Exit::Ok
         }
         Ok(shell::ShellExit::Code(code))
-            if matches!(action, ServerAction::Status { json: false }) && code == NOT_RUNNING.code() =>
+            if matches!(action, ServerAction::Status { json: false })
+                && code == NOT_RUNNING.code() =>
         {
             // A lost hint changes nothing.
-            let _ = print_line(env, &format!("hint: from this machine: `sparsync server start {}`", reach.host));
+            let _ = print_line(
+                env,
+                &format!(
+                    "hint: from this machine: `sparsync server start {}`",
+                    reach.host
+                ),
+            );
             NOT_RUNNING
         }
         Ok(shell::ShellExit::Code(code)) => Exit::of_code(code).unwrap_or(Exit::Other(code)),
         Ok(shell::ShellExit::Killed | shell::ShellExit::GivenUp) => Exit::ShellKilled,
         Err(error) => {
             let shown = String::from_utf8_lossy(&argv[0]).into_owned();
-            fail(env, &Error::new(Exit::Ipc, format!("sparsync: cannot start {shown}: {error}")))
+            fail(
+                env,
+                &Error::new(
+                    Exit::Ipc,
+                    format!("sparsync: cannot start {shown}: {error}"),
+                ),
+            )
         }
     }
 }
 
 /// Forwards standard input to a server and its output to standard output, until the server closes the connection.
 fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
-    let address: SocketAddr = address
+    let address: SocketAddr = address.parse().map_err(|_| {
+        Error::usage(format!(
+            "sparsync server: pipe: invalid address `{address}`: expected IP:PORT"
+        ))
+    })?;
+    let pin: Pin = pin
         .parse()
-        .map_err(|_| Error::usage(format!("sparsync server: pipe: invalid address `{address}`: expected IP:PORT")))?;
-    let pin: Pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: pipe: {bad}")))?;
+        .map_err(|bad| Error::usage(format!("sparsync server: pipe: {bad}")))?;
     let identity = Identity::load_or_make(places)?;
     let patience = Patience::default();
-    let cannot = |error: std::io::Error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input: {error}"));
+    let cannot = |error: std::io::Error| {
+        Error::new(
+            Exit::Ipc,
+            format!("sparsync: cannot use standard input: {error}"),
+        )
+    };
     let mut local = stdio::link(patience.clone()).map_err(cannot)?;
     let dial = Dial::new(tls::client_config(&identity, pin), START_MAX, patience);
-    let won = race(&[address], &NetTransport::BOTH, &dial)
-        .map_err(|trouble| Error::new(Exit::StartClient, format!("sparsync: cannot reach {address}: {trouble}")))?;
+    let won = race(&[address], &NetTransport::BOTH, &dial).map_err(|trouble| {
+        Error::new(
+            Exit::StartClient,
+            format!("sparsync: cannot reach {address}: {trouble}"),
+        )
+    })?;
     let mut link = won.link;
     let mut writer = link.writer;
     // Not joined: it ends with the process, because the server needs no more input once it has closed the connection.
     std::thread::spawn(move || std::io::copy(&mut local.reader, &mut writer));
-    std::io::copy(&mut link.reader, &mut local.writer)
-        .map_err(|error| Error::new(Exit::SocketIo, format!("sparsync: connection to {address} lost: {error}")))?;
+    std::io::copy(&mut link.reader, &mut local.writer).map_err(|error| {
+        Error::new(
+            Exit::SocketIo,
+            format!("sparsync: connection to {address} lost: {error}"),
+        )
+    })?;
     Ok(Exit::Ok)
 }
 
 fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     let mut status = control_socket::status(places)?.unwrap_or_else(Status::down);
     status.daemons = control_socket::daemons(places);
-    let exit = if status.running { Exit::Ok } else { NOT_RUNNING };
+    let exit = if status.running {
+        Exit::Ok
+    } else {
+        NOT_RUNNING
+    };
     if json {
         print_line(env, &to_json(&status)?)?;
         return Ok(exit);
     }
     if !status.running {
-        print_line(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
+        print_line(
+            env,
+            &format!("sparsync: no server is running{}", at_its_port(places)),
+        )?;
         print_line(env, "hint: start one with `sparsync server start`")?;
-        status.daemons.iter().try_for_each(|daemon| print_line(env, &daemon_lines(daemon)))?;
+        status
+            .daemons
+            .iter()
+            .try_for_each(|daemon| print_line(env, &daemon_lines(daemon)))?;
         return Ok(exit);
     }
     let mut lines = vec![
-        format!("sparsync {} is running: {}", status.sparsync, shown_at(&status)),
-        format!("key        {}", status.pin.map(|pin| pin.to_string()).unwrap_or_default()),
+        format!(
+            "sparsync {} is running: {}",
+            status.sparsync,
+            shown_at(&status)
+        ),
+        format!(
+            "key        {}",
+            status.pin.map(|pin| pin.to_string()).unwrap_or_default()
+        ),
         format!("addresses  {}", status.addresses.join(", ")),
         format!(
             "up         {}{}",
             lasted(status.uptime_secs),
-            if status.draining { "; stopping after its sessions" } else { "" }
+            if status.draining {
+                "; stopping after its sessions"
+            } else {
+                ""
+            }
         ),
-        format!("sessions   {} running, {} in total", status.sessions.len(), status.sessions_total),
-        format!("memory     {} of {} MiB", status.memory_bytes >> 20, status.memory_max_bytes >> 20),
-        format!("traffic    {} bytes received, {} sent", status.bytes_in, status.bytes_out),
+        format!(
+            "sessions   {} running, {} in total",
+            status.sessions.len(),
+            status.sessions_total
+        ),
+        format!(
+            "memory     {} of {} MiB",
+            status.memory_bytes >> 20,
+            status.memory_max_bytes >> 20
+        ),
+        format!(
+            "traffic    {} bytes received, {} sent",
+            status.bytes_in, status.bytes_out
+        ),
     ];
     for session in &status.sessions {
         lines.push(format!(
@@ -165,42 +236,103 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
 
 /// Returns the lines about a daemon for stock clients.
 fn daemon_lines(daemon: &Status) -> String {
-    let (pid, addresses, up) = (daemon.pid, daemon.addresses.join(", "), lasted(daemon.uptime_secs));
+    let (pid, addresses, up) = (
+        daemon.pid,
+        daemon.addresses.join(", "),
+        lasted(daemon.uptime_secs),
+    );
     let (running, total) = (daemon.sessions.len(), daemon.sessions_total);
-    let first =
-        format!("daemon for rsync clients: process {pid}, {addresses}, up {up}, {running} connected, {total} in total");
-    let sessions = daemon.sessions.iter().map(|session| format!("  {}, {}", session.address, lasted(session.secs)));
-    std::iter::once(first).chain(sessions).collect::<Vec<_>>().join("\n")
+    let first = format!(
+        "daemon for rsync clients: process {pid}, {addresses}, up {up}, {running} connected, {total} in total"
+    );
+    let sessions = daemon
+        .sessions
+        .iter()
+        .map(|session| format!("  {}, {}", session.address, lasted(session.secs)));
+    std::iter::once(first)
+        .chain(sessions)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Prints metrics of the server, and exits like [`status`].
 fn metrics(env: &mut Env, places: &Places) -> Result<Exit> {
     let status = control_socket::status(places)?;
-    let exit = if status.is_some() { Exit::Ok } else { NOT_RUNNING };
+    let exit = if status.is_some() {
+        Exit::Ok
+    } else {
+        NOT_RUNNING
+    };
     write_text(&mut env.stdout, metrics_of(status.as_ref()).as_bytes())?;
     Ok(exit)
 }
 
 fn metrics_of(status: Option<&Status>) -> String {
     let mut metrics = Metrics::default();
-    metrics.gauge("server_up", "Whether the server is running", u8::from(status.is_some()));
-    let Some(status) = status else { return metrics.text() };
+    metrics.gauge(
+        "server_up",
+        "Whether the server is running",
+        u8::from(status.is_some()),
+    );
+    let Some(status) = status else {
+        return metrics.text();
+    };
     metrics.version("server_build_info", &status.sparsync);
     for (name, help, value) in [
-        ("uptime_seconds", "How long the server has been running", status.uptime_secs),
-        ("draining", "Whether the server rejects new clients because it will stop", u64::from(status.draining)),
-        ("sessions_running", "Running sessions", status.sessions.len() as u64),
-        ("memory_bytes", "Memory of the server and its sessions", status.memory_bytes),
-        ("memory_limit_bytes", "The most memory that they may hold; 0 means unlimited", status.memory_max_bytes),
+        (
+            "uptime_seconds",
+            "How long the server has been running",
+            status.uptime_secs,
+        ),
+        (
+            "draining",
+            "Whether the server rejects new clients because it will stop",
+            u64::from(status.draining),
+        ),
+        (
+            "sessions_running",
+            "Running sessions",
+            status.sessions.len() as u64,
+        ),
+        (
+            "memory_bytes",
+            "Memory of the server and its sessions",
+            status.memory_bytes,
+        ),
+        (
+            "memory_limit_bytes",
+            "The most memory that they may hold; 0 means unlimited",
+            status.memory_max_bytes,
+        ),
     ] {
         metrics.gauge(&format!("server_{name}"), help, value);
     }
     for (name, help, value) in [
-        ("sessions", "Sessions that have begun", Some(status.sessions_total)),
-        ("received_bytes", "Bytes received from clients", Some(status.bytes_in)),
-        ("sent_bytes", "Bytes sent to clients", Some(status.bytes_out)),
-        ("errors", "Errors and warnings in the log", status.errors_total),
-        ("rejected_clients", "Rejected clients in the log", status.rejected_total),
+        (
+            "sessions",
+            "Sessions that have begun",
+            Some(status.sessions_total),
+        ),
+        (
+            "received_bytes",
+            "Bytes received from clients",
+            Some(status.bytes_in),
+        ),
+        (
+            "sent_bytes",
+            "Bytes sent to clients",
+            Some(status.bytes_out),
+        ),
+        (
+            "errors",
+            "Errors and warnings in the log",
+            status.errors_total,
+        ),
+        (
+            "rejected_clients",
+            "Rejected clients in the log",
+            status.rejected_total,
+        ),
     ] {
         if let Some(value) = value {
             metrics.counter(&format!("server_{name}"), help, value);
@@ -209,7 +341,11 @@ fn metrics_of(status: Option<&Status>) -> String {
     if let Some(ended_ms) = status.ended_sessions_ms {
         let running: u64 = status.sessions.iter().map(|session| session.secs).sum();
         let secs = Duration::from_millis(ended_ms) + Duration::from_secs(running);
-        metrics.counter("server_session_seconds", "How long clients were connected, together", secs.as_secs_f64());
+        metrics.counter(
+            "server_session_seconds",
+            "How long clients were connected, together",
+            secs.as_secs_f64(),
+        );
     }
     metrics.text()
 }
@@ -230,6 +366,17 @@ mod tests {
     #[test]
     fn durations_have_their_two_largest_units() {
         let lasted_texts = [0, 59, 60, 1411, 3600, 86_399, 90_000].map(super::lasted);
-        assert_eq!(lasted_texts, ["0 s", "59 s", "1 min 0 s", "23 min 31 s", "1 h 0 min", "23 h 59 min", "1 d 1 h"]);
+        assert_eq!(
+            lasted_texts,
+            [
+                "0 s",
+                "59 s",
+                "1 min 0 s",
+                "23 min 31 s",
+                "1 h 0 min",
+                "23 h 59 min",
+                "1 d 1 h"
+            ]
+        );
     }
 }

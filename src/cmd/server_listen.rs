@@ -71,19 +71,42 @@ pub fn pid(places: &Places) -> Option<u32> {
     if sys::try_share_lock(file.as_fd()).ok()? {
         return None;
     }
-    String::from_utf8(sys::read_to_end(file.as_fd(), 64).ok()?).ok()?.trim().parse().ok()
+    String::from_utf8(sys::read_to_end(file.as_fd(), 64).ok()?)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Listens on the given addresses, or on all addresses of this machine.
-pub fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start, port: u16, limits: &Limits) -> Result<Listener> {
+pub fn open(
+    config: &tls::ServerTls,
+    lasting: Lasting,
+    start: &Start,
+    port: u16,
+    limits: &Limits,
+) -> Result<Listener> {
     // Sessions have no read timeout; a [`HangUp`] ends them.
     let patience = Patience::default();
-    let at = |port| listen(&places_of(start, port), config.clone(), lasting, limits, &patience);
+    let at = |port| {
+        listen(
+            &places_of(start, port),
+            config.clone(),
+            lasting,
+            limits,
+            &patience,
+        )
+    };
     // The next ports first: the system would choose one that outgoing connections use, too.
-    let next = (1..NEXT_PORTS).filter_map(|step| port.checked_add(step)).chain([0]);
+    let next = (1..NEXT_PORTS)
+        .filter_map(|step| port.checked_add(step))
+        .chain([0]);
     let mut listened = at(port);
     for other in next.filter(|_| start.or_other_port) {
-        if !listened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+        if !listened
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+        {
             break;
         }
         listened = at(other);
@@ -93,9 +116,15 @@ pub fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start, port: u16,
 
 /// Returns where a server with these options listens.
 fn places_of(start: &Start, port: u16) -> Vec<SocketAddr> {
-    let given = start.listen.iter().filter_map(|address| address.parse().ok());
+    let given = start
+        .listen
+        .iter()
+        .filter_map(|address| address.parse().ok());
     let all = start.listen.is_empty().then_some(EVERYWHERE);
-    given.chain(all).map(|ip: IpAddr| SocketAddr::new(supported(ip), port)).collect()
+    given
+        .chain(all)
+        .map(|ip: IpAddr| SocketAddr::new(supported(ip), port))
+        .collect()
 }
 
 /// Returns the port of a server started with these options: `--port`, else the last port given, which clients know,
@@ -103,7 +132,12 @@ fn places_of(start: &Start, port: u16) -> Vec<SocketAddr> {
 pub fn port_of(places: &Places, start: &Start) -> u16 {
     let remembered = || {
         let text = sys::read_path(places.state.join(PORT_FILE).as_os_str().as_bytes(), 16).ok()?;
-        String::from_utf8(text).ok()?.trim().parse().ok().filter(|&port| port > 0)
+        String::from_utf8(text)
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+            .filter(|&port| port > 0)
     };
     start.port.or_else(remembered).unwrap_or(DEFAULT_PORT)
 }
@@ -114,21 +148,38 @@ pub fn with_addresses(places: &Places, start: &Start) -> Result<Start> {
     if !start.listen.is_empty() {
         return Ok(start.clone());
     }
-    let read = errno::if_there(sys::read_path(path.as_os_str().as_bytes(), LISTEN_MAX_BYTES));
+    let read = errno::if_there(sys::read_path(
+        path.as_os_str().as_bytes(),
+        LISTEN_MAX_BYTES,
+    ));
     let Some(text) = read.map_err(|error| files::failed("read", &path, &error))? else {
         return Ok(start.clone());
     };
-    let listen = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect::<Vec<_>>();
+    let listen = String::from_utf8_lossy(&text)
+        .lines()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
     // A damaged file must not open the server to all addresses.
     match !listen.is_empty() && listen.iter().all(|line| line.parse::<IpAddr>().is_ok()) {
-        false => Err(files::failed("read", &path, &io::ErrorKind::InvalidData.into())),
-        true => Ok(Start { listen, ..start.clone() }),
+        false => Err(files::failed(
+            "read",
+            &path,
+            &io::ErrorKind::InvalidData.into(),
+        )),
+        true => Ok(Start {
+            listen,
+            ..start.clone()
+        }),
     }
 }
 
 /// Stores the addresses of the server. Fails if that is not possible: the next start would open it to all.
 pub fn remember_addresses(places: &Places, start: &Start) -> Result<()> {
-    let text: String = start.listen.iter().map(|address| format!("{address}\n")).collect();
+    let text: String = start
+        .listen
+        .iter()
+        .map(|address| format!("{address}\n"))
+        .collect();
     if start.listen.is_empty() {
         return Ok(());
     }
@@ -138,7 +189,9 @@ pub fn remember_addresses(places: &Places, start: &Start) -> Result<()> {
 
 /// Stores the port of the server, even if the system chose it: enrolled clients know no other.
 pub fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
-    let Some(port) = addresses.first().map(SocketAddr::port) else { return };
+    let Some(port) = addresses.first().map(SocketAddr::port) else {
+        return;
+    };
     if start.port.is_none() && port == port_of(places, start) {
         return;
     }
@@ -164,9 +217,8 @@ fn cannot_listen(port: u16, error: &io::Error) -> Error {
             let words = format!("{words} by {}", holder_of(port));
             Error::new(Exit::SocketIo, words).with_hint("choose another port with --port=PORT")
         }
-        io::ErrorKind::PermissionDenied => {
-            Error::new(Exit::SocketIo, words).with_hint("choose a port from 1024 up with --port=PORT")
-        }
+        io::ErrorKind::PermissionDenied => Error::new(Exit::SocketIo, words)
+            .with_hint("choose a port from 1024 up with --port=PORT"),
         io::ErrorKind::AddrNotAvailable => Error::new(Exit::SocketIo, words)
             .with_hint("choose other addresses with --listen=ADDRESS; --listen=:: means all"),
         _ => Error::new(Exit::SocketIo, words),
@@ -182,11 +234,17 @@ pub fn could_start(places: &Places, start: &Start, running: &[SocketAddr]) -> Re
     let port = port_of(places, start);
     let on_port = || running.iter().filter(|at| at.port() == port);
     // An IPv6 socket for all addresses also takes the IPv4 ones.
-    let covers = |all: &SocketAddr, at: &SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || at.is_ipv4());
+    let covers = |all: &SocketAddr, at: &SocketAddr| {
+        all.ip().is_unspecified() && (all.is_ipv6() || at.is_ipv4())
+    };
     let mut wanted = places_of(start, port);
     let is_everywhere = start.listen.is_empty();
     wanted.retain(|at| !on_port().any(|own| own == at || covers(own, at)));
-    let is_held = if is_everywhere { on_port().next().is_some() } else { wanted.is_empty() };
+    let is_held = if is_everywhere {
+        on_port().next().is_some()
+    } else {
+        wanted.is_empty()
+    };
     if running.is_empty() || is_held {
         return Ok(());
     }
@@ -201,11 +259,16 @@ mod tests {
     /// A child that a test beside this one starts inherits the lock until it runs its program.
     #[test]
     fn lookup_of_a_server_does_not_block_its_lock() {
-        if !crate::cmd::is_test_alone("cmd::server_listen::tests::lookup_of_a_server_does_not_block_its_lock") {
+        if !crate::cmd::is_test_alone(
+            "cmd::server_listen::tests::lookup_of_a_server_does_not_block_its_lock",
+        ) {
             return;
         }
         let top = tempfile::tempdir().unwrap();
-        let places = Places { config: top.path().into(), state: top.path().join("state") };
+        let places = Places {
+            config: top.path().into(),
+            state: top.path().join("state"),
+        };
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

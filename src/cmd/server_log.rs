@@ -31,7 +31,13 @@ pub fn open(places: &Places) -> Result<OwnedFd> {
     let failed = |error: io::Error| files::failed("open", &path, &error);
     let dir = control_socket::state_dir(places)?;
     if sys::stat(dir.as_fd(), FILE.as_bytes(), false).is_ok_and(|stat| stat.len_bytes > MAX_BYTES) {
-        sys::rename(dir.as_fd(), FILE.as_bytes(), dir.as_fd(), format!("{FILE}.old").as_bytes()).map_err(failed)?;
+        sys::rename(
+            dir.as_fd(),
+            FILE.as_bytes(),
+            dir.as_fd(),
+            format!("{FILE}.old").as_bytes(),
+        )
+        .map_err(failed)?;
     }
     sys::open_append_at(dir.as_fd(), FILE.as_bytes(), 0o600).map_err(failed)
 }
@@ -49,7 +55,11 @@ pub enum Readers {
 /// Installs the logger: events of this crate go to standard error, and the last errors are kept in `errors`.
 pub fn begin(readers: Readers, errors: Arc<Errors>) {
     // The first call of a process wins.
-    let _ = tracing::subscriber::set_global_default(Lines { readers, errors, turning: Mutex::new(()) });
+    let _ = tracing::subscriber::set_global_default(Lines {
+        readers,
+        errors,
+        turning: Mutex::new(()),
+    });
 }
 
 /// Returns whether standard error is the journal that `JOURNAL_STREAM` names. It may have been redirected since that
@@ -85,7 +95,9 @@ impl Lines {
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // The libraries log too much.
-        metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("sparsync")
+        metadata.is_event()
+            && *metadata.level() <= Level::INFO
+            && metadata.target().starts_with("sparsync")
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

@@ -37,8 +37,15 @@ const LET_GO_MAX: Duration = Duration::from_secs(10);
 
 /// Describes a running server.
 pub fn shown_at(status: &Status) -> String {
-    let by = if status.supervised { ", started by systemd" } else { "" };
-    format!("process {}, port {} (UDP and TCP){by}", status.pid, status.port)
+    let by = if status.supervised {
+        ", started by systemd"
+    } else {
+        ""
+    };
+    format!(
+        "process {}, port {} (UDP and TCP){by}",
+        status.pid, status.port
+    )
 }
 
 /// Starts the server, in this process or in the background.
@@ -56,21 +63,32 @@ pub fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
             return Err(not_the_supervisors(status.pid));
         }
         return match running(env, places, start)? {
-            Some(_) => print_line(env, "sparsync: the server is already running").map(|()| Exit::Ok),
+            Some(_) => {
+                print_line(env, "sparsync: the server is already running").map(|()| Exit::Ok)
+            }
             None => in_this_process(env, places, start),
         };
     }
     let (status, is_new) = ensure(env, places, start)?;
-    let words = if is_new { "server started" } else { "the server is already running" };
+    let words = if is_new {
+        "server started"
+    } else {
+        "the server is already running"
+    };
     let pin = status.pin.map(|pin| pin.to_string()).unwrap_or_default();
-    print_line(env, &format!("sparsync: {words}: {}, key {pin}", shown_at(&status)))?;
+    print_line(
+        env,
+        &format!("sparsync: {words}: {}, key {pin}", shown_at(&status)),
+    )?;
     Ok(Exit::Ok)
 }
 
 fn in_this_process(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
     match daemon::run(env, places, start) {
         Ok(exit) => Ok(exit),
-        Err(StartFailure::Runs) => print_line(env, "sparsync: the server is already running").map(|()| Exit::Ok),
+        Err(StartFailure::Runs) => {
+            print_line(env, "sparsync: the server is already running").map(|()| Exit::Ok)
+        }
         Err(StartFailure::Error(error)) => Err(error),
     }
 }
@@ -78,7 +96,9 @@ fn in_this_process(env: &mut Env, places: &Places, start: &Start) -> Result<Exit
 /// Returns the error for a start by a supervisor while another server runs. A supervisor waits for this process to
 /// become ready, so success would look to it like a server that has ended.
 fn not_the_supervisors(pid: u32) -> Error {
-    let words = format!("sparsync: cannot start the server: another one runs outside of systemd (process {pid})");
+    let words = format!(
+        "sparsync: cannot start the server: another one runs outside of systemd (process {pid})"
+    );
     Error::new(Exit::Ipc, words).with_hint("stop it with `sparsync server stop`")
 }
 
@@ -86,7 +106,9 @@ fn not_the_supervisors(pid: u32) -> Error {
 /// settings.
 fn running(env: &mut Env, places: &Places, start: &Start) -> Result<Option<Status>> {
     let status = at_work(env, places)?;
-    status.iter().try_for_each(|status| matches_request(status, start))?;
+    status
+        .iter()
+        .try_for_each(|status| matches_request(status, start))?;
     Ok(status)
 }
 
@@ -106,7 +128,9 @@ fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
                 "sparsync: cannot start the server: the old one (process {}) still waits for its sessions",
                 status.pid
             );
-            return Err(Error::new(Exit::Ipc, words).with_hint("`sparsync server stop --now` ends them"));
+            return Err(
+                Error::new(Exit::Ipc, words).with_hint("`sparsync server stop --now` ends them")
+            );
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -118,7 +142,10 @@ fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
 
 /// Fails if a running server listens elsewhere than `start` requests, or has another memory limit.
 fn matches_request(status: &Status, start: &Start) -> Result<()> {
-    if let Some(bytes) = start.memory.filter(|&bytes| bytes != status.memory_max_bytes) {
+    if let Some(bytes) = start
+        .memory
+        .filter(|&bytes| bytes != status.memory_max_bytes)
+    {
         let words = format!(
             "sparsync: cannot change --memory: the server is already running ({}) with --memory={}",
             shown_at(status),
@@ -127,20 +154,40 @@ fn matches_request(status: &Status, start: &Start) -> Result<()> {
         let hint = format!("`sparsync server restart --memory={bytes}` changes it");
         return Err(Error::new(Exit::Ipc, words).with_hint(hint));
     }
-    let is_port = start.port.is_none_or(|port| port == 0 || port == status.port);
-    let given: BTreeSet<IpAddr> = start.listen.iter().filter_map(|at| at.parse().ok()).map(supported).collect();
-    let all = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
+    let is_port = start
+        .port
+        .is_none_or(|port| port == 0 || port == status.port);
+    let given: BTreeSet<IpAddr> = start
+        .listen
+        .iter()
+        .filter_map(|at| at.parse().ok())
+        .map(supported)
+        .collect();
+    let all = status
+        .addresses
+        .iter()
+        .filter_map(|address| address.parse::<SocketAddr>().ok());
     let is_place = given.is_empty() || given == all.map(|at| at.ip()).collect();
     if is_port && is_place {
         return Ok(());
     }
-    let words: Vec<_> = start.listen.iter().map(|address| format!(" --listen={address}")).collect();
-    let port = start.port.map(|port| format!(" --port={port}")).unwrap_or_default();
+    let words: Vec<_> = start
+        .listen
+        .iter()
+        .map(|address| format!(" --listen={address}"))
+        .collect();
+    let port = start
+        .port
+        .map(|port| format!(" --port={port}"))
+        .unwrap_or_default();
     let (by, with) = match status.supervised {
         true => ("install", ", with the commands that it prints"),
         false => ("restart", ""),
     };
-    let hint = format!("`sparsync server {by}{}{port}` moves it{with}", words.concat());
+    let hint = format!(
+        "`sparsync server {by}{}{port}` moves it{with}",
+        words.concat()
+    );
     let words = format!(
         "sparsync: cannot change the address: the server is already running ({}) on {}",
         shown_at(status),
@@ -167,8 +214,13 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
         }
         if waits.elapsed() > START_MAX {
             let log = places.state.join(server_log::FILE);
-            let words = format!("sparsync: cannot start the server: no answer within {} s", START_MAX.as_secs());
-            return Err(Error::new(Exit::Ipc, words).with_hint(format!("its log is {}", log.display())));
+            let words = format!(
+                "sparsync: cannot start the server: no answer within {} s",
+                START_MAX.as_secs()
+            );
+            return Err(
+                Error::new(Exit::Ipc, words).with_hint(format!("its log is {}", log.display()))
+            );
         }
         std::thread::sleep(Duration::from_millis(if is_new { 10 } else { 50 }));
         if !is_new {
@@ -181,14 +233,24 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
 /// Starts the server in the background. Returns `false` if another one runs already.
 fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     let failed = |what: &str, error: std::io::Error| {
-        Error::new(Exit::Ipc, format!("sparsync: cannot {what} the server: {error}"))
+        Error::new(
+            Exit::Ipc,
+            format!("sparsync: cannot {what} the server: {error}"),
+        )
     };
     daemon::can_start_processes()?;
     let log = server_log::open(places)?;
-    let words = ServerAction::Start(Start { detached: true, ..start.clone() }).words();
+    let words = ServerAction::Start(Start {
+        detached: true,
+        ..start.clone()
+    })
+    .words();
     let words: Vec<_> = words.into_iter().map(OsString::from_vec).collect();
     let mut command = env::itself(&words);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log);
     sys::set_umask(env.umask);
     command.current_dir("/");
     // The child runs in `/`, so a relative path must become absolute.
@@ -201,9 +263,15 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     let Some(stdout) = child.stdout.take() else {
         return Err(failed("read from", std::io::ErrorKind::BrokenPipe.into()));
     };
-    let patience = Patience { idle: Some(START_MAX), stop: env.stop.clone(), ..Patience::default() };
+    let patience = Patience {
+        idle: Some(START_MAX),
+        stop: env.stop.clone(),
+        ..Patience::default()
+    };
     let mut output = Vec::new();
-    let read = PatientReader::new(stdout, patience).take(64 << 10).read_to_end(&mut output);
+    let read = PatientReader::new(stdout, patience)
+        .take(64 << 10)
+        .read_to_end(&mut output);
     if output == READY {
         return Ok(true);
     }
@@ -212,24 +280,42 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     match code {
         Some(0) => Ok(false),
-        Some(code) => Err(Error::of_text(Exit::of_code(code).unwrap_or(Exit::Other(code)), &output)),
-        None => {
-            Err(Error::new(Exit::Crashed, format!("sparsync: cannot start the server: it ended at once: {status}")))
-        }
+        Some(code) => Err(Error::of_text(
+            Exit::of_code(code).unwrap_or(Exit::Other(code)),
+            &output,
+        )),
+        None => Err(Error::new(
+            Exit::Crashed,
+            format!("sparsync: cannot start the server: it ended at once: {status}"),
+        )),
     }
 }
 
 /// Completes a handshake with the server of this user, to show that clients can connect.
 pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
     let cannot = |why: String| {
-        Error::new(Exit::SocketIo, format!("sparsync: cannot complete a handshake with the server: {why}"))
+        Error::new(
+            Exit::SocketIo,
+            format!("sparsync: cannot complete a handshake with the server: {why}"),
+        )
     };
-    let address = status.addresses.first().and_then(|address| address.parse::<SocketAddr>().ok());
+    let address = status
+        .addresses
+        .first()
+        .and_then(|address| address.parse::<SocketAddr>().ok());
     let address = address.ok_or_else(|| cannot("it reports no address".into()))?;
-    let patience = Patience { idle: Some(START_MAX), ..Patience::default() };
+    let patience = Patience {
+        idle: Some(START_MAX),
+        ..Patience::default()
+    };
     let tls = tls::client_config(identity, status.pin.unwrap_or(identity.pin));
-    let won = race(&own_addresses(address), &NetTransport::BOTH, &Dial::new(tls, START_MAX, patience.clone()));
-    won.map(|_| patience.parting.begin()).map_err(|trouble| cannot(trouble.to_string()))
+    let won = race(
+        &own_addresses(address),
+        &NetTransport::BOTH,
+        &Dial::new(tls, START_MAX, patience.clone()),
+    );
+    won.map(|_| patience.parting.begin())
+        .map_err(|trouble| cannot(trouble.to_string()))
 }
 
 /// Returns the addresses at which this machine reaches its own server. A server on all addresses accepts both families,
@@ -238,7 +324,10 @@ fn own_addresses(address: SocketAddr) -> Vec<SocketAddr> {
     let at = |ip: IpAddr| SocketAddr::new(ip, address.port());
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => vec![at(Ipv4Addr::LOCALHOST.into())],
-        IpAddr::V6(ip) if ip.is_unspecified() => vec![at(Ipv6Addr::LOCALHOST.into()), at(Ipv4Addr::LOCALHOST.into())],
+        IpAddr::V6(ip) if ip.is_unspecified() => vec![
+            at(Ipv6Addr::LOCALHOST.into()),
+            at(Ipv4Addr::LOCALHOST.into()),
+        ],
         IpAddr::V4(_) | IpAddr::V6(_) => vec![address],
     }
 }
@@ -247,11 +336,18 @@ fn own_addresses(address: SocketAddr) -> Vec<SocketAddr> {
 pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
     // Only the server with this process id is meant, not one that replaces it meanwhile.
     let Some(pid) = server_listen::pid(places) else {
-        print_line(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
+        print_line(
+            env,
+            &format!("sparsync: no server is running{}", at_its_port(places)),
+        )?;
         return Ok(Exit::Ok);
     };
     let (question, now) = (now.unwrap_or(Question::Drain), now.is_some());
-    let answer = if now { Ok(None) } else { control_socket::status(places) };
+    let answer = if now {
+        Ok(None)
+    } else {
+        control_socket::status(places)
+    };
     let status = match answer {
         Err(error) if error.exit == Exit::Ipc => return Err(error),
         // An unreadable status must not prevent the stop.
@@ -263,8 +359,9 @@ pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exi
             status.iter().for_each(|status| print_waiting(env, status));
             if !ending.wait(Some(STOP_MAX)) {
                 // A lost notice must not prevent the stop.
-                let _ =
-                    env.stderr.write_all(b"sparsync: still waiting; `sparsync server stop --now` ends the sessions\n");
+                let _ = env.stderr.write_all(
+                    b"sparsync: still waiting; `sparsync server stop --now` ends the sessions\n",
+                );
                 ending.wait(None);
             }
         }
@@ -281,7 +378,9 @@ pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exi
         waited => waited?,
     }
     let again = match status {
-        Some(status) if status.supervised => format!("; `{} start sparsync` starts it again", systemctl()),
+        Some(status) if status.supervised => {
+            format!("; `{} start sparsync` starts it again", systemctl())
+        }
         _ => String::new(),
     };
     print_line(env, &format!("sparsync: server stopped{again}"))?;
@@ -292,13 +391,22 @@ pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exi
 /// running server cannot be asked.
 pub fn at_its_port(places: &Places) -> String {
     let port = server_listen::port_of(places, &Start::default());
-    let hint = |holder| format!(" with its state in {}; port {port} is in use by {holder}", places.state.display());
+    let hint = |holder| {
+        format!(
+            " with its state in {}; port {port} is in use by {holder}",
+            places.state.display()
+        )
+    };
     port_owner::of_port(port).map_or_else(String::new, hint)
 }
 
 /// Returns the command that controls the systemd of this user.
 fn systemctl() -> &'static str {
-    if sys::ids().0 == 0 { "systemctl" } else { "systemctl --user" }
+    if sys::ids().0 == 0 {
+        "systemctl"
+    } else {
+        "systemctl --user"
+    }
 }
 
 /// Prints the sessions that must end first, if there are any.
@@ -307,10 +415,16 @@ fn print_waiting(env: &mut Env, status: &Status) {
     if count == 0 {
         return;
     }
-    let sessions: Vec<_> =
-        status.sessions.iter().map(|session| format!("{} from {}", session.name, session.address)).collect();
+    let sessions: Vec<_> = status
+        .sessions
+        .iter()
+        .map(|session| format!("{} from {}", session.name, session.address))
+        .collect();
     let noun = if count == 1 { "session" } else { "sessions" };
-    let line = format!("sparsync: waiting for {count} {noun}: {}\n", sessions.join(", "));
+    let line = format!(
+        "sparsync: waiting for {count} {noun}: {}\n",
+        sessions.join(", ")
+    );
     // A lost notice must not prevent the stop.
     let _ = env.stderr.write_all(line.as_bytes());
 }
@@ -320,9 +434,10 @@ fn kill_server(places: &Places, pid: u32, now: bool) -> Result<()> {
         return Ok(());
     }
     match env::end_process(pid, now) {
-        Err(error) if server_listen::pid(places) == Some(pid) => {
-            Err(Error::new(Exit::Ipc, format!("sparsync: cannot stop the server (process {pid}): {error}")))
-        }
+        Err(error) if server_listen::pid(places) == Some(pid) => Err(Error::new(
+            Exit::Ipc,
+            format!("sparsync: cannot stop the server (process {pid}): {error}"),
+        )),
         _ => Ok(()),
     }
 }
@@ -333,7 +448,9 @@ fn wait_until_gone(places: &Places, pid: u32) -> Result<()> {
     while server_listen::pid(places) == Some(pid) {
         if waits.elapsed() > LET_GO_MAX {
             let words = format!("sparsync: cannot stop the server (process {pid}): it still runs");
-            return Err(Error::new(Exit::Ipc, words).with_hint("`sparsync server stop --now` kills it"));
+            return Err(
+                Error::new(Exit::Ipc, words).with_hint("`sparsync server stop --now` kills it")
+            );
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -342,8 +459,13 @@ fn wait_until_gone(places: &Places, pid: u32) -> Result<()> {
 
 /// Returns the addresses given with `--listen`. Empty if the server listens on all addresses.
 pub fn given_addresses(status: &Status) -> Vec<IpAddr> {
-    let all = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
-    all.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).collect()
+    let all = status
+        .addresses
+        .iter()
+        .filter_map(|address| address.parse::<SocketAddr>().ok());
+    all.map(|at| at.ip())
+        .filter(|ip| !ip.is_unspecified())
+        .collect()
 }
 
 /// Stops the server and starts it again, with its settings unless new ones are given.
@@ -351,17 +473,32 @@ pub fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> 
     let mut running = Vec::new();
     match control_socket::status(places) {
         Ok(Some(status)) if status.supervised => {
-            let words = format!("sparsync: cannot restart the server (process {}): systemd manages it", status.pid);
-            let hint = format!("run `{} restart sparsync` if `sparsync server install` wrote its unit", systemctl());
+            let words = format!(
+                "sparsync: cannot restart the server (process {}): systemd manages it",
+                status.pid
+            );
+            let hint = format!(
+                "run `{} restart sparsync` if `sparsync server install` wrote its unit",
+                systemctl()
+            );
             return Err(Error::new(Exit::Unsupported, words).with_hint(hint));
         }
         Ok(Some(status)) => {
-            running = status.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+            running = status
+                .addresses
+                .iter()
+                .filter_map(|address| address.parse().ok())
+                .collect();
             // Keep the settings of the running server unless new ones are given.
             wanted.port = wanted.port.or(Some(status.port));
-            wanted.memory = wanted.memory.or(Some(status.memory_max_bytes).filter(|&bytes| bytes > 0));
+            wanted.memory = wanted
+                .memory
+                .or(Some(status.memory_max_bytes).filter(|&bytes| bytes > 0));
             if wanted.listen.is_empty() {
-                wanted.listen = given_addresses(&status).iter().map(ToString::to_string).collect();
+                wanted.listen = given_addresses(&status)
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect();
             }
         }
         Ok(None) => {}

@@ -70,7 +70,9 @@ impl Authority<'_> {
         match self {
             Authority::CommandLine(_) | Authority::Module(_) => false,
             Authority::Grant(granted) => {
-                granted.read_only || granted.owner.is_some() || !sandbox::are_everything(&granted.roots)
+                granted.read_only
+                    || granted.owner.is_some()
+                    || !sandbox::are_everything(&granted.roots)
             }
             Authority::Nothing(_) => true,
         }
@@ -87,7 +89,10 @@ pub fn run(env: &mut Env, request: cli::Serve) -> Exit {
 /// Serves one client that a server admitted, within the grant of its key.
 pub fn session(env: &mut Env, granted: &Session) -> Exit {
     // A symlink gives the server of an ordinary user access to nothing new.
-    let granted = &Session { no_munge: granted.no_munge || sys::ids().0 != 0, ..granted.clone() };
+    let granted = &Session {
+        no_munge: granted.no_munge || sys::ids().0 != 0,
+        ..granted.clone()
+    };
     // Before anything is read from the client. If it fails, the client receives the reason, and nothing else is done.
     let is_owner = granted.owner.as_deref().map_or(Ok(()), become_owner);
     sys::end_with_parent();
@@ -98,10 +103,16 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
         return converse(env, None, &Authority::Nothing(error));
     }
     if let Some(budget_bytes) = granted.memory.filter(|_| granted.too_large) {
-        let words =
-            format!("sparsync: cannot serve this copy: it exceeds --memory of the server ({} MiB)", budget_bytes >> 20);
+        let words = format!(
+            "sparsync: cannot serve this copy: it exceeds --memory of the server ({} MiB)",
+            budget_bytes >> 20
+        );
         let hint = "run `sparsync server restart --memory=SIZE` there, or copy in parts";
-        return converse(env, None, &Authority::Nothing(Error::new(Exit::Malloc, words).with_hint(hint)));
+        return converse(
+            env,
+            None,
+            &Authority::Nothing(Error::new(Exit::Malloc, words).with_hint(hint)),
+        );
     }
     if let Err(error) = sandbox::confine(&granted.roots, granted.read_only) {
         let unreachable = || {
@@ -113,7 +124,11 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
             Error::new(Exit::FileSelect, words)
         };
         // The client must receive the reason. It would take a plain disconnect for a lost connection, and reconnect.
-        return converse(env, None, &Authority::Nothing(can_limit().err().unwrap_or_else(unreachable)));
+        return converse(
+            env,
+            None,
+            &Authority::Nothing(can_limit().err().unwrap_or_else(unreachable)),
+        );
     }
     converse(env, None, &Authority::Grant(granted))
 }
@@ -124,19 +139,28 @@ fn become_owner(owner: &str) -> Result<(), Error> {
     if sys::ids().0 != 0 {
         return Ok(());
     }
-    sys::become_user(account.uid, &[account.gid])
-        .map_err(|(_, error)| cannot_run_as(Exit::StartClient, owner, &String::from_utf8_lossy(&errno_words(&error))))
+    sys::become_user(account.uid, &[account.gid]).map_err(|(_, error)| {
+        cannot_run_as(
+            Exit::StartClient,
+            owner,
+            &String::from_utf8_lossy(&errno_words(&error)),
+        )
+    })
 }
 
 fn cannot_run_as(exit: Exit, owner: &str, why: &str) -> Error {
-    Error::new(exit, format!("sparsync: cannot run sessions as {owner}: {why}"))
+    Error::new(
+        exit,
+        format!("sparsync: cannot run sessions as {owner}: {why}"),
+    )
 }
 
 /// Returns the account of the owner of a grant. Fails if it does not exist, or if a server of this user cannot run sessions
 /// as it.
 pub fn account_of(owner: &str) -> Result<ids::Account, Error> {
     let account = ids::account(owner).map_err(|why| {
-        let hint = "`sparsync server grant --owner=USER` on the machine of the server names another user";
+        let hint =
+            "`sparsync server grant --owner=USER` on the machine of the server names another user";
         cannot_run_as(Exit::StartClient, owner, why).with_hint(hint)
     })?;
     match sys::ids() {
@@ -144,7 +168,8 @@ pub fn account_of(owner: &str) -> Result<ids::Account, Error> {
         own if own == (account.uid, account.gid) => Ok(account),
         _ => {
             let why = "only a server of root can run sessions as other users or groups";
-            Err(cannot_run_as(Exit::Unsupported, owner, why).with_hint("run the server as root, or as that user"))
+            Err(cannot_run_as(Exit::Unsupported, owner, why)
+                .with_hint("run the server as root, or as that user"))
         }
     }
 }
@@ -161,12 +186,21 @@ pub fn can_limit() -> Result<(), Error> {
 }
 
 fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) -> Exit {
-    let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) };
+    let patience = Patience {
+        stop: env.stop.clone(),
+        ..Patience::of_a_copy(idle)
+    };
     let link = match copy::stdio_link(env, patience.clone()) {
         Ok(link) => link,
         Err(error) => return fail(env, &error),
     };
-    let link = Link { reader: Box::new(AfterArguments { inner: link.reader, is_first: true }), ..link };
+    let link = Link {
+        reader: Box::new(AfterArguments {
+            inner: link.reader,
+            is_first: true,
+        }),
+        ..link
+    };
     sys::share_memory_pools();
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let server_stops = match authority {
@@ -177,13 +211,26 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
         let settled = settle(setup, authority, env)?;
         if settled.options.connect.timeout_secs > 0 {
             // Settled once in a session.
-            let _ = patience.requested.set(Duration::from_secs(settled.options.connect.timeout_secs.into()));
+            let _ = patience.requested.set(Duration::from_secs(
+                settled.options.connect.timeout_secs.into(),
+            ));
         }
-        Ok(SettledSetup { server_stops: server_stops.clone(), ..settled })
+        Ok(SettledSetup {
+            server_stops: server_stops.clone(),
+            ..settled
+        })
     };
-    let asks_first = if authority.is_limited() { ASKS_FIRST } else { 0 };
+    let asks_first = if authority.is_limited() {
+        ASKS_FIRST
+    } else {
+        0
+    };
     let support = support(env, asks_first);
-    let server = Server { process: copy::process(env), settle: &settle, daemon: None };
+    let server = Server {
+        process: copy::process(env),
+        settle: &settle,
+        daemon: None,
+    };
     let is_by_shell = matches!(authority, Authority::CommandLine(_));
     let played = handshake::greet(link, &support).and_then(|opening| match opening {
         Opening::Session(begun) => Ok(server.play(*begun)),
@@ -205,7 +252,11 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
 /// Serves one client of a module. The link begins behind the arguments.
 pub(super) fn of_module(env: &Env, link: Link, module: &ServedModule<'_>) -> Exit {
     let settle = |setup: &Setup| settle(setup, &Authority::Module(module), env);
-    let server = Server { process: copy::process(env), settle: &settle, daemon: Some(module.log.clone()) };
+    let server = Server {
+        process: copy::process(env),
+        settle: &settle,
+        daemon: Some(module.log.clone()),
+    };
     server.serve(link, &support(env, 0))
 }
 
@@ -251,9 +302,17 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
     let (words, remote_words) = (&setup.words[..], &setup.remote_words[..]);
     let now_unix_secs = clock::now_unix().0;
     let options = match authority {
-        Authority::CommandLine(serve) => cli::settle_session(serve, words, remote_words, setup.umask, now_unix_secs)?,
+        Authority::CommandLine(serve) => {
+            cli::settle_session(serve, words, remote_words, setup.umask, now_unix_secs)?
+        }
         Authority::Module(module) => {
-            let mut options = cli::settle_session(module.serve, words, remote_words, setup.umask, now_unix_secs)?;
+            let mut options = cli::settle_session(
+                module.serve,
+                words,
+                remote_words,
+                setup.umask,
+                now_unix_secs,
+            )?;
             (module.adapt)(&mut options);
             options
         }
@@ -279,58 +338,104 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         cvs_env: setup.cvs_env.clone(),
     };
     // The sender applies it, and a receiver finds the modes as they should be.
-    if !setup.server_sends && setup.remote_words.iter().any(|word| word.starts_with(b"--chmod")) {
+    if !setup.server_sends
+        && setup
+            .remote_words
+            .iter()
+            .any(|word| word.starts_with(b"--chmod"))
+    {
         let words = "sparsync: --remote-option=--chmod is not supported by a server that receives";
-        return Err(Error::new(Exit::Unsupported, words).with_hint("use --chmod without -M").into());
+        return Err(Error::new(Exit::Unsupported, words)
+            .with_hint("use --chmod without -M")
+            .into());
     }
     let rules = read.rules(&options);
     let operands = match setup.operands.as_slice() {
         // Only the command line of a listing has a destination.
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
-        [] => authority.command_line().map_or_else(Vec::new, |serve| serve.operands.clone()),
+        [] => authority
+            .command_line()
+            .map_or_else(Vec::new, |serve| serve.operands.clone()),
         // No shell has expanded these.
-        operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
+        operands => operands
+            .iter()
+            .flat_map(|path| glob::expand(&at_home(env, path)))
+            .collect(),
     };
     if operands.is_empty() && (setup.server_sends || !options.select.list_only) {
         return Err(rejected_request("no path given").into());
     }
-    let beyond = authority.is_limited().then(|| beyond(setup, &options, &operands)).flatten();
+    let beyond = authority
+        .is_limited()
+        .then(|| beyond(setup, &options, &operands))
+        .flatten();
     let listed = match (&setup.listed, &options.select.files_from) {
         (Some(listed), _) => Some(listed.clone()),
         (None, Some(from @ FilesFrom::File(_))) => {
-            let refusal = if beyond.is_some() { Refusal::NotGranted } else { Refusal::Failed };
-            let list = input_files::files_from(env, from, options.preserve.link_owners).map_err(refusal)?;
+            let refusal = if beyond.is_some() {
+                Refusal::NotGranted
+            } else {
+                Refusal::Failed
+            };
+            let list = input_files::files_from(env, from, options.preserve.link_owners)
+                .map_err(refusal)?;
             Some(listed_names(&list, options.select.from0, true))
         }
         (None, _) => None,
     };
     let reads_rules = rules.chain(Side::Receiver, b"").has_per_dir();
-    let repeats =
-        matches!(authority, Authority::Grant(_)) && Permits::of(&options, reads_rules).forbids_repeat.is_none();
+    let repeats = matches!(authority, Authority::Grant(_))
+        && Permits::of(&options, reads_rules).forbids_repeat.is_none();
     let ceiling = match authority {
-        Authority::Grant(granted) => {
-            granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default()
+        Authority::Grant(granted) => granted
+            .ceiling
+            .and_then(|number| Ceiling::inherited(number).ok())
+            .unwrap_or_default(),
+        Authority::CommandLine(_) | Authority::Module(_) | Authority::Nothing(_) => {
+            Ceiling::default()
         }
-        Authority::CommandLine(_) | Authority::Module(_) | Authority::Nothing(_) => Ceiling::default(),
     };
     if matches!(authority, Authority::CommandLine(_)) {
-        copy::copy_as(&options, if setup.server_sends { "sender" } else { "Receiver" })?;
+        copy::copy_as(
+            &options,
+            if setup.server_sends {
+                "sender"
+            } else {
+                "Receiver"
+            },
+        )?;
     }
     let server_stops = Arc::default();
-    Ok(SettledSetup { options, rules, operands, listed, repeats, server_stops, ceiling, beyond })
+    Ok(SettledSetup {
+        options,
+        rules,
+        operands,
+        listed,
+        repeats,
+        server_stops,
+        ceiling,
+        beyond,
+    })
 }
 
 fn rejected_request(words: &str) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: request rejected: {words}"))
+    Error::new(
+        Exit::Protocol,
+        format!("sparsync: request rejected: {words}"),
+    )
 }
 
 /// Checks that the session requests nothing beyond the command line, which a forced command may have approved.
 fn same_as_approved(setup: &Setup, serve: &cli::Serve) -> Result<(), Error> {
     if setup.server_sends != serve.sends {
-        return Err(rejected_request("the direction differs from the command line of this server"));
+        return Err(rejected_request(
+            "the direction differs from the command line of this server",
+        ));
     }
     if !setup.operands.is_empty() && !serve.operands.is_empty() {
-        return Err(rejected_request("the paths differ from the command line of this server"));
+        return Err(rejected_request(
+            "the paths differ from the command line of this server",
+        ));
     }
     Ok(())
 }
@@ -339,8 +444,7 @@ fn same_as_approved(setup: &Setup, serve: &cli::Serve) -> Result<(), Error> {
 /// would stop the writes). A grant with roots covers no devices. No grant covers following symlinks of untrusted users.
 fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Error> {
     if options.preserve.link_owners == LinkOwners::Anyone {
-        let words =
-            "sparsync: --insecure-links is not supported by a server: it follows no symlinks of untrusted users";
+        let words = "sparsync: --insecure-links is not supported by a server: it follows no symlinks of untrusted users";
         return Err(Error::new(Exit::Unsupported, words));
     }
     if options.copy_as.is_some() {
@@ -352,7 +456,9 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
         false => options.preserve.write_devices.then_some("--write-devices"),
     };
     if let Some(option) = device.filter(|_| !sandbox::are_everything(&granted.roots)) {
-        let words = format!("sparsync: {option} is not permitted by a grant with --root: devices are outside of it");
+        let words = format!(
+            "sparsync: {option} is not permitted by a grant with --root: devices are outside of it"
+        );
         let hint = "copy over ssh, or grant more with `sparsync enroll --root=/ HOST`";
         return Err(Error::new(Exit::Unsupported, words).with_hint(hint));
     }
@@ -365,7 +471,11 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
     };
     let hint = "copy over ssh, or grant more with `sparsync enroll --read-write HOST`";
     let denied = || Error::new(Exit::FileSelect, format!("sparsync: {writes}")).with_hint(hint);
-    if granted.read_only { Err(denied()) } else { Ok(()) }
+    if granted.read_only {
+        Err(denied())
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns the error if a path that the client names lies outside the roots of its grant.
@@ -386,9 +496,17 @@ fn beyond(setup: &Setup, options: &Options, operands: &[Vec<u8>]) -> Option<Erro
         let place = &options.place;
         let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
         let alternates = options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs);
-        let named =
-            [backup, place.temp_dir.as_ref(), place.partial_dir.as_ref()].into_iter().flatten().chain(alternates);
-        paths.extend(named.map(|dir| if dir.starts_with(b"/") { dir.clone() } else { path::join(dest, dir) }));
+        let named = [backup, place.temp_dir.as_ref(), place.partial_dir.as_ref()]
+            .into_iter()
+            .flatten()
+            .chain(alternates);
+        paths.extend(named.map(|dir| {
+            if dir.starts_with(b"/") {
+                dir.clone()
+            } else {
+                path::join(dest, dir)
+            }
+        }));
     }
     paths.into_iter().find_map(|path| {
         let error = sys::stat_path(if path.is_empty() { b"." } else { &path }, follow).err()?;
@@ -404,6 +522,10 @@ fn at_home(env: &Env, path: &[u8]) -> Vec<u8> {
     };
     let name_len = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
     let (name, below) = rest.split_at(name_len);
-    let home = if name.is_empty() { env.var("HOME").map(OsStringExt::into_vec) } else { ids::home_of(name) };
+    let home = if name.is_empty() {
+        env.var("HOME").map(OsStringExt::into_vec)
+    } else {
+        ids::home_of(name)
+    };
     home.map_or_else(|| path.to_vec(), |home| [&home, below].concat())
 }

@@ -30,14 +30,19 @@ struct KeepaliveState {
 impl ShellKeepalive {
     /// Holds a link on which nothing more is expected but its end.
     pub fn hold(link: Link) -> ShellKeepalive {
-        let Link { mut reader, writer, .. } = link;
+        let Link {
+            mut reader, writer, ..
+        } = link;
         let state = Arc::new(KeepaliveState::default());
         let seen = state.clone();
         std::thread::spawn(move || {
             wait_for_end(&mut *reader);
             seen.end();
         });
-        ShellKeepalive { state, _writer: writer }
+        ShellKeepalive {
+            state,
+            _writer: writer,
+        }
     }
 
     /// Returns a flag that is set if the shell ends before [`ShellKeepalive::guard`] is called, and never later.

@@ -39,19 +39,24 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
         Ok(options) => copy::set_charset(options, role_of(&request)),
         Err(_) => Ok(()),
     };
-    if let Some(line) =
-        request.options.as_ref().ok().and_then(|options| stock::charset_line(options, role_of(&request)))
+    if let Some(line) = request
+        .options
+        .as_ref()
+        .ok()
+        .and_then(|options| stock::charset_line(options, role_of(&request)))
     {
         // The client need not read it.
         let _ = env.stderr.write_all(&[&line[..], b"\n"].concat());
     }
-    let served = charset_is_set.and_then(|()| link(env, &request)).and_then(|link| {
-        // Arguments that are read here cannot be read again.
-        match server_args::is_secluded(&request.serve.words) {
-            true => with_secluded_args(env, &request.serve, link),
-            false => Ok((request, link)),
-        }
-    });
+    let served = charset_is_set
+        .and_then(|()| link(env, &request))
+        .and_then(|link| {
+            // Arguments that are read here cannot be read again.
+            match server_args::is_secluded(&request.serve.words) {
+                true => with_secluded_args(env, &request.serve, link),
+                false => Ok((request, link)),
+            }
+        });
     let served = served.and_then(|(request, link)| {
         let options = request.options.clone()?;
         Ok((request, options, link))
@@ -64,31 +69,57 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
 
 /// Returns the link to the client.
 fn link(env: &mut Env, request: &cli::ServeStock) -> Result<ClientLink> {
-    let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle(request.serve.timeout_secs)) };
+    let patience = Patience {
+        stop: env.stop.clone(),
+        ..Patience::of_a_copy(idle(request.serve.timeout_secs))
+    };
     let (leaves, requested) = (patience.beaten.clone(), patience.requested.clone());
     let link = copy::stdio_link(env, patience)?;
-    let leave: Box<dyn Fn() + Send + Sync> = Box::new(move || leaves.store(true, Ordering::Relaxed));
+    let leave: Box<dyn Fn() + Send + Sync> =
+        Box::new(move || leaves.store(true, Ordering::Relaxed));
     // Arguments are read byte by byte.
     let reader = Box::new(BufReader::new(link.reader));
-    Ok(ClientLink { link: Link { reader, leave: Some(leave), ..link }, requested })
+    Ok(ClientLink {
+        link: Link {
+            reader,
+            leave: Some(leave),
+            ..link
+        },
+        requested,
+    })
 }
 
 /// Reads the arguments of `--secluded-args`, and adds them to those of the command line. No shell has expanded them.
-fn with_secluded_args(env: &Env, serve: &cli::Serve, mut link: ClientLink) -> Result<(cli::ServeStock, ClientLink)> {
+fn with_secluded_args(
+    env: &Env,
+    serve: &cli::Serve,
+    mut link: ClientLink,
+) -> Result<(cli::ServeStock, ClientLink)> {
     let mut words = serve.words.clone();
     server_args::take_secluded(&mut words);
     let sender = serve.sends.then(|| b"--sender".to_vec());
     let more = decode_secluded_args(&mut link.link.reader).map_err(undecodable)?;
     let more = more.into_iter().map(charset::line_from_wire);
-    charset::of_names().into_iter().for_each(NameCharset::convert_lists);
-    let line = std::iter::once(b"--server".to_vec()).chain(sender).chain(words).chain(more);
+    charset::of_names()
+        .into_iter()
+        .for_each(NameCharset::convert_lists);
+    let line = std::iter::once(b"--server".to_vec())
+        .chain(sender)
+        .chain(words)
+        .chain(more);
     let line: Vec<_> = line.map(OsString::from_vec).collect();
-    let (mut request, _) = cli::read_stock_args(&line, env.umask, clock::now_unix().0, &|name| env.var(name));
+    let (mut request, _) =
+        cli::read_stock_args(&line, env.umask, clock::now_unix().0, &|name| env.var(name));
     if let Some(idle) = idle(request.serve.timeout_secs) {
         // The arguments are read once, so it was not set before.
         let _ = link.requested.set(idle);
     }
-    request.serve.operands = request.serve.operands.iter().flat_map(|path| glob::expand(path)).collect();
+    request.serve.operands = request
+        .serve
+        .operands
+        .iter()
+        .flat_map(|path| glob::expand(path))
+        .collect();
     Ok((request, link))
 }
 
@@ -114,22 +145,43 @@ fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options, link: Clie
 
 /// The role of this end in messages.
 pub(super) fn role_of(request: &cli::ServeStock) -> &'static str {
-    if request.serve.sends { "sender" } else { "Receiver" }
+    if request.serve.sends {
+        "sender"
+    } else {
+        "Receiver"
+    }
 }
 
 /// Confines this process to the directory of `--confine-root`, and to the operands, which the user of the option chooses.
 fn confine(dir: &[u8], (cwd, request): (&[u8], &cli::ServeStock), options: &Options) -> Result<()> {
     let mut roots = vec![dir.to_vec()];
     let operands = &request.serve.operands;
-    roots.extend(operands.iter().filter(|path| is_dir(path)).map(|path| arg_path::absolute(cwd, path)));
+    roots.extend(
+        operands
+            .iter()
+            .filter(|path| is_dir(path))
+            .map(|path| arg_path::absolute(cwd, path)),
+    );
     let place = &options.place;
     let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
-    let named = backup.into_iter().chain(&place.temp_dir).chain(&place.partial_dir);
+    let named = backup
+        .into_iter()
+        .chain(&place.temp_dir)
+        .chain(&place.partial_dir);
     let log = options.output.log_file.iter().map(|log| &log.path);
-    let named = named.chain(options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs)).chain(operands).chain(log);
+    let named = named
+        .chain(options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs))
+        .chain(operands)
+        .chain(log);
     roots.extend(named.filter_map(|path| held_dir(path)).map(<[u8]>::to_vec));
     sandbox::confine_to_root(&roots).map_err(|error| {
-        let words = [b"sparsync: cannot confine this process to ", dir, b": ", &errno_words(&error)].concat();
+        let words = [
+            b"sparsync: cannot confine this process to ",
+            dir,
+            b": ",
+            &errno_words(&error),
+        ]
+        .concat();
         Error::new(Exit::Unsupported, words)
     })
 }
@@ -141,7 +193,11 @@ fn is_dir(path: &[u8]) -> bool {
 /// Returns the beginning of a path that names a descriptor, which a forced command such as rrsync has opened.
 fn held_dir(path: &[u8]) -> Option<&[u8]> {
     const HELD: &[u8] = b"/proc/self/fd/";
-    let digits = path.strip_prefix(HELD)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let digits = path
+        .strip_prefix(HELD)?
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     (digits > 0).then(|| &path[..HELD.len() + digits])
 }
 
@@ -156,11 +212,18 @@ pub(super) fn serve_over(
     // The list can be a descriptor that the forced command has opened.
     let is_opened = matches!(&options.select.files_from, Some(FilesFrom::File(path)) if held_dir(path).is_some());
     let confinement = request.confine_root.as_ref().filter(|_| daemon.is_none());
-    let confine =
-        |is_due: bool| confinement.filter(|_| is_due).map_or(Ok(()), |dir| confine(dir, (&env.cwd, request), options));
+    let confine = |is_due: bool| {
+        confinement
+            .filter(|_| is_due)
+            .map_or(Ok(()), |dir| confine(dir, (&env.cwd, request), options))
+    };
     confine(!is_opened)?;
     let mut refusal = daemon.as_ref().and_then(|daemon| daemon.refusal.clone());
-    let listed = match refusal.is_none().then(|| read_listed(env, request, options)).transpose() {
+    let listed = match refusal
+        .is_none()
+        .then(|| read_listed(env, request, options))
+        .transpose()
+    {
         Err(error) if daemon.is_some() => {
             refusal = Some(error.by(role_of(request)));
             None
@@ -170,19 +233,37 @@ pub(super) fn serve_over(
     confine(is_opened)?;
     // The rules come from the client. This reads those of `-C`.
     let module = daemon.as_ref().and_then(|daemon| daemon.rules.clone());
-    let own = input_files::InputFiles { module, ..input_files::rules(env, options)? };
+    let own = input_files::InputFiles {
+        module,
+        ..input_files::rules(env, options)?
+    };
     let complete_rules = |parsed: Vec<_>, protocol: u8| {
         let own = own.clone();
-        let of_this_end = own.parsed.iter().filter(|parsed| match request.serve.sends {
-            true => true,
-            // A client that sends has completed them, except that rules cannot name merge files before protocol 29.
-            false => protocol < 29 && matches!(parsed, Parsed::Merge(_)),
-        });
+        let of_this_end = own
+            .parsed
+            .iter()
+            .filter(|parsed| match request.serve.sends {
+                true => true,
+                // A client that sends has completed them, except that rules cannot name merge files before protocol 29.
+                false => protocol < 29 && matches!(parsed, Parsed::Merge(_)),
+            });
         let parsed: Vec<_> = parsed.into_iter().chain(of_this_end.cloned()).collect();
-        input_files::InputFiles { parsed: parsed.into(), ..own }.rules(options)
+        input_files::InputFiles {
+            parsed: parsed.into(),
+            ..own
+        }
+        .rules(options)
     };
-    let sums = match cli::supported_checksums(env.var("RSYNC_CHECKSUM_LIST").unwrap_or_default().as_bytes()) {
-        Some(listed) => SERVER_SUMS.iter().copied().filter(|sum| listed.contains(sum)).collect(),
+    let sums = match cli::supported_checksums(
+        env.var("RSYNC_CHECKSUM_LIST")
+            .unwrap_or_default()
+            .as_bytes(),
+    ) {
+        Some(listed) => SERVER_SUMS
+            .iter()
+            .copied()
+            .filter(|sum| listed.contains(sum))
+            .collect(),
         None => SERVER_SUMS.to_vec(),
     };
     // As in rsync, converted names are not those of the locale.
@@ -215,26 +296,50 @@ pub(super) fn serve_over(
         listed,
         sums,
         capabilities: Capabilities::parse(&request.capabilities),
-        seed: if request.checksum_seed == 0 { new_seed() } else { request.checksum_seed },
+        seed: if request.checksum_seed == 0 {
+            new_seed()
+        } else {
+            request.checksum_seed
+        },
         complete_rules: &complete_rules,
         print_error: &print_error,
-        process: Process { cwd: &cwd, umask, stop: &stop, threads: copy::threads() },
+        process: Process {
+            cwd: &cwd,
+            umask,
+            stop: &stop,
+            threads: copy::threads(),
+        },
         daemon: daemon.as_ref().map(|daemon| daemon.terms),
         log: log.as_ref(),
     };
-    log_trouble.iter().filter_map(stock::text_of).for_each(|(_, line)| print_error(line));
+    log_trouble
+        .iter()
+        .filter_map(stock::text_of)
+        .for_each(|(_, line)| print_error(line));
     match refusal {
-        Some(refusal) => server.refuse(link, &refusal).and(Err(Error::new(refusal.exit, "").by(""))),
+        Some(refusal) => server
+            .refuse(link, &refusal)
+            .and(Err(Error::new(refusal.exit, "").by(""))),
         None if request.serve.sends => server.send(link, tally),
         None => server.receive(link, tally),
     }
 }
 
 /// Reads the names of a `--files-from` list on this machine, if there is one.
-fn read_listed(env: &Env, request: &cli::ServeStock, options: &Options) -> Result<Option<Vec<Vec<u8>>>> {
-    let Some(from @ FilesFrom::File(_)) = &options.select.files_from else { return Ok(None) };
+fn read_listed(
+    env: &Env,
+    request: &cli::ServeStock,
+    options: &Options,
+) -> Result<Option<Vec<Vec<u8>>>> {
+    let Some(from @ FilesFrom::File(_)) = &options.select.files_from else {
+        return Ok(None);
+    };
     let list = input_files::files_from(env, from, options.preserve.link_owners)?;
-    Ok(Some(listed_names(&list, options.select.from0, request.serve.sends)))
+    Ok(Some(listed_names(
+        &list,
+        options.select.from0,
+        request.serve.sends,
+    )))
 }
 
 /// What a daemon adds to a session.

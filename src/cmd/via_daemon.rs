@@ -15,7 +15,9 @@ use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::report::json;
 use crate::stock;
-use crate::stock::daemon::{Credentials, DaemonTalk, DaemonUser, ModuleAnswer, path_args, split_path};
+use crate::stock::daemon::{
+    Credentials, DaemonTalk, DaemonUser, ModuleAnswer, path_args, split_path,
+};
 use crate::transport::Link;
 use crate::transport::daemon_socket::{DaemonAddress, HttpProxy, program_command, start_program};
 use crate::transport::shell::{self, Shell, ShellCall};
@@ -53,7 +55,11 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, port: i32) -> Result<Option<Reach
             escape::put(&mut escaped, line, charset);
             escaped
         });
-        Error { message: lines.collect::<Vec<_>>().join(&b'\n'), role: side.role(), ..error }
+        Error {
+            message: lines.collect::<Vec<_>>().join(&b'\n'),
+            role: side.role(),
+            ..error
+        }
     })
 }
 
@@ -74,7 +80,9 @@ impl DaemonClient<'_> {
         }
         let module = split_path(first).0;
         if module.contains(&b'\n') {
-            return Err(Error::usage("sparsync: invalid module name: it contains a line break"));
+            return Err(Error::usage(
+                "sparsync: invalid module name: it contains a line break",
+            ));
         }
         copy::handle_signals(self.env)?;
         let (shell, mut link) = match side.options.connect.shell.is_empty() {
@@ -108,19 +116,33 @@ impl DaemonClient<'_> {
             ModuleAnswer::Accepted => {
                 talk.send_args(&args)?;
                 if let Some(secluded) = secluded {
-                    let secluded: Vec<_> = secluded.iter().map(|arg| charset::line_to_wire(arg).into_owned()).collect();
+                    let secluded: Vec<_> = secluded
+                        .iter()
+                        .map(|arg| charset::line_to_wire(arg).into_owned())
+                        .collect();
                     talk.send_secluded_args(&secluded)?;
                 }
-                let may_be_native = side.options.requires_stock().is_none() && protocol >= BEHIND_RSYNC_OLDEST;
-                let (is_native, link) = if may_be_native { recognize(link) } else { (false, link) };
-                Some(ReachedDaemon { shell, link, stock_protocol: (!is_native).then_some(protocol) })
+                let may_be_native =
+                    side.options.requires_stock().is_none() && protocol >= BEHIND_RSYNC_OLDEST;
+                let (is_native, link) = if may_be_native {
+                    recognize(link)
+                } else {
+                    (false, link)
+                };
+                Some(ReachedDaemon {
+                    shell,
+                    link,
+                    stock_protocol: (!is_native).then_some(protocol),
+                })
             }
         })
     }
 
     /// Returns the port that the operand (`port`) or `--port` names.
     fn named_port(&self, port: i32) -> Option<i32> {
-        [port, self.side.options.connect.port].into_iter().find(|&port| port > 0)
+        [port, self.side.options.connect.port]
+            .into_iter()
+            .find(|&port| port > 0)
     }
 
     /// Connects by TCP, or to the program that replaces the connection.
@@ -135,7 +157,11 @@ impl DaemonClient<'_> {
         if let Some(command) = self.env.var("RSYNC_CONNECT_PROG") {
             if debug.connect > 0 {
                 self.print_line(
-                    &[b"Using RSYNC_CONNECT_PROG instead of opening tcp connection to ", &place[..]].concat(),
+                    &[
+                        b"Using RSYNC_CONNECT_PROG instead of opening tcp connection to ",
+                        &place[..],
+                    ]
+                    .concat(),
                 );
             }
             let command = program_command(&command.into_vec(), host)?;
@@ -148,24 +174,42 @@ impl DaemonClient<'_> {
         if debug.connect > 0 {
             self.print_line(&[b"opening tcp connection to ", &place[..]].concat());
         }
-        let proxy = self.env.var("RSYNC_PROXY").filter(|proxy| !proxy.is_empty());
-        let proxy = proxy.map(|proxy| HttpProxy::parse(&proxy.into_vec())).transpose()?;
+        let proxy = self
+            .env
+            .var("RSYNC_PROXY")
+            .filter(|proxy| !proxy.is_empty());
+        let proxy = proxy
+            .map(|proxy| HttpProxy::parse(&proxy.into_vec()))
+            .transpose()?;
         if let Some(HttpProxy { host, port, .. }) = proxy.as_ref().filter(|_| debug.connect > 0) {
             self.print_line(&[b"connection via http proxy ", &host[..], b" port ", port].concat());
         }
         // As in rsync, a number that is too large wraps around.
         let port = named as u16;
         let (proxy, role) = (proxy.as_ref(), side.role());
-        let address = DaemonAddress { host, port, proxy, connect, role, patience: &patience };
+        let address = DaemonAddress {
+            host,
+            port,
+            proxy,
+            connect,
+            role,
+            patience: &patience,
+        };
         address.connect(&mut |line| self.warn(line))
     }
 
     /// Starts the remote shell that leads to the daemon.
     fn start_shell(&mut self, port: i32) -> Result<(Shell, Link), Error> {
         let side = self.side;
-        let connect = &Connect { args: ArgStyle::Escaped, ..side.options.connect.clone() };
+        let connect = &Connect {
+            args: ArgStyle::Escaped,
+            ..side.options.connect.clone()
+        };
         // A user that the command names logs in to the machine, and the user of the operand only to the module.
-        let names_user = connect.shell.split_last().is_some_and(|(_, words)| words.iter().any(|word| word == b"-l"));
+        let names_user = connect
+            .shell
+            .split_last()
+            .is_some_and(|(_, words)| words.iter().any(|word| word == b"-l"));
         let argv = ShellCall {
             is_quiet: false,
             connect,
@@ -188,7 +232,10 @@ impl DaemonClient<'_> {
         });
         started.map_err(|error| {
             let start = format!("rsync: [{}] Failed to exec ", side.role()).into_bytes();
-            Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat())
+            Error::new(
+                Exit::Ipc,
+                [&start, &argv[0][..], b": ", &errno_words(&error)].concat(),
+            )
         })
     }
 
@@ -203,7 +250,10 @@ impl DaemonClient<'_> {
         match side.options.connect.args {
             ArgStyle::Secluded => {
                 let rest = words.split_off(server_args::unsecluded(&words));
-                (start.chain(words).collect(), Some(rest.into_iter().chain(end).collect()))
+                (
+                    start.chain(words).collect(),
+                    Some(rest.into_iter().chain(end).collect()),
+                )
             }
             ArgStyle::OldAll => (start.chain(words).chain(end).collect(), None),
             ArgStyle::Escaped | ArgStyle::OldPaths => {
@@ -217,11 +267,14 @@ impl DaemonClient<'_> {
     fn early_input(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
         let failed = |error: io::Error| {
             let words = match error.kind() {
-                io::ErrorKind::FileTooLarge => {
-                    [path, format!(" is > {EARLY_INPUT_MAX_BYTES} bytes.").as_bytes()].concat()
-                }
+                io::ErrorKind::FileTooLarge => [
+                    path,
+                    format!(" is > {EARLY_INPUT_MAX_BYTES} bytes.").as_bytes(),
+                ]
+                .concat(),
                 _ => {
-                    let start = format!("rsync: [{}] failed to open ", self.side.role()).into_bytes();
+                    let start =
+                        format!("rsync: [{}] failed to open ", self.side.role()).into_bytes();
                     [&start, path, b": ", &errno_words(&error)].concat()
                 }
             };
@@ -238,35 +291,59 @@ impl DaemonClient<'_> {
         if let Some(secret) = self.env.var("RSYNC_PASSWORD") {
             return Ok(secret.into_vec());
         }
-        self.env.ask_secret("Password: ").map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
-            _ => Error::usage([b"sparsync: cannot read the password: ", &errno_words(&error)[..]].concat()),
-        })
+        self.env
+            .ask_secret("Password: ")
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
+                _ => Error::usage(
+                    [
+                        b"sparsync: cannot read the password: ",
+                        &errno_words(&error)[..],
+                    ]
+                    .concat(),
+                ),
+            })
     }
 
     fn password_file(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
-        let unreadable = || Error::usage([b"ERROR: failed to read a password from ", path].concat());
+        let unreadable =
+            || Error::usage([b"ERROR: failed to read a password from ", path].concat());
         let text = if path == b"-" {
-            self.env.read_secret_line(io::stdin().as_fd()).map_err(|error| match error.kind() {
-                io::ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
-                _ => unreadable(),
-            })?
+            self.env
+                .read_secret_line(io::stdin().as_fd())
+                .map_err(|error| match error.kind() {
+                    io::ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
+                    _ => unreadable(),
+                })?
         } else {
-            let opened = sys::open_path(path).and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
+            let opened =
+                sys::open_path(path).and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
             let (stat, file) = opened.map_err(|error| {
-                let start = format!("rsync: [{}] could not open password file ", self.side.role()).into_bytes();
+                let start = format!(
+                    "rsync: [{}] could not open password file ",
+                    self.side.role()
+                )
+                .into_bytes();
                 Error::usage([&start, path, b": ", &errno_words(&error)].concat())
             })?;
             if stat.mode & 0o006 != 0 {
-                return Err(Error::usage("ERROR: password file must not be other-accessible"));
+                return Err(Error::usage(
+                    "ERROR: password file must not be other-accessible",
+                ));
             }
             if sys::ids().0 == 0 && stat.uid != 0 {
-                return Err(Error::usage("ERROR: password file must be owned by root when running as root"));
+                return Err(Error::usage(
+                    "ERROR: password file must be owned by root when running as root",
+                ));
             }
             sys::read_to_end(file.as_fd(), PASSWORD_FILE_MAX_BYTES).map_err(|_| unreadable())?
         };
         let lines = text.split(|byte| b"\r\n".contains(byte));
-        lines.into_iter().find(|line| !line.is_empty()).map(<[u8]>::to_vec).ok_or_else(unreadable)
+        lines
+            .into_iter()
+            .find(|line| !line.is_empty())
+            .map(<[u8]>::to_vec)
+            .ok_or_else(unreadable)
     }
 
     /// Prints a line of information.
@@ -282,7 +359,11 @@ impl DaemonClient<'_> {
     }
 
     fn put(&mut self, line: &[u8], is_error: bool) {
-        let out = if is_error { &mut self.env.stderr } else { &mut self.env.stdout };
+        let out = if is_error {
+            &mut self.env.stderr
+        } else {
+            &mut self.env.stdout
+        };
         let mut text = Vec::new();
         match self.side.options.output.json && !is_error {
             true => json::put(&mut text, &json::note(line)),
@@ -313,7 +394,13 @@ fn recognize(mut link: Link) -> (bool, Link) {
         }
     }
     let seen = io::Cursor::new(first[..len].to_vec()).chain(FailedRead(failure));
-    (first == MAGIC, Link { reader: Box::new(seen.chain(link.reader)), ..link })
+    (
+        first == MAGIC,
+        Link {
+            reader: Box::new(seen.chain(link.reader)),
+            ..link
+        },
+    )
 }
 
 /// A stream that fails once with this error, if there is one.
@@ -333,10 +420,18 @@ impl DaemonUser for DaemonClient<'_> {
     }
 
     fn credentials(&mut self) -> Result<Credentials, Error> {
-        let from_environment = || ["USER", "LOGNAME"].into_iter().find_map(|name| self.env.var(name));
+        let from_environment = || {
+            ["USER", "LOGNAME"]
+                .into_iter()
+                .find_map(|name| self.env.var(name))
+        };
         let named = self.side.far.operand.user.clone();
-        let user =
-            named.or_else(|| from_environment().map(OsStringExt::into_vec)).unwrap_or_else(|| b"nobody".to_vec());
-        Ok(Credentials { user, secret: self.secret()? })
+        let user = named
+            .or_else(|| from_environment().map(OsStringExt::into_vec))
+            .unwrap_or_else(|| b"nobody".to_vec());
+        Ok(Credentials {
+            user,
+            secret: self.secret()?,
+        })
     }
 }

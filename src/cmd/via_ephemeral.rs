@@ -36,13 +36,20 @@ pub struct EphemeralServer {
 impl EphemeralServer {
     /// Returns the hint for a lost connection.
     pub fn hint(&self) -> String {
-        format!("run the same command again; the server that {} started for this run has ended", self.host)
+        format!(
+            "run the same command again; the server that {} started for this run has ended",
+            self.host
+        )
     }
 
     /// Releases the server and waits briefly for the remote shell to exit. The server has ended with the session. The
     /// wait is short because the shell's connection may be lost although QUIC's is not.
     pub fn leave(self, stop: &AtomicBool) {
-        let EphemeralServer { mut shell, keepalive, .. } = self;
+        let EphemeralServer {
+            mut shell,
+            keepalive,
+            ..
+        } = self;
         drop(keepalive);
         // The session has ended and determines the exit code.
         let _ = shell.wait(Some(FAREWELL), stop);
@@ -51,17 +58,30 @@ impl EphemeralServer {
 
 /// Starts a single-use server through the remote shell and connects to it. `first`: the words to send with the
 /// handshake.
-pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(EphemeralServer, Link)> {
+pub fn reach(
+    side: &RemoteCopy,
+    env: &mut Env,
+    first: &FirstWords,
+) -> Result<(EphemeralServer, Link)> {
     let host = route::named(&side.far.operand);
     let facts = via_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
     let identity = Identity::passing()?;
     let mut held = HeldOutput::default();
-    let found = ByShell::new(side, env, None).for_sparsync().connect(false, &mut held);
+    let found = ByShell::new(side, env, None)
+        .for_sparsync()
+        .connect(false, &mut held);
     held.print(env);
-    let failed = |exit, words: String| Error::new(exit, format!("sparsync: {words}")).by(side.role());
+    let failed =
+        |exit, words: String| Error::new(exit, format!("sparsync: {words}")).by(side.role());
     let lacking = |exit, what: &str| {
-        let hint = format!("`sparsync enroll --install {host}` installs it; --rsync-path=PROGRAM names another path");
-        failed(exit, format!("cannot start a QUIC server on {host}: {what}")).with_hint(hint)
+        let hint = format!(
+            "`sparsync enroll --install {host}` installs it; --rsync-path=PROGRAM names another path"
+        );
+        failed(
+            exit,
+            format!("cannot start a QUIC server on {host}: {what}"),
+        )
+        .with_hint(hint)
     };
     let (mut shell, link) = match found {
         Ok(RemoteProgram::Native(shell, link)) => (shell, link),
@@ -73,7 +93,11 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(Ep
         }
         Err(error) => return Err(error),
     };
-    let own = Meeting { pin: identity.pin.0, port: 0, addresses: Vec::new() };
+    let own = Meeting {
+        pin: identity.pin.0,
+        port: 0,
+        addresses: Vec::new(),
+    };
     let (place, link) = match handshake::request_other_endpoint(
         link,
         &ProtocolSupport::ours(compression_choice::features(None)),
@@ -85,7 +109,10 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(Ep
     let keepalive = ShellKeepalive::hold(link);
     let peer = peer_of(&host, &facts.hostname, &place);
     let beaten = keepalive.cut();
-    let patience = Patience { beaten: beaten.clone(), ..side.patience(env) };
+    let patience = Patience {
+        beaten: beaten.clone(),
+        ..side.patience(env)
+    };
     let dial = Dial {
         first_words: FirstBytes::by(first.maker()),
         ..via_server::dial(&identity, &peer, patience, Arc::default())
@@ -95,22 +122,39 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(Ep
         Ok(won) if keepalive.guard(won.hang_up.clone()) => {
             side.print_route(
                 env,
-                &format!("{} to {}, a server that {host} started for this run", won.kind, won.address),
+                &format!(
+                    "{} to {}, a server that {host} started for this run",
+                    won.kind, won.address
+                ),
             );
-            return Ok((EphemeralServer { host, shell, keepalive }, won.link));
+            return Ok((
+                EphemeralServer {
+                    host,
+                    shell,
+                    keepalive,
+                },
+                won.link,
+            ));
         }
         Ok(_) => Trouble::Stopped,
         Err(trouble) => trouble,
     };
     match trouble {
         Trouble::Stopped => {
-            let words =
-                format!("sparsync: cannot connect to the QUIC server on {host}: the remote shell ended too early");
-            Err(broken_off(side, env, &mut shell, Error::new(Exit::Stream, words)))
+            let words = format!(
+                "sparsync: cannot connect to the QUIC server on {host}: the remote shell ended too early"
+            );
+            Err(broken_off(
+                side,
+                env,
+                &mut shell,
+                Error::new(Exit::Stream, words),
+            ))
         }
-        Trouble::WrongKey(why) => {
-            Err(failed(Exit::StartClient, format!("cannot connect to the QUIC server on {host}: {why}")))
-        }
+        Trouble::WrongKey(why) => Err(failed(
+            Exit::StartClient,
+            format!("cannot connect to the QUIC server on {host}: {why}"),
+        )),
         why => {
             let blocked = match facts.is_proxied {
                 true => "ssh reaches it through another machine, which QUIC cannot use",
@@ -134,7 +178,10 @@ fn broken_off(side: &RemoteCopy, env: &Env, shell: &mut Shell, error: Error) -> 
         return Error::new(Exit::Signal, "").by(side.role());
     }
     let exit = match error.exit {
-        Exit::Stream => shell.wait(Some(FAREWELL), &env.stop).unwrap_or(ShellExit::Killed).exit(),
+        Exit::Stream => shell
+            .wait(Some(FAREWELL), &env.stop)
+            .unwrap_or(ShellExit::Killed)
+            .exit(),
         exit => exit,
     };
     Error { exit, ..error }.by(side.role())

@@ -91,7 +91,11 @@ pub fn reach(
         first_words: FirstBytes::by(first.maker()),
         ..dial(&identity, server.peer, side.patience(env), met.clone())
     };
-    let (server_lost, permit, so_far) = (dial.patience.beaten.clone(), dial.permit.clone(), dial.trouble.clone());
+    let (server_lost, permit, so_far) = (
+        dial.patience.beaten.clone(),
+        dial.permit.clone(),
+        dial.trouble.clone(),
+    );
     let (kinds, peer, sender) = (server.kinds.clone(), server.peer.clone(), tx.clone());
     std::thread::spawn(move || {
         // A send fails only if the shell has won and the receiver is gone.
@@ -107,7 +111,15 @@ pub fn reach(
         // A send fails only if the server has won and the receiver is gone.
         let _ = tx.send(ShellArrival::OfShell(found, held));
     };
-    let mut contest = RaceState { side, server, permit, met, shells: Shells::default(), no_server: None, spare: None };
+    let mut contest = RaceState {
+        side,
+        server,
+        permit,
+        met,
+        shells: Shells::default(),
+        no_server: None,
+        spare: None,
+    };
     let won = std::thread::scope(|scope| {
         let since = Since::now();
         let won = loop {
@@ -122,31 +134,53 @@ pub fn reach(
                 scope.spawn(move || attempt(tx, is_quiet));
             }
             // The channel cannot be closed, because this function holds a sender too: an error is a timeout.
-            let Ok(came) = came.recv_timeout(LOOK) else { continue };
+            let Ok(came) = came.recv_timeout(LOOK) else {
+                continue;
+            };
             if let Some(won) = contest.settle(came, env).transpose() {
                 break won;
             }
         };
-        server_lost.store(!matches!(won, Ok(RaceWinner::Server(..))), Ordering::Relaxed);
+        server_lost.store(
+            !matches!(won, Ok(RaceWinner::Server(..))),
+            Ordering::Relaxed,
+        );
         shell_lost.store(!matches!(won, Ok(RaceWinner::Shell(..))), Ordering::Relaxed);
         won
     });
     match won? {
         RaceWinner::Server(linked) => {
-            let Linked { link, kind, lanes, .. } = *linked;
+            let Linked {
+                link, kind, lanes, ..
+            } = *linked;
             side.print_route(env, &format!("{kind}, port {}", server.peer.port));
             // A single kind was requested by name, so there was no race and no winner to remember.
             if server.kinds.len() > 1 {
                 remember(places, server.peer, route_of(kind), None);
             }
-            let (peer, kinds, or_shell) = (server.peer.clone(), server.kinds.clone(), server.or_shell);
-            let redial = Redial { identity, peer, kinds, or_shell, kind, lanes, is_refused: false };
+            let (peer, kinds, or_shell) =
+                (server.peer.clone(), server.kinds.clone(), server.or_shell);
+            let redial = Redial {
+                identity,
+                peer,
+                kinds,
+                or_shell,
+                kind,
+                lanes,
+                is_refused: false,
+            };
             Ok(ServerOrShell::Server(Box::new(redial), link))
         }
         RaceWinner::Shell(found, held) => {
             let no_server = contest.no_server.ok_or_else(|| {
-                let trouble = so_far.lock().as_ref().map(|(kind, why)| format!("; {kind}: {why}"));
-                format!("ssh answered before the server{}", trouble.unwrap_or_default())
+                let trouble = so_far
+                    .lock()
+                    .as_ref()
+                    .map(|(kind, why)| format!("; {kind}: {why}"));
+                format!(
+                    "ssh answered before the server{}",
+                    trouble.unwrap_or_default()
+                )
             });
             explain_shell(side, env, places, server.peer, no_server);
             held.print(env);
@@ -172,11 +206,21 @@ fn explain_shell(
             side.print_fallback(env, peer, &without_server(peer, &why), &advice(peer, &why));
             // A server that answers, but does not serve, costs no time: each run asks it.
             if !matches!(why, Trouble::Busy(_)) {
-                remember(places, peer, Route::Ssh, Some(format!("port {}: {why}", peer.port)));
+                remember(
+                    places,
+                    peer,
+                    Route::Ssh,
+                    Some(format!("port {}: {why}", peer.port)),
+                );
             }
         }
         Err(why) => {
-            side.print_fallback(env, peer, &why, &format!("run `sparsync doctor {}`", peer.name));
+            side.print_fallback(
+                env,
+                peer,
+                &why,
+                &format!("run `sparsync doctor {}`", peer.name),
+            );
             remember(places, peer, Route::Ssh, Some(why));
         }
     }
@@ -193,7 +237,11 @@ fn limit(side: &RemoteCopy, server: &ServerRoute<'_>) -> Duration {
 }
 
 fn default_limit(server: &ServerRoute<'_>) -> Duration {
-    if server.or_shell { DIAL_LIMIT } else { LONE_DIAL_LIMIT }
+    if server.or_shell {
+        DIAL_LIMIT
+    } else {
+        LONE_DIAL_LIMIT
+    }
 }
 
 /// The state of the race between a server and remote shells.
@@ -214,7 +262,9 @@ struct RaceState<'a> {
 impl RaceState<'_> {
     /// Returns the spare shell if the server has received the first words but takes too long to answer.
     fn overdue(&mut self) -> Option<RaceWinner> {
-        self.spare.take_if(|_| self.permit.take()).map(RaceWinner::of_shell)
+        self.spare
+            .take_if(|_| self.permit.take())
+            .map(RaceWinner::of_shell)
     }
 
     /// Begins the next shell if it is due, and returns whether it must be quiet. While the server may still answer, the
@@ -242,7 +292,9 @@ impl RaceState<'_> {
                 self.no_server = Some(why);
                 Ok(self.spare.take().map(RaceWinner::of_shell))
             }
-            ShellArrival::OfShell(Ok(found), held) if self.no_server.is_some() || self.permit.take() => {
+            ShellArrival::OfShell(Ok(found), held)
+                if self.no_server.is_some() || self.permit.take() =>
+            {
                 Ok(Some(RaceWinner::Shell(found, held)))
             }
             ShellArrival::OfShell(Ok(found), held) => {
@@ -252,10 +304,17 @@ impl RaceState<'_> {
             ShellArrival::OfShell(Err(_), _) if self.shells.end() => Ok(None),
             ShellArrival::OfShell(Err(error), held) => {
                 held.print(env);
-                let no_server = self.no_server.as_ref().filter(|_| error.exit != Exit::Signal);
-                let words = no_server.map(|why| unreachable(self.side, self.server.peer, why).message);
+                let no_server = self
+                    .no_server
+                    .as_ref()
+                    .filter(|_| error.exit != Exit::Signal);
+                let words =
+                    no_server.map(|why| unreachable(self.side, self.server.peer, why).message);
                 let message = words.map(|words| [&words, &b"\n"[..], &error.message].concat());
-                Err(Error { message: message.unwrap_or(error.message), ..error })
+                Err(Error {
+                    message: message.unwrap_or(error.message),
+                    ..error
+                })
             }
         }
     }
@@ -317,9 +376,21 @@ pub struct Redial {
 impl Redial {
     /// Returns the current route for the live display.
     pub fn live_route(&self, side: &RemoteCopy) -> LiveRoute {
-        let why = if self.kinds.len() > 1 { "the host is enrolled" } else { "as requested" };
-        let text = format!("{}, by {}, port {}: {why}", route::named(&side.far.operand), self.kind, self.peer.port);
-        LiveRoute { text, upgrade: self.lanes.clone() }
+        let why = if self.kinds.len() > 1 {
+            "the host is enrolled"
+        } else {
+            "as requested"
+        };
+        let text = format!(
+            "{}, by {}, port {}: {why}",
+            route::named(&side.far.operand),
+            self.kind,
+            self.peer.port
+        );
+        LiveRoute {
+            text,
+            upgrade: self.lanes.clone(),
+        }
     }
 
     /// Returns how many bytes had passed when the session moved from QUIC to TLS; `None` if it did not move.
@@ -338,7 +409,11 @@ impl Redial {
         report: &mut dyn FnMut(Duration),
     ) -> Result<Option<Link>> {
         let secs = u64::from(side.options.connect.timeout_secs);
-        let limit = if secs > 0 { Duration::from_secs(secs) } else { REDIAL_LIMIT };
+        let limit = if secs > 0 {
+            Duration::from_secs(secs)
+        } else {
+            REDIAL_LIMIT
+        };
         let since = Since::now();
         let mut reported = Since::now();
         while since.elapsed() < limit && !env.is_stopping() {
@@ -382,7 +457,11 @@ impl Redial {
 /// Connects to the server of a host that is about to be enrolled, and returns the protocol that worked.
 pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<NetTransport> {
     let met = Arc::new(OnceLock::new());
-    let patience = Patience { idle: Some(DIAL_LIMIT), stop: env.stop.clone(), ..Patience::default() };
+    let patience = Patience {
+        idle: Some(DIAL_LIMIT),
+        stop: env.stop.clone(),
+        ..Patience::default()
+    };
     let dial = dial(identity, peer, patience, met.clone());
     match dial_all(peer, &[Route::Quic, Route::Tls], &dial) {
         Ok(linked) => Ok(linked.kind),
@@ -396,26 +475,37 @@ fn not_enrolled(peer: &Peer, why: &Trouble) -> Error {
     let error = Error::new(Exit::StartClient, cannot_reach(peer, why));
     match why {
         Trouble::Stopped => Error::new(Exit::Signal, ""),
-        Trouble::Busy(_) => {
-            error.with_hint(format!("run `sparsync server status {ssh}` to see its sessions, then enroll again"))
-        }
-        Trouble::NotAdmitted | Trouble::WrongKey(_) | Trouble::Broken(_) => {
-            error.with_hint(format!("run `sparsync server status {ssh}` to see its last errors, then enroll again"))
-        }
+        Trouble::Busy(_) => error.with_hint(format!(
+            "run `sparsync server status {ssh}` to see its sessions, then enroll again"
+        )),
+        Trouble::NotAdmitted | Trouble::WrongKey(_) | Trouble::Broken(_) => error.with_hint(
+            format!("run `sparsync server status {ssh}` to see its last errors, then enroll again"),
+        ),
         // The server runs, so something between the machines prevents the connection.
         Trouble::Refused | Trouble::Unreachable(_) | Trouble::Silent(_) => {
-            error.with_hint(format!("open UDP and TCP port {port} there, then enroll again; until then copies use ssh"))
+            error.with_hint(format!(
+                "open UDP and TCP port {port} there, then enroll again; until then copies use ssh"
+            ))
         }
     }
 }
 
 fn cannot_reach(peer: &Peer, why: &Trouble) -> String {
-    format!("sparsync: cannot reach {} ({} port {}): {why}", peer.name, peer.addresses.join(", "), peer.port)
+    format!(
+        "sparsync: cannot reach {} ({} port {}): {why}",
+        peer.name,
+        peer.addresses.join(", "),
+        peer.port
+    )
 }
 
 /// Returns how to dial the server of a peer. `met` is set to the pin that the server presents.
 pub fn dial(identity: &Identity, peer: &Peer, patience: Patience, met: Arc<OnceLock<Pin>>) -> Dial {
-    Dial::new(tls::client_config_that_notes(identity, peer.pin, met), DIAL_LIMIT, patience)
+    Dial::new(
+        tls::client_config_that_notes(identity, peer.pin, met),
+        DIAL_LIMIT,
+        patience,
+    )
 }
 
 /// Dials all addresses of a peer with each of these protocols. The first connection that succeeds wins.
@@ -454,7 +544,10 @@ fn route_of(kind: NetTransport) -> Route {
 fn wrong_key(peer: &Peer, shown: Option<&Pin>, why: &str) -> Error {
     match shown {
         Some(shown) => other_key(&peer.name, &peer.pin, shown),
-        None => Error::new(Exit::StartClient, format!("sparsync: cannot verify the key of {}: {why}", peer.name)),
+        None => Error::new(
+            Exit::StartClient,
+            format!("sparsync: cannot verify the key of {}: {why}", peer.name),
+        ),
     }
 }
 
@@ -463,11 +556,21 @@ fn unreachable(side: &RemoteCopy, peer: &Peer, why: &Trouble) -> Error {
     let exit = match why {
         Trouble::Stopped => return Error::new(Exit::Signal, "").by(side.role()),
         Trouble::Silent(_) if side.options.connect.contimeout_secs > 0 => Exit::ConTimeout,
-        Trouble::Silent(limit) if *limit == Duration::from_secs(timeout_secs) && timeout_secs > 0 => Exit::Timeout,
+        Trouble::Silent(limit)
+            if *limit == Duration::from_secs(timeout_secs) && timeout_secs > 0 =>
+        {
+            Exit::Timeout
+        }
         _ => Exit::SocketIo,
     };
-    let hint = format!("{}, or copy over ssh: --transport=ssh {}:PATH", advice(peer, why), peer.ssh);
-    Error::new(exit, cannot_reach(peer, why)).by(side.role()).with_hint(hint)
+    let hint = format!(
+        "{}, or copy over ssh: --transport=ssh {}:PATH",
+        advice(peer, why),
+        peer.ssh
+    );
+    Error::new(exit, cannot_reach(peer, why))
+        .by(side.role())
+        .with_hint(hint)
 }
 
 /// Returns why the server of a host does not serve, as the reason for another route.
@@ -480,7 +583,9 @@ pub fn without_server(peer: &Peer, why: &Trouble) -> String {
 
 /// Returns the advice for a server that does not serve.
 pub fn advice(peer: &Peer, why: &Trouble) -> String {
-    let Peer { name, ssh, port, .. } = peer;
+    let Peer {
+        name, ssh, port, ..
+    } = peer;
     match why {
         Trouble::NotAdmitted => format!("request access with `sparsync enroll {name}`"),
         Trouble::Refused => format!("start the server with `sparsync server start {ssh}`"),
@@ -495,7 +600,11 @@ pub fn advice(peer: &Peer, why: &Trouble) -> String {
 /// Stores the winner for the next run; `trouble`: why it is not the server. Failures are ignored.
 fn remember(places: &Places, peer: &Peer, route: Route, trouble: Option<String>) {
     let now = clock::now_unix().0;
-    let secs = if route == Route::Ssh { LOSERS_SECS } else { WINNER_SECS };
+    let secs = if route == Route::Ssh {
+        LOSERS_SECS
+    } else {
+        WINNER_SECS
+    };
     // An entry that has half of its time left is not renewed, so most runs write nothing.
     let is_fresh = peer.winner(Timestamp(now + secs / 2)) == Some(route);
     if is_fresh {
@@ -522,9 +631,17 @@ pub struct SshFacts {
 
 /// Asks ssh, without connecting. For another shell only the host name is known.
 pub fn ssh_facts(shell: &[Vec<u8>], host: &str, umask: u32) -> SshFacts {
-    let bare = host.rsplit_once('@').map_or(host, |(_, bare)| bare).to_owned();
-    let mut facts = SshFacts { hostname: bare, is_proxied: false };
-    let is_ssh = shell.first().is_none_or(|word| crate::path::file_name(word) == b"ssh");
+    let bare = host
+        .rsplit_once('@')
+        .map_or(host, |(_, bare)| bare)
+        .to_owned();
+    let mut facts = SshFacts {
+        hostname: bare,
+        is_proxied: false,
+    };
+    let is_ssh = shell
+        .first()
+        .is_none_or(|word| crate::path::file_name(word) == b"ssh");
     if !is_ssh {
         return facts;
     }
@@ -533,9 +650,15 @@ pub fn ssh_facts(shell: &[Vec<u8>], host: &str, umask: u32) -> SshFacts {
         argv.push(b"ssh".to_vec());
     }
     argv.extend([b"-G".to_vec(), host.into()]);
-    if let Ok((_, output)) =
-        shell::run_to_end(&argv, RunOptions { umask, input: None, is_quiet: true, most_bytes: FACTS_MAX_BYTES })
-    {
+    if let Ok((_, output)) = shell::run_to_end(
+        &argv,
+        RunOptions {
+            umask,
+            input: None,
+            is_quiet: true,
+            most_bytes: FACTS_MAX_BYTES,
+        },
+    ) {
         facts.read(&String::from_utf8_lossy(&output));
     }
     facts
@@ -562,7 +685,11 @@ mod tests {
         let mut shells = Shells::default();
         assert_eq!(shells.next(false), Some(true));
         shells.begin(true);
-        assert_eq!((shells.next(false), shells.next(true)), (None, None), "one at a time");
+        assert_eq!(
+            (shells.next(false), shells.next(true)),
+            (None, None),
+            "one at a time"
+        );
         assert!(shells.end());
         assert_eq!((shells.next(false), shells.next(true)), (None, Some(false)));
         shells.begin(false);
@@ -572,9 +699,18 @@ mod tests {
 
     #[test]
     fn output_of_ssh_config_is_parsed() {
-        let mut facts = SshFacts { hostname: "box".into(), is_proxied: false };
+        let mut facts = SshFacts {
+            hostname: "box".into(),
+            is_proxied: false,
+        };
         facts.read("user me\nhostname 192.0.2.5\nproxycommand none\nport 22\n");
-        assert_eq!(facts, SshFacts { hostname: "192.0.2.5".into(), is_proxied: false });
+        assert_eq!(
+            facts,
+            SshFacts {
+                hostname: "192.0.2.5".into(),
+                is_proxied: false
+            }
+        );
         facts.read("proxyjump gate\n");
         assert!(facts.is_proxied);
     }
@@ -582,6 +718,12 @@ mod tests {
     #[test]
     fn other_shells_provide_only_the_host_name() {
         let facts = ssh_facts(&[b"/opt/my-shell".to_vec()], "me@box", 0o022);
-        assert_eq!(facts, SshFacts { hostname: "box".into(), is_proxied: false });
+        assert_eq!(
+            facts,
+            SshFacts {
+                hostname: "box".into(),
+                is_proxied: false
+            }
+        );
     }
 }

@@ -43,7 +43,10 @@ pub struct HeldOutput {
 impl HeldOutput {
     /// Prints the held output.
     pub fn print(&self, env: &mut Env) {
-        for (out, text) in [(&mut env.stdout, &self.stdout), (&mut env.stderr, &self.stderr)] {
+        for (out, text) in [
+            (&mut env.stdout, &self.stdout),
+            (&mut env.stderr, &self.stderr),
+        ] {
             if !text.is_empty() {
                 // The output of a login does not affect the copy.
                 let _ = out.write_all(text).and_then(|()| out.flush());
@@ -57,7 +60,8 @@ const RSYNC: &[u8] = b"rsync";
 
 /// Starts sparsync if it is installed, else rsync, in one login and without an error message about the missing one. The
 /// login shell may be a POSIX shell, csh or fish; a forced command may reject it.
-const EITHER: &[u8] = b"sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
+const EITHER: &[u8] =
+    b"sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
 /// The exit code of ssh if it cannot connect.
 const SSH_FAILED: u8 = 255;
 
@@ -97,8 +101,18 @@ impl<'a> ByShell<'a> {
         let programs = programs(side, env, known);
         let connect = &side.options.connect;
         let is_open = known.is_none() && connect.program.is_none();
-        let memory = Places::of(env).ok().filter(|_| is_open).map(|places| (places, login_name(side, &env.cwd)));
-        ByShell { side, programs, memory, charset, umask: env.umask, patience }
+        let memory = Places::of(env)
+            .ok()
+            .filter(|_| is_open)
+            .map(|places| (places, login_name(side, &env.cwd)));
+        ByShell {
+            side,
+            programs,
+            memory,
+            charset,
+            umask: env.umask,
+            patience,
+        }
     }
 
     /// Tries sparsync's own name first, whatever name this program was started with. The answer is not cached.
@@ -119,12 +133,31 @@ impl<'a> ByShell<'a> {
     /// Starts the remote side and reads its first bytes. `is_quiet`: ssh prints nothing and asks the user nothing.
     pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram> {
         let now = Timestamp(clock::now_unix().0);
-        let memory = self.memory.as_ref().filter(|_| self.side.options.requires_stock().is_none());
+        let memory = self
+            .memory
+            .as_ref()
+            .filter(|_| self.side.options.requires_stock().is_none());
         let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
-        match self.attempt(is_quiet, held, CachedAnswer { memory, recalled, now })? {
+        match self.attempt(
+            is_quiet,
+            held,
+            CachedAnswer {
+                memory,
+                recalled,
+                now,
+            },
+        )? {
             Some(program) => Ok(program),
             None => {
-                let program = self.attempt(is_quiet, held, CachedAnswer { memory, recalled: None, now })?;
+                let program = self.attempt(
+                    is_quiet,
+                    held,
+                    CachedAnswer {
+                        memory,
+                        recalled: None,
+                        now,
+                    },
+                )?;
                 program.ok_or_else(|| self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
             }
         }
@@ -141,14 +174,22 @@ impl<'a> ByShell<'a> {
         let is_by_name = self.programs[0] == RSYNC;
         let skipped = match cached.recalled {
             Some(Answers::RsyncByName) if !is_by_name => 0,
-            Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => self.programs.len() - 1,
+            Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => {
+                self.programs.len() - 1
+            }
             None => 0,
         };
         // An attempt that leads to another program must print nothing, also not what the stock rsync prints when its
         // connection ends.
         let is_only = self.programs.len() - skipped == 1;
-        let is_held = !is_only || cached.recalled.is_some() || side.options.connect.args == ArgStyle::Secluded;
-        let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
+        let is_held = !is_only
+            || cached.recalled.is_some()
+            || side.options.connect.args == ArgStyle::Secluded;
+        let stderr = if is_held {
+            Stderr::Held
+        } else {
+            Stderr::Inherited
+        };
         let mut programs = self.programs.iter().skip(skipped).peekable();
         let words = side.stock_words();
         while let Some(program) = programs.next() {
@@ -174,20 +215,26 @@ impl<'a> ByShell<'a> {
             self.log_command(&argv, held);
             match answer {
                 Ok(ShellAnswer::Native(link)) => {
-                    let is_forced =
-                        program == RSYNC && (!is_by_name || cached.recalled == Some(Answers::ForcedCommand));
+                    let is_forced = program == RSYNC
+                        && (!is_by_name || cached.recalled == Some(Answers::ForcedCommand));
                     cached.remember(is_forced.then_some(Answers::ForcedCommand));
                     shell.show_stderr();
                     return Ok(Some(RemoteProgram::Native(shell, link)));
                 }
                 Ok(ShellAnswer::Rsync(link)) => {
                     let is_all = !is_by_name || cached.recalled == Some(Answers::Rsync);
-                    cached.remember(Some(if is_all { Answers::Rsync } else { Answers::RsyncByName }));
+                    cached.remember(Some(if is_all {
+                        Answers::Rsync
+                    } else {
+                        Answers::RsyncByName
+                    }));
                     shell.show_stderr();
                     return Ok(Some(RemoteProgram::Stock(shell, link)));
                 }
                 Ok(ShellAnswer::Silent) => {
-                    let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(ShellExit::Killed);
+                    let ended = shell
+                        .wait(Some(FAREWELL), &self.patience.stop)
+                        .unwrap_or(ShellExit::Killed);
                     let is_refused = program == EITHER && ended != ShellExit::Code(SSH_FAILED);
                     let is_missing = ended == ShellExit::Code(Exit::CmdNotFound.code());
                     if is_last || !is_refused && !is_missing {
@@ -219,10 +266,17 @@ impl<'a> ByShell<'a> {
     fn start(&self, call: &ShellCall<'_>, argv: &[Vec<u8>], stderr: Stderr) -> Result<Shell> {
         let mut shell = Shell::start(argv, self.umask, stderr).map_err(|error| {
             let start = format!("rsync: [{}] Failed to exec ", self.side.role()).into_bytes();
-            Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(self.side.role())
+            Error::new(
+                Exit::Ipc,
+                [&start, &argv[0][..], b": ", &errno_words(&error)].concat(),
+            )
+            .by(self.side.role())
         })?;
         if let Some(arguments) = call.secluded() {
-            let arguments: Vec<_> = arguments.iter().map(|arg| charset::line_to_wire(arg).into_owned()).collect();
+            let arguments: Vec<_> = arguments
+                .iter()
+                .map(|arg| charset::line_to_wire(arg).into_owned())
+                .collect();
             shell.write_first(&secluded_args(&arguments));
         }
         Ok(shell)
@@ -233,8 +287,16 @@ impl<'a> ByShell<'a> {
         if output.debug.cmd == 0 || output.quiet {
             return;
         }
-        let to = if output.stderr == StderrMode::All { &mut held.stderr } else { &mut held.stdout };
-        escape::put(to, &shell::shown("opening connection using", argv), self.charset);
+        let to = if output.stderr == StderrMode::All {
+            &mut held.stderr
+        } else {
+            &mut held.stdout
+        };
+        escape::put(
+            to,
+            &shell::shown("opening connection using", argv),
+            self.charset,
+        );
         to.push(b'\n');
     }
 
@@ -244,7 +306,8 @@ impl<'a> ByShell<'a> {
         if self.patience.stop.load(Ordering::Relaxed) {
             return Error::new(Exit::Signal, "").by(role);
         }
-        let words = format!("rsync: connection unexpectedly closed (0 bytes received so far) [{role}]");
+        let words =
+            format!("rsync: connection unexpectedly closed (0 bytes received so far) [{role}]");
         Error::new(ended.exit(), words).by(role)
     }
 
@@ -255,11 +318,17 @@ impl<'a> ByShell<'a> {
             io::ErrorKind::ConnectionAborted => (Exit::Signal, Vec::new()),
             io::ErrorKind::TimedOut => {
                 let secs = self.side.options.connect.timeout_secs;
-                (Exit::Timeout, format!("[{role}] io timeout after {secs} seconds -- exiting").into_bytes())
+                (
+                    Exit::Timeout,
+                    format!("[{role}] io timeout after {secs} seconds -- exiting").into_bytes(),
+                )
             }
             _ => {
                 let start = format!("rsync: [{role}] the remote shell could not be read: ");
-                (Exit::Stream, [start.as_bytes(), &errno_words(error)].concat())
+                (
+                    Exit::Stream,
+                    [start.as_bytes(), &errno_words(error)].concat(),
+                )
             }
         };
         Error::new(exit, words).by(role)
@@ -290,7 +359,11 @@ fn programs(side: &RemoteCopy, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> 
         Some(peer) => Some(peer.program.as_deref().map_or(EITHER, str::as_bytes)),
         None => Some(EITHER).filter(|_| path::file_name(env.program.as_encoded_bytes()) != RSYNC),
     };
-    let mut programs: Vec<_> = ours.into_iter().chain([RSYNC]).map(<[u8]>::to_vec).collect();
+    let mut programs: Vec<_> = ours
+        .into_iter()
+        .chain([RSYNC])
+        .map(<[u8]>::to_vec)
+        .collect();
     if side.options.requires_stock().is_some() {
         programs.reverse();
     }

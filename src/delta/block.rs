@@ -115,7 +115,10 @@ fn rsyncs_block_len(basis_len: u64) -> u64 {
 
 /// Returns the number of bits needed to number `count` items.
 fn bits(count: u64) -> u32 {
-    count.saturating_sub(1).checked_ilog2().map_or(0, |last| last + 1)
+    count
+        .saturating_sub(1)
+        .checked_ilog2()
+        .map_or(0, |last| last + 1)
 }
 
 #[cfg(test)]
@@ -161,7 +164,10 @@ mod tests {
                 for wished in [None, Some(64), Some(700), Some(131_072)] {
                     let block = block_len(basis_len, wished);
                     let bytes = basis_len.div_ceil(block.into()) * tag_len(basis_len, block) as u64;
-                    assert!(bytes + HEADER_BYTES as u64 <= SIGNATURE_MAX_BYTES as u64, "{basis_len} {wished:?}");
+                    assert!(
+                        bytes + HEADER_BYTES as u64 <= SIGNATURE_MAX_BYTES as u64,
+                        "{basis_len} {wished:?}"
+                    );
                 }
             }
         }
@@ -178,11 +184,20 @@ mod tests {
 
     #[test]
     fn tag_and_row_lengths_are_minimal() {
-        for (basis_len, tag, row) in [(1u64, 5, 1), (100_000, 5, 2), (1 << 20, 5, 2), (64 << 20, 5, 2), (1 << 30, 5, 2)]
-        {
+        for (basis_len, tag, row) in [
+            (1u64, 5, 1),
+            (100_000, 5, 2),
+            (1 << 20, 5, 2),
+            (64 << 20, 5, 2),
+            (1 << 30, 5, 2),
+        ] {
             let block = block_len(basis_len, None);
             assert_eq!(tag_len(basis_len, block), tag, "{basis_len}");
-            assert_eq!(row_len(basis_len.div_ceil(block.into()), tag, basis_len), row, "{basis_len}");
+            assert_eq!(
+                row_len(basis_len.div_ceil(block.into()), tag, basis_len),
+                row,
+                "{basis_len}"
+            );
         }
         assert_eq!(row_len(3 << 20, TAG_MIN_BYTES, u64::MAX), 3);
     }

@@ -57,7 +57,9 @@ impl<'a> Index<'a> {
         let row = row_len(tags.len() as u64, signature.tag_len(), source_len);
         let tags = &tags[..full];
 
-        let filter_words = (full * FILTER_BITS_PER_BLOCK / 64).next_power_of_two().max(2);
+        let filter_words = (full * FILTER_BITS_PER_BLOCK / 64)
+            .next_power_of_two()
+            .max(2);
         let (mut filter, mut second_filter) = (vec![0u64; filter_words], vec![0u64; filter_words]);
         let starts_shift = 32 - full.next_power_of_two().max(2).ilog2();
         let mut starts = vec![0u32; (1 << (32 - starts_shift)) + 1];
@@ -87,7 +89,16 @@ impl<'a> Index<'a> {
                 same.sort_unstable_by(|a, b| row_of(*a).cmp(row_of(*b)).then(a.cmp(b)));
             }
         }
-        Index { signature, full, row, filter, second_filter, starts, starts_shift, sorted }
+        Index {
+            signature,
+            full,
+            row,
+            filter,
+            second_filter,
+            starts,
+            starts_shift,
+            sorted,
+        }
     }
 
     /// Returns the signature that this index was built from.
@@ -133,7 +144,11 @@ impl<'a> Index<'a> {
     /// order of their numbers.
     pub fn narrow<'b>(&self, blocks: &'b [u32], nth: usize, tag: Tag) -> &'b [u32] {
         // A block near the end may have no nth follower; such blocks sort first.
-        let tag_of = |block: &u32| self.signature.tags()[..self.full].get(*block as usize + nth).copied();
+        let tag_of = |block: &u32| {
+            self.signature.tags()[..self.full]
+                .get(*block as usize + nth)
+                .copied()
+        };
         let from = blocks.partition_point(|block| tag_of(block) < Some(tag));
         let to = blocks.partition_point(|block| tag_of(block) <= Some(tag));
         &blocks[from..to]

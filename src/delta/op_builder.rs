@@ -23,7 +23,13 @@ pub struct Emitter<'a> {
 impl<'a> Emitter<'a> {
     /// Creates an emitter that has emitted nothing yet.
     pub fn new(emit: &'a mut dyn FnMut(Op<'_>) -> io::Result<()>) -> Emitter<'a> {
-        Emitter { emit, hasher: ContentHasher::new(By::Blake3), pending: None, literal_bytes: 0, matched_bytes: 0 }
+        Emitter {
+            emit,
+            hasher: ContentHasher::new(By::Blake3),
+            pending: None,
+            literal_bytes: 0,
+            matched_bytes: 0,
+        }
     }
 
     /// Adds the next bytes of the source to the digest. Larger calls are faster.
@@ -38,7 +44,9 @@ impl<'a> Emitter<'a> {
         }
         self.copy_now()?;
         self.literal_bytes += bytes.len() as u64;
-        bytes.chunks(DATA_MAX_BYTES).try_for_each(|piece| (self.emit)(Op::Data(piece)))
+        bytes
+            .chunks(DATA_MAX_BYTES)
+            .try_for_each(|piece| (self.emit)(Op::Data(piece)))
     }
 
     /// Emits the next bytes as a range of the basis.
@@ -81,7 +89,10 @@ impl<'a> Emitter<'a> {
 
     fn emit_range(&mut self, range: Option<(u64, u64)>) -> io::Result<()> {
         match range {
-            Some((offset_bytes, len_bytes)) => (self.emit)(Op::Copy { offset_bytes, len_bytes }),
+            Some((offset_bytes, len_bytes)) => (self.emit)(Op::Copy {
+                offset_bytes,
+                len_bytes,
+            }),
             None => Ok(()),
         }
     }

@@ -73,14 +73,24 @@ pub struct Rolling<'a> {
 impl<'a> Rolling<'a> {
     /// Starts at position `from`. Windows are `window_len` bytes long, a multiple of [`WORD_BYTES`].
     pub fn new(bytes: &'a [u8], window_len: usize, from: usize) -> Rolling<'a> {
-        debug_assert!(window_len.is_multiple_of(WORD_BYTES), "windows are whole words");
+        debug_assert!(
+            window_len.is_multiple_of(WORD_BYTES),
+            "windows are whole words"
+        );
         let end = (bytes.len() + 1).saturating_sub(window_len);
         let mut sums = [Sum::default(); WORD_BYTES];
         for at in from..end.min(from + WORD_BYTES) {
             sums[at % WORD_BYTES] = Sum::of(&bytes[at..at + window_len]);
         }
         let leaving = BASE.wrapping_pow((window_len / WORD_BYTES) as u32);
-        Rolling { bytes, window_len, leaving, at: from, end, sums }
+        Rolling {
+            bytes,
+            window_len,
+            leaving,
+            at: from,
+            end,
+            sums,
+        }
     }
 
     /// Advances to the first position, from the current one on and below `before`, whose sum `matches`.
@@ -111,11 +121,16 @@ impl<'a> Rolling<'a> {
     fn leap(&mut self, end: usize, matches: &impl Fn(Sum) -> bool) {
         const REACH: usize = 2 * WORD_BYTES - 1;
         let mut sums = self.sums;
-        while self.at + 2 * WORD_BYTES <= end && !sums.iter().fold(false, |any, sum| any | matches(*sum)) {
+        while self.at + 2 * WORD_BYTES <= end
+            && !sums.iter().fold(false, |any, sum| any | matches(*sum))
+        {
             // After this step, the last of the four windows ends where `entering` ends.
-            let leaving: &[u8; REACH] = self.bytes[self.at..].first_chunk().expect("the window is there");
-            let entering: &[u8; REACH] =
-                self.bytes[self.at + self.window_len..].first_chunk().expect("the windows four positions on are there");
+            let leaving: &[u8; REACH] = self.bytes[self.at..]
+                .first_chunk()
+                .expect("the window is there");
+            let entering: &[u8; REACH] = self.bytes[self.at + self.window_len..]
+                .first_chunk()
+                .expect("the windows four positions on are there");
             for (nth, sum) in sums.iter_mut().enumerate() {
                 *sum = self.rolled(*sum, word(leaving, nth), word(entering, nth));
             }
@@ -129,7 +144,10 @@ impl<'a> Rolling<'a> {
         let sum = &self.sums[self.at % WORD_BYTES];
         // The sum is not needed if the window four bytes on does not fit.
         if self.at + WORD_BYTES < self.end {
-            let (leaves, enters) = (word(self.bytes, self.at), word(self.bytes, self.at + self.window_len));
+            let (leaves, enters) = (
+                word(self.bytes, self.at),
+                word(self.bytes, self.at + self.window_len),
+            );
             self.sums[self.at % WORD_BYTES] = self.rolled(*sum, leaves, enters);
         }
         self.at += 1;
@@ -139,14 +157,20 @@ impl<'a> Rolling<'a> {
     #[inline]
     fn rolled(&self, sum: Sum, leaves: [u8; WORD_BYTES], enters: [u8; WORD_BYTES]) -> Sum {
         let left = digit(leaves).wrapping_mul(self.leaving);
-        Sum(sum.0.wrapping_add(digit(enters)).wrapping_sub(left).wrapping_mul(BASE))
+        Sum(sum
+            .0
+            .wrapping_add(digit(enters))
+            .wrapping_sub(left)
+            .wrapping_mul(BASE))
     }
 }
 
 /// Returns the word at this position.
 #[inline]
 fn word(bytes: &[u8], at: usize) -> [u8; WORD_BYTES] {
-    *bytes[at..].first_chunk().expect("the window is whole words")
+    *bytes[at..]
+        .first_chunk()
+        .expect("the window is whole words")
 }
 
 #[cfg(test)]
@@ -156,7 +180,9 @@ mod tests {
     fn random(len: usize) -> Vec<u8> {
         let mut state = 1u64;
         let next = |_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
         };
         (0..len).map(next).collect()
@@ -165,12 +191,24 @@ mod tests {
     #[test]
     fn rolled_sum_equals_the_direct_sum() {
         let bytes = random(500);
-        for (window, from) in [(64, 0), (64, 3), (128, 7), (488, 0), (488, 12), (496, 0), (504, 0)] {
+        for (window, from) in [
+            (64, 0),
+            (64, 3),
+            (128, 7),
+            (488, 0),
+            (488, 12),
+            (496, 0),
+            (504, 0),
+        ] {
             let mut rolling = Rolling::new(&bytes, window, from);
             let mut positions = from..(bytes.len() + 1).saturating_sub(window);
             while let Some((at, sum)) = rolling.find(usize::MAX, |_| true) {
                 assert_eq!(Some(at), positions.next());
-                assert_eq!(sum, Sum::of(&bytes[at..at + window]), "{window} at {at} from {from}");
+                assert_eq!(
+                    sum,
+                    Sum::of(&bytes[at..at + window]),
+                    "{window} at {at} from {from}"
+                );
                 rolling.skip();
             }
             assert_eq!(positions.next(), None, "{window} from {from}");
@@ -183,9 +221,16 @@ mod tests {
         for wanted in 0..2900 {
             let sum = Sum::of(&bytes[wanted..wanted + 96]);
             let mut rolling = Rolling::new(&bytes, 96, wanted / 2);
-            assert_eq!(rolling.find(2900, |other| other == sum), Some((wanted, sum)));
+            assert_eq!(
+                rolling.find(2900, |other| other == sum),
+                Some((wanted, sum))
+            );
             let mut rolling = Rolling::new(&bytes, 96, wanted / 2);
-            assert_eq!(rolling.find(wanted, |other| other == sum), None, "not before {wanted}");
+            assert_eq!(
+                rolling.find(wanted, |other| other == sum),
+                None,
+                "not before {wanted}"
+            );
         }
     }
 

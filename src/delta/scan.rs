@@ -76,7 +76,11 @@ impl<'a> BlockScanner<'a> {
         let at_the_end = signature.covered_len().wrapping_sub(source_len) as i64;
         // How many bytes are summed per byte because of chance tag matches: few in practice. The bound limits what a
         // malicious peer can cause.
-        let by_chance = signature.covered_len().checked_shr(8 * signature.tag_len() as u32).unwrap_or(0).min(40);
+        let by_chance = signature
+            .covered_len()
+            .checked_shr(8 * signature.tag_len() as u32)
+            .unwrap_or(0)
+            .min(40);
         BlockScanner {
             index,
             block_len: signature.block_len() as usize,
@@ -121,16 +125,27 @@ impl<'a> BlockScanner<'a> {
         let mut full_tag = None;
         // A block that stays where it is need not be written.
         let staying = self.in_place.then_some(0);
-        for shift in staying.into_iter().chain(self.shifts).filter(|shift| !self.in_place || *shift >= 0) {
-            let Some(basis_offset) = (range.offset + at as u64).checked_add_signed(shift) else { continue };
-            if basis_offset % self.block_len as u64 != 0 || basis_offset >= signature.covered_len() {
+        for shift in staying
+            .into_iter()
+            .chain(self.shifts)
+            .filter(|shift| !self.in_place || *shift >= 0)
+        {
+            let Some(basis_offset) = (range.offset + at as u64).checked_add_signed(shift) else {
+                continue;
+            };
+            if basis_offset % self.block_len as u64 != 0 || basis_offset >= signature.covered_len()
+            {
                 continue;
             }
             let block = (basis_offset / self.block_len as u64) as usize;
             let len = self.len_of(block);
-            let Some(bytes) = range.bytes.get(at..at + len) else { continue };
+            let Some(bytes) = range.bytes.get(at..at + len) else {
+                continue;
+            };
             let tag = match len == self.block_len {
-                true => *full_tag.get_or_insert_with(|| self.tag(sum.unwrap_or_else(|| Sum::of(bytes)))),
+                true => {
+                    *full_tag.get_or_insert_with(|| self.tag(sum.unwrap_or_else(|| Sum::of(bytes))))
+                }
                 false => self.tag(Sum::of(bytes)),
             };
             if tag == signature.tags()[block] {
@@ -170,7 +185,11 @@ impl<'a> BlockScanner<'a> {
             if due < at {
                 due = self.due(range, at);
             }
-            let expected = if due == at { self.expected(range, at, Some(sum)) } else { None };
+            let expected = if due == at {
+                self.expected(range, at, Some(sum))
+            } else {
+                None
+            };
             if let Some(found) = expected.or_else(|| self.anywhere(range, at, sum)) {
                 return Some((at, found));
             }
@@ -183,7 +202,9 @@ impl<'a> BlockScanner<'a> {
     /// Returns the first position from `from` on at which a full block is expected.
     fn due(&self, range: SourceRange<'_>, from: usize) -> usize {
         let position = i128::from(range.offset) + from as i128;
-        let to_the_next = |shift: i64| (-(position + i128::from(shift))).rem_euclid(self.block_len as i128) as usize;
+        let to_the_next = |shift: i64| {
+            (-(position + i128::from(shift))).rem_euclid(self.block_len as i128) as usize
+        };
         from + self.shifts.map(to_the_next).into_iter().min().unwrap_or(0)
     }
 
@@ -202,12 +223,18 @@ impl<'a> BlockScanner<'a> {
             blocks = self.index.narrow(blocks, nth, self.tag(Sum::of(bytes)));
         }
         let position = range.offset + at as u64;
-        let from = |offset: u64| blocks.partition_point(|block| self.offset_of(*block as usize) < offset);
+        let from =
+            |offset: u64| blocks.partition_point(|block| self.offset_of(*block as usize) < offset);
         let allowed = if self.in_place { from(position) } else { 0 };
         // Among identical blocks, prefers the next one behind the last match: what follows is more likely to match.
-        let block = *blocks.get(allowed.max(from(self.basis_end))).or(blocks.get(allowed))? as usize;
+        let block = *blocks
+            .get(allowed.max(from(self.basis_end)))
+            .or(blocks.get(allowed))? as usize;
         self.credit += ((self.index.row() - 1) * self.block_len) as i64;
-        Some(BlockMatch { block, shift: self.offset_of(block) as i64 - position as i64 })
+        Some(BlockMatch {
+            block,
+            shift: self.offset_of(block) as i64 - position as i64,
+        })
     }
 
     /// Matches the last block at the end of the source, if it is shorter than the others and cannot be found by
@@ -217,8 +244,10 @@ impl<'a> BlockScanner<'a> {
         let tag = self.index.signature().tags().get(block)?;
         let at = range.bytes.len().checked_sub(self.len_of(block))?;
         let shift = self.offset_of(block) as i64 - (range.offset + at as u64) as i64;
-        let counts = range.is_end && at >= from && at < range.positions && !(self.in_place && shift < 0);
-        (counts && self.tag(Sum::of(&range.bytes[at..])) == *tag).then_some((at, BlockMatch { block, shift }))
+        let counts =
+            range.is_end && at >= from && at < range.positions && !(self.in_place && shift < 0);
+        (counts && self.tag(Sum::of(&range.bytes[at..])) == *tag)
+            .then_some((at, BlockMatch { block, shift }))
     }
 
     /// Appends a match and returns its length.
@@ -245,7 +274,8 @@ impl<'a> BlockScanner<'a> {
 
     /// Returns the length of a block.
     fn len_of(&self, block: usize) -> usize {
-        (self.index.signature().covered_len() - self.offset_of(block)).min(self.block_len as u64) as usize
+        (self.index.signature().covered_len() - self.offset_of(block)).min(self.block_len as u64)
+            as usize
     }
 }
 
@@ -254,7 +284,11 @@ fn push(parts: &mut Vec<Part>, part: Part) {
     match (parts.last_mut(), part) {
         (_, Part::Literal(0)) => {}
         (Some(Part::Literal(before)), Part::Literal(len)) => *before += len,
-        (Some(Part::Copy(offset, before)), Part::Copy(next, len)) if *offset + *before as u64 == next => *before += len,
+        (Some(Part::Copy(offset, before)), Part::Copy(next, len))
+            if *offset + *before as u64 == next =>
+        {
+            *before += len
+        }
         _ => parts.push(part),
     }
 }

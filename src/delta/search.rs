@@ -76,7 +76,12 @@ pub(super) fn search_by(
             }
         }
         let positions = if is_end { filled } else { filled - row_len };
-        let range = SourceRange { bytes: &window[..filled], offset: emitter.emitted_bytes(), positions, is_end };
+        let range = SourceRange {
+            bytes: &window[..filled],
+            offset: emitter.emitted_bytes(),
+            positions,
+            is_end,
+        };
         let done = scanner.scan(range, &mut parts);
         emit_parts(&mut emitter, &window[..done], 0, &mut parts)?;
         if is_end {
@@ -100,7 +105,15 @@ pub fn search_at(
     read_at: &ReadAt<'_>,
     emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
 ) -> io::Result<SearchResult> {
-    search_at_by(SEGMENT_BYTES, signature, len, in_place, threads, read_at, emit)
+    search_at_by(
+        SEGMENT_BYTES,
+        signature,
+        len,
+        in_place,
+        threads,
+        read_at,
+        emit,
+    )
 }
 
 /// Like [`search_at`], with segments of this length or the minimum length.
@@ -126,8 +139,12 @@ pub(super) fn search_at_by(
             let (results, lane) = sync_channel(1);
             let (start, started) = sync_channel::<usize>(1);
             let plan = &plan;
-            let work =
-                move || started.recv().into_iter().for_each(|threads| plan.work(first, threads, read_at, &results));
+            let work = move || {
+                started
+                    .recv()
+                    .into_iter()
+                    .for_each(|threads| plan.work(first, threads, read_at, &results))
+            };
             match std::thread::Builder::new().spawn_scoped(scope, work) {
                 Ok(_) => {}
                 Err(error) if starts.is_empty() => return Err(error),
@@ -143,11 +160,22 @@ pub(super) fn search_at_by(
         for (_, lane) in (0..plan.segments).zip(lanes.iter().cycle()) {
             // If the channel is closed, its thread has panicked; the scope resumes that panic.
             let Ok(segment) = lane.recv() else { break };
-            let SearchSegment { offset, bytes, done, mut parts, is_end } = segment?;
+            let SearchSegment {
+                offset,
+                bytes,
+                done,
+                mut parts,
+                is_end,
+            } = segment?;
             // The last match of the previous segment may extend into this one; this segment's thread could not know
             // that.
             let emitted_len = (emitter.emitted_bytes() - offset) as usize;
-            emit_parts(&mut emitter, &bytes[emitted_len.min(done)..done], emitted_len, &mut parts)?;
+            emit_parts(
+                &mut emitter,
+                &bytes[emitted_len.min(done)..done],
+                emitted_len,
+                &mut parts,
+            )?;
             if is_end {
                 break;
             }
@@ -186,12 +214,25 @@ impl<'a> SearchPlan<'a> {
         let block_len = index.signature().block_len() as usize;
         // A multiple of the block length, so that blocks at an unchanged offset do not cross a border.
         let segment_len = (segment_bytes.max(2 * block_len) / block_len * block_len) as u64;
-        SearchPlan { index, len, in_place, segment_len, segments: len.div_ceil(segment_len), spare: Mutex::default() }
+        SearchPlan {
+            index,
+            len,
+            in_place,
+            segment_len,
+            segments: len.div_ceil(segment_len),
+            spare: Mutex::default(),
+        }
     }
 
     /// Searches the segments `first`, `first + step` and so on, until the end or until the receiver of the results is
     /// dropped.
-    fn work(&self, first: u64, step: usize, read_at: &ReadAt<'_>, results: &SyncSender<io::Result<SearchSegment>>) {
+    fn work(
+        &self,
+        first: u64,
+        step: usize,
+        read_at: &ReadAt<'_>,
+        results: &SyncSender<io::Result<SearchSegment>>,
+    ) {
         for number in (first..self.segments).step_by(step) {
             if results.send(self.search(number, read_at)).is_err() {
                 return;
@@ -216,14 +257,30 @@ impl<'a> SearchPlan<'a> {
         let is_end = filled < wanted || offset + filled as u64 == self.len;
         let positions = filled.min(self.segment_len as usize);
         let mut parts = Vec::new();
-        let range = SourceRange { bytes: &bytes, offset, positions, is_end };
+        let range = SourceRange {
+            bytes: &bytes,
+            offset,
+            positions,
+            is_end,
+        };
         let done = BlockScanner::new(self.index, self.len, self.in_place).scan(range, &mut parts);
-        Ok(SearchSegment { offset, done, parts, is_end: is_end && done == filled, bytes })
+        Ok(SearchSegment {
+            offset,
+            done,
+            parts,
+            is_end: is_end && done == filled,
+            bytes,
+        })
     }
 }
 
 /// Emits the parts except for their first `skipped` bytes, and clears them. `bytes` starts after the skipped bytes.
-fn emit_parts(emitter: &mut Emitter<'_>, bytes: &[u8], skipped: usize, parts: &mut Vec<Part>) -> io::Result<()> {
+fn emit_parts(
+    emitter: &mut Emitter<'_>,
+    bytes: &[u8],
+    skipped: usize,
+    parts: &mut Vec<Part>,
+) -> io::Result<()> {
     emitter.digest(bytes);
     let (mut skipped, mut rest) = (skipped, bytes);
     for part in parts.drain(..) {

@@ -3,7 +3,9 @@
 use parking_lot::Mutex;
 use std::io;
 
-use super::block::{HEADER_BYTES, TAG_MAX_BYTES, TAG_MIN_BYTES, blocks_max, covered_len, nearest, tag_len};
+use super::block::{
+    HEADER_BYTES, TAG_MAX_BYTES, TAG_MIN_BYTES, blocks_max, covered_len, nearest, tag_len,
+};
 use super::rolling::Sum;
 
 /// Reads at an offset of a file: fills the buffer from its start and returns the number of bytes, 0 at the end.
@@ -56,7 +58,12 @@ impl Signature {
     /// `block_len` is in bytes and should come from [`super::block_len`]; it is clamped to its limits. The part of the
     /// basis that does not fit into [`super::block::SIGNATURE_MAX_BYTES`] is left out. Returns the error of `read_at`,
     /// or `UnexpectedEof` if the basis is shorter than `basis_len`; the caller then sends the file without a basis.
-    pub fn of(basis_len: u64, block_len: u32, threads: usize, read_at: &ReadAt<'_>) -> io::Result<Signature> {
+    pub fn of(
+        basis_len: u64,
+        block_len: u32,
+        threads: usize,
+        read_at: &ReadAt<'_>,
+    ) -> io::Result<Signature> {
         let block_len = nearest(block_len);
         let tag_len = tag_len(basis_len, block_len);
         let covered_len = covered_len(basis_len, block_len, tag_len);
@@ -89,15 +96,28 @@ impl Signature {
         let next = || shares.lock().pop();
         let take_all = || std::iter::from_fn(next).try_for_each(take);
         std::thread::scope(|scope| {
-            let start = |_| std::thread::Builder::new().spawn_scoped(scope, take_all).ok();
+            let start = |_| {
+                std::thread::Builder::new()
+                    .spawn_scoped(scope, take_all)
+                    .ok()
+            };
             let others: Vec<_> = (1..threads).map_while(start).collect();
             let mut result = take_all();
             for other in others {
-                result = result.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                result = result.and(
+                    other
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                );
             }
             result
         })?;
-        Ok(Signature { block_len, covered_len, tag_len, tags })
+        Ok(Signature {
+            block_len,
+            covered_len,
+            tag_len,
+            tags,
+        })
     }
 
     /// Encodes the signature: block length (4 bytes), covered length (8), tag length (1), then the tags, most
@@ -119,7 +139,10 @@ impl Signature {
         let (block_len, rest) = bytes.split_first_chunk().ok_or(BadSignature("end early"))?;
         let (covered_len, rest) = rest.split_first_chunk().ok_or(BadSignature("end early"))?;
         let (tag_len, tags) = rest.split_first().ok_or(BadSignature("end early"))?;
-        let (block_len, covered_len) = (u32::from_le_bytes(*block_len), u64::from_le_bytes(*covered_len));
+        let (block_len, covered_len) = (
+            u32::from_le_bytes(*block_len),
+            u64::from_le_bytes(*covered_len),
+        );
         let tag_len = usize::from(*tag_len);
         if block_len != nearest(block_len) {
             return Err(BadSignature("have an invalid block length"));
@@ -139,7 +162,12 @@ impl Signature {
             tag[..tag_len].copy_from_slice(bytes);
             Tag(u64::from_be_bytes(tag))
         });
-        Ok(Signature { block_len, covered_len, tag_len, tags: tags.collect() })
+        Ok(Signature {
+            block_len,
+            covered_len,
+            tag_len,
+            tags: tags.collect(),
+        })
     }
 
     /// Returns the length of every block but the last, in bytes.
@@ -194,7 +222,10 @@ mod tests {
         let basis: Vec<u8> = (0..3_000_001u32).map(|n| (n ^ (n >> 7)) as u8).collect();
         let alone = Signature::of(basis.len() as u64, 700, 1, &reader(&basis)).unwrap();
         for threads in [0, 2, 3, 100] {
-            assert_eq!(Signature::of(basis.len() as u64, 700, threads, &reader(&basis)).unwrap(), alone);
+            assert_eq!(
+                Signature::of(basis.len() as u64, 700, threads, &reader(&basis)).unwrap(),
+                alone
+            );
         }
         assert_eq!(alone.tags().len(), basis.len().div_ceil(700));
     }
@@ -215,8 +246,17 @@ mod tests {
             [0x3c, 0x6e, 0xf3, 0x72, 0xfe], // twice the base
             [0x7d, 0x7b, 0xa6, 0xdc, 0x4d], // its square and itself
         ];
-        let wanted = [&[64, 0, 0, 0][..], &[133, 0, 0, 0, 0, 0, 0, 0], &[5], tags.as_flattened()].concat();
-        assert_eq!(Signature::of(133, 64, 1, &reader(&basis)).unwrap().encode(), wanted);
+        let wanted = [
+            &[64, 0, 0, 0][..],
+            &[133, 0, 0, 0, 0, 0, 0, 0],
+            &[5],
+            tags.as_flattened(),
+        ]
+        .concat();
+        assert_eq!(
+            Signature::of(133, 64, 1, &reader(&basis)).unwrap().encode(),
+            wanted
+        );
     }
 
     #[test]
@@ -229,22 +269,33 @@ mod tests {
     #[test]
     fn malformed_signature_is_rejected() {
         let basis: Vec<u8> = (0..3000u32).map(|n| ((n * n) >> 3) as u8).collect();
-        let good = Signature::of(3000, 512, 1, &reader(&basis)).unwrap().encode();
+        let good = Signature::of(3000, 512, 1, &reader(&basis))
+            .unwrap()
+            .encode();
         assert!(Signature::decode(&good).is_ok());
         for len in 0..good.len() {
             assert!(Signature::decode(&good[..len]).is_err(), "cut to {len}");
         }
-        assert!(Signature::decode(&[&good[..], &[0]].concat()).is_err(), "one byte too many");
+        assert!(
+            Signature::decode(&[&good[..], &[0]].concat()).is_err(),
+            "one byte too many"
+        );
         let with = |at: usize, bytes: &[u8]| {
             let mut bad = good.clone();
             bad[at..at + bytes.len()].copy_from_slice(bytes);
             Signature::decode(&bad)
         };
         for block_len in [0, 1, 63, 511, 1024, (16 << 20) + 1, u32::MAX] {
-            assert!(with(0, &block_len.to_le_bytes()).is_err(), "blocks of {block_len}");
+            assert!(
+                with(0, &block_len.to_le_bytes()).is_err(),
+                "blocks of {block_len}"
+            );
         }
         for covered_len in [0u64, 2560, 3073, 1 << 40, u64::MAX] {
-            assert!(with(4, &covered_len.to_le_bytes()).is_err(), "{covered_len} bytes");
+            assert!(
+                with(4, &covered_len.to_le_bytes()).is_err(),
+                "{covered_len} bytes"
+            );
         }
         for tag_len in [0, 1, 4, 6, 8, 9, 255] {
             assert!(with(12, &[tag_len]).is_err(), "tags of {tag_len}");

@@ -37,32 +37,58 @@ fn check_delta(basis: &[u8], source: &[u8], block_len: u32, in_place: bool) -> C
             (receiver.literal_bytes, receiver.matched_bytes),
             "{how}"
         );
-        let this = Cost { signature_bytes: bytes.len(), literal_bytes: found.literal_bytes, ops: receiver.ops };
+        let this = Cost {
+            signature_bytes: bytes.len(),
+            literal_bytes: found.literal_bytes,
+            ops: receiver.ops,
+        };
         cost.get_or_insert(this);
         this
     };
     let len = source.len() as u64;
     let whole = check("at once", &mut |receiver| {
         let mut rest = source;
-        search(&signature, len, in_place, &mut |piece| io::Read::read(&mut rest, piece), &mut |op| receiver.take(op))
+        search(
+            &signature,
+            len,
+            in_place,
+            &mut |piece| io::Read::read(&mut rest, piece),
+            &mut |op| receiver.take(op),
+        )
     });
-    check("in small windows, by small reads, with a wrong length", &mut |receiver| {
-        let mut rest = source;
-        let mut read = |piece: &mut [u8]| {
-            let len = piece.len().min(100);
-            io::Read::read(&mut rest, &mut piece[..len])
-        };
-        search_by(1, &signature, 0, in_place, &mut read, &mut |op| receiver.take(op))
-    });
+    check(
+        "in small windows, by small reads, with a wrong length",
+        &mut |receiver| {
+            let mut rest = source;
+            let mut read = |piece: &mut [u8]| {
+                let len = piece.len().min(100);
+                io::Read::read(&mut rest, &mut piece[..len])
+            };
+            search_by(1, &signature, 0, in_place, &mut read, &mut |op| {
+                receiver.take(op)
+            })
+        },
+    );
     let segment = 8 * signature.block_len() as usize;
     for threads in [1, 3] {
         let parts = check("in segments", &mut |receiver| {
-            search_at_by(segment, &signature, len, in_place, threads, &read_at(source), &mut |op| receiver.take(op))
+            search_at_by(
+                segment,
+                &signature,
+                len,
+                in_place,
+                threads,
+                &read_at(source),
+                &mut |op| receiver.take(op),
+            )
         });
         // A thread does not know the last matches of the others: moved data is found again a row later.
         let segments = (source.len() / segment + 1) as u64;
         let lost = parts.literal_bytes.saturating_sub(whole.literal_bytes);
-        assert!(lost <= segments * 2 * u64::from(signature.block_len()), "{lost} bytes lost at borders");
+        assert!(
+            lost <= segments * 2 * u64::from(signature.block_len()),
+            "{lost} bytes lost at borders"
+        );
     }
     whole
 }
@@ -109,19 +135,36 @@ impl<'a> Receiver<'a> {
         let copied;
         let bytes = match op {
             Op::Data(bytes) => {
-                assert!((1..=DATA_MAX_BYTES).contains(&bytes.len()), "data of {} bytes", bytes.len());
+                assert!(
+                    (1..=DATA_MAX_BYTES).contains(&bytes.len()),
+                    "data of {} bytes",
+                    bytes.len()
+                );
                 self.literal_bytes += bytes.len() as u64;
                 self.last_end = None;
                 bytes
             }
-            Op::Copy { offset_bytes, len_bytes } => {
-                assert!(self.last_range_may_go_on || self.last_end != Some(offset_bytes), "two ranges that are one");
+            Op::Copy {
+                offset_bytes,
+                len_bytes,
+            } => {
+                assert!(
+                    self.last_range_may_go_on || self.last_end != Some(offset_bytes),
+                    "two ranges that are one"
+                );
                 assert!(len_bytes > 0, "an empty range");
-                assert!(!self.in_place || offset_bytes >= self.at as u64, "overwritten already");
+                assert!(
+                    !self.in_place || offset_bytes >= self.at as u64,
+                    "overwritten already"
+                );
                 self.matched_bytes += len_bytes;
                 self.last_end = Some(offset_bytes + len_bytes);
                 self.last_range_may_go_on = len_bytes >= RANGE_BYTES;
-                let from = if self.in_place { &self.content } else { self.basis };
+                let from = if self.in_place {
+                    &self.content
+                } else {
+                    self.basis
+                };
                 copied = from[offset_bytes as usize..][..len_bytes as usize].to_vec();
                 &copied
             }
@@ -190,8 +233,16 @@ impl Edit {
 fn edit() -> impl Strategy<Value = Edit> {
     let (at, len) = (0..20_000usize, 0..3000usize);
     prop_oneof![
-        (at.clone(), len.clone(), any::<u64>()).prop_map(|(at, len, seed)| Edit::Overwrite { at, len, seed }),
-        (at.clone(), len.clone(), any::<u64>()).prop_map(|(at, len, seed)| Edit::Insert { at, len, seed }),
+        (at.clone(), len.clone(), any::<u64>()).prop_map(|(at, len, seed)| Edit::Overwrite {
+            at,
+            len,
+            seed
+        }),
+        (at.clone(), len.clone(), any::<u64>()).prop_map(|(at, len, seed)| Edit::Insert {
+            at,
+            len,
+            seed
+        }),
         (at.clone(), len.clone()).prop_map(|(at, len)| Edit::Remove { at, len }),
         (at.clone(), len, at).prop_map(|(from, len, to)| Edit::Copy { from, len, to }),
     ]
@@ -199,13 +250,19 @@ fn edit() -> impl Strategy<Value = Edit> {
 
 /// Generates content: random or highly repetitive.
 fn content() -> impl Strategy<Value = Vec<u8>> {
-    (0..20_000usize, any::<u64>(), prop_oneof![Just(0xffu8), Just(1), Just(0)], 1..600usize).prop_map(
-        |(len, seed, mask, period)| {
+    (
+        0..20_000usize,
+        any::<u64>(),
+        prop_oneof![Just(0xffu8), Just(1), Just(0)],
+        1..600usize,
+    )
+        .prop_map(|(len, seed, mask, period)| {
             let bytes = random(len, seed);
             let repeats = seed % 3 == 0;
-            (0..len).map(|at| bytes[if repeats { at % period } else { at }] & mask).collect()
-        },
-    )
+            (0..len)
+                .map(|at| bytes[if repeats { at % period } else { at }] & mask)
+                .collect()
+        })
 }
 
 proptest! {
@@ -259,7 +316,11 @@ fn overwritten(len: usize, unit: usize, is_aligned: bool) -> Change {
     let (mut source, mut state) = (basis.clone(), 2);
     for _ in 0..len / 100 / unit {
         let any = next(&mut state) as usize;
-        let at = if is_aligned { any % (len / unit) * unit } else { any % (len - unit) };
+        let at = if is_aligned {
+            any % (len / unit) * unit
+        } else {
+            any % (len - unit)
+        };
         source[at..at + unit].copy_from_slice(&random(unit, next(&mut state)));
     }
     (basis, source)
@@ -301,9 +362,20 @@ fn cost((basis, source): &Change, block_len: u32, in_place: bool) -> Cost {
     let mut receiver = Receiver::new(basis, in_place);
     let mut rest = &source[..];
     let mut read = |piece: &mut [u8]| io::Read::read(&mut rest, piece);
-    let found = search(&signature, source.len() as u64, in_place, &mut read, &mut |op| receiver.take(op)).unwrap();
+    let found = search(
+        &signature,
+        source.len() as u64,
+        in_place,
+        &mut read,
+        &mut |op| receiver.take(op),
+    )
+    .unwrap();
     assert!(receiver.content() == source, "another content");
-    Cost { signature_bytes, literal_bytes: found.literal_bytes, ops: receiver.ops }
+    Cost {
+        signature_bytes,
+        literal_bytes: found.literal_bytes,
+        ops: receiver.ops,
+    }
 }
 
 /// Files of 1 MiB, compared with what rsync 3.5.0 sends for the same bytes: `--no-whole-file --stats`, literal data and
@@ -317,16 +389,54 @@ fn literal_data_is_at_most_that_of_rsync() {
         assert!(literal_max <= rsyncs_literal, "{what}");
         assert_eq!(cost.signature_bytes, 10_253, "{what}; rsync's is 6,179");
     };
-    check("20 times 512 bytes overwritten", overwritten(LEN, 512, true), 10_240, 20_480);
-    check("the same across block boundaries", overwritten(LEN, 512, false), 20_480, 33_792);
+    check(
+        "20 times 512 bytes overwritten",
+        overwritten(LEN, 512, true),
+        10_240,
+        20_480,
+    );
+    check(
+        "the same across block boundaries",
+        overwritten(LEN, 512, false),
+        20_480,
+        33_792,
+    );
     check("1 KiB prepended", prefixed(LEN), 1024, 1024);
-    check("100 insertions", interspersed(LEN, LEN / 200_000), 53_558, 98_614);
+    check(
+        "100 insertions",
+        interspersed(LEN, LEN / 200_000),
+        53_558,
+        98_614,
+    );
     check("100 removals", thinned(LEN, LEN / 200_000), 53_448, 99_016);
     let basis = random(LEN, 1);
-    check("a third cut off", (basis.clone(), basis[..LEN * 2 / 3].to_vec()), 170, 682);
-    check("a tenth appended", (basis.clone(), [&basis[..], &random(LEN / 10, 5)].concat()), 104_857, 104_857);
-    check("halves swapped", (basis.clone(), [&basis[LEN / 2..], &basis[..LEN / 2]].concat()), 0, 0);
-    check("nothing in common", (basis, random(LEN, 77)), 1 << 20, 1 << 20);
+    check(
+        "a third cut off",
+        (basis.clone(), basis[..LEN * 2 / 3].to_vec()),
+        170,
+        682,
+    );
+    check(
+        "a tenth appended",
+        (basis.clone(), [&basis[..], &random(LEN / 10, 5)].concat()),
+        104_857,
+        104_857,
+    );
+    check(
+        "halves swapped",
+        (
+            basis.clone(),
+            [&basis[LEN / 2..], &basis[..LEN / 2]].concat(),
+        ),
+        0,
+        0,
+    );
+    check(
+        "nothing in common",
+        (basis, random(LEN, 77)),
+        1 << 20,
+        1 << 20,
+    );
 }
 
 /// The cases of 1 GiB, scaled down, compared with rsync using `--block-size=32768`, which it chooses for 1 GiB. At full
@@ -338,24 +448,52 @@ fn delta_of_a_large_file_costs_a_third_of_rsyncs() {
     let check = |what: &str, change: Change, literal_max: u64, rsyncs_total: u64| {
         let cost = cost(&change, block_len, false);
         assert!(cost.literal_bytes <= literal_max, "{what}: {cost:?}");
-        assert!(10 * (cost.literal_bytes + cost.signature_bytes as u64) <= 3 * rsyncs_total, "{what}: {cost:?}");
+        assert!(
+            10 * (cost.literal_bytes + cost.signature_bytes as u64) <= 3 * rsyncs_total,
+            "{what}: {cost:?}"
+        );
     };
-    check("10 times 4 KiB overwritten", overwritten(LEN, 4096, true), 40_960, 295_715);
-    check("the same across block boundaries", overwritten(LEN, 4096, false), 81_920, 328_483);
-    check("100 insertions", interspersed(LEN, LEN / 200_000), 394_236, 2_197_279);
+    check(
+        "10 times 4 KiB overwritten",
+        overwritten(LEN, 4096, true),
+        40_960,
+        295_715,
+    );
+    check(
+        "the same across block boundaries",
+        overwritten(LEN, 4096, false),
+        81_920,
+        328_483,
+    );
+    check(
+        "100 insertions",
+        interspersed(LEN, LEN / 200_000),
+        394_236,
+        2_197_279,
+    );
     let blocks = (1 << 30) / u64::from(block_len);
-    assert_eq!(blocks * block::tag_len(1 << 30, block_len) as u64, 1_310_720, "rsync's is 229,426");
+    assert_eq!(
+        blocks * block::tag_len(1 << 30, block_len) as u64,
+        1_310_720,
+        "rsync's is 229,426"
+    );
 }
 
 #[test]
 fn in_place_search_reuses_unwritten_blocks() {
     const LEN: usize = 1 << 20;
     let block_len = block_len(LEN as u64, None);
-    assert_eq!(cost(&overwritten(LEN, 512, true), block_len, true).literal_bytes, 10_240);
+    assert_eq!(
+        cost(&overwritten(LEN, 512, true), block_len, true).literal_bytes,
+        10_240
+    );
     assert!(cost(&thinned(LEN, 5), block_len, true).literal_bytes <= 53_448);
     // Everything moves back, over data that is still needed.
     let (basis, source) = prefixed(LEN);
-    assert_eq!(cost(&(basis, source.clone()), block_len, true).literal_bytes, source.len() as u64);
+    assert_eq!(
+        cost(&(basis, source.clone()), block_len, true).literal_bytes,
+        source.len() as u64
+    );
 }
 
 #[test]
@@ -366,16 +504,25 @@ fn equal_blocks_behind_a_change_stay_in_place() {
     let signature = Signature::of(basis.len() as u64, 512, 2, &read_at(&basis)).unwrap();
     let (mut rest, mut at) = (&source[..], 0);
     let mut read = |piece: &mut [u8]| io::Read::read(&mut rest, piece);
-    let found = search(&signature, source.len() as u64, true, &mut read, &mut |op| {
-        at += match op {
-            Op::Data(bytes) => bytes.len() as u64,
-            Op::Copy { offset_bytes, len_bytes } => {
-                assert_eq!(offset_bytes, at, "moved");
-                len_bytes
-            }
-        };
-        Ok(())
-    });
+    let found = search(
+        &signature,
+        source.len() as u64,
+        true,
+        &mut read,
+        &mut |op| {
+            at += match op {
+                Op::Data(bytes) => bytes.len() as u64,
+                Op::Copy {
+                    offset_bytes,
+                    len_bytes,
+                } => {
+                    assert_eq!(offset_bytes, at, "moved");
+                    len_bytes
+                }
+            };
+            Ok(())
+        },
+    );
     assert!(found.unwrap().literal_bytes <= 512);
 }
 
@@ -400,11 +547,20 @@ fn edge_cases_of_basis_and_source() {
             check_delta(basis, source, 512, in_place);
         }
     }
-    let literal = |basis: &[u8], source: &[u8]| check_delta(basis, source, 512, false).literal_bytes;
+    let literal =
+        |basis: &[u8], source: &[u8]| check_delta(basis, source, 512, false).literal_bytes;
     assert_eq!(literal(&some, &some), 0);
     assert_eq!(literal(&some, &some[512..]), 0);
-    assert_eq!(literal(&some, &some[4608..]), 0, "the last block, alone and moved");
-    assert_eq!(literal(&some[..300], &[&random(77, 2), &some[..300]].concat()), 77, "a basis shorter than a block");
+    assert_eq!(
+        literal(&some, &some[4608..]),
+        0,
+        "the last block, alone and moved"
+    );
+    assert_eq!(
+        literal(&some[..300], &[&random(77, 2), &some[..300]].concat()),
+        77,
+        "a basis shorter than a block"
+    );
     assert_eq!(
         literal(&some[..300], &[&some[..300], &random(77, 2)[..]].concat()),
         77,
@@ -416,12 +572,21 @@ fn edge_cases_of_basis_and_source() {
 #[test]
 fn run_of_zeros_is_one_copy() {
     let basis = vec![0; 100_000];
-    assert_eq!(check_delta(&basis, &basis, 512, true), Cost { signature_bytes: 1189, literal_bytes: 0, ops: 1 });
+    assert_eq!(
+        check_delta(&basis, &basis, 512, true),
+        Cost {
+            signature_bytes: 1189,
+            literal_bytes: 0,
+            ops: 1
+        }
+    );
     let longer = check_delta(&basis, &vec![0; 150_000], 512, false);
     assert!(longer.literal_bytes < 512 && longer.ops <= 4, "{longer:?}");
     // Zeros that the basis does not have in a row: every position looks like one of its blocks.
     let mut lone = random(100_000, 1);
-    lone.chunks_mut(512).step_by(9).for_each(|block| block.fill(0));
+    lone.chunks_mut(512)
+        .step_by(9)
+        .for_each(|block| block.fill(0));
     check_delta(&lone, &vec![0; 60_000], 512, false);
 }
 
@@ -438,17 +603,30 @@ fn long_copy_is_emitted_in_pieces() {
         Ok(len)
     };
     let mut emit = |op: Op<'_>| {
-        let Op::Copy { offset_bytes, len_bytes } = op else { panic!("expected only copies") };
+        let Op::Copy {
+            offset_bytes,
+            len_bytes,
+        } = op
+        else {
+            panic!("expected only copies")
+        };
         assert_eq!(offset_bytes, emitted);
         emitted += len_bytes;
         lens.push(len_bytes);
         // The search reads at most one window ahead of what it has emitted.
-        assert!(read_bytes.get() <= emitted + (1 << 20), "{} bytes read, {emitted} told", read_bytes.get());
+        assert!(
+            read_bytes.get() <= emitted + (1 << 20),
+            "{} bytes read, {emitted} told",
+            read_bytes.get()
+        );
         Ok(())
     };
     search(&signature, LEN, false, &mut read, &mut emit).unwrap();
     assert!(emitted == LEN && lens.len() >= 3, "{lens:?}");
-    assert!(lens.iter().all(|len| *len < RANGE_BYTES + (1 << 20)), "{lens:?}");
+    assert!(
+        lens.iter().all(|len| *len < RANGE_BYTES + (1 << 20)),
+        "{lens:?}"
+    );
 }
 
 #[test]
@@ -461,7 +639,11 @@ fn search_stops_at_a_read_or_write_error() {
         let mut left = good;
         let mut read = |piece: &mut [u8]| {
             left -= 1;
-            if left < 0 { Err(broken()) } else { io::Read::read(&mut &source[..piece.len().min(9999)], piece) }
+            if left < 0 {
+                Err(broken())
+            } else {
+                io::Read::read(&mut &source[..piece.len().min(9999)], piece)
+            }
         };
         let error = search(&signature, len, false, &mut read, &mut |_| Ok(())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
@@ -477,7 +659,8 @@ fn search_stops_at_a_read_or_write_error() {
             left -= 1;
             if left < 0 { Err(broken()) } else { Ok(()) }
         };
-        let error = search_at_by(1, &signature, len, false, 3, &read_at(&source), &mut emit).unwrap_err();
+        let error =
+            search_at_by(1, &signature, len, false, 3, &read_at(&source), &mut emit).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }
@@ -490,8 +673,20 @@ fn truncated_source_is_searched_up_to_its_end() {
         let source = &basis[..len];
         let mut receiver = Receiver::new(&basis, false);
         let mut emit = |op: Op<'_>| receiver.take(op);
-        let found = search_at_by(1, &signature, 100_000, false, 2, &read_at(source), &mut emit).unwrap();
+        let found = search_at_by(
+            1,
+            &signature,
+            100_000,
+            false,
+            2,
+            &read_at(source),
+            &mut emit,
+        )
+        .unwrap();
         assert!(receiver.content() == source, "{len}");
-        assert_eq!((found.len_bytes, found.digest), (len as u64, digest::content(source)));
+        assert_eq!(
+            (found.len_bytes, found.digest),
+            (len as u64, digest::content(source))
+        );
     }
 }

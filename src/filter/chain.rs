@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::compiled_rules::{
-    ChainBuilder, ChainOptions, Compiled, FilterError, ReadMerge, RuleBlock, RuleItem, clean, flatten, join, names_of,
-    push_rule,
+    ChainBuilder, ChainOptions, Compiled, FilterError, ReadMerge, RuleBlock, RuleItem, clean,
+    flatten, join, names_of, push_rule,
 };
 use super::pattern::CandidatePath;
 use super::rule::{Parsed, Rule, Side, Sides, Verdict};
@@ -42,10 +42,18 @@ impl Rules {
             Parsed::Clear | Parsed::Nothing => false,
         });
         match looks_up || options.module.is_some() {
-            true => Rules { parsed, options, shared: None },
+            true => Rules {
+                parsed,
+                options,
+                shared: None,
+            },
             false => {
                 let shared = Some(Chain::new(parsed.iter().cloned(), options.clone()));
-                Rules { parsed: Arc::default(), shared, options }
+                Rules {
+                    parsed: Arc::default(),
+                    shared,
+                    options,
+                }
             }
         }
     }
@@ -61,10 +69,24 @@ impl Rules {
             Parsed::Merge(_) | Parsed::Cvs(_) => true,
             Parsed::Clear | Parsed::Nothing => false,
         };
-        let end = self.parsed.iter().position(depends).unwrap_or(self.parsed.len());
+        let end = self
+            .parsed
+            .iter()
+            .position(depends)
+            .unwrap_or(self.parsed.len());
         let (fixed, rest) = self.parsed.split_at(end);
-        let fixed = if rest.iter().any(|parsed| matches!(parsed, Parsed::Clear)) { &[] } else { fixed };
-        Chain::new(fixed.iter().cloned(), ChainOptions { side: Some(side), ..self.options.clone() })
+        let fixed = if rest.iter().any(|parsed| matches!(parsed, Parsed::Clear)) {
+            &[]
+        } else {
+            fixed
+        };
+        Chain::new(
+            fixed.iter().cloned(),
+            ChainOptions {
+                side: Some(side),
+                ..self.options.clone()
+            },
+        )
     }
 
     /// Returns the chain of the tree at `root_abs`, before any directory is entered.
@@ -72,7 +94,11 @@ impl Rules {
         if let Some(shared) = &self.shared {
             return shared.clone();
         }
-        let options = ChainOptions { root_abs: clean(root_abs), side: Some(side), ..self.options.clone() };
+        let options = ChainOptions {
+            root_abs: clean(root_abs),
+            side: Some(side),
+            ..self.options.clone()
+        };
         Chain::new(self.parsed.iter().cloned(), options)
     }
 }
@@ -103,7 +129,11 @@ impl Chain {
         while options.root_abs.last() == Some(&b'/') {
             options.root_abs.pop();
         }
-        let mut builder = ChainBuilder { options: &options, cvs: None, active: Vec::new() };
+        let mut builder = ChainBuilder {
+            options: &options,
+            cvs: None,
+            active: Vec::new(),
+        };
         let mut items = Vec::new();
         for parsed in rules {
             match parsed {
@@ -114,7 +144,10 @@ impl Chain {
                     builder.active.clear();
                 }
                 Parsed::Merge(merge) => {
-                    assert!(merge.per_dir, "the caller reads merge files that are read once");
+                    assert!(
+                        merge.per_dir,
+                        "the caller reads merge files that are read once"
+                    );
                     builder.add_group(*merge, Sides::Unsaid, None, &mut items);
                 }
                 Parsed::Nothing => {}
@@ -124,11 +157,26 @@ impl Chain {
         Chain::of(items, cvs, Arc::new(options), false)
     }
 
-    fn of(items: Vec<RuleItem>, cvs: Option<Arc<[Rule]>>, options: Arc<ChainOptions>, entered: bool) -> Chain {
+    fn of(
+        items: Vec<RuleItem>,
+        cvs: Option<Arc<[Rule]>>,
+        options: Arc<ChainOptions>,
+        entered: bool,
+    ) -> Chain {
         let mut rules = Vec::with_capacity(items.len());
         flatten(&items, &mut rules);
-        let has_xattr = rules.iter().flat_map(|block| &block.rules).any(|rule| rule.xattr);
-        Chain(Arc::new(Inner { options, items, cvs, entered, rules, has_xattr }))
+        let has_xattr = rules
+            .iter()
+            .flat_map(|block| &block.rules)
+            .any(|rule| rule.xattr);
+        Chain(Arc::new(Inner {
+            options,
+            items,
+            cvs,
+            entered,
+            rules,
+            has_xattr,
+        }))
     }
 
     /// Enters the directory `dir` and returns the chain in force inside it.
@@ -145,12 +193,18 @@ impl Chain {
             return Ok(self.clone());
         }
         let inner = &*self.0;
-        let mut builder = ChainBuilder { options: &inner.options, cvs: inner.cvs.clone(), active: Vec::new() };
+        let mut builder = ChainBuilder {
+            options: &inner.options,
+            cvs: inner.cvs.clone(),
+            active: Vec::new(),
+        };
         names_of(&inner.items, &mut builder.active);
         let dir_abs = join(&inner.options.root_abs, dir);
         let mut permitted = |name: &[u8]| match &inner.options.module {
             Some(module) if name.starts_with(b"/") && module.exclude(name, false) => Ok(None),
-            Some(module) if !name.starts_with(b"/") && module.exclude_in(&dir_abs, name, false) => Ok(None),
+            Some(module) if !name.starts_with(b"/") && module.exclude_in(&dir_abs, name, false) => {
+                Ok(None)
+            }
             Some(_) | None => read(name),
         };
         let read: &mut ReadMerge<'_> = &mut permitted;
@@ -185,7 +239,12 @@ impl Chain {
         if self.0.entered || !self.has_per_dir() {
             return self.clone();
         }
-        let Inner { options, items, cvs, .. } = &*self.0;
+        let Inner {
+            options,
+            items,
+            cvs,
+            ..
+        } = &*self.0;
         Chain::of(items.clone(), cvs.clone(), Arc::clone(options), true)
     }
 
@@ -215,15 +274,26 @@ impl Chain {
     /// Returns whether the rules of the module exclude an entry, which then takes no part on either side.
     pub fn module_excludes(&self, path: &[u8], is_dir: bool) -> bool {
         let options = &self.0.options;
-        options.module.as_ref().is_some_and(|module| module.exclude_in(&options.root_abs, path, is_dir))
+        options
+            .module
+            .as_ref()
+            .is_some_and(|module| module.exclude_in(&options.root_abs, path, is_dir))
     }
 
     /// Returns the rule that decides [`Chain::verdict`], if one matches; for `--debug=FILTER`.
     pub fn first_match(&self, side: Side, path: &[u8], is_dir: bool) -> Option<Match> {
-        self.first(side, path, is_dir, false).map(|(found, source)| {
-            let shown: &[u8] = if found.from_file { b"<rule from a file read earlier>" } else { &found.text };
-            Match { include: found.include, text: [shown, source].concat() }
-        })
+        self.first(side, path, is_dir, false)
+            .map(|(found, source)| {
+                let shown: &[u8] = if found.from_file {
+                    b"<rule from a file read earlier>"
+                } else {
+                    &found.text
+                };
+                Match {
+                    include: found.include,
+                    text: [shown, source].concat(),
+                }
+            })
     }
 
     /// Returns whether an entry takes part. With `prints_rules` (`--debug=FILTER`), adds a note about the rule that
@@ -250,21 +320,38 @@ impl Chain {
     }
 
     /// Returns the first rule that matches, and the suffix of its pattern in debug output.
-    fn first(&self, side: Side, path: &[u8], is_dir: bool, in_deleted_dir: bool) -> Option<(&Compiled, &[u8])> {
+    fn first(
+        &self,
+        side: Side,
+        path: &[u8],
+        is_dir: bool,
+        in_deleted_dir: bool,
+    ) -> Option<(&Compiled, &[u8])> {
         let rules = &self.0.rules;
         if rules.is_empty() || path.is_empty() {
             return None;
         }
         let subject = CandidatePath::new(path, is_dir, &self.0.options.root_abs);
         let applies = |rule: &Compiled| {
-            rule.covers(side) && !rule.xattr && !(in_deleted_dir && rule.perishable) && rule.matches(&subject)
+            rule.covers(side)
+                && !rule.xattr
+                && !(in_deleted_dir && rule.perishable)
+                && rule.matches(&subject)
         };
-        rules.iter().find_map(|block| Some((block.rules.iter().find(|rule| applies(rule))?, &*block.source)))
+        rules.iter().find_map(|block| {
+            Some((
+                block.rules.iter().find(|rule| applies(rule))?,
+                &*block.source,
+            ))
+        })
     }
 
     /// Returns whether [`Chain::enter`] can change anything.
     pub fn has_per_dir(&self) -> bool {
-        self.0.items.iter().any(|item| matches!(item, RuleItem::Group(_)))
+        self.0
+            .items
+            .iter()
+            .any(|item| matches!(item, RuleItem::Group(_)))
     }
 
     /// Returns whether there are no rules and no per-directory files.
@@ -286,14 +373,18 @@ impl Chain {
         }
         let subject = CandidatePath::new(name, false, b"");
         let rules = self.0.rules.iter().flat_map(|block| &block.rules);
-        let found = rules.filter(|found| found.xattr && found.covers(side)).find(|found| found.matches(&subject));
+        let found = rules
+            .filter(|found| found.xattr && found.covers(side))
+            .find(|found| found.matches(&subject));
         Some(found.is_none_or(|found| found.include))
     }
 }
 
 fn verdict_of(found: Option<(&Compiled, &[u8])>) -> Verdict {
     match found {
-        Some((found, _)) if !found.include => Verdict::Exclude { perishable: found.perishable },
+        Some((found, _)) if !found.include => Verdict::Exclude {
+            perishable: found.perishable,
+        },
         Some(_) | None => Verdict::Include,
     }
 }
@@ -310,12 +401,17 @@ mod tests {
     type Files = BTreeMap<&'static str, &'static str>;
 
     fn chain(rules: &[&str]) -> Chain {
-        let options = ChainOptions { root_abs: b"/r".to_vec(), ..ChainOptions::default() };
+        let options = ChainOptions {
+            root_abs: b"/r".to_vec(),
+            ..ChainOptions::default()
+        };
         with_options(rules, options)
     }
 
     fn with_options(rules: &[&str], options: ChainOptions) -> Chain {
-        let rules = rules.iter().map(|rule| parse_filter(rule.as_bytes()).unwrap());
+        let rules = rules
+            .iter()
+            .map(|rule| parse_filter(rule.as_bytes()).unwrap());
         Chain::new(rules, options)
     }
 
@@ -353,7 +449,10 @@ mod tests {
         assert!(!hides(&chain, "x/a.o"));
         assert!(hides(&chain, "b.o"));
         assert!(hides(&chain, "plain"));
-        assert_eq!(chain.verdict(Side::Sender, b"d", true), Verdict::Exclude { perishable: false });
+        assert_eq!(
+            chain.verdict(Side::Sender, b"d", true),
+            Verdict::Exclude { perishable: false }
+        );
         assert_eq!(chain.verdict(Side::Sender, b"", true), Verdict::Include);
     }
 
@@ -363,19 +462,29 @@ mod tests {
         let protected = |path: &[u8]| chain.verdict(Side::Receiver, path, false);
         let exclude = Verdict::Exclude { perishable: false };
         assert!(!hides(&chain, "a") && hides(&chain, "b") && hides(&chain, "c"));
-        assert_eq!([protected(b"a"), protected(b"b")], [exclude, Verdict::Include]);
+        assert_eq!(
+            [protected(b"a"), protected(b"b")],
+            [exclude, Verdict::Include]
+        );
         assert_eq!(protected(b"c"), exclude);
-        let options = ChainOptions { delete_excluded: true, ..ChainOptions::default() };
+        let options = ChainOptions {
+            delete_excluded: true,
+            ..ChainOptions::default()
+        };
         let chain = with_options(&["- a", "-r b", "-sr c"], options);
         let protected = |path: &[u8]| chain.verdict(Side::Receiver, path, false);
-        assert_eq!([protected(b"a"), protected(b"b")], [Verdict::Include, exclude]);
+        assert_eq!(
+            [protected(b"a"), protected(b"b")],
+            [Verdict::Include, exclude]
+        );
         assert_eq!(protected(b"c"), exclude);
     }
 
     #[test]
     fn perishable_rules_do_not_apply_in_a_deleted_directory() {
         let chain = chain(&["-p a", "+p b", "- b", "-p c", "- c"]);
-        let in_deleted_dir = |path: &[u8]| chain.verdict_in_deleted_dir(Side::Receiver, path, false);
+        let in_deleted_dir =
+            |path: &[u8]| chain.verdict_in_deleted_dir(Side::Receiver, path, false);
         let perishable = Verdict::Exclude { perishable: true };
         assert_eq!(chain.verdict(Side::Receiver, b"a", false), perishable);
         assert_eq!(in_deleted_dir(b"a"), Verdict::Include);
@@ -391,16 +500,29 @@ mod tests {
 
     #[test]
     fn deeper_rule_files_come_first_within_their_group() {
-        let files = Files::from([(".r", "- a\n- b"), ("d/.r", "+ a\n- /c"), (".q", "- z\n+ b")]);
+        let files = Files::from([
+            (".r", "- a\n- b"),
+            ("d/.r", "+ a\n- /c"),
+            (".q", "- z\n+ b"),
+        ]);
         let rules = ["+ d/b", ": .r", ": .q", "- c"];
         let root = at(&rules, &files, "");
         assert!(hides(&root, "a") && hides(&root, "b") && hides(&root, "c"));
         let inside = at(&rules, &files, "d");
         assert!(!hides(&inside, "d/a"), "the deeper file comes first");
-        assert!(!hides(&inside, "d/b"), "an earlier rule comes before the group");
+        assert!(
+            !hides(&inside, "d/b"),
+            "an earlier rule comes before the group"
+        );
         assert!(hides(&inside, "d/c") && hides(&inside, "d/z"));
-        assert!(hides(&at(&rules, &files, "d/e"), "d/e/c"), "the last rule excludes it");
-        assert!(!hides(&at(&rules[..3], &files, "d/e"), "d/e/c"), "an anchored rule does not apply in a subdirectory");
+        assert!(
+            hides(&at(&rules, &files, "d/e"), "d/e/c"),
+            "the last rule excludes it"
+        );
+        assert!(
+            !hides(&at(&rules[..3], &files, "d/e"), "d/e/c"),
+            "an anchored rule does not apply in a subdirectory"
+        );
     }
 
     #[test]
@@ -443,21 +565,35 @@ mod tests {
         assert!(hides(&inside, "d/b") && hides(&inside, "d/a") && !hides(&inside, "d/x"));
         let files = Files::from([("d/.r", ". gone")]);
         let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
-        assert_eq!(bad.to_string(), "failed to open exclude file <rule from /r/d/.r line 1>");
+        assert_eq!(
+            bad.to_string(),
+            "failed to open exclude file <rule from /r/d/.r line 1>"
+        );
         assert_eq!(bad.exit(), Exit::FileIo);
         let files = Files::from([("d/.r", ". d/.r")]);
-        assert_eq!(try_enter(&chain(&[": .r"]), "d", &files).unwrap_err().exit(), Exit::FileIo);
+        assert_eq!(
+            try_enter(&chain(&[": .r"]), "d", &files)
+                .unwrap_err()
+                .exit(),
+            Exit::FileIo
+        );
     }
 
     #[test]
     fn rule_errors_name_file_and_line() {
         let files = Files::from([("d/.r", "- c\nsecret")]);
         let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
-        assert_eq!(bad.to_string(), "Unknown filter rule: <rule from /r/d/.r line 2>");
+        assert_eq!(
+            bad.to_string(),
+            "Unknown filter rule: <rule from /r/d/.r line 2>"
+        );
         assert_eq!(bad.exit(), Exit::Usage);
         let files = Files::from([(".r", ": .q"), (".q", "secret")]);
         let bad = try_enter(&chain(&[": .r"]), "", &files).unwrap_err();
-        assert_eq!(bad.to_string(), "Unknown filter rule: <rule from a file read earlier>");
+        assert_eq!(
+            bad.to_string(),
+            "Unknown filter rule: <rule from a file read earlier>"
+        );
     }
 
     #[test]
@@ -465,16 +601,28 @@ mod tests {
         let files = Files::from([("/.r", "- t\n- /r/u\n- r/v\n+ w"), ("d/.r", "- w")]);
         for rule in [": /.r", ": ../.r", ": ../../.r"] {
             let root = try_enter(&chain(&[rule]), "", &files).unwrap();
-            assert!(hides(&root, "t") && hides(&root, "u") && !hides(&root, "d/u"), "{rule}");
+            assert!(
+                hides(&root, "t") && hides(&root, "u") && !hides(&root, "d/u"),
+                "{rule}"
+            );
             assert!(!hides(&root, "v"), "anchors above the root do not match");
             let inside = try_enter(&root, "d", &files).unwrap();
             assert!(hides(&inside, "d/t") && hides(&inside, "d/w"), "{rule}");
         }
         // For a first directory below the root, the root is a parent.
         let files = Files::from([(".r", "- /d/a")]);
-        assert!(hides(&try_enter(&chain(&[": /.r"]), "d", &files).unwrap(), "d/a"));
-        assert!(!hides(&try_enter(&chain(&[": .r"]), "d", &files).unwrap(), "d/a"));
-        assert!(!hides(&try_enter(&chain(&[": sub/.r"]), "d", &files).unwrap(), "d/a"));
+        assert!(hides(
+            &try_enter(&chain(&[": /.r"]), "d", &files).unwrap(),
+            "d/a"
+        ));
+        assert!(!hides(
+            &try_enter(&chain(&[": .r"]), "d", &files).unwrap(),
+            "d/a"
+        ));
+        assert!(!hides(
+            &try_enter(&chain(&[": sub/.r"]), "d", &files).unwrap(),
+            "d/a"
+        ));
         let further = chain(&[": /.r"]).for_further_source();
         assert!(!hides(&try_enter(&further, "d", &files).unwrap(), "d/a"));
     }
@@ -483,13 +631,26 @@ mod tests {
     fn per_dir_rule_for_the_other_side_is_ignored_in_a_file() {
         let files = Files::from([(".r", ":r .q\n: .q"), (".q", "- a")]);
         let side = |side| {
-            let options = ChainOptions { root_abs: b"/r".to_vec(), side, ..Default::default() };
+            let options = ChainOptions {
+                root_abs: b"/r".to_vec(),
+                side,
+                ..Default::default()
+            };
             try_enter(&with_options(&[": .r"], options), "", &files).unwrap()
         };
-        assert!(hides(&side(Some(Side::Sender)), "a"), "the second rule opens the group");
-        assert!(!hides(&side(Some(Side::Receiver)), "a"), "the first rule opens the group");
+        assert!(
+            hides(&side(Some(Side::Sender)), "a"),
+            "the second rule opens the group"
+        );
+        assert!(
+            !hides(&side(Some(Side::Receiver)), "a"),
+            "the first rule opens the group"
+        );
         let files = Files::from([(".r", ". q"), ("q", "P a")]);
-        assert!(hides(&at(&[": .r"], &files, ""), "a"), "a named file's rules hold for both");
+        assert!(
+            hides(&at(&[": .r"], &files, ""), "a"),
+            "a named file's rules hold for both"
+        );
     }
 
     #[test]
@@ -509,13 +670,25 @@ mod tests {
 
     #[test]
     fn cvs_rules_apply_at_their_position() {
-        let options = ChainOptions { cvs_env: Some(b"w".to_vec()), ..ChainOptions::default() };
+        let options = ChainOptions {
+            cvs_env: Some(b"w".to_vec()),
+            ..ChainOptions::default()
+        };
         let chain = with_options(&["+ a.o", "-C", "+ b.o"], options.clone());
         assert!(!hides(&chain, "a.o") && hides(&chain, "b.o") && hides(&chain, "w"));
-        assert_eq!(chain.verdict(Side::Receiver, b"b.o", false), Verdict::Exclude { perishable: true });
+        assert_eq!(
+            chain.verdict(Side::Receiver, b"b.o", false),
+            Verdict::Exclude { perishable: true }
+        );
         let found = chain.first_match(Side::Sender, b"b.o", false).unwrap();
-        assert_eq!((found.include, &found.text[..]), (false, &b"*.o [global CVS]"[..]));
-        assert!(!hides(&with_options(&["+C", "-C", "- w"], options), "w"), "the first CVS rule determines the form");
+        assert_eq!(
+            (found.include, &found.text[..]),
+            (false, &b"*.o [global CVS]"[..])
+        );
+        assert!(
+            !hides(&with_options(&["+C", "-C", "- w"], options), "w"),
+            "the first CVS rule determines the form"
+        );
     }
 
     #[test]
@@ -531,7 +704,10 @@ mod tests {
 
     #[test]
     fn xattr_rules_apply_only_to_xattr_names() {
-        assert_eq!(chain(&["- user.a"]).xattr_verdict(Side::Sender, b"user.a"), None);
+        assert_eq!(
+            chain(&["- user.a"]).xattr_verdict(Side::Sender, b"user.a"),
+            None
+        );
         let chain = chain(&["-x user.a*", "+x user.*", "-xr *", "-x! user.*"]);
         let passes = |side, name: &[u8]| chain.xattr_verdict(side, name);
         assert_eq!(passes(Side::Sender, b"user.ab"), Some(false));
@@ -545,10 +721,15 @@ mod tests {
     fn debug_output_hides_rules_read_from_files() {
         let files = Files::from([(".r", "- a\n: .q"), (".q", "- b")]);
         let root = at(&["- c", ": .r"], &files, "");
-        let text = |path: &[u8]| String::from_utf8(root.first_match(Side::Sender, path, false).unwrap().text).unwrap();
+        let text = |path: &[u8]| {
+            String::from_utf8(root.first_match(Side::Sender, path, false).unwrap().text).unwrap()
+        };
         assert_eq!(text(b"c"), "c");
         assert_eq!(text(b"a"), "<rule from a file read earlier> [per-dir .r]");
-        assert_eq!(text(b"b"), "<rule from a file read earlier> [per-dir <rule from /r/.r line 2>]");
+        assert_eq!(
+            text(b"b"),
+            "<rule from a file read earlier> [per-dir <rule from /r/.r line 2>]"
+        );
     }
 
     proptest! {

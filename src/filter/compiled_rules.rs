@@ -147,7 +147,10 @@ pub(super) fn push_rule(items: &mut Vec<RuleItem>, rule: Compiled, source: &[u8]
     {
         last.rules.push(rule);
     } else {
-        items.push(RuleItem::Rules(Arc::new(RuleBlock { rules: vec![rule], source: source.into() })));
+        items.push(RuleItem::Rules(Arc::new(RuleBlock {
+            rules: vec![rule],
+            source: source.into(),
+        })));
     }
 }
 
@@ -199,9 +202,25 @@ impl ChainBuilder<'_> {
     /// Compiles a rule. `base_abs` is the directory of the merge file; `None` for a rule of the whole transfer.
     pub(super) fn compile(&self, rule: Rule, base_abs: Option<&[u8]>) -> Compiled {
         let root_abs = &self.options.root_abs[..];
-        let Rule { include, sides, absolute, negate, perishable, xattr, pattern: text, from_file } = rule;
+        let Rule {
+            include,
+            sides,
+            absolute,
+            negate,
+            perishable,
+            xattr,
+            pattern: text,
+            from_file,
+        } = rule;
         let (pattern, joined) = match base_abs {
-            Some(base_abs) if !xattr => Pattern::compile(&text, Anchor { root_abs, base_abs, absolute }),
+            Some(base_abs) if !xattr => Pattern::compile(
+                &text,
+                Anchor {
+                    root_abs,
+                    base_abs,
+                    absolute,
+                },
+            ),
             Some(_) | None => (Pattern::compile_global(&text, root_abs, absolute), None),
         };
         let sides = match sides {
@@ -209,17 +228,37 @@ impl ChainBuilder<'_> {
             other => other,
         };
         let text = joined.map_or(text, Text::from);
-        Compiled { text, pattern, sides, include, negate, perishable, xattr, from_file }
+        Compiled {
+            text,
+            pattern,
+            sides,
+            include,
+            negate,
+            perishable,
+            xattr,
+            from_file,
+        }
     }
 
-    pub(super) fn add_cvs(&mut self, cvs: &super::Cvs, base_abs: Option<&[u8]>, items: &mut Vec<RuleItem>) {
+    pub(super) fn add_cvs(
+        &mut self,
+        cvs: &super::Cvs,
+        base_abs: Option<&[u8]>,
+        items: &mut Vec<RuleItem>,
+    ) {
         let options = self.options;
         let list = self.cvs.get_or_insert_with(|| {
             let home = options.cvs_home.as_deref();
             cvs_globals(cvs, home, options.cvs_env.as_deref()).into()
         });
         let list = Arc::clone(list);
-        list.iter().for_each(|rule| push_rule(items, self.compile(rule.clone(), base_abs), b" [global CVS]"));
+        list.iter().for_each(|rule| {
+            push_rule(
+                items,
+                self.compile(rule.clone(), base_abs),
+                b" [global CVS]",
+            )
+        });
     }
 
     /// Adds the group of a `:` rule in a file that applies to the sides `around`, unless its file name already has a
@@ -236,7 +275,10 @@ impl ChainBuilder<'_> {
         }
         if self.active.iter().all(|name| name != merge.file_name()) {
             self.active.push(merge.file_name().to_vec());
-            items.push(RuleItem::Group(Arc::new(Group { merge, items: Vec::new() })));
+            items.push(RuleItem::Group(Arc::new(Group {
+                merge,
+                items: Vec::new(),
+            })));
         }
     }
 
@@ -291,7 +333,11 @@ impl ChainBuilder<'_> {
             inherited = &[];
         }
         let name = file.unwrap_or(merge.file_name());
-        let text = if merge.file_name().is_empty() { None } else { self.read(merge, name, read)? };
+        let text = if merge.file_name().is_empty() {
+            None
+        } else {
+            self.read(merge, name, read)?
+        };
         let mut items = Vec::new();
         let mut changed = merge.no_inherit && !group.items.is_empty();
         if let Some(text) = text {
@@ -300,7 +346,11 @@ impl ChainBuilder<'_> {
                 Some(_) => Label::Whole(b"a file read earlier".to_vec()),
             };
             let list = parse_labelled(&text, merge, self.options.from0, &label);
-            let mut own = Own { items: Vec::new(), inherited, depth: 0 };
+            let mut own = Own {
+                items: Vec::new(),
+                inherited,
+                depth: 0,
+            };
             self.splice(list, merge, dir_abs, &mut own, read)?;
             changed |= !own.items.is_empty() || own.inherited.len() != inherited.len();
             inherited = own.inherited;
@@ -326,7 +376,10 @@ impl ChainBuilder<'_> {
         if !changed {
             return Ok(Arc::clone(group));
         }
-        Ok(Arc::new(Group { merge: merge.clone(), items }))
+        Ok(Arc::new(Group {
+            merge: merge.clone(),
+            items,
+        }))
     }
 
     /// Enters a group nested in another group. `file` is `Some` if the directory is one of the scanned parents.
@@ -359,7 +412,11 @@ impl ChainBuilder<'_> {
             match parsed? {
                 Parsed::Rule(rule) => {
                     let sides = if named { Sides::Both } else { rule.sides };
-                    push_rule(&mut own.items, self.compile(Rule { sides, ..rule }, base_abs), &source);
+                    push_rule(
+                        &mut own.items,
+                        self.compile(Rule { sides, ..rule }, base_abs),
+                        &source,
+                    );
                 }
                 Parsed::Cvs(cvs) => self.add_cvs(&cvs, base_abs, &mut own.items),
                 Parsed::Clear => {
@@ -402,7 +459,12 @@ impl ChainBuilder<'_> {
         Ok(())
     }
 
-    fn read(&self, merge: &Merge, name: &[u8], read: &mut ReadMerge<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    fn read(
+        &self,
+        merge: &Merge,
+        name: &[u8],
+        read: &mut ReadMerge<'_>,
+    ) -> Result<Option<Vec<u8>>, FilterError> {
         read(name).map_err(|_| {
             FilterError::Unreadable(match merge.open_failure() {
                 (message, false) => message,

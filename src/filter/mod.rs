@@ -21,6 +21,9 @@ mod rule;
 pub use chain::{Chain, Rules};
 pub use compiled_rules::ChainOptions;
 pub use module_rules::{ModuleRules, split_rules};
-pub use parse::{BadRule, cvs_globals, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include, parse_merge};
+pub use parse::{
+    BadRule, cvs_globals, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include,
+    parse_merge,
+};
 pub use pattern::{has_wildcard, name_matches};
 pub use rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Text, Verdict};

@@ -24,7 +24,13 @@ impl ModuleRules {
         };
         let parsed = parsed.into_iter().filter(applies);
         let dir = clean(dir);
-        let chain = Chain::new(parsed, ChainOptions { root_abs: dir.clone(), ..ChainOptions::default() });
+        let chain = Chain::new(
+            parsed,
+            ChainOptions {
+                root_abs: dir.clone(),
+                ..ChainOptions::default()
+            },
+        );
         (!chain.is_empty()).then_some(ModuleRules { chain, dir })
     }
 
@@ -32,11 +38,20 @@ impl ModuleRules {
     /// is not excluded.
     pub fn exclude(&self, path: &[u8], is_dir: bool) -> bool {
         let path = clean(path);
-        let Some(inner) = path.strip_prefix(&self.dir[..]).and_then(|rest| rest.strip_prefix(b"/")) else {
+        let Some(inner) = path
+            .strip_prefix(&self.dir[..])
+            .and_then(|rest| rest.strip_prefix(b"/"))
+        else {
             return false;
         };
-        let excludes = |path: &[u8], is_dir: bool| self.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include;
-        let leads = inner.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &inner[..at]);
+        let excludes = |path: &[u8], is_dir: bool| {
+            self.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
+        };
+        let leads = inner
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'/')
+            .map(|(at, _)| &inner[..at]);
         leads.into_iter().any(|dir| excludes(dir, true)) || excludes(inner, is_dir)
     }
 
@@ -54,7 +69,10 @@ pub fn split_rules(text: &[u8], has_names: bool) -> Vec<Vec<u8>> {
     let mut lacks_more = false;
     let mut rest = text.trim_ascii_start();
     while !rest.is_empty() {
-        let len = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+        let len = rest
+            .iter()
+            .position(u8::is_ascii_whitespace)
+            .unwrap_or(rest.len());
         let (word, after) = rest.split_at(len);
         match rules.last_mut() {
             Some(rule) if lacks_more => {
@@ -63,7 +81,10 @@ pub fn split_rules(text: &[u8], has_names: bool) -> Vec<Vec<u8>> {
                 lacks_more = false;
             }
             _ => {
-                let complaint = parse_filter(word).err().filter(|_| has_names).map(|bad| bad.complaint);
+                let complaint = parse_filter(word)
+                    .err()
+                    .filter(|_| has_names)
+                    .map(|bad| bad.complaint);
                 lacks_more = match complaint {
                     Some(Complaint::UnexpectedEnd) => true,
                     Some(_) => {
@@ -86,12 +107,22 @@ mod tests {
     use super::*;
 
     fn rules(lines: &[&str], dir: &str) -> Option<ModuleRules> {
-        ModuleRules::new(lines.iter().map(|line| parse_filter(line.as_bytes()).unwrap()).collect(), dir.as_bytes())
+        ModuleRules::new(
+            lines
+                .iter()
+                .map(|line| parse_filter(line.as_bytes()).unwrap())
+                .collect(),
+            dir.as_bytes(),
+        )
     }
 
     #[test]
     fn paths_below_excluded_directories_are_excluded() {
-        let found = rules(&["+ /keep.bak", "- *.bak", "- secret/", "- /top"], "/mod/./").unwrap();
+        let found = rules(
+            &["+ /keep.bak", "- *.bak", "- secret/", "- /top"],
+            "/mod/./",
+        )
+        .unwrap();
         for (path, is_dir, expected) in [
             ("/mod/a", false, false),
             ("/mod/keep.bak", false, false),
@@ -118,7 +149,11 @@ mod tests {
     fn rules_of_a_parameter_are_split_at_blanks() {
         for (text, has_names, expected) in [
             ("- *.bak  - /secret", true, &["- *.bak", "- /secret"][..]),
-            ("exclude *.bak, merge,w /x + y", true, &["exclude *.bak,", "merge,w /x", "+ y"]),
+            (
+                "exclude *.bak, merge,w /x + y",
+                true,
+                &["exclude *.bak,", "merge,w /x", "+ y"],
+            ),
             ("-_x ! -C +", true, &["-_x", "!", "-C", "+"]),
             ("- secret + b *.bak", false, &["- secret", "+ b", "*.bak"]),
             ("- a bogus  x y", true, &["- a", "bogus  x y"]),
@@ -131,6 +166,10 @@ mod tests {
                 .collect();
             assert_eq!(split, expected, "{text}");
         }
-        assert!(split_rules(b"! b", false).iter().all(|rule| parse_exclude(rule).is_ok()));
+        assert!(
+            split_rules(b"! b", false)
+                .iter()
+                .all(|rule| parse_exclude(rule).is_ok())
+        );
     }
 }

@@ -73,11 +73,15 @@ impl BadRule {
             Complaint::Unknown => b"Unknown filter rule: ".to_vec(),
             Complaint::UnexpectedEnd => b"unexpected end of filter rule: ".to_vec(),
             Complaint::ClearHasMore => b"'!' rule has trailing characters: ".to_vec(),
-            Complaint::SidesTwice => b"specified-side merge file contains specified-side filter: ".to_vec(),
+            Complaint::SidesTwice => {
+                b"specified-side merge file contains specified-side filter: ".to_vec()
+            }
             Complaint::Modifier { letter, position } if shown => {
                 let mut out = b"invalid modifier '".to_vec();
                 out.push(letter);
-                out.extend_from_slice(format!("' at position {position} in filter rule: ").as_bytes());
+                out.extend_from_slice(
+                    format!("' at position {position} in filter rule: ").as_bytes(),
+                );
                 out
             }
             Complaint::Modifier { .. } => b"invalid modifier in filter rule: ".to_vec(),
@@ -135,17 +139,35 @@ enum Grammar {
 ///
 /// Empty text is allowed and results in [`Parsed::Nothing`].
 pub fn parse_filter(text: &[u8]) -> Result<Parsed, BadRule> {
-    parse_one(text, Grammar::Rule, Inherited::default(), &RuleSource::Given, None)
+    parse_one(
+        text,
+        Grammar::Rule,
+        Inherited::default(),
+        &RuleSource::Given,
+        None,
+    )
 }
 
 /// Parses the text of one `--exclude` option, which supports a leading `- ` or `+ ` and a lone `!`.
 pub fn parse_exclude(pat: &[u8]) -> Result<Parsed, BadRule> {
-    parse_one(pat, Grammar::OldStyle { include: false }, Inherited::default(), &RuleSource::Given, None)
+    parse_one(
+        pat,
+        Grammar::OldStyle { include: false },
+        Inherited::default(),
+        &RuleSource::Given,
+        None,
+    )
 }
 
 /// Parses the text of one `--include` option; see [`parse_exclude`].
 pub fn parse_include(pat: &[u8]) -> Result<Parsed, BadRule> {
-    parse_one(pat, Grammar::OldStyle { include: true }, Inherited::default(), &RuleSource::Given, None)
+    parse_one(
+        pat,
+        Grammar::OldStyle { include: true },
+        Inherited::default(),
+        &RuleSource::Given,
+        None,
+    )
 }
 
 /// Parses the text of an `--exclude-from` or `--include-from` file.
@@ -158,7 +180,13 @@ pub fn parse_from(text: Vec<u8>, include: bool, from0: bool) -> Result<Vec<Parse
         .filter(|(_, line)| is_rule_line(line))
         .map(|(number, line)| {
             let place = RuleSource::Line(number);
-            parse_one(line, Grammar::OldStyle { include }, Inherited::default(), &place, Some(&buffer))
+            parse_one(
+                line,
+                Grammar::OldStyle { include },
+                Inherited::default(),
+                &place,
+                Some(&buffer),
+            )
         })
         .collect()
 }
@@ -169,8 +197,12 @@ pub fn parse_from(text: Vec<u8>, include: bool, from0: bool) -> Result<Vec<Parse
 /// `from0`), and there are no comments. The modifier `e` adds its rule at the front.
 pub fn parse_merge(text: &[u8], merge: &Merge, from0: bool) -> Result<Vec<Parsed>, BadRule> {
     let label = Label::of(merge);
-    let own = merge.own_exclude(Sides::Unsaid).map(|rule| Ok(Parsed::Rule(rule)));
-    own.into_iter().chain(parse_labelled(text, merge, from0, &label)).collect()
+    let own = merge
+        .own_exclude(Sides::Unsaid)
+        .map(|rule| Ok(Parsed::Rule(rule)));
+    own.into_iter()
+        .chain(parse_labelled(text, merge, from0, &label))
+        .collect()
 }
 
 /// How messages refer to the rules of a file.
@@ -194,18 +226,29 @@ impl Label {
 /// Does the work of [`parse_merge`] with another label in messages, and without `e`.
 ///
 /// Returns one result per rule, so that a file included before an invalid rule is read before the error is reported.
-pub(super) fn parse_labelled(text: &[u8], merge: &Merge, from0: bool, label: &Label) -> Vec<Result<Parsed, BadRule>> {
+pub(super) fn parse_labelled(
+    text: &[u8],
+    merge: &Merge,
+    from0: bool,
+    label: &Label,
+) -> Vec<Result<Parsed, BadRule>> {
     let grammar = match merge.format {
         MergeFormat::Rules => Grammar::Rule,
         MergeFormat::Excludes => Grammar::Pattern { include: false },
         MergeFormat::Includes => Grammar::Pattern { include: true },
         MergeFormat::Cvs => Grammar::PatternOrClear,
     };
-    let inherited = Inherited { sides: merge.sides, absolute: merge.absolute, perishable: merge.perishable };
+    let inherited = Inherited {
+        sides: merge.sides,
+        absolute: merge.absolute,
+        perishable: merge.perishable,
+    };
     if merge.word_split {
         let (Label::Lines(name) | Label::Whole(name)) = label;
         let place = RuleSource::File(name.clone());
-        return words(text, from0).map(|word| parse_one(word, grammar, inherited, &place, None)).collect();
+        return words(text, from0)
+            .map(|word| parse_one(word, grammar, inherited, &place, None))
+            .collect();
     }
     let buffer = Arc::new(text.to_vec());
     lines(&buffer, from0)
@@ -225,7 +268,11 @@ pub(super) fn parse_labelled(text: &[u8], merge: &Merge, from0: bool, label: &La
 /// `home_cvsignore` is the text of `~/.cvsignore`, `env` the value of `CVSIGNORE`; both consist of words.
 pub fn cvs_rules(home_cvsignore: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Parsed> {
     let mut list = vec![Parsed::Merge(Box::new(cvs_merge()))];
-    list.extend(cvs_globals(&Cvs::default(), home_cvsignore, env).into_iter().map(Parsed::Rule));
+    list.extend(
+        cvs_globals(&Cvs::default(), home_cvsignore, env)
+            .into_iter()
+            .map(Parsed::Rule),
+    );
     list
 }
 
@@ -254,8 +301,15 @@ pub fn cvs_globals(cvs: &Cvs, home: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Ru
         pattern: pattern.into(),
         from_file: cvs.from_file,
     };
-    let mut list: Vec<Rule> = CVS_PATTERNS.split_ascii_whitespace().map(|word| rule(word.as_bytes(), true)).collect();
-    for word in [home, env].into_iter().flatten().flat_map(|text| words(text, false)) {
+    let mut list: Vec<Rule> = CVS_PATTERNS
+        .split_ascii_whitespace()
+        .map(|word| rule(word.as_bytes(), true))
+        .collect();
+    for word in [home, env]
+        .into_iter()
+        .flatten()
+        .flat_map(|text| words(text, false))
+    {
         if word == b"!" {
             list.clear();
         } else {
@@ -272,7 +326,13 @@ fn lines(text: &[u8], from0: bool) -> impl Iterator<Item = (usize, &[u8])> {
     std::iter::from_fn(move || {
         let text = rest?;
         number += 1;
-        let ends = |b: &u8| if from0 { *b == 0 } else { *b == b'\n' || *b == b'\r' };
+        let ends = |b: &u8| {
+            if from0 {
+                *b == 0
+            } else {
+                *b == b'\n' || *b == b'\r'
+            }
+        };
         let line = match text.iter().position(ends) {
             None => {
                 rest = None;
@@ -290,7 +350,9 @@ fn lines(text: &[u8], from0: bool) -> impl Iterator<Item = (usize, &[u8])> {
 
 /// Returns the words of a file that is split at white space.
 fn words(text: &[u8], from0: bool) -> impl Iterator<Item = &[u8]> {
-    text.split(move |&b| is_space(b) || (from0 && b == 0)).map(until_nul).filter(|word| !word.is_empty())
+    text.split(move |&b| is_space(b) || (from0 && b == 0))
+        .map(until_nul)
+        .filter(|word| !word.is_empty())
 }
 
 fn is_space(b: u8) -> bool {
@@ -314,8 +376,14 @@ fn parse_one(
     place: &RuleSource,
     buffer: Option<&Arc<Vec<u8>>>,
 ) -> Result<Parsed, BadRule> {
-    let part = |pattern: &[u8]| buffer.map_or_else(|| pattern.into(), |buffer| Text::part_of(buffer, pattern));
-    let bad = |complaint| BadRule { complaint, rule: text.to_vec(), place: place.clone() };
+    let part = |pattern: &[u8]| {
+        buffer.map_or_else(|| pattern.into(), |buffer| Text::part_of(buffer, pattern))
+    };
+    let bad = |complaint| BadRule {
+        complaint,
+        rule: text.to_vec(),
+        place: place.clone(),
+    };
     if text.is_empty() {
         return Ok(Parsed::Nothing);
     }
@@ -393,28 +461,63 @@ fn parse_rule(
     let (name, name_len) = name_of(text).ok_or(Complaint::Unknown)?;
     let mut at = name_len + usize::from(text.get(name_len) == Some(&b','));
     if name == RuleName::Clear {
-        return if at == text.len() { Ok(Parsed::Clear) } else { Err(Complaint::ClearHasMore) };
+        return if at == text.len() {
+            Ok(Parsed::Clear)
+        } else {
+            Err(Complaint::ClearHasMore)
+        };
     }
     let mods = Mods::parse(text, &mut at, name, inherited)?;
     let argument = text.get(at + 1..).unwrap_or_default();
-    let Mods { absolute, negate, perishable, xattr, cvs, .. } = mods;
+    let Mods {
+        absolute,
+        negate,
+        perishable,
+        xattr,
+        cvs,
+        ..
+    } = mods;
     let from_file = *place != RuleSource::Given;
     if mods.sides_given && inherited.sides != Sides::Unsaid {
         return Err(Complaint::SidesTwice);
     }
-    let sides = if mods.sides_given { mods.sides } else { inherited.sides };
+    let sides = if mods.sides_given {
+        mods.sides
+    } else {
+        inherited.sides
+    };
     let merges = matches!(name, RuleName::Merge | RuleName::DirMerge);
     let include = matches!(name, RuleName::Include | RuleName::Show | RuleName::Risk);
     if cvs && !merges {
-        return Ok(Parsed::Cvs(Cvs { include, sides, absolute, negate, perishable, from_file }));
+        return Ok(Parsed::Cvs(Cvs {
+            include,
+            sides,
+            absolute,
+            negate,
+            perishable,
+            from_file,
+        }));
     }
-    let argument = if cvs && argument.is_empty() { CVSIGNORE } else { argument };
+    let argument = if cvs && argument.is_empty() {
+        CVSIGNORE
+    } else {
+        argument
+    };
     if argument.is_empty() {
         return Err(Complaint::UnexpectedEnd);
     }
     if !merges {
         let pattern = part(argument);
-        return Ok(Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file }));
+        return Ok(Parsed::Rule(Rule {
+            include,
+            sides,
+            absolute,
+            negate,
+            perishable,
+            xattr,
+            pattern,
+            from_file,
+        }));
     }
     Ok(Parsed::Merge(Box::new(Merge {
         name: argument.to_vec(),
@@ -453,12 +556,21 @@ struct Mods {
 
 impl Mods {
     /// Parses the modifiers from `at` on and leaves `at` at the separator or the end.
-    fn parse(text: &[u8], at: &mut usize, name: RuleName, inherited: Inherited) -> Result<Mods, Complaint> {
+    fn parse(
+        text: &[u8],
+        at: &mut usize,
+        name: RuleName,
+        inherited: Inherited,
+    ) -> Result<Mods, Complaint> {
         let merges = matches!(name, RuleName::Merge | RuleName::DirMerge);
         let one_sided = match name {
             RuleName::Hide | RuleName::Show => Some(Side::Sender),
             RuleName::Protect | RuleName::Risk => Some(Side::Receiver),
-            RuleName::Exclude | RuleName::Include | RuleName::Merge | RuleName::DirMerge | RuleName::Clear => None,
+            RuleName::Exclude
+            | RuleName::Include
+            | RuleName::Merge
+            | RuleName::DirMerge
+            | RuleName::Clear => None,
         };
         let mut mods = Mods {
             absolute: inherited.absolute,
@@ -476,7 +588,11 @@ impl Mods {
                 b'x' => mods.xattr = true,
                 b'!' if !merges => mods.negate = true,
                 b's' | b'r' if one_sided.is_none() => {
-                    let side = if letter == b's' { Side::Sender } else { Side::Receiver };
+                    let side = if letter == b's' {
+                        Side::Sender
+                    } else {
+                        Side::Receiver
+                    };
                     mods.sides = mods.sides.with(side);
                     mods.sides_given = true;
                 }
@@ -493,7 +609,12 @@ impl Mods {
                 b'e' if merges => mods.exclude_itself = true,
                 b'n' if merges => mods.no_inherit = true,
                 b'w' if merges => mods.word_split = true,
-                _ => return Err(Complaint::Modifier { letter, position: *at }),
+                _ => {
+                    return Err(Complaint::Modifier {
+                        letter,
+                        position: *at,
+                    });
+                }
             }
             *at += 1;
         }
@@ -548,22 +669,51 @@ mod tests {
             (":e", "unexpected end of filter rule: :e"),
             ("! ", "'!' rule has trailing characters: ! "),
             ("clear,s", "'!' rule has trailing characters: clear,s"),
-            ("-foo", "invalid modifier 'f' at position 1 in filter rule: -foo"),
-            ("-,,foo", "invalid modifier ',' at position 2 in filter rule: -,,foo"),
-            ("Hr foo", "invalid modifier 'r' at position 1 in filter rule: Hr foo"),
-            ("merge,foo", "invalid modifier 'f' at position 6 in filter rule: merge,foo"),
-            (":-C x", "invalid modifier 'C' at position 2 in filter rule: :-C x"),
-            (":CC", "invalid modifier 'C' at position 2 in filter rule: :CC"),
-            ("PC", "invalid modifier 'C' at position 1 in filter rule: PC"),
-            (":! x", "invalid modifier '!' at position 1 in filter rule: :! x"),
-            ("-e foo", "invalid modifier 'e' at position 1 in filter rule: -e foo"),
+            (
+                "-foo",
+                "invalid modifier 'f' at position 1 in filter rule: -foo",
+            ),
+            (
+                "-,,foo",
+                "invalid modifier ',' at position 2 in filter rule: -,,foo",
+            ),
+            (
+                "Hr foo",
+                "invalid modifier 'r' at position 1 in filter rule: Hr foo",
+            ),
+            (
+                "merge,foo",
+                "invalid modifier 'f' at position 6 in filter rule: merge,foo",
+            ),
+            (
+                ":-C x",
+                "invalid modifier 'C' at position 2 in filter rule: :-C x",
+            ),
+            (
+                ":CC",
+                "invalid modifier 'C' at position 2 in filter rule: :CC",
+            ),
+            (
+                "PC",
+                "invalid modifier 'C' at position 1 in filter rule: PC",
+            ),
+            (
+                ":! x",
+                "invalid modifier '!' at position 1 in filter rule: :! x",
+            ),
+            (
+                "-e foo",
+                "invalid modifier 'e' at position 1 in filter rule: -e foo",
+            ),
         ] {
             assert_eq!(parsed_text(text), want, "{text:?}");
         }
     }
 
     fn patterns(list: &[Parsed]) -> Vec<String> {
-        list.iter().map(|p| String::from_utf8_lossy(&p.text()).into_owned()).collect()
+        list.iter()
+            .map(|p| String::from_utf8_lossy(&p.text()).into_owned())
+            .collect()
     }
 
     #[test]
@@ -575,18 +725,31 @@ mod tests {
         assert_eq!(text(b"!").unwrap(), b"!");
         assert_eq!(text(b"! ").unwrap(), b"- ! ");
         assert_eq!(text(b"").unwrap(), b"");
-        assert_eq!(parse_exclude(b"- ").unwrap_err().message(), b"unexpected end of filter rule: - ");
+        assert_eq!(
+            parse_exclude(b"- ").unwrap_err().message(),
+            b"unexpected end of filter rule: - "
+        );
         assert_eq!(parse_include(b"foo").unwrap().text(), b"+ foo");
     }
 
     #[test]
     fn exclude_from_is_parsed_line_by_line() {
-        let list = parse_from(b"# c\n; c\r\n\r\n- a\n+ b\nc \n!\n #d".to_vec(), false, false).unwrap();
+        let list = parse_from(
+            b"# c\n; c\r\n\r\n- a\n+ b\nc \n!\n #d".to_vec(),
+            false,
+            false,
+        )
+        .unwrap();
         assert_eq!(patterns(&list), ["- a", "+ b", "- c ", "!", "-  #d"]);
         let list = parse_from(b"a\0#x\0b\n\0\0!".to_vec(), true, true).unwrap();
         assert_eq!(patterns(&list), ["+ a", "+ b\n", "!"]);
-        let bad = parse_from(b"a\r\n- \n".to_vec(), false, false).unwrap_err().in_file(b"rules");
-        assert_eq!(bad.message(), b"unexpected end of filter rule: <rule from rules line 2>");
+        let bad = parse_from(b"a\r\n- \n".to_vec(), false, false)
+            .unwrap_err()
+            .in_file(b"rules");
+        assert_eq!(
+            bad.message(),
+            b"unexpected end of filter rule: <rule from rules line 2>"
+        );
     }
 
     fn merge(rule: &[u8]) -> Merge {
@@ -608,21 +771,44 @@ mod tests {
 
     #[test]
     fn errors_hide_the_text_of_rule_files() {
-        let says = |text: &[u8], rule: &[u8]| parse_merge(text, &merge(rule), false).unwrap_err().to_string();
-        assert_eq!(says(b"\nsecret", b". x"), "Unknown filter rule: <rule from x line 2>");
-        assert_eq!(says(b"- foo", b".w x"), "unexpected end of filter rule: <rule from x>");
-        assert_eq!(says(b"-secret", b". x"), "invalid modifier in filter rule: <rule from x line 1>");
+        let says = |text: &[u8], rule: &[u8]| {
+            parse_merge(text, &merge(rule), false)
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            says(b"\nsecret", b". x"),
+            "Unknown filter rule: <rule from x line 2>"
+        );
+        assert_eq!(
+            says(b"- foo", b".w x"),
+            "unexpected end of filter rule: <rule from x>"
+        );
+        assert_eq!(
+            says(b"-secret", b". x"),
+            "invalid modifier in filter rule: <rule from x line 1>"
+        );
         assert_eq!(
             says(b"H foo", b".s x"),
             "specified-side merge file contains specified-side filter: <rule from x line 1>"
         );
         let nested = parse_merge(b"\n. y", &merge(b". x"), false).unwrap();
-        let [Parsed::Merge(nested)] = &nested[..] else { panic!("{nested:?}") };
+        let [Parsed::Merge(nested)] = &nested[..] else {
+            panic!("{nested:?}")
+        };
         assert_eq!(
-            parse_merge(b"\n\nbad", nested, false).unwrap_err().to_string(),
+            parse_merge(b"\n\nbad", nested, false)
+                .unwrap_err()
+                .to_string(),
             "Unknown filter rule: <rule from a file named at x line 2>"
         );
-        assert_eq!(nested.open_failure(), (b"failed to open exclude file <rule from x line 2>".to_vec(), false));
+        assert_eq!(
+            nested.open_failure(),
+            (
+                b"failed to open exclude file <rule from x line 2>".to_vec(),
+                false
+            )
+        );
     }
 
     #[test]

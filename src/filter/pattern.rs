@@ -23,13 +23,23 @@ impl<'a> CandidatePath<'a> {
     /// Creates a subject. `root_abs` is the absolute path of the root without a trailing slash.
     pub(super) fn new(path: &'a [u8], is_dir: bool, root_abs: &'a [u8]) -> CandidatePath<'a> {
         let name_at = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
-        CandidatePath { path, name: &path[name_at..], is_dir, root_abs, absolute: OnceCell::new() }
+        CandidatePath {
+            path,
+            name: &path[name_at..],
+            is_dir,
+            root_abs,
+            absolute: OnceCell::new(),
+        }
     }
 
     /// Returns the absolute path without its leading slash.
     fn absolute(&self) -> &[u8] {
         self.absolute.get_or_init(|| {
-            let mut out = self.root_abs.strip_prefix(b"/").unwrap_or(self.root_abs).to_vec();
+            let mut out = self
+                .root_abs
+                .strip_prefix(b"/")
+                .unwrap_or(self.root_abs)
+                .to_vec();
             if !out.is_empty() {
                 out.push(b'/');
             }
@@ -124,18 +134,27 @@ impl Pattern {
         }
         // rsync prepends the merge file's directory to the pattern and treats the result as one pattern, so a directory
         // named `d*` acts as a wildcard. Do the same.
-        let joined = (!anchor.absolute && !anchor.base_abs.is_empty()).then(|| [anchor.base_abs, stem].concat());
+        let joined = (!anchor.absolute && !anchor.base_abs.is_empty())
+            .then(|| [anchor.base_abs, stem].concat());
         let full = joined.as_deref().unwrap_or(stem);
         let wild = has_wildcard(full);
-        let below_root = full.strip_prefix(anchor.root_abs).and_then(|t| t.strip_prefix(b"/"));
-        let root_is_plain = !(has_wildcard(anchor.root_abs) || (wild && anchor.root_abs.contains(&b'\\')));
+        let below_root = full
+            .strip_prefix(anchor.root_abs)
+            .and_then(|t| t.strip_prefix(b"/"));
+        let root_is_plain =
+            !(has_wildcard(anchor.root_abs) || (wild && anchor.root_abs.contains(&b'\\')));
         let (tail, on_absolute) = match below_root {
             Some(tail) if root_is_plain => (tail, 0),
             None if !wild => return (Pattern::NEVER, None),
             Some(_) | None => (full.strip_prefix(b"/").unwrap_or(full), ON_ABSOLUTE),
         };
         let (test, part) = Test::anchored(tail, flags & TRIPLE != 0);
-        let pattern = Pattern::of(test, (tail, full.len() - tail.len()), part, flags | on_absolute);
+        let pattern = Pattern::of(
+            test,
+            (tail, full.len() - tail.len()),
+            part,
+            flags | on_absolute,
+        );
         (pattern, joined)
     }
 
@@ -143,10 +162,23 @@ impl Pattern {
     /// pattern. It refers to `text`.
     pub(super) fn compile_global(text: &[u8], root_abs: &[u8], absolute: bool) -> Pattern {
         let root_abs = if absolute { root_abs } else { b"" };
-        Pattern::compile(text, Anchor { root_abs, base_abs: b"", absolute }).0
+        Pattern::compile(
+            text,
+            Anchor {
+                root_abs,
+                base_abs: b"",
+                absolute,
+            },
+        )
+        .0
     }
 
-    const NEVER: Pattern = Pattern { test: Test::Never, from: 0, len: 0, flags: 0 };
+    const NEVER: Pattern = Pattern {
+        test: Test::Never,
+        from: 0,
+        len: 0,
+        flags: 0,
+    };
 
     /// Returns the pattern of a test that uses a part of `text`, which begins at `at` in the text that is kept.
     fn of(test: Test, (text, at): (&[u8], usize), part: Range<usize>, flags: u8) -> Pattern {
@@ -159,7 +191,12 @@ impl Pattern {
             _ => 0,
         };
         match (u16::try_from(at + part.start), u16::try_from(part.len())) {
-            (Ok(from), Ok(len)) => Pattern { test, from, len, flags: flags | branching },
+            (Ok(from), Ok(len)) => Pattern {
+                test,
+                from,
+                len,
+                flags: flags | branching,
+            },
             // No path is that long.
             _ => Pattern::NEVER,
         }
@@ -171,15 +208,27 @@ impl Pattern {
             return false;
         }
         let part = &text[usize::from(self.from)..][..usize::from(self.len)];
-        let path = || if self.flags & ON_ABSOLUTE != 0 { subject.absolute() } else { subject.path };
-        let glob = || Glob { text: part, branching: self.flags & BRANCHING != 0, triple: self.flags & TRIPLE != 0 };
+        let path = || {
+            if self.flags & ON_ABSOLUTE != 0 {
+                subject.absolute()
+            } else {
+                subject.path
+            }
+        };
+        let glob = || Glob {
+            text: part,
+            branching: self.flags & BRANCHING != 0,
+            triple: self.flags & TRIPLE != 0,
+        };
         match self.test {
             Test::Never => false,
             Test::Always => true,
             // One byte distinguishes most names, and comparing it costs less than a call.
             Test::Name => subject.name.first() == part.first() && subject.name == part,
             Test::NameEnds => subject.name.last() == part.last() && subject.name.ends_with(part),
-            Test::NameStarts => subject.name.first() == part.first() && subject.name.starts_with(part),
+            Test::NameStarts => {
+                subject.name.first() == part.first() && subject.name.starts_with(part)
+            }
             Test::Path => path() == part,
             Test::PathEnds => match path().strip_suffix(part) {
                 Some(head) => matches!(head, [] | [.., b'/']),
@@ -189,9 +238,8 @@ impl Pattern {
             Test::Within => is_below(path(), part) || (subject.is_dir && path() == part),
             Test::Glob(Scope::Name) => glob().covers(subject.name, subject.is_dir),
             Test::Glob(Scope::Whole) => glob().covers(path(), subject.is_dir),
-            Test::Glob(Scope::Tail(count)) => {
-                tail(path(), usize::from(count)).is_some_and(|tail| glob().covers(tail, subject.is_dir))
-            }
+            Test::Glob(Scope::Tail(count)) => tail(path(), usize::from(count))
+                .is_some_and(|tail| glob().covers(tail, subject.is_dir)),
             Test::Glob(Scope::AnyTail) => glob().covers_tail(path(), subject.is_dir),
         }
     }
@@ -203,7 +251,14 @@ impl Test {
         let slashes = text.iter().filter(|&&b| b == b'/').count();
         let whole = 0..text.len();
         if !has_wildcard(text) {
-            return (if slashes == 0 { Test::Name } else { Test::PathEnds }, whole);
+            return (
+                if slashes == 0 {
+                    Test::Name
+                } else {
+                    Test::PathEnds
+                },
+                whole,
+            );
         }
         if contains_double(text) {
             return (Test::Glob(Scope::AnyTail), whole);
@@ -228,7 +283,9 @@ impl Test {
         }
         let literal = |dir: &[u8]| !dir.is_empty() && is_literal(dir);
         match text {
-            [dir @ .., b'/', b'*', b'*', b'*'] if triple && literal(dir) => (Test::Within, 0..dir.len()),
+            [dir @ .., b'/', b'*', b'*', b'*'] if triple && literal(dir) => {
+                (Test::Within, 0..dir.len())
+            }
             [dir @ .., b'/', b'*', b'*'] if literal(dir) => (Test::Below, 0..dir.len()),
             _ => (Test::Glob(Scope::Whole), whole),
         }
@@ -237,7 +294,8 @@ impl Test {
 
 /// Returns whether a name matches a pattern with wildcards. Neither may contain a slash.
 pub fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
-    Pattern::compile_global(pattern, b"", false).matches(pattern, &CandidatePath::new(name, false, b""))
+    Pattern::compile_global(pattern, b"", false)
+        .matches(pattern, &CandidatePath::new(name, false, b""))
 }
 
 /// Returns whether a pattern contains a wildcard. Only then is a backslash an escape; otherwise the pattern is literal.
@@ -259,7 +317,12 @@ fn is_below(path: &[u8], dir: &[u8]) -> bool {
 
 /// Returns the last `count` components of `path`; `None` if it has fewer.
 fn tail(path: &[u8], count: usize) -> Option<&[u8]> {
-    let mut slashes = path.iter().enumerate().rev().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+    let mut slashes = path
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(|(_, b)| **b == b'/')
+        .map(|(at, _)| at);
     match slashes.nth(count - 1) {
         Some(at) => Some(&path[at + 1..]),
         None => (path.iter().filter(|&&b| b == b'/').count() + 1 == count).then_some(path),
@@ -323,7 +386,11 @@ impl Glob<'_> {
         if text.len() >= STATE_WORDS * 64 {
             return None;
         }
-        let glob = Glob { text, branching: false, triple: false };
+        let glob = Glob {
+            text,
+            branching: false,
+            triple: false,
+        };
         let (mut at, mut has_double, mut is_branching) = (0, false, false);
         while at < text.len() {
             let (token, next) = glob.token(at)?;
@@ -355,7 +422,11 @@ impl Glob<'_> {
     /// Returns whether the pattern matches the whole of `text`.
     fn covers(&self, text: &[u8], is_dir: bool) -> bool {
         let slash = self.triple && is_dir;
-        if self.branching || slash { self.follow(0, text, slash, false) } else { self.walk(0, text) }
+        if self.branching || slash {
+            self.follow(0, text, slash, false)
+        } else {
+            self.walk(0, text)
+        }
     }
 
     /// Returns whether the pattern matches `text` from the start of some component to the end.
@@ -371,7 +442,11 @@ impl Glob<'_> {
             _ => None,
         };
         if let Some(from) = skip
-            && (if self.branching || slash { self.follow(from, text, slash, false) } else { self.walk(from, text) })
+            && (if self.branching || slash {
+                self.follow(from, text, slash, false)
+            } else {
+                self.walk(from, text)
+            })
         {
             return true;
         }
@@ -381,8 +456,14 @@ impl Glob<'_> {
         if matches!(first, Some((PatternPart::Stars, _))) {
             return self.walk(0, text);
         }
-        let starts = text.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at + 1);
-        std::iter::once(0).chain(starts).any(|start| self.walk(0, &text[start..]))
+        let starts = text
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| **b == b'/')
+            .map(|(at, _)| at + 1);
+        std::iter::once(0)
+            .chain(starts)
+            .any(|start| self.walk(0, &text[start..]))
     }
 
     /// Matches by backtracking to the last `*`, then to the last `**`.
@@ -436,7 +517,9 @@ impl Glob<'_> {
     /// Returns the first position from `at` on where the token after a `**` can match; `None` if there is none.
     fn next_start(&self, resume: usize, text: &[u8], at: usize) -> Option<usize> {
         match self.token(resume)?.0 {
-            PatternPart::Byte(wanted) => Some(at + text.get(at..)?.iter().position(|b| *b == wanted)?),
+            PatternPart::Byte(wanted) => {
+                Some(at + text.get(at..)?.iter().position(|b| *b == wanted)?)
+            }
             PatternPart::Any | PatternPart::Class(_) | PatternPart::Star | PatternPart::Stars => {
                 (at <= text.len()).then_some(at)
             }
@@ -489,7 +572,8 @@ impl Glob<'_> {
             states[state / 64] |= 1 << (state % 64);
             match self.token(state) {
                 Some((PatternPart::Star | PatternPart::Stars, next)) => state = next,
-                Some((PatternPart::Byte(_) | PatternPart::Any | PatternPart::Class(_), _)) | None => return,
+                Some((PatternPart::Byte(_) | PatternPart::Any | PatternPart::Class(_), _))
+                | None => return,
             }
         }
     }
@@ -512,7 +596,9 @@ fn parse_class(text: &[u8], at: &mut usize) -> Option<ByteSet> {
                 let length = text[name_at..].iter().position(|&b| b == b']')?;
                 if length > 0 && text[name_at + length - 1] == b':' {
                     let name = &text[name_at..name_at + length - 1];
-                    (0..=u8::MAX).filter(posix_class(name)?).for_each(|b| insert(&mut set, b));
+                    (0..=u8::MAX)
+                        .filter(posix_class(name)?)
+                        .for_each(|b| insert(&mut set, b));
                     *at = name_at + length + 1;
                     previous = None;
                 } else {
@@ -578,7 +664,10 @@ mod tests {
     struct Whole(Pattern, Vec<u8>);
 
     fn global(text: &str) -> Whole {
-        Whole(Pattern::compile_global(text.as_bytes(), b"/r", false), text.as_bytes().to_vec())
+        Whole(
+            Pattern::compile_global(text.as_bytes(), b"/r", false),
+            text.as_bytes().to_vec(),
+        )
     }
 
     fn hits(Whole(pattern, text): &Whole, path: &str) -> bool {
@@ -649,16 +738,26 @@ mod tests {
     #[test]
     fn anchored_patterns_are_relative_to_their_merge_file() {
         let at = |base: &[u8], text: &[u8]| {
-            let anchor = Anchor { root_abs: b"/x/r", base_abs: base, absolute: false };
+            let anchor = Anchor {
+                root_abs: b"/x/r",
+                base_abs: base,
+                absolute: false,
+            };
             let (pattern, joined) = Pattern::compile(text, anchor);
             Whole(pattern, joined.unwrap_or_else(|| text.to_vec()))
         };
         assert!(hits(&at(b"/x/r/d", b"/a*"), "d/ab"));
         assert!(!hits(&at(b"/x/r/d", b"/a*"), "ab"));
-        assert!(hits(&at(b"/x", b"/r/a"), "a"), "patterns of a file above the root match inside it");
+        assert!(
+            hits(&at(b"/x", b"/r/a"), "a"),
+            "patterns of a file above the root match inside it"
+        );
         assert!(!hits(&at(b"/x", b"/a"), "a"));
         assert!(hits(&at(b"/x/r/d*", b"/a"), "d*/a"));
-        assert!(!hits(&at(b"/x/r/[d]", b"/a"), "[d]/a"), "the directory name is treated as a pattern");
+        assert!(
+            !hits(&at(b"/x/r/[d]", b"/a"), "[d]/a"),
+            "the directory name is treated as a pattern"
+        );
     }
 
     #[test]
@@ -674,7 +773,11 @@ mod tests {
     #[test]
     fn many_stars_match_in_bounded_time() {
         let text = "a".repeat(4000);
-        for pattern in ["*a*a*a*a*a*a*a*a*b", "**a*a*a*a*a*a*a*a*b", "a**a**a**a**a**a**b"] {
+        for pattern in [
+            "*a*a*a*a*a*a*a*a*b",
+            "**a*a*a*a*a*a*a*a*b",
+            "a**a**a**a**a**a**b",
+        ] {
             assert!(!hits(&global(pattern), &text), "{pattern}");
         }
     }
@@ -689,17 +792,25 @@ mod tests {
         let escaped: Vec<u8> = if has_wildcard(text) {
             text.to_vec()
         } else {
-            text.iter().flat_map(|&b| if b == b'\\' { vec![b, b] } else { vec![b] }).collect()
+            text.iter()
+                .flat_map(|&b| if b == b'\\' { vec![b, b] } else { vec![b] })
+                .collect()
         };
         let (scope, core) = match escaped.strip_prefix(b"/") {
             Some(core) => (Scope::Whole, core),
             None if contains_double(&escaped) => (Scope::AnyTail, &escaped[..]),
-            None if escaped.contains(&b'/') => {
-                (Scope::Tail(1 + escaped.iter().filter(|&&b| b == b'/').count() as u16), &escaped[..])
-            }
+            None if escaped.contains(&b'/') => (
+                Scope::Tail(1 + escaped.iter().filter(|&&b| b == b'/').count() as u16),
+                &escaped[..],
+            ),
             None => (Scope::Name, &escaped[..]),
         };
-        let pattern = Pattern::of(Test::Glob(scope), (core, 0), 0..core.len(), dir_only | triple);
+        let pattern = Pattern::of(
+            Test::Glob(scope),
+            (core, 0),
+            0..core.len(),
+            dir_only | triple,
+        );
         pattern.matches(core, &CandidatePath::new(path, is_dir, b""))
     }
 

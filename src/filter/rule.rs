@@ -45,9 +45,9 @@ impl Sides {
     pub fn cover(self, side: Side, delete_excluded: bool) -> bool {
         match (self, side) {
             (Sides::Unsaid, Side::Receiver) => !delete_excluded,
-            (Sides::Unsaid | Sides::Both, _) | (Sides::Sender, Side::Sender) | (Sides::Receiver, Side::Receiver) => {
-                true
-            }
+            (Sides::Unsaid | Sides::Both, _)
+            | (Sides::Sender, Side::Sender)
+            | (Sides::Receiver, Side::Receiver) => true,
             (Sides::Sender, Side::Receiver) | (Sides::Receiver, Side::Sender) => false,
         }
     }
@@ -57,9 +57,8 @@ impl Sides {
         match (self, side) {
             (Sides::Unsaid | Sides::Sender, Side::Sender) => Sides::Sender,
             (Sides::Unsaid | Sides::Receiver, Side::Receiver) => Sides::Receiver,
-            (Sides::Sender | Sides::Both, Side::Receiver) | (Sides::Receiver | Sides::Both, Side::Sender) => {
-                Sides::Both
-            }
+            (Sides::Sender | Sides::Both, Side::Receiver)
+            | (Sides::Receiver | Sides::Both, Side::Sender) => Sides::Both,
         }
     }
 
@@ -106,9 +105,15 @@ impl Text {
     /// Returns `part`, which is a slice of `buffer`.
     pub(super) fn part_of(buffer: &Arc<Vec<u8>>, part: &[u8]) -> Text {
         let from = (part.as_ptr() as usize).wrapping_sub(buffer.as_ptr() as usize);
-        let is_there = buffer.get(from..).is_some_and(|rest| rest.starts_with(part));
+        let is_there = buffer
+            .get(from..)
+            .is_some_and(|rest| rest.starts_with(part));
         match (u32::try_from(from), u32::try_from(part.len())) {
-            (Ok(from), Ok(len)) if is_there => Text { buffer: Arc::clone(buffer), from, len },
+            (Ok(from), Ok(len)) if is_there => Text {
+                buffer: Arc::clone(buffer),
+                from,
+                len,
+            },
             // Beyond 4 GiB.
             _ => part.into(),
         }
@@ -116,9 +121,21 @@ impl Text {
 
     /// Makes the patterns of these rules share one text.
     pub fn share(rules: &mut [Parsed]) {
-        let pattern = |parsed: &Parsed| if let Parsed::Rule(rule) = parsed { Some(rule.pattern.clone()) } else { None };
+        let pattern = |parsed: &Parsed| {
+            if let Parsed::Rule(rule) = parsed {
+                Some(rule.pattern.clone())
+            } else {
+                None
+            }
+        };
         let texts: Vec<Text> = rules.iter().filter_map(pattern).collect();
-        let buffer = Arc::new(texts.iter().flat_map(|text| &text[..]).copied().collect::<Vec<u8>>());
+        let buffer = Arc::new(
+            texts
+                .iter()
+                .flat_map(|text| &text[..])
+                .copied()
+                .collect::<Vec<u8>>(),
+        );
         let mut from = 0;
         for parsed in rules {
             if let Parsed::Rule(rule) = parsed {
@@ -142,7 +159,11 @@ impl From<Vec<u8>> for Text {
     /// Keeps at most 4 GiB. No pattern is that long; see [`PATTERN_MAX_BYTES`](super::pattern::PATTERN_MAX_BYTES).
     fn from(text: Vec<u8>) -> Text {
         let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
-        Text { buffer: Arc::new(text), from: 0, len }
+        Text {
+            buffer: Arc::new(text),
+            from: 0,
+            len,
+        }
     }
 }
 
@@ -221,7 +242,11 @@ impl Merge {
     /// The second value is whether rsync adds `: ` and the system's message, e.g. `No such file or directory (2)`, and
     /// the prefix `rsync: [client] `. It does so only for a file that was named in an argument.
     pub fn open_failure(&self) -> (Vec<u8>, bool) {
-        let kind = if self.format == MergeFormat::Includes { "include" } else { "exclude" };
+        let kind = if self.format == MergeFormat::Includes {
+            "include"
+        } else {
+            "exclude"
+        };
         let mut words = format!("failed to open {kind} file ").into_bytes();
         match &self.named_at {
             Some(place) => {
@@ -243,7 +268,11 @@ impl Merge {
     /// Returns the rule for the modifier `e`. `sides` are those of the file that contains the merge rule, not those of
     /// the merge rule itself.
     pub(super) fn own_exclude(&self, sides: Sides) -> Option<Rule> {
-        self.exclude_itself.then(|| Rule { sides, pattern: self.file_name().into(), ..Rule::default() })
+        self.exclude_itself.then(|| Rule {
+            sides,
+            pattern: self.file_name().into(),
+            ..Rule::default()
+        })
     }
 
     /// Returns the directory part of the name with its slash; empty if there is none.
@@ -298,7 +327,8 @@ pub enum Parsed {
 impl Parsed {
     /// Returns the rules that a sender needs: of a merge file that concerns only the receiver, the exclusion of that file.
     pub fn for_sender(rules: &Arc<Vec<Parsed>>) -> Arc<Vec<Parsed>> {
-        let is_receivers = |rule: &Parsed| matches!(rule, Parsed::Merge(merge) if merge.sides == Sides::Receiver);
+        let is_receivers =
+            |rule: &Parsed| matches!(rule, Parsed::Merge(merge) if merge.sides == Sides::Receiver);
         if !rules.iter().any(is_receivers) {
             return rules.clone();
         }
@@ -321,13 +351,17 @@ impl Parsed {
             Parsed::Clear | Parsed::Nothing => return None,
         };
         match (self, sides) {
-            (Parsed::Merge(merge), Sides::Receiver) => {
-                merge.own_exclude(Sides::Unsaid).map(|own| Parsed::Rule(own).text())
-            }
+            (Parsed::Merge(merge), Sides::Receiver) => merge
+                .own_exclude(Sides::Unsaid)
+                .map(|own| Parsed::Rule(own).text()),
             (_, Sides::Receiver) => None,
-            (Parsed::Rule(rule), Sides::Unsaid) if deletes_excluded => {
-                Some(Parsed::Rule(Rule { sides: Sides::Sender, ..rule.clone() }).text())
-            }
+            (Parsed::Rule(rule), Sides::Unsaid) if deletes_excluded => Some(
+                Parsed::Rule(Rule {
+                    sides: Sides::Sender,
+                    ..rule.clone()
+                })
+                .text(),
+            ),
             _ => Some(self.text()),
         }
     }
@@ -337,28 +371,45 @@ impl Parsed {
     pub fn text_for_receiver(&self, deletes_excluded: bool) -> Option<Vec<u8>> {
         match self {
             Parsed::Merge(merge) if merge.sides == Sides::Sender => {
-                let own = merge.own_exclude(Sides::Unsaid).filter(|_| !deletes_excluded);
+                let own = merge
+                    .own_exclude(Sides::Unsaid)
+                    .filter(|_| !deletes_excluded);
                 own.map(|own| Parsed::Rule(own).text())
             }
             // The lines of such a file cannot specify sides.
             Parsed::Merge(merge)
-                if deletes_excluded && merge.format != MergeFormat::Rules && merge.sides == Sides::Unsaid =>
+                if deletes_excluded
+                    && merge.format != MergeFormat::Rules
+                    && merge.sides == Sides::Unsaid =>
             {
                 None
             }
             // The rule that excludes the file itself has no sides.
-            Parsed::Merge(merge) if deletes_excluded && merge.exclude_itself => {
-                Some(Parsed::Merge(Box::new(Merge { exclude_itself: false, ..(**merge).clone() })).text())
-            }
-            Parsed::Rule(Rule { sides: Sides::Sender, .. })
-            | Parsed::Cvs(Cvs { sides: Sides::Sender, .. })
+            Parsed::Merge(merge) if deletes_excluded && merge.exclude_itself => Some(
+                Parsed::Merge(Box::new(Merge {
+                    exclude_itself: false,
+                    ..(**merge).clone()
+                }))
+                .text(),
+            ),
+            Parsed::Rule(Rule {
+                sides: Sides::Sender,
+                ..
+            })
+            | Parsed::Cvs(Cvs {
+                sides: Sides::Sender,
+                ..
+            })
             | Parsed::Clear
             | Parsed::Nothing => None,
-            Parsed::Rule(Rule { sides: Sides::Unsaid, .. }) | Parsed::Cvs(Cvs { sides: Sides::Unsaid, .. })
-                if deletes_excluded =>
-            {
-                None
-            }
+            Parsed::Rule(Rule {
+                sides: Sides::Unsaid,
+                ..
+            })
+            | Parsed::Cvs(Cvs {
+                sides: Sides::Unsaid,
+                ..
+            }) if deletes_excluded => None,
             _ => Some(self.text()),
         }
     }
@@ -426,17 +477,27 @@ mod tests {
         assert!(!Sides::Unsaid.cover(Side::Receiver, true));
         assert!(Sides::Both.cover(Side::Receiver, true));
         assert!(!Sides::Receiver.cover(Side::Sender, false));
-        assert_eq!(Sides::Unsaid.with(Side::Sender).with(Side::Receiver), Sides::Both);
+        assert_eq!(
+            Sides::Unsaid.with(Side::Sender).with(Side::Receiver),
+            Sides::Both
+        );
     }
 
     #[test]
     fn rules_with_a_shared_text_stay_equal() {
-        let rule = |pattern: &[u8]| Parsed::Rule(Rule { pattern: pattern.into(), ..Rule::default() });
+        let rule = |pattern: &[u8]| {
+            Parsed::Rule(Rule {
+                pattern: pattern.into(),
+                ..Rule::default()
+            })
+        };
         let rules = [rule(b"a"), Parsed::Clear, rule(b""), rule(b"bcd")];
         let mut shared = rules.clone();
         Text::share(&mut shared);
         assert_eq!(shared, rules);
-        let [Parsed::Rule(first), _, _, Parsed::Rule(last)] = &shared else { panic!("{shared:?}") };
+        let [Parsed::Rule(first), _, _, Parsed::Rule(last)] = &shared else {
+            panic!("{shared:?}")
+        };
         assert!(Arc::ptr_eq(&first.pattern.buffer, &last.pattern.buffer));
     }
 
@@ -449,7 +510,10 @@ mod tests {
             (b"sub/.r/", b"sub/", b".r"),
             (b"/", b"/", b""),
         ] {
-            let merge = Merge { name: name.to_vec(), ..Merge::default() };
+            let merge = Merge {
+                name: name.to_vec(),
+                ..Merge::default()
+            };
             assert_eq!((merge.parent_part(), merge.file_name()), (parent, file));
         }
     }

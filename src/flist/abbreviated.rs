@@ -19,9 +19,16 @@ pub const ABBREVIATED_LEN_BYTES: usize = 33;
 impl AbbreviatedValue {
     /// Encodes it in place of the value. See [`Extra::has_abbreviated`](super::Extra::has_abbreviated).
     pub fn encode(&self) -> Box<[u8]> {
-        let AbbreviatedValue { digest, len_bytes, list, number } = self;
+        let AbbreviatedValue {
+            digest,
+            len_bytes,
+            list,
+            number,
+        } = self;
         let mut out = digest.to_vec();
-        [len_bytes, list, number].into_iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        [len_bytes, list, number]
+            .into_iter()
+            .for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
         out.resize(ABBREVIATED_LEN_BYTES, 0);
         out.into()
     }
@@ -32,8 +39,18 @@ impl AbbreviatedValue {
             return None;
         }
         let (digest, rest) = value.split_first_chunk()?;
-        let word = |at: usize| rest.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
-        Some(AbbreviatedValue { digest: *digest, len_bytes: word(0)?, list: word(4)?, number: word(8)? })
+        let word = |at: usize| {
+            rest.get(at..at + 4)?
+                .try_into()
+                .ok()
+                .map(u32::from_le_bytes)
+        };
+        Some(AbbreviatedValue {
+            digest: *digest,
+            len_bytes: word(0)?,
+            list: word(4)?,
+            number: word(8)?,
+        })
     }
 }
 
@@ -43,7 +60,12 @@ mod tests {
 
     #[test]
     fn abbreviated_value_is_decoded_and_others_are_not() {
-        let value = AbbreviatedValue { digest: [7; 16], len_bytes: 100, list: 3, number: u32::MAX };
+        let value = AbbreviatedValue {
+            digest: [7; 16],
+            len_bytes: 100,
+            list: 3,
+            number: u32::MAX,
+        };
         assert_eq!(AbbreviatedValue::decode(&value.encode()), Some(value));
         assert_eq!(AbbreviatedValue::decode(&[0; 32]), None);
     }

@@ -161,7 +161,8 @@ impl Entry {
     /// Returns whether an entry of this kind is compared with it: it has the same kind, or is a device that receives a
     /// file's content.
     pub fn stands_for(&self, kind: Kind) -> bool {
-        self.kind() == kind || (kind == Kind::File && self.extra.as_ref().is_some_and(|extra| extra.takes_content))
+        self.kind() == kind
+            || (kind == Kind::File && self.extra.as_ref().is_some_and(|extra| extra.takes_content))
     }
 
     /// Returns whether it is a directory.
@@ -179,7 +180,9 @@ impl Entry {
         if self.has_set_id_bits() {
             self.mode &= !SET_ID_BITS;
         }
-        let Some(xattrs) = self.extra.as_mut().and_then(|extra| extra.xattrs.as_mut()) else { return };
+        let Some(xattrs) = self.extra.as_mut().and_then(|extra| extra.xattrs.as_mut()) else {
+            return;
+        };
         if xattrs.iter().any(|(name, _)| is_security(name)) {
             Arc::make_mut(xattrs).retain(|(name, _)| !is_security(name));
         }
@@ -203,7 +206,10 @@ impl Entry {
     /// Returns the access ACL and a directory's default ACL; empty if there is none.
     pub fn acls(&self) -> (&[u8], &[u8]) {
         match &self.extra {
-            Some(extra) => (extra.acl.as_deref().unwrap_or(b""), extra.default_acl.as_deref().unwrap_or(b"")),
+            Some(extra) => (
+                extra.acl.as_deref().unwrap_or(b""),
+                extra.default_acl.as_deref().unwrap_or(b""),
+            ),
             None => (b"", b""),
         }
     }
@@ -211,12 +217,17 @@ impl Entry {
     /// Returns whether some values of its extended attributes are
     /// [`AbbreviatedValue`](super::abbreviated::AbbreviatedValue)s.
     pub fn has_abbreviated(&self) -> bool {
-        self.extra.as_ref().is_some_and(|extra| extra.has_abbreviated)
+        self.extra
+            .as_ref()
+            .is_some_and(|extra| extra.has_abbreviated)
     }
 
     /// Returns the extended attributes that were read.
     pub fn xattrs(&self) -> &[Xattr] {
-        self.extra.as_ref().and_then(|extra| extra.xattrs.as_deref()).map_or(&[], Vec::as_slice)
+        self.extra
+            .as_ref()
+            .and_then(|extra| extra.xattrs.as_deref())
+            .map_or(&[], Vec::as_slice)
     }
 
     /// Returns whether its `--fake-super` attributes must be stored again although no compared attribute differs.
@@ -226,7 +237,10 @@ impl Entry {
 
     /// Returns a symlink's target; empty for other kinds.
     pub fn target(&self) -> &[u8] {
-        self.extra.as_ref().and_then(|x| x.target.as_deref()).unwrap_or(b"")
+        self.extra
+            .as_ref()
+            .and_then(|x| x.target.as_deref())
+            .unwrap_or(b"")
     }
 }
 
@@ -266,7 +280,13 @@ pub struct Stat {
 impl Stat {
     /// Returns the same attributes for a regular file with this length and modification time.
     pub fn as_file(self, len_bytes: u64, mtime: Time) -> Stat {
-        Stat { mode: 0o100000 | self.mode & !S_IFMT, len_bytes, mtime, rdev: 0, ..self }
+        Stat {
+            mode: 0o100000 | self.mode & !S_IFMT,
+            len_bytes,
+            mtime,
+            rdev: 0,
+            ..self
+        }
     }
 }
 
@@ -285,10 +305,16 @@ impl DirList {
 
     /// Adds an entry with all its attributes under the given name; the list is unsorted afterwards.
     pub fn push_entry(&mut self, name: &[u8], entry: Entry) {
-        let name_at = u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
-        let name_len = u16::try_from(name.len()).expect("the kernel's names have at most 255 bytes");
+        let name_at =
+            u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
+        let name_len =
+            u16::try_from(name.len()).expect("the kernel's names have at most 255 bytes");
         self.names.extend_from_slice(name);
-        self.entries.push(Entry { name_at, name_len, ..entry });
+        self.entries.push(Entry {
+            name_at,
+            name_len,
+            ..entry
+        });
     }
 
     /// The memory that the entries and their names take, in bytes; [`Extra`] is not counted.
@@ -298,23 +324,37 @@ impl DirList {
 
     /// Appends the entries of another list. Does not sort: the caller must know whether the result is sorted.
     pub fn append(&mut self, other: DirList) {
-        let shift = u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
-        u32::try_from(self.names.len() + other.names.len()).expect("names of one directory stay below 4 GiB");
+        let shift =
+            u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
+        u32::try_from(self.names.len() + other.names.len())
+            .expect("names of one directory stay below 4 GiB");
         self.names.extend_from_slice(&other.names);
-        let shifted = other.entries.into_iter().map(|entry| Entry { name_at: entry.name_at + shift, ..entry });
+        let shifted = other.entries.into_iter().map(|entry| Entry {
+            name_at: entry.name_at + shift,
+            ..entry
+        });
         self.entries.extend(shifted);
     }
 
     /// Adds an entry of which only the name is known and whether it is a directory.
     pub fn push_name(&mut self, name: &[u8], is_dir: bool) {
         let mode = if is_dir { 0o040000 } else { 0o100000 };
-        self.push(name, &Stat { mode, ..Stat::default() });
+        self.push(
+            name,
+            &Stat {
+                mode,
+                ..Stat::default()
+            },
+        );
     }
 
     /// Returns the name of the entry at an index, and the entry itself for completion.
     pub fn entry_mut(&mut self, at: usize) -> (&[u8], &mut Entry) {
         let entry = &mut self.entries[at];
-        (&self.names[entry.name_at as usize..][..entry.name_len as usize], entry)
+        (
+            &self.names[entry.name_at as usize..][..entry.name_len as usize],
+            entry,
+        )
     }
 
     /// Returns an entry's name, a single path element.
@@ -327,14 +367,19 @@ impl DirList {
         let names = &self.names;
         let name = |e: &Entry| &names[e.name_at as usize..][..e.name_len as usize];
         self.entries.sort_unstable_by(|a, b| {
-            super::order::compare((name(a), a.is_dir()), (name(b), b.is_dir())).then(a.origin.cmp(&b.origin))
+            super::order::compare((name(a), a.is_dir()), (name(b), b.is_dir()))
+                .then(a.origin.cmp(&b.origin))
         });
     }
 
     /// Finds an entry of a sorted list by name, regardless of its kind.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         [false, true].into_iter().find_map(|is_dir| {
-            self.entries.binary_search_by(|e| super::order::compare((self.name(e), e.is_dir()), (name, is_dir))).ok()
+            self.entries
+                .binary_search_by(|e| {
+                    super::order::compare((self.name(e), e.is_dir()), (name, is_dir))
+                })
+                .ok()
         })
     }
 
@@ -346,8 +391,14 @@ impl DirList {
     /// Returns the number of entries, and the total length of the files and symlinks among them. Modulo 2^64, because a
     /// peer may lie.
     pub fn totals(&self) -> (u64, u64) {
-        let counted = self.entries.iter().filter(|entry| matches!(entry.kind(), Kind::File | Kind::Symlink));
-        (self.len() as u64, counted.fold(0, |sum: u64, entry| sum.wrapping_add(entry.len_bytes)))
+        let counted = self
+            .entries
+            .iter()
+            .filter(|entry| matches!(entry.kind(), Kind::File | Kind::Symlink));
+        (
+            self.len() as u64,
+            counted.fold(0, |sum: u64, entry| sum.wrapping_add(entry.len_bytes)),
+        )
     }
 
     /// Returns whether there are no entries.
@@ -373,7 +424,10 @@ pub struct FileId {
 
 impl FileId {
     /// The root of the transfer.
-    pub const ROOT: FileId = FileId { dir: DirId::MAX, entry: 0 };
+    pub const ROOT: FileId = FileId {
+        dir: DirId::MAX,
+        entry: 0,
+    };
 }
 
 #[cfg(test)]

@@ -28,12 +28,19 @@ pub enum Pair {
 impl Join {
     /// Returns the next pair; `None` at the end of both lists. `was_dir(i)` returns whether entry `i` of the
     /// destination was a directory when the list was sorted.
-    pub fn next(&mut self, source: &DirList, dest: &DirList, was_dir: impl Fn(usize) -> bool) -> Option<Pair> {
+    pub fn next(
+        &mut self,
+        source: &DirList,
+        dest: &DirList,
+        was_dir: impl Fn(usize) -> bool,
+    ) -> Option<Pair> {
         loop {
             let (s, d) = (self.source, self.dest);
             let step = match (source.entries.get(s), dest.entries.get(d)) {
                 (None, None) => return None,
-                (Some(a), Some(b)) => super::order::compare((source.name(a), a.is_dir()), (dest.name(b), was_dir(d))),
+                (Some(a), Some(b)) => {
+                    super::order::compare((source.name(a), a.is_dir()), (dest.name(b), was_dir(d)))
+                }
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
             };
@@ -45,10 +52,12 @@ impl Join {
                 Ordering::Less => {
                     self.source = s + 1;
                     let entry = &source.entries[s];
-                    return Some(match find(dest, source.name(entry), !entry.is_dir(), was_dir) {
-                        Some(d) => Pair::Both(s, d),
-                        None => Pair::Source(s),
-                    });
+                    return Some(
+                        match find(dest, source.name(entry), !entry.is_dir(), was_dir) {
+                            Some(d) => Pair::Both(s, d),
+                            None => Pair::Source(s),
+                        },
+                    );
                 }
                 Ordering::Greater => {
                     self.dest = d + 1;
@@ -64,7 +73,12 @@ impl Join {
 }
 
 /// Finds the entry with this name among the directories of a sorted list, or among the other entries.
-fn find(list: &DirList, name: &[u8], among_dirs: bool, is_dir: impl Fn(usize) -> bool) -> Option<usize> {
+fn find(
+    list: &DirList,
+    name: &[u8],
+    among_dirs: bool,
+    is_dir: impl Fn(usize) -> bool,
+) -> Option<usize> {
     let mut range = 0..list.len();
     while !range.is_empty() {
         let middle = range.start + range.len() / 2;

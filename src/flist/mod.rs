@@ -5,4 +5,6 @@ pub mod entry;
 pub mod join;
 pub mod order;
 
-pub use entry::{DirId, DirList, Entry, Extra, FileId, Inode, Kind, NO_LISTING, Time, Xattr, Xattrs};
+pub use entry::{
+    DirId, DirList, Entry, Extra, FileId, Inode, Kind, NO_LISTING, Time, Xattr, Xattrs,
+};

@@ -18,14 +18,20 @@ pub fn compare(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
 /// Compares two paths of a tree, each given as a path and whether it is a directory, in listing order.
 pub fn compare_paths(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     let is_slash = |&byte: &u8| byte == b'/';
-    let (mut a_parts, mut b_parts) = (a.0.split(is_slash).peekable(), b.0.split(is_slash).peekable());
+    let (mut a_parts, mut b_parts) = (
+        a.0.split(is_slash).peekable(),
+        b.0.split(is_slash).peekable(),
+    );
     loop {
         let (a_part, b_part) = match (a_parts.next(), b_parts.next()) {
             (Some(a_part), Some(b_part)) => (a_part, b_part),
             // A directory comes before its contents.
             (a_part, b_part) => return a_part.is_some().cmp(&b_part.is_some()),
         };
-        let (a_is_dir, b_is_dir) = (a.1 || a_parts.peek().is_some(), b.1 || b_parts.peek().is_some());
+        let (a_is_dir, b_is_dir) = (
+            a.1 || a_parts.peek().is_some(),
+            b.1 || b_parts.peek().is_some(),
+        );
         let ordering = compare((a_part, a_is_dir), (b_part, b_is_dir));
         if ordering != Ordering::Equal {
             return ordering;
@@ -41,7 +47,11 @@ fn dirs(a: &[u8], b: &[u8]) -> Ordering {
             Some(&byte) => Some(byte),
             None => Some(b'/'),
         };
-        if a.len() == b.len() { Ordering::Equal } else { after(a).cmp(&after(b)) }
+        if a.len() == b.len() {
+            Ordering::Equal
+        } else {
+            after(a).cmp(&after(b))
+        }
     })
 }
 
@@ -51,8 +61,14 @@ mod tests {
 
     #[test]
     fn files_precede_directories_sorted_with_a_slash() {
-        let mut names: Vec<(&[u8], bool)> =
-            vec![(b"foo", true), (b"zz", false), (b"foo-bar", true), (b"foo.x", true), (b"fooa", true), (b"a", true)];
+        let mut names: Vec<(&[u8], bool)> = vec![
+            (b"foo", true),
+            (b"zz", false),
+            (b"foo-bar", true),
+            (b"foo.x", true),
+            (b"fooa", true),
+            (b"a", true),
+        ];
         names.sort_by(|a, b| compare(*a, *b));
         let names: Vec<&[u8]> = names.into_iter().map(|n| n.0).collect();
         let want: [&[u8]; 6] = [b"zz", b"a", b"foo-bar", b"foo.x", b"foo", b"fooa"];
@@ -74,7 +90,11 @@ mod tests {
         ];
         for (at, one) in entries.iter().enumerate() {
             for (other_at, other) in entries.iter().enumerate() {
-                assert_eq!(compare_paths(*one, *other), at.cmp(&other_at), "{one:?} {other:?}");
+                assert_eq!(
+                    compare_paths(*one, *other),
+                    at.cmp(&other_at),
+                    "{one:?} {other:?}"
+                );
             }
         }
     }

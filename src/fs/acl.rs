@@ -103,7 +103,14 @@ impl Acl {
         let (Some(owner), Some(group), Some(other)) = (owner, group, other) else {
             return Err(BadAcl);
         };
-        Ok(Some(Acl { owner, group, mask, other, users, groups }))
+        Ok(Some(Acl {
+            owner,
+            group,
+            mask,
+            other,
+            users,
+            groups,
+        }))
     }
 
     /// Encodes the ACL in the kernel's format.
@@ -115,9 +122,13 @@ impl Acl {
             out.extend_from_slice(&id.to_le_bytes());
         };
         put(USER_OBJ, self.owner, NO_ID);
-        self.users.iter().for_each(|&(id, perm)| put(USER, perm, id));
+        self.users
+            .iter()
+            .for_each(|&(id, perm)| put(USER, perm, id));
         put(GROUP_OBJ, self.group, NO_ID);
-        self.groups.iter().for_each(|&(id, perm)| put(GROUP, perm, id));
+        self.groups
+            .iter()
+            .for_each(|&(id, perm)| put(GROUP, perm, id));
         if let Some(mask) = self.mask {
             put(MASK, mask, NO_ID);
         }
@@ -144,7 +155,9 @@ impl Acl {
 
     /// Returns the permission bits of a file with this ACL. The mask replaces the group bits.
     pub fn mode(&self) -> u32 {
-        u32::from(self.owner) << 6 | u32::from(self.mask.unwrap_or(self.group)) << 3 | u32::from(self.other)
+        u32::from(self.owner) << 6
+            | u32::from(self.mask.unwrap_or(self.group)) << 3
+            | u32::from(self.other)
     }
 
     /// Returns the same entries with owner, others and mask (group, if there is no mask) taken from the mode.
@@ -159,7 +172,11 @@ impl Acl {
     }
 
     /// Returns the same ACL with mapped ids. If two ids map to one, both entries remain, as in rsync.
-    pub fn map_ids(mut self, mut user: impl FnMut(u32) -> u32, mut group: impl FnMut(u32) -> u32) -> Acl {
+    pub fn map_ids(
+        mut self,
+        mut user: impl FnMut(u32) -> u32,
+        mut group: impl FnMut(u32) -> u32,
+    ) -> Acl {
         self.users.iter_mut().for_each(|(id, _)| *id = user(*id));
         self.groups.iter_mut().for_each(|(id, _)| *id = group(*id));
         self.users.sort_by_key(|(id, _)| *id);
@@ -221,15 +238,26 @@ impl AclError {
 /// Reads the access ACL, and the default ACL of a directory. Must not be called for symlinks, which have no ACLs.
 pub fn read(at: At<'_>, is_dir: bool) -> Result<Acls, AclError> {
     let get = |name: &[u8], which: Which| -> Result<Option<Acl>, AclError> {
-        let failed = |error: io::Error| AclError { setting: false, which, error };
+        let failed = |error: io::Error| AclError {
+            setting: false,
+            which,
+            error,
+        };
         match at.get(name).map_err(failed)? {
             Some(bytes) => Acl::parse(&bytes).map_err(|bad| failed(bad.into())),
             None => Ok(None),
         }
     };
     let access = get(ACCESS, Which::Access)?.filter(|acl| !acl.is_minimal());
-    let default = if is_dir { get(DEFAULT, Which::Default)? } else { None };
-    Ok(Acls { access: canonical(access.as_ref()), default: canonical(default.as_ref()) })
+    let default = if is_dir {
+        get(DEFAULT, Which::Default)?
+    } else {
+        None
+    };
+    Ok(Acls {
+        access: canonical(access.as_ref()),
+        default: canonical(default.as_ref()),
+    })
 }
 
 /// Returns the canonical form of an ACL.
@@ -264,15 +292,25 @@ pub fn same_default(wanted: &[u8], have: &[u8]) -> bool {
 }
 
 /// Maps the named users and groups of an ACL in canonical form.
-pub fn map_ids(bytes: &[u8], user: impl FnMut(u32) -> u32, group: impl FnMut(u32) -> u32) -> Box<[u8]> {
+pub fn map_ids(
+    bytes: &[u8],
+    user: impl FnMut(u32) -> u32,
+    group: impl FnMut(u32) -> u32,
+) -> Box<[u8]> {
     canonical(known(bytes).map(|acl| acl.map_ids(user, group)).as_ref())
 }
 
 /// Returns the named users and groups of an ACL in canonical form: whether it is a group, and its id.
 pub fn named_ids(bytes: &[u8]) -> Vec<(bool, u32)> {
-    let Some(Acl { users, groups, .. }) = known(bytes) else { return Vec::new() };
+    let Some(Acl { users, groups, .. }) = known(bytes) else {
+        return Vec::new();
+    };
     let ids = |is_group: bool| move |(id, _): (u32, u8)| (is_group, id);
-    users.into_iter().map(ids(false)).chain(groups.into_iter().map(ids(true))).collect()
+    users
+        .into_iter()
+        .map(ids(false))
+        .chain(groups.into_iter().map(ids(true)))
+        .collect()
 }
 
 /// Returns the permission bits that a new entry in a directory with this default ACL may have, instead of `!umask`;
@@ -287,13 +325,25 @@ pub fn default_mode(default: &[u8]) -> Option<u32> {
 /// bits above 0777.
 pub fn apply_access(at: At<'_>, wanted: &[u8], mode: u32) -> Result<(), AclError> {
     let acl = known(wanted).map_or_else(|| Acl::of_mode(mode), |acl| acl.with_mode(mode));
-    at.set(ACCESS, &acl.encode()).map_err(|error| AclError { setting: true, which: Which::Access, error })
+    at.set(ACCESS, &acl.encode()).map_err(|error| AclError {
+        setting: true,
+        which: Which::Access,
+        error,
+    })
 }
 
 /// Sets or removes the default ACL of a directory.
 pub fn apply_default(at: At<'_>, wanted: &[u8]) -> Result<(), AclError> {
-    let done = if wanted.is_empty() { at.remove(DEFAULT) } else { at.set(DEFAULT, wanted) };
-    done.map_err(|error| AclError { setting: true, which: Which::Default, error })
+    let done = if wanted.is_empty() {
+        at.remove(DEFAULT)
+    } else {
+        at.set(DEFAULT, wanted)
+    };
+    done.map_err(|error| AclError {
+        setting: true,
+        which: Which::Default,
+        error,
+    })
 }
 
 /// Marks a missing value in the `--fake-super` format.
@@ -311,17 +361,32 @@ pub fn to_fake(canonical: &[u8], which: Which) -> Vec<u8> {
         (None, _) => [FAKE_NONE; 4],
         (Some(acl), Which::Access) => {
             let mask = acl.mask.map_or(FAKE_NONE, u32::from);
-            let group = if acl.mask.is_none_or(|m| m == acl.group) { FAKE_NONE } else { u32::from(acl.group) };
+            let group = if acl.mask.is_none_or(|m| m == acl.group) {
+                FAKE_NONE
+            } else {
+                u32::from(acl.group)
+            };
             [FAKE_NONE, group, mask, FAKE_NONE]
         }
-        (Some(acl), Which::Default) => {
-            [acl.owner.into(), acl.group.into(), acl.mask.map_or(FAKE_NONE, u32::from), acl.other.into()]
-        }
+        (Some(acl), Which::Default) => [
+            acl.owner.into(),
+            acl.group.into(),
+            acl.mask.map_or(FAKE_NONE, u32::from),
+            acl.other.into(),
+        ],
     };
     let mut words = vec![owner, group, mask, other];
     for acl in acl.iter() {
-        words.extend(acl.users.iter().flat_map(|&(id, perm)| [id, u32::from(perm) | FAKE_USER]));
-        words.extend(acl.groups.iter().flat_map(|&(id, perm)| [id, u32::from(perm)]));
+        words.extend(
+            acl.users
+                .iter()
+                .flat_map(|&(id, perm)| [id, u32::from(perm) | FAKE_USER]),
+        );
+        words.extend(
+            acl.groups
+                .iter()
+                .flat_map(|&(id, perm)| [id, u32::from(perm)]),
+        );
     }
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
@@ -340,8 +405,16 @@ pub fn from_fake(bytes: &[u8], which: Which, mode: u32) -> Result<Box<[u8]>, Bad
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for entry in bytes[16..].chunks_exact(8) {
         let (id, access) = (u32_at(entry, 0), u32_at(entry, 4));
-        let perm = u8::try_from(access & !FAKE_USER).ok().filter(|p| *p <= 7).ok_or(BadAcl)?;
-        if access & FAKE_USER != 0 { &mut users } else { &mut groups }.push((id, perm));
+        let perm = u8::try_from(access & !FAKE_USER)
+            .ok()
+            .filter(|p| *p <= 7)
+            .ok_or(BadAcl)?;
+        if access & FAKE_USER != 0 {
+            &mut users
+        } else {
+            &mut groups
+        }
+        .push((id, perm));
     }
     let named = !(users.is_empty() && groups.is_empty());
     users.sort_by_key(|(id, _)| *id);
@@ -359,9 +432,14 @@ pub fn from_fake(bytes: &[u8], which: Which, mode: u32) -> Result<Box<[u8]>, Bad
         }),
         Which::Default => match (owner, group, other) {
             (None, None, None) if nothing => None,
-            (Some(owner), Some(group), Some(other)) if mask.is_some() || !named => {
-                Some(Acl { owner, group, mask, other, users, groups })
-            }
+            (Some(owner), Some(group), Some(other)) if mask.is_some() || !named => Some(Acl {
+                owner,
+                group,
+                mask,
+                other,
+                users,
+                groups,
+            }),
             _ => return Err(BadAcl),
         },
     };
@@ -375,19 +453,47 @@ mod tests {
     use rustix::fd::AsFd;
     use std::os::unix::fs::PermissionsExt;
 
-    fn acl(owner: u8, group: u8, mask: Option<u8>, other: u8, users: &[(u32, u8)], groups: &[(u32, u8)]) -> Acl {
-        Acl { owner, group, mask, other, users: users.to_vec(), groups: groups.to_vec() }
+    fn acl(
+        owner: u8,
+        group: u8,
+        mask: Option<u8>,
+        other: u8,
+        users: &[(u32, u8)],
+        groups: &[(u32, u8)],
+    ) -> Acl {
+        Acl {
+            owner,
+            group,
+            mask,
+            other,
+            users: users.to_vec(),
+            groups: groups.to_vec(),
+        }
     }
 
     fn any_acl() -> impl Strategy<Value = Acl> {
         let named = || proptest::collection::vec((any::<u32>(), 0u8..8), 0..5);
-        (0u8..8, 0u8..8, proptest::option::of(0u8..8), 0u8..8, named(), named()).prop_map(
-            |(owner, group, mask, other, users, groups)| {
+        (
+            0u8..8,
+            0u8..8,
+            proptest::option::of(0u8..8),
+            0u8..8,
+            named(),
+            named(),
+        )
+            .prop_map(|(owner, group, mask, other, users, groups)| {
                 let named = !(users.is_empty() && groups.is_empty());
                 let mask = mask.or(named.then_some(7));
-                Acl { owner, group, mask, other, users, groups }.map_ids(|id| id, |id| id)
-            },
-        )
+                Acl {
+                    owner,
+                    group,
+                    mask,
+                    other,
+                    users,
+                    groups,
+                }
+                .map_ids(|id| id, |id| id)
+            })
     }
 
     proptest! {
@@ -424,30 +530,57 @@ mod tests {
             "8000000004000000050000008000000005000000070000800600000004000000"
         );
         let same = canonical(Some(&acl(7, 5, Some(5), 5, &[(5, 1)], &[])));
-        assert_eq!(hex(to_fake(&same, Which::Access)), "800000008000000005000000800000000500000001000080");
+        assert_eq!(
+            hex(to_fake(&same, Which::Access)),
+            "800000008000000005000000800000000500000001000080"
+        );
         let inherited = canonical(Some(&acl(7, 5, Some(5), 5, &[(5, 5)], &[])));
-        assert_eq!(hex(to_fake(&inherited, Which::Default)), "070000000500000005000000050000000500000005000080");
-        assert_eq!(hex(to_fake(b"", Which::Access)), "80000000800000008000000080000000");
+        assert_eq!(
+            hex(to_fake(&inherited, Which::Default)),
+            "070000000500000005000000050000000500000005000080"
+        );
+        assert_eq!(
+            hex(to_fake(b"", Which::Access)),
+            "80000000800000008000000080000000"
+        );
     }
 
     #[test]
     fn acl_comparison_ignores_entries_of_the_mode() {
         let base = acl(6, 4, Some(7), 4, &[(5, 7)], &[]);
         let bytes = |acl: &Acl| acl.encode();
-        assert!(same_access(&bytes(&base), &bytes(&base.clone().with_mode(0o751))));
-        assert!(!same_access(&bytes(&base), &bytes(&Acl { group: 5, ..base.clone() })));
+        assert!(same_access(
+            &bytes(&base),
+            &bytes(&base.clone().with_mode(0o751))
+        ));
+        assert!(!same_access(
+            &bytes(&base),
+            &bytes(&Acl {
+                group: 5,
+                ..base.clone()
+            })
+        ));
         assert!(!same_access(&bytes(&base), b""));
         // A mask without named entries is an ACL of its own.
         assert!(!same_access(&bytes(&acl(6, 4, Some(4), 4, &[], &[])), b""));
         assert!(same_access(&bytes(&Acl::of_mode(0o644)), b""));
         assert!(!same_default(&bytes(&Acl::of_mode(0o644)), b""));
-        assert!(!same_default(&bytes(&base), &bytes(&base.clone().with_mode(0o751))));
+        assert!(!same_default(
+            &bytes(&base),
+            &bytes(&base.clone().with_mode(0o751))
+        ));
     }
 
     #[test]
     fn default_acl_determines_the_mode_of_new_files() {
-        assert_eq!(default_mode(&acl(7, 4, None, 0, &[], &[]).encode()), Some(0o740));
-        assert_eq!(default_mode(&acl(5, 5, Some(7), 2, &[(5, 7)], &[]).encode()), Some(0o572));
+        assert_eq!(
+            default_mode(&acl(7, 4, None, 0, &[], &[]).encode()),
+            Some(0o740)
+        );
+        assert_eq!(
+            default_mode(&acl(5, 5, Some(7), 2, &[(5, 7)], &[]).encode()),
+            Some(0o572)
+        );
         assert_eq!(default_mode(b""), None);
     }
 
@@ -455,7 +588,10 @@ mod tests {
     fn mapped_acl_ids_are_sorted_again() {
         let before = acl(6, 4, Some(7), 4, &[(5, 7), (9, 1)], &[(6, 4)]).encode();
         let after = map_ids(&before, |id| if id == 5 { 100 } else { id }, |id| id + 1);
-        assert_eq!(&*after, acl(6, 4, Some(7), 4, &[(9, 1), (100, 7)], &[(7, 4)]).encode());
+        assert_eq!(
+            &*after,
+            acl(6, 4, Some(7), 4, &[(9, 1), (100, 7)], &[(7, 4)]).encode()
+        );
         assert_eq!(&*map_ids(b"", |id| id, |id| id), b"");
         assert_eq!(named_ids(&before), [(false, 5), (false, 9), (true, 6)]);
         assert_eq!(named_ids(b""), []);
@@ -464,31 +600,57 @@ mod tests {
     #[allow(clippy::print_stderr)]
     #[test]
     fn acls_are_set_and_removed_on_disk() {
-        let Some(dir) = crate::fs::xattr::tests::scratch() else { return };
+        let Some(dir) = crate::fs::xattr::tests::scratch() else {
+            return;
+        };
         let opened_dir = std::fs::File::open(dir.path()).unwrap();
         let at = At::Fd(opened_dir.as_fd());
         let wanted = acl(7, 5, Some(7), 1, &[(5, 7)], &[]).encode();
         match apply_default(at, &wanted) {
-            Err(e) if e.error.raw_os_error() == Some(libc::EOPNOTSUPP) => return eprintln!("skipped: no ACLs here"),
+            Err(e) if e.error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                return eprintln!("skipped: no ACLs here");
+            }
             other => other.unwrap(),
         }
         apply_access(at, &wanted, 0o750).unwrap();
         let found = read(at, true).unwrap();
         assert_eq!(&*found.default, wanted);
-        assert_eq!(&*found.access, acl(7, 5, Some(5), 0, &[(5, 7)], &[]).encode());
-        assert_eq!(opened_dir.metadata().unwrap().permissions().mode() & 0o777, 0o750);
+        assert_eq!(
+            &*found.access,
+            acl(7, 5, Some(5), 0, &[(5, 7)], &[]).encode()
+        );
+        assert_eq!(
+            opened_dir.metadata().unwrap().permissions().mode() & 0o777,
+            0o750
+        );
         apply_default(at, b"").unwrap();
         apply_default(at, b"").unwrap();
         apply_access(at, b"", 0o705).unwrap();
         assert_eq!(read(at, true).unwrap(), Acls::default());
-        assert_eq!(opened_dir.metadata().unwrap().permissions().mode() & 0o777, 0o705);
+        assert_eq!(
+            opened_dir.metadata().unwrap().permissions().mode() & 0o777,
+            0o705
+        );
     }
 
     #[test]
     fn acl_errors_have_rsyncs_text() {
-        let error = |setting, which| AclError { setting, which, error: io::ErrorKind::Other.into() };
-        assert_eq!(error(true, Which::Default).text(b"dir", false), b"set_acl: xacl_set(dir, ACL_TYPE_DEFAULT)");
-        assert_eq!(error(false, Which::Access).text(b".", true), b"get_acl: sys_acl_get_file(., ACL_TYPE_ACCESS)");
-        assert_eq!(error(false, Which::Access).text(b".", false), b"get_acl: xacl_get(., ACL_TYPE_ACCESS)");
+        let error = |setting, which| AclError {
+            setting,
+            which,
+            error: io::ErrorKind::Other.into(),
+        };
+        assert_eq!(
+            error(true, Which::Default).text(b"dir", false),
+            b"set_acl: xacl_set(dir, ACL_TYPE_DEFAULT)"
+        );
+        assert_eq!(
+            error(false, Which::Access).text(b".", true),
+            b"get_acl: sys_acl_get_file(., ACL_TYPE_ACCESS)"
+        );
+        assert_eq!(
+            error(false, Which::Access).text(b".", false),
+            b"get_acl: xacl_get(., ACL_TYPE_ACCESS)"
+        );
     }
 }

@@ -39,7 +39,11 @@ pub fn install(charset: NameCharset) {
 /// Opens the conversion of a character set; `.` or an empty name: that of the locale. The error is rsync's line.
 pub fn open(name: &[u8]) -> Result<NameCharset, Vec<u8>> {
     let of_locale = locale_charset();
-    let name = if matches!(name, b"" | b".") { &of_locale } else { name };
+    let name = if matches!(name, b"" | b".") {
+        &of_locale
+    } else {
+        name
+    };
     let open = |from: &[u8], to: &[u8]| {
         let line = || [b"iconv_open(\"", to, b"\", \"", from, b"\") failed"].concat();
         CharsetConverter::open(from, to).map_err(|_| line())
@@ -73,15 +77,28 @@ pub fn line_from_wire(line: Vec<u8>) -> Vec<u8> {
 
 /// Converts a name of a `--files-from` list for the peer, if such lists are converted.
 pub fn listed_to_wire(name: &[u8]) -> Cow<'_, [u8]> {
-    converted(name, |charset| if charset.converts_lists() { charset.encode(name) } else { Ok(name.to_vec()) })
+    converted(name, |charset| {
+        if charset.converts_lists() {
+            charset.encode(name)
+        } else {
+            Ok(name.to_vec())
+        }
+    })
 }
 
 /// Converts a name of a `--files-from` list of the peer, if such lists are converted.
 pub fn listed_from_wire(name: Vec<u8>) -> Vec<u8> {
-    if NAMES.get().is_some_and(NameCharset::converts_lists) { line_from_wire(name) } else { name }
+    if NAMES.get().is_some_and(NameCharset::converts_lists) {
+        line_from_wire(name)
+    } else {
+        name
+    }
 }
 
-fn converted<'a>(text: &'a [u8], how: impl Fn(&NameCharset) -> io::Result<Vec<u8>>) -> Cow<'a, [u8]> {
+fn converted<'a>(
+    text: &'a [u8],
+    how: impl Fn(&NameCharset) -> io::Result<Vec<u8>>,
+) -> Cow<'a, [u8]> {
     match NAMES.get().map(how) {
         Some(Ok(converted)) => converted.into(),
         Some(Err(_)) | None => text.into(),
@@ -106,12 +123,20 @@ impl NameCharset {
 
     /// Converts the value of a symlink for the peer, if both ends do that.
     pub fn encode_target(&self, target: &[u8]) -> io::Result<Vec<u8>> {
-        if self.converts_targets.load(Ordering::Relaxed) { self.encode(target) } else { Ok(target.to_vec()) }
+        if self.converts_targets.load(Ordering::Relaxed) {
+            self.encode(target)
+        } else {
+            Ok(target.to_vec())
+        }
     }
 
     /// Converts the value of a symlink of the peer, if both ends do that.
     pub fn decode_target(&self, target: &[u8]) -> io::Result<Vec<u8>> {
-        if self.converts_targets.load(Ordering::Relaxed) { self.decode(target) } else { Ok(target.to_vec()) }
+        if self.converts_targets.load(Ordering::Relaxed) {
+            self.decode(target)
+        } else {
+            Ok(target.to_vec())
+        }
     }
 
     /// Sets whether both ends convert the values of symlinks.

@@ -15,7 +15,12 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 /// Returns whether the first `len_bytes` of two files are the same. A file that is shorter differs. Fails once `stop`
 /// is set.
-pub fn same_bytes(a: BorrowedFd<'_>, b: BorrowedFd<'_>, len_bytes: u64, stop: &AtomicBool) -> io::Result<bool> {
+pub fn same_bytes(
+    a: BorrowedFd<'_>,
+    b: BorrowedFd<'_>,
+    len_bytes: u64,
+    stop: &AtomicBool,
+) -> io::Result<bool> {
     let piece = usize::try_from(len_bytes).map_or(PIECE_BYTES, |len| len.min(PIECE_BYTES));
     let mut both = vec![0u8; 2 * piece];
     let (left, right) = both.split_at_mut(piece);
@@ -70,7 +75,8 @@ pub fn digest_of_beginning(
             if is_over() {
                 return Err(io::Error::from(io::ErrorKind::Interrupted));
             }
-            let want = usize::try_from(len_bytes - at).map_or(DIGEST_PIECE_BYTES, |rest| rest.min(DIGEST_PIECE_BYTES));
+            let want = usize::try_from(len_bytes - at)
+                .map_or(DIGEST_PIECE_BYTES, |rest| rest.min(DIGEST_PIECE_BYTES));
             piece.resize(piece.len().max(want), 0);
             if read_until(file, &mut piece[..want], at)? < want {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -117,8 +123,14 @@ mod tests {
         for at in [0, PIECE_BYTES, content.len() - 1] {
             content[at] ^= 1;
             let other = file(&content);
-            assert!(!same_bytes(whole.as_fd(), other.as_fd(), len, &GO_ON).unwrap(), "{at}");
-            assert!(same_bytes(whole.as_fd(), other.as_fd(), at as u64, &GO_ON).unwrap(), "{at}");
+            assert!(
+                !same_bytes(whole.as_fd(), other.as_fd(), len, &GO_ON).unwrap(),
+                "{at}"
+            );
+            assert!(
+                same_bytes(whole.as_fd(), other.as_fd(), at as u64, &GO_ON).unwrap(),
+                "{at}"
+            );
             content[at] ^= 1;
         }
     }

@@ -73,7 +73,11 @@ impl<'a> Copier<'a> {
         unsupported_calls: &'a UnsupportedCalls,
         step: &'a mut dyn FnMut(u64) -> bool,
     ) -> Copier<'a> {
-        Copier { buffer, unsupported_calls, step }
+        Copier {
+            buffer,
+            unsupported_calls,
+            step,
+        }
     }
 
     /// Returns the buffer.
@@ -82,7 +86,12 @@ impl<'a> Copier<'a> {
     }
 
     /// Copies from the current positions of both files to the end of the source. Returns the number of bytes.
-    pub fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: CopyMethod) -> Result<u64, CopyError> {
+    pub fn copy(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        how: CopyMethod,
+    ) -> Result<u64, CopyError> {
         if let Some(start) = how.from_device {
             return self.copy_device(from, to, start, how);
         }
@@ -109,7 +118,12 @@ impl<'a> Copier<'a> {
 
     /// Copies a short file. A read for one byte more than the listed length returns the content and shows that the file
     /// ends there.
-    fn copy_small(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, len_bytes: usize) -> Result<u64, CopyError> {
+    fn copy_small(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        len_bytes: usize,
+    ) -> Result<u64, CopyError> {
         self.room_for(len_bytes + 1);
         let got = sys::read(from, &mut self.buffer[..len_bytes + 1]).map_err(CopyError::Read)?;
         sys::write_all(to, &self.buffer[..got]).map_err(CopyError::Write)?;
@@ -131,13 +145,19 @@ impl<'a> Copier<'a> {
         }
         let cloned = sys::clone(to, from).is_ok();
         if !cloned {
-            self.unsupported_calls.no_clone.store(true, Ordering::Relaxed);
+            self.unsupported_calls
+                .no_clone
+                .store(true, Ordering::Relaxed);
         }
         cloned
     }
 
     /// Returns how much was copied, and whether that is everything. If not, the rest must be read and written.
-    fn copy_in_kernel(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(u64, bool), CopyError> {
+    fn copy_in_kernel(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+    ) -> Result<(u64, bool), CopyError> {
         let mut copied = 0;
         loop {
             let n = match sys::copy_range(from, to, STEP_BYTES) {
@@ -146,7 +166,9 @@ impl<'a> Copier<'a> {
                 Ok(n) => n as u64,
                 Err(error) => {
                     if copied == 0 && cannot_copy_range(&error) {
-                        self.unsupported_calls.no_copy_range.store(true, Ordering::Relaxed);
+                        self.unsupported_calls
+                            .no_copy_range
+                            .store(true, Ordering::Relaxed);
                     }
                     // The kernel does not report which side failed. Reading and writing will show it.
                     return Ok((copied, false));
@@ -207,7 +229,12 @@ impl<'a> Copier<'a> {
     }
 
     /// Writes only data that is not zero, and reads only what is not a hole.
-    fn copy_sparse(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: CopyMethod) -> Result<u64, CopyError> {
+    fn copy_sparse(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        how: CopyMethod,
+    ) -> Result<u64, CopyError> {
         self.room_for(SMALL_BYTES);
         let mut at = 0u64;
         loop {
@@ -224,11 +251,13 @@ impl<'a> Copier<'a> {
             };
             let mut in_data = false;
             loop {
-                let got = sys::pread(from, &mut self.buffer[..SMALL_BYTES], at).map_err(CopyError::Read)?;
+                let got = sys::pread(from, &mut self.buffer[..SMALL_BYTES], at)
+                    .map_err(CopyError::Read)?;
                 if got == 0 {
                     break;
                 }
-                let zeros = write_where_not_zero(to, &self.buffer[..got], at, how.fresh).map_err(CopyError::Write)?;
+                let zeros = write_where_not_zero(to, &self.buffer[..got], at, how.fresh)
+                    .map_err(CopyError::Write)?;
                 at += got as u64;
                 in_data = true;
                 if !(self.step)(got as u64) {
@@ -317,7 +346,12 @@ impl<'a> Copier<'a> {
 
 /// Writes the units that are not all zero. Returns whether everything was zero. If `fresh` is false, punches holes for
 /// zeros in the old file.
-pub fn write_where_not_zero(to: BorrowedFd<'_>, bytes: &[u8], at: u64, fresh: bool) -> io::Result<bool> {
+pub fn write_where_not_zero(
+    to: BorrowedFd<'_>,
+    bytes: &[u8],
+    at: u64,
+    fresh: bool,
+) -> io::Result<bool> {
     let is_zero = |unit: &[u8]| unit.iter().all(|&b| b == 0);
     let mut wrote = false;
     let mut start = 0;
@@ -359,7 +393,15 @@ fn write_zeros(to: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
 fn cannot_copy_range(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::EXDEV | libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP | libc::EPERM | libc::EBADF | libc::ETXTBSY)
+        Some(
+            libc::EXDEV
+                | libc::EINVAL
+                | libc::ENOSYS
+                | libc::EOPNOTSUPP
+                | libc::EPERM
+                | libc::EBADF
+                | libc::ETXTBSY
+        )
     )
 }
 
@@ -377,7 +419,9 @@ mod tests {
         let unsupported_calls = UnsupportedCalls::default();
         let mut step = |_| true;
         let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
-        let n = copier.copy(from.as_fd(), to.as_fd(), how(content.len() as u64)).unwrap();
+        let n = copier
+            .copy(from.as_fd(), to.as_fd(), how(content.len() as u64))
+            .unwrap();
         let mut got = Vec::new();
         to.seek(SeekFrom::Start(0)).unwrap();
         to.read_to_end(&mut got).unwrap();
@@ -385,16 +429,37 @@ mod tests {
     }
 
     fn plain(len_bytes: u64) -> CopyMethod {
-        CopyMethod { len_bytes, sparse: false, by_hand: false, from_device: None, fresh: true }
+        CopyMethod {
+            len_bytes,
+            sparse: false,
+            by_hand: false,
+            from_device: None,
+            fresh: true,
+        }
     }
 
     #[test]
     fn every_copy_method_copies_the_whole_file() {
-        for len in [0, 1, 4096, SMALL_BYTES, SMALL_BYTES + 1, 3 * SMALL_BYTES + 17] {
+        for len in [
+            0,
+            1,
+            4096,
+            SMALL_BYTES,
+            SMALL_BYTES + 1,
+            3 * SMALL_BYTES + 17,
+        ] {
             let content: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
-            for how in [&plain as &dyn Fn(u64) -> CopyMethod, &|n| CopyMethod { by_hand: true, ..plain(n) }, &|n| {
-                CopyMethod { sparse: true, ..plain(n) }
-            }] {
+            for how in [
+                &plain as &dyn Fn(u64) -> CopyMethod,
+                &|n| CopyMethod {
+                    by_hand: true,
+                    ..plain(n)
+                },
+                &|n| CopyMethod {
+                    sparse: true,
+                    ..plain(n)
+                },
+            ] {
                 let (got, n) = copied(&content, how);
                 assert!(got == content && n == len as u64, "{len}");
             }
@@ -415,13 +480,18 @@ mod tests {
         use rustix::pipe::{PipeFlags, pipe_with};
         // Each read returns the data of one write.
         let (from, into) = pipe_with(PipeFlags::DIRECT).unwrap();
-        [&b"one"[..], b"two", b"three"].iter().for_each(|part| sys::write_all(into.as_fd(), part).unwrap());
+        [&b"one"[..], b"two", b"three"]
+            .iter()
+            .for_each(|part| sys::write_all(into.as_fd(), part).unwrap());
         drop(into);
         let mut to = tempfile::tempfile().unwrap();
         let unsupported_calls = UnsupportedCalls::default();
         let mut step = |_| true;
         let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
-        assert_eq!(copier.copy(from.as_fd(), to.as_fd(), plain(11)).unwrap(), 11);
+        assert_eq!(
+            copier.copy(from.as_fd(), to.as_fd(), plain(11)).unwrap(),
+            11
+        );
         let mut got = Vec::new();
         to.seek(SeekFrom::Start(0)).unwrap();
         to.read_to_end(&mut got).unwrap();
@@ -436,16 +506,33 @@ mod tests {
         for (len_bytes, sparse) in [(0, false), (300_000, false), (300_000, true)] {
             let to = tempfile::tempfile().unwrap();
             let mut step = |_| true;
-            let how = CopyMethod { from_device: Some(0), sparse, ..plain(len_bytes) };
+            let how = CopyMethod {
+                from_device: Some(0),
+                sparse,
+                ..plain(len_bytes)
+            };
             let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
-            assert_eq!(copier.copy(zeros.as_fd(), to.as_fd(), how).unwrap(), len_bytes);
+            assert_eq!(
+                copier.copy(zeros.as_fd(), to.as_fd(), how).unwrap(),
+                len_bytes
+            );
             assert_eq!(to.metadata().unwrap().len(), len_bytes);
         }
         // A device that ends too early is not accepted as complete.
-        let (null, to) = (std::fs::File::open("/dev/null").unwrap(), tempfile::tempfile().unwrap());
+        let (null, to) = (
+            std::fs::File::open("/dev/null").unwrap(),
+            tempfile::tempfile().unwrap(),
+        );
         let mut step = |_| true;
         let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
-        let copied = copier.copy(null.as_fd(), to.as_fd(), CopyMethod { from_device: Some(0), ..plain(1) });
+        let copied = copier.copy(
+            null.as_fd(),
+            to.as_fd(),
+            CopyMethod {
+                from_device: Some(0),
+                ..plain(1)
+            },
+        );
         assert!(matches!(copied, Err(CopyError::Read(_))));
     }
 
@@ -453,7 +540,10 @@ mod tests {
     fn zeros_become_holes() {
         let mut content = vec![0u8; 2_000_000];
         content[1_000_000] = 1;
-        let (got, _) = copied(&content, |n| CopyMethod { sparse: true, ..plain(n) });
+        let (got, _) = copied(&content, |n| CopyMethod {
+            sparse: true,
+            ..plain(n)
+        });
         assert_eq!(got, content);
     }
 
@@ -473,7 +563,10 @@ mod tests {
         assert_eq!(got, [&sevens[..], &piece, &sevens].concat());
         // All blocks of the piece except the first and the last are freed, if the file system supports holes.
         let freed_bytes = (before - file.metadata().unwrap().blocks()) * 512;
-        assert!([0, SMALL_BYTES as u64 - 2 * BLOCK_BYTES as u64].contains(&freed_bytes), "{freed_bytes}");
+        assert!(
+            [0, SMALL_BYTES as u64 - 2 * BLOCK_BYTES as u64].contains(&freed_bytes),
+            "{freed_bytes}"
+        );
     }
 
     #[test]
@@ -486,12 +579,17 @@ mod tests {
         file.seek(SeekFrom::Start(0)).unwrap();
         file.read_to_end(&mut got).unwrap();
         let zeros = vec![0; SMALL_BYTES + 90];
-        assert_eq!(got, [&content[..5], &zeros, &content[5 + zeros.len()..]].concat());
+        assert_eq!(
+            got,
+            [&content[..5], &zeros, &content[5 + zeros.len()..]].concat()
+        );
     }
 
     #[test]
     fn copy_changed_writes_only_differing_blocks() {
-        let mut content: Vec<u8> = (0..3 * SMALL_BYTES as u32 + 4000).flat_map(u32::to_le_bytes).collect();
+        let mut content: Vec<u8> = (0..3 * SMALL_BYTES as u32 + 4000)
+            .flat_map(u32::to_le_bytes)
+            .collect();
         let zeros = content.len() - 20_000;
         content[zeros..].fill(0);
         let mut other = content.clone();
@@ -517,8 +615,16 @@ mod tests {
                 let unsupported_calls = UnsupportedCalls::default();
                 let mut step = |_| true;
                 let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
-                let changed = copier.copy_changed(from.as_fd(), to.as_fd(), sparse, u64::MAX).unwrap();
-                assert_eq!(changed, Changed { written_bytes, same_bytes: len - written_bytes });
+                let changed = copier
+                    .copy_changed(from.as_fd(), to.as_fd(), sparse, u64::MAX)
+                    .unwrap();
+                assert_eq!(
+                    changed,
+                    Changed {
+                        written_bytes,
+                        same_bytes: len - written_bytes
+                    }
+                );
                 let mut got = Vec::new();
                 to.seek(SeekFrom::Start(0)).unwrap();
                 to.read_to_end(&mut got).unwrap();

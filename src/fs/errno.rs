@@ -18,18 +18,26 @@ pub fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
 /// Returns whether a path leads to nothing that this user can see: it is missing, access is denied, it loops, it leads
 /// through a file, or it leaves the granted directories.
 pub fn is_unreachable(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EACCES | libc::ELOOP | libc::ENOTDIR))
-        || super::sandbox::is_outside(error)
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOENT | libc::EACCES | libc::ELOOP | libc::ENOTDIR)
+    ) || super::sandbox::is_outside(error)
 }
 
 /// Returns whether the type of a file has no text, for example because it is a directory.
 pub fn is_no_text(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EINVAL | libc::ENXIO | libc::EPERM))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EISDIR | libc::EINVAL | libc::ENXIO | libc::EPERM)
+    )
 }
 
 /// Returns whether a hard link is not possible: other file system, too many links, or not permitted for this user.
 pub fn cannot_link(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EXDEV | libc::EMLINK | libc::EPERM))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EXDEV | libc::EMLINK | libc::EPERM)
+    )
 }
 
 /// Returns whether a directory cannot be listed, because it was opened only for search or its mode forbids it.
@@ -51,7 +59,10 @@ pub fn may_be_a_symlink(error: &io::Error) -> bool {
 /// Returns whether `::` could not be bound to a free port because this machine does not support IPv6, or does not
 /// permit it.
 pub fn lacks_ipv6(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPERM | libc::EACCES))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPERM | libc::EACCES)
+    )
 }
 
 /// Returns "Too many levels of symbolic links", for a path below a link that leads outside.
@@ -61,7 +72,9 @@ pub fn outside() -> io::Error {
 
 /// Copies an error by its number.
 pub fn again(error: &io::Error) -> io::Error {
-    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+    error
+        .raw_os_error()
+        .map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
 /// Returns "Permission denied", for something that was not accessible before.

@@ -41,13 +41,30 @@ impl FakeStat {
         rest = rest.strip_prefix(b":")?;
         let gid = number(&mut rest, 10)?;
         let mode = mode & 0o177777;
-        Some(FakeStat { mode, rdev: if is_device(mode) { makedev(major, minor) } else { 0 }, uid, gid })
+        Some(FakeStat {
+            mode,
+            rdev: if is_device(mode) {
+                makedev(major, minor)
+            } else {
+                0
+            },
+            uid,
+            gid,
+        })
     }
 
     /// Encodes the attribute.
     pub fn encode(&self) -> Vec<u8> {
         let rdev = if is_device(self.mode) { self.rdev } else { 0 };
-        format!("{:o} {},{} {}:{}", self.mode, major(rdev), minor(rdev), self.uid, self.gid).into_bytes()
+        format!(
+            "{:o} {},{} {}:{}",
+            self.mode,
+            major(rdev),
+            minor(rdev),
+            self.uid,
+            self.gid
+        )
+        .into_bytes()
     }
 }
 
@@ -57,15 +74,24 @@ fn number(rest: &mut &[u8], radix: u32) -> Option<u32> {
     if matches!(bytes.first(), Some(b'-' | b'+')) {
         bytes = &bytes[1..];
     }
-    let len = bytes.iter().take_while(|&&b| char::from(b).is_digit(radix)).count();
+    let len = bytes
+        .iter()
+        .take_while(|&&b| char::from(b).is_digit(radix))
+        .count();
     if len == 0 {
         return None;
     }
     let value = bytes[..len].iter().fold(0u32, |value, &b| {
-        value.wrapping_mul(radix).wrapping_add(char::from(b).to_digit(radix).expect("a digit was counted"))
+        value
+            .wrapping_mul(radix)
+            .wrapping_add(char::from(b).to_digit(radix).expect("a digit was counted"))
     });
     *rest = &bytes[len..];
-    Some(if negative { value.wrapping_neg() } else { value })
+    Some(if negative {
+        value.wrapping_neg()
+    } else {
+        value
+    })
 }
 
 fn is_device(mode: u32) -> bool {
@@ -90,11 +116,27 @@ impl FakeError {
     /// ` and `: Permission denied (13)`.
     pub fn text(&self, full_path: &[u8]) -> Vec<u8> {
         match self {
-            FakeError::Corrupt(value) => {
-                [b"Corrupt ", STAT, b" xattr attached to \"", full_path, b"\": \"", value, b"\""].concat()
+            FakeError::Corrupt(value) => [
+                b"Corrupt ",
+                STAT,
+                b" xattr attached to \"",
+                full_path,
+                b"\": \"",
+                value,
+                b"\"",
+            ]
+            .concat(),
+            FakeError::Read(_) => {
+                [b"failed to read xattr ", STAT, b" for \"", full_path, b"\""].concat()
             }
-            FakeError::Read(_) => [b"failed to read xattr ", STAT, b" for \"", full_path, b"\""].concat(),
-            FakeError::Write(_) => [b"failed to write xattr ", STAT, b" for \"", full_path, b"\""].concat(),
+            FakeError::Write(_) => [
+                b"failed to write xattr ",
+                STAT,
+                b" for \"",
+                full_path,
+                b"\"",
+            ]
+            .concat(),
             FakeError::Chmod(_) => [b"failed to set permissions on \"", full_path, b"\""].concat(),
         }
     }
@@ -103,7 +145,9 @@ impl FakeError {
     pub fn error(self) -> Option<io::Error> {
         match self {
             FakeError::Corrupt(_) => None,
-            FakeError::Read(error) | FakeError::Write(error) | FakeError::Chmod(error) => Some(error),
+            FakeError::Read(error) | FakeError::Write(error) | FakeError::Chmod(error) => {
+                Some(error)
+            }
         }
     }
 }
@@ -118,15 +162,31 @@ pub fn stat_with_fake(at: At<'_>, real: Stat) -> Result<(Stat, bool), FakeError>
     if !matches!(real.mode & S_IFMT, 0o100000 | S_IFDIR) {
         return Ok((real, true));
     }
-    let on_disk = |mode: u32| real.mode & S_IFMT | mode_on_disk(mode, real.mode & S_IFMT == S_IFDIR);
+    let on_disk =
+        |mode: u32| real.mode & S_IFMT | mode_on_disk(mode, real.mode & S_IFMT == S_IFDIR);
     let Some(value) = at.get(STAT).map_err(FakeError::Read)? else {
         return Ok((real, on_disk(real.mode) == real.mode));
     };
-    let Some(FakeStat { mode, rdev, uid, gid }) = FakeStat::parse(&value) else {
+    let Some(FakeStat {
+        mode,
+        rdev,
+        uid,
+        gid,
+    }) = FakeStat::parse(&value)
+    else {
         return Err(FakeError::Corrupt(value));
     };
     let says_nothing = (mode, uid, gid) == (real.mode, real.uid, real.gid);
-    Ok((Stat { mode, rdev, uid, gid, ..real }, on_disk(mode) == real.mode && !says_nothing))
+    Ok((
+        Stat {
+            mode,
+            rdev,
+            uid,
+            gid,
+            ..real
+        },
+        on_disk(mode) == real.mode && !says_nothing,
+    ))
 }
 
 /// Returns the permission bits of the file itself: without special bits, and with sufficient permissions for the owner.
@@ -175,7 +235,11 @@ pub fn read_acls(at: At<'_>, mode: u32) -> io::Result<Acls> {
         }
     };
     let access = get(acl::FAKE_ACCESS, Which::Access)?;
-    let default = if mode & S_IFMT == S_IFDIR { get(acl::FAKE_DEFAULT, Which::Default)? } else { Box::default() };
+    let default = if mode & S_IFMT == S_IFDIR {
+        get(acl::FAKE_DEFAULT, Which::Default)?
+    } else {
+        Box::default()
+    };
     Ok(Acls { access, default })
 }
 
@@ -186,7 +250,11 @@ pub fn store_acl(at: At<'_>, which: Which, wanted: &[u8]) -> io::Result<()> {
         Which::Access => acl::FAKE_ACCESS,
         Which::Default => acl::FAKE_DEFAULT,
     };
-    if wanted.is_empty() { at.remove(name) } else { at.set(name, &acl::to_fake(wanted, which)) }
+    if wanted.is_empty() {
+        at.remove(name)
+    } else {
+        at.set(name, &acl::to_fake(wanted, which))
+    }
 }
 
 #[cfg(test)]
@@ -213,25 +281,56 @@ mod tests {
 
     #[test]
     fn fake_stat_has_rsyncs_format() {
-        let device = FakeStat { mode: 0o020644, rdev: makedev(1, 3), uid: 0, gid: 7 };
+        let device = FakeStat {
+            mode: 0o020644,
+            rdev: makedev(1, 3),
+            uid: 0,
+            gid: 7,
+        };
         assert_eq!(device.encode(), b"20644 1,3 0:7");
-        for good in ["100600 0,0 5:6", " 100600  0, 0 5:6 x", "100600 0,0 5:6x", "1100600 0,0 5:6", "100600 1,3 5:6"] {
-            let stat = FakeStat { mode: 0o100600, rdev: 0, uid: 5, gid: 6 };
+        for good in [
+            "100600 0,0 5:6",
+            " 100600  0, 0 5:6 x",
+            "100600 0,0 5:6x",
+            "1100600 0,0 5:6",
+            "100600 1,3 5:6",
+        ] {
+            let stat = FakeStat {
+                mode: 0o100600,
+                rdev: 0,
+                uid: 5,
+                gid: 6,
+            };
             assert_eq!(FakeStat::parse(good.as_bytes()), Some(stat), "{good}");
         }
         assert_eq!(FakeStat::parse(b"100600 0,0 -1:6").unwrap().uid, u32::MAX);
         assert_eq!(FakeStat::parse(b"100600 0,0 4294967297:6").unwrap().uid, 1);
-        for bad in ["", "x", "100600", "100600 0,0", "100600 0,0 5", "100800 0,0 1:6", "100600 0 0 5:6"] {
+        for bad in [
+            "",
+            "x",
+            "100600",
+            "100600 0,0",
+            "100600 0,0 5",
+            "100800 0,0 1:6",
+            "100600 0 0 5:6",
+        ] {
             assert_eq!(FakeStat::parse(bad.as_bytes()), None, "{bad}");
         }
     }
 
     #[test]
     fn mode_on_disk_keeps_owner_access() {
-        for (mode, file, dir) in
-            [(0, 0o600, 0o700), (0o4755, 0o755, 0o755), (0o444, 0o644, 0o744), (0o070, 0o670, 0o770)]
-        {
-            assert_eq!((mode_on_disk(mode, false), mode_on_disk(mode, true)), (file, dir), "{mode:o}");
+        for (mode, file, dir) in [
+            (0, 0o600, 0o700),
+            (0o4755, 0o755, 0o755),
+            (0o444, 0o644, 0o744),
+            (0o070, 0o670, 0o770),
+        ] {
+            assert_eq!(
+                (mode_on_disk(mode, false), mode_on_disk(mode, true)),
+                (file, dir),
+                "{mode:o}"
+            );
         }
     }
 
@@ -240,15 +339,38 @@ mod tests {
         let Some(dir) = scratch() else { return };
         let file = File::create(dir.path().join("f")).unwrap();
         let opened_dir = File::open(dir.path()).unwrap();
-        let named = At::Name { dir: opened_dir.as_fd(), name: b"f" };
+        let named = At::Name {
+            dir: opened_dir.as_fd(),
+            name: b"f",
+        };
         for at in [At::Fd(file.as_fd()), named] {
             let real = || sys::fstat(file.as_fd()).unwrap();
             let (uid, gid) = (real().uid, real().gid);
             let kinds = [
-                FakeStat { mode: 0o060440, rdev: makedev(8, 300), uid: 5, gid: 6 },
-                FakeStat { mode: 0o120777, rdev: 0, uid, gid },
-                FakeStat { mode: 0o104755, rdev: 0, uid, gid },
-                FakeStat { mode: 0o100600, rdev: 0, uid: 77, gid },
+                FakeStat {
+                    mode: 0o060440,
+                    rdev: makedev(8, 300),
+                    uid: 5,
+                    gid: 6,
+                },
+                FakeStat {
+                    mode: 0o120777,
+                    rdev: 0,
+                    uid,
+                    gid,
+                },
+                FakeStat {
+                    mode: 0o104755,
+                    rdev: 0,
+                    uid,
+                    gid,
+                },
+                FakeStat {
+                    mode: 0o100600,
+                    rdev: 0,
+                    uid: 77,
+                    gid,
+                },
             ];
             for wanted in kinds {
                 assert!(store(at, &wanted, &real()).unwrap());
@@ -261,12 +383,27 @@ mod tests {
                 );
                 assert_eq!(real().mode, 0o100000 | mode_on_disk(wanted.mode, false));
             }
-            assert!(store(at, &FakeStat { mode: 0o100640, rdev: 0, uid, gid }, &real()).unwrap());
+            assert!(
+                store(
+                    at,
+                    &FakeStat {
+                        mode: 0o100640,
+                        rdev: 0,
+                        uid,
+                        gid
+                    },
+                    &real()
+                )
+                .unwrap()
+            );
             assert_eq!(at.get(STAT).unwrap(), None);
             assert_eq!(real().mode, 0o100640);
             at.set(STAT, b"100600 oops").unwrap();
             let error = stat_with_fake(at, real()).unwrap_err();
-            assert_eq!(error.text(b"/d/f"), br#"Corrupt user.rsync.%stat xattr attached to "/d/f": "100600 oops""#);
+            assert_eq!(
+                error.text(b"/d/f"),
+                br#"Corrupt user.rsync.%stat xattr attached to "/d/f": "100600 oops""#
+            );
         }
     }
 
@@ -276,7 +413,15 @@ mod tests {
         let opened_dir = File::open(dir.path()).unwrap();
         let at = At::Fd(opened_dir.as_fd());
         let users = vec![(5, 7)];
-        let acl = acl::Acl { owner: 7, group: 5, mask: Some(1), other: 0, users, groups: Vec::new() }.encode();
+        let acl = acl::Acl {
+            owner: 7,
+            group: 5,
+            mask: Some(1),
+            other: 0,
+            users,
+            groups: Vec::new(),
+        }
+        .encode();
         store_acl(at, Which::Access, &acl).unwrap();
         store_acl(at, Which::Default, &acl).unwrap();
         let found = read_acls(at, 0o040710).unwrap();

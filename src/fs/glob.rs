@@ -18,19 +18,30 @@ pub fn expand(pattern: &[u8]) -> Vec<Vec<u8>> {
         let slash = &element[name.len()..];
         let is_last = elements.peek().is_none() && slash.is_empty();
         found = if filter::has_wildcard(name) {
-            found.iter().flat_map(|dir| matches_in(dir, name, !is_last)).collect()
+            found
+                .iter()
+                .flat_map(|dir| matches_in(dir, name, !is_last))
+                .collect()
         } else {
             found.iter().map(|dir| [dir, name].concat()).collect()
         };
-        found.iter_mut().for_each(|path| path.extend_from_slice(slash));
+        found
+            .iter_mut()
+            .for_each(|path| path.extend_from_slice(slash));
     }
-    if found.is_empty() { vec![pattern.to_vec()] } else { found }
+    if found.is_empty() {
+        vec![pattern.to_vec()]
+    } else {
+        found
+    }
 }
 
 /// Returns the matching entries of a directory, with the directory's path prepended.
 fn matches_in(dir: &[u8], pattern: &[u8], dirs_only: bool) -> Vec<Vec<u8>> {
     use std::os::fd::AsFd;
-    let Ok(fd) = sys::open_dir_path(if dir.is_empty() { b"." } else { dir }) else { return Vec::new() };
+    let Ok(fd) = sys::open_dir_path(if dir.is_empty() { b"." } else { dir }) else {
+        return Vec::new();
+    };
     let mut paths = Vec::new();
     // The walk reports a directory that cannot be read to its end.
     let _ = sys::list(fd.as_fd(), |entry| {
@@ -43,9 +54,12 @@ fn matches_in(dir: &[u8], pattern: &[u8], dirs_only: bool) -> Vec<Vec<u8>> {
     }
     // A symlink that leads nowhere does not match in a module, as in rsync; a shell includes it. One that must not be
     // followed matches.
-    let leads_nowhere =
-        |path: &[u8]| sys::stat_path(path, true).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-    paths.retain(|path| !(super::sandbox::is_hidden(path) || super::sandbox::is_module() && leads_nowhere(path)));
+    let leads_nowhere = |path: &[u8]| {
+        sys::stat_path(path, true).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    paths.retain(|path| {
+        !(super::sandbox::is_hidden(path) || super::sandbox::is_module() && leads_nowhere(path))
+    });
     paths.sort();
     paths
 }
@@ -82,7 +96,10 @@ mod tests {
             ("a[", "a["),
         ] {
             let paths = expand(format!("{top}/{pattern}").as_bytes());
-            let shown: Vec<_> = paths.iter().map(|path| String::from_utf8_lossy(&path[top.len() + 1..])).collect();
+            let shown: Vec<_> = paths
+                .iter()
+                .map(|path| String::from_utf8_lossy(&path[top.len() + 1..]))
+                .collect();
             assert_eq!(shown.join(" "), wanted, "{pattern}");
         }
     }

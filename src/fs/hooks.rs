@@ -18,7 +18,10 @@
 //! `SPARSYNC_DATAGRAM_BYTES=n` limit the capacity of a link and the size of a datagram. `SPARSYNC_UNTYPED=1` omits
 //! types from listings. `SPARSYNC_NAMED=1` makes files without a name impossible.
 
-#![allow(clippy::disallowed_methods, reason = "only this file knows the variables of the hooks")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "only this file knows the variables of the hooks"
+)]
 
 use super::sys::Call;
 use rustix::io::Errno;
@@ -114,11 +117,15 @@ fn number_and(name: &str) -> Option<(u64, String)> {
 }
 
 fn errno_of(name: &str) -> Option<Errno> {
-    ERRORS.iter().find(|(known, _)| *known == name).map(|(_, errno)| *errno)
+    ERRORS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, errno)| *errno)
 }
 
 fn read_faults() -> Vec<(u64, Fault)> {
-    let fail = |(at, error): (u64, String)| (at, errno_of(&error).map_or(Fault::Short, Fault::Fail));
+    let fail =
+        |(at, error): (u64, String)| (at, errno_of(&error).map_or(Fault::Short, Fault::Fail));
     let faults = [
         number("SPARSYNC_KILL_AT").map(|at| (at, Fault::Kill)),
         number(POWER_LOSS).map(|at| (at, Fault::Kill)),
@@ -150,9 +157,19 @@ fn is_counted() -> bool {
 fn log_call(call: Call) {
     use std::io::Write as _;
     static LOG: OnceLock<Option<std::fs::File>> = OnceLock::new();
-    let open = || std::fs::File::options().create(true).append(true).open(var("SPARSYNC_CALL_LOG")?).ok();
+    let open = || {
+        std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(var("SPARSYNC_CALL_LOG")?)
+            .ok()
+    };
     if let Some(mut log) = LOG.get_or_init(open).as_ref() {
-        let line = format!("{}.{:?} {call:?}\n", std::process::id(), std::thread::current().id());
+        let line = format!(
+            "{}.{:?} {call:?}\n",
+            std::process::id(),
+            std::thread::current().id()
+        );
         // A test that reads the log fails then.
         let _ = log.write_all(line.as_bytes());
     }
@@ -180,10 +197,20 @@ pub fn enter(call: Call) -> Result<(), Errno> {
             Fault::Hold(_) => {}
             Fault::Kill => {
                 HAS_NO_POWER.store(true, SeqCst);
-                UNSYNCED.lock().iter().for_each(|(_, file)| drop(file.set_len(0)));
-                UNSYNCED_NAMES.lock().iter().rev().for_each(UnsyncedName::lose);
+                UNSYNCED
+                    .lock()
+                    .iter()
+                    .for_each(|(_, file)| drop(file.set_len(0)));
+                UNSYNCED_NAMES
+                    .lock()
+                    .iter()
+                    .rev()
+                    .for_each(UnsyncedName::lose);
                 // A process may always signal itself.
-                let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+                let _ = rustix::process::kill_process(
+                    rustix::process::getpid(),
+                    rustix::process::Signal::KILL,
+                );
             }
             Fault::Panic => panic!("SPARSYNC_PANIC_AT"),
             Fault::Fail(errno) => {
@@ -204,7 +231,8 @@ const POWER_LOSS: &str = "SPARSYNC_POWER_LOSS_AT";
 /// Whether the process has lost its unsynced data, and is about to be killed.
 static HAS_NO_POWER: AtomicBool = AtomicBool::new(false);
 /// The files with unsynced data, by device and inode, if [`POWER_LOSS`] is set.
-static UNSYNCED: parking_lot::Mutex<BTreeMap<(u64, u64), std::fs::File>> = parking_lot::Mutex::new(BTreeMap::new());
+static UNSYNCED: parking_lot::Mutex<BTreeMap<(u64, u64), std::fs::File>> =
+    parking_lot::Mutex::new(BTreeMap::new());
 
 /// Records that a file has data which a power loss would lose, or that it has none any more, or that the names in a
 /// directory are stored. Names count as stored at once unless [`NAME_LOSS`] is set: the worst case for data.
@@ -214,7 +242,9 @@ pub fn note_data(fd: BorrowedFd<'_>, is_synced: bool) {
         return;
     }
     let file = fd.try_clone_to_owned().map(std::fs::File::from);
-    let Ok((file, stat)) = file.and_then(|file| file.metadata().map(|stat| (file, stat))) else { return };
+    let Ok((file, stat)) = file.and_then(|file| file.metadata().map(|stat| (file, stat))) else {
+        return;
+    };
     let id = (stat.dev(), stat.ino());
     match is_synced {
         true if stat.is_dir() => UNSYNCED_NAMES.lock().retain(|name| name.dir_id != id),
@@ -270,7 +300,10 @@ pub fn note_name(dir: BorrowedFd<'_>, name: &[u8]) {
     };
     let (path, dir_id) = (path_in(dir.as_fd(), name), (stat.dev(), stat.ino()));
     let mut names = UNSYNCED_NAMES.lock();
-    if names.iter().any(|known| (known.dir_id, &known.name[..]) == (dir_id, name)) {
+    if names
+        .iter()
+        .any(|known| (known.dir_id, &known.name[..]) == (dir_id, name))
+    {
         return;
     }
     let kept = match std::fs::symlink_metadata(&path) {
@@ -285,14 +318,21 @@ pub fn note_name(dir: BorrowedFd<'_>, name: &[u8]) {
         }
         Err(_) => None,
     };
-    names.push(UnsyncedName { dir, dir_id, name: name.to_vec(), kept });
+    names.push(UnsyncedName {
+        dir,
+        dir_id,
+        name: name.to_vec(),
+        kept,
+    });
 }
 
 /// Counts a use of a pipe to the peer, and fails the one given in the environment.
 pub fn enter_link() -> Result<(), Errno> {
     static FAULT: OnceLock<Option<(u64, Errno)>> = OnceLock::new();
     static USES: AtomicU64 = AtomicU64::new(0);
-    let read_fault = || number_and("SPARSYNC_FAIL_LINK_AT").and_then(|(at, error)| Some((at, errno_of(&error)?)));
+    let read_fault = || {
+        number_and("SPARSYNC_FAIL_LINK_AT").and_then(|(at, error)| Some((at, errno_of(&error)?)))
+    };
     let nth = USES.fetch_add(1, Relaxed) + 1;
     match FAULT.get_or_init(read_fault) {
         Some((at, errno)) if *at == nth => {
@@ -307,7 +347,8 @@ pub fn enter_link() -> Result<(), Errno> {
 /// Removes it, so this happens once.
 pub fn enter_client() {
     HAS_CLIENTS.store(true, Relaxed);
-    let is_due = var("SPARSYNC_PANIC_AT_CLIENT").is_some_and(|file| std::fs::remove_file(file).is_ok());
+    let is_due =
+        var("SPARSYNC_PANIC_AT_CLIENT").is_some_and(|file| std::fs::remove_file(file).is_ok());
     assert!(!is_due, "SPARSYNC_PANIC_AT_CLIENT");
 }
 
@@ -328,7 +369,11 @@ fn log_fault(line: &str) {
 
 /// Returns how many of `len_bytes` the current call may read or write.
 pub fn granted(len_bytes: usize) -> usize {
-    if IS_SHORT.replace(false) { len_bytes.min(1) } else { len_bytes }
+    if IS_SHORT.replace(false) {
+        len_bytes.min(1)
+    } else {
+        len_bytes
+    }
 }
 
 /// Returns the capacity of a link in each direction, in bytes; `None` if it is not limited.
@@ -355,6 +400,9 @@ pub fn datagram_bytes() -> Option<u16> {
 
 /// Returns the calls made so far, with their counts.
 pub fn counts() -> Vec<(String, u64)> {
-    let counts = NAMES.iter().zip(&COUNTS).map(|(name, count)| (name.to_string(), count.load(Relaxed)));
+    let counts = NAMES
+        .iter()
+        .zip(&COUNTS)
+        .map(|(name, count)| (name.to_string(), count.load(Relaxed)));
     counts.filter(|(_, count)| *count > 0).collect()
 }

@@ -46,7 +46,11 @@ pub struct Ids {
 /// The results of lookups of one kind.
 type Lookups<K, V> = Mutex<HashMap<K, Option<V>>>;
 
-fn once<K: Hash + Eq, V: Clone>(cache: &Lookups<K, V>, key: K, look: impl FnOnce(&K) -> Option<V>) -> Option<V> {
+fn once<K: Hash + Eq, V: Clone>(
+    cache: &Lookups<K, V>,
+    key: K,
+    look: impl FnOnce(&K) -> Option<V>,
+) -> Option<V> {
     let mut cache = cache.lock();
     if let Some(known) = cache.get(&key) {
         return known.clone();
@@ -64,46 +68,80 @@ impl Ids {
 
     /// Creates a cache in which all lookups that it can answer were made: those of users, then those of groups.
     #[cfg(test)]
-    pub fn knowing(names: [Vec<(u32, Option<Name>)>; 2], ids: [Vec<(Name, Option<u32>)>; 2]) -> Ids {
-        let ids = ids.map(|ids| ids.into_iter().map(|(name, id)| (name.to_vec().into(), id)).collect());
-        Ids { names: names.map(|names| Mutex::new(names.into_iter().collect())), ids: ids.map(Mutex::new) }
+    pub fn knowing(
+        names: [Vec<(u32, Option<Name>)>; 2],
+        ids: [Vec<(Name, Option<u32>)>; 2],
+    ) -> Ids {
+        let ids = ids.map(|ids| {
+            ids.into_iter()
+                .map(|(name, id)| (name.to_vec().into(), id))
+                .collect()
+        });
+        Ids {
+            names: names.map(|names| Mutex::new(names.into_iter().collect())),
+            ids: ids.map(Mutex::new),
+        }
     }
 
     /// Returns the name of a user or group.
     pub fn name(&self, class: IdClass, id: u32) -> Option<Name> {
-        once(&self.names[class as usize], id, |&id| match (CONVERTER.get(), class) {
-            (Some(convert), _) => convert(NameQuery::Name(class, id)).map(Name::from),
-            (None, IdClass::User) => uzers::get_user_by_uid(id).map(|user| user.name().as_bytes().into()),
-            (None, IdClass::Group) => uzers::get_group_by_gid(id).map(|group| group.name().as_bytes().into()),
+        once(&self.names[class as usize], id, |&id| {
+            match (CONVERTER.get(), class) {
+                (Some(convert), _) => convert(NameQuery::Name(class, id)).map(Name::from),
+                (None, IdClass::User) => {
+                    uzers::get_user_by_uid(id).map(|user| user.name().as_bytes().into())
+                }
+                (None, IdClass::Group) => {
+                    uzers::get_group_by_gid(id).map(|group| group.name().as_bytes().into())
+                }
+            }
         })
     }
 
     /// Returns the number of a user or group.
     pub fn id(&self, class: IdClass, name: &[u8]) -> Option<u32> {
-        once(&self.ids[class as usize], name.into(), |name| match (CONVERTER.get(), class) {
-            (Some(convert), _) => number(convert(NameQuery::Id(class, name))?.trim_ascii()),
-            (None, IdClass::User) => uzers::get_user_by_name(c_name(name)?).map(|user| user.uid()),
-            (None, IdClass::Group) => uzers::get_group_by_name(c_name(name)?).map(|group| group.gid()),
+        once(&self.ids[class as usize], name.into(), |name| {
+            match (CONVERTER.get(), class) {
+                (Some(convert), _) => number(convert(NameQuery::Id(class, name))?.trim_ascii()),
+                (None, IdClass::User) => {
+                    uzers::get_user_by_name(c_name(name)?).map(|user| user.uid())
+                }
+                (None, IdClass::Group) => {
+                    uzers::get_group_by_name(c_name(name)?).map(|group| group.gid())
+                }
+            }
         })
     }
 }
 
 /// Returns the home directory of a user; `None` if there is no user of this name.
 pub fn home_of(user: &[u8]) -> Option<Vec<u8>> {
-    uzers::get_user_by_name(c_name(user)?).map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
+    uzers::get_user_by_name(c_name(user)?)
+        .map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
 }
 
 /// Returns the names of the groups of a user; none if there is no user of this name.
 pub fn group_names_of(user: &[u8]) -> Vec<Vec<u8>> {
-    let groups = c_name(user).and_then(uzers::get_user_by_name).and_then(|user| user.groups());
-    groups.into_iter().flatten().map(|group| group.name().as_bytes().to_vec()).collect()
+    let groups = c_name(user)
+        .and_then(uzers::get_user_by_name)
+        .and_then(|user| user.groups());
+    groups
+        .into_iter()
+        .flatten()
+        .map(|group| group.name().as_bytes().to_vec())
+        .collect()
 }
 
 /// Returns the numbers of the groups of a user, its primary one first; `None` if there is no such user.
 pub fn group_ids_of(uid: u32) -> Option<Vec<u32>> {
     let user = uzers::get_user_by_uid(uid)?;
     let primary = user.primary_group_id();
-    let others = user.groups().into_iter().flatten().map(|group| group.gid()).filter(|&gid| gid != primary);
+    let others = user
+        .groups()
+        .into_iter()
+        .flatten()
+        .map(|group| group.gid())
+        .filter(|&gid| gid != primary);
     Some(std::iter::once(primary).chain(others).collect())
 }
 
@@ -121,17 +159,28 @@ pub struct Account {
 /// Finds the account of `USER` or `USER:GROUP`, which are names or numbers; without a group, it has the primary one of the
 /// user. On failure, returns what does not exist.
 pub fn account(owner: &str) -> Result<Account, &'static str> {
-    let (user, group) = owner.split_once(':').map_or((owner, None), |(user, group)| (user, Some(group)));
+    let (user, group) = owner
+        .split_once(':')
+        .map_or((owner, None), |(user, group)| (user, Some(group)));
     let by_name = c_name(user.as_bytes()).and_then(uzers::get_user_by_name);
-    let user = by_name.or_else(|| uzers::get_user_by_uid(user.parse().ok()?)).ok_or("no such user")?;
+    let user = by_name
+        .or_else(|| uzers::get_user_by_uid(user.parse().ok()?))
+        .ok_or("no such user")?;
     let gid = match group {
         None => user.primary_group_id(),
         Some(group) => {
             let by_name = c_name(group.as_bytes()).and_then(uzers::get_group_by_name);
-            by_name.or_else(|| uzers::get_group_by_gid(group.parse().ok()?)).ok_or("no such group")?.gid()
+            by_name
+                .or_else(|| uzers::get_group_by_gid(group.parse().ok()?))
+                .ok_or("no such group")?
+                .gid()
         }
     };
-    Ok(Account { uid: user.uid(), gid, home: user.home_dir().as_os_str().to_owned() })
+    Ok(Account {
+        uid: user.uid(),
+        gid,
+        home: user.home_dir().as_os_str().to_owned(),
+    })
 }
 
 /// Finds the user and the groups that `--copy-as` names: `USER[:GROUP]`, names or numbers. Without a group, it is all
@@ -139,23 +188,34 @@ pub fn account(owner: &str) -> Result<Account, &'static str> {
 pub fn copy_as(spec: &[u8]) -> Result<(u32, Vec<u32>), Vec<u8>> {
     let at = spec.iter().position(|&byte| byte == b':');
     let (user, group) = at.map_or((spec, None), |at| (&spec[..at], Some(&spec[at + 1..])));
-    let invalid = |kind: &str, name: &[u8]| [format!("Invalid copy-as {kind}: ").as_bytes(), name].concat();
-    let uid = number(user).or_else(|| Ids::new().id(IdClass::User, user)).ok_or_else(|| invalid("user", user))?;
+    let invalid =
+        |kind: &str, name: &[u8]| [format!("Invalid copy-as {kind}: ").as_bytes(), name].concat();
+    let uid = number(user)
+        .or_else(|| Ids::new().id(IdClass::User, user))
+        .ok_or_else(|| invalid("user", user))?;
     if let Some(group) = group {
-        let gid =
-            number(group).or_else(|| Ids::new().id(IdClass::Group, group)).ok_or_else(|| invalid("group", group))?;
+        let gid = number(group)
+            .or_else(|| Ids::new().id(IdClass::Group, group))
+            .ok_or_else(|| invalid("group", group))?;
         return Ok((uid, vec![gid]));
     }
     let user = uzers::get_user_by_uid(uid).ok_or("rsync: [sender] getpwuid failed: Success (0)")?;
     let primary = user.primary_group_id();
     let all = uzers::get_user_groups(user.name(), primary).unwrap_or_default();
-    let others = all.iter().map(uzers::Group::gid).filter(|&gid| gid != primary);
+    let others = all
+        .iter()
+        .map(uzers::Group::gid)
+        .filter(|&gid| gid != primary);
     Ok((uid, std::iter::once(primary).chain(others).collect()))
 }
 
 fn number(name: &[u8]) -> Option<u32> {
     let is_number = name.iter().all(u8::is_ascii_digit);
-    str::from_utf8(name).ok().filter(|_| is_number)?.parse().ok()
+    str::from_utf8(name)
+        .ok()
+        .filter(|_| is_number)?
+        .parse()
+        .ok()
 }
 
 /// Returns the home directory of the user who runs this process, regardless of HOME; `None` if the system does not know
@@ -173,8 +233,11 @@ fn c_name(name: &[u8]) -> Option<&OsStr> {
 /// Returns the groups that this process may assign to its files without super-user rights: its effective and
 /// supplementary groups, sorted.
 pub fn own_groups() -> Vec<u32> {
-    let mut groups: Vec<u32> =
-        rustix::process::getgroups().unwrap_or_default().into_iter().map(|gid| gid.as_raw()).collect();
+    let mut groups: Vec<u32> = rustix::process::getgroups()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|gid| gid.as_raw())
+        .collect();
     groups.push(rustix::process::getegid().as_raw());
     groups.sort_unstable();
     groups.dedup();
@@ -189,9 +252,15 @@ mod tests {
     fn known_ids_map_both_ways_and_unknown_ones_to_none() {
         let ids = Ids::new();
         for _ in 0..2 {
-            assert_eq!(ids.name(IdClass::User, 0).as_deref(), Some(b"root".as_slice()));
+            assert_eq!(
+                ids.name(IdClass::User, 0).as_deref(),
+                Some(b"root".as_slice())
+            );
             assert_eq!(ids.id(IdClass::User, b"root"), Some(0));
-            assert_eq!(ids.id(IdClass::Group, &ids.name(IdClass::Group, 0).unwrap()), Some(0));
+            assert_eq!(
+                ids.id(IdClass::Group, &ids.name(IdClass::Group, 0).unwrap()),
+                Some(0)
+            );
             assert_eq!(ids.name(IdClass::User, 3_999_999_999), None);
             assert_eq!(ids.id(IdClass::User, b"no such user"), None);
             assert_eq!(ids.id(IdClass::Group, b"a\0b"), None);

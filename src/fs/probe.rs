@@ -66,13 +66,20 @@ pub fn files_of(dir: &Dir) -> io::Result<FileSupport> {
     let time_step_nanos = time_step_nanos(file.as_fd());
     let xattr = sys::fsetxattr(file.as_fd(), b"user.sparsync", b"1");
     let copy = scratch_file(dir).and_then(|(copy, _)| kernel_copy(file.as_fd(), copy.as_fd()));
-    Ok(FileSupport { unnamed, copy, xattr, time_step_nanos })
+    Ok(FileSupport {
+        unnamed,
+        copy,
+        xattr,
+        time_step_nanos,
+    })
 }
 
 /// Creates a file that disappears with its descriptor, and returns whether it never had a name.
 fn scratch_file(dir: &Dir) -> io::Result<(OwnedFd, bool)> {
     match sys::tmpfile(dir.fd(), 0o600) {
-        Err(error) if lacks_tmpfile(&error) => Ok((create_and_unlink(dir, b"sparsync-doctor")?, false)),
+        Err(error) if lacks_tmpfile(&error) => {
+            Ok((create_and_unlink(dir, b"sparsync-doctor")?, false))
+        }
         created => Ok((created?, true)),
     }
 }
@@ -91,16 +98,24 @@ fn kernel_copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<KernelCop
 }
 
 /// An odd second, and nanoseconds whose decimal digits all differ from 0.
-const TIME: Time = Time { secs: 1_000_000_001, nanos: 123_456_789 };
+const TIME: Time = Time {
+    secs: 1_000_000_001,
+    nanos: 123_456_789,
+};
 
 fn time_step_nanos(file: BorrowedFd<'_>) -> io::Result<u64> {
     const SEC_NANOS: u64 = 1_000_000_000;
     sys::utimes(file, b"", None, Some(TIME))?;
     let stored = sys::fstat(file)?.mtime;
-    let steps = (0..=9).map(|digits| 10u64.pow(digits)).chain([2 * SEC_NANOS]);
+    let steps = (0..=9)
+        .map(|digits| 10u64.pow(digits))
+        .chain([2 * SEC_NANOS]);
     let nanos = |time: Time| time.secs.unsigned_abs() * SEC_NANOS + u64::from(time.nanos);
     let of_stored = |step: &u64| nanos(TIME) / step * step == nanos(stored);
-    steps.into_iter().find(of_stored).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    steps
+        .into_iter()
+        .find(of_stored)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Returns whether a directory supports ACLs.
@@ -123,10 +138,17 @@ pub fn is_case_sensitive(dir: BorrowedFd<'_>) -> io::Result<Option<bool>> {
     };
     sys::list_while(dir, visit, || !is_begun.replace(true))?;
     let Some(name) = found else { return Ok(None) };
-    let swap =
-        |byte: &u8| if byte.is_ascii_lowercase() { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() };
+    let swap = |byte: &u8| {
+        if byte.is_ascii_lowercase() {
+            byte.to_ascii_uppercase()
+        } else {
+            byte.to_ascii_lowercase()
+        }
+    };
     let other: Vec<u8> = name.iter().map(swap).collect();
-    let Some(other) = errno::if_there(sys::stat(dir, &other, false))? else { return Ok(Some(true)) };
+    let Some(other) = errno::if_there(sys::stat(dir, &other, false))? else {
+        return Ok(Some(true));
+    };
     let known = sys::stat(dir, &name, false)?;
     let is_same = (known.dev, known.ino) == (other.dev, other.ino);
     // Both names can be links to one file.
@@ -136,7 +158,15 @@ pub fn is_case_sensitive(dir: BorrowedFd<'_>) -> io::Result<Option<bool>> {
 /// Returns whether a directory is on a network file system, as far as its type shows that; FUSE hides it.
 pub fn is_network(dir: BorrowedFd<'_>) -> io::Result<bool> {
     // NFS, SMB in three versions, 9P, Ceph, AFS. The types are numbers of 32 bits.
-    const TYPES: [u32; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400, 0x5346_414f];
+    const TYPES: [u32; 7] = [
+        0x6969,
+        0x517b,
+        0xff53_4d42,
+        0xfe53_4d42,
+        0x0102_1997,
+        0x00c3_6400,
+        0x5346_414f,
+    ];
     Ok(TYPES.contains(&(fs::fstatfs(dir)?.f_type as u32)))
 }
 
@@ -167,7 +197,10 @@ pub struct ProcessLimit {
 pub fn process_limits() -> [ProcessLimit; 3] {
     [Resource::Nofile, Resource::Nproc, Resource::As].map(|resource| {
         let limit = getrlimit(resource);
-        ProcessLimit { current: limit.current, maximum: limit.maximum }
+        ProcessLimit {
+            current: limit.current,
+            maximum: limit.maximum,
+        }
     })
 }
 
@@ -182,12 +215,23 @@ mod tests {
         let found = files_of(&Dir::new(open())).unwrap();
         assert!(found.time_step_nanos.is_ok_and(|step| step >= 1));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        assert_eq!(is_case_sensitive(open().as_fd()).unwrap(), None, "an empty directory shows nothing");
+        assert_eq!(
+            is_case_sensitive(open().as_fd()).unwrap(),
+            None,
+            "an empty directory shows nothing"
+        );
         std::fs::write(dir.path().join("name"), "").unwrap();
         let is_sensitive = std::fs::metadata(dir.path().join("NAME")).is_err();
-        assert_eq!(is_case_sensitive(open().as_fd()).unwrap(), Some(is_sensitive));
+        assert_eq!(
+            is_case_sensitive(open().as_fd()).unwrap(),
+            Some(is_sensitive)
+        );
         std::fs::hard_link(dir.path().join("name"), dir.path().join("NAME")).unwrap();
-        assert_eq!(is_case_sensitive(open().as_fd()).unwrap(), None, "two links to one file show nothing");
+        assert_eq!(
+            is_case_sensitive(open().as_fd()).unwrap(),
+            None,
+            "two links to one file show nothing"
+        );
         assert!(space(open().as_fd()).unwrap().total_bytes > 0);
         let proc = sys::open_dir_path(b"/proc").unwrap();
         assert!(!has_acls(proc.as_fd()).unwrap());

@@ -98,11 +98,25 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    fn complete(&self, entry: &mut Entry, at: &EntryAt<'_>, end: TreeSide) -> Result<(), Incomplete> {
-        let &EntryAt { dir, name, stat, full, path } = at;
+    fn complete(
+        &self,
+        entry: &mut Entry,
+        at: &EntryAt<'_>,
+        end: TreeSide,
+    ) -> Result<(), Incomplete> {
+        let &EntryAt {
+            dir,
+            name,
+            stat,
+            full,
+            path,
+        } = at;
         let name = match name {
             b"." => At::Fd(dir.fd()),
-            element => At::Name { dir: dir.fd(), name: element },
+            element => At::Name {
+                dir: dir.fd(),
+                name: element,
+            },
         };
         let mut seen = *stat;
         if self.fake_super {
@@ -131,13 +145,18 @@ impl Wanted<'_> {
             entry.extra_mut().rdev = seen.rdev;
         }
         if (self.hard_links || end == TreeSide::Dest) && kind != Kind::Dir && stat.nlink > 1 {
-            entry.inode = Some(Box::new(Inode { dev: stat.dev, ino: stat.ino, nlink: stat.nlink }));
+            entry.inode = Some(Box::new(Inode {
+                dev: stat.dev,
+                ino: stat.ino,
+                nlink: stat.nlink,
+            }));
         }
         if self.atimes {
             entry.extra_mut().atime = Some(stat.atime);
         }
         // For most entries, one listing of names shows that there is nothing to read.
-        let needs_names = self.xattrs.is_some() || (self.acls && kind != Kind::Symlink && !self.fake_super);
+        let needs_names =
+            self.xattrs.is_some() || (self.acls && kind != Kind::Symlink && !self.fake_super);
         let names = if needs_names { name.names() } else { Ok(None) };
         let has_acl = !matches!(&names, Ok(names) if !names_acl(names.as_deref()));
         if self.acls && kind != Kind::Symlink && (has_acl || self.fake_super) {
@@ -145,8 +164,9 @@ impl Wanted<'_> {
                 fake_super::read_acls(name, seen.mode)
                     .map_err(|error| Incomplete::Failed(b"get_acl".to_vec(), error))?
             } else {
-                acl::read(name, kind == Kind::Dir)
-                    .map_err(|error| Incomplete::Failed(error.text(&path(), end == TreeSide::Source), error.error))?
+                acl::read(name, kind == Kind::Dir).map_err(|error| {
+                    Incomplete::Failed(error.text(&path(), end == TreeSide::Source), error.error)
+                })?
             };
             if !acls.access.is_empty() || !acls.default.is_empty() {
                 let extra = entry.extra_mut();
@@ -155,12 +175,20 @@ impl Wanted<'_> {
             }
         }
         if let Some((source, dest)) = &self.xattrs {
-            let policy = if end == TreeSide::Source { source } else { dest };
+            let policy = if end == TreeSide::Source {
+                source
+            } else {
+                dest
+            };
             let found = names
                 .map_err(|error| xattr::ReadError { attr: None, error })
                 .and_then(|names| xattr::read_listed(name, &names.unwrap_or_default(), policy))
                 .map_err(|error| Incomplete::Failed(error.text(&full()), error.error))?;
-            let found = if end == TreeSide::Source { source.in_sent_form(found) } else { found };
+            let found = if end == TreeSide::Source {
+                source.in_sent_form(found)
+            } else {
+                found
+            };
             if !found.is_empty() {
                 entry.extra_mut().xattrs = Some(Arc::new(found));
             }
@@ -171,7 +199,11 @@ impl Wanted<'_> {
 
 /// Returns whether an entry's attributes include an ACL.
 fn names_acl(names: Option<&[u8]>) -> bool {
-    names.is_some_and(|names| names.split(|&b| b == 0).any(|name| name.starts_with(b"system.posix_acl_")))
+    names.is_some_and(|names| {
+        names
+            .split(|&b| b == 0)
+            .any(|name| name.starts_with(b"system.posix_acl_"))
+    })
 }
 
 /// The names in one directory, in listing order, in one buffer.
@@ -199,11 +231,20 @@ impl Names {
 
     /// Adds names from the current position of the directory while `wants_more` returns true for their total number.
     /// Returns whether the listing is complete.
-    pub fn list_while(&mut self, dir: &Dir, wants_more: impl Fn(usize) -> bool) -> io::Result<bool> {
+    pub fn list_while(
+        &mut self,
+        dir: &Dir,
+        wants_more: impl Fn(usize) -> bool,
+    ) -> io::Result<bool> {
         let count = Cell::new(self.items.len());
         let visit = |entry: Dirent<'_>| {
-            let at = u32::try_from(self.bytes.len()).expect("names of one directory stay below 4 GiB");
-            self.items.push(ListedName { at, len: entry.name.len() as u16, is_dir: entry.is_dir });
+            let at =
+                u32::try_from(self.bytes.len()).expect("names of one directory stay below 4 GiB");
+            self.items.push(ListedName {
+                at,
+                len: entry.name.len() as u16,
+                is_dir: entry.is_dir,
+            });
             self.bytes.extend_from_slice(entry.name);
             count.set(count.get() + 1);
         };
@@ -247,7 +288,9 @@ pub fn typed_names(dir: &Dir) -> io::Result<DirList> {
         None => untyped.push(entry.name.to_vec()),
     })?;
     for name in untyped {
-        let Some(stat) = errno::if_there(sys::stat(dir.fd(), &name, false))? else { continue };
+        let Some(stat) = errno::if_there(sys::stat(dir.fd(), &name, false))? else {
+            continue;
+        };
         list.push_name(&name, Kind::of_mode(stat.mode) == Some(Kind::Dir));
     }
     list.sort();
@@ -268,7 +311,12 @@ fn text_of(opened: io::Result<OwnedFd>) -> io::Result<Option<Vec<u8>>> {
     use rustix::fd::AsFd;
     let fd = match opened {
         Ok(fd) => fd,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
             return Ok(None);
         }
         Err(error) => return Err(error),

@@ -85,7 +85,11 @@ impl Root {
     /// Opens a closed directory again. Fails if its path leads to another directory now.
     pub fn reopen_dir(&self, parked: &ParkedDir) -> io::Result<Dir> {
         let dir = self.open_dir_to_search(&parked.path)?;
-        if dir.id()? == parked.id { Ok(dir) } else { Err(errno::gone()) }
+        if dir.id()? == parked.id {
+            Ok(dir)
+        } else {
+            Err(errno::gone())
+        }
     }
 
     fn open_with(
@@ -99,7 +103,10 @@ impl Root {
         let mut rest = path.as_bytes();
         let mut current: Option<OwnedFd> = None;
         while rest.len() > STEP_BYTES {
-            let cut = rest[..STEP_BYTES].iter().rposition(|&b| b == b'/').ok_or(io::ErrorKind::InvalidFilename)?;
+            let cut = rest[..STEP_BYTES]
+                .iter()
+                .rposition(|&b| b == b'/')
+                .ok_or(io::ErrorKind::InvalidFilename)?;
             let from = current.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
             current = Some(sys::open_dir_to_search(from, &rest[..cut], self.follow)?);
             rest = &rest[cut + 1..];
@@ -122,7 +129,11 @@ mod tests {
     fn root_of(path: &std::path::Path, follow: Follow) -> Root {
         use std::os::unix::ffi::OsStrExt;
         let bytes = path.as_os_str().as_bytes();
-        Root::new(Dir::new(sys::open_dir_path(bytes).unwrap()), bytes.to_vec(), follow)
+        Root::new(
+            Dir::new(sys::open_dir_path(bytes).unwrap()),
+            bytes.to_vec(),
+            follow,
+        )
     }
 
     #[test]
@@ -136,12 +147,21 @@ mod tests {
 
         let strict = root_of(&top.path().join("in"), Follow::Never);
         assert!(strict.open_dir(&at("deep")).is_ok());
-        assert_eq!(strict.open_dir(&at("up")).unwrap_err().raw_os_error(), Some(40));
-        assert_eq!(strict.open_dir(&at("down")).unwrap_err().raw_os_error(), Some(40));
+        assert_eq!(
+            strict.open_dir(&at("up")).unwrap_err().raw_os_error(),
+            Some(40)
+        );
+        assert_eq!(
+            strict.open_dir(&at("down")).unwrap_err().raw_os_error(),
+            Some(40)
+        );
 
         let inside = root_of(&top.path().join("in"), Follow::Inside);
         assert!(inside.open_dir(&at("down")).is_ok());
-        assert_eq!(inside.open_dir(&at("up")).unwrap_err().raw_os_error(), Some(40));
+        assert_eq!(
+            inside.open_dir(&at("up")).unwrap_err().raw_os_error(),
+            Some(40)
+        );
 
         let fd = sys::stepwise(strict.dir().fd(), b"up", sys::DIR_FLAGS).unwrap_err();
         assert!(matches!(fd.raw_os_error(), Some(20 | 40)), "{fd}");
@@ -164,7 +184,8 @@ mod tests {
                 // Only of this thread.
                 rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
             }
-            [&b"way/dir"[..], b"way"].map(|path| sys::stepwise(root.dir().fd(), path, sys::DIR_FLAGS).is_ok())
+            [&b"way/dir"[..], b"way"]
+                .map(|path| sys::stepwise(root.dir().fd(), path, sys::DIR_FLAGS).is_ok())
         });
         assert_eq!(opened.join().unwrap(), [true, false]);
         mode("way", 0o755);
@@ -182,13 +203,22 @@ mod tests {
 
         let [at, aside, out] = ["in/a", "in/aside", "out"].map(|path| top.path().join(path));
         std::fs::rename(&at, &aside).unwrap();
-        assert_eq!(root.reopen_dir(&parked).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            root.reopen_dir(&parked).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         std::fs::create_dir_all(at.join("b")).unwrap();
-        assert_eq!(root.reopen_dir(&parked).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            root.reopen_dir(&parked).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         std::fs::remove_dir_all(&at).unwrap();
         for target in ["aside".as_ref(), out.as_path()] {
             symlink(target, &at).unwrap();
-            assert_eq!(root.reopen_dir(&parked).unwrap_err().raw_os_error(), Some(40));
+            assert_eq!(
+                root.reopen_dir(&parked).unwrap_err().raw_os_error(),
+                Some(40)
+            );
             std::fs::remove_file(&at).unwrap();
         }
         std::fs::rename(&aside, &at).unwrap();

@@ -25,13 +25,20 @@ pub fn of_process() -> Option<&'static Sandbox> {
 /// `openat2`.
 pub fn confine(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
     let reach = Sandbox::new(roots, read_only)?;
-    REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
+    REACH
+        .set(reach)
+        .map_err(|_| io::Error::other("this process is confined already"))
 }
 
 /// As [`confine`], for `--confine-root`. Roots that cannot be opened permit nothing.
 pub fn confine_to_root(roots: &[Vec<u8>]) -> io::Result<()> {
-    let reach = Sandbox { kind: Confinement::Root, ..Sandbox::new(roots, false)? };
-    REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
+    let reach = Sandbox {
+        kind: Confinement::Root,
+        ..Sandbox::new(roots, false)?
+    };
+    REACH
+        .set(reach)
+        .map_err(|_| io::Error::other("this process is confined already"))
 }
 
 /// As [`confine`], for the module of a daemon: a path that leads out of the roots fails as one with too many symlinks,
@@ -39,9 +46,19 @@ pub fn confine_to_root(roots: &[Vec<u8>]) -> io::Result<()> {
 ///
 /// `hidden` returns whether an absolute path does not exist for the client; it also gets whether that is a directory.
 /// It is asked only for paths of several elements: the caller hides names in directories that it lists.
-pub fn confine_module(roots: &[Vec<u8>], read_only: bool, hidden: Option<HiddenPaths>) -> io::Result<()> {
-    let reach = Sandbox { kind: Confinement::Module, hidden, ..Sandbox::new(roots, read_only)? };
-    REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
+pub fn confine_module(
+    roots: &[Vec<u8>],
+    read_only: bool,
+    hidden: Option<HiddenPaths>,
+) -> io::Result<()> {
+    let reach = Sandbox {
+        kind: Confinement::Module,
+        hidden,
+        ..Sandbox::new(roots, read_only)?
+    };
+    REACH
+        .set(reach)
+        .map_err(|_| io::Error::other("this process is confined already"))
 }
 
 /// Decides which paths are hidden; see [`confine_module`].
@@ -49,19 +66,29 @@ pub type HiddenPaths = Box<dyn Fn(&[u8], bool) -> bool + Send + Sync>;
 
 /// Returns whether a path is hidden from the client of this process. `path`: absolute, or from the working directory.
 pub fn is_hidden(path: &[u8]) -> bool {
-    REACH.get().is_some_and(|reach| reach.check_hidden(fs::CWD, path).is_err())
+    REACH
+        .get()
+        .is_some_and(|reach| reach.check_hidden(fs::CWD, path).is_err())
 }
 
 /// Returns whether an entry of an open directory is hidden from the client of this process.
 pub fn hides(dir: BorrowedFd<'_>, name: &[u8], is_dir: bool) -> bool {
-    let hidden = REACH.get().and_then(|reach| Some((reach, reach.hidden.as_ref()?)));
+    let hidden = REACH
+        .get()
+        .and_then(|reach| Some((reach, reach.hidden.as_ref()?)));
     // An entry whose path is not known may be hidden.
-    hidden.is_some_and(|(reach, hidden)| reach.absolute(dir, name).map_or(true, |path| hidden(&path, is_dir)))
+    hidden.is_some_and(|(reach, hidden)| {
+        reach
+            .absolute(dir, name)
+            .map_or(true, |path| hidden(&path, is_dir))
+    })
 }
 
 /// Returns whether this process serves a module; see [`confine_module`].
 pub fn is_module() -> bool {
-    REACH.get().is_some_and(|reach| reach.kind == Confinement::Module)
+    REACH
+        .get()
+        .is_some_and(|reach| reach.kind == Confinement::Module)
 }
 
 /// Returns whether these roots permit everything.
@@ -118,7 +145,10 @@ pub struct PermittedName<'a> {
 impl<'a> PermittedName<'a> {
     /// Returns the directory and name unchanged.
     pub fn plain(dir: BorrowedFd<'a>, name: &'a [u8]) -> PermittedName<'a> {
-        PermittedName { held: Ok(dir), name: name.into() }
+        PermittedName {
+            held: Ok(dir),
+            name: name.into(),
+        }
     }
 
     /// Returns the directory.
@@ -134,7 +164,9 @@ const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 
 impl Sandbox {
     fn new(roots: &[Vec<u8>], read_only: bool) -> io::Result<Sandbox> {
-        let cwd = fs::open(c".", TO_SEARCH, Mode::empty()).map_err(io::Error::from).and_then(|fd| path_of(fd.as_fd()));
+        let cwd = fs::open(c".", TO_SEARCH, Mode::empty())
+            .map_err(io::Error::from)
+            .and_then(|fd| path_of(fd.as_fd()));
         let mut reach = Sandbox {
             roots: None,
             read_only,
@@ -149,7 +181,10 @@ impl Sandbox {
         let mut trouble = Errno::NOENT;
         for root in roots {
             match fs::open(root.as_slice(), TO_SEARCH, Mode::empty()) {
-                Ok(fd) => found.push(PermittedDir { paths: vec![root.clone(), path_of(fd.as_fd())?], fd }),
+                Ok(fd) => found.push(PermittedDir {
+                    paths: vec![root.clone(), path_of(fd.as_fd())?],
+                    fd,
+                }),
                 Err(error) => trouble = error,
             }
         }
@@ -200,11 +235,20 @@ impl Sandbox {
             });
         }
         let held = self.open_path(&path[..cut], TO_SEARCH, Mode::empty())?;
-        Ok(PermittedName { held: Err(held), name: last.to_vec().into() })
+        Ok(PermittedName {
+            held: Err(held),
+            name: last.to_vec().into(),
+        })
     }
 
     /// Opens a name. Follows symlinks if they do not leave the permitted directories.
-    pub fn open(&self, dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    pub fn open(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        flags: OFlags,
+        mode: Mode,
+    ) -> io::Result<OwnedFd> {
         self.check_hidden(dir, name)?;
         if self.is_everything() {
             return Ok(fs::openat(dir, name, flags, mode)?);
@@ -257,19 +301,29 @@ impl Sandbox {
 
     /// Fails if a path is hidden, as if it did not exist.
     fn check_hidden(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        let Some(hidden) = &self.hidden else { return Ok(()) };
+        let Some(hidden) = &self.hidden else {
+            return Ok(());
+        };
         if is_one_step(dir, name) {
             return Ok(());
         }
         let path = self.absolute(dir, name)?;
         let is_dir = name.ends_with(b"/")
-            || fs::lstat(path.as_slice()).is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode).is_dir());
-        if hidden(&path, is_dir) { Err(Errno::NOENT.into()) } else { Ok(()) }
+            || fs::lstat(path.as_slice())
+                .is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode).is_dir());
+        if hidden(&path, is_dir) {
+            Err(Errno::NOENT.into())
+        } else {
+            Ok(())
+        }
     }
 
     fn is_root(&self, path: &[u8]) -> bool {
-        let is_it =
-            |root: &PermittedDir| root.paths.iter().any(|root| below(root, path).is_some_and(|rest| rest.is_empty()));
+        let is_it = |root: &PermittedDir| {
+            root.paths
+                .iter()
+                .any(|root| below(root, path).is_some_and(|rest| rest.is_empty()))
+        };
         self.roots.iter().flatten().any(is_it)
     }
 
@@ -277,7 +331,11 @@ impl Sandbox {
         if name.first() == Some(&b'/') {
             return Ok(name.to_vec());
         }
-        let mut path = if is_cwd(dir) { self.cwd.clone() } else { path_of(dir)? };
+        let mut path = if is_cwd(dir) {
+            self.cwd.clone()
+        } else {
+            path_of(dir)?
+        };
         path.push(b'/');
         path.extend_from_slice(name);
         Ok(path)
@@ -300,9 +358,20 @@ pub fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(fs::readlinkat(proc, path.as_slice(), Vec::new())?.into_bytes())
 }
 
-fn beneath(root: BorrowedFd<'_>, rest: &[u8], flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+fn beneath(
+    root: BorrowedFd<'_>,
+    rest: &[u8],
+    flags: OFlags,
+    mode: Mode,
+) -> rustix::io::Result<OwnedFd> {
     loop {
-        match fs::openat2(root, rest, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS) {
+        match fs::openat2(
+            root,
+            rest,
+            flags,
+            mode,
+            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        ) {
             // The kernel requests a retry if a rename happened during the walk.
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return other,
@@ -312,7 +381,8 @@ fn beneath(root: BorrowedFd<'_>, rest: &[u8], flags: OFlags, mode: Mode) -> rust
 
 /// Returns the elements of a path without `.`.
 fn elements(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."))
+    path.split(|&b| b == b'/')
+        .filter(|part| !matches!(*part, b"" | b"."))
 }
 
 /// Returns the rest of `path` after `root`, including any `..`; `None` if it does not start with `root`.
@@ -373,7 +443,10 @@ mod tests {
         for file in ["in/a", "in/deep/b", "also/c", "out/secret", "inner/x"] {
             std::fs::write(top.path().join(file), file).unwrap();
         }
-        let roots = [bytes(&top.path().join("in")), bytes(&top.path().join("also"))];
+        let roots = [
+            bytes(&top.path().join("in")),
+            bytes(&top.path().join("also")),
+        ];
         let reach = Sandbox::new(&roots, false).unwrap();
         (top, reach)
     }
@@ -386,18 +459,49 @@ mod tests {
     fn sandbox_permits_only_paths_within_its_roots() {
         let (top, reach) = scene();
         let at = |name: &str| bytes(&top.path().join(name));
-        for name in ["in", "in/", "in/a", "in/deep/b", "in/deep/../a", "in/./a", "in//a", "also/c"] {
+        for name in [
+            "in",
+            "in/",
+            "in/a",
+            "in/deep/b",
+            "in/deep/../a",
+            "in/./a",
+            "in//a",
+            "also/c",
+        ] {
             assert!(read(&reach, &at(name)).is_ok(), "{name}");
         }
-        for name in
-            ["", "out", "out/secret", "in/../out/secret", "in/..", "inner/x", "in/deep/../../out/secret", "nothing"]
-        {
+        for name in [
+            "",
+            "out",
+            "out/secret",
+            "in/../out/secret",
+            "in/..",
+            "inner/x",
+            "in/deep/../../out/secret",
+            "nothing",
+        ] {
             let error = read(&reach, &at(name)).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{name}: {error}");
+            assert_eq!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied,
+                "{name}: {error}"
+            );
         }
-        assert_eq!(read(&reach, b"/etc/passwd").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-        assert_eq!(read(&reach, b"/proc/self/root/etc/passwd").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-        assert_eq!(read(&reach, &at("in/none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            read(&reach, b"/etc/passwd").unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
+        assert_eq!(
+            read(&reach, b"/proc/self/root/etc/passwd")
+                .unwrap_err()
+                .kind(),
+            io::ErrorKind::PermissionDenied
+        );
+        assert_eq!(
+            read(&reach, &at("in/none")).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 
     #[test]
@@ -410,19 +514,41 @@ mod tests {
         let at = |name: &str| bytes(&top.path().join(name));
         assert!(read(&reach, &at("in/down/b")).is_ok());
         for name in ["in/up/secret", "in/abs/secret", "in/up", "in/file"] {
-            assert_eq!(read(&reach, &at(name)).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{name}");
+            assert_eq!(
+                read(&reach, &at(name)).unwrap_err().kind(),
+                io::ErrorKind::PermissionDenied,
+                "{name}"
+            );
         }
         // The link itself can be examined, but not its target.
         let path = at("in/file");
         let spot = reach.spot(fs::CWD, &path).unwrap();
-        assert_eq!(fs::readlinkat(spot.dir(), &*spot.name, Vec::new()).unwrap().to_bytes(), b"../out/secret");
+        assert_eq!(
+            fs::readlinkat(spot.dir(), &*spot.name, Vec::new())
+                .unwrap()
+                .to_bytes(),
+            b"../out/secret"
+        );
         // The same applies relative to an open directory.
         let dir = read(&reach, &at("in")).unwrap();
-        assert!(reach.open(dir.as_fd(), b"file", OFlags::RDONLY, Mode::empty()).is_err());
-        assert!(reach.open(dir.as_fd(), b"down/b", OFlags::RDONLY, Mode::empty()).is_ok());
+        assert!(
+            reach
+                .open(dir.as_fd(), b"file", OFlags::RDONLY, Mode::empty())
+                .is_err()
+        );
+        assert!(
+            reach
+                .open(dir.as_fd(), b"down/b", OFlags::RDONLY, Mode::empty())
+                .is_ok()
+        );
         for name in [&b"../out/secret"[..], b"..", b"up/secret", b"/etc/passwd"] {
             let reached = reach.spot(dir.as_fd(), name).and_then(|spot| {
-                Ok(fs::openat(spot.dir(), &*spot.name, OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())?)
+                Ok(fs::openat(
+                    spot.dir(),
+                    &*spot.name,
+                    OFlags::RDONLY | OFlags::NOFOLLOW,
+                    Mode::empty(),
+                )?)
             });
             assert!(reached.is_err(), "{}", String::from_utf8_lossy(name));
         }
@@ -434,7 +560,10 @@ mod tests {
         symlink("in", top.path().join("alias")).unwrap();
         let reach = Sandbox::new(&[bytes(&top.path().join("alias"))], false).unwrap();
         for name in ["alias/a", "in/a"] {
-            assert!(read(&reach, &bytes(&top.path().join(name))).is_ok(), "{name}");
+            assert!(
+                read(&reach, &bytes(&top.path().join(name))).is_ok(),
+                "{name}"
+            );
         }
     }
 
@@ -448,8 +577,11 @@ mod tests {
         let path = bytes(&top.path().join("in/deep/secret"));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let (dir, evil, held) =
-                    (top.path().join("in/deep"), top.path().join("in/evil"), top.path().join("in/held"));
+                let (dir, evil, held) = (
+                    top.path().join("in/deep"),
+                    top.path().join("in/evil"),
+                    top.path().join("in/held"),
+                );
                 while !done.load(Ordering::Relaxed) {
                     std::fs::rename(&dir, &held).unwrap();
                     std::fs::rename(&evil, &dir).unwrap();
@@ -476,7 +608,10 @@ mod tests {
     fn sandbox_without_an_existing_root_is_an_error() {
         let (top, _) = scene();
         assert!(Sandbox::new(&[bytes(&top.path().join("none"))], false).is_err());
-        let both = [bytes(&top.path().join("none")), bytes(&top.path().join("in"))];
+        let both = [
+            bytes(&top.path().join("none")),
+            bytes(&top.path().join("in")),
+        ];
         assert!(Sandbox::new(&both, false).is_ok());
         let all = Sandbox::new(&[b"//".to_vec()], true).unwrap();
         assert!(all.is_everything() && all.may_write().is_err());

@@ -175,7 +175,9 @@ fn change<T>(call: Call, fd: BorrowedFd<'_>, make: impl FnMut() -> io::Result<T>
 #[inline(always)]
 fn note_names<const N: usize>(names: [(BorrowedFd<'_>, &[u8]); N]) {
     #[cfg(debug_assertions)]
-    names.into_iter().for_each(|(dir, name)| hooks::note_name(dir, name));
+    names
+        .into_iter()
+        .for_each(|(dir, name)| hooks::note_name(dir, name));
     let _ = names;
 }
 
@@ -239,7 +241,12 @@ fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<PermittedName<'a>
 }
 
 /// Opens a name. Follows symlinks as far as this process has access.
-pub(super) fn open_through(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+pub(super) fn open_through(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    flags: OFlags,
+    mode: Mode,
+) -> io::Result<OwnedFd> {
     match sandbox::of_process() {
         Some(reach) => reach.open(dir, name, flags, mode),
         None => Ok(fs::openat(dir, name, flags, mode)?),

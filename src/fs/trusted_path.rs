@@ -37,7 +37,9 @@ pub fn is_confined() -> bool {
 /// Fails if an open file or directory is outside of the directory of [`confine`].
 pub fn check_inside(fd: BorrowedFd<'_>) -> io::Result<()> {
     match CONFINE_ROOT.get() {
-        Some(root) if sandbox::below(root, &sandbox::path_of(fd)?).is_none() => Err(Errno::LOOP.into()),
+        Some(root) if sandbox::below(root, &sandbox::path_of(fd)?).is_none() => {
+            Err(Errno::LOOP.into())
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -51,7 +53,8 @@ fn inside(fd: OwnedFd) -> io::Result<OwnedFd> {
 const LINKS_MAX: usize = 40;
 
 /// The message for a symlink that was not followed; rsync's line.
-pub const REFUSAL: &[u8] = b"refusing to follow a symlink owned by an untrusted user; use --insecure-links locally or \
+pub const REFUSAL: &[u8] =
+    b"refusing to follow a symlink owned by an untrusted user; use --insecure-links locally or \
     \"insecure links = yes\" in a daemon module ONLY if every path component is trusted";
 
 /// A path was not opened because a symlink in it belongs to an untrusted user. Displayed like the kernel's ELOOP.
@@ -78,13 +81,21 @@ pub fn is_refused(error: &io::Error) -> bool {
 
 /// Returns a line about an error, preceded by [`REFUSAL`] on a line of its own if the error requires it.
 pub fn with_refusal(error: &io::Error, line: Vec<u8>) -> Vec<u8> {
-    if is_refused(error) { [REFUSAL, b"\n", &line].concat() } else { line }
+    if is_refused(error) {
+        [REFUSAL, b"\n", &line].concat()
+    } else {
+        line
+    }
 }
 
 /// Splits the result of [`with_refusal`] into its lines. Other newlines are part of a name.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let rest = text.strip_prefix(REFUSAL).and_then(|rest| rest.strip_prefix(b"\n"));
-    rest.map(|_| REFUSAL).into_iter().chain([rest.unwrap_or(text)])
+    let rest = text
+        .strip_prefix(REFUSAL)
+        .and_then(|rest| rest.strip_prefix(b"\n"));
+    rest.map(|_| REFUSAL)
+        .into_iter()
+        .chain([rest.unwrap_or(text)])
 }
 
 /// Opens a directory that an operand names, like [`sys::open_dir_path`].
@@ -104,7 +115,12 @@ pub fn open_dir_to_search(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd
 
 /// Like [`open_dir`], for a path relative to `dir`.
 pub fn open_dir_in(dir: BorrowedFd<'_>, path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
-    open_trusted(dir, path, (Call::OpenDir, sys::DIR_FLAGS, Mode::empty()), owners)
+    open_trusted(
+        dir,
+        path,
+        (Call::OpenDir, sys::DIR_FLAGS, Mode::empty()),
+        owners,
+    )
 }
 
 /// Opens a file for appending, and creates it if it does not exist.
@@ -116,7 +132,11 @@ pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<Own
 
 /// Reads a whole file, like [`sys::read_path`].
 pub fn read_path(path: &[u8], max_bytes: usize, owners: LinkOwners) -> io::Result<Vec<u8>> {
-    let fd = open_from_cwd(path, (Call::Open, sys::whole_flags(), Mode::empty()), owners)?;
+    let fd = open_from_cwd(
+        path,
+        (Call::Open, sys::whole_flags(), Mode::empty()),
+        owners,
+    )?;
     sys::read_whole(fd.as_fd(), max_bytes)
 }
 
@@ -174,7 +194,12 @@ fn open_from_cwd(path: &[u8], how: OpenMode, owners: LinkOwners) -> io::Result<O
     open_trusted(fs::CWD, path, how, owners)
 }
 
-fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: OpenMode, owners: LinkOwners) -> io::Result<OwnedFd> {
+fn open_trusted(
+    dir: BorrowedFd<'_>,
+    path: &[u8],
+    how: OpenMode,
+    owners: LinkOwners,
+) -> io::Result<OwnedFd> {
     let (call, flags, mode) = how;
     let user = sys::ids().0;
     let opened = match sandbox::of_process().filter(|reach| !reach.is_everything()) {
@@ -182,15 +207,43 @@ fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: OpenMode, owners: LinkOwn
             sys::enter(call)?;
             sys::open_through(dir, path, flags, mode)
         }
-        None => open_below(WalkStart { dir, is_floor: false }, path, how, user),
+        None => open_below(
+            WalkStart {
+                dir,
+                is_floor: false,
+            },
+            path,
+            how,
+            user,
+        ),
         Some(reach) => open_in_reach(reach, dir, path, how, user),
     }?;
     // Symlinks and `..` may have led into a directory that the rules of a module exclude.
-    if sandbox::hides(opened.as_fd(), b".", true) { Err(Errno::NOENT.into()) } else { Ok(opened) }
+    if sandbox::hides(opened.as_fd(), b".", true) {
+        Err(Errno::NOENT.into())
+    } else {
+        Ok(opened)
+    }
 }
 
-fn open_in_reach(reach: &Sandbox, dir: BorrowedFd<'_>, path: &[u8], how: OpenMode, user: u32) -> io::Result<OwnedFd> {
-    reach.open_with(dir, path, &|root, rest| open_below(WalkStart { dir: root, is_floor: true }, rest, how, user))
+fn open_in_reach(
+    reach: &Sandbox,
+    dir: BorrowedFd<'_>,
+    path: &[u8],
+    how: OpenMode,
+    user: u32,
+) -> io::Result<OwnedFd> {
+    reach.open_with(dir, path, &|root, rest| {
+        open_below(
+            WalkStart {
+                dir: root,
+                is_floor: true,
+            },
+            rest,
+            how,
+            user,
+        )
+    })
 }
 
 /// Returns whether symlinks of this owner are followed for a user.
@@ -226,11 +279,19 @@ fn open_below(start: WalkStart<'_>, path: &[u8], how: OpenMode, user: u32) -> io
 }
 
 /// Walks a path element by element, without `openat2`.
-fn walk(start: WalkStart<'_>, path: &[u8], (call, flags, mode): OpenMode, user: u32) -> io::Result<OwnedFd> {
+fn walk(
+    start: WalkStart<'_>,
+    path: &[u8],
+    (call, flags, mode): OpenMode,
+    user: u32,
+) -> io::Result<OwnedFd> {
     if path.is_empty() {
         return Err(Errno::NOENT.into());
     }
-    let mut place = WalkState { start, entered: Vec::new() };
+    let mut place = WalkState {
+        start,
+        entered: Vec::new(),
+    };
     let mut ahead = path.to_vec();
     let mut links = 0;
     if ahead.first() == Some(&b'/') {
@@ -240,7 +301,11 @@ fn walk(start: WalkStart<'_>, path: &[u8], (call, flags, mode): OpenMode, user: 
         let (name, rest) = split_first(&ahead);
         let is_last = rest.iter().all(|&b| b == b'/');
         // A trailing slash requires a directory.
-        let flags = if rest.is_empty() { flags } else { flags | OFlags::DIRECTORY };
+        let flags = if rest.is_empty() {
+            flags
+        } else {
+            flags | OFlags::DIRECTORY
+        };
         sys::enter(call)?;
         match name {
             b"" | b"." => {}
@@ -257,10 +322,17 @@ fn walk(start: WalkStart<'_>, path: &[u8], (call, flags, mode): OpenMode, user: 
                     ahead = [&target, rest].concat();
                     continue;
                 }
-                Element::Magic if is_last => return Ok(fs::openat(place.dir(), name, flags, mode)?),
+                Element::Magic if is_last => {
+                    return Ok(fs::openat(place.dir(), name, flags, mode)?);
+                }
                 Element::Magic => place.enter(name, OFlags::empty())?,
                 Element::Other if is_last => {
-                    return Ok(fs::openat(place.dir(), name, flags | OFlags::NOFOLLOW, mode)?);
+                    return Ok(fs::openat(
+                        place.dir(),
+                        name,
+                        flags | OFlags::NOFOLLOW,
+                        mode,
+                    )?);
                 }
                 Element::Other => place.enter(name, OFlags::NOFOLLOW)?,
             },
@@ -293,7 +365,10 @@ fn split_first(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// Returns whether an open symlink is in /proc.
 fn is_magic(link: &OwnedFd) -> bool {
-    #[allow(clippy::unnecessary_cast, reason = "the widths differ between architectures")]
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the widths differ between architectures"
+    )]
     fs::fstatfs(link).is_ok_and(|found| found.f_type as u64 == libc::PROC_SUPER_MAGIC as u64)
 }
 
@@ -325,7 +400,9 @@ impl WalkState<'_> {
         if !self.start.is_floor && is_magic(&fd) {
             return Ok(Element::Magic);
         }
-        Ok(Element::Link(fs::readlinkat(&fd, c"", Vec::new())?.into_bytes()))
+        Ok(Element::Link(
+            fs::readlinkat(&fd, c"", Vec::new())?.into_bytes(),
+        ))
     }
 
     fn change_to_root(&mut self) -> io::Result<()> {
@@ -339,7 +416,11 @@ impl WalkState<'_> {
     fn climb(&mut self) -> io::Result<()> {
         if self.start.is_floor {
             // Return the way the walk came, not to a parent to which the directory may have been moved since.
-            return self.entered.pop().map(drop).ok_or_else(|| Errno::XDEV.into());
+            return self
+                .entered
+                .pop()
+                .map(drop)
+                .ok_or_else(|| Errno::XDEV.into());
         }
         self.enter(b"..", OFlags::empty())
     }
@@ -388,7 +469,15 @@ mod tests {
     /// Changes the owner of the links if the test runs as root.
     fn chown_links(top: &Path) {
         if me() == 0 {
-            for link in ["to_a", "to_to_a", "a/slashed", "absolute", "loop", "dangling", "a/to_f"] {
+            for link in [
+                "to_a",
+                "to_to_a",
+                "a/slashed",
+                "absolute",
+                "loop",
+                "dangling",
+                "a/to_f",
+            ] {
                 std::os::unix::fs::lchown(top.join(link), Some(12345), None).unwrap();
             }
         }
@@ -402,7 +491,15 @@ mod tests {
 
     fn open_as(user: u32, top: &Path, path: &str, is_floor: bool) -> io::Result<OwnedFd> {
         let dir = sys::open_dir_path(top.as_os_str().as_bytes()).unwrap();
-        open_below(WalkStart { dir: dir.as_fd(), is_floor }, path.as_bytes(), READ, user)
+        open_below(
+            WalkStart {
+                dir: dir.as_fd(),
+                is_floor,
+            },
+            path.as_bytes(),
+            READ,
+            user,
+        )
     }
 
     #[test]
@@ -439,8 +536,16 @@ mod tests {
             "",
         ] {
             let kernel = std::fs::File::open(top.path().join(path)).map(OwnedFd::from);
-            let kernel = if path.is_empty() { Err(io::Error::from_raw_os_error(libc::ENOENT)) } else { kernel };
-            assert_eq!(text(open_as(me(), top.path(), path, false)), text(kernel), "{path}");
+            let kernel = if path.is_empty() {
+                Err(io::Error::from_raw_os_error(libc::ENOENT))
+            } else {
+                kernel
+            };
+            assert_eq!(
+                text(open_as(me(), top.path(), path, false)),
+                text(kernel),
+                "{path}"
+            );
         }
     }
 
@@ -448,7 +553,16 @@ mod tests {
     fn links_of_other_users_are_rejected() {
         let top = scene();
         chown_links(top.path());
-        for path in ["to_a", "to_a/", "to_a/f", "a/to_f", "absolute/f", "dangling", "loop", "a/../to_a/nothing"] {
+        for path in [
+            "to_a",
+            "to_a/",
+            "to_a/f",
+            "a/to_f",
+            "absolute/f",
+            "dangling",
+            "loop",
+            "a/../to_a/nothing",
+        ] {
             let error = open_as(STRANGER, top.path(), path, false).unwrap_err();
             assert!(is_refused(&error), "{path}: {error}");
             let text = with_refusal(&error, b"x\ny".to_vec());
@@ -457,7 +571,10 @@ mod tests {
         assert!(open_as(STRANGER, top.path(), "a/deep/../f", false).is_ok());
         let error = open_as(STRANGER, top.path(), "nothing", false).unwrap_err();
         assert!(!is_refused(&error));
-        assert_eq!(lines(&with_refusal(&error, b"x\ny".to_vec())).collect::<Vec<_>>(), [b"x\ny"]);
+        assert_eq!(
+            lines(&with_refusal(&error, b"x\ny".to_vec())).collect::<Vec<_>>(),
+            [b"x\ny"]
+        );
     }
 
     #[test]
@@ -470,7 +587,15 @@ mod tests {
         symlink("/proc/self/root/etc", floor.join("proc")).unwrap();
         assert_eq!(text(open_as(me(), &floor, "round", true)).unwrap(), "f");
         assert_eq!(text(open_as(me(), &floor, "round", false)).unwrap(), "f");
-        for path in ["up", "abs", "proc", "proc/passwd", "../a/f", "deep/../../a/f", "slashed/g"] {
+        for path in [
+            "up",
+            "abs",
+            "proc",
+            "proc/passwd",
+            "../a/f",
+            "deep/../../a/f",
+            "slashed/g",
+        ] {
             let error = open_as(me(), &floor, path, true).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EXDEV), "{path}: {error}");
         }
@@ -494,7 +619,11 @@ mod tests {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&writer, b"piped").unwrap();
         drop(writer);
-        let path = [&b"/proc/self"[..], &sys::proc_fd(reader.as_fd())[b"/proc/self".len()..]].concat();
+        let path = [
+            &b"/proc/self"[..],
+            &sys::proc_fd(reader.as_fd())[b"/proc/self".len()..],
+        ]
+        .concat();
         let text = read_path(&path, 100, LinkOwners::Trusted).unwrap();
         assert_eq!(text, b"piped");
     }

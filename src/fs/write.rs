@@ -38,11 +38,23 @@ pub struct Pending {
 impl Pending {
     /// Begins a file that will become `name` in `dir`. `is_named`: use a temp name, because the name exists or a
     /// leftover of a crash should be found. `staging`: the directory for the temp name, if not `dir` (`--temp-dir`).
-    pub fn begin(dir: &Dir, name: &[u8], mode: u32, is_named: bool, staging: Option<&Dir>) -> io::Result<Pending> {
+    pub fn begin(
+        dir: &Dir,
+        name: &[u8],
+        mode: u32,
+        is_named: bool,
+        staging: Option<&Dir>,
+    ) -> io::Result<Pending> {
         if !is_named && staging.is_none() && !NO_TMPFILE.load(Ordering::Relaxed) {
             match sys::tmpfile(dir.fd(), mode) {
                 Ok(fd) => {
-                    return Ok(Pending { fd, dir: dir.clone(), temp_name: None, in_place: false, finished: false });
+                    return Ok(Pending {
+                        fd,
+                        dir: dir.clone(),
+                        temp_name: None,
+                        in_place: false,
+                        finished: false,
+                    });
                 }
                 Err(error) if lacks_tmpfile(&error) => NO_TMPFILE.store(true, Ordering::Relaxed),
                 Err(error) => return Err(error),
@@ -50,10 +62,17 @@ impl Pending {
         }
         let dir = staging.unwrap_or(dir);
         loop {
-            let (fd, temp_name) = with_temp_name(dir, name, |temp| sys::create(dir.fd(), temp, mode & 0o700))?;
+            let (fd, temp_name) =
+                with_temp_name(dir, name, |temp| sys::create(dir.fd(), temp, mode & 0o700))?;
             if is_own(&fd)? {
                 let temp_name = Some(temp_name);
-                return Ok(Pending { fd, dir: dir.clone(), temp_name, in_place: false, finished: false });
+                return Ok(Pending {
+                    fd,
+                    dir: dir.clone(),
+                    temp_name,
+                    in_place: false,
+                    finished: false,
+                });
             }
         }
     }
@@ -61,7 +80,13 @@ impl Pending {
     /// Begins a file under its final name, which must be free. Other processes see the file grow.
     pub fn begin_in_place(dir: &Dir, name: &[u8], mode: u32) -> io::Result<Pending> {
         let fd = sys::create(dir.fd(), name, mode & 0o700)?;
-        Ok(Pending { fd, dir: dir.clone(), temp_name: Some(name.to_vec()), in_place: true, finished: false })
+        Ok(Pending {
+            fd,
+            dir: dir.clone(),
+            temp_name: Some(name.to_vec()),
+            in_place: true,
+            finished: false,
+        })
     }
 
     /// Returns the open file.
@@ -95,7 +120,9 @@ impl Pending {
     /// Unlocks the file before checking that. A run that completes the file checks afterwards for other unlocked temp
     /// names of it. So one of the two removes this file, in whichever order they run.
     pub fn leave(mut self, dir: &Dir, name: &[u8]) {
-        let Some(temp_name) = self.temp_name.clone() else { return };
+        let Some(temp_name) = self.temp_name.clone() else {
+            return;
+        };
         self.finished = true;
         // If this fails, the file is unlocked when it is closed, below.
         let _ = sys::unlock(self.fd());
@@ -114,10 +141,17 @@ impl Pending {
 
     /// Like [`Pending::place`], but discards the file if it [`is_superseded`]. `is_new`: the name did not exist when
     /// this file was begun.
-    pub fn place_unless_superseded(mut self, dir: &Dir, name: &[u8], is_new: bool) -> io::Result<()> {
+    pub fn place_unless_superseded(
+        mut self,
+        dir: &Dir,
+        name: &[u8],
+        is_new: bool,
+    ) -> io::Result<()> {
         let placed = match &self.temp_name {
             _ if self.in_place => return self.place(dir, name),
-            _ if !is_new && !is_superseded(self.birth(), dir, name) => return self.place(dir, name),
+            _ if !is_new && !is_superseded(self.birth(), dir, name) => {
+                return self.place(dir, name);
+            }
             _ if !is_new => Err(io::ErrorKind::AlreadyExists.into()),
             Some(temp_name) => sys::rename_new(self.dir.fd(), temp_name, dir.fd(), name),
             None => sys::link_tmpfile(self.fd(), dir.fd(), name),
@@ -141,9 +175,13 @@ impl Pending {
             None => match sys::link_tmpfile(self.fd(), dir.fd(), name) {
                 // Another process has created the name in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    put_over(dir, name, |temp| sys::link_tmpfile(self.fd(), dir.fd(), temp))?;
+                    put_over(dir, name, |temp| {
+                        sys::link_tmpfile(self.fd(), dir.fd(), temp)
+                    })?;
                 }
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => self.place_chowned(dir, name, error)?,
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                    self.place_chowned(dir, name, error)?
+                }
                 other => other?,
             },
         }
@@ -201,7 +239,9 @@ pub fn remove_unseen(dir: &Dir, remove: impl FnOnce()) {
 /// Removes the temp names of `name` that precede the used one. They were locked when it was chosen, but their run may
 /// have ended since.
 fn remove_stale_before(dir: &Dir, name: &[u8], used: &[u8]) {
-    let earlier = (0..LETTERS.len()).map(|attempt| nth_temp_name(name, attempt)).take_while(|temp| temp != used);
+    let earlier = (0..LETTERS.len())
+        .map(|attempt| nth_temp_name(name, attempt))
+        .take_while(|temp| temp != used);
     for temp in earlier {
         remove_stale(dir, &temp);
     }
@@ -217,12 +257,19 @@ fn is_own(fd: &OwnedFd) -> io::Result<bool> {
 
 /// Returns whether creating a file without a name failed because the file system cannot do that.
 pub fn lacks_tmpfile(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOSYS | libc::ENOENT))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOSYS | libc::ENOENT)
+    )
 }
 
 /// Creates an entry under a temp name in `dir` with `make`, and renames it to `name` atomically, replacing an existing
 /// entry. May call `make` several times.
-pub fn put_over(dir: &Dir, name: &[u8], make: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+pub fn put_over(
+    dir: &Dir,
+    name: &[u8],
+    make: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
     put_over_by(dir, name, make).map(|_| ())
 }
 
@@ -252,7 +299,11 @@ pub fn link_over(from: &Dir, old: &[u8], to: &Dir, new: &[u8]) -> io::Result<()>
 const MADE_ANEW_MAX: usize = 16;
 
 /// See [`put_over`]. Returns the temp name.
-fn put_over_by(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Vec<u8>> {
+fn put_over_by(
+    dir: &Dir,
+    name: &[u8],
+    mut make: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<Vec<u8>> {
     let mut made = 0;
     loop {
         let ((), temp) = with_temp_name(dir, name, &mut make)?;
@@ -274,22 +325,30 @@ fn put_over_by(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result
 pub fn create_and_unlink(dir: &Dir, name: &[u8]) -> io::Result<OwnedFd> {
     let mut created = Err(io::ErrorKind::NotFound.into());
     remove_unseen(dir, || {
-        created = with_temp_name(dir, name, |temp| sys::create(dir.fd(), temp, 0o600)).and_then(|(file, temp)| {
-            // Another process may have taken it for a leftover.
-            errno::if_there(sys::unlink(dir.fd(), &temp))?;
-            Ok(file)
-        });
+        created = with_temp_name(dir, name, |temp| sys::create(dir.fd(), temp, 0o600)).and_then(
+            |(file, temp)| {
+                // Another process may have taken it for a leftover.
+                errno::if_there(sys::unlink(dir.fd(), &temp))?;
+                Ok(file)
+            },
+        );
     });
     created
 }
 
 /// Calls `make` with the temp names of `name` in turn until one is free. Removes leftovers.
-fn with_temp_name<T>(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result<T>) -> io::Result<(T, Vec<u8>)> {
+fn with_temp_name<T>(
+    dir: &Dir,
+    name: &[u8],
+    mut make: impl FnMut(&[u8]) -> io::Result<T>,
+) -> io::Result<(T, Vec<u8>)> {
     let mut attempt = 0;
     loop {
         let temp = nth_temp_name(name, attempt);
         match make(&temp) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt + 1 < LETTERS.len() => {
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists && attempt + 1 < LETTERS.len() =>
+            {
                 attempt += usize::from(remove_stale(dir, &temp) != Leftover::Stale);
             }
             other => return other.map(|made| (made, temp)),
@@ -318,8 +377,9 @@ fn nth_temp_name(name: &[u8], attempt: usize) -> Vec<u8> {
 /// Returns the required end of `.name.X`. Names of other programs match once in 900 million.
 fn check_letters(start: &[u8]) -> [u8; SUFFIX_LEN - 1] {
     // FNV-1a. Any stable hash is sufficient, but it must not change, or leftovers are no longer recognized.
-    let mut hash =
-        start.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let mut hash = start.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| {
+        (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+    });
     hash ^= hash >> 32;
     std::array::from_fn(|_| {
         let letter = LETTERS[(hash % LETTERS.len() as u64) as usize];
@@ -346,7 +406,8 @@ pub fn name_of_temp(temp: &[u8]) -> Option<&[u8]> {
 /// Opens the leftover of a file that was to become `name`; `None` if there is none or it is being written.
 pub fn open_left_over(dir: &Dir, name: &[u8]) -> Option<OwnedFd> {
     let temp = temp_name(name);
-    (leftover(dir, &temp) == Leftover::Stale).then(|| sys::open_read(dir.fd(), &temp, false, false).ok())?
+    (leftover(dir, &temp) == Leftover::Stale)
+        .then(|| sys::open_read(dir.fd(), &temp, false, false).ok())?
 }
 
 /// What an entry is, judged by its name and lock.
@@ -392,7 +453,9 @@ fn if_stale(dir: &Dir, name: &[u8], act: impl FnOnce() -> io::Result<()>) -> Lef
         Ok(Some(Kind::Dir)) | Err(_) => return Leftover::Unknown,
         Ok(_) => return acted(act()),
     }
-    let Ok(fd) = sys::open_read(dir.fd(), name, false, false) else { return Leftover::Unknown };
+    let Ok(fd) = sys::open_read(dir.fd(), name, false, false) else {
+        return Leftover::Unknown;
+    };
     match sys::try_lock(fd.as_fd()) {
         Ok(true) => {}
         Ok(false) => return Leftover::InUse,
@@ -435,8 +498,10 @@ mod tests {
         set_capabilities(None, held).unwrap();
         sys::chown(pending.fd(), b"", Some(7), Some(8)).unwrap();
         pending.place(&dir, b"f").unwrap();
-        let names: Vec<_> =
-            std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> = std::fs::read_dir(scratch.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         let meta = std::fs::metadata(scratch.path().join("f")).unwrap();
         assert_eq!((names, meta.uid(), meta.gid()), (vec!["f".into()], 7, 8));
     }
@@ -450,12 +515,27 @@ mod tests {
             *other.last_mut().unwrap() ^= 1;
             assert!(!is_temp_name(&other));
         }
-        assert_eq!(name_of_temp(&temp_name(b"some.name")), Some(&b"some.name"[..]));
-        assert_eq!(name_of_temp(&temp_name(&[b'n'; 255])), Some(&[b'n'; NAME_MAX - SUFFIX_LEN - 2][..]));
+        assert_eq!(
+            name_of_temp(&temp_name(b"some.name")),
+            Some(&b"some.name"[..])
+        );
+        assert_eq!(
+            name_of_temp(&temp_name(&[b'n'; 255])),
+            Some(&[b'n'; NAME_MAX - SUFFIX_LEN - 2][..])
+        );
         assert_eq!(name_of_temp(b".a.XXXXXX"), None);
-        assert_eq!((name_of_temp(b""), name_of_temp(&nth_temp_name(b"a", 1))), (None, None));
-        assert_eq!(temp_name(b"a"), b".a.Auwq2e", "names written by earlier versions must be recognized");
-        assert!(!is_temp_name(b".bashrc.backup") && !is_temp_name(b".a.XXXXXX") && !is_temp_name(b"."));
+        assert_eq!(
+            (name_of_temp(b""), name_of_temp(&nth_temp_name(b"a", 1))),
+            (None, None)
+        );
+        assert_eq!(
+            temp_name(b"a"),
+            b".a.Auwq2e",
+            "names written by earlier versions must be recognized"
+        );
+        assert!(
+            !is_temp_name(b".bashrc.backup") && !is_temp_name(b".a.XXXXXX") && !is_temp_name(b".")
+        );
     }
 
     #[test]
@@ -463,10 +543,17 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         let temp = std::ffi::OsString::from_vec(temp_name(b"f"));
-        let names_in_dir = || std::fs::read_dir(top.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let names_in_dir = || {
+            std::fs::read_dir(top.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+        };
         std::fs::write(top.path().join(&temp), "half").unwrap();
         let pending = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
-        assert_eq!(names_in_dir().collect::<Vec<_>>(), std::slice::from_ref(&temp));
+        assert_eq!(
+            names_in_dir().collect::<Vec<_>>(),
+            std::slice::from_ref(&temp)
+        );
         let other = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
         assert_eq!(names_in_dir().count(), 2, "a locked temporary file is kept");
         drop((pending, other));
@@ -513,8 +600,12 @@ mod tests {
     fn leave_keeps_the_partial_file_unless_superseded() {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
-        let names =
-            || std::fs::read_dir(top.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let names = || {
+            std::fs::read_dir(top.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect::<Vec<_>>()
+        };
         let left_over = std::ffi::OsString::from_vec(temp_name(b"f"));
         // The file is not complete: the next run continues with this part.
         let pending = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
@@ -537,7 +628,8 @@ mod tests {
                 if !is_new {
                     std::fs::write(top.path().join("f"), "old").unwrap();
                     // The clock of file times advances in steps.
-                    while sys::birth(Pending::begin(&dir, b"x", 0o600, true, None).unwrap().fd()).unwrap()
+                    while sys::birth(Pending::begin(&dir, b"x", 0o600, true, None).unwrap().fd())
+                        .unwrap()
                         <= sys::changed(dir.fd(), b"f").ok()
                     {
                         std::thread::yield_now();
@@ -551,7 +643,10 @@ mod tests {
                 pending.place_unless_superseded(&dir, b"f", is_new).unwrap();
                 let wanted = if is_finished { "finished" } else { "part" };
                 let got = std::fs::read_to_string(top.path().join("f")).unwrap();
-                assert_eq!((got.as_str(), std::fs::read_dir(top.path()).unwrap().count()), (wanted, 1));
+                assert_eq!(
+                    (got.as_str(), std::fs::read_dir(top.path()).unwrap().count()),
+                    (wanted, 1)
+                );
             }
         }
     }

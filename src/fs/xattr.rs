@@ -43,7 +43,9 @@ impl At<'_> {
     pub fn get(&self, attr: &[u8]) -> io::Result<Option<Vec<u8>>> {
         match *self {
             At::Fd(fd) => match sys::fgetxattr(fd, attr) {
-                Err(error) if is_to_search(&error) => Self::by_path(fd, b".", |path| sys::lgetxattr(path, attr)),
+                Err(error) if is_to_search(&error) => {
+                    Self::by_path(fd, b".", |path| sys::lgetxattr(path, attr))
+                }
                 got => got,
             },
             At::Name { dir, name } => Self::by_path(dir, name, |path| sys::lgetxattr(path, attr)),
@@ -54,7 +56,9 @@ impl At<'_> {
     pub fn set(&self, attr: &[u8], value: &[u8]) -> io::Result<()> {
         match *self {
             At::Fd(fd) => sys::fsetxattr(fd, attr, value),
-            At::Name { dir, name } => Self::by_path(dir, name, |path| sys::lsetxattr(path, attr, value)),
+            At::Name { dir, name } => {
+                Self::by_path(dir, name, |path| sys::lsetxattr(path, attr, value))
+            }
         }
     }
 
@@ -62,7 +66,9 @@ impl At<'_> {
     pub fn remove(&self, attr: &[u8]) -> io::Result<()> {
         let removed = match *self {
             At::Fd(fd) => sys::fremovexattr(fd, attr),
-            At::Name { dir, name } => Self::by_path(dir, name, |path| sys::lremovexattr(path, attr)),
+            At::Name { dir, name } => {
+                Self::by_path(dir, name, |path| sys::lremovexattr(path, attr))
+            }
         };
         match removed {
             Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
@@ -137,13 +143,21 @@ impl<'a> XattrPolicy<'a> {
     /// 2 (`-XX`). `rules` are the `x` filter rules for the sender. They replace the namespace rule, so unless a rule
     /// excludes them, even `system.*` attributes are shown, as in rsync.
     pub fn sender(who: Who, level: u8, rules: Option<XattrRules<'a>>) -> Self {
-        XattrPolicy { who, shows_own: level > 1 && who != Who::Fake, rules }
+        XattrPolicy {
+            who,
+            shows_own: level > 1 && who != Who::Fake,
+            rules,
+        }
     }
 
     /// Returns the policy for the destination. rsync's own attributes are visible here even with a single `-X`, so that
     /// leftover ones are removed. Only `--fake-super` leaves them alone.
     pub fn receiver(who: Who, rules: Option<XattrRules<'a>>) -> Self {
-        XattrPolicy { who, shows_own: who != Who::Fake, rules }
+        XattrPolicy {
+            who,
+            shows_own: who != Who::Fake,
+            rules,
+        }
     }
 
     /// Returns whether an attribute with this name on disk takes part.
@@ -202,8 +216,20 @@ impl ReadError {
     /// Returns rsync's text between `rsync: [sender] ` and `: Permission denied (13)`.
     pub fn text(&self, full_path: &[u8]) -> Vec<u8> {
         match &self.attr {
-            Some(attr) => [b"get_xattr_data: lgetxattr(\"", full_path, b"\",\"", attr, b"\",0) failed"].concat(),
-            None => [b"get_xattr_names: llistxattr(\"", full_path, b"\",1024) failed"].concat(),
+            Some(attr) => [
+                b"get_xattr_data: lgetxattr(\"",
+                full_path,
+                b"\",\"",
+                attr,
+                b"\",0) failed",
+            ]
+            .concat(),
+            None => [
+                b"get_xattr_names: llistxattr(\"",
+                full_path,
+                b"\",1024) failed",
+            ]
+            .concat(),
         }
     }
 }
@@ -214,18 +240,33 @@ impl ReadError {
 /// reading.
 #[cfg(test)]
 pub fn read(at: At<'_>, policy: &XattrPolicy<'_>) -> Result<Xattrs, ReadError> {
-    let names = at.names().map_err(|error| ReadError { attr: None, error })?.unwrap_or_default();
+    let names = at
+        .names()
+        .map_err(|error| ReadError { attr: None, error })?
+        .unwrap_or_default();
     read_listed(at, &names, policy)
 }
 
 /// Reads the attributes that the policy shows, given the result of [`At::names`].
-pub fn read_listed(at: At<'_>, names: &[u8], policy: &XattrPolicy<'_>) -> Result<Xattrs, ReadError> {
+pub fn read_listed(
+    at: At<'_>,
+    names: &[u8],
+    policy: &XattrPolicy<'_>,
+) -> Result<Xattrs, ReadError> {
     let mut found = Xattrs::new();
-    for name in names.split(|&b| b == 0).filter(|n| !n.is_empty() && policy.shows(n)) {
+    for name in names
+        .split(|&b| b == 0)
+        .filter(|n| !n.is_empty() && policy.shows(n))
+    {
         match at.get(name) {
             Ok(Some(value)) => found.push((name.into(), value.into())),
             Ok(None) => {}
-            Err(error) => return Err(ReadError { attr: Some(name.into()), error }),
+            Err(error) => {
+                return Err(ReadError {
+                    attr: Some(name.into()),
+                    error,
+                });
+            }
         }
     }
     found.sort();
@@ -248,8 +289,22 @@ impl SetError {
     /// transferred, rsync prints the temp file.
     pub fn text(&self, full_path: &[u8], is_symlink: bool) -> Vec<u8> {
         let letter: &[u8] = if is_symlink { b"l" } else { b"f" };
-        let call: &[u8] = if self.removing { b"removexattr" } else { b"setxattr" };
-        [b"rsync_xal_set: ", letter, call, b"(\"", full_path, b"\",\"", &self.attr, b"\") failed"].concat()
+        let call: &[u8] = if self.removing {
+            b"removexattr"
+        } else {
+            b"setxattr"
+        };
+        [
+            b"rsync_xal_set: ",
+            letter,
+            call,
+            b"(\"",
+            full_path,
+            b"\",\"",
+            &self.attr,
+            b"\") failed",
+        ]
+        .concat()
     }
 }
 
@@ -265,19 +320,31 @@ pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<Set
     let mut insist = |call: &dyn Fn() -> io::Result<()>| match call() {
         Err(error) if error.raw_os_error() == Some(libc::EACCES) && mode_before.is_none() => {
             mode_before = at.open_up();
-            if mode_before.is_some() { call() } else { Err(error) }
+            if mode_before.is_some() {
+                call()
+            } else {
+                Err(error)
+            }
         }
         other => other,
     };
     for (name, value) in wanted {
         let same = find(have, name).is_ok_and(|i| have[i].1 == *value);
         if !same && let Err(error) = insist(&|| at.set(name, value)) {
-            errors.push(SetError { removing: false, attr: name.clone(), error });
+            errors.push(SetError {
+                removing: false,
+                attr: name.clone(),
+                error,
+            });
         }
     }
     for (name, _) in have.iter().filter(|(name, _)| find(wanted, name).is_err()) {
         if let Err(error) = insist(&|| at.remove(name)) {
-            errors.push(SetError { removing: true, attr: name.clone(), error });
+            errors.push(SetError {
+                removing: true,
+                attr: name.clone(),
+                error,
+            });
         }
     }
     if let Some(mode) = mode_before {
@@ -285,7 +352,11 @@ pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<Set
         // this.
         let _ = at.chmod(mode);
     }
-    if errors.is_empty() { Ok(()) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
 }
 
 #[cfg(test)]
@@ -299,7 +370,9 @@ pub(super) mod tests {
     #[allow(clippy::print_stderr)]
     pub fn scratch() -> Option<tempfile::TempDir> {
         for base in ["/dev/shm".into(), std::env::temp_dir()] {
-            let Ok(dir) = tempfile::tempdir_in(base) else { continue };
+            let Ok(dir) = tempfile::tempdir_in(base) else {
+                continue;
+            };
             let fd = File::open(dir.path()).unwrap();
             if sys::fsetxattr(fd.as_fd(), b"user.sparsync.test", b"1").is_ok() {
                 sys::fremovexattr(fd.as_fd(), b"user.sparsync.test").unwrap();
@@ -311,16 +384,25 @@ pub(super) mod tests {
     }
 
     fn list(pairs: &[(&str, &str)]) -> Xattrs {
-        let mut all: Xattrs = pairs.iter().map(|(n, v)| (n.as_bytes().into(), v.as_bytes().into())).collect();
+        let mut all: Xattrs = pairs
+            .iter()
+            .map(|(n, v)| (n.as_bytes().into(), v.as_bytes().into()))
+            .collect();
         all.sort();
         all
     }
 
     fn shown(policy: &XattrPolicy<'_>) -> Vec<&'static str> {
-        ["user.a", "user.rsync.%stat", "user.rsync.foo", "trusted.t", "system.posix_acl_access"]
-            .into_iter()
-            .filter(|n| policy.shows(n.as_bytes()))
-            .collect()
+        [
+            "user.a",
+            "user.rsync.%stat",
+            "user.rsync.foo",
+            "trusted.t",
+            "system.posix_acl_access",
+        ]
+        .into_iter()
+        .filter(|n| policy.shows(n.as_bytes()))
+        .collect()
     }
 
     #[test]
@@ -330,24 +412,46 @@ pub(super) mod tests {
         let all = ["user.a", "user.rsync.%stat", "user.rsync.foo", "trusted.t"];
         assert_eq!(shown(&XattrPolicy::sender(Who::Root, 2, None)), all);
         assert_eq!(shown(&XattrPolicy::receiver(Who::Root, None)), all);
-        assert_eq!(shown(&XattrPolicy::sender(Who::User, 1, None)), ["user.a", "user.rsync.foo"]);
-        assert_eq!(shown(&XattrPolicy::receiver(Who::Fake, None)), ["user.a", "user.rsync.foo"]);
+        assert_eq!(
+            shown(&XattrPolicy::sender(Who::User, 1, None)),
+            ["user.a", "user.rsync.foo"]
+        );
+        assert_eq!(
+            shown(&XattrPolicy::receiver(Who::Fake, None)),
+            ["user.a", "user.rsync.foo"]
+        );
         let rules = |name: &[u8]| name != b"user.a";
         let ruled = XattrPolicy::sender(Who::Root, 1, Some(&rules));
-        assert_eq!(shown(&ruled), ["user.rsync.foo", "trusted.t", "system.posix_acl_access"]);
+        assert_eq!(
+            shown(&ruled),
+            ["user.rsync.foo", "trusted.t", "system.posix_acl_access"]
+        );
     }
 
     #[test]
     fn fake_super_prefixes_other_namespaces() {
         let fake = XattrPolicy::receiver(Who::Fake, None);
         let real = list(&[("security.s", "1"), ("trusted.t", "2"), ("user.a", "3")]);
-        let disk = list(&[("user.a", "3"), ("user.rsync.security.s", "1"), ("user.rsync.trusted.t", "2")]);
+        let disk = list(&[
+            ("user.a", "3"),
+            ("user.rsync.security.s", "1"),
+            ("user.rsync.trusted.t", "2"),
+        ]);
         assert_eq!(fake.stored(&real), disk);
-        assert_eq!(XattrPolicy::sender(Who::Fake, 1, None).in_sent_form(disk.clone()), real);
-        assert_eq!(XattrPolicy::sender(Who::Root, 1, None).in_sent_form(disk.clone()), disk);
+        assert_eq!(
+            XattrPolicy::sender(Who::Fake, 1, None).in_sent_form(disk.clone()),
+            real
+        );
+        assert_eq!(
+            XattrPolicy::sender(Who::Root, 1, None).in_sent_form(disk.clone()),
+            disk
+        );
         let rules = |name: &[u8]| !name.starts_with(b"security.");
         let ruled = XattrPolicy::receiver(Who::Fake, Some(&rules)).stored(&real);
-        assert_eq!(ruled, list(&[("user.a", "3"), ("user.rsync.trusted.t", "2")]));
+        assert_eq!(
+            ruled,
+            list(&[("user.a", "3"), ("user.rsync.trusted.t", "2")])
+        );
     }
 
     #[test]
@@ -355,12 +459,28 @@ pub(super) mod tests {
         let Some(dir) = scratch() else { return };
         let file = File::create(dir.path().join("f")).unwrap();
         let opened_dir = File::open(dir.path()).unwrap();
-        let (at, named) = (At::Fd(file.as_fd()), At::Name { dir: opened_dir.as_fd(), name: b"f" });
-        for (name, value) in [("user.old", "1"), ("user.same", "2"), ("user.new", "x"), ("user.rsync.%stat", "s")] {
+        let (at, named) = (
+            At::Fd(file.as_fd()),
+            At::Name {
+                dir: opened_dir.as_fd(),
+                name: b"f",
+            },
+        );
+        for (name, value) in [
+            ("user.old", "1"),
+            ("user.same", "2"),
+            ("user.new", "x"),
+            ("user.rsync.%stat", "s"),
+        ] {
             named.set(name.as_bytes(), value.as_bytes()).unwrap();
         }
         let policy = XattrPolicy::receiver(Who::Fake, None);
-        let wanted = list(&[("user.same", "2"), ("user.new", ""), ("user.empty", ""), ("user.big", &"b".repeat(2000))]);
+        let wanted = list(&[
+            ("user.same", "2"),
+            ("user.new", ""),
+            ("user.empty", ""),
+            ("user.big", &"b".repeat(2000)),
+        ]);
         apply(at, &wanted, &read(at, &policy).unwrap()).unwrap();
         assert_eq!(read(at, &policy).unwrap(), wanted);
         assert_eq!(read(named, &policy).unwrap(), wanted);
@@ -376,14 +496,27 @@ pub(super) mod tests {
         use std::os::unix::fs::PermissionsExt;
         let Some(dir) = scratch() else { return };
         let file = File::create(dir.path().join("f")).unwrap();
-        file.set_permissions(std::fs::Permissions::from_mode(0o444)).unwrap();
+        file.set_permissions(std::fs::Permissions::from_mode(0o444))
+            .unwrap();
         let opened_dir = File::open(dir.path()).unwrap();
         let policy = XattrPolicy::receiver(Who::User, None);
-        for (at, value) in [(At::Fd(file.as_fd()), "1"), (At::Name { dir: opened_dir.as_fd(), name: b"f" }, "2")] {
+        for (at, value) in [
+            (At::Fd(file.as_fd()), "1"),
+            (
+                At::Name {
+                    dir: opened_dir.as_fd(),
+                    name: b"f",
+                },
+                "2",
+            ),
+        ] {
             let wanted = list(&[("user.a", value), ("user.b", value)]);
             apply(at, &wanted, &read(at, &policy).unwrap()).unwrap();
             assert_eq!(read(at, &policy).unwrap(), wanted);
-            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o444);
+            assert_eq!(
+                file.metadata().unwrap().permissions().mode() & 0o7777,
+                0o444
+            );
         }
     }
 
@@ -392,10 +525,24 @@ pub(super) mod tests {
         let Some(dir) = scratch() else { return };
         std::os::unix::fs::symlink("nowhere", dir.path().join("l")).unwrap();
         let opened_dir = File::open(dir.path()).unwrap();
-        let at = At::Name { dir: opened_dir.as_fd(), name: b"l" };
-        assert_eq!(read(at, &XattrPolicy::receiver(Who::User, None)).unwrap(), Xattrs::new());
-        let errors = apply(at, &list(&[("user.a", "1"), ("user.b", "1")]), &Xattrs::new()).unwrap_err();
-        let texts: Vec<_> = errors.iter().map(|e| String::from_utf8(e.text(b"/d/l", true)).unwrap()).collect();
+        let at = At::Name {
+            dir: opened_dir.as_fd(),
+            name: b"l",
+        };
+        assert_eq!(
+            read(at, &XattrPolicy::receiver(Who::User, None)).unwrap(),
+            Xattrs::new()
+        );
+        let errors = apply(
+            at,
+            &list(&[("user.a", "1"), ("user.b", "1")]),
+            &Xattrs::new(),
+        )
+        .unwrap_err();
+        let texts: Vec<_> = errors
+            .iter()
+            .map(|e| String::from_utf8(e.text(b"/d/l", true)).unwrap())
+            .collect();
         assert_eq!(
             texts,
             [
@@ -403,7 +550,13 @@ pub(super) mod tests {
                 r#"rsync_xal_set: lsetxattr("/d/l","user.b") failed"#
             ]
         );
-        let read = ReadError { attr: Some(b"user.a".as_slice().into()), error: io::ErrorKind::Other.into() };
-        assert_eq!(read.text(b"/s/./f"), br#"get_xattr_data: lgetxattr("/s/./f","user.a",0) failed"#);
+        let read = ReadError {
+            attr: Some(b"user.a".as_slice().into()),
+            error: io::ErrorKind::Other.into(),
+        };
+        assert_eq!(
+            read.text(b"/s/./f"),
+            br#"get_xattr_data: lgetxattr("/s/./f","user.a",0) failed"#
+        );
     }
 }

@@ -9,21 +9,34 @@ pub trait Algorithm: Copy + PartialEq + 'static {
 
     /// Returns the algorithm with a name. The case of letters does not matter.
     fn named(name: &[u8]) -> Option<Self> {
-        let name = if name.eq_ignore_ascii_case(b"xxhash") { b"xxh64" } else { name };
-        let found = Self::ALL.iter().find(|(_, known)| known.as_bytes().eq_ignore_ascii_case(name));
+        let name = if name.eq_ignore_ascii_case(b"xxhash") {
+            b"xxh64"
+        } else {
+            name
+        };
+        let found = Self::ALL
+            .iter()
+            .find(|(_, known)| known.as_bytes().eq_ignore_ascii_case(name));
         found.map(|(algorithm, _)| *algorithm)
     }
 
     /// Returns the name of the algorithm; `auto` if it is still to be negotiated.
     fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(known, _)| *known == self).map_or("auto", |(_, name)| name)
+        Self::ALL
+            .iter()
+            .find(|(known, _)| *known == self)
+            .map_or("auto", |(_, name)| name)
     }
 }
 
 /// Returns names as a list of rsync's protocol and messages. An empty list is `INVALID`, as in rsync.
 pub fn list_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.into_iter().collect();
-    if names.is_empty() { "INVALID".to_owned() } else { names.join(" ") }
+    if names.is_empty() {
+        "INVALID".to_owned()
+    } else {
+        names.join(" ")
+    }
 }
 
 /// Returns rsync's message for lists that have nothing in common. `what`: `checksum` or `compress`.

@@ -72,6 +72,10 @@ pub struct Check {
 impl Check {
     /// Returns the checksum that `%C` shows: under `-c` the one in the file list.
     pub fn shown_sum(&self) -> Checksum {
-        if self.mode == CheckMode::Digest { self.sums.listed } else { self.sums.transfer }
+        if self.mode == CheckMode::Digest {
+            self.sums.listed
+        } else {
+            self.sums.transfer
+        }
     }
 }

@@ -67,7 +67,8 @@ const FRACTIONS_SINCE: u8 = 31;
 impl Connect {
     /// Returns whether `--protocol` selects a version without fractions of seconds and counts of deletions.
     pub fn lacks_fractions(&self) -> bool {
-        self.protocol.is_some_and(|protocol| protocol < FRACTIONS_SINCE)
+        self.protocol
+            .is_some_and(|protocol| protocol < FRACTIONS_SINCE)
     }
 }
 

@@ -43,7 +43,12 @@ pub enum Compression {
 
 impl Compression {
     /// The methods that compress, in rsync's order of preference.
-    pub const METHODS: [Compression; 4] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib];
+    pub const METHODS: [Compression; 4] = [
+        Compression::Zstd,
+        Compression::Lz4,
+        Compression::Zlibx,
+        Compression::Zlib,
+    ];
 }
 
 /// The compression options of the command line.
@@ -62,20 +67,30 @@ pub struct Compress {
 impl Compress {
     /// Negotiates with a peer that supports certain methods: returns the explicit choice, or the first method that the
     /// peer supports. Fails with rsync's message if there is none.
-    pub fn agree(&self, takes: &dyn Fn(Compression) -> bool) -> Result<Option<Compression>, String> {
+    pub fn agree(
+        &self,
+        takes: &dyn Fn(Compression) -> bool,
+    ) -> Result<Option<Compression>, String> {
         match self.choice {
             Some(Compression::Auto) => {
                 let ours = self.list.as_deref().unwrap_or(&Compression::METHODS);
                 let found = ours.iter().copied().find(|&method| takes(method));
                 found.map(Some).ok_or_else(|| {
-                    let theirs = Compression::METHODS.into_iter().filter(|&method| takes(method));
+                    let theirs = Compression::METHODS
+                        .into_iter()
+                        .filter(|&method| takes(method));
                     let names = ours.iter().map(|method| method.name());
-                    no_common("compress", &list_of(theirs.map(Compression::name)), &list_of(names))
+                    no_common(
+                        "compress",
+                        &list_of(theirs.map(Compression::name)),
+                        &list_of(names),
+                    )
                 })
             }
-            Some(method) if method != Compression::No && !takes(method) => {
-                Err(format!("Your --compress-choice value ({}) was refused by the server.", method.name()))
-            }
+            Some(method) if method != Compression::No && !takes(method) => Err(format!(
+                "Your --compress-choice value ({}) was refused by the server.",
+                method.name()
+            )),
             settled => Ok(settled),
         }
     }

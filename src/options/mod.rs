@@ -59,11 +59,17 @@ impl Options {
         match &self.batch {
             Some(Batch::Write { only: false, .. }) => Some("--write-batch"),
             Some(Batch::Write { only: true, .. }) => Some("--only-write-batch"),
-            Some(Batch::Read(_)) | None if matches!(self.select.files_from, Some(FilesFrom::Sent(_))) => {
+            Some(Batch::Read(_)) | None
+                if matches!(self.select.files_from, Some(FilesFrom::Sent(_))) =>
+            {
                 Some("--files-from with a remote list")
             }
-            Some(Batch::Read(_)) | None if self.connect.lacks_fractions() => Some("--protocol below 31"),
-            Some(Batch::Read(_)) | None if self.connect.server_log => Some("--remote-option=--log-file"),
+            Some(Batch::Read(_)) | None if self.connect.lacks_fractions() => {
+                Some("--protocol below 31")
+            }
+            Some(Batch::Read(_)) | None if self.connect.server_log => {
+                Some("--remote-option=--log-file")
+            }
             Some(Batch::Read(_)) | None => self.connect.iconv.is_some().then_some("--iconv"),
         }
     }

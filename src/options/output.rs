@@ -153,6 +153,8 @@ pub struct Output {
 impl Output {
     /// Returns whether the client of this server requests items of unchanged entries, by `%I` in its format.
     pub fn requests_unchanged(&self) -> bool {
-        self.out_format.as_deref().is_some_and(|format| format.windows(2).any(|two| two == b"%I"))
+        self.out_format
+            .as_deref()
+            .is_some_and(|format| format.windows(2).any(|two| two == b"%I"))
     }
 }

@@ -4,8 +4,8 @@
 //! This file names every option, so that a new one does not compile until its effect on these has been considered.
 
 use super::{
-    AltKind, Check, CheckMode, Connect, Delete, Delta, Options, Output, Place, Preserve, Recurse, RemoveSource, Select,
-    When,
+    AltKind, Check, CheckMode, Connect, Delete, Delta, Options, Output, Place, Preserve, Recurse,
+    RemoveSource, Select, When,
 };
 
 /// What the options of a run permit.
@@ -26,7 +26,11 @@ pub struct Permits {
 }
 
 impl Permits {
-    const ALL: Permits = Permits { compare: true, unrequested: true, forbids_repeat: None };
+    const ALL: Permits = Permits {
+        compare: true,
+        unrequested: true,
+        forbids_repeat: None,
+    };
 
     /// Returns what the options permit. `reads_dest_rules`: the receiver reads filter files in the destination.
     pub fn of(options: &Options, reads_dest_rules: bool) -> Permits {
@@ -46,8 +50,14 @@ impl Permits {
             confine_root: _,
         } = options;
         // A dry run changes nothing, but would print all lines twice.
-        let repeat = dry_run.then_some("--dry-run").or_else(|| batch.is_some().then_some("--write-batch"));
-        let by_run = Permits { compare: true, unrequested: !dry_run, forbids_repeat: repeat };
+        let repeat = dry_run
+            .then_some("--dry-run")
+            .or_else(|| batch.is_some().then_some("--write-batch"));
+        let by_run = Permits {
+            compare: true,
+            unrequested: !dry_run,
+            forbids_repeat: repeat,
+        };
         let by_policies = [
             by_select(select),
             by_check(check, preserve),
@@ -106,13 +116,24 @@ fn by_select(select: &Select) -> Permits {
 }
 
 fn by_check(check: &Check, preserve: &Preserve) -> Permits {
-    let Check { mode, sums: _, window_secs, update, existing_only, ignore_existing } = check;
+    let Check {
+        mode,
+        sums: _,
+        window_secs,
+        update,
+        existing_only,
+        ignore_existing,
+    } = check;
     // An entry in the way is removed before the new one is created; a second attempt would then skip the new one.
     let existing = existing_only.then_some("--existing");
     // A second attempt would skip the first name of a file, and its other names depend on that one.
-    let links = || (*ignore_existing && preserve.hard_links).then_some("--ignore-existing with --hard-links");
+    let links = || {
+        (*ignore_existing && preserve.hard_links).then_some("--ignore-existing with --hard-links")
+    };
     // Without the source's time a complete file counts as newer, with the same effect on its other names.
-    let newer = || (*update && preserve.hard_links && !preserve.times).then_some("--update with --hard-links");
+    let newer = || {
+        (*update && preserve.hard_links && !preserve.times).then_some("--update with --hard-links")
+    };
     Permits {
         // `--update` and `--ignore-existing` only concern entries that differ.
         compare: !matches!(mode, CheckMode::Digest | CheckMode::IgnoreTimes) && *window_secs <= 0,
@@ -163,13 +184,22 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Permits {
     Permits {
         compare: !atimes && !keep_dirlinks && !munge_links,
         unrequested: !hard_links,
-        forbids_repeat: modes.or_else(reads).or_else(|| write_devices.then_some("--write-devices")),
+        forbids_repeat: modes
+            .or_else(reads)
+            .or_else(|| write_devices.then_some("--write-devices")),
     }
 }
 
 fn by_delete(delete: &Delete, reads_dest_rules: bool) -> Permits {
     // Which entries are extra does not depend on the others, and a directory with extra entries has another digest.
-    let Delete { when, is_default_time: _, excluded: _, max, force: _, ignore_errors: _ } = delete;
+    let Delete {
+        when,
+        is_default_time: _,
+        excluded: _,
+        max,
+        force: _,
+        ignore_errors: _,
+    } = delete;
     // The number of entries that the first attempt deleted is unknown.
     let limited = max.map(|_| "--max-delete");
     // Filter files replaced by the first attempt protect different entries. After a transfer they are read again
@@ -202,17 +232,35 @@ fn by_place(place: &Place) -> Permits {
         mkpath: _,
     } = place;
     // A partially written file has the current time and may have the length of its source.
-    let partial = append.map(|_| "--append").or(inplace.then_some("--inplace"));
+    let partial = append
+        .map(|_| "--append")
+        .or(inplace.then_some("--inplace"));
     // A second attempt could treat a file that the first one finished as the old one, and overwrite the backup.
     let forbids_repeat = partial.or_else(|| backup.as_ref().map(|_| "--backup"));
-    Permits { unrequested: append.is_none(), forbids_repeat, ..Permits::ALL }
+    Permits {
+        unrequested: append.is_none(),
+        forbids_repeat,
+        ..Permits::ALL
+    }
 }
 
 fn by_delta(delta: &Delta) -> Permits {
-    let Delta { alt_dest, whole_file: _, block_size_bytes: _, fuzzy: _, compress: _ } = delta;
+    let Delta {
+        alt_dest,
+        whole_file: _,
+        block_size_bytes: _,
+        fuzzy: _,
+        compress: _,
+    } = delta;
     // A file that the destination has is replaced by a link to an identical one, or removed, except by `--copy-dest`.
-    let compare = alt_dest.as_ref().is_none_or(|alt| alt.kind == AltKind::Copy);
-    Permits { compare, unrequested: alt_dest.is_none(), ..Permits::ALL }
+    let compare = alt_dest
+        .as_ref()
+        .is_none_or(|alt| alt.kind == AltKind::Copy);
+    Permits {
+        compare,
+        unrequested: alt_dest.is_none(),
+        ..Permits::ALL
+    }
 }
 
 fn by_output(output: &Output) -> Permits {
@@ -237,7 +285,10 @@ fn by_output(output: &Output) -> Permits {
         stderr: _,
         progress: _,
     } = output;
-    Permits { compare: debug.filter == 0, ..Permits::ALL }
+    Permits {
+        compare: debug.filter == 0,
+        ..Permits::ALL
+    }
 }
 
 /// How the peer is reached does not matter.
@@ -271,8 +322,17 @@ mod tests {
     use crate::options::{Append, Backup, CheckMode};
 
     fn archive() -> Options {
-        let preserve = Preserve { perms: true, times: true, owner: true, group: true, ..Preserve::default() };
-        Options { preserve, ..Options::default() }
+        let preserve = Preserve {
+            perms: true,
+            times: true,
+            owner: true,
+            group: true,
+            ..Preserve::default()
+        };
+        Options {
+            preserve,
+            ..Options::default()
+        }
     }
 
     /// Returns what forbids repeating a run of `-a` with a change.
@@ -297,9 +357,21 @@ mod tests {
     #[test]
     fn runs_with_lasting_side_effects_may_not_repeat() {
         assert_eq!(with(|o| o.place.inplace = true), Some("--inplace"));
-        assert_eq!(with(|o| o.place.append = Some(Append::Verify)), Some("--append"));
-        assert_eq!(with(|o| o.place.backup = Some(Backup { dir: None, suffix: b"~".to_vec() })), Some("--backup"));
-        assert_eq!(with(|o| o.select.remove_source = RemoveSource::All), Some("--remove-source-files"));
+        assert_eq!(
+            with(|o| o.place.append = Some(Append::Verify)),
+            Some("--append")
+        );
+        assert_eq!(
+            with(|o| o.place.backup = Some(Backup {
+                dir: None,
+                suffix: b"~".to_vec()
+            })),
+            Some("--backup")
+        );
+        assert_eq!(
+            with(|o| o.select.remove_source = RemoveSource::All),
+            Some("--remove-source-files")
+        );
         assert_eq!(with(|o| o.delete.max = Some(7)), Some("--max-delete"));
         assert_eq!(with(|o| o.dry_run = true), Some("--dry-run"));
         assert_eq!(with(|o| o.check.existing_only = true), Some("--existing"));
@@ -308,10 +380,24 @@ mod tests {
 
     #[test]
     fn per_dir_filters_forbid_repeat_unless_deleting_after() {
-        for (when, forbidden) in [(When::Before, true), (When::During, true), (When::Delay, true), (When::After, false)]
-        {
-            let options = Options { delete: Delete { when: Some(when), ..Delete::default() }, ..archive() };
-            assert_eq!(Permits::of(&options, true).forbids_repeat.is_some(), forbidden, "{when:?}");
+        for (when, forbidden) in [
+            (When::Before, true),
+            (When::During, true),
+            (When::Delay, true),
+            (When::After, false),
+        ] {
+            let options = Options {
+                delete: Delete {
+                    when: Some(when),
+                    ..Delete::default()
+                },
+                ..archive()
+            };
+            assert_eq!(
+                Permits::of(&options, true).forbids_repeat.is_some(),
+                forbidden,
+                "{when:?}"
+            );
         }
     }
 }

@@ -36,9 +36,16 @@ impl Candidate {
                 (Similarity::Kind, changes)
             }
             Action::Transfer(_) | Action::Create(_) => return None,
-            Action::AskDigest | Action::Link | Action::Copy(_) | Action::Elsewhere | Action::Refuse(_) => return None,
+            Action::AskDigest
+            | Action::Link
+            | Action::Copy(_)
+            | Action::Elsewhere
+            | Action::Refuse(_) => return None,
         };
-        Some(Candidate { similarity, changes })
+        Some(Candidate {
+            similarity,
+            changes,
+        })
     }
 }
 
@@ -57,8 +64,15 @@ pub enum Use {
 ///
 /// A file that the destination has is replaced by a link to an identical one (`--link-dest`) or removed
 /// (`--compare-dest`). A symlink, device or special file is looked up only if the destination has no entry.
-pub fn may_use(source: &Entry, dest: Option<&Entry>, decision: Decision, alternates: AltKind, policy: &Policy) -> Use {
-    let is_refused = matches!(decision.action, Action::Refuse(reason) if reason != Reason::NothingToAppend);
+pub fn may_use(
+    source: &Entry,
+    dest: Option<&Entry>,
+    decision: Decision,
+    alternates: AltKind,
+    policy: &Policy,
+) -> Use {
+    let is_refused =
+        matches!(decision.action, Action::Refuse(reason) if reason != Reason::NothingToAppend);
     if policy.list_only || is_refused {
         return Use::Nothing;
     }
@@ -73,7 +87,13 @@ pub fn may_use(source: &Entry, dest: Option<&Entry>, decision: Decision, alterna
 }
 
 /// Decides again, given the best entry of the alternate trees.
-pub fn decide(source: &Entry, decision: Decision, found: Candidate, alternates: AltKind, policy: &Policy) -> Decision {
+pub fn decide(
+    source: &Entry,
+    decision: Decision,
+    found: Candidate,
+    alternates: AltKind,
+    policy: &Policy,
+) -> Decision {
     let kind = source.kind();
     let changes = found.changes;
     let with_time = changes | unkept_time(kind, &policy.preserve);
@@ -82,7 +102,9 @@ pub fn decide(source: &Entry, decision: Decision, found: Candidate, alternates: 
         (Kind::Dir, Similarity::Data | Similarity::Kind, _) => Action::Create(with_time),
         (_, Similarity::All, AltKind::Link) => Action::Link,
         (_, Similarity::All, AltKind::Compare) => Action::Elsewhere,
-        (Kind::File, Similarity::All, AltKind::Copy) | (Kind::File, Similarity::Data, _) => Action::Copy(with_time),
+        (Kind::File, Similarity::All, AltKind::Copy) | (Kind::File, Similarity::Data, _) => {
+            Action::Copy(with_time)
+        }
         (Kind::File, Similarity::Kind, _) => Action::Transfer(changes),
         (Kind::Symlink | Kind::Device | Kind::Special, Similarity::Data, _) => {
             Action::Create(changes_of_new(kind, changes, policy))

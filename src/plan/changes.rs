@@ -17,16 +17,66 @@ pub struct ShownChange {
 
 /// Every difference that output shows. New entries are shown in a different form.
 const SHOWN: [ShownChange; 10] = [
-    ShownChange { change: Changes::CHECKSUM, name: "content", column: 2, letter: b'c' },
-    ShownChange { change: Changes::SIZE, name: "size", column: 3, letter: b's' },
-    ShownChange { change: Changes::TIME, name: "mtime", column: 4, letter: b't' },
-    ShownChange { change: Changes::TIME_NOW, name: "mtime_now", column: 4, letter: b'T' },
-    ShownChange { change: Changes::PERMS, name: "permissions", column: 5, letter: b'p' },
-    ShownChange { change: Changes::OWNER, name: "owner", column: 6, letter: b'o' },
-    ShownChange { change: Changes::GROUP, name: "group", column: 7, letter: b'g' },
-    ShownChange { change: Changes::ATIME, name: "atime", column: 8, letter: b'u' },
-    ShownChange { change: Changes::ACL, name: "acl", column: 9, letter: b'a' },
-    ShownChange { change: Changes::XATTR, name: "xattrs", column: 10, letter: b'x' },
+    ShownChange {
+        change: Changes::CHECKSUM,
+        name: "content",
+        column: 2,
+        letter: b'c',
+    },
+    ShownChange {
+        change: Changes::SIZE,
+        name: "size",
+        column: 3,
+        letter: b's',
+    },
+    ShownChange {
+        change: Changes::TIME,
+        name: "mtime",
+        column: 4,
+        letter: b't',
+    },
+    ShownChange {
+        change: Changes::TIME_NOW,
+        name: "mtime_now",
+        column: 4,
+        letter: b'T',
+    },
+    ShownChange {
+        change: Changes::PERMS,
+        name: "permissions",
+        column: 5,
+        letter: b'p',
+    },
+    ShownChange {
+        change: Changes::OWNER,
+        name: "owner",
+        column: 6,
+        letter: b'o',
+    },
+    ShownChange {
+        change: Changes::GROUP,
+        name: "group",
+        column: 7,
+        letter: b'g',
+    },
+    ShownChange {
+        change: Changes::ATIME,
+        name: "atime",
+        column: 8,
+        letter: b'u',
+    },
+    ShownChange {
+        change: Changes::ACL,
+        name: "acl",
+        column: 9,
+        letter: b'a',
+    },
+    ShownChange {
+        change: Changes::XATTR,
+        name: "xattrs",
+        column: 10,
+        letter: b'x',
+    },
 ];
 
 impl Changes {
@@ -96,7 +146,11 @@ impl Changes {
     /// Returns the set as an end shows it that has or lacks `--times`: a changed time is `t` or `T`.
     pub fn with_times(self, keeps_times: bool) -> Changes {
         let times = Changes::TIME | Changes::TIME_NOW;
-        let shown = if keeps_times { Changes::TIME } else { Changes::TIME_NOW };
+        let shown = if keeps_times {
+            Changes::TIME
+        } else {
+            Changes::TIME_NOW
+        };
         self.without(times).with(shown, self.any(times))
     }
 

@@ -70,7 +70,11 @@ impl Compared {
 ///
 /// rsync shows `t` for what `--omit-link-times` and `--omit-dir-times` leave, and `T` without `--times`.
 pub fn unkept_time(kind: Kind, preserve: &Preserve) -> Changes {
-    let shown = if preserve.times { Changes::TIME } else { Changes::TIME_NOW };
+    let shown = if preserve.times {
+        Changes::TIME
+    } else {
+        Changes::TIME_NOW
+    };
     Changes::NONE.with(shown, !keeps_time(kind, preserve))
 }
 

@@ -18,12 +18,22 @@ pub struct Extras<'a> {
 impl<'a> Extras<'a> {
     /// Begins a directory. `chain`: the receiver's rules in force in it. `may_delete`: the options request deletions,
     /// and the source's listing is complete. `prints_rules`: note which rule matched (`--debug=FILTER`).
-    pub fn new(dir: &RelPath, chain: &'a Chain, may_delete: bool, prints_rules: bool) -> Extras<'a> {
+    pub fn new(
+        dir: &RelPath,
+        chain: &'a Chain,
+        may_delete: bool,
+        prints_rules: bool,
+    ) -> Extras<'a> {
         let mut path = dir.as_bytes().to_vec();
         if !path.is_empty() {
             path.push(b'/');
         }
-        Extras { chain, may_delete, prints_rules, path }
+        Extras {
+            chain,
+            may_delete,
+            prints_rules,
+            path,
+        }
     }
 
     /// Returns whether an entry is extra: it may be deleted, and no rule protects it.
@@ -33,7 +43,9 @@ impl<'a> Extras<'a> {
         }
         let dir_len = self.path.len();
         self.path.extend_from_slice(name);
-        let is_extra = self.chain.includes(self.prints_rules, Side::Receiver, &self.path, is_dir, notes);
+        let is_extra =
+            self.chain
+                .includes(self.prints_rules, Side::Receiver, &self.path, is_dir, notes);
         self.path.truncate(dir_len);
         is_extra
     }
@@ -41,7 +53,8 @@ impl<'a> Extras<'a> {
 
 /// Returns whether a rule protects an entry in a directory that is deleted. `chain`: the rules in force there, if any.
 pub fn is_protected(chain: Option<&Chain>, path: &RelPath, is_dir: bool) -> bool {
-    let verdict = |chain: &Chain| chain.verdict_in_deleted_dir(Side::Receiver, path.as_bytes(), is_dir);
+    let verdict =
+        |chain: &Chain| chain.verdict_in_deleted_dir(Side::Receiver, path.as_bytes(), is_dir);
     chain.is_some_and(|chain| verdict(chain) != Verdict::Include)
 }
 
@@ -73,7 +86,10 @@ pub struct Limit {
 impl Limit {
     /// Returns the limit of a run that has deleted nothing.
     pub fn new(options: &Delete) -> Limit {
-        Limit { left: options.max, held_back: 0 }
+        Limit {
+            left: options.max,
+            held_back: 0,
+        }
     }
 
     /// Returns whether one more entry may be deleted. If not, counts it as held back.
@@ -100,7 +116,9 @@ mod tests {
     use crate::filter::{ChainOptions, parse_filter};
 
     fn chain(rules: &[&str]) -> Chain {
-        let rules = rules.iter().map(|rule| parse_filter(rule.as_bytes()).unwrap());
+        let rules = rules
+            .iter()
+            .map(|rule| parse_filter(rule.as_bytes()).unwrap());
         Chain::new(rules, ChainOptions::default())
     }
 
@@ -120,7 +138,10 @@ mod tests {
 
     #[test]
     fn limit_counts_what_it_keeps() {
-        let mut limit = Limit::new(&Delete { max: Some(1), ..Delete::default() });
+        let mut limit = Limit::new(&Delete {
+            max: Some(1),
+            ..Delete::default()
+        });
         assert!(limit.permits() && limit.permits());
         limit.count();
         assert!(!limit.permits() && !limit.permits());

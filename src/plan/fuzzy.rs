@@ -41,18 +41,37 @@ impl Candidates {
     /// Creates the set. The order of `files` decides between equals.
     pub fn new(files: Vec<FuzzyCandidate>) -> Candidates {
         let mut by_len: HashMap<u64, Vec<u32>> = HashMap::new();
-        for (at, file) in files.iter().enumerate().filter(|(_, file)| file.len_bytes > 0) {
+        for (at, file) in files
+            .iter()
+            .enumerate()
+            .filter(|(_, file)| file.len_bytes > 0)
+        {
             by_len.entry(file.len_bytes).or_default().push(at as u32);
         }
-        Candidates { files, by_len, pairs_left: PAIRS_MAX }
+        Candidates {
+            files,
+            by_len,
+            pairs_left: PAIRS_MAX,
+        }
     }
 
     /// Returns the index of the file most similar to one of this name, length and time.
     ///
     /// Prefers the first file of the same length and time, which is the file itself under an older name; then the last
     /// of those with the closest name. Returns `None` if no name is close enough. `window_secs` is as in [`same_time`].
-    pub fn choose(&mut self, name: &[u8], len_bytes: u64, mtime: Time, window_secs: i64) -> Option<usize> {
-        let same_len = self.by_len.get(&len_bytes).into_iter().flatten().map(|&at| at as usize);
+    pub fn choose(
+        &mut self,
+        name: &[u8],
+        len_bytes: u64,
+        mtime: Time,
+        window_secs: i64,
+    ) -> Option<usize> {
+        let same_len = self
+            .by_len
+            .get(&len_bytes)
+            .into_iter()
+            .flatten()
+            .map(|&at| at as usize);
         let mut same = same_len.filter(|&at| same_time(self.files[at].mtime, mtime, window_secs));
         same.next().or_else(|| self.nearest(name))
     }
@@ -66,16 +85,25 @@ impl Candidates {
         let name_suffix = suffix(name);
         let mut nearest = None;
         let mut least = FURTHEST;
-        for (at, file) in self.files.iter().enumerate().filter(|(_, file)| file.len_bytes > 0) {
+        for (at, file) in self
+            .files
+            .iter()
+            .enumerate()
+            .filter(|(_, file)| file.len_bytes > 0)
+        {
             let pairs = (name.len() * file.name.len()) as u64;
-            let Some(left) = self.pairs_left.checked_sub(pairs) else { break };
+            let Some(left) = self.pairs_left.checked_sub(pairs) else {
+                break;
+            };
             // Names whose lengths differ by more are skipped, at no cost.
             if (name.len().abs_diff(file.name.len()) as u32).saturating_mul(UNIT) > least {
                 continue;
             }
             self.pairs_left = left;
             let far = distance(name, &file.name, least)
-                .and_then(|far| Some(far + SUFFIX_WEIGHT * distance(name_suffix, suffix(&file.name), least)?))
+                .and_then(|far| {
+                    Some(far + SUFFIX_WEIGHT * distance(name_suffix, suffix(&file.name), least)?)
+                })
                 .filter(|&far| far <= least);
             if let Some(far) = far {
                 (nearest, least) = (Some(at), far);
@@ -100,7 +128,11 @@ fn distance(a: &[u8], b: &[u8], limit: u32) -> Option<u32> {
         above[0] = (line as u32 + 1) * UNIT;
         let mut nearest = above[0];
         for (at, &theirs) in b.iter().enumerate() {
-            let change = if mine == theirs { 0 } else { UNIT + u32::from(mine.abs_diff(theirs)) };
+            let change = if mine == theirs {
+                0
+            } else {
+                UNIT + u32::from(mine.abs_diff(theirs))
+            };
             let removed = above[at + 1] + UNIT + u32::from(mine);
             let inserted = above[at] + UNIT + u32::from(theirs);
             let best = (diagonal + change).min(removed).min(inserted);
@@ -123,12 +155,18 @@ fn suffix(name: &[u8]) -> &[u8] {
     let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let mut number: &[u8] = b"";
     let mut end = body.len();
-    while let Some(dot) = body[..end].iter().rposition(|&byte| byte == b'.').filter(|&dot| dot >= front) {
+    while let Some(dot) = body[..end]
+        .iter()
+        .rposition(|&byte| byte == b'.')
+        .filter(|&dot| dot >= front)
+    {
         let found = &body[dot..end];
         let is_backup = match body.len() < name.len() {
             // rsync does not recognize numbers of two and three digits as backup suffixes.
             true => {
-                end == body.len() && !matches!(found.len(), 4 | 5) && found.strip_prefix(b".~").is_some_and(is_number)
+                end == body.len()
+                    && !matches!(found.len(), 4 | 5)
+                    && found.strip_prefix(b".~").is_some_and(is_number)
             }
             false => end == name.len() && matches!(found, b".bak" | b".old" | b".orig"),
         };
@@ -187,16 +225,33 @@ mod tests {
     fn file(spec: &str) -> FuzzyCandidate {
         let mut parts = spec.split(':');
         let name = parts.next().unwrap_or_default().as_bytes().into();
-        let mut number = |fallback: i64| parts.next().map_or(fallback, |part| part.parse().expect("a number"));
+        let mut number = |fallback: i64| {
+            parts
+                .next()
+                .map_or(fallback, |part| part.parse().expect("a number"))
+        };
         let len_bytes = number(50) as u64;
-        FuzzyCandidate { name, len_bytes, mtime: Time { secs: number(7), nanos: 0 } }
+        FuzzyCandidate {
+            name,
+            len_bytes,
+            mtime: Time {
+                secs: number(7),
+                nanos: 0,
+            },
+        }
     }
 
     /// Returns the file chosen from these for a file of 100 bytes and time 9.
     fn chosen<'a>(name: &str, among: &'a str) -> Option<&'a str> {
         let mut candidates = Candidates::new(among.split(' ').map(file).collect());
         let at = candidates.choose(name.as_bytes(), 100, Time { secs: 9, nanos: 5 }, 0);
-        at.map(|at| among.split(' ').nth(at).and_then(|spec| spec.split(':').next()).expect("one of them"))
+        at.map(|at| {
+            among
+                .split(' ')
+                .nth(at)
+                .and_then(|spec| spec.split(':').next())
+                .expect("one of them")
+        })
     }
 
     #[test]
@@ -207,7 +262,11 @@ mod tests {
                 "abc abc-1.txt abc.doc abc.txt.old abcd.txt abd.txt bca.txt xabc.txt zzz.txt",
                 Some("xabc.txt"),
             ),
-            ("abc", ".abc~ abc.bak abc.old abc.orig abc.tgz abc~", Some("abc~")),
+            (
+                "abc",
+                ".abc~ abc.bak abc.old abc.orig abc.tgz abc~",
+                Some("abc~"),
+            ),
             // Among equals, the last.
             ("c", "b d", Some("d")),
             ("abc", "ab ab~ abcd a", Some("ab~")),
@@ -220,7 +279,11 @@ mod tests {
             ("1234567890123456789012345x", "x", Some("x")),
             ("x1234567890123456789012345", "x", None),
             ("12345678901234567890123456x", "x", None),
-            ("xxxxxxxxxxxxxxxxxxxxxxxxx", "yyyyyyyyyyyyyyyyyyyyyyyyy", None),
+            (
+                "xxxxxxxxxxxxxxxxxxxxxxxxx",
+                "yyyyyyyyyyyyyyyyyyyyyyyyy",
+                None,
+            ),
             ("a.txt", "a.1 a.txt.rej", None),
         ] {
             assert_eq!(chosen(name, among), expected, "{name} among {among}");
@@ -231,20 +294,37 @@ mod tests {
     fn fuzzy_match_respects_the_modify_window() {
         let name = &[b'n'; 40];
         let among = || Candidates::new(vec![file("q:100:12")]);
-        assert_eq!(among().choose(name, 100, Time { secs: 9, nanos: 0 }, 0), None);
-        assert_eq!(among().choose(name, 100, Time { secs: 9, nanos: 0 }, 3), Some(0));
+        assert_eq!(
+            among().choose(name, 100, Time { secs: 9, nanos: 0 }, 0),
+            None
+        );
+        assert_eq!(
+            among().choose(name, 100, Time { secs: 9, nanos: 0 }, 3),
+            Some(0)
+        );
     }
 
     #[test]
     fn number_of_name_comparisons_is_limited() {
         let name = "n".repeat(255);
-        let files = (0..2_000).map(|n| file(&format!("{}{n:04}", &name[4..]))).collect();
+        let files = (0..2_000)
+            .map(|n| file(&format!("{}{n:04}", &name[4..])))
+            .collect();
         let mut candidates = Candidates::new(files);
         candidates.pairs_left = 255 * 255 * 100;
-        assert_eq!(candidates.choose(name.as_bytes(), 1, Time::default(), 0), Some(99));
-        assert_eq!(candidates.choose(name.as_bytes(), 1, Time::default(), 0), None);
+        assert_eq!(
+            candidates.choose(name.as_bytes(), 1, Time::default(), 0),
+            Some(99)
+        );
+        assert_eq!(
+            candidates.choose(name.as_bytes(), 1, Time::default(), 0),
+            None
+        );
         // A file of the same length and time is still found.
-        assert_eq!(candidates.choose(name.as_bytes(), 50, Time { secs: 7, nanos: 0 }, 0), Some(0));
+        assert_eq!(
+            candidates.choose(name.as_bytes(), 50, Time { secs: 7, nanos: 0 }, 0),
+            Some(0)
+        );
     }
 
     proptest! {

@@ -18,7 +18,11 @@ pub enum IdClass {
 impl IdClass {
     /// Returns the class of the ids that a flag for groups marks.
     pub fn of(is_group: bool) -> IdClass {
-        if is_group { IdClass::Group } else { IdClass::User }
+        if is_group {
+            IdClass::Group
+        } else {
+            IdClass::User
+        }
     }
 }
 
@@ -113,7 +117,11 @@ impl IdMapper {
 
     /// Like `map`, for a user or group in an ACL: under `--numeric-ids` rsync does not map these.
     pub fn map_in_acl(&self, class: IdClass, id: u32, names: &dyn IdNames) -> u32 {
-        if self.numeric_ids { id } else { self.map(class, id, names) }
+        if self.numeric_ids {
+            id
+        } else {
+            self.map(class, id, names)
+        }
     }
 
     /// Returns the owner and group that an entry should have. `None` means that this one is neither changed nor
@@ -127,7 +135,8 @@ impl IdMapper {
         privileges: Privileges<'_>,
         names: &dyn IdNames,
     ) -> (Option<u32>, Option<u32>) {
-        let uid = (self.keeps_owner && privileges.is_super).then(|| self.map(IdClass::User, uid, names));
+        let uid =
+            (self.keeps_owner && privileges.is_super).then(|| self.map(IdClass::User, uid, names));
         let gid = self
             .keeps_group
             .then(|| self.map(IdClass::Group, gid, names))
@@ -137,18 +146,30 @@ impl IdMapper {
 }
 
 impl Table {
-    fn new(class: IdClass, maps: &[IdMap], names: &dyn IdNames, unknown: &mut Vec<Unknown>) -> Table {
+    fn new(
+        class: IdClass,
+        maps: &[IdMap],
+        names: &dyn IdNames,
+        unknown: &mut Vec<Unknown>,
+    ) -> Table {
         let mut pairs = Vec::new();
         for map in maps {
             match &map.to {
                 IdTo::Id(id) => pairs.push((map.from.clone(), *id)),
                 IdTo::Name(name) => match names.dest_id(class, name) {
                     Some(id) => pairs.push((map.from.clone(), id)),
-                    None => unknown.push(Unknown { class, name: name.clone() }),
+                    None => unknown.push(Unknown {
+                        class,
+                        name: name.clone(),
+                    }),
                 },
             }
         }
-        Table { class, pairs, known: RwLock::default() }
+        Table {
+            class,
+            pairs,
+            known: RwLock::default(),
+        }
     }
 
     fn look(&self, id: u32, numeric_ids: bool, names: &dyn IdNames) -> u32 {
@@ -167,7 +188,12 @@ impl Table {
 }
 
 /// Returns the first of `pairs` whose left side matches an id of the sender and its name.
-pub fn first_match<'p, P>(pairs: &'p [P], from: impl Fn(&P) -> &IdFrom, id: u32, name: Option<&[u8]>) -> Option<&'p P> {
+pub fn first_match<'p, P>(
+    pairs: &'p [P],
+    from: impl Fn(&P) -> &IdFrom,
+    id: u32,
+    name: Option<&[u8]>,
+) -> Option<&'p P> {
     pairs.iter().find(|pair| match from(pair) {
         IdFrom::Range(low, high) => (*low..=*high).contains(&id),
         IdFrom::Name(pattern) => name_matches(pattern, name.unwrap_or_default()),
@@ -176,7 +202,11 @@ pub fn first_match<'p, P>(pairs: &'p [P], from: impl Fn(&P) -> &IdFrom, id: u32,
 
 /// Returns whether a name matches the left side of a map, which is a pattern only if it contains `*`, `?` or `[`.
 fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
-    if pattern.iter().any(|b| matches!(b, b'*' | b'?' | b'[')) { wild(pattern, name) } else { pattern == name }
+    if pattern.iter().any(|b| matches!(b, b'*' | b'?' | b'[')) {
+        wild(pattern, name)
+    } else {
+        pattern == name
+    }
 }
 
 /// Matches wildcards against one name. Backtracking only to the last `*` bounds the time for hostile patterns.
@@ -191,7 +221,9 @@ fn wild(pattern: &[u8], name: &[u8]) -> bool {
                 continue;
             }
             Some(b'?') => Some(p + 1),
-            Some(b'[') => class_fits(&pattern[p..], name[n]).and_then(|(fits, len)| fits.then_some(p + len)),
+            Some(b'[') => {
+                class_fits(&pattern[p..], name[n]).and_then(|(fits, len)| fits.then_some(p + len))
+            }
             Some(b'\\') if p + 1 < pattern.len() => (pattern[p + 1] == name[n]).then_some(p + 2),
             Some(&byte) => (byte == name[n]).then_some(p + 1),
             None => None,
@@ -277,7 +309,10 @@ mod tests {
         fn source_name(&self, _: IdClass, id: u32) -> Option<Vec<u8>> {
             assert_ne!(id, 0, "the name of id 0 is never looked up");
             self.lookups.set(self.lookups.get() + 1);
-            [(5, "games"), (7, "lp"), (9, "moved")].iter().find(|(i, _)| *i == id).map(|(_, n)| n.as_bytes().to_vec())
+            [(5, "games"), (7, "lp"), (9, "moved")]
+                .iter()
+                .find(|(i, _)| *i == id)
+                .map(|(_, n)| n.as_bytes().to_vec())
         }
 
         fn dest_name(&self, _: IdClass, id: u32) -> Option<Vec<u8>> {
@@ -295,14 +330,24 @@ mod tests {
     fn pair(from: &str, to: u32) -> IdMap {
         let from = match from.split_once('-').map(|(l, h)| (l.parse(), h.parse())) {
             Some((Ok(low), Ok(high))) => IdFrom::Range(low, high),
-            _ => from.parse().map_or_else(|_| IdFrom::Name(from.into()), |id| IdFrom::Range(id, id)),
+            _ => from
+                .parse()
+                .map_or_else(|_| IdFrom::Name(from.into()), |id| IdFrom::Range(id, id)),
         };
-        IdMap { from, to: IdTo::Id(to) }
+        IdMap {
+            from,
+            to: IdTo::Id(to),
+        }
     }
 
     fn mapped(numeric_ids: bool, maps: &[(&str, u32)]) -> [u32; 5] {
         let usermap = maps.iter().map(|(from, to)| pair(from, *to)).collect();
-        let preserve = Preserve { numeric_ids, usermap, owner: true, ..Preserve::default() };
+        let preserve = Preserve {
+            numeric_ids,
+            usermap,
+            owner: true,
+            ..Preserve::default()
+        };
         let names = Two::default();
         let (mapper, unknown) = IdMapper::new(&preserve, &names);
         assert!(unknown.is_empty());
@@ -318,7 +363,10 @@ mod tests {
     #[test]
     fn first_matching_map_entry_wins() {
         assert_eq!(mapped(false, &[("games", 1)]), [0, 1, 7, 90, 12345]);
-        assert_eq!(mapped(false, &[("5", 2), ("games", 1)]), [0, 2, 7, 90, 12345]);
+        assert_eq!(
+            mapped(false, &[("5", 2), ("games", 1)]),
+            [0, 2, 7, 90, 12345]
+        );
         assert_eq!(mapped(false, &[("gam?s", 1)]), [0, 1, 7, 90, 12345]);
         assert_eq!(mapped(false, &[("[a-g]*", 1)]), [0, 1, 7, 90, 12345]);
         assert_eq!(mapped(false, &[("", 1)]), [0, 5, 7, 90, 1]);
@@ -327,15 +375,26 @@ mod tests {
         assert_eq!(mapped(false, &[("root", 1)]), [1, 5, 7, 90, 12345]);
         assert_eq!(mapped(false, &[("0-99", 1)]), [1, 1, 1, 1, 12345]);
         assert_eq!(mapped(false, &[("99-0", 1)]), [0, 5, 7, 90, 12345]);
-        assert_eq!(mapped(false, &[("g\\ames", 1), ("GAMES", 1)]), [0, 5, 7, 90, 12345]);
+        assert_eq!(
+            mapped(false, &[("g\\ames", 1), ("GAMES", 1)]),
+            [0, 5, 7, 90, 12345]
+        );
     }
 
     #[test]
     fn numeric_ids_match_no_names() {
-        assert_eq!(mapped(true, &[("games", 1), ("root", 1)]), [0, 5, 7, 9, 12345]);
+        assert_eq!(
+            mapped(true, &[("games", 1), ("root", 1)]),
+            [0, 5, 7, 9, 12345]
+        );
         assert_eq!(mapped(true, &[("", 1)]), [1; 5]);
         assert_eq!(mapped(true, &[("*", 1)]), [1; 5]);
-        let preserve = Preserve { numeric_ids: true, usermap: vec![pair("5", 8)], owner: true, ..Preserve::default() };
+        let preserve = Preserve {
+            numeric_ids: true,
+            usermap: vec![pair("5", 8)],
+            owner: true,
+            ..Preserve::default()
+        };
         let (mapper, _) = IdMapper::new(&preserve, &Two::default());
         assert_eq!(mapper.map(IdClass::User, 5, &Two::default()), 8);
         assert_eq!(mapper.map_in_acl(IdClass::User, 5, &Two::default()), 5);
@@ -343,18 +402,33 @@ mod tests {
 
     #[test]
     fn unknown_map_target_is_reported_and_skipped() {
-        let to = |from: &str, name: &str| IdMap { from: IdFrom::Name(from.into()), to: IdTo::Name(name.into()) };
-        let preserve = Preserve { groupmap: vec![to("games", "nosuch"), to("*", "daemon")], ..Preserve::default() };
+        let to = |from: &str, name: &str| IdMap {
+            from: IdFrom::Name(from.into()),
+            to: IdTo::Name(name.into()),
+        };
+        let preserve = Preserve {
+            groupmap: vec![to("games", "nosuch"), to("*", "daemon")],
+            ..Preserve::default()
+        };
         let (mapper, unknown) = IdMapper::new(&preserve, &Two::default());
         assert_eq!(unknown.len(), 1);
-        assert_eq!(unknown[0].line(), b"Unknown --groupmap name on receiver: nosuch");
+        assert_eq!(
+            unknown[0].line(),
+            b"Unknown --groupmap name on receiver: nosuch"
+        );
         assert_eq!(mapper.map(IdClass::Group, 5, &Two::default()), 1);
     }
 
     #[test]
     fn each_id_is_looked_up_once() {
         let names = Two::default();
-        let (mapper, _) = IdMapper::new(&Preserve { owner: true, ..Preserve::default() }, &names);
+        let (mapper, _) = IdMapper::new(
+            &Preserve {
+                owner: true,
+                ..Preserve::default()
+            },
+            &names,
+        );
         for _ in 0..3 {
             assert_eq!(mapper.map(IdClass::User, 9, &names), 90);
             assert_eq!(mapper.map(IdClass::User, 0, &names), 0);
@@ -364,10 +438,15 @@ mod tests {
 
     #[test]
     fn only_root_changes_the_owner() {
-        let preserve = Preserve { owner: true, group: true, ..Preserve::default() };
+        let preserve = Preserve {
+            owner: true,
+            group: true,
+            ..Preserve::default()
+        };
         let names = Two::default();
         let (mapper, _) = IdMapper::new(&preserve, &names);
-        let wanted = |is_super, groups: &[u32]| mapper.wanted(5, 9, Privileges { is_super, groups }, &names);
+        let wanted =
+            |is_super, groups: &[u32]| mapper.wanted(5, 9, Privileges { is_super, groups }, &names);
         assert_eq!(wanted(true, &[]), (Some(5), Some(90)));
         assert_eq!(wanted(false, &[4, 60]), (None, None));
         assert_eq!(wanted(false, &[4, 90]), (None, Some(90)));

@@ -66,7 +66,10 @@ pub struct Decision {
 
 impl Decision {
     fn of(action: Action) -> Decision {
-        Decision { action, in_the_way: InTheWay::Nothing }
+        Decision {
+            action,
+            in_the_way: InTheWay::Nothing,
+        }
     }
 }
 
@@ -106,7 +109,12 @@ pub fn decide(
 }
 
 /// Decides about an entry that no option excludes.
-fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy: &Policy) -> Decision {
+fn fate(
+    source: &Entry,
+    dest: Option<&Entry>,
+    same_content: Option<bool>,
+    policy: &Policy,
+) -> Decision {
     let kind = source.kind();
     let same_kind = dest.filter(|dest| dest.stands_for(kind));
     let in_the_way = match dest {
@@ -123,7 +131,11 @@ fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy
     };
     let attributes = attribute_changes(source, dest, policy);
     let is_settled = attributes.is_none() && !dest.is_unsettled();
-    let adjust = if is_settled { Action::Keep } else { Action::Adjust(attributes) };
+    let adjust = if is_settled {
+        Action::Keep
+    } else {
+        Action::Adjust(attributes)
+    };
     Decision::of(match kind {
         Kind::Dir => adjust,
         Kind::Symlink if source.target() == dest.target() => adjust,
@@ -151,7 +163,12 @@ fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy
 }
 
 /// Returns why an entry is left alone. The order of the checks is rsync's.
-fn refusal(source: &Entry, dest: Option<&Entry>, subject: Subject, policy: &Policy) -> Option<Reason> {
+fn refusal(
+    source: &Entry,
+    dest: Option<&Entry>,
+    subject: Subject,
+    policy: &Policy,
+) -> Option<Reason> {
     let (kind, check) = (source.kind(), &policy.check);
     if subject == Subject::Forbidden {
         return Some(Reason::Forbidden);
@@ -167,15 +184,30 @@ fn refusal(source: &Entry, dest: Option<&Entry>, subject: Subject, policy: &Poli
         Kind::Symlink if !policy.preserve.links => Some(Reason::NonRegular),
         Kind::Symlink if subject == Subject::UnsafeLink => Some(Reason::UnsafeLink),
         Kind::Symlink => None,
-        Kind::Device if !policy.preserve.devices || !policy.may_make_devices => Some(Reason::NonRegular),
+        Kind::Device if !policy.preserve.devices || !policy.may_make_devices => {
+            Some(Reason::NonRegular)
+        }
         Kind::Special if !policy.preserve.specials => Some(Reason::NonRegular),
         Kind::Device | Kind::Special if policy.preserve.drop_devices => Some(Reason::NonRegular),
         Kind::Device | Kind::Special => None,
-        Kind::File if policy.max_size_bytes.is_some_and(|max| source.len_bytes > max) => Some(Reason::TooLarge),
-        Kind::File if policy.min_size_bytes.is_some_and(|min| source.len_bytes < min) => Some(Reason::TooSmall),
+        Kind::File
+            if policy
+                .max_size_bytes
+                .is_some_and(|max| source.len_bytes > max) =>
+        {
+            Some(Reason::TooLarge)
+        }
+        Kind::File
+            if policy
+                .min_size_bytes
+                .is_some_and(|min| source.len_bytes < min) =>
+        {
+            Some(Reason::TooSmall)
+        }
         Kind::File => {
-            let newer =
-                |dest: &Entry| dest.kind() == Kind::File && is_spared(dest.mtime, source.mtime, check.window_secs);
+            let newer = |dest: &Entry| {
+                dest.kind() == Kind::File && is_spared(dest.mtime, source.mtime, check.window_secs)
+            };
             (check.update && dest.is_some_and(newer)).then_some(Reason::Newer)
         }
     }
@@ -185,7 +217,9 @@ fn refusal(source: &Entry, dest: Option<&Entry>, subject: Subject, policy: &Poli
 /// are both devices, but they are not the same type.
 fn same_type(kind: Kind, source: &Entry, dest: &Entry) -> bool {
     match kind {
-        Kind::Device | Kind::Special => (source.mode ^ dest.mode) & crate::flist::entry::S_IFMT == 0,
+        Kind::Device | Kind::Special => {
+            (source.mode ^ dest.mode) & crate::flist::entry::S_IFMT == 0
+        }
         Kind::File | Kind::Dir | Kind::Symlink => true,
     }
 }
@@ -213,10 +247,14 @@ fn same_xattrs(source: &Entry, dest: &Entry) -> bool {
     }
     let (source, dest) = (source.xattrs(), dest.xattrs());
     source.len() == dest.len()
-        && source.iter().zip(dest).all(|((name, value), (other, present))| {
-            name == other
-                && AbbreviatedValue::decode(value).map_or(value == present, |wanted| is_abbreviation(&wanted, present))
-        })
+        && source
+            .iter()
+            .zip(dest)
+            .all(|((name, value), (other, present))| {
+                name == other
+                    && AbbreviatedValue::decode(value)
+                        .map_or(value == present, |wanted| is_abbreviation(&wanted, present))
+            })
 }
 
 /// Returns whether a value is the abbreviated one.
@@ -226,14 +264,40 @@ pub fn is_abbreviation(wanted: &AbbreviatedValue, value: &[u8]) -> bool {
 
 /// Returns which of the preserved attributes differ between two entries of the same kind.
 pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Changes {
-    let Compared { perms, mtime, owner, group, atime, acls, xattrs } = Compared::of(source.kind(), &policy.preserve);
-    let accessed = |entry: &Entry| entry.extra.as_ref().and_then(|extra| extra.atime).map(|time| time.secs);
+    let Compared {
+        perms,
+        mtime,
+        owner,
+        group,
+        atime,
+        acls,
+        xattrs,
+    } = Compared::of(source.kind(), &policy.preserve);
+    let accessed = |entry: &Entry| {
+        entry
+            .extra
+            .as_ref()
+            .and_then(|extra| extra.atime)
+            .map(|time| time.secs)
+    };
     Changes::NONE
-        .with(Changes::TIME, mtime && !same_time(source.mtime, dest.mtime, policy.check.window_secs))
+        .with(
+            Changes::TIME,
+            mtime && !same_time(source.mtime, dest.mtime, policy.check.window_secs),
+        )
         .with(Changes::PERMS, perms.of(source.mode) != perms.of(dest.mode))
-        .with(Changes::OWNER, owner && id_differs(source.uid, dest.uid, policy))
-        .with(Changes::GROUP, group && id_differs(source.gid, dest.gid, policy))
+        .with(
+            Changes::OWNER,
+            owner && id_differs(source.uid, dest.uid, policy),
+        )
+        .with(
+            Changes::GROUP,
+            group && id_differs(source.gid, dest.gid, policy),
+        )
         .with(Changes::ATIME, atime && accessed(source) != accessed(dest))
-        .with(Changes::ACL, acls && !(policy.same_acls)(source.acls(), dest.acls()))
+        .with(
+            Changes::ACL,
+            acls && !(policy.same_acls)(source.acls(), dest.acls()),
+        )
         .with(Changes::XATTR, xattrs && !same_xattrs(source, dest))
 }

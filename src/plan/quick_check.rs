@@ -27,7 +27,11 @@ pub fn quick_check(source: &Entry, dest: &Entry, check: &Check) -> Sameness {
         CheckMode::Digest => return Sameness::AskDigest,
         CheckMode::Quick { window_secs } => same_time(source.mtime, dest.mtime, window_secs),
     };
-    if same { Sameness::Same } else { Sameness::Differs }
+    if same {
+        Sameness::Same
+    } else {
+        Sameness::Differs
+    }
 }
 
 /// Returns whether two times count as equal.
@@ -43,7 +47,11 @@ pub fn same_time(a: Time, b: Time, window_secs: i64) -> bool {
 
 /// Returns the part of a time that is compared under a window of at most 0.
 pub fn examined_time(time: Time, window_secs: i64) -> Time {
-    if window_secs < 0 { time } else { Time { nanos: 0, ..time } }
+    if window_secs < 0 {
+        time
+    } else {
+        Time { nanos: 0, ..time }
+    }
 }
 
 /// Returns whether `--update` keeps the destination's file: it is newer than the source's, or older by less than the
@@ -70,13 +78,18 @@ mod tests {
         assert!(!same_time(at(5, 1), at(5, 2), -1));
         assert!(same_time(at(5, 1), at(5, 1), -1));
         assert!(same_time(at(5, 0), at(7, 0), 2) && !same_time(at(5, 0), at(8, 0), 2));
-        assert!(same_time(at(i64::MIN, 0), at(i64::MIN, 5), 1) && !same_time(at(i64::MIN, 0), at(i64::MAX, 5), 1));
+        assert!(
+            same_time(at(i64::MIN, 0), at(i64::MIN, 5), 1)
+                && !same_time(at(i64::MIN, 0), at(i64::MAX, 5), 1)
+        );
     }
 
     #[test]
     fn update_skips_newer_files_and_those_within_the_window() {
         assert!(
-            is_spared(at(2, 0), at(1, 9), 0) && !is_spared(at(1, 9), at(1, 0), 0) && !is_spared(at(1, 0), at(2, 0), 0)
+            is_spared(at(2, 0), at(1, 9), 0)
+                && !is_spared(at(1, 9), at(1, 0), 0)
+                && !is_spared(at(1, 0), at(2, 0), 0)
         );
         assert!(is_spared(at(1, 0), at(49, 0), 49) && !is_spared(at(1, 0), at(50, 0), 49));
         assert!(is_spared(at(1, 2), at(1, 1), -1) && !is_spared(at(1, 1), at(1, 1), -1));

@@ -31,7 +31,9 @@ pub fn is_unsafe(value: &[u8], link: &[u8]) -> bool {
 
 /// Returns the number of directories before the last component.
 fn depth(link: &[u8]) -> usize {
-    let mut parts = link.split(|&b| b == b'/').filter(|part| !part.is_empty() && *part != b".");
+    let mut parts = link
+        .split(|&b| b == b'/')
+        .filter(|part| !part.is_empty() && *part != b".");
     parts.next_back();
     // A `..` in the path resets the depth: the components before it do not count.
     parts.fold(0, |depth, part| if part == b".." { 0 } else { depth + 1 })
@@ -59,12 +61,19 @@ pub fn sanitize(value: &[u8], depth: usize) -> Vec<u8> {
             }
         }
     }
-    if parts.is_empty() { b".".to_vec() } else { parts.concat() }
+    if parts.is_empty() {
+        b".".to_vec()
+    } else {
+        parts.concat()
+    }
 }
 
 /// Returns the value that a sender with `--munge-links` sends: with one prefix removed if there is one.
 pub fn unmunge(value: &[u8]) -> &[u8] {
-    value.strip_prefix(MUNGED).filter(|rest| !rest.is_empty()).unwrap_or(value)
+    value
+        .strip_prefix(MUNGED)
+        .filter(|rest| !rest.is_empty())
+        .unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -91,7 +100,13 @@ mod tests {
         for (value, expected) in SEEN {
             let judged: String = ["l", "sub/l", "sub/deep/l"]
                 .iter()
-                .map(|link| if is_unsafe(value.as_bytes(), link.as_bytes()) { 'U' } else { 's' })
+                .map(|link| {
+                    if is_unsafe(value.as_bytes(), link.as_bytes()) {
+                        'U'
+                    } else {
+                        's'
+                    }
+                })
                 .collect();
             assert_eq!(judged, *expected, "{value:?}");
         }
@@ -122,7 +137,8 @@ mod tests {
             ("../..", [".", "../", "../.."]),
             ("./", [".", ".", "."]),
         ] {
-            let found = [0, 1, 2].map(|depth| String::from_utf8(sanitize(value.as_bytes(), depth)).unwrap());
+            let found = [0, 1, 2]
+                .map(|depth| String::from_utf8(sanitize(value.as_bytes(), depth)).unwrap());
             assert_eq!(found, expected, "{value:?}");
         }
     }
@@ -131,7 +147,10 @@ mod tests {
     fn unmunge_reverses_munge() {
         assert_eq!(munge(b"/a"), b"/rsyncd-munged//a");
         assert_eq!(unmunge(b"/rsyncd-munged//a"), b"/a");
-        assert_eq!(unmunge(b"/rsyncd-munged//rsyncd-munged/x"), b"/rsyncd-munged/x");
+        assert_eq!(
+            unmunge(b"/rsyncd-munged//rsyncd-munged/x"),
+            b"/rsyncd-munged/x"
+        );
         for untouched in ["/rsyncd-munged", "/rsyncd-munged/", "rsyncd-munged/x", ""] {
             assert_eq!(unmunge(untouched.as_bytes()), untouched.as_bytes());
         }

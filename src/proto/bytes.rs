@@ -88,7 +88,10 @@ fn fault_of_path(bad: BadPath) -> &'static str {
 }
 
 fn fault(message: &str, field: &str, why: impl Display) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: protocol error: invalid message {message}: {field} {why}"))
+    Error::new(
+        Exit::Protocol,
+        format!("sparsync: protocol error: invalid message {message}: {field} {why}"),
+    )
 }
 
 fn too_long(len: usize, max: usize) -> String {
@@ -128,7 +131,12 @@ impl<'a> Writer<'a> {
     /// Writes up to eight flags in one byte, the first in the lowest bit.
     pub fn flags(&mut self, flags: &[bool]) {
         debug_assert!(flags.len() <= 8, "one byte holds eight flags");
-        self.out.push(flags.iter().rev().fold(0, |byte, &flag| byte << 1 | u8::from(flag)));
+        self.out.push(
+            flags
+                .iter()
+                .rev()
+                .fold(0, |byte, &flag| byte << 1 | u8::from(flag)),
+        );
     }
 
     pub fn varint(&mut self, value: u64) {
@@ -214,7 +222,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes byte strings with a count prefix.
-    pub fn strings(&mut self, field: &'static str, items: &[Vec<u8>], max: usize, max_bytes: usize) -> Result<()> {
+    pub fn strings(
+        &mut self,
+        field: &'static str,
+        items: &[Vec<u8>],
+        max: usize,
+        max_bytes: usize,
+    ) -> Result<()> {
         self.many(field, items, max, |w, item| w.bytes(field, item, max_bytes))
     }
 }
@@ -228,7 +242,10 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub fn new(message: &'static str, body: &'a [u8]) -> Reader<'a> {
-        Reader { rest: body, message }
+        Reader {
+            rest: body,
+            message,
+        }
     }
 
     /// Creates an error about a field of this message.
@@ -327,12 +344,14 @@ impl<'a> Reader<'a> {
 
     pub fn u32(&mut self, field: &'static str) -> Result<u32> {
         let value = self.varint(field)?;
-        u32::try_from(value).map_err(|_| self.refuse(field, format_args!("is {value}, which exceeds 32 bits")))
+        u32::try_from(value)
+            .map_err(|_| self.refuse(field, format_args!("is {value}, which exceeds 32 bits")))
     }
 
     pub fn u16(&mut self, field: &'static str) -> Result<u16> {
         let value = self.varint(field)?;
-        u16::try_from(value).map_err(|_| self.refuse(field, format_args!("is {value}, which exceeds 16 bits")))
+        u16::try_from(value)
+            .map_err(|_| self.refuse(field, format_args!("is {value}, which exceeds 16 bits")))
     }
 
     pub fn signed(&mut self, field: &'static str) -> Result<i64> {
@@ -348,7 +367,10 @@ impl<'a> Reader<'a> {
     }
 
     pub fn time(&mut self, field: &'static str) -> Result<Time> {
-        Ok(Time { secs: self.signed(field)?, nanos: self.nanos(field)? })
+        Ok(Time {
+            secs: self.signed(field)?,
+            nanos: self.nanos(field)?,
+        })
     }
 
     /// Reads a length and checks that it is at most `max` and at most the number of bytes left.
@@ -357,7 +379,10 @@ impl<'a> Reader<'a> {
         match usize::try_from(len) {
             Ok(len) if len <= max && len <= self.rest.len() => Ok(len),
             Ok(len) if len <= max => Err(self.cut_short(field)),
-            _ => Err(self.refuse(field, format_args!("is {len} bytes long, at most {max} are allowed"))),
+            _ => Err(self.refuse(
+                field,
+                format_args!("is {len} bytes long, at most {max} are allowed"),
+            )),
         }
     }
 
@@ -376,7 +401,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads an optional value if its flag is set.
-    pub fn when<T>(&mut self, is_present: bool, get: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
+    pub fn when<T>(
+        &mut self,
+        is_present: bool,
+        get: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<Option<T>> {
         is_present.then(|| get(self)).transpose()
     }
 
@@ -400,7 +429,10 @@ impl<'a> Reader<'a> {
             Ok(count) if count <= max && count <= self.rest.len() / min_bytes => Ok(count),
             Ok(count) if count <= max => {
                 let left = self.rest.len();
-                Err(self.refuse(field, format_args!("has the count {count}, but only {left} bytes follow")))
+                Err(self.refuse(
+                    field,
+                    format_args!("has the count {count}, but only {left} bytes follow"),
+                ))
             }
             _ => Err(self.refuse(field, too_many(count, max))),
         }
@@ -426,7 +458,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads byte strings with a count prefix.
-    pub fn strings(&mut self, field: &'static str, max: usize, max_bytes: usize) -> Result<Vec<Vec<u8>>> {
+    pub fn strings(
+        &mut self,
+        field: &'static str,
+        max: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Vec<u8>>> {
         self.many(field, max, 1, |r| r.owned(field, max_bytes))
     }
 }
@@ -446,8 +483,15 @@ mod tests {
         assert_eq!(spelled(0), [0]);
         assert_eq!(spelled(127), [0x7f]);
         assert_eq!(spelled(128), [0x80, 0x01]);
-        assert_eq!(spelled(u64::MAX), [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
-        assert!(varint_at(&[0x80, 0x00]).unwrap_err().contains("shortest form"));
+        assert_eq!(
+            spelled(u64::MAX),
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]
+        );
+        assert!(
+            varint_at(&[0x80, 0x00])
+                .unwrap_err()
+                .contains("shortest form")
+        );
         assert!(varint_at(&[0xff; 10]).unwrap_err().contains("64 bits"));
         assert!(varint_at(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02]).is_err());
         assert_eq!(varint_at(&[0xff; 9]), Ok(None));
@@ -458,7 +502,12 @@ mod tests {
     fn count_is_limited_by_the_remaining_bytes() {
         let mut reader = Reader::new("Test", &[0xff, 0xff, 0x03, 1, 2, 3]);
         let error = reader.count("items", 1 << 20, 1).unwrap_err();
-        assert!(error.to_string().contains("items has the count 65535, but only 3 bytes follow"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("items has the count 65535, but only 3 bytes follow"),
+            "{error}"
+        );
     }
 
     proptest::proptest! {

@@ -47,6 +47,11 @@ impl ProtocolSupport {
     /// Returns the greeting to send. The key must not be predictable.
     pub fn greeting(&self, key: [u8; 16]) -> Greeting {
         let (oldest, newest) = (*self.versions.start(), *self.versions.end());
-        Greeting { oldest, newest, features: self.features, ..Greeting::ours(key) }
+        Greeting {
+            oldest,
+            newest,
+            features: self.features,
+            ..Greeting::ours(key)
+        }
     }
 }

@@ -3,7 +3,9 @@
 
 use super::bytes::{Reader, Writer};
 use super::enum_values::{event, rule, seen};
-use super::limits::{ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
+use super::limits::{
+    ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES,
+};
 use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, EntryNames};
 use super::message::{DestDirState, DirListing, IdName, Meeting, Roots, Setup, SubdirFlags};
@@ -28,9 +30,26 @@ const PROBLEM_MIN_BYTES: usize = 2;
 const ID_NAME_MIN_BYTES: usize = 4;
 
 pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
-    let Setup { server_sends, words, remote_words, rules, cvs_home, cvs_env, listed, operands, wants, profile, umask } =
-        setup;
-    w.flags(&[*server_sends, cvs_home.is_some(), cvs_env.is_some(), listed.is_some(), *profile]);
+    let Setup {
+        server_sends,
+        words,
+        remote_words,
+        rules,
+        cvs_home,
+        cvs_env,
+        listed,
+        operands,
+        wants,
+        profile,
+        umask,
+    } = setup;
+    w.flags(&[
+        *server_sends,
+        cvs_home.is_some(),
+        cvs_env.is_some(),
+        listed.is_some(),
+        *profile,
+    ]);
     put_wants(w, wants);
     w.strings("words", words, WORDS_MAX, WORD_MAX_BYTES)?;
     w.strings("remote words", remote_words, WORDS_MAX, WORD_MAX_BYTES)?;
@@ -50,7 +69,8 @@ pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
 }
 
 pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
-    let [server_sends, has_cvs_home, has_cvs_env, has_listed, profile] = r.flags::<5>("setup flags")?;
+    let [server_sends, has_cvs_home, has_cvs_env, has_listed, profile] =
+        r.flags::<5>("setup flags")?;
     Ok(Setup {
         server_sends,
         wants: get_wants(r)?,
@@ -59,7 +79,9 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
         rules: get_rules(r)?.into(),
         cvs_home: r.when(has_cvs_home, |r| r.owned(".cvsignore", CVS_MAX_BYTES))?,
         cvs_env: r.when(has_cvs_env, |r| r.owned("CVSIGNORE", CVS_MAX_BYTES))?,
-        listed: r.when(has_listed, |r| r.strings("listed names", WORDS_MAX, PATH_MAX_BYTES))?,
+        listed: r.when(has_listed, |r| {
+            r.strings("listed names", WORDS_MAX, PATH_MAX_BYTES)
+        })?,
         operands: r.strings("operands", WORDS_MAX, WORD_MAX_BYTES)?,
         umask: r.varint_up_to("umask", u64::from(UMASK_MAX))? as u32,
         profile,
@@ -67,13 +89,22 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
 }
 
 pub(super) fn put_meeting(w: &mut Writer, meeting: &Meeting) -> Result<()> {
-    let Meeting { pin, port, addresses } = meeting;
+    let Meeting {
+        pin,
+        port,
+        addresses,
+    } = meeting;
     w.raw(pin);
     w.u32((*port).into());
-    w.many("addresses", addresses, ADDRESSES_MAX, |w, address| match address {
-        IpAddr::V4(address) => w.bytes("address", &address.octets(), ADDRESS_MAX_BYTES),
-        IpAddr::V6(address) => w.bytes("address", &address.octets(), ADDRESS_MAX_BYTES),
-    })
+    w.many(
+        "addresses",
+        addresses,
+        ADDRESSES_MAX,
+        |w, address| match address {
+            IpAddr::V4(address) => w.bytes("address", &address.octets(), ADDRESS_MAX_BYTES),
+            IpAddr::V6(address) => w.bytes("address", &address.octets(), ADDRESS_MAX_BYTES),
+        },
+    )
 }
 
 pub(super) fn get_meeting(r: &mut Reader) -> Result<Meeting> {
@@ -88,26 +119,81 @@ fn get_address(r: &mut Reader) -> Result<IpAddr> {
     let bytes = r.bytes("address", ADDRESS_MAX_BYTES)?;
     let of_ipv4 = |bytes: &[u8]| <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     let of_ipv6 = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map(IpAddr::from);
-    of_ipv4(bytes)
-        .or_else(|_| of_ipv6(bytes))
-        .map_err(|_| r.refuse("address", format_args!("has {} bytes, not 4 or 16", bytes.len())))
+    of_ipv4(bytes).or_else(|_| of_ipv6(bytes)).map_err(|_| {
+        r.refuse(
+            "address",
+            format_args!("has {} bytes, not 4 or 16", bytes.len()),
+        )
+    })
 }
 
 fn put_wants(w: &mut Writer, wants: &Wants) {
-    let Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest, paths } = *wants;
-    w.flags(&[items, unchanged, after_transfer, progress, whole_list, begin, digest, paths]);
+    let Wants {
+        items,
+        unchanged,
+        after_transfer,
+        progress,
+        whole_list,
+        begin,
+        digest,
+        paths,
+    } = *wants;
+    w.flags(&[
+        items,
+        unchanged,
+        after_transfer,
+        progress,
+        whole_list,
+        begin,
+        digest,
+        paths,
+    ]);
 }
 
 fn get_wants(r: &mut Reader) -> Result<Wants> {
-    let [items, unchanged, after_transfer, progress, whole_list, begin, digest, paths] = r.flags::<8>("wants")?;
-    Ok(Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest, paths })
+    let [
+        items,
+        unchanged,
+        after_transfer,
+        progress,
+        whole_list,
+        begin,
+        digest,
+        paths,
+    ] = r.flags::<8>("wants")?;
+    Ok(Wants {
+        items,
+        unchanged,
+        after_transfer,
+        progress,
+        whole_list,
+        begin,
+        digest,
+        paths,
+    })
 }
 
 fn put_parsed(w: &mut Writer, parsed: &Parsed) -> Result<()> {
     match parsed {
-        Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file }) => {
+        Parsed::Rule(Rule {
+            include,
+            sides,
+            absolute,
+            negate,
+            perishable,
+            xattr,
+            pattern,
+            from_file,
+        }) => {
             w.byte(rule::RULE);
-            w.flags(&[*include, *absolute, *negate, *perishable, *xattr, *from_file]);
+            w.flags(&[
+                *include,
+                *absolute,
+                *negate,
+                *perishable,
+                *xattr,
+                *from_file,
+            ]);
             w.number(*sides);
             w.bytes("pattern", pattern, WORD_MAX_BYTES)
         }
@@ -116,8 +202,23 @@ fn put_parsed(w: &mut Writer, parsed: &Parsed) -> Result<()> {
             Ok(())
         }
         Parsed::Merge(merge) => {
-            let Merge { name, per_dir, format, no_inherit, word_split, .. } = &**merge;
-            let Merge { exclude_itself, sides, absolute, perishable, xattr, named_at, .. } = &**merge;
+            let Merge {
+                name,
+                per_dir,
+                format,
+                no_inherit,
+                word_split,
+                ..
+            } = &**merge;
+            let Merge {
+                exclude_itself,
+                sides,
+                absolute,
+                perishable,
+                xattr,
+                named_at,
+                ..
+            } = &**merge;
             w.byte(rule::MERGE);
             w.flags(&[
                 *per_dir,
@@ -137,7 +238,14 @@ fn put_parsed(w: &mut Writer, parsed: &Parsed) -> Result<()> {
                 None => Ok(()),
             }
         }
-        Parsed::Cvs(Cvs { include, sides, absolute, negate, perishable, from_file }) => {
+        Parsed::Cvs(Cvs {
+            include,
+            sides,
+            absolute,
+            negate,
+            perishable,
+            from_file,
+        }) => {
             w.byte(rule::CVS);
             w.flags(&[*include, *absolute, *negate, *perishable, *from_file]);
             w.number(*sides);
@@ -169,15 +277,33 @@ fn get_rules(r: &mut Reader) -> Result<Vec<Parsed>> {
 fn get_parsed(r: &mut Reader) -> Result<Parsed> {
     Ok(match r.byte("rule")? {
         rule::RULE => {
-            let [include, absolute, negate, perishable, xattr, from_file] = r.flags::<6>("rule flags")?;
+            let [include, absolute, negate, perishable, xattr, from_file] =
+                r.flags::<6>("rule flags")?;
             let sides = r.number("sides")?;
             let pattern = r.owned("pattern", WORD_MAX_BYTES)?.into();
-            Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file })
+            Parsed::Rule(Rule {
+                include,
+                sides,
+                absolute,
+                negate,
+                perishable,
+                xattr,
+                pattern,
+                from_file,
+            })
         }
         rule::CLEAR => Parsed::Clear,
         rule::MERGE => {
-            let [per_dir, no_inherit, word_split, exclude_itself, absolute, perishable, xattr, has_place] =
-                r.flags::<8>("merge flags")?;
+            let [
+                per_dir,
+                no_inherit,
+                word_split,
+                exclude_itself,
+                absolute,
+                perishable,
+                xattr,
+                has_place,
+            ] = r.flags::<8>("merge flags")?;
             Parsed::Merge(Box::new(Merge {
                 per_dir,
                 no_inherit,
@@ -189,12 +315,21 @@ fn get_parsed(r: &mut Reader) -> Result<Parsed> {
                 format: r.number("merge format")?,
                 sides: r.number("sides")?,
                 name: r.owned("name of a merge file", WORD_MAX_BYTES)?,
-                named_at: r.when(has_place, |r| r.owned("place of a merge file", WORD_MAX_BYTES))?,
+                named_at: r.when(has_place, |r| {
+                    r.owned("place of a merge file", WORD_MAX_BYTES)
+                })?,
             }))
         }
         rule::CVS => {
             let [include, absolute, negate, perishable, from_file] = r.flags::<5>("rule flags")?;
-            Parsed::Cvs(Cvs { include, sides: r.number("sides")?, absolute, negate, perishable, from_file })
+            Parsed::Cvs(Cvs {
+                include,
+                sides: r.number("sides")?,
+                absolute,
+                negate,
+                perishable,
+                from_file,
+            })
         }
         rule::NOTHING => Parsed::Nothing,
         number => return Err(r.unknown("rule", number)),
@@ -202,10 +337,26 @@ fn get_parsed(r: &mut Reader) -> Result<Parsed> {
 }
 
 pub(super) fn put_roots(w: &mut Writer, roots: &Roots) -> Result<()> {
-    let Roots { found, single, lone_dir_is_bare, top, top_shown, missing, whole, problems, notes, ids } = roots;
+    let Roots {
+        found,
+        single,
+        lone_dir_is_bare,
+        top,
+        top_shown,
+        missing,
+        whole,
+        problems,
+        notes,
+        ids,
+    } = roots;
     w.amount(*found, COUNT_MAX);
     let bare = lone_dir_is_bare.unwrap_or(false);
-    w.flags(&[single.is_some(), lone_dir_is_bare.is_some(), bare, top.is_some()]);
+    w.flags(&[
+        single.is_some(),
+        lone_dir_is_bare.is_some(),
+        bare,
+        top.is_some(),
+    ]);
     if let Some(single) = single {
         w.bytes("single name", single, PATH_MAX_BYTES)?;
     }
@@ -213,7 +364,9 @@ pub(super) fn put_roots(w: &mut Writer, roots: &Roots) -> Result<()> {
         put_itself(w, top, true)?;
     }
     w.bytes("shown top", top_shown, PATH_MAX_BYTES)?;
-    w.many("missing", missing, WORDS_MAX, |w, path| w.path("missing", path))?;
+    w.many("missing", missing, WORDS_MAX, |w, path| {
+        w.path("missing", path)
+    })?;
     w.many("whole", whole, WORDS_MAX, |w, path| w.path("whole", path))?;
     put_problems(w, problems, notes)?;
     put_ids(w, ids)
@@ -232,7 +385,18 @@ pub(super) fn get_roots(r: &mut Reader) -> Result<Roots> {
     let whole = r.many("whole", WORDS_MAX, 1, |r| r.path("whole"))?;
     let (problems, notes) = get_problems(r)?;
     let lone_dir_is_bare = has_bare.then_some(bare);
-    Ok(Roots { found, single, lone_dir_is_bare, top, top_shown, missing, whole, problems, notes, ids: get_ids(r)? })
+    Ok(Roots {
+        found,
+        single,
+        lone_dir_is_bare,
+        top,
+        top_shown,
+        missing,
+        whole,
+        problems,
+        notes,
+        ids: get_ids(r)?,
+    })
 }
 
 /// Reads a path of one element or, under `-R`, several.
@@ -271,7 +435,11 @@ fn put_ids(w: &mut Writer, ids: &[IdName]) -> Result<()> {
 fn get_ids(r: &mut Reader) -> Result<Vec<IdName>> {
     r.many("ids", LINES_MAX, ID_NAME_MIN_BYTES, |r| {
         let [is_group] = r.flags::<1>("kind of an id")?;
-        Ok(IdName { is_group, id: r.u32("id")?, name: r.name("name of an id")?.to_vec() })
+        Ok(IdName {
+            is_group,
+            id: r.u32("id")?,
+            name: r.name("name of an id")?.to_vec(),
+        })
     })
 }
 
@@ -297,7 +465,11 @@ pub(super) fn put_problem(w: &mut Writer, problem: &Problem) {
 }
 
 pub(super) fn get_problem(r: &mut Reader) -> Result<Problem> {
-    Ok(Problem { weight: r.number("weight of a problem")?, line: r.line("line of a problem")?, is_of_peer: true })
+    Ok(Problem {
+        weight: r.number("weight of a problem")?,
+        line: r.line("line of a problem")?,
+        is_of_peer: true,
+    })
 }
 
 pub(super) fn put_digests(w: &mut Writer, all: &[DestDirState]) -> Result<()> {
@@ -333,20 +505,50 @@ pub(super) fn get_digests(r: &mut Reader) -> Result<Vec<DestDirState>> {
     r.many("directories", DIGESTS_MAX, 1, |r| {
         let digest = match r.byte("directory")? {
             seen::ABSENT => return Ok(DestDirState::Absent),
-            seen::LARGE => return Ok(DestDirState::Large(r.varint_up_to("entries of a directory", COUNT_MAX)?)),
+            seen::LARGE => {
+                return Ok(DestDirState::Large(
+                    r.varint_up_to("entries of a directory", COUNT_MAX)?,
+                ));
+            }
             seen::UNCOMPARED => None,
             seen::DIGEST => Some(r.array("digest")?),
             number => return Err(r.unknown("directory", number)),
         };
-        let children = r.many("children", usize::MAX, 4, |r| Ok(u32::from_le_bytes(r.array("children")?)))?;
+        let children = r.many("children", usize::MAX, 4, |r| {
+            Ok(u32::from_le_bytes(r.array("children")?))
+        })?;
         Ok(DestDirState::Dir { digest, children })
     })
 }
 
 pub(super) fn put_listing(w: &mut Writer, listing: &DirListing) -> Result<()> {
-    let DirListing { id, path, itself, list, subs, may_delete, is_named, with_data, more, .. } = listing;
-    let DirListing { problems, notes, ids, shown, renamed_from, .. } = listing;
-    w.flags(&[*may_delete, *is_named, *with_data, *more, renamed_from.is_some()]);
+    let DirListing {
+        id,
+        path,
+        itself,
+        list,
+        subs,
+        may_delete,
+        is_named,
+        with_data,
+        more,
+        ..
+    } = listing;
+    let DirListing {
+        problems,
+        notes,
+        ids,
+        shown,
+        renamed_from,
+        ..
+    } = listing;
+    w.flags(&[
+        *may_delete,
+        *is_named,
+        *with_data,
+        *more,
+        renamed_from.is_some(),
+    ]);
     w.varint(*id);
     w.path("path", path)?;
     put_itself(w, itself, false)?;
@@ -368,9 +570,26 @@ pub(super) fn get_listing(r: &mut Reader) -> Result<DirListing> {
     let shown = r.strings("shown", LINES_MAX, PATH_MAX_BYTES)?;
     let (list, subs, problems, notes) = get_piece(r)?;
     let list = list.into();
-    let listing =
-        DirListing { id, path, itself, list, subs, may_delete, is_named, with_data, more, ..DirListing::default() };
-    Ok(DirListing { problems, notes, ids, shown, renamed_from, ..listing })
+    let listing = DirListing {
+        id,
+        path,
+        itself,
+        list,
+        subs,
+        may_delete,
+        is_named,
+        with_data,
+        more,
+        ..DirListing::default()
+    };
+    Ok(DirListing {
+        problems,
+        notes,
+        ids,
+        shown,
+        renamed_from,
+        ..listing
+    })
 }
 
 /// Writes entries of a directory, the flags of each subdirectory among them, and problems and notes.
@@ -387,7 +606,13 @@ pub(super) fn put_piece(
         let what = format_args!("are {} for {dirs} directories in the list", subs.len());
         return Err(w.refuse("subdirectories", what));
     }
-    for SubdirFlags { is_walked, is_implied, is_named: _, is_repeated } in subs {
+    for SubdirFlags {
+        is_walked,
+        is_implied,
+        is_named: _,
+        is_repeated,
+    } in subs
+    {
         w.flags(&[*is_walked, *is_implied, *is_repeated]);
     }
     put_problems(w, problems, notes)
@@ -401,7 +626,12 @@ pub(super) fn get_piece(r: &mut Reader) -> Result<Piece> {
     let mut subs = Vec::with_capacity(dirs_of(&list));
     for _ in 0..dirs_of(&list) {
         let [is_walked, is_implied, is_repeated] = r.flags::<3>("subdirectories")?;
-        subs.push(SubdirFlags { is_walked, is_implied, is_repeated, is_named: false });
+        subs.push(SubdirFlags {
+            is_walked,
+            is_implied,
+            is_repeated,
+            is_named: false,
+        });
     }
     let (problems, notes) = get_problems(r)?;
     Ok((list, subs, problems, notes))
@@ -413,27 +643,77 @@ fn dirs_of(list: &DirList) -> usize {
 }
 
 fn put_kinds(w: &mut Writer, kinds: &Kinds) {
-    let Kinds { files, dirs, symlinks, devices, specials } = *kinds;
-    [files, dirs, symlinks, devices, specials].into_iter().for_each(|count| w.amount(count, COUNT_MAX));
+    let Kinds {
+        files,
+        dirs,
+        symlinks,
+        devices,
+        specials,
+    } = *kinds;
+    [files, dirs, symlinks, devices, specials]
+        .into_iter()
+        .for_each(|count| w.amount(count, COUNT_MAX));
 }
 
 fn get_kinds(r: &mut Reader) -> Result<Kinds> {
     let mut next = || r.varint_up_to("count of a kind", COUNT_MAX);
-    Ok(Kinds { files: next()?, dirs: next()?, symlinks: next()?, devices: next()?, specials: next()? })
+    Ok(Kinds {
+        files: next()?,
+        dirs: next()?,
+        symlinks: next()?,
+        devices: next()?,
+        specials: next()?,
+    })
 }
 
 pub(super) fn put_tally(w: &mut Writer, tally: &Tally) {
-    let Tally { listed, created, deleted, transferred, total_bytes, transferred_bytes, literal_bytes, .. } = tally;
-    let Tally { matched_bytes, name_bytes, list_generation_ms, list_transfer_ms, source_errors, .. } = tally;
-    let Tally { failed, failed_at_peer, vanished, delete_limit_reached, .. } = tally;
+    let Tally {
+        listed,
+        created,
+        deleted,
+        transferred,
+        total_bytes,
+        transferred_bytes,
+        literal_bytes,
+        ..
+    } = tally;
+    let Tally {
+        matched_bytes,
+        name_bytes,
+        list_generation_ms,
+        list_transfer_ms,
+        source_errors,
+        ..
+    } = tally;
+    let Tally {
+        failed,
+        failed_at_peer,
+        vanished,
+        delete_limit_reached,
+        ..
+    } = tally;
     w.flags(&[*delete_limit_reached]);
-    [listed, created, deleted].into_iter().for_each(|kinds| put_kinds(w, kinds));
+    [listed, created, deleted]
+        .into_iter()
+        .for_each(|kinds| put_kinds(w, kinds));
     w.amount(*transferred, COUNT_MAX);
-    for bytes in [total_bytes, transferred_bytes, literal_bytes, matched_bytes, name_bytes] {
+    for bytes in [
+        total_bytes,
+        transferred_bytes,
+        literal_bytes,
+        matched_bytes,
+        name_bytes,
+    ] {
         w.amount(*bytes, TOTAL_MAX_BYTES);
     }
     let failed = failed.saturating_add(*failed_at_peer);
-    for count in [*list_generation_ms, *list_transfer_ms, *source_errors, failed, *vanished] {
+    for count in [
+        *list_generation_ms,
+        *list_transfer_ms,
+        *source_errors,
+        failed,
+        *vanished,
+    ] {
         w.amount(count, COUNT_MAX);
     }
 }
@@ -490,7 +770,11 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.byte(event::MISSING);
             w.bytes("name", name, PATH_MAX_BYTES)?;
         }
-        Event::Listed { entries, bytes, complete } => {
+        Event::Listed {
+            entries,
+            bytes,
+            complete,
+        } => {
             w.byte(event::LISTED);
             w.flags(&[*complete]);
             w.amount(*entries, COUNT_MAX);
@@ -504,7 +788,10 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.byte(event::BEGIN);
             w.bytes("name", name, PATH_MAX_BYTES)?;
         }
-        Event::Progress { done_bytes, len_bytes } => {
+        Event::Progress {
+            done_bytes,
+            len_bytes,
+        } => {
             w.byte(event::PROGRESS);
             w.amount(*done_bytes, FILE_MAX_BYTES);
             w.amount(*len_bytes, FILE_MAX_BYTES);
@@ -516,16 +803,22 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
 pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
     Ok(match r.byte("event")? {
         event::ITEM => Event::Item(Box::new(get_item(r)?)),
-        event::DELETED => {
-            Event::Deleted { kind: r.number("kind")?, mode: r.u32("mode")?, name: r.owned("name", PATH_MAX_BYTES)? }
-        }
+        event::DELETED => Event::Deleted {
+            kind: r.number("kind")?,
+            mode: r.u32("mode")?,
+            name: r.owned("name", PATH_MAX_BYTES)?,
+        },
         event::NOTE => Event::Note(r.line("note")?),
         event::PROBLEM => Event::Problem(get_problem(r)?),
         event::MISSING => Event::Missing(r.owned("name", PATH_MAX_BYTES)?),
         event::LISTED => {
             let [complete] = r.flags::<1>("list flags")?;
             let entries = r.varint_up_to("entries", COUNT_MAX)?;
-            Event::Listed { entries, bytes: r.varint_up_to("bytes", TOTAL_MAX_BYTES)?, complete }
+            Event::Listed {
+                entries,
+                bytes: r.varint_up_to("bytes", TOTAL_MAX_BYTES)?,
+                complete,
+            }
         }
         event::CHECKED => Event::Checked(r.varint_up_to("entries", COUNT_MAX)?),
         event::BEGIN => Event::Begin(r.owned("name", PATH_MAX_BYTES)?),
@@ -538,10 +831,37 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
 }
 
 fn put_item(w: &mut Writer, item: &Item) -> Result<()> {
-    let Item { name, sender_path, kind, update, changes, target, linked_to, mode, uid, gid, .. } = item;
-    let Item { mtime, atime, len_bytes, moved_bytes, digest, transfer, source_target, .. } = item;
+    let Item {
+        name,
+        sender_path,
+        kind,
+        update,
+        changes,
+        target,
+        linked_to,
+        mode,
+        uid,
+        gid,
+        ..
+    } = item;
+    let Item {
+        mtime,
+        atime,
+        len_bytes,
+        moved_bytes,
+        digest,
+        transfer,
+        source_target,
+        ..
+    } = item;
     let target = source_target.as_ref().or(target.as_ref());
-    w.flags(&[target.is_some(), linked_to.is_some(), atime.is_some(), digest.is_some(), *transfer]);
+    w.flags(&[
+        target.is_some(),
+        linked_to.is_some(),
+        atime.is_some(),
+        digest.is_some(),
+        *transfer,
+    ]);
     w.number(*kind);
     w.number(*update);
     w.varint(u64::from(changes.bits()));

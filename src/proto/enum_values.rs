@@ -151,7 +151,10 @@ mod tests {
                 Exit::of_number(number).map(Numbered::number),
                 Role::of_number(number).map(Numbered::number),
             ] {
-                assert!(back.is_none_or(|back| back == number), "{number} decodes to {back:?}");
+                assert!(
+                    back.is_none_or(|back| back == number),
+                    "{number} decodes to {back:?}"
+                );
             }
         }
     }

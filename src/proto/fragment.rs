@@ -52,8 +52,15 @@ pub fn cut(mut listing: DirListing, emit: &mut dyn FnMut(Message)) {
     }
     let mut whole = Arc::unwrap_or_clone(std::mem::take(&mut listing.list));
     let mut subs = std::mem::take(&mut listing.subs).into_iter();
-    let (problems, notes) = (std::mem::take(&mut listing.problems), std::mem::take(&mut listing.notes));
-    let mut cutter = Fragmenter { listing: Some(listing), piece: ListingPiece::default(), emit };
+    let (problems, notes) = (
+        std::mem::take(&mut listing.problems),
+        std::mem::take(&mut listing.notes),
+    );
+    let mut cutter = Fragmenter {
+        listing: Some(listing),
+        piece: ListingPiece::default(),
+        emit,
+    };
     for entry in std::mem::take(&mut whole.entries) {
         let name = whole.name(&entry);
         let (len_bytes, xattrs) = (likely_len(name, &entry), entry.xattrs().len());
@@ -80,11 +87,24 @@ pub fn cut(mut listing: DirListing, emit: &mut dyn FnMut(Message)) {
 /// Returns whether one message is enough.
 fn fits(listing: &DirListing) -> bool {
     let entries = listing.list.entries.iter();
-    let entries = entries.map(|entry| (likely_len(listing.list.name(entry), entry), entry.xattrs().len()));
+    let entries = entries.map(|entry| {
+        (
+            likely_len(listing.list.name(entry), entry),
+            entry.xattrs().len(),
+        )
+    });
     let (entries_len, xattrs) = entries.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    let lines = listing.problems.iter().map(|problem| &problem.line).chain(&listing.notes);
-    let lines_len = lines.map(|line| line.len() + LINE_OVERHEAD_BYTES).sum::<usize>();
-    entries_len + lines_len <= LIST_FRAME_BYTES && listing.list.len() <= LIST_ENTRIES_MAX && xattrs <= XATTRS_MAX
+    let lines = listing
+        .problems
+        .iter()
+        .map(|problem| &problem.line)
+        .chain(&listing.notes);
+    let lines_len = lines
+        .map(|line| line.len() + LINE_OVERHEAD_BYTES)
+        .sum::<usize>();
+    entries_len + lines_len <= LIST_FRAME_BYTES
+        && listing.list.len() <= LIST_ENTRIES_MAX
+        && xattrs <= XATTRS_MAX
 }
 
 struct Fragmenter<'a> {
@@ -104,13 +124,32 @@ impl Fragmenter<'_> {
     }
 
     fn flush(&mut self, last: bool) {
-        let ListingPiece { list, subs, problems, notes, .. } = std::mem::take(&mut self.piece);
+        let ListingPiece {
+            list,
+            subs,
+            problems,
+            notes,
+            ..
+        } = std::mem::take(&mut self.piece);
         (self.emit)(match self.listing.take() {
             Some(listing) => {
                 let list = Arc::new(list);
-                Message::Dir(Box::new(DirListing { list, subs, problems, notes, more: !last, ..listing }))
+                Message::Dir(Box::new(DirListing {
+                    list,
+                    subs,
+                    problems,
+                    notes,
+                    more: !last,
+                    ..listing
+                }))
             }
-            None => Message::More { list, subs, problems, notes, last },
+            None => Message::More {
+                list,
+                subs,
+                problems,
+                notes,
+                last,
+            },
         });
     }
 }
@@ -124,12 +163,16 @@ pub struct Joiner {
 impl Joiner {
     /// The path of the directory that is not complete yet; empty if there is none.
     pub fn path(&self) -> &[u8] {
-        self.open.as_ref().map_or(b"", |listing| listing.path.as_bytes())
+        self.open
+            .as_ref()
+            .map_or(b"", |listing| listing.path.as_bytes())
     }
 
     /// The memory that the entries of this directory take, in bytes.
     pub fn held_bytes(&self) -> u64 {
-        self.open.as_ref().map_or(0, |listing| listing.list.held_bytes())
+        self.open
+            .as_ref()
+            .map_or(0, |listing| listing.list.held_bytes())
     }
 
     /// Checks at [`Message::DirsEnd`] that no listing is incomplete.
@@ -153,7 +196,16 @@ impl Joiner {
                 Ok(None)
             }
             (Message::Dir(_), Some(open)) => Err(refuse(name, &unfinished(&open))),
-            (Message::More { list, subs, problems, notes, last }, Some(mut open)) => {
+            (
+                Message::More {
+                    list,
+                    subs,
+                    problems,
+                    notes,
+                    last,
+                },
+                Some(mut open),
+            ) => {
                 if let Some(fault) = fault_behind(&open.list, &list) {
                     return Err(refuse(name, fault));
                 }
@@ -166,7 +218,10 @@ impl Joiner {
                     return Ok(None);
                 }
                 if let Some(twin) = twin(&open.list) {
-                    return Err(refuse(name, &format!("name {:?} is duplicated", String::from_utf8_lossy(twin))));
+                    return Err(refuse(
+                        name,
+                        &format!("name {:?} is duplicated", String::from_utf8_lossy(twin)),
+                    ));
                 }
                 open.more = false;
                 Ok(Some(open))
@@ -178,11 +233,17 @@ impl Joiner {
 }
 
 fn unfinished(open: &DirListing) -> String {
-    format!("it comes before the end of directory {:?}", String::from_utf8_lossy(open.path.as_bytes()))
+    format!(
+        "it comes before the end of directory {:?}",
+        String::from_utf8_lossy(open.path.as_bytes())
+    )
 }
 
 fn refuse(message: &str, why: &str) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: protocol error: invalid message {message}: {why}"))
+    Error::new(
+        Exit::Protocol,
+        format!("sparsync: protocol error: invalid message {message}: {why}"),
+    )
 }
 
 /// Returns what is wrong with appending `further` to `list`, if anything; both are sorted.
@@ -191,6 +252,11 @@ fn fault_behind(list: &DirList, further: &DirList) -> Option<&'static str> {
         return Some("the directory exceeds DIR_ENTRIES_MAX");
     }
     let (last, first) = (list.entries.last()?, further.entries.first()?);
-    let ordered = order::compare((list.name(last), last.is_dir()), (further.name(first), first.is_dir()));
-    ordered.is_ge().then_some("its entries do not follow the previous ones in sort order")
+    let ordered = order::compare(
+        (list.name(last), last.is_dir()),
+        (further.name(first), first.is_dir()),
+    );
+    ordered
+        .is_ge()
+        .then_some("its entries do not follow the previous ones in sort order")
 }

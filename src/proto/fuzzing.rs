@@ -4,7 +4,8 @@ use super::rsync::attributes::{decode_xattr_answer, decode_xattr_request};
 use super::rsync::batch::BatchHeader;
 use super::rsync::block_sums::Sums;
 use super::rsync::daemon::{
-    ClientLine, DaemonGreeting, DaemonLine, decode_args, decode_secluded_args, parse_credentials, read_line,
+    ClientLine, DaemonGreeting, DaemonLine, decode_args, decode_secluded_args, parse_credentials,
+    read_line,
 };
 use super::rsync::file_list::{ListDecoder, ListItem, ListOptions};
 use super::rsync::filter_list::{self, WireRule};
@@ -41,14 +42,22 @@ const TOKENS_MAX: usize = 10_000;
 /// The start of a connection, with a daemon or without, and of a batch file.
 pub fn handshake(bytes: &[u8]) {
     repeat(bytes, |input| CompatFlags::decode(input).ok().map(|_| 0));
-    repeat(bytes, |input| decode_offer(input).ok().map(|offer| offer.len()));
-    repeat(bytes, |input| BatchHeader::decode(input, 32).ok().map(|_| 0));
+    repeat(bytes, |input| {
+        decode_offer(input).ok().map(|offer| offer.len())
+    });
+    repeat(bytes, |input| {
+        BatchHeader::decode(input, 32).ok().map(|_| 0)
+    });
     repeat(bytes, |input| decode_args(input, 0).ok().map(total));
     repeat(bytes, |input| decode_args(input, b'\n').ok().map(total));
     repeat(bytes, |input| decode_secluded_args(input).ok().map(total));
     repeat(bytes, |input| {
         let line = read_line(input).ok()?;
-        let _ = (DaemonGreeting::parse(&line), DaemonLine::parse(&line), ClientLine::parse(&line));
+        let _ = (
+            DaemonGreeting::parse(&line),
+            DaemonLine::parse(&line),
+            ClientLine::parse(&line),
+        );
         let _ = (Capabilities::parse(&line), parse_credentials(&line));
         Some(line.len())
     });
@@ -56,9 +65,17 @@ pub fn handshake(bytes: &[u8]) {
 
 /// File lists of any protocol, with any attributes. The first four bytes choose them.
 pub fn file_list(bytes: &[u8]) {
-    let Some(([protocol, compat, a, b], mut input)) = bytes.split_first_chunk() else { return };
-    let (protocol, has) = (protocol_of(*protocol), |bit: u32| u16::from_le_bytes([*a, *b]) >> bit & 1 == 1);
-    let compat = CompatFlags(if protocol >= 30 { u32::from(*compat) | u32::from(has(0)) << 8 } else { 0 });
+    let Some(([protocol, compat, a, b], mut input)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let (protocol, has) = (protocol_of(*protocol), |bit: u32| {
+        u16::from_le_bytes([*a, *b]) >> bit & 1 == 1
+    });
+    let compat = CompatFlags(if protocol >= 30 {
+        u32::from(*compat) | u32::from(has(0)) << 8
+    } else {
+        0
+    });
     let options = ListOptions {
         protocol,
         compat,
@@ -91,28 +108,43 @@ pub fn file_list(bytes: &[u8]) {
 
 /// Indices, items, sums of blocks, and statistics.
 pub fn items(bytes: &[u8]) {
-    let Some((first, bytes)) = bytes.split_first() else { return };
+    let Some((first, bytes)) = bytes.split_first() else {
+        return;
+    };
     let protocol = protocol_of(*first);
     let mut indices = NdxDecoder::new(protocol);
     repeat(bytes, |input| indices.decode(input).ok().map(|_| 0));
-    repeat(bytes, |input| ItemHead::decode(input, protocol).ok().map(|_| 0));
-    repeat(bytes, |input| Stats::decode(input, protocol).ok().map(|_| 0));
+    repeat(bytes, |input| {
+        ItemHead::decode(input, protocol).ok().map(|_| 0)
+    });
+    repeat(bytes, |input| {
+        Stats::decode(input, protocol).ok().map(|_| 0)
+    });
     repeat(bytes, |input| DeletionCounts::decode(input).ok().map(|_| 0));
     repeat(bytes, |input| {
         let head = SumHead::decode(input, protocol).ok()?;
         BlockSum::decode(input, &head).ok().map(|_| 0)
     });
-    let sums = Sums { checksum: Checksum::Md5, seed: 0, is_seed_first: true, is_implied: false };
+    let sums = Sums {
+        checksum: Checksum::Md5,
+        seed: 0,
+        is_seed_first: true,
+        is_implied: false,
+    };
     let _ = BlockIndex::decode(bytes, sums, protocol);
 }
 
 /// Token streams. The first byte chooses the protocol and the compression.
 pub fn tokens(bytes: &[u8]) {
     use Compression::{Lz4, No, Zlib, Zlibx, Zstd};
-    let Some((first, mut input)) = bytes.split_first() else { return };
+    let Some((first, mut input)) = bytes.split_first() else {
+        return;
+    };
     let method = [No, Lz4, Zstd, Zlibx, Zlib][usize::from(*first) % 5];
     let _ = tokens::skip(&mut &input[..], method != No);
-    let Ok(mut decoder) = TokenDecoder::new(method, protocol_of(*first)) else { return };
+    let Ok(mut decoder) = TokenDecoder::new(method, protocol_of(*first)) else {
+        return;
+    };
     for _ in 0..TOKENS_MAX {
         match decoder.next(&mut input) {
             Ok(Token::Block(number)) if decoder.see_block(&number.to_le_bytes()).is_ok() => {}
@@ -124,9 +156,15 @@ pub fn tokens(bytes: &[u8]) {
 
 /// Requests for values of extended attributes, and their answers. Those in lists belong to [`file_list`].
 pub fn attributes(bytes: &[u8]) {
-    let Some((first, bytes)) = bytes.split_first() else { return };
+    let Some((first, bytes)) = bytes.split_first() else {
+        return;
+    };
     let count = usize::from(*first);
-    repeat(bytes, |input| decode_xattr_request(input, count).ok().map(|numbers| numbers.len()));
+    repeat(bytes, |input| {
+        decode_xattr_request(input, count)
+            .ok()
+            .map(|numbers| numbers.len())
+    });
     repeat(bytes, |input| {
         let values = decode_xattr_answer(input, count).ok()?;
         Some(values.iter().map(|(_, value)| value.len()).sum())
@@ -135,22 +173,37 @@ pub fn attributes(bytes: &[u8]) {
 
 /// Filter rules, and the names of `--files-from`.
 pub fn filters(bytes: &[u8]) {
-    let Some((first, bytes)) = bytes.split_first() else { return };
+    let Some((first, bytes)) = bytes.split_first() else {
+        return;
+    };
     let protocol = protocol_of(*first);
-    repeat(bytes, |input| filter_list::decode(input, protocol).ok().map(|rules| rules.len()));
-    repeat(bytes, |input| filter_list::decode_names(input).ok().map(total));
+    repeat(bytes, |input| {
+        filter_list::decode(input, protocol)
+            .ok()
+            .map(|rules| rules.len())
+    });
+    repeat(bytes, |input| {
+        filter_list::decode_names(input).ok().map(total)
+    });
     let _ = WireRule::parse(bytes, protocol);
 }
 
 /// The frames that data and control messages share.
 pub fn frames(bytes: &[u8]) {
-    let headers = bytes.chunks_exact(4).filter_map(|header| header.try_into().ok());
+    let headers = bytes
+        .chunks_exact(4)
+        .filter_map(|header| header.try_into().ok());
     headers.for_each(|header| _ = FrameHeader::decode(header));
     let mut input = Demultiplexer::new(bytes, |_| Ok(()));
     input.set_frames(true);
     let mut data = Vec::new();
     let _ = input.read_to_end(&mut data);
-    assert!(data.len() <= bytes.len(), "{} bytes of {}", data.len(), bytes.len());
+    assert!(
+        data.len() <= bytes.len(),
+        "{} bytes of {}",
+        data.len(),
+        bytes.len()
+    );
 }
 
 /// The protocol between two sparsyncs: the greeting, messages, and listings in several messages.
@@ -161,11 +214,20 @@ pub fn native(bytes: &[u8]) {
     let (mut input, mut joiner) = (bytes, Joiner::default());
     loop {
         let before = input.len();
-        let Ok(Some(message)) = Native::new(1).decode(&mut input) else { return };
+        let Ok(Some(message)) = Native::new(1).decode(&mut input) else {
+            return;
+        };
         let mut frame = Vec::new();
-        Native::new(1).encode(&message, &mut frame).expect("what was accepted can be sent");
-        assert!(frame.len() <= before - input.len(), "it is never longer than what was accepted");
-        if matches!(message, Message::Dir(_) | Message::More { .. }) && joiner.push(message).is_err() {
+        Native::new(1)
+            .encode(&message, &mut frame)
+            .expect("what was accepted can be sent");
+        assert!(
+            frame.len() <= before - input.len(),
+            "it is never longer than what was accepted"
+        );
+        if matches!(message, Message::Dir(_) | Message::More { .. })
+            && joiner.push(message).is_err()
+        {
             return;
         }
     }
@@ -190,5 +252,9 @@ fn repeat(bytes: &[u8], mut next: impl FnMut(&mut &[u8]) -> Option<usize>) {
             break;
         }
     }
-    assert!(len_bytes <= bytes.len(), "{len_bytes} bytes of {}", bytes.len());
+    assert!(
+        len_bytes <= bytes.len(),
+        "{len_bytes} bytes of {}",
+        bytes.len()
+    );
 }

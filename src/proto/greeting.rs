@@ -42,7 +42,11 @@ impl Greeting {
 /// Appends magic and greeting. Truncates the program name at its limit; the guess must be within its own limit.
 pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
     let program = &greeting.program[..greeting.program.len().min(PROGRAM_MAX_BYTES)];
-    let len = |len: usize| u16::try_from(len).expect("a greeting has at most GREETING_MAX_BYTES").to_le_bytes();
+    let len = |len: usize| {
+        u16::try_from(len)
+            .expect("a greeting has at most GREETING_MAX_BYTES")
+            .to_le_bytes()
+    };
     let guess = match &greeting.guess {
         None => vec![0],
         Some(path) => [&[1], &len(path.as_bytes().len())[..], path.as_bytes()].concat(),
@@ -72,7 +76,9 @@ pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
     };
     let len = usize::from(u16::from_le_bytes(*len));
     if !(FIXED_BYTES..=GREETING_MAX_BYTES).contains(&len) {
-        return Err(refuse(&format!("its length is {len} bytes, not {FIXED_BYTES} to {GREETING_MAX_BYTES}")));
+        return Err(refuse(&format!(
+            "its length is {len} bytes, not {FIXED_BYTES} to {GREETING_MAX_BYTES}"
+        )));
     }
     let Some(mut body) = body.get(..len) else {
         return Ok(None);
@@ -88,16 +94,27 @@ pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
     let key = next(16).try_into().expect("sixteen bytes were taken");
     let program_len = usize::from(number(next(2)));
     if program_len > PROGRAM_MAX_BYTES {
-        return Err(refuse("the program's name is longer than PROGRAM_MAX_BYTES"));
+        return Err(refuse(
+            "the program's name is longer than PROGRAM_MAX_BYTES",
+        ));
     }
     let Some((program, rest)) = body.split_at_checked(program_len) else {
         return Err(refuse("it ends inside the program's name"));
     };
     let guess = guess(rest)?;
     if oldest > newest {
-        return Err(refuse(&format!("its oldest version is {oldest} and its newest {newest}")));
+        return Err(refuse(&format!(
+            "its oldest version is {oldest} and its newest {newest}"
+        )));
     }
-    let greeting = Greeting { oldest, newest, features, key, program: program.to_vec(), guess };
+    let greeting = Greeting {
+        oldest,
+        newest,
+        features,
+        key,
+        program: program.to_vec(),
+        guess,
+    };
     Ok(Some((greeting, MAGIC.len() + 2 + len)))
 }
 
@@ -114,11 +131,15 @@ fn guess(rest: &[u8]) -> Result<Option<RelPath>> {
         return Err(refuse("the guess is longer than NAME_MAX_BYTES"));
     }
     let path = RelPath::parse(rest.get(..len).ok_or_else(ends)?);
-    path.map(Some).map_err(|_| refuse("the guess is not a path inside of a tree"))
+    path.map(Some)
+        .map_err(|_| refuse("the guess is not a path inside of a tree"))
 }
 
 fn refuse(why: &str) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: protocol error: invalid greeting: {why}"))
+    Error::new(
+        Exit::Protocol,
+        format!("sparsync: protocol error: invalid greeting: {why}"),
+    )
 }
 
 /// Returns the version that both sides support: the smaller of the two newest.
@@ -140,7 +161,11 @@ pub fn agree(ours: &Greeting, theirs: &Greeting) -> Result<u16> {
         };
         format!("{who} ({program}) supports {versions}")
     };
-    let advice = if we_are_old { "upgrade sparsync here" } else { "upgrade sparsync there" };
+    let advice = if we_are_old {
+        "upgrade sparsync here"
+    } else {
+        "upgrade sparsync there"
+    };
     let (local, remote) = (supports("this program", ours), supports("the peer", theirs));
     let words = format!("sparsync: no common protocol version: {local}, {remote}");
     Err(Error::new(Exit::Protocol, words).with_hint(advice))
@@ -174,10 +199,16 @@ pub fn sniff(bytes: &[u8], at_end: bool) -> Sniffed {
         Some(i32::from_le_bytes(*bytes)).filter(|version| RSYNC_VERSIONS.contains(version))
     };
     if let Some(version) = version_at(0) {
-        return Sniffed::Rsync { version, noise_len: 0 };
+        return Sniffed::Rsync {
+            version,
+            noise_len: 0,
+        };
     }
     let searched = &bytes[..bytes.len().min(NOISE_MAX_BYTES + MAGIC.len())];
-    if let Some(noise_len) = searched.windows(MAGIC.len()).position(|window| window == MAGIC) {
+    if let Some(noise_len) = searched
+        .windows(MAGIC.len())
+        .position(|window| window == MAGIC)
+    {
         return Sniffed::Native { noise_len };
     }
     // A stock rsync waits for an answer after its version. Text has no NUL, so noise cannot look like a version.
@@ -187,5 +218,9 @@ pub fn sniff(bytes: &[u8], at_end: bool) -> Sniffed {
     {
         return Sniffed::Rsync { version, noise_len };
     }
-    if at_end || bytes.len() >= NOISE_MAX_BYTES + MAGIC.len() { Sniffed::Hopeless } else { Sniffed::NeedMore }
+    if at_end || bytes.len() >= NOISE_MAX_BYTES + MAGIC.len() {
+        Sniffed::Hopeless
+    } else {
+        Sniffed::NeedMore
+    }
 }

@@ -71,12 +71,30 @@ pub const ROLES: [&str; 5] = ["client", "sender", "receiver", "generator", "Rece
 pub const GRANT_MAX_BYTES: u64 = 1 << 40;
 /// The initial window of each class in bytes, in the order of [`super::Class::ALL`]: Digests, Dirs, Wants, Events,
 /// Early, Asked, Again.
-pub const INITIAL_WINDOWS: [u64; 7] = [1 << 20, 4 << 20, 4 << 20, 1 << 20, 8 << 20, 8 << 20, 1 << 20];
+pub const INITIAL_WINDOWS: [u64; 7] = [
+    1 << 20,
+    4 << 20,
+    4 << 20,
+    1 << 20,
+    8 << 20,
+    8 << 20,
+    1 << 20,
+];
 /// The largest window of each class, reached when the producer waits for grants although the consumer keeps up: file
 /// content on a path that holds more than the initial windows. 64 MiB is one gigabit per second for half a second.
-pub const WINDOWS_MAX: [u64; 7] = [1 << 20, 4 << 20, 4 << 20, 1 << 20, 64 << 20, 64 << 20, 1 << 20];
+pub const WINDOWS_MAX: [u64; 7] = [
+    1 << 20,
+    4 << 20,
+    4 << 20,
+    1 << 20,
+    64 << 20,
+    64 << 20,
+    1 << 20,
+];
 
 /// Returns the maximum number of content bytes of a file with this listed length. The sender stops there.
 pub fn content_max_bytes(listed_bytes: u64) -> u64 {
-    listed_bytes.saturating_mul(2).saturating_add(GROWTH_MAX_BYTES)
+    listed_bytes
+        .saturating_mul(2)
+        .saturating_add(GROWTH_MAX_BYTES)
 }

@@ -56,7 +56,10 @@ impl Before {
 
 /// Returns the length of the common prefix of two names.
 fn shared_len(one: &[u8], other: &[u8]) -> usize {
-    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+    one.iter()
+        .zip(other)
+        .take_while(|(one, other)| one == other)
+        .count()
 }
 
 /// Returns what is wrong with an entry at its position, if anything.
@@ -67,7 +70,9 @@ fn fault_of_entry(
     names: EntryNames,
 ) -> Option<&'static str> {
     match names {
-        EntryNames::Itself if name != b"." => return Some("is not . in the entry of the directory itself"),
+        EntryNames::Itself if name != b"." => {
+            return Some("is not . in the entry of the directory itself");
+        }
         EntryNames::Itself if !entry.is_dir() => return Some("is . but not a directory"),
         EntryNames::Itself => {}
         EntryNames::Elements => {
@@ -85,10 +90,14 @@ fn fault_of_entry(
 
 /// Returns a directory name of a sorted list that also names another entry, if there is one.
 pub(super) fn twin(list: &DirList) -> Option<&[u8]> {
-    let (others, dirs) = list.entries.split_at(list.entries.partition_point(|entry| !entry.is_dir()));
-    dirs.iter()
-        .map(|dir| list.name(dir))
-        .find(|name| others.binary_search_by(|entry| list.name(entry).cmp(name)).is_ok())
+    let (others, dirs) = list
+        .entries
+        .split_at(list.entries.partition_point(|entry| !entry.is_dir()));
+    dirs.iter().map(|dir| list.name(dir)).find(|name| {
+        others
+            .binary_search_by(|entry| list.name(entry).cmp(name))
+            .is_ok()
+    })
 }
 
 /// Returns an upper bound of an entry's encoded length, close to the real length.
@@ -97,7 +106,11 @@ pub(super) fn likely_len(name: &[u8], entry: &Entry) -> usize {
     let extra = entry.extra.as_ref().map_or(0, |extra| {
         const MORE_NUMBERS: usize = 112;
         let len = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
-        let xattrs = entry.xattrs().iter().map(|(name, value)| name.len() + value.len() + 8).sum::<usize>();
+        let xattrs = entry
+            .xattrs()
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 8)
+            .sum::<usize>();
         MORE_NUMBERS + len(&extra.target) + len(&extra.acl) + len(&extra.default_acl) + xattrs
     });
     NUMBERS + name.len() + extra
@@ -109,25 +122,34 @@ pub(super) fn likely_len(name: &[u8], entry: &Entry) -> usize {
 /// The sender leaves such an entry out of its listing and reports it; encoding it would end the run.
 pub fn unfit(entry: &Entry) -> Option<&'static str> {
     let extra = entry.extra.as_deref()?;
-    let is_long = |bytes: &Option<Box<[u8]>>, max| bytes.as_ref().is_some_and(|bytes| bytes.len() > max);
+    let is_long =
+        |bytes: &Option<Box<[u8]>>, max| bytes.as_ref().is_some_and(|bytes| bytes.len() > max);
     if is_long(&extra.target, TARGET_MAX_BYTES) {
         return Some("the value of the symlink is too long");
     }
     if is_long(&extra.acl, XATTR_MAX_BYTES) || is_long(&extra.default_acl, XATTR_MAX_BYTES) {
         return Some("the ACL is too long");
     }
-    if entry.xattrs().iter().any(|(name, value)| name.len() > NAME_MAX_BYTES || value.len() > XATTR_MAX_BYTES) {
+    if entry
+        .xattrs()
+        .iter()
+        .any(|(name, value)| name.len() > NAME_MAX_BYTES || value.len() > XATTR_MAX_BYTES)
+    {
         return Some("an extended attribute is too long");
     }
     // The other half is left for the rest of the frame.
-    let is_too_much = entry.xattrs().len() > XATTRS_MAX || likely_len(b"", entry) > FRAME_MAX_BYTES / 2;
+    let is_too_much =
+        entry.xattrs().len() > XATTRS_MAX || likely_len(b"", entry) > FRAME_MAX_BYTES / 2;
     is_too_much.then_some("the extended attributes are too many")
 }
 
 /// Encodes a list.
 pub(super) fn put(w: &mut Writer, list: &DirList, names: EntryNames) -> Result<()> {
     if list.len() > LIST_ENTRIES_MAX || names == EntryNames::Itself && list.len() > 1 {
-        return Err(w.refuse("entries", format_args!("are {}, too many for one list", list.len())));
+        return Err(w.refuse(
+            "entries",
+            format_args!("are {}, too many for one list", list.len()),
+        ));
     }
     w.varint(list.len() as u64);
     let mut before = Before::default();
@@ -135,7 +157,10 @@ pub(super) fn put(w: &mut Writer, list: &DirList, names: EntryNames) -> Result<(
     for entry in &list.entries {
         let name = list.name(entry);
         if let Some(fault) = fault_of_entry(last, name, entry, names) {
-            return Err(w.refuse("name", format_args!("{:?} {fault}", String::from_utf8_lossy(name))));
+            return Err(w.refuse(
+                "name",
+                format_args!("{:?} {fault}", String::from_utf8_lossy(name)),
+            ));
         }
         put_entry(w, &before, last.map_or(b"", |last| last.0), name, entry)?;
         before.note(entry);
@@ -147,14 +172,26 @@ pub(super) fn put(w: &mut Writer, list: &DirList, names: EntryNames) -> Result<(
     Ok(())
 }
 
-fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], entry: &Entry) -> Result<()> {
+fn put_entry(
+    w: &mut Writer,
+    before: &Before,
+    last_name: &[u8],
+    name: &[u8],
+    entry: &Entry,
+) -> Result<()> {
     if Kind::of_mode(entry.mode).is_none() || u64::from(entry.mode) > MODE_MAX {
-        return Err(w.refuse("mode", format_args!("{:o} has no known file type", entry.mode)));
+        return Err(w.refuse(
+            "mode",
+            format_args!("{:o} has no known file type", entry.mode),
+        ));
     }
     if entry.len_bytes > FILE_MAX_BYTES {
         return Err(w.refuse("length", "is more than FILE_MAX_BYTES"));
     }
-    let extra = entry.extra.as_deref().filter(|extra| **extra != Extra::default());
+    let extra = entry
+        .extra
+        .as_deref()
+        .filter(|extra| **extra != Extra::default());
     let inode = entry.inode.as_deref();
     let same_mode = entry.mode == before.mode;
     let same_uid = entry.uid == before.uid;
@@ -164,7 +201,16 @@ fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], ent
     let same_origin = entry.origin == before.origin;
     let has_nanos = !same_mtime && entry.mtime.nanos != 0;
     let has_extra = extra.is_some() || inode.is_some();
-    w.flags(&[same_mode, same_uid, same_gid, same_mtime, has_nanos, same_len, same_origin, has_extra]);
+    w.flags(&[
+        same_mode,
+        same_uid,
+        same_gid,
+        same_mtime,
+        has_nanos,
+        same_len,
+        same_origin,
+        has_extra,
+    ]);
     let shared = shared_len(last_name, name);
     w.varint(shared as u64);
     w.bytes("name", &name[shared..], NAME_MAX_BYTES)?;
@@ -189,7 +235,11 @@ fn put_entry(w: &mut Writer, before: &Before, last_name: &[u8], name: &[u8], ent
     if !same_origin {
         w.varint(u64::from(entry.origin));
     }
-    if has_extra { put_extra(w, before, inode, extra.unwrap_or(&Extra::default())) } else { Ok(()) }
+    if has_extra {
+        put_extra(w, before, inode, extra.unwrap_or(&Extra::default()))
+    } else {
+        Ok(())
+    }
 }
 
 fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Extra) -> Result<()> {
@@ -273,7 +323,11 @@ fn put_xattrs(w: &mut Writer, xattrs: &[Xattr]) -> Result<()> {
 
 /// Decodes a list. Checks that it is sorted and has no duplicate names.
 pub(super) fn get(r: &mut Reader, names: EntryNames) -> Result<DirList> {
-    let max = if names == EntryNames::Itself { 1 } else { LIST_ENTRIES_MAX };
+    let max = if names == EntryNames::Itself {
+        1
+    } else {
+        LIST_ENTRIES_MAX
+    };
     let count = r.count("entries", max, ENTRY_MIN_BYTES)?;
     let mut list = DirList::default();
     // A count can be false: reserve only as many entries as usually fit into the bytes left.
@@ -282,9 +336,15 @@ pub(super) fn get(r: &mut Reader, names: EntryNames) -> Result<DirList> {
     let mut name = Vec::new();
     for _ in 0..count {
         let entry = get_entry(r, &before, &mut name)?;
-        let last = list.entries.last().map(|last| (list.name(last), last.is_dir()));
+        let last = list
+            .entries
+            .last()
+            .map(|last| (list.name(last), last.is_dir()));
         if let Some(fault) = fault_of_entry(last, &name, &entry, names) {
-            return Err(r.refuse("name", format_args!("{:?} {fault}", String::from_utf8_lossy(&name))));
+            return Err(r.refuse(
+                "name",
+                format_args!("{:?} {fault}", String::from_utf8_lossy(&name)),
+            ));
         }
         before.note(&entry);
         if before.xattr_count > XATTRS_MAX {
@@ -293,15 +353,26 @@ pub(super) fn get(r: &mut Reader, names: EntryNames) -> Result<DirList> {
         list.push_entry(&name, entry);
     }
     if let Some(twin) = twin(&list) {
-        return Err(r.refuse("name", format_args!("{:?} is duplicated", String::from_utf8_lossy(twin))));
+        return Err(r.refuse(
+            "name",
+            format_args!("{:?} is duplicated", String::from_utf8_lossy(twin)),
+        ));
     }
     Ok(list)
 }
 
 /// Decodes an entry. `name` is the previous entry's name on entry and this one's on return.
 fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entry> {
-    let [same_mode, same_uid, same_gid, same_mtime, has_nanos, same_len, same_origin, has_extra] =
-        r.flags::<8>("entry flags")?;
+    let [
+        same_mode,
+        same_uid,
+        same_gid,
+        same_mtime,
+        has_nanos,
+        same_len,
+        same_origin,
+        has_extra,
+    ] = r.flags::<8>("entry flags")?;
     if same_mtime && has_nanos {
         return Err(r.refuse("entry flags", "mark the time as both unchanged and given"));
     }
@@ -311,7 +382,11 @@ fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entr
         _ => return Err(r.refuse("name", "shares more than the name before it has")),
     }
     name.extend_from_slice(r.bytes("name", NAME_MAX_BYTES)?);
-    let mode = if same_mode { before.mode } else { r.u32("mode")? };
+    let mode = if same_mode {
+        before.mode
+    } else {
+        r.u32("mode")?
+    };
     if Kind::of_mode(mode).is_none() || u64::from(mode) > MODE_MAX {
         return Err(r.refuse("mode", format_args!("{mode:o} has no known file type")));
     }
@@ -322,10 +397,29 @@ fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entr
         mtime.secs = before.mtime.secs.wrapping_add(r.signed("mtime")?);
         mtime.nanos = if has_nanos { r.nanos("mtime")? } else { 0 };
     }
-    let len_bytes = if same_len { before.len_bytes } else { r.varint_up_to("length", FILE_MAX_BYTES)? };
-    let origin = if same_origin { before.origin } else { r.u16("origin")? };
-    let (inode, extra) = if has_extra { get_extra(r, before)? } else { (None, Extra::default()) };
-    let stat = Stat { mode, uid, gid, mtime, len_bytes, ..Stat::default() };
+    let len_bytes = if same_len {
+        before.len_bytes
+    } else {
+        r.varint_up_to("length", FILE_MAX_BYTES)?
+    };
+    let origin = if same_origin {
+        before.origin
+    } else {
+        r.u16("origin")?
+    };
+    let (inode, extra) = if has_extra {
+        get_extra(r, before)?
+    } else {
+        (None, Extra::default())
+    };
+    let stat = Stat {
+        mode,
+        uid,
+        gid,
+        mtime,
+        len_bytes,
+        ..Stat::default()
+    };
     let mut entry = Entry::of(&stat);
     entry.origin = origin;
     entry.inode = inode.map(Box::new);
@@ -334,10 +428,21 @@ fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entr
 }
 
 fn get_extra(r: &mut Reader, before: &Before) -> Result<(Option<Inode>, Extra)> {
-    let [has_target, has_rdev, has_dev_ino, has_nlink, has_atime, has_xattrs, has_acl, has_default_acl] =
-        r.flags::<8>("extra flags")?;
+    let [
+        has_target,
+        has_rdev,
+        has_dev_ino,
+        has_nlink,
+        has_atime,
+        has_xattrs,
+        has_acl,
+        has_default_acl,
+    ] = r.flags::<8>("extra flags")?;
     let [has_digest, is_mount_point, same_xattrs] = r.flags::<3>("extra flags")?;
-    let mut extra = Extra { is_mount_point, ..Extra::default() };
+    let mut extra = Extra {
+        is_mount_point,
+        ..Extra::default()
+    };
     if has_target {
         extra.target = Some(r.bytes("target", TARGET_MAX_BYTES)?.into());
     }
@@ -347,7 +452,11 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<(Option<Inode>, Extra)> 
     let mut inode = None;
     if has_dev_ino {
         let (dev, ino) = (r.varint("device")?, r.varint("inode")?);
-        inode = Some(Inode { dev, ino, nlink: if has_nlink { r.u32("links")? } else { 0 } });
+        inode = Some(Inode {
+            dev,
+            ino,
+            nlink: if has_nlink { r.u32("links")? } else { 0 },
+        });
     } else if has_nlink {
         return Err(r.refuse("extra flags", "give a link count without an inode"));
     }
@@ -356,10 +465,14 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<(Option<Inode>, Extra)> 
     }
     extra.xattrs = match (has_xattrs, same_xattrs, &before.xattrs) {
         (true, true, Some(xattrs)) => Some(Arc::clone(xattrs)),
-        (true, true, None) => return Err(r.refuse("xattrs", "repeat attributes, but there were none before")),
+        (true, true, None) => {
+            return Err(r.refuse("xattrs", "repeat attributes, but there were none before"));
+        }
         (true, false, _) => Some(Arc::new(get_xattrs(r)?)),
         (false, false, _) => None,
-        (false, true, _) => return Err(r.refuse("extra flags", "mark absent attributes as unchanged")),
+        (false, true, _) => {
+            return Err(r.refuse("extra flags", "mark absent attributes as unchanged"));
+        }
     };
     if has_acl {
         extra.acl = Some(r.bytes("acl", XATTR_MAX_BYTES)?.into());

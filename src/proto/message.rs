@@ -253,7 +253,9 @@ impl Basis {
     /// Returns the blocks.
     pub fn blocks(&self) -> Option<&[u8]> {
         match self {
-            Basis::Blocks(blocks) | Basis::Overwritten(blocks) | Basis::Lasting { blocks, .. } => Some(blocks),
+            Basis::Blocks(blocks) | Basis::Overwritten(blocks) | Basis::Lasting { blocks, .. } => {
+                Some(blocks)
+            }
             Basis::None | Basis::Prefix { .. } | Basis::Xattrs { .. } => None,
         }
     }
@@ -283,8 +285,15 @@ pub enum Class {
 
 impl Class {
     /// All classes; the index of a class is its number on the wire.
-    pub const ALL: [Class; 7] =
-        [Class::Digests, Class::Dirs, Class::Wants, Class::Events, Class::Early, Class::Requested, Class::Again];
+    pub const ALL: [Class; 7] = [
+        Class::Digests,
+        Class::Dirs,
+        Class::Wants,
+        Class::Events,
+        Class::Early,
+        Class::Requested,
+        Class::Again,
+    ];
 
     /// Returns the class of a lane's data.
     pub fn of(lane: Lane) -> Class {

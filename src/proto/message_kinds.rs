@@ -1,7 +1,9 @@
 //! The message kinds: number, name, longest frame.
 
 use super::limits::WHOLE_MAX_BYTES;
-use super::limits::{DATA_MAX_BYTES, FRAME_MAX_BYTES, OPENING_MAX_BYTES, REPORT_MAX_BYTES, SHORT_MAX_BYTES};
+use super::limits::{
+    DATA_MAX_BYTES, FRAME_MAX_BYTES, OPENING_MAX_BYTES, REPORT_MAX_BYTES, SHORT_MAX_BYTES,
+};
 use super::message::{Class, Message};
 
 /// The properties of a message kind that are known before its body is read.
@@ -89,7 +91,11 @@ pub fn class_of(message: &Message) -> Option<Class> {
         // These are few and sent once, or must get through when every window is used up.
         Message::Setup(_) | Message::Roots(_) | Message::WantsEnd(_) | Message::Bye(_) => None,
         Message::Verdict { .. } => None,
-        Message::Grant { .. } | Message::Ping | Message::Fail { .. } | Message::Meet(_) | Message::Blocked(_) => None,
+        Message::Grant { .. }
+        | Message::Ping
+        | Message::Fail { .. }
+        | Message::Meet(_)
+        | Message::Blocked(_) => None,
     }
 }
 

@@ -25,8 +25,8 @@ pub use message_kinds::{class_of, name_of};
 pub use native::Native;
 
 pub use message::{
-    Basis, Class, ContentDigest, DestDirState, DirListing, Greeting, IdName, Lane, Meeting, Message, Roots, Setup,
-    SubdirFlags,
+    Basis, Class, ContentDigest, DestDirState, DirListing, Greeting, IdName, Lane, Meeting,
+    Message, Roots, Setup, SubdirFlags,
 };
 
 #[cfg(test)]

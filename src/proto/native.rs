@@ -21,7 +21,11 @@ pub struct Native {
 impl ProtocolSupport {
     /// Returns what this program supports, with these features.
     pub fn ours(features: u64) -> ProtocolSupport {
-        ProtocolSupport { versions: VERSIONS, features, dialect: |version| Box::new(Native::new(version)) }
+        ProtocolSupport {
+            versions: VERSIONS,
+            features,
+            dialect: |version| Box::new(Native::new(version)),
+        }
     }
 }
 
@@ -45,7 +49,10 @@ impl Native {
 }
 
 fn refuse(sentence: String) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: protocol error: {sentence}"))
+    Error::new(
+        Exit::Protocol,
+        format!("sparsync: protocol error: {sentence}"),
+    )
 }
 
 /// Where the body of a frame begins and ends, as offsets from the start of the frame.
@@ -59,13 +66,18 @@ fn head(input: &[u8]) -> Result<Option<Head>> {
     let Some((&kind, rest)) = input.split_first() else {
         return Ok(None);
     };
-    let (name, max) = row_of(kind).map_or(("of unknown kind", FRAME_MAX_BYTES), |row| (row.name, row.max_bytes));
+    let (name, max) = row_of(kind).map_or(("of unknown kind", FRAME_MAX_BYTES), |row| {
+        (row.name, row.max_bytes)
+    });
     let bad = |why: String| refuse(format!("invalid message {name}: its length {why}"));
     let Some((len, len_len)) = varint_at(rest).map_err(|why| bad(why.to_owned()))? else {
         return Ok(None);
     };
     match usize::try_from(len) {
-        Ok(len) if len <= max => Ok(Some(Head { begin: 1 + len_len, end: 1 + len_len + len })),
+        Ok(len) if len <= max => Ok(Some(Head {
+            begin: 1 + len_len,
+            end: 1 + len_len + len,
+        })),
         _ => Err(bad(format!("is {len} bytes, at most {max} are allowed"))),
     }
 }
@@ -119,7 +131,10 @@ fn frame(message: &Message, row: &Row, out: &mut Vec<u8>) -> Result<()> {
     put_body(&mut writer, message)?;
     let len = writer.out.len() - body_at;
     if len > row.max_bytes {
-        return Err(writer.refuse("frame", format_args!("has {len} bytes, at most {} are allowed", row.max_bytes)));
+        return Err(writer.refuse(
+            "frame",
+            format_args!("has {len} bytes, at most {} are allowed", row.max_bytes),
+        ));
     }
     let mut spelled = Vec::with_capacity(10);
     put_varint(&mut spelled, len as u64);
@@ -132,7 +147,10 @@ fn likely_len(message: &Message) -> usize {
     match message {
         Message::Whole { data, .. } => data.len() + 24,
         Message::Data { data, .. } => data.len() + 1,
-        Message::Want { basis: Basis::Blocks(blocks), .. } => blocks.len() + 8,
+        Message::Want {
+            basis: Basis::Blocks(blocks),
+            ..
+        } => blocks.len() + 8,
         Message::Dir(listing) => 64 + 20 * listing.list.len(),
         Message::More { list, .. } => 16 + 20 * list.len(),
         Message::Digests(seen) => 18 * seen.len(),
@@ -146,11 +164,19 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         Message::Roots(roots) => encoding::put_roots(w, roots)?,
         Message::Digests(seen) => encoding::put_digests(w, seen)?,
         Message::Dir(listing) => encoding::put_listing(w, listing)?,
-        Message::More { list, subs, problems, notes, last } => {
+        Message::More {
+            list,
+            subs,
+            problems,
+            notes,
+            last,
+        } => {
             w.flags(&[*last]);
             encoding::put_piece(w, list, subs, problems, notes)?;
         }
-        Message::DirsEnd(tally) | Message::WantsEnd(tally) | Message::Bye(tally) => encoding::put_tally(w, tally),
+        Message::DirsEnd(tally) | Message::WantsEnd(tally) | Message::Bye(tally) => {
+            encoding::put_tally(w, tally)
+        }
         Message::Want { file, lane, basis } => {
             if *lane == Lane::Early {
                 return Err(w.refuse("lane", "is a lane without requests"));
@@ -161,7 +187,12 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         }
         Message::Done(dir) => w.varint(*dir),
         Message::Placed(file) => put_file(w, file),
-        Message::Whole { file, lane, data, digest } => {
+        Message::Whole {
+            file,
+            lane,
+            data,
+            digest,
+        } => {
             check_data(data.len(), 0, WHOLE_MAX_BYTES).map_err(|why| w.refuse("data", why))?;
             put_file(w, file);
             w.number(*lane);
@@ -177,7 +208,12 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             w.number(*lane);
             w.raw(data);
         }
-        Message::Copy { lane, offset_bytes, len_bytes, content: _ } => {
+        Message::Copy {
+            lane,
+            offset_bytes,
+            len_bytes,
+            content: _,
+        } => {
             check_range(*offset_bytes, *len_bytes).map_err(|why| w.refuse("range", why))?;
             w.number(*lane);
             w.varint(*offset_bytes);
@@ -187,7 +223,11 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             w.number(*lane);
             w.content_digest(digest);
         }
-        Message::Unsent { file, lane, problem } => {
+        Message::Unsent {
+            file,
+            lane,
+            problem,
+        } => {
             put_file(w, file);
             w.number(*lane);
             w.flags(&[problem.is_some()]);
@@ -204,7 +244,11 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             w.varint(*bytes);
         }
         Message::Ping => {}
-        Message::Fail { exit, message, role } => {
+        Message::Fail {
+            exit,
+            message,
+            role,
+        } => {
             if *exit == Exit::Ok {
                 return Err(w.refuse("exit", "is the code of success"));
             }
@@ -231,7 +275,13 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         message_kinds::MORE => {
             let [last] = r.flags::<1>("piece flags")?;
             let (list, subs, problems, notes) = encoding::get_piece(r)?;
-            Message::More { list, subs, problems, notes, last }
+            Message::More {
+                list,
+                subs,
+                problems,
+                notes,
+                last,
+            }
         }
         message_kinds::DIRS_END => Message::DirsEnd(Box::new(encoding::get_tally(r)?)),
         message_kinds::WANT => {
@@ -239,7 +289,11 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
             if lane == Lane::Early {
                 return Err(r.refuse("lane", "is a lane without requests"));
             }
-            Message::Want { file, lane, basis: get_basis(r)? }
+            Message::Want {
+                file,
+                lane,
+                basis: get_basis(r)?,
+            }
         }
         message_kinds::DONE => Message::Done(r.varint("directory")?),
         message_kinds::PLACED => Message::Placed(get_file(r)?),
@@ -250,28 +304,47 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
             digest: r.content_digest("digest")?,
             data: r.rest("data", WHOLE_MAX_BYTES)?.to_vec(),
         },
-        message_kinds::BEGIN => Message::Begin { file: get_file(r)?, lane: r.number("lane")? },
+        message_kinds::BEGIN => Message::Begin {
+            file: get_file(r)?,
+            lane: r.number("lane")?,
+        },
         message_kinds::DATA => {
             let lane = r.number("lane")?;
             check_data(r.left(), 1, DATA_MAX_BYTES).map_err(|why| r.refuse("data", why))?;
-            Message::Data { lane, data: r.rest("data", DATA_MAX_BYTES)?.to_vec() }
+            Message::Data {
+                lane,
+                data: r.rest("data", DATA_MAX_BYTES)?.to_vec(),
+            }
         }
         message_kinds::COPY => {
             let lane = r.number("lane")?;
             let (offset_bytes, len_bytes) = (r.varint("offset")?, r.varint("length")?);
             check_range(offset_bytes, len_bytes).map_err(|why| r.refuse("range", why))?;
-            Message::Copy { lane, offset_bytes, len_bytes, content: Vec::new() }
+            Message::Copy {
+                lane,
+                offset_bytes,
+                len_bytes,
+                content: Vec::new(),
+            }
         }
-        message_kinds::END => Message::End { lane: r.number("lane")?, digest: r.content_digest("digest")? },
+        message_kinds::END => Message::End {
+            lane: r.number("lane")?,
+            digest: r.content_digest("digest")?,
+        },
         message_kinds::UNSENT => {
             let (file, lane) = (get_file(r)?, r.number("lane")?);
             let [has_problem] = r.flags::<1>("problem")?;
-            Message::Unsent { file, lane, problem: r.when(has_problem, encoding::get_problem)? }
+            Message::Unsent {
+                file,
+                lane,
+                problem: r.when(has_problem, encoding::get_problem)?,
+            }
         }
         message_kinds::EVENT => Message::Event(encoding::get_event(r)?),
-        message_kinds::GRANT => {
-            Message::Grant { class: r.number("class")?, bytes: r.varint_up_to("bytes", GRANT_MAX_BYTES)? }
-        }
+        message_kinds::GRANT => Message::Grant {
+            class: r.number("class")?,
+            bytes: r.varint_up_to("bytes", GRANT_MAX_BYTES)?,
+        },
         message_kinds::PING => Message::Ping,
         message_kinds::FAIL => {
             let exit = r.number("exit")?;
@@ -279,14 +352,20 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
                 return Err(r.refuse("exit", "is the code of success"));
             }
             let Role(role) = r.number("role")?;
-            Message::Fail { exit, role, message: r.line("message")? }
+            Message::Fail {
+                exit,
+                role,
+                message: r.line("message")?,
+            }
         }
         message_kinds::BYE => Message::Bye(Box::new(encoding::get_tally(r)?)),
         message_kinds::MEET => Message::Meet(encoding::get_meeting(r)?),
         message_kinds::BLOCKED => Message::Blocked(r.number("class")?),
         message_kinds::VERDICT => {
             let [is_refused] = r.flags::<1>("verdict")?;
-            Message::Verdict { refused: r.when(is_refused, |r| r.line("reason"))? }
+            Message::Verdict {
+                refused: r.when(is_refused, |r| r.line("reason"))?,
+            }
         }
         number => return Err(r.unknown("kind", number)),
     })
@@ -294,7 +373,11 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
 
 /// Checks the length of a piece of data.
 fn check_data(len: usize, min: usize, max: usize) -> std::result::Result<(), String> {
-    if (min..=max).contains(&len) { Ok(()) } else { Err(format!("has {len} bytes, not {min} to {max}")) }
+    if (min..=max).contains(&len) {
+        Ok(())
+    } else {
+        Err(format!("has {len} bytes, not {min} to {max}"))
+    }
 }
 
 /// Checks a range of the basis.
@@ -312,7 +395,10 @@ fn put_file(w: &mut Writer, file: &FileId) {
 }
 
 fn get_file(r: &mut Reader) -> Result<FileId> {
-    Ok(FileId { dir: r.varint("directory")?, entry: r.u32("entry")? })
+    Ok(FileId {
+        dir: r.varint("directory")?,
+        entry: r.u32("entry")?,
+    })
 }
 
 fn put_basis(w: &mut Writer, have: &Basis) -> Result<()> {
@@ -330,7 +416,11 @@ fn put_basis(w: &mut Writer, have: &Basis) -> Result<()> {
             if *len_bytes > FILE_MAX_BYTES {
                 return Err(w.refuse("prefix", "is longer than FILE_MAX_BYTES"));
             }
-            w.byte(if digest.is_some() { basis::VERIFIED_PREFIX } else { basis::PREFIX });
+            w.byte(if digest.is_some() {
+                basis::VERIFIED_PREFIX
+            } else {
+                basis::PREFIX
+            });
             w.varint(*len_bytes);
             if let Some(digest) = digest {
                 w.content_digest(digest);
@@ -347,7 +437,9 @@ fn get_basis(r: &mut Reader) -> Result<Basis> {
         basis::BLOCKS => Basis::Blocks(r.rest("blocks", BASIS_MAX_BYTES)?.to_vec()),
         basis::PREFIX | basis::VERIFIED_PREFIX => {
             let len_bytes = r.varint_up_to("prefix", FILE_MAX_BYTES)?;
-            let digest = r.when(number == basis::VERIFIED_PREFIX, |r| r.content_digest("digest"))?;
+            let digest = r.when(number == basis::VERIFIED_PREFIX, |r| {
+                r.content_digest("digest")
+            })?;
             Basis::Prefix { len_bytes, digest }
         }
         number => return Err(r.unknown("basis", number)),

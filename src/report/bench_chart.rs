@@ -21,7 +21,16 @@ pub fn svg(title: &str, rows: &[BenchLine]) -> String {
          <style>{STYLE}</style>\n<text class=\"title\" x=\"20\" y=\"30\">{title}</text>\n"
     );
     for (at, row) in rows.iter().enumerate() {
-        let BenchLine { shape, cache, workers, median_secs, least_secs, most_secs, bound_by, .. } = row;
+        let BenchLine {
+            shape,
+            cache,
+            workers,
+            median_secs,
+            least_secs,
+            most_secs,
+            bound_by,
+            ..
+        } = row;
         let shape = shape.map(|shape| format!("{shape}, ")).unwrap_or_default();
         let (y, left) = (64 + 24 * at, LEFT);
         out += &format!(
@@ -71,7 +80,10 @@ mod tests {
             system_secs: 0.0,
             bound_by: "metadata",
         };
-        let chart = svg("scan a<b>&\n", &[row("warm", 1.0, 1.0), row("cold", 2.0, 4.0)]);
+        let chart = svg(
+            "scan a<b>&\n",
+            &[row("warm", 1.0, 1.0), row("cold", 2.0, 4.0)],
+        );
         for part in [
             ">scan a&lt;b>&amp;\u{fffd}</text>",
             "warm, workers: 2</text>\n<rect x=\"180\" y=\"54\" width=\"100.0\"",

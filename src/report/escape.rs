@@ -61,7 +61,13 @@ pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
         };
         if !fits {
             out.extend_from_slice(&line[done..at]);
-            out.extend_from_slice(&[b'\\', b'#', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)]);
+            out.extend_from_slice(&[
+                b'\\',
+                b'#',
+                b'0' + (byte >> 6),
+                b'0' + (byte >> 3 & 7),
+                b'0' + (byte & 7),
+            ]);
             done = at + 1;
         }
         at += 1;
@@ -118,13 +124,22 @@ mod tests {
     fn check(charset: Charset, pairs: &[(&[u8], &[u8])]) {
         for (line, want) in pairs {
             let got = put_to_vec(line, charset);
-            assert_eq!(got.escape_ascii().to_string(), want.escape_ascii().to_string(), "{charset:?}");
+            assert_eq!(
+                got.escape_ascii().to_string(),
+                want.escape_ascii().to_string(),
+                "{charset:?}"
+            );
         }
     }
 
     #[test]
     fn control_bytes_are_escaped_in_every_charset() {
-        for charset in [Charset::Ascii, Charset::Utf8, Charset::EightBit, Charset::Log] {
+        for charset in [
+            Charset::Ascii,
+            Charset::Utf8,
+            Charset::EightBit,
+            Charset::Log,
+        ] {
             check(
                 charset,
                 &[
@@ -150,10 +165,23 @@ mod tests {
     fn high_bytes_are_escaped_in_the_c_locale() {
         check(
             Charset::Ascii,
-            &[(b"latin\xe4x", b"latin\\#344x"), (b"utf\xc3\xa4x", b"utf\\#303\\#244x"), (b"ff\xff", b"ff\\#377")],
+            &[
+                (b"latin\xe4x", b"latin\\#344x"),
+                (b"utf\xc3\xa4x", b"utf\\#303\\#244x"),
+                (b"ff\xff", b"ff\\#377"),
+            ],
         );
-        check(Charset::EightBit, &[(b"latin\xe4\xc3\xa4\x80\xff", b"latin\xe4\xc3\xa4\x80\xff")]);
-        check(Charset::Log, &[(b"bs\\#012x\x80\x9f\xa0\xff\x7f\t", b"bs\\#134#012x\\#200\\#237\xa0\xff\x7f\t")]);
+        check(
+            Charset::EightBit,
+            &[(b"latin\xe4\xc3\xa4\x80\xff", b"latin\xe4\xc3\xa4\x80\xff")],
+        );
+        check(
+            Charset::Log,
+            &[(
+                b"bs\\#012x\x80\x9f\xa0\xff\x7f\t",
+                b"bs\\#134#012x\\#200\\#237\xa0\xff\x7f\t",
+            )],
+        );
     }
 
     #[test]

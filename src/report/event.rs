@@ -120,18 +120,28 @@ impl Problem {
     /// Formats `rsync: [role] what "path" failed: strerror (errno)`. The reporter escapes control bytes of the path.
     pub fn failed(role: ErrorRole, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
         let head = format!("rsync: [{}] {what} \"", role.word());
-        Problem::new([head.as_bytes(), path, b"\" failed: ", &errno_words(error)].concat(), Weight::Failed)
+        Problem::new(
+            [head.as_bytes(), path, b"\" failed: ", &errno_words(error)].concat(),
+            Weight::Failed,
+        )
     }
 
     /// Formats `rsync: [role] what "path": strerror (errno)`, for lines with "failed" before the path, or without it.
     pub fn about(role: ErrorRole, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
         let head = format!("rsync: [{}] {what} \"", role.word());
-        Problem::new([head.as_bytes(), path, b"\": ", &errno_words(error)].concat(), Weight::Failed)
+        Problem::new(
+            [head.as_bytes(), path, b"\": ", &errno_words(error)].concat(),
+            Weight::Failed,
+        )
     }
 
     /// Creates a problem of this end with this line.
     pub fn new(line: impl Into<Vec<u8>>, weight: Weight) -> Problem {
-        Problem { line: line.into(), weight, is_of_peer: false }
+        Problem {
+            line: line.into(),
+            weight,
+            is_of_peer: false,
+        }
     }
 
     /// Formats the warning of rsync's receiver about a name in the list without its parent directory.
@@ -163,7 +173,10 @@ pub fn errno_words(error: &std::io::Error) -> Vec<u8> {
 /// Formats an error without its number.
 pub fn strerror(error: &std::io::Error) -> Vec<u8> {
     let text = error.to_string();
-    text.rsplit_once(" (os error").map_or(text.as_str(), |(words, _)| words).as_bytes().to_vec()
+    text.rsplit_once(" (os error")
+        .map_or(text.as_str(), |(words, _)| words)
+        .as_bytes()
+        .to_vec()
 }
 
 /// An event of a run. Events are reported in list order.

@@ -17,15 +17,23 @@ pub fn error_line(exit: Exit, role: &str) -> Vec<u8> {
         Exit::Vanished => "warning",
         _ => "error",
     };
-    format!("rsync {kind}: {} (code {}) at {} [{role}={VERSION}]", exit.words(), exit.code(), place(exit, role))
-        .into_bytes()
+    format!(
+        "rsync {kind}: {} (code {}) at {} [{role}={VERSION}]",
+        exit.words(),
+        exit.code(),
+        place(exit, role)
+    )
+    .into_bytes()
 }
 
 /// Returns the lines that report an error: its message, its hint, and the closing line. `role`: the one of this end.
 pub fn error_lines(error: &Error, role: &'static str) -> Vec<Vec<u8>> {
     let role = error.clone().or_by(role).role;
     let hint = error.hint_line().map(String::into_bytes);
-    let lines = error.message.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
+    let lines = error
+        .message
+        .split(|&byte| byte == b'\n')
+        .map(<[u8]>::to_vec);
     let lines = lines.chain(hint).chain([error_line(error.exit, role)]);
     lines.filter(|line| !line.is_empty()).collect()
 }
@@ -37,7 +45,9 @@ fn place(exit: Exit, role: &str) -> &'static str {
         (Exit::FileIo, "receiver") => "receiver.c(657)",
         (Exit::FileIo, "sender") => "io.c(1892)",
         (exit, _) => match exit {
-            Exit::Ok | Exit::Terminated | Exit::Partial | Exit::Vanished | Exit::DelLimit => "main.c(1394)",
+            Exit::Ok | Exit::Terminated | Exit::Partial | Exit::Vanished | Exit::DelLimit => {
+                "main.c(1394)"
+            }
             Exit::Usage => "main.c(1886)",
             Exit::Protocol => "compat.c(625)",
             Exit::FileSelect => "main.c(777)",
@@ -68,8 +78,16 @@ mod tests {
     #[test]
     fn final_error_lines_match_rsync() {
         let cases = [
-            (Exit::Usage, "client", "rsync error: syntax or usage error (code 1) at main.c(1886) [client=3.5.0]"),
-            (Exit::Usage, "Receiver", "rsync error: syntax or usage error (code 1) at main.c(1056) [Receiver=3.5.0]"),
+            (
+                Exit::Usage,
+                "client",
+                "rsync error: syntax or usage error (code 1) at main.c(1886) [client=3.5.0]",
+            ),
+            (
+                Exit::Usage,
+                "Receiver",
+                "rsync error: syntax or usage error (code 1) at main.c(1056) [Receiver=3.5.0]",
+            ),
             (
                 Exit::FileSelect,
                 "Receiver",
@@ -80,9 +98,21 @@ mod tests {
                 "client",
                 "rsync error: requested action not supported (code 4) at checksum.c(157) [client=3.5.0]",
             ),
-            (Exit::FileIo, "Receiver", "rsync error: error in file IO (code 11) at main.c(808) [Receiver=3.5.0]"),
-            (Exit::FileIo, "client", "rsync error: error in file IO (code 11) at exclude.c(1719) [client=3.5.0]"),
-            (Exit::FileIo, "receiver", "rsync error: error in file IO (code 11) at receiver.c(657) [receiver=3.5.0]"),
+            (
+                Exit::FileIo,
+                "Receiver",
+                "rsync error: error in file IO (code 11) at main.c(808) [Receiver=3.5.0]",
+            ),
+            (
+                Exit::FileIo,
+                "client",
+                "rsync error: error in file IO (code 11) at exclude.c(1719) [client=3.5.0]",
+            ),
+            (
+                Exit::FileIo,
+                "receiver",
+                "rsync error: error in file IO (code 11) at receiver.c(657) [receiver=3.5.0]",
+            ),
             (
                 Exit::Message,
                 "sender",

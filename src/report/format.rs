@@ -70,9 +70,20 @@ impl Constants {
     /// Returns the prefix of a source entry's name: a slash if its operand is absolute under `-R`.
     pub fn slash_before(&self, name: &[u8]) -> &'static [u8] {
         let leads = |dir: &[u8], to: &[u8]| {
-            dir.is_empty() || to.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+            dir.is_empty()
+                || to
+                    .strip_prefix(dir)
+                    .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
         };
-        if self.rooted.iter().any(|path| leads(path, name) || leads(name, path)) { b"/" } else { b"" }
+        if self
+            .rooted
+            .iter()
+            .any(|path| leads(path, name) || leads(name, path))
+        {
+            b"/"
+        } else {
+            b""
+        }
     }
 }
 
@@ -94,12 +105,25 @@ enum What<'a> {
 impl<'a> Shown<'a> {
     /// An entry that was examined.
     pub fn item(item: &'a Item, constants: &'a Constants, now_secs: i64) -> Shown<'a> {
-        Shown { what: What::Item(item), constants, now_secs }
+        Shown {
+            what: What::Item(item),
+            constants,
+            now_secs,
+        }
     }
 
     /// An entry that was removed. As in rsync, only its name is shown; all other values are zero.
-    pub fn deleted(name: &'a [u8], kind: Kind, constants: &'a Constants, now_secs: i64) -> Shown<'a> {
-        Shown { what: What::Deleted { name, kind }, constants, now_secs }
+    pub fn deleted(
+        name: &'a [u8],
+        kind: Kind,
+        constants: &'a Constants,
+        now_secs: i64,
+    ) -> Shown<'a> {
+        Shown {
+            what: What::Deleted { name, kind },
+            constants,
+            now_secs,
+        }
     }
 
     fn columns(&self) -> Columns {
@@ -128,7 +152,12 @@ impl Format {
             let escape = (byte == b'%').then(|| parse_escape(rest)).flatten();
             let value = escape.as_ref().and_then(|escape| constant(escape.letter));
             match (escape, value) {
-                (Some(Escape { width, left, len, .. }), Some(value)) => {
+                (
+                    Some(Escape {
+                        width, left, len, ..
+                    }),
+                    Some(value),
+                ) => {
                     let start = plain.len();
                     plain.extend(value);
                     pad(&mut plain, start, width, left);
@@ -189,7 +218,9 @@ impl Format {
     }
 
     fn has(&self, letters: &[u8]) -> bool {
-        self.segments.iter().any(|segment| matches!(segment, Segment::Escape(it) if letters.contains(&it.letter)))
+        self.segments
+            .iter()
+            .any(|segment| matches!(segment, Segment::Escape(it) if letters.contains(&it.letter)))
     }
 
     /// Appends the line for an entry, not escaped and without newline.
@@ -243,7 +274,13 @@ fn parse_escape(text: &[u8]) -> Option<Escape> {
         return None;
     }
     quotes(&mut at, &mut human);
-    Some(Escape { letter: *text.get(at)?, width, left, human, len: at + 1 })
+    Some(Escape {
+        letter: *text.get(at)?,
+        width,
+        left,
+        human,
+        len: at + 1,
+    })
 }
 
 /// Pads the text from `start` on to the width.
@@ -259,23 +296,42 @@ fn pad(out: &mut Vec<u8>, start: usize, width: usize, left: bool) {
 }
 
 /// Appends a value. Returns the offset in the value at which padding applies; `None` for no padding.
-fn put_value(out: &mut Vec<u8>, escape: &Escape, shown: &Shown<'_>, times: &mut LocalTimes) -> Option<usize> {
-    let (constants, &Escape { letter, width, human, .. }) = (shown.constants, escape);
+fn put_value(
+    out: &mut Vec<u8>,
+    escape: &Escape,
+    shown: &Shown<'_>,
+    times: &mut LocalTimes,
+) -> Option<usize> {
+    let (
+        constants,
+        &Escape {
+            letter,
+            width,
+            human,
+            ..
+        },
+    ) = (shown.constants, escape);
     let item = match shown.what {
         What::Item(item) => Some(item),
         What::Deleted { .. } => None,
     };
-    let count = |out: &mut Vec<u8>, value: u64| put_int(out, i64::try_from(value).unwrap_or(i64::MAX), human);
+    let count = |out: &mut Vec<u8>, value: u64| {
+        put_int(out, i64::try_from(value).unwrap_or(i64::MAX), human)
+    };
     match letter {
         b'b' => count(out, item.map_or(0, |i| i.moved_bytes)),
         b'l' => count(out, item.map_or(0, |i| i.len_bytes)),
         // For a whole file the receiver answers with an empty checksum table: sixteen bytes. Only the sender counts.
         b'c' => {
-            let transferred = item.filter(|item| constants.sends && item.transfer && !constants.dry_run);
+            let transferred =
+                item.filter(|item| constants.sends && item.transfer && !constants.dry_run);
             count(out, transferred.map_or(0, |item| item.sums_bytes.max(16)));
         }
         b'B' => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
-        b'C' => match item.filter(|_| constants.shows_sums).and_then(|i| i.digest.as_deref()) {
+        b'C' => match item
+            .filter(|_| constants.shows_sums)
+            .and_then(|i| i.digest.as_deref())
+        {
             Some(digest) => {
                 for byte in digest {
                     _ = write!(out, "{byte:02x}");
@@ -283,8 +339,10 @@ fn put_value(out: &mut Vec<u8>, escape: &Escape, shown: &Shown<'_>, times: &mut 
             }
             None => {
                 let len_bytes = shown_len_bytes(constants.sum);
-                let zeros =
-                    constants.dry_run && constants.shows_sums && len_bytes > 0 && item.is_some_and(|i| i.transfer);
+                let zeros = constants.dry_run
+                    && constants.shows_sums
+                    && len_bytes > 0
+                    && item.is_some_and(|i| i.transfer);
                 let fill = if zeros { b'0' } else { b' ' };
                 // Without a checksum algorithm there are two blanks.
                 out.resize(out.len() + 2 * len_bytes.max(1), fill);

@@ -81,20 +81,40 @@ impl Gauge {
             is_deleting,
             large,
         } = self;
-        let counters = [listed_entries, listed_bytes, done_entries, done_bytes, copied_files, copied_bytes];
-        counters.into_iter().for_each(|counter| counter.store(0, Relaxed));
-        [list_is_complete, is_deleting].into_iter().for_each(|flag| flag.store(false, Relaxed));
+        let counters = [
+            listed_entries,
+            listed_bytes,
+            done_entries,
+            done_bytes,
+            copied_files,
+            copied_bytes,
+        ];
+        counters
+            .into_iter()
+            .for_each(|counter| counter.store(0, Relaxed));
+        [list_is_complete, is_deleting]
+            .into_iter()
+            .for_each(|flag| flag.store(false, Relaxed));
         large.lock().clear();
     }
 
     /// Begins a file. `path` is called for a large file only.
     pub fn begin(self: &Arc<Gauge>, len_bytes: u64, path: impl FnOnce() -> Vec<u8>) -> FileMark {
         let large = (len_bytes >= LARGE_BYTES).then(|| {
-            let large = Arc::new(LargeFile { path: path(), len_bytes, done_bytes: AtomicU64::new(0) });
+            let large = Arc::new(LargeFile {
+                path: path(),
+                len_bytes,
+                done_bytes: AtomicU64::new(0),
+            });
             self.large.lock().push(large.clone());
             large
         });
-        FileMark { gauge: self.clone(), len_bytes, done_bytes: AtomicU64::new(0), large }
+        FileMark {
+            gauge: self.clone(),
+            len_bytes,
+            done_bytes: AtomicU64::new(0),
+            large,
+        }
     }
 
     /// Returns the counters, with at most this many files in progress.
@@ -102,12 +122,27 @@ impl Gauge {
         let mut files: Vec<_> = self.large.lock().clone();
         files.sort_by_key(|file| std::cmp::Reverse(file.len_bytes));
         files.truncate(files_max);
-        let files = files.iter().map(|file| (file.path.clone(), file.done_bytes.load(Relaxed), file.len_bytes));
+        let files = files.iter().map(|file| {
+            (
+                file.path.clone(),
+                file.done_bytes.load(Relaxed),
+                file.len_bytes,
+            )
+        });
         Counts {
-            listed: (self.listed_entries.load(Relaxed), self.listed_bytes.load(Relaxed)),
+            listed: (
+                self.listed_entries.load(Relaxed),
+                self.listed_bytes.load(Relaxed),
+            ),
             list_is_complete: self.list_is_complete.load(Relaxed),
-            done: (self.done_entries.load(Relaxed), self.done_bytes.load(Relaxed)),
-            copied: (self.copied_files.load(Relaxed), self.copied_bytes.load(Relaxed)),
+            done: (
+                self.done_entries.load(Relaxed),
+                self.done_bytes.load(Relaxed),
+            ),
+            copied: (
+                self.copied_files.load(Relaxed),
+                self.copied_bytes.load(Relaxed),
+            ),
             is_deleting: self.is_deleting.load(Relaxed),
             files: files.collect(),
         }
@@ -142,7 +177,10 @@ impl Drop for FileMark {
         self.add(u64::MAX);
         self.gauge.copied_files.fetch_add(1, Relaxed);
         if let Some(large) = &self.large {
-            self.gauge.large.lock().retain(|other| !Arc::ptr_eq(other, large));
+            self.gauge
+                .large
+                .lock()
+                .retain(|other| !Arc::ptr_eq(other, large));
         }
     }
 }
@@ -154,7 +192,11 @@ mod tests {
     #[test]
     fn file_counts_once_with_its_length() {
         let gauge = Arc::new(Gauge::default());
-        gauge.list(ListTotal { entries: 3, bytes: 20 << 20, complete: true });
+        gauge.list(ListTotal {
+            entries: 3,
+            bytes: 20 << 20,
+            complete: true,
+        });
         gauge.pass(3, 5);
         let small = gauge.begin(100, || unreachable!("small files have no line"));
         let large = gauge.begin(4 << 20, || b"large".to_vec());
@@ -162,10 +204,16 @@ mod tests {
         large.add(1 << 20);
         large.add(9 << 20);
         assert_eq!(gauge.counts(1).files, [(b"largest".to_vec(), 0, 8 << 20)]);
-        assert_eq!(gauge.counts(9).files[1], (b"large".to_vec(), 4 << 20, 4 << 20));
+        assert_eq!(
+            gauge.counts(9).files[1],
+            (b"large".to_vec(), 4 << 20, 4 << 20)
+        );
         drop((small, large, largest));
         let counts = gauge.counts(9);
-        assert_eq!((counts.copied, counts.done), ((3, (12 << 20) + 100), (3, (12 << 20) + 105)));
+        assert_eq!(
+            (counts.copied, counts.done),
+            ((3, (12 << 20) + 100), (3, (12 << 20) + 105))
+        );
         assert_eq!(counts.files, []);
         gauge.restart();
         assert_eq!(gauge.counts(9), Counts::default());

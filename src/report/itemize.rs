@@ -56,25 +56,58 @@ mod tests {
             (Local, Kind::Special, new, b"cS+++++++++"),
             (Local, Kind::Symlink, new, b"cL+++++++++"),
             (Local, Kind::Device, new, b"cD+++++++++"),
-            (HardLink, Kind::File, new | Changes::TIME | Changes::SIZE, b"hf+++++++++"),
+            (
+                HardLink,
+                Kind::File,
+                new | Changes::TIME | Changes::SIZE,
+                b"hf+++++++++",
+            ),
             (Sent, Kind::File, Changes::SIZE, b"<f.s......."),
             (Received, Kind::File, Changes::CHECKSUM, b">fc........"),
-            (Received, Kind::File, Changes::SIZE | Changes::TIME_NOW, b">f.sT......"),
+            (
+                Received,
+                Kind::File,
+                Changes::SIZE | Changes::TIME_NOW,
+                b">f.sT......",
+            ),
             (Received, Kind::File, Changes::NONE, b">f........."),
             (Attrs, Kind::File, Changes::PERMS, b".f...p....."),
-            (Attrs, Kind::File, Changes::ATIME | Changes::XATTR, b".f......u.x"),
+            (
+                Attrs,
+                Kind::File,
+                Changes::ATIME | Changes::XATTR,
+                b".f......u.x",
+            ),
             (Attrs, Kind::File, Changes::ACL, b".f.......a."),
-            (Attrs, Kind::File, Changes::OWNER | Changes::GROUP, b".f....og..."),
+            (
+                Attrs,
+                Kind::File,
+                Changes::OWNER | Changes::GROUP,
+                b".f....og...",
+            ),
             (Attrs, Kind::Dir, Changes::NONE, b".d         "),
             (HardLink, Kind::File, Changes::NONE, b"hf         "),
             (Local, Kind::File, Changes::NONE, b"cf         "),
-            (Local, Kind::Symlink, Changes::CHECKSUM | Changes::TIME, b"cLc.t......"),
+            (
+                Local,
+                Kind::Symlink,
+                Changes::CHECKSUM | Changes::TIME,
+                b"cLc.t......",
+            ),
             (Local, Kind::File, Changes::PERMS, b"cf...p....."),
-            (Sent, Kind::File, Changes::UNKNOWN | Changes::NEW, b"<f?????????"),
+            (
+                Sent,
+                Kind::File,
+                Changes::UNKNOWN | Changes::NEW,
+                b"<f?????????",
+            ),
         ];
         for (update, kind, changes, want) in cases {
             let got = itemize(*update, *kind, *changes);
-            assert_eq!(got.escape_ascii().to_string(), want.escape_ascii().to_string());
+            assert_eq!(
+                got.escape_ascii().to_string(),
+                want.escape_ascii().to_string()
+            );
         }
     }
 }

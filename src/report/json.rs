@@ -55,8 +55,14 @@ struct JsonText<'a> {
 impl<'a> JsonText<'a> {
     fn new(bytes: &'a [u8]) -> JsonText<'a> {
         match std::str::from_utf8(bytes) {
-            Ok(path) => JsonText { path: path.into(), path_base64: None },
-            Err(_) => JsonText { path: String::from_utf8_lossy(bytes), path_base64: Some(STANDARD.encode(bytes)) },
+            Ok(path) => JsonText {
+                path: path.into(),
+                path_base64: None,
+            },
+            Err(_) => JsonText {
+                path: String::from_utf8_lossy(bytes),
+                path_base64: Some(STANDARD.encode(bytes)),
+            },
         }
     }
 }
@@ -132,8 +138,22 @@ struct KindCounts {
 }
 
 impl From<&Kinds> for KindCounts {
-    fn from(&Kinds { files, dirs, symlinks, devices, specials }: &Kinds) -> KindCounts {
-        KindCounts { files, dirs, symlinks, devices, specials }
+    fn from(
+        &Kinds {
+            files,
+            dirs,
+            symlinks,
+            devices,
+            specials,
+        }: &Kinds,
+    ) -> KindCounts {
+        KindCounts {
+            files,
+            dirs,
+            symlinks,
+            devices,
+            specials,
+        }
     }
 }
 
@@ -195,13 +215,23 @@ pub struct BenchLine {
 /// Returns the line of an event that needs no context; `None` for the others.
 pub fn event(event: &Event) -> Option<Line<'_>> {
     match event {
-        Event::Deleted { name, kind, mode: _ } => {
+        Event::Deleted {
+            name,
+            kind,
+            mode: _,
+        } => {
             let itemize = String::from_utf8_lossy(DELETING).into_owned();
-            Some(Line::Delete(DeleteLine { path: JsonText::new(name), kind: kind_name(*kind), itemize }))
+            Some(Line::Delete(DeleteLine {
+                path: JsonText::new(name),
+                kind: kind_name(*kind),
+                itemize,
+            }))
         }
         Event::Note(line) => Some(note(line)),
         // A peer has printed the text of an empty one.
-        Event::Problem(Problem { line, weight, .. }) if !line.is_empty() => Some(problem(line, *weight)),
+        Event::Problem(Problem { line, weight, .. }) if !line.is_empty() => {
+            Some(problem(line, *weight))
+        }
         Event::Problem(_)
         | Event::Item(_)
         | Event::Missing(_)
@@ -283,9 +313,13 @@ impl Parts {
 
     fn set(&mut self, item: &Item) {
         self.kind_and_mode.clear();
-        put_words(&mut self.kind_and_mode, [",\"kind\":\"", kind_name(item.kind), "\",\"mode\":\""]);
+        put_words(
+            &mut self.kind_and_mode,
+            [",\"kind\":\"", kind_name(item.kind), "\",\"mode\":\""],
+        );
         // In octal, without the file type.
-        self.kind_and_mode.extend([9, 6, 3, 0].map(|shift| b'0' + (item.mode >> shift & 7) as u8));
+        self.kind_and_mode
+            .extend([9, 6, 3, 0].map(|shift| b'0' + (item.mode >> shift & 7) as u8));
         put_words(&mut self.kind_and_mode, ["\",\"size_bytes\":"]);
         let update = match item.update {
             Update::Received => "received",
@@ -294,13 +328,30 @@ impl Parts {
             Update::HardLink => "hard_link",
             Update::Attrs => "attributes",
         };
-        let is_new = if item.changes.has(Changes::NEW) { "true" } else { "false" };
+        let is_new = if item.changes.has(Changes::NEW) {
+            "true"
+        } else {
+            "false"
+        };
         self.outcome.clear();
         put_words(&mut self.outcome, [",\"itemize\":\""]);
-        self.outcome.extend_from_slice(&itemize(item.update, item.kind, item.changes));
-        put_words(&mut self.outcome, ["\",\"update\":\"", update, "\",\"is_new\":", is_new, ",\"changes\":["]);
+        self.outcome
+            .extend_from_slice(&itemize(item.update, item.kind, item.changes));
+        put_words(
+            &mut self.outcome,
+            [
+                "\",\"update\":\"",
+                update,
+                "\",\"is_new\":",
+                is_new,
+                ",\"changes\":[",
+            ],
+        );
         for (at, shown) in item.changes.shown().enumerate() {
-            put_words(&mut self.outcome, [if at == 0 { "\"" } else { ",\"" }, shown.name, "\""]);
+            put_words(
+                &mut self.outcome,
+                [if at == 0 { "\"" } else { ",\"" }, shown.name, "\""],
+            );
         }
         self.outcome.push(b']');
     }
@@ -312,12 +363,16 @@ fn put_value(out: &mut Vec<u8>, value: impl Serialize) {
 }
 
 fn put_words<const N: usize>(out: &mut Vec<u8>, words: [&str; N]) {
-    words.iter().for_each(|word| out.extend_from_slice(word.as_bytes()));
+    words
+        .iter()
+        .for_each(|word| out.extend_from_slice(word.as_bytes()));
 }
 
 /// Returns the line of a text for the user.
 pub fn note(text: &[u8]) -> Line<'_> {
-    Line::Note(NoteLine { text: String::from_utf8_lossy(text) })
+    Line::Note(NoteLine {
+        text: String::from_utf8_lossy(text),
+    })
 }
 
 /// Returns the line of a problem. The path and the error number come from rsync's form of the message,
@@ -328,18 +383,40 @@ pub fn problem(line: &[u8], weight: Weight) -> Line<'_> {
         Weight::Vanished => "vanished",
         Weight::Warning => "warning",
     };
-    let quotes = || line.iter().position(|&b| b == b'"').zip(line.iter().rposition(|&b| b == b'"'));
-    let path = quotes().filter(|(first, last)| first < last).map(|(first, last)| &line[first + 1..last]);
+    let quotes = || {
+        line.iter()
+            .position(|&b| b == b'"')
+            .zip(line.iter().rposition(|&b| b == b'"'))
+    };
+    let path = quotes()
+        .filter(|(first, last)| first < last)
+        .map(|(first, last)| &line[first + 1..last]);
     // A message about two paths is about the first one.
-    let path = path.map(|path| path.windows(6).position(|part| part == b"\" -> \"").map_or(path, |end| &path[..end]));
-    let number = line.strip_suffix(b")").and_then(|line| line.rsplit(|&b| b == b'(').next());
+    let path = path.map(|path| {
+        path.windows(6)
+            .position(|part| part == b"\" -> \"")
+            .map_or(path, |end| &path[..end])
+    });
+    let number = line
+        .strip_suffix(b")")
+        .and_then(|line| line.rsplit(|&b| b == b'(').next());
     let errno = number.and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
     let message = String::from_utf8_lossy(line);
-    Line::Problem(Box::new(ProblemLine { severity, message, path: path.map(JsonText::new), errno }))
+    Line::Problem(Box::new(ProblemLine {
+        severity,
+        message,
+        path: path.map(JsonText::new),
+        errno,
+    }))
 }
 
 /// Returns the line of a transfer's progress. `name`: the file, or `None` for the whole run.
-pub fn progress(name: Option<&[u8]>, (done_bytes, total_bytes): (u64, u64), checked: u64, list: ListTotal) -> Line<'_> {
+pub fn progress(
+    name: Option<&[u8]>,
+    (done_bytes, total_bytes): (u64, u64),
+    checked: u64,
+    list: ListTotal,
+) -> Line<'_> {
     Line::Progress(ProgressLine {
         path: name.map(JsonText::new),
         done_bytes,
@@ -371,7 +448,10 @@ pub fn summary(tally: &Tally, traffic: Traffic, elapsed: Duration, dry_run: bool
 /// Returns the last line. `message` is empty if the run succeeded.
 pub fn end(exit: Exit, message: &[u8]) -> Line<'_> {
     let message = (!message.is_empty()).then(|| String::from_utf8_lossy(message));
-    Line::End(EndLine { exit_code: exit.code(), message })
+    Line::End(EndLine {
+        exit_code: exit.code(),
+        message,
+    })
 }
 
 fn kind_name(kind: Kind) -> &'static str {
@@ -400,9 +480,17 @@ mod tests {
         let text = shown(&problem(line, Weight::SourceError));
         assert!(text.contains(r#""severity":"error""#), "{text}");
         assert!(text.contains(r#""path":"/a \"b\"","errno":2}"#), "{text}");
-        let text = shown(&problem(b"rsync: [receiver] rename \"/a\" -> \"b\": Is a directory (21)", Weight::Failed));
+        let text = shown(&problem(
+            b"rsync: [receiver] rename \"/a\" -> \"b\": Is a directory (21)",
+            Weight::Failed,
+        ));
         assert!(text.contains(r#""path":"/a","errno":21}"#), "{text}");
-        for line in [&b"file has vanished: \""[..], b"(x)", b"", b"\"\" (99999999999)"] {
+        for line in [
+            &b"file has vanished: \""[..],
+            b"(x)",
+            b"",
+            b"\"\" (99999999999)",
+        ] {
             let text = shown(&problem(line, Weight::Vanished));
             assert!(!text.contains("errno"), "{text}");
         }
@@ -425,22 +513,44 @@ mod tests {
         let fields = r#""path":"a\"\ufffd\n","path_base64":"YSL/Cg==","kind":"file","mode":"4751","size_bytes":18446744073709551615,"mtime_secs":-1,"mtime_nanos":5"#;
         let fields = fields.replace("\\ufffd", "\u{fffd}");
         let rest = r#""itemize":">f+++++++++","update":"received","is_new":true,"changes":["size","mtime"],"linked_to":{"path":"b\\"}"#;
-        assert_eq!(String::from_utf8(out).unwrap(), format!("{{\"type\":\"change\",{fields},{rest}}}\n"));
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            format!("{{\"type\":\"change\",{fields},{rest}}}\n")
+        );
         item.target = Some(b"b".to_vec());
         let mut out = Vec::new();
         put(&mut out, &Line::Entry(&item));
         let target = r#""target":{"path":"b"}"#;
-        assert_eq!(String::from_utf8(out).unwrap(), format!("{{\"type\":\"entry\",{fields},{target}}}\n"));
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            format!("{{\"type\":\"entry\",{fields},{target}}}\n")
+        );
 
         // What is kept for the next line is not used for a different entry.
         let others = [
-            Item { kind: Kind::Dir, ..item.clone() },
-            Item { mode: 0, ..item.clone() },
-            Item { update: Update::Sent, ..item.clone() },
-            Item { changes: Changes::SIZE, ..item.clone() },
+            Item {
+                kind: Kind::Dir,
+                ..item.clone()
+            },
+            Item {
+                mode: 0,
+                ..item.clone()
+            },
+            Item {
+                update: Update::Sent,
+                ..item.clone()
+            },
+            Item {
+                changes: Changes::SIZE,
+                ..item.clone()
+            },
         ];
         let (mut parts, mut kept, mut out) = (Parts::default(), Vec::new(), Vec::new());
-        for line in others.iter().flat_map(|other| [&item, other, other]).map(Line::Change) {
+        for line in others
+            .iter()
+            .flat_map(|other| [&item, other, other])
+            .map(Line::Change)
+        {
             parts.put(&mut kept, &line);
             put(&mut out, &line);
         }
@@ -451,7 +561,12 @@ mod tests {
     fn paths_that_are_not_utf8_have_their_bytes_in_base64() {
         let text = |name: &[u8]| {
             shown(
-                &event(&Event::Deleted { name: name.to_vec(), kind: Kind::File, mode: 0 }).expect("deletions have one"),
+                &event(&Event::Deleted {
+                    name: name.to_vec(),
+                    kind: Kind::File,
+                    mode: 0,
+                })
+                .expect("deletions have one"),
             )
         };
         assert!(text(b"a\xff").contains("\"path\":\"a\u{fffd}\",\"path_base64\":\"Yf8=\""));

@@ -31,25 +31,47 @@ pub enum LineKind {
 impl Choice {
     /// Extracts the relevant options. `itemizes`: whether the format has `%i`.
     pub fn of(output: &Output, itemizes: bool) -> Choice {
-        Choice { name: output.info.name, itemizes, unchanged: output.itemize >= 2 || output.info.name >= 2 }
+        Choice {
+            name: output.info.name,
+            itemizes,
+            unchanged: output.itemize >= 2 || output.info.name >= 2,
+        }
     }
 
     /// Returns the line for an entry.
     pub fn line(self, item: &Item) -> LineKind {
-        self.line_for(item.update, item.kind, !item.changes.is_none(), item.transfer, item.linked_to.is_some())
+        self.line_for(
+            item.update,
+            item.kind,
+            !item.changes.is_none(),
+            item.transfer,
+            item.linked_to.is_some(),
+        )
     }
 
     /// Returns whether unchanged entries can get a line.
     pub fn shows_unchanged(self) -> bool {
-        if self.itemizes { self.unchanged } else { self.name >= 2 }
+        if self.itemizes {
+            self.unchanged
+        } else {
+            self.name >= 2
+        }
     }
 
-    fn line_for(self, update: Update, kind: Kind, changed: bool, transfer: bool, linked: bool) -> LineKind {
+    fn line_for(
+        self,
+        update: Update,
+        kind: Kind,
+        changed: bool,
+        transfer: bool,
+        linked: bool,
+    ) -> LineKind {
         let is_local = matches!(update, Update::Local | Update::HardLink);
         let dir = kind == Kind::Dir;
         // A new hard link gets a line although nothing differs: its first name was replaced.
         let done = transfer || linked && update == Update::HardLink;
-        if done || changed && (self.itemizes || is_local || dir) || self.itemizes && self.unchanged {
+        if done || changed && (self.itemizes || is_local || dir) || self.itemizes && self.unchanged
+        {
             LineKind::Full
         } else if self.itemizes || self.name < 2 {
             LineKind::Nothing
@@ -82,13 +104,41 @@ mod tests {
 
     /// The columns: -v, -vv (name2), -i, -ii, --out-format=%n, --out-format=%n with name2, --info=name0.
     const MODES: [Choice; 7] = [
-        Choice { name: 1, itemizes: false, unchanged: false },
-        Choice { name: 2, itemizes: false, unchanged: true },
-        Choice { name: 0, itemizes: true, unchanged: false },
-        Choice { name: 0, itemizes: true, unchanged: true },
-        Choice { name: 0, itemizes: false, unchanged: false },
-        Choice { name: 2, itemizes: false, unchanged: true },
-        Choice { name: 0, itemizes: false, unchanged: false },
+        Choice {
+            name: 1,
+            itemizes: false,
+            unchanged: false,
+        },
+        Choice {
+            name: 2,
+            itemizes: false,
+            unchanged: true,
+        },
+        Choice {
+            name: 0,
+            itemizes: true,
+            unchanged: false,
+        },
+        Choice {
+            name: 0,
+            itemizes: true,
+            unchanged: true,
+        },
+        Choice {
+            name: 0,
+            itemizes: false,
+            unchanged: false,
+        },
+        Choice {
+            name: 2,
+            itemizes: false,
+            unchanged: true,
+        },
+        Choice {
+            name: 0,
+            itemizes: false,
+            unchanged: false,
+        },
     ];
 
     /// The case; update, kind, changed, transfer, linked; the line in each mode.
@@ -127,7 +177,11 @@ mod tests {
         ];
         for (what, update, kind, changed, transfer, linked, want) in rows {
             for (mode, want) in MODES.iter().zip(want) {
-                assert_eq!(mode.line_for(*update, *kind, *changed, *transfer, *linked), *want, "{what}, {mode:?}");
+                assert_eq!(
+                    mode.line_for(*update, *kind, *changed, *transfer, *linked),
+                    *want,
+                    "{what}, {mode:?}"
+                );
             }
         }
     }

@@ -20,7 +20,15 @@ pub fn put_entry(out: &mut Vec<u8>, item: &Item, style: ListStyle, times: &mut L
     out.push(b' ');
     let width = size_width(style);
     let start = out.len();
-    put_count(out, if has_len(item.kind) { item.len_bytes } else { 0 }, style.human);
+    put_count(
+        out,
+        if has_len(item.kind) {
+            item.len_bytes
+        } else {
+            0
+        },
+        style.human,
+    );
     let len = out.len() - start;
     if len < width {
         out.resize(start + width, b' ');
@@ -75,7 +83,11 @@ pub fn permissions(mode: u32) -> [u8; 10] {
     }
     for (bit, at, letter) in [(0o4000, 3, b's'), (0o2000, 6, b's'), (0o1000, 9, b't')] {
         if mode & bit != 0 {
-            text[at] = if text[at] == b'x' { letter } else { letter.to_ascii_uppercase() };
+            text[at] = if text[at] == b'x' {
+                letter
+            } else {
+                letter.to_ascii_uppercase()
+            };
         }
     }
     text[0] = match mode & S_IFMT {
@@ -97,34 +109,93 @@ mod tests {
     use crate::report::format::tests::{item, link};
     use jiff::tz::TimeZone;
 
-    const THEN: Time = Time { secs: 1_795_222_404, nanos: 0 };
+    const THEN: Time = Time {
+        secs: 1_795_222_404,
+        nanos: 0,
+    };
 
     fn line(item: &Item, human: u8, atimes: bool) -> String {
         let mut out = Vec::new();
-        put_entry(&mut out, item, ListStyle { human, atimes }, &mut LocalTimes::new(TimeZone::UTC));
+        put_entry(
+            &mut out,
+            item,
+            ListStyle { human, atimes },
+            &mut LocalTimes::new(TimeZone::UTC),
+        );
         String::from_utf8(out).expect("UTF-8")
     }
 
     fn entry(name: &str, mode: u32, len_bytes: u64) -> Item {
         let kind = Kind::of_mode(mode).expect("a kind");
-        Item { mode, len_bytes, kind, mtime: THEN, atime: Some(THEN), ..item(name) }
+        Item {
+            mode,
+            len_bytes,
+            kind,
+            mtime: THEN,
+            atime: Some(THEN),
+            ..item(name)
+        }
     }
 
     #[test]
     fn list_lines_match_rsync() {
         let cases = [
-            (entry(".", 0o040755, 320), 1, "drwxr-xr-x            320 2026/11/21 00:53:24 ."),
-            (entry("a", 0o107777, 2), 1, "-rwsrwsrwt              2 2026/11/21 00:53:24 a"),
-            (entry("big", 0o020644, 0), 1, "crw-r--r--              0 2026/11/21 00:53:24 big"),
-            (entry("blk", 0o060644, 0), 1, "brw-r--r--              0 2026/11/21 00:53:24 blk"),
-            (entry("h", 0o100644, 123_456_789_012_345), 1, "-rw-r--r-- 123,456,789,012,345 2026/11/21 00:53:24 h"),
-            (entry("p", 0o010644, 0), 1, "prw-r--r--              0 2026/11/21 00:53:24 p"),
-            (entry("sock", 0o140755, 0), 1, "srwxr-xr-x              0 2026/11/21 00:53:24 sock"),
-            (entry("d", 0o047000, 60), 1, "d--S--S--T             60 2026/11/21 00:53:24 d"),
-            (entry("h", 0o100644, 123_456_789_012_345), 2, "-rw-r--r--        123.46T 2026/11/21 00:53:24 h"),
-            (entry("s", 0o040755, 320), 0, "drwxr-xr-x         320 2026/11/21 00:53:24 s"),
             (
-                Item { mtime: THEN, len_bytes: 2, ..link("l") },
+                entry(".", 0o040755, 320),
+                1,
+                "drwxr-xr-x            320 2026/11/21 00:53:24 .",
+            ),
+            (
+                entry("a", 0o107777, 2),
+                1,
+                "-rwsrwsrwt              2 2026/11/21 00:53:24 a",
+            ),
+            (
+                entry("big", 0o020644, 0),
+                1,
+                "crw-r--r--              0 2026/11/21 00:53:24 big",
+            ),
+            (
+                entry("blk", 0o060644, 0),
+                1,
+                "brw-r--r--              0 2026/11/21 00:53:24 blk",
+            ),
+            (
+                entry("h", 0o100644, 123_456_789_012_345),
+                1,
+                "-rw-r--r-- 123,456,789,012,345 2026/11/21 00:53:24 h",
+            ),
+            (
+                entry("p", 0o010644, 0),
+                1,
+                "prw-r--r--              0 2026/11/21 00:53:24 p",
+            ),
+            (
+                entry("sock", 0o140755, 0),
+                1,
+                "srwxr-xr-x              0 2026/11/21 00:53:24 sock",
+            ),
+            (
+                entry("d", 0o047000, 60),
+                1,
+                "d--S--S--T             60 2026/11/21 00:53:24 d",
+            ),
+            (
+                entry("h", 0o100644, 123_456_789_012_345),
+                2,
+                "-rw-r--r--        123.46T 2026/11/21 00:53:24 h",
+            ),
+            (
+                entry("s", 0o040755, 320),
+                0,
+                "drwxr-xr-x         320 2026/11/21 00:53:24 s",
+            ),
+            (
+                Item {
+                    mtime: THEN,
+                    len_bytes: 2,
+                    ..link("l")
+                },
                 1,
                 "lrwxrwxrwx              2 2026/11/21 00:53:24 l -> tgt",
             ),
@@ -149,8 +220,16 @@ mod tests {
     #[test]
     fn missing_argument_lines_match_rsync() {
         let cases = [
-            (1, false, "*missing                                      nope"),
-            (1, true, "*missing                                                          nope"),
+            (
+                1,
+                false,
+                "*missing                                      nope",
+            ),
+            (
+                1,
+                true,
+                "*missing                                                          nope",
+            ),
             (0, false, "*missing                                   nope"),
         ];
         for (human, atimes, want) in cases {

@@ -27,18 +27,27 @@ impl Rates {
     /// Adds a moment. Returns the bytes copied and done per second; `None` if too little time has passed.
     pub fn measure(&mut self, now: Duration, counts: &Counts) -> Option<(u64, u64)> {
         // A run that is repeated counts from 0 again.
-        if self.history.back().is_some_and(|newest| counts.done.1 < newest.2) {
+        if self
+            .history
+            .back()
+            .is_some_and(|newest| counts.done.1 < newest.2)
+        {
             self.history.clear();
         }
-        self.history.push_back((now, counts.copied.1, counts.done.1));
+        self.history
+            .push_back((now, counts.copied.1, counts.done.1));
         while self.history.len() > 2 && self.history[1].0 + WINDOW <= now {
             self.history.pop_front();
         }
         let &(since, copied, done) = self.history.front()?;
         let span = now.saturating_sub(since);
         let rate = |bytes: u64| (bytes as f64 / span.as_secs_f64()) as u64;
-        (span >= WINDOW_MIN)
-            .then(|| (rate(counts.copied.1.saturating_sub(copied)), rate(counts.done.1.saturating_sub(done))))
+        (span >= WINDOW_MIN).then(|| {
+            (
+                rate(counts.copied.1.saturating_sub(copied)),
+                rate(counts.done.1.saturating_sub(done)),
+            )
+        })
     }
 }
 
@@ -59,7 +68,13 @@ pub struct Moment<'a> {
 
 /// Returns the lines of the display, none longer than `width` characters.
 pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
-    let Moment { counts, rates, elapsed, route, charset } = moment;
+    let Moment {
+        counts,
+        rates,
+        elapsed,
+        route,
+        charset,
+    } = moment;
     let (of_entries, of_bytes) = counts.listed;
     // The root of a tree is not in the list, and a peer may request a file again.
     let (entries, bytes) = (counts.done.0.min(of_entries), counts.done.1.min(of_bytes));
@@ -71,10 +86,18 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
         (false, true) => "finishing",
     };
     let more = if counts.list_is_complete { "" } else { "+" };
-    let percent = if of_bytes == 0 { 100 } else { u128::from(bytes) * 100 / u128::from(of_bytes) };
+    let percent = if of_bytes == 0 {
+        100
+    } else {
+        u128::from(bytes) * 100 / u128::from(of_bytes)
+    };
     let mut parts = vec![
         format!("{}B of {}B{more}", size(bytes), size(of_bytes)),
-        format!("{} of {}{more} entries", grouped(entries), grouped(of_entries)),
+        format!(
+            "{} of {}{more} entries",
+            grouped(entries),
+            grouped(of_entries)
+        ),
     ];
     if counts.list_is_complete {
         parts.insert(0, format!("{percent}%"));
@@ -82,7 +105,9 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
     if let Some((copied, done)) = rates {
         parts.push(format!("{}B/s", size(*copied)));
         let left = of_bytes - bytes;
-        let secs = left.checked_div(*done).filter(|secs| *secs < REMAINING_MAX_SECS);
+        let secs = left
+            .checked_div(*done)
+            .filter(|secs| *secs < REMAINING_MAX_SECS);
         // Without the total, the remaining time would be a guess.
         if let Some(secs) = secs.filter(|_| counts.list_is_complete && left > 0) {
             parts.push(format!("ETA {}", clock(secs)));
@@ -90,20 +115,32 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
     }
     let copied = format!("{} files copied", grouped(counts.copied.0));
     let mut lines = vec![
-        cut(&format!("{phase}, {}, {copied}  {route}", clock(elapsed.as_secs())), width),
+        cut(
+            &format!("{phase}, {}, {copied}  {route}", clock(elapsed.as_secs())),
+            width,
+        ),
         cut(&format!("  {}", parts.join("  ")), width),
     ];
     for (path, done, len) in counts.files.iter().take(FILES_SHOWN) {
         let percent = u128::from(*done) * 100 / u128::from((*len).max(1));
         let tail = format!("  {percent:>3}% of {}B", size(*len));
         let room = width.saturating_sub(2 + tail.len());
-        lines.push(cut(&format!("  {}{tail}", ending(path, room, *charset)), width));
+        lines.push(cut(
+            &format!("  {}{tail}", ending(path, room, *charset)),
+            width,
+        ));
     }
     lines
 }
 
 /// Returns the three lines that remain of a completed run. `traffic`: bytes sent to and received from a peer.
-pub fn summary(tally: &Tally, traffic: Option<Traffic>, elapsed: Duration, dry_run: bool, route: &str) -> [String; 3] {
+pub fn summary(
+    tally: &Tally,
+    traffic: Option<Traffic>,
+    elapsed: Duration,
+    dry_run: bool,
+    route: &str,
+) -> [String; 3] {
     let would = if dry_run { "would be " } else { "" };
     let changed = format!(
         "{} of {} files {would}copied, {} entries {would}created, {} {would}deleted",
@@ -115,20 +152,51 @@ pub fn summary(tally: &Tally, traffic: Option<Traffic>, elapsed: Duration, dry_r
     let full = tally.total_bytes;
     let share = |bytes: u64| match full {
         0 => String::new(),
-        _ => format!(", {:.1}% of a full copy ({}B)", bytes as f64 * 100.0 / full as f64, size(full)),
+        _ => format!(
+            ", {:.1}% of a full copy ({}B)",
+            bytes as f64 * 100.0 / full as f64,
+            size(full)
+        ),
     };
     let amount = match (dry_run, traffic) {
         (true, _) => {
-            format!("{}B would be copied{}", size(tally.transferred_bytes), share(tally.transferred_bytes))
+            format!(
+                "{}B would be copied{}",
+                size(tally.transferred_bytes),
+                share(tally.transferred_bytes)
+            )
         }
-        (false, None) => format!("{}B written{}", size(tally.literal_bytes), share(tally.literal_bytes)),
-        (false, Some(Traffic { sent_bytes: sent, received_bytes: received })) => {
-            format!("{}B sent, {}B received{}", size(sent), size(received), share(sent.max(received)))
+        (false, None) => format!(
+            "{}B written{}",
+            size(tally.literal_bytes),
+            share(tally.literal_bytes)
+        ),
+        (
+            false,
+            Some(Traffic {
+                sent_bytes: sent,
+                received_bytes: received,
+            }),
+        ) => {
+            format!(
+                "{}B sent, {}B received{}",
+                size(sent),
+                size(received),
+                share(sent.max(received))
+            )
         }
     };
     let rate = (tally.transferred_bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
-    let rate = if dry_run { String::new() } else { format!(", {}B/s", size(rate)) };
-    [changed, amount, format!("{:.1} s{rate}, {route}", elapsed.as_secs_f64())]
+    let rate = if dry_run {
+        String::new()
+    } else {
+        format!(", {}B/s", size(rate))
+    };
+    [
+        changed,
+        amount,
+        format!("{:.1} s{rate}, {route}", elapsed.as_secs_f64()),
+    ]
 }
 
 /// Returns a size in units of 1000.
@@ -187,7 +255,11 @@ mod tests {
             copied: (1_034, 900_000_000),
             is_deleting: false,
             files: vec![
-                (b"images/a very long name of a disk image\n.img".to_vec(), 540_000_000, 1_200_000_000),
+                (
+                    b"images/a very long name of a disk image\n.img".to_vec(),
+                    540_000_000,
+                    1_200_000_000,
+                ),
                 ("später.iso".as_bytes().to_vec(), 3_000_000, 4_000_000),
             ],
         }
@@ -196,7 +268,16 @@ mod tests {
     fn shown(counts: &Counts, width: usize) -> Vec<String> {
         let rates = Some((103_400_000, 110_000_000));
         let route = "box, by QUIC, port 28792";
-        lines(&Moment { counts, rates, elapsed: SECS, route, charset: Charset::Utf8 }, width)
+        lines(
+            &Moment {
+                counts,
+                rates,
+                elapsed: SECS,
+                route,
+                charset: Charset::Utf8,
+            },
+            width,
+        )
     }
 
     #[test]
@@ -220,32 +301,63 @@ mod tests {
             ]
         );
         for width in 0..100 {
-            assert!(shown(&counts(), width).iter().all(|line| line.chars().count() <= width), "{width}");
+            assert!(
+                shown(&counts(), width)
+                    .iter()
+                    .all(|line| line.chars().count() <= width),
+                "{width}"
+            );
         }
     }
 
     #[test]
     fn remaining_time_is_shown_only_with_the_total() {
-        let growing = Counts { list_is_complete: false, ..counts() };
+        let growing = Counts {
+            list_is_complete: false,
+            ..counts()
+        };
         let lines = shown(&growing, 200);
         assert!(lines[0].starts_with("listing and copying, "), "{lines:?}");
-        assert_eq!(lines[1], "  1.20GB of 2.85GB+  12,345 of 45,678+ entries  103.40MB/s");
+        assert_eq!(
+            lines[1],
+            "  1.20GB of 2.85GB+  12,345 of 45,678+ entries  103.40MB/s"
+        );
     }
 
     #[test]
     fn phase_follows_the_counts() {
         let phase = |counts: &Counts| shown(counts, 200)[0].split(',').next().map(str::to_owned);
         assert_eq!(phase(&Counts::default()).as_deref(), Some("listing"));
-        assert_eq!(phase(&Counts { is_deleting: true, ..counts() }).as_deref(), Some("deleting"));
-        let all = Counts { done: (50_000, u64::MAX), ..counts() };
+        assert_eq!(
+            phase(&Counts {
+                is_deleting: true,
+                ..counts()
+            })
+            .as_deref(),
+            Some("deleting")
+        );
+        let all = Counts {
+            done: (50_000, u64::MAX),
+            ..counts()
+        };
         assert_eq!(phase(&all).as_deref(), Some("finishing"));
-        assert!(shown(&all, 200)[1].starts_with("  100%  2.85GB of 2.85GB  45,678 of 45,678 entries"));
+        assert!(
+            shown(&all, 200)[1].starts_with("  100%  2.85GB of 2.85GB  45,678 of 45,678 entries")
+        );
     }
 
     #[test]
     fn rates_cover_the_last_seconds() {
         let mut rates = Rates::default();
-        let at = |secs: u64, done: u64| (Duration::from_secs(secs), Counts { done: (0, done), ..Counts::default() });
+        let at = |secs: u64, done: u64| {
+            (
+                Duration::from_secs(secs),
+                Counts {
+                    done: (0, done),
+                    ..Counts::default()
+                },
+            )
+        };
         let mut measure = |(now, counts): (Duration, Counts)| rates.measure(now, &counts);
         assert_eq!(measure(at(0, 0)), None);
         assert_eq!(measure(at(1, 50)), Some((0, 50)));
@@ -261,7 +373,15 @@ mod tests {
         tally.list(Kind::File, 9_000_000, 1);
         tally.transfer(1_000_000, 250_000);
         tally.created.add(Kind::File);
-        let of = |traffic, dry_run| summary(&tally, traffic, Duration::from_millis(2500), dry_run, "local copy");
+        let of = |traffic, dry_run| {
+            summary(
+                &tally,
+                traffic,
+                Duration::from_millis(2500),
+                dry_run,
+                "local copy",
+            )
+        };
         assert_eq!(
             of(None, false),
             [
@@ -271,7 +391,13 @@ mod tests {
             ]
         );
         assert_eq!(
-            of(Some(Traffic { sent_bytes: 30_000, received_bytes: 200 }), false)[1],
+            of(
+                Some(Traffic {
+                    sent_bytes: 30_000,
+                    received_bytes: 200
+                }),
+                false
+            )[1],
             "30.00KB sent, 200B received, 0.3% of a full copy (10.00MB)"
         );
         assert_eq!(

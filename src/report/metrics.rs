@@ -18,13 +18,19 @@ impl Metrics {
 
     /// Adds a value that only grows. Its sample has the suffix `_total`.
     pub fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        let _ = writeln!(self.family(name, "counter", help), "sparsync_{name}_total {value}");
+        let _ = writeln!(
+            self.family(name, "counter", help),
+            "sparsync_{name}_total {value}"
+        );
     }
 
     /// Adds the version of the program, as a label of a gauge that is always 1.
     pub fn version(&mut self, name: &str, version: &str) {
         // A version from another program is checked by escaping it.
-        let version = version.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let version = version
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
         let family = self.family(name, "gauge", "The version of sparsync");
         let _ = writeln!(family, "sparsync_{name}{{version=\"{version}\"}} 1");
     }
@@ -35,7 +41,10 @@ impl Metrics {
     }
 
     fn family(&mut self, name: &str, kind: &str, help: &str) -> &mut String {
-        let _ = writeln!(self.0, "# TYPE sparsync_{name} {kind}\n# HELP sparsync_{name} {help}.");
+        let _ = writeln!(
+            self.0,
+            "# TYPE sparsync_{name} {kind}\n# HELP sparsync_{name} {help}."
+        );
         &mut self.0
     }
 }
@@ -51,27 +60,91 @@ pub struct RunCounts {
 
 /// Returns the metrics of a run. They are gauges, because the next run starts from 0. `counts`: `None` if the run ended
 /// before it counted anything. `end`: seconds since 1970.
-pub fn of_run(version: &str, exit: Exit, counts: Option<&RunCounts>, duration: Duration, end: i64) -> String {
+pub fn of_run(
+    version: &str,
+    exit: Exit,
+    counts: Option<&RunCounts>,
+    duration: Duration,
+    end: i64,
+) -> String {
     let mut metrics = Metrics::default();
     metrics.version("run_build_info", version);
-    metrics.gauge("run_exit_code", "The exit code of the last run", exit.code());
-    metrics.gauge("run_end_timestamp_seconds", "When the last run ended, in seconds since 1970", end);
-    metrics.gauge("run_duration_seconds", "How long the last run took", duration.as_secs_f64());
-    let Some(RunCounts { tally, traffic }) = counts else { return metrics.text() };
+    metrics.gauge(
+        "run_exit_code",
+        "The exit code of the last run",
+        exit.code(),
+    );
+    metrics.gauge(
+        "run_end_timestamp_seconds",
+        "When the last run ended, in seconds since 1970",
+        end,
+    );
+    metrics.gauge(
+        "run_duration_seconds",
+        "How long the last run took",
+        duration.as_secs_f64(),
+    );
+    let Some(RunCounts { tally, traffic }) = counts else {
+        return metrics.text();
+    };
     let errors = tally.source_errors + tally.failed + tally.failed_at_peer;
     for (name, help, value) in [
-        ("listed_entries", "Entries in the list of the source", tally.listed.total()),
-        ("created_entries", "Entries that the destination did not have", tally.created.total()),
-        ("deleted_entries", "Entries that were deleted", tally.deleted.total()),
-        ("transferred_files", "Regular files whose data was transferred", tally.transferred),
-        ("vanished_entries", "Source entries that vanished during the run", tally.vanished),
+        (
+            "listed_entries",
+            "Entries in the list of the source",
+            tally.listed.total(),
+        ),
+        (
+            "created_entries",
+            "Entries that the destination did not have",
+            tally.created.total(),
+        ),
+        (
+            "deleted_entries",
+            "Entries that were deleted",
+            tally.deleted.total(),
+        ),
+        (
+            "transferred_files",
+            "Regular files whose data was transferred",
+            tally.transferred,
+        ),
+        (
+            "vanished_entries",
+            "Source entries that vanished during the run",
+            tally.vanished,
+        ),
         ("errors", "Problems with single entries", errors),
-        ("listed_bytes", "The total length of the listed files", tally.total_bytes),
-        ("transferred_bytes", "The total length of the transferred files", tally.transferred_bytes),
-        ("literal_bytes", "Bytes of data that came from the source", tally.literal_bytes),
-        ("matched_bytes", "Bytes of data that the destination already had", tally.matched_bytes),
-        ("sent_bytes", "Bytes sent to the other end", traffic.sent_bytes),
-        ("received_bytes", "Bytes received from the other end", traffic.received_bytes),
+        (
+            "listed_bytes",
+            "The total length of the listed files",
+            tally.total_bytes,
+        ),
+        (
+            "transferred_bytes",
+            "The total length of the transferred files",
+            tally.transferred_bytes,
+        ),
+        (
+            "literal_bytes",
+            "Bytes of data that came from the source",
+            tally.literal_bytes,
+        ),
+        (
+            "matched_bytes",
+            "Bytes of data that the destination already had",
+            tally.matched_bytes,
+        ),
+        (
+            "sent_bytes",
+            "Bytes sent to the other end",
+            traffic.sent_bytes,
+        ),
+        (
+            "received_bytes",
+            "Bytes received from the other end",
+            traffic.received_bytes,
+        ),
     ] {
         metrics.gauge(&format!("run_{name}"), help, value);
     }
@@ -98,6 +171,9 @@ mod tests {
     #[test]
     fn run_that_failed_early_has_no_counts() {
         let text = of_run("1", Exit::Usage, None, Duration::from_millis(1500), 9);
-        assert!(text.contains("\nsparsync_run_duration_seconds 1.5\n") && !text.contains("bytes"), "{text}");
+        assert!(
+            text.contains("\nsparsync_run_duration_seconds 1.5\n") && !text.contains("bytes"),
+            "{text}"
+        );
     }
 }

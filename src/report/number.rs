@@ -49,7 +49,9 @@ pub fn put_fraction_grouped(out: &mut Vec<u8>, value: f64, grouped: bool) {
         return;
     }
     let digits_at = start + usize::from(out[start] == b'-');
-    let Some(point) = out[digits_at..].iter().position(|&b| b == b'.') else { return };
+    let Some(point) = out[digits_at..].iter().position(|&b| b == b'.') else {
+        return;
+    };
     // From the right, so that earlier positions stay valid.
     let mut at = digits_at + point;
     while at > digits_at + 3 {
@@ -153,7 +155,11 @@ mod tests {
             let words: Vec<&str> = line.split(' ').collect();
             let value: i64 = words[0].parse().expect("a number");
             for level in 0..4u8 {
-                assert_eq!(int(value, level), words[usize::from(level)], "{value} at level {level}");
+                assert_eq!(
+                    int(value, level),
+                    words[usize::from(level)],
+                    "{value} at level {level}"
+                );
             }
         }
     }

@@ -81,7 +81,9 @@ impl Meter {
             self.end(out, len_bytes, now_ms);
             return;
         }
-        let Some(&(newest_ms, _)) = self.history.back() else { return };
+        let Some(&(newest_ms, _)) = self.history.back() else {
+            return;
+        };
         if now_ms - newest_ms < PERIOD_MS {
             return;
         }
@@ -135,7 +137,11 @@ impl Meter {
         }
         if first_bytes > 0 {
             let (oldest_ms, oldest_bytes) = self.history[0];
-            let rate = if first_ever { 0.0 } else { rate(bytes - oldest_bytes, now_ms - oldest_ms) };
+            let rate = if first_ever {
+                0.0
+            } else {
+                rate(bytes - oldest_bytes, now_ms - oldest_ms)
+            };
             self.put_running(out, bytes, of, rate);
         }
     }
@@ -161,17 +167,39 @@ impl Meter {
 
     fn put_running(&self, out: &mut Vec<u8>, bytes: u64, of: u64, rate: f64) {
         // Divides bytes by a rate in KiB and by 1000, as rsync does.
-        let remaining = if rate > 0.0 { of.saturating_sub(bytes) as f64 / rate / 1000.0 } else { 0.0 };
+        let remaining = if rate > 0.0 {
+            of.saturating_sub(bytes) as f64 / rate / 1000.0
+        } else {
+            0.0
+        };
         self.put_line(out, bytes, of, rate, remaining);
         out.extend_from_slice(b"  ");
     }
 
     fn put_final(&self, out: &mut Vec<u8>, bytes: u64, of: u64, now_ms: i64) {
-        let took_ms = if self.history.is_empty() { 0 } else { now_ms - self.started_ms };
-        self.put_line(out, bytes, of, rate(bytes, took_ms), took_ms.max(0) as f64 / 1000.0);
+        let took_ms = if self.history.is_empty() {
+            0
+        } else {
+            now_ms - self.started_ms
+        };
+        self.put_line(
+            out,
+            bytes,
+            of,
+            rate(bytes, took_ms),
+            took_ms.max(0) as f64 / 1000.0,
+        );
         let left = self.total.entries.saturating_sub(self.checked);
-        let word = if self.total.complete { "to-chk" } else { "ir-chk" };
-        _ = write!(out, " (xfr#{}, {word}={left}/{})", self.transferred, self.total.entries);
+        let word = if self.total.complete {
+            "to-chk"
+        } else {
+            "ir-chk"
+        };
+        _ = write!(
+            out,
+            " (xfr#{}, {word}={left}/{})",
+            self.transferred, self.total.entries
+        );
     }
 
     fn put_line(&self, out: &mut Vec<u8>, bytes: u64, of: u64, rate: f64, secs: f64) {
@@ -183,7 +211,11 @@ impl Meter {
             out.resize(start + 15, b' ');
             out[start..].rotate_right(15 - len);
         }
-        let percent = if bytes >= of { 100 } else { u128::from(bytes) * 100 / u128::from(of) };
+        let percent = if bytes >= of {
+            100
+        } else {
+            u128::from(bytes) * 100 / u128::from(of)
+        };
         let (rate, unit) = match rate {
             rate if rate > 1024.0 * 1024.0 => (rate / (1024.0 * 1024.0), "GB/s"),
             rate if rate > 1024.0 => (rate / 1024.0, "MB/s"),
@@ -192,7 +224,13 @@ impl Meter {
         _ = write!(out, " {percent:3}% {rate:7.2}{unit} ");
         if secs < REMAINING_MAX_SECS {
             let secs = secs as u64;
-            _ = write!(out, "{:4}:{:02}:{:02}", secs / 3600, secs / 60 % 60, secs % 60);
+            _ = write!(
+                out,
+                "{:4}:{:02}:{:02}",
+                secs / 3600,
+                secs / 60 % 60,
+                secs % 60
+            );
         } else {
             out.extend_from_slice(b"  ??:??:??");
         }
@@ -201,7 +239,11 @@ impl Meter {
 
 /// Returns the rate in KiB per second; 0 if no time has passed.
 fn rate(bytes: u64, ms: i64) -> f64 {
-    if ms <= 0 { 0.0 } else { bytes as f64 * 1000.0 / ms as f64 / 1024.0 }
+    if ms <= 0 {
+        0.0
+    } else {
+        bytes as f64 * 1000.0 / ms as f64 / 1024.0
+    }
 }
 
 #[cfg(test)]
@@ -210,8 +252,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn meter(scope: ProgressScope) -> Meter {
-        let total = ListTotal { entries: 11, bytes: 6_000_007, complete: true };
-        Meter { total, checked: 2, ..Meter::new(scope, 1) }
+        let total = ListTotal {
+            entries: 11,
+            bytes: 6_000_007,
+            complete: true,
+        };
+        Meter {
+            total,
+            checked: 2,
+            ..Meter::new(scope, 1)
+        }
     }
 
     /// Returns the output for these moments of one file, with `\r` as `~`.
@@ -231,7 +281,13 @@ mod tests {
             lines(
                 &mut meter,
                 3_000_000,
-                &[(32768, 0), (700_000, 600), (1_081_344, 1023), (2_129_920, 2047), (3_000_000, 2830)]
+                &[
+                    (32768, 0),
+                    (700_000, 600),
+                    (1_081_344, 1023),
+                    (2_129_920, 2047),
+                    (3_000_000, 2830)
+                ]
             ),
             "~         32,768   1%    0.00kB/s    0:00:00  \
              ~      1,081,344  36% 1000.98kB/s    0:00:01  \
@@ -243,7 +299,12 @@ mod tests {
             lines(
                 &mut meter,
                 1_500_000,
-                &[(32768, 2047 + 882), (163_840, 2047 + 1009), (1_212_416, 2047 + 2033), (1_500_000, 2047 + 2289)]
+                &[
+                    (32768, 2047 + 882),
+                    (163_840, 2047 + 1009),
+                    (1_212_416, 2047 + 2033),
+                    (1_500_000, 2047 + 2289)
+                ]
             ),
             "~         32,768   2%   36.28kB/s    0:00:40  \
              ~        163,840  10%  158.57kB/s    0:00:08  \
@@ -273,7 +334,16 @@ mod tests {
     fn run_progress_lines_match_rsync() {
         let mut meter = meter(ProgressScope::Run);
         assert_eq!(
-            lines(&mut meter, 3_000_000, &[(32768, 0), (1_081_344, 1023), (2_129_920, 2046), (3_000_000, 2830)]),
+            lines(
+                &mut meter,
+                3_000_000,
+                &[
+                    (32768, 0),
+                    (1_081_344, 1023),
+                    (2_129_920, 2046),
+                    (3_000_000, 2830)
+                ]
+            ),
             "~         32,768   0%    0.00kB/s    0:00:00  \
              ~      1,081,344  18% 1000.98kB/s    0:00:04  \
              ~      2,129,920  35% 1000.98kB/s    0:00:03  \
@@ -282,15 +352,30 @@ mod tests {
         meter.checked = 11;
         let mut out = Vec::new();
         meter.finish(&mut out, 2830);
-        assert_eq!(out, b"\r      3,000,000  49%    1.01MB/s    0:00:02 (xfr#1, to-chk=0/11)");
+        assert_eq!(
+            out,
+            b"\r      3,000,000  49%    1.01MB/s    0:00:02 (xfr#1, to-chk=0/11)"
+        );
     }
 
     #[test]
     fn run_without_transfers_prints_a_final_progress_line() {
         let mut out = Vec::new();
-        let total = ListTotal { entries: 11, bytes: 1, complete: false };
-        Meter { checked: 11, total, ..meter(ProgressScope::Run) }.finish(&mut out, 99);
-        assert_eq!(out, b"\r              0   0%    0.00kB/s    0:00:00 (xfr#0, to-chk=0/11)");
+        let total = ListTotal {
+            entries: 11,
+            bytes: 1,
+            complete: false,
+        };
+        Meter {
+            checked: 11,
+            total,
+            ..meter(ProgressScope::Run)
+        }
+        .finish(&mut out, 99);
+        assert_eq!(
+            out,
+            b"\r              0   0%    0.00kB/s    0:00:00 (xfr#0, to-chk=0/11)"
+        );
     }
 
     #[test]

@@ -211,15 +211,25 @@ impl Tally {
 
     /// Returns the same exit code at the server, where the two sides are swapped.
     pub fn exit_of_server(&self) -> Exit {
-        Tally { failed: self.failed_at_peer, failed_at_peer: self.failed, ..self.clone() }.exit()
+        Tally {
+            failed: self.failed_at_peer,
+            failed_at_peer: self.failed,
+            ..self.clone()
+        }
+        .exit()
     }
 
     /// Returns an estimate of the bytes that the source would have sent over a connection, as a local copy sends nothing:
     /// names, about twenty bytes of attributes for each, and the data; and of those that it would have received.
     pub fn traffic(&self) -> Traffic {
         Traffic {
-            sent_bytes: self.literal_bytes + self.name_bytes + 20 * (self.listed.total() + self.transferred) + 19,
-            received_bytes: 19 * self.transferred + 5 * (self.created.total() + self.deleted.total()) + 12,
+            sent_bytes: self.literal_bytes
+                + self.name_bytes
+                + 20 * (self.listed.total() + self.transferred)
+                + 19,
+            received_bytes: 19 * self.transferred
+                + 5 * (self.created.total() + self.deleted.total())
+                + 12,
         }
     }
 }
@@ -248,12 +258,24 @@ mod tests {
         tally.problem(Weight::Failed);
         assert_eq!(tally.exit(), Exit::Partial);
         tally.problem(Weight::Vanished);
-        assert_eq!((tally.exit(), tally.exit_of_server()), (Exit::Vanished, Exit::Partial));
+        assert_eq!(
+            (tally.exit(), tally.exit_of_server()),
+            (Exit::Vanished, Exit::Partial)
+        );
         tally.at_peer(|tally| tally.problem(Weight::Failed));
-        assert_eq!((tally.failed, tally.failed_at_peer, tally.exit()), (1, 1, Exit::Partial));
+        assert_eq!(
+            (tally.failed, tally.failed_at_peer, tally.exit()),
+            (1, 1, Exit::Partial)
+        );
         tally.take_back(2);
-        assert_eq!((tally.failed, tally.failed_at_peer, tally.exit()), (2, 0, Exit::Vanished));
-        let source = Tally { source_errors: 1, ..Tally::default() };
+        assert_eq!(
+            (tally.failed, tally.failed_at_peer, tally.exit()),
+            (2, 0, Exit::Vanished)
+        );
+        let source = Tally {
+            source_errors: 1,
+            ..Tally::default()
+        };
         assert_eq!(source.exit(), Exit::Partial);
     }
 
@@ -270,14 +292,27 @@ mod tests {
 
     #[test]
     fn merge_adds_all_counts() {
-        let mut one =
-            Tally { failed: 1, failed_at_peer: 3, name_bytes: 3, delete_limit_reached: true, ..Tally::default() };
+        let mut one = Tally {
+            failed: 1,
+            failed_at_peer: 3,
+            name_bytes: 3,
+            delete_limit_reached: true,
+            ..Tally::default()
+        };
         one.created.add(Kind::Device);
         one.transfer(5, 4);
         let mut sum = one.clone();
         sum.merge(&one);
         assert_eq!(sum.failed_at_peer, 6);
-        assert_eq!((sum.failed, sum.name_bytes, sum.transferred, sum.literal_bytes), (2, 6, 2, 8));
+        assert_eq!(
+            (
+                sum.failed,
+                sum.name_bytes,
+                sum.transferred,
+                sum.literal_bytes
+            ),
+            (2, 6, 2, 8)
+        );
         assert!(sum.delete_limit_reached && sum.created.devices == 2);
         let mut same = one.clone();
         same.merge(&Tally::default());

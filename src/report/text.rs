@@ -146,7 +146,10 @@ impl TextReporter {
             1 => Some(ProgressScope::File),
             2.. => Some(ProgressScope::Run),
         };
-        let log_format = output.log_file.as_ref().map_or(Format::DEFAULT, |file| &file.format);
+        let log_format = output
+            .log_file
+            .as_ref()
+            .map_or(Format::DEFAULT, |file| &file.format);
         let log = log.map(|writer| Log::new(writer, Format::parse(log_format), facts.pid));
         let reporter = TextReporter {
             choice,
@@ -186,12 +189,17 @@ impl TextReporter {
     fn with_log(mut self, log: Log) -> TextReporter {
         // The options of a client do not change what its server logs.
         self.choice.itemizes |= self.facts.at_server && log.format.has_itemize();
-        TextReporter { log: Some(log), ..self }
+        TextReporter {
+            log: Some(log),
+            ..self
+        }
     }
 
     /// Returns whether the log itemizes entries.
     pub fn log_itemizes(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| log.format.has_itemize())
+        self.log
+            .as_ref()
+            .is_some_and(|log| log.format.has_itemize())
     }
 
     /// Leaves out what rsync does not print at this version of its protocol.
@@ -208,8 +216,9 @@ impl TextReporter {
         let loud = !self.output.quiet;
         let prints = loud && (self.format.is_some() || self.choice.name >= 1);
         let log_format = self.log.as_ref().map(|log| &log.format);
-        let logs_unchanged =
-            self.choice.itemizes && self.choice.unchanged && log_format.is_some_and(Format::has_itemize);
+        let logs_unchanged = self.choice.itemizes
+            && self.choice.unchanged
+            && log_format.is_some_and(Format::has_itemize);
         let formats = || self.format.iter().filter(|_| loud).chain(log_format);
         let after_transfer = !self.facts.list_only && formats().any(Format::needs_after_transfer);
         Wants {
@@ -218,11 +227,17 @@ impl TextReporter {
                 || loud && self.output.info.del >= 1
                 || self.log.is_some()
                 || self.meter.is_some(),
-            unchanged: self.facts.list_only || loud && self.choice.shows_unchanged() || logs_unchanged,
+            unchanged: self.facts.list_only
+                || loud && self.choice.shows_unchanged()
+                || logs_unchanged,
             after_transfer,
             progress: self.meter.is_some(),
             whole_list: self.counts_list(),
-            begin: after_transfer && self.meter.as_ref().is_some_and(|meter| meter.scope() == ProgressScope::File),
+            begin: after_transfer
+                && self
+                    .meter
+                    .as_ref()
+                    .is_some_and(|meter| meter.scope() == ProgressScope::File),
             digest: !self.facts.list_only && formats().any(Format::has_digest),
             paths: formats().any(Format::has_sender_fields),
         }
@@ -234,7 +249,11 @@ impl TextReporter {
             return;
         }
         let sends = self.constants.sends;
-        self.log_text(if sends { b"building file list" } else { b"receiving file list" });
+        self.log_text(if sends {
+            b"building file list"
+        } else {
+            b"receiving file list"
+        });
         if self.output.quiet || self.output.info.flist == 0 {
             return;
         }
@@ -272,13 +291,22 @@ impl TextReporter {
     /// while it grows. Needed for progress, and for `N files to consider`.
     fn set_list_total(&mut self, entries: u64, bytes: u64, complete: bool) {
         if let Some(meter) = &mut self.meter {
-            meter.total = ListTotal { entries, bytes, complete };
+            meter.total = ListTotal {
+                entries,
+                bytes,
+                complete,
+            };
         }
         if complete && self.count_is_due {
             self.count_is_due = false;
-            let hundreds = if self.constants.sends { entries.saturating_sub(1) / 100 } else { 0 };
+            let hundreds = if self.constants.sends {
+                entries.saturating_sub(1) / 100
+            } else {
+                0
+            };
             for hundreds in 1..=hundreds {
-                self.screen.put(format!(" {} files...\r", hundreds * 100).as_bytes());
+                self.screen
+                    .put(format!(" {} files...\r", hundreds * 100).as_bytes());
             }
             let mut line = std::mem::take(&mut self.line);
             line.clear();
@@ -296,17 +324,27 @@ impl TextReporter {
         self.totals = Some((traffic, tally.total_bytes));
         self.finish_progress();
         if self.output.json {
-            self.screen.put_object(&json::summary(tally, traffic, elapsed, self.facts.dry_run));
+            self.screen
+                .put_object(&json::summary(tally, traffic, elapsed, self.facts.dry_run));
         }
         if self.output.debug.deltasum >= 1 {
-            let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={}", tally.literal_bytes);
+            let line = format!(
+                "total: matches=0  hash_hits=0  false_alarms=0 data={}",
+                tally.literal_bytes
+            );
             self.screen.print(line.as_bytes());
             self.log_text(line.as_bytes());
         }
         if self.output.info.stats >= 2 {
             self.screen.print(b"");
             let mut text = Vec::new();
-            put_statistics(&mut text, tally, traffic, self.output.human, self.facts.protocol);
+            put_statistics(
+                &mut text,
+                tally,
+                traffic,
+                self.output.human,
+                self.facts.protocol,
+            );
             self.print_and_log(&text);
         }
         if self.output.info.stats >= 1 {
@@ -317,7 +355,14 @@ impl TextReporter {
                 (false, true) => b" (BATCH ONLY)",
                 (false, false) => b"",
             };
-            put_totals(&mut text, tally, traffic, elapsed, self.output.human, remark);
+            put_totals(
+                &mut text,
+                tally,
+                traffic,
+                elapsed,
+                self.output.human,
+                remark,
+            );
             self.print_and_log(&text);
         } else if self.constants.sends || tally.exit() == Exit::Ok {
             self.log_totals();
@@ -334,7 +379,10 @@ impl TextReporter {
 
     /// Returns the counts of the run so far, with the bytes sent and received.
     pub fn counts(&self, tally: &Tally) -> RunCounts {
-        RunCounts { tally: tally.clone(), traffic: self.traffic.unwrap_or(tally.traffic()) }
+        RunCounts {
+            tally: tally.clone(),
+            traffic: self.traffic.unwrap_or(tally.traffic()),
+        }
     }
 
     /// Returns the bytes sent to and received from a peer; `None` if there was none.
@@ -362,19 +410,28 @@ impl TextReporter {
             Event::Note(line) => self.print_line(line),
             Event::Problem(Problem { line, .. }) if line.is_empty() => {}
             // Problems of a remote sender are not written to the local log.
-            Event::Problem(Problem { line, .. }) if !self.constants.sends && line.starts_with(b"rsync: [sender] ") => {
+            Event::Problem(Problem { line, .. })
+                if !self.constants.sends && line.starts_with(b"rsync: [sender] ") =>
+            {
                 self.screen.error(line);
             }
             Event::Problem(Problem { line, .. }) => self.put_error(line),
             Event::Missing(name) => self.missing(name),
-            Event::Listed { entries, bytes, complete } => self.set_list_total(*entries, *bytes, *complete),
+            Event::Listed {
+                entries,
+                bytes,
+                complete,
+            } => self.set_list_total(*entries, *bytes, *complete),
             Event::Checked(entries) => {
                 if let Some(meter) = &mut self.meter {
                     meter.checked += entries;
                 }
             }
             Event::Begin(name) => self.begin(name),
-            Event::Progress { done_bytes, len_bytes } => self.progress(*done_bytes, *len_bytes),
+            Event::Progress {
+                done_bytes,
+                len_bytes,
+            } => self.progress(*done_bytes, *len_bytes),
         }
     }
 
@@ -434,7 +491,9 @@ impl TextReporter {
                 match self.choice.line(item) {
                     _ if self.facts.list_only => Some(json::Line::Entry(item)),
                     LineKind::Nothing => None,
-                    LineKind::Full | LineKind::Name | LineKind::UpToDate => Some(json::Line::Change(item)),
+                    LineKind::Full | LineKind::Name | LineKind::UpToDate => {
+                        Some(json::Line::Change(item))
+                    }
                 }
             }
             other => json::event(other),
@@ -449,7 +508,10 @@ impl TextReporter {
         let unknown;
         let item = match self.facts.protocol {
             Some(..29) if item.transfer => {
-                unknown = Item { changes: Changes::UNKNOWN, ..item.clone() };
+                unknown = Item {
+                    changes: Changes::UNKNOWN,
+                    ..item.clone()
+                };
                 &unknown
             }
             _ => item,
@@ -487,7 +549,11 @@ impl TextReporter {
             (LineKind::Full, _) if self.output.json => return,
             (LineKind::Full, Some(format)) => {
                 let now_secs = (self.clock)().0;
-                format.put(line, &Shown::item(item, &self.constants, now_secs), &mut self.times);
+                format.put(
+                    line,
+                    &Shown::item(item, &self.constants, now_secs),
+                    &mut self.times,
+                );
             }
             (LineKind::Full, None) if self.choice.name >= 1 => {
                 line.extend_from_slice(self.constants.slash_before(&item.name));
@@ -511,18 +577,29 @@ impl TextReporter {
     fn log_item(&mut self, item: &Item, line: &mut Vec<u8>) {
         if let Some(log) = &mut self.log
             && !log.format.is_empty()
-            && self.choice.logs(item, self.facts.dry_run, log.format.has_itemize())
-            && (!self.facts.at_server || item.transfer || log.format.has_itemize() && !self.facts.dry_run)
+            && self
+                .choice
+                .logs(item, self.facts.dry_run, log.format.has_itemize())
+            && (!self.facts.at_server
+                || item.transfer
+                || log.format.has_itemize() && !self.facts.dry_run)
         {
             let now_secs = (self.clock)().0;
             line.clear();
-            log.format.put(line, &Shown::item(item, &self.constants, now_secs), &mut self.times);
+            log.format.put(
+                line,
+                &Shown::item(item, &self.constants, now_secs),
+                &mut self.times,
+            );
             log.put(line, now_secs);
         }
     }
 
     fn list_style(&self) -> ListStyle {
-        ListStyle { human: self.output.human, atimes: self.facts.atimes }
+        ListStyle {
+            human: self.output.human,
+            atimes: self.facts.atimes,
+        }
     }
 
     fn deleted(&mut self, name: &[u8], kind: Kind) {
@@ -532,7 +609,14 @@ impl TextReporter {
         let info = &self.output.info;
         if !self.output.quiet && (self.format.is_some() || info.del >= 1 || info.name >= 1) {
             line.clear();
-            put_deletion(&mut line, self.format.as_ref(), &shown, name, kind, &mut self.times);
+            put_deletion(
+                &mut line,
+                self.format.as_ref(),
+                &shown,
+                name,
+                kind,
+                &mut self.times,
+            );
             self.screen.print(&line);
         }
         if let Some(log) = &mut self.log
@@ -540,7 +624,14 @@ impl TextReporter {
         {
             let shown = Shown::deleted(name, kind, &self.constants, now_secs);
             line.clear();
-            put_deletion(&mut line, Some(&log.format), &shown, name, kind, &mut self.times);
+            put_deletion(
+                &mut line,
+                Some(&log.format),
+                &shown,
+                name,
+                kind,
+                &mut self.times,
+            );
             log.put(&line, now_secs);
         }
         self.line = line;
@@ -554,7 +645,8 @@ impl TextReporter {
 
     fn begin(&mut self, name: &[u8]) {
         if self.wants().begin && self.choice.name >= 1 && !self.facts.dry_run {
-            self.screen.print(&[self.constants.slash_before(name), name].concat());
+            self.screen
+                .print(&[self.constants.slash_before(name), name].concat());
         }
     }
 
@@ -570,7 +662,8 @@ impl TextReporter {
         if !self.line.is_empty() {
             if self.output.json {
                 let name = (meter.scope() == ProgressScope::File).then_some(&*self.last_name);
-                self.screen.put_object(&json::progress(name, position, meter.checked, meter.total));
+                self.screen
+                    .put_object(&json::progress(name, position, meter.checked, meter.total));
             }
             self.screen.put_moving(&self.line);
             self.screen.flush();
@@ -592,7 +685,8 @@ impl TextReporter {
 
     fn now_ms(&self) -> i64 {
         let (secs, nanos) = (self.clock)();
-        secs.saturating_mul(1000).saturating_add(i64::from(nanos / 1_000_000))
+        secs.saturating_mul(1000)
+            .saturating_add(i64::from(nanos / 1_000_000))
     }
 
     /// Prints a line to stdout and the log file, unless the run is quiet.
@@ -627,7 +721,13 @@ impl TextReporter {
 }
 
 /// Returns the last line of a log.
-pub fn totals_line(Traffic { sent_bytes, received_bytes }: Traffic, total_bytes: u64) -> String {
+pub fn totals_line(
+    Traffic {
+        sent_bytes,
+        received_bytes,
+    }: Traffic,
+    total_bytes: u64,
+) -> String {
     format!("sent {sent_bytes} bytes  received {received_bytes} bytes  total size {total_bytes}")
 }
 

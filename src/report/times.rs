@@ -20,12 +20,19 @@ pub struct LocalTimes {
 impl LocalTimes {
     /// Creates a formatter for the local zone, which is read when needed.
     pub fn local() -> LocalTimes {
-        LocalTimes { zone: None, last: (0, 0), text: Vec::new() }
+        LocalTimes {
+            zone: None,
+            last: (0, 0),
+            text: Vec::new(),
+        }
     }
 
     /// Creates a formatter for a zone.
     pub fn new(zone: TimeZone) -> LocalTimes {
-        LocalTimes { zone: Some(zone), ..LocalTimes::local() }
+        LocalTimes {
+            zone: Some(zone),
+            ..LocalTimes::local()
+        }
     }
 
     /// Appends `YYYY/MM/DD HH:MM:SS` with `between` instead of the blank (`%M` has a dash).
@@ -52,7 +59,8 @@ impl LocalTimes {
         let zone = self.zone.get_or_insert_with(zone::local);
         let (first, last) = (jiff::Timestamp::MIN, jiff::Timestamp::MAX);
         let within = secs.clamp(first.as_second(), last.as_second());
-        let offset = jiff::Timestamp::from_second(within).map_or(Offset::UTC, |time| zone.to_offset(time));
+        let offset =
+            jiff::Timestamp::from_second(within).map_or(Offset::UTC, |time| zone.to_offset(time));
         i64::from(offset.seconds())
     }
 }
@@ -61,12 +69,19 @@ impl LocalTimes {
 fn civil(days: i64) -> (i64, i64, i64) {
     // Counted from March 1 of year 0, so that a leap day ends its year; 400 years have 146,097 days.
     let from_march = days + 719_468;
-    let (era, of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
+    let (era, of_era) = (
+        from_march.div_euclid(146_097),
+        from_march.rem_euclid(146_097),
+    );
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let month = if march_month < 10 {
+        march_month + 3
+    } else {
+        march_month - 9
+    };
     (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
@@ -120,7 +135,10 @@ mod tests {
         times.put(&mut out, 0, b' ');
         times.put(&mut out, 0, b'-');
         times.put(&mut out, 1, b'-');
-        assert_eq!(out, b"1970/01/01 00:00:001970/01/01-00:00:001970/01/01-00:00:01");
+        assert_eq!(
+            out,
+            b"1970/01/01 00:00:001970/01/01-00:00:001970/01/01-00:00:01"
+        );
     }
 
     proptest! {

@@ -41,7 +41,11 @@ pub fn is_allowed(
     }
 }
 
-fn matches_element(host: &ClientHost, element: &[u8], lookup: Option<ForwardLookup<'_>>) -> Result<bool, &'static str> {
+fn matches_element(
+    host: &ClientHost,
+    element: &[u8],
+    lookup: Option<ForwardLookup<'_>>,
+) -> Result<bool, &'static str> {
     if element.starts_with(b"@") {
         return Err("netgroups are not supported: ");
     }
@@ -51,13 +55,16 @@ fn matches_element(host: &ClientHost, element: &[u8], lookup: Option<ForwardLook
     let parsed = |bytes: &[u8]| {
         let text = str::from_utf8(bytes).ok()?;
         // `0/0` is a usual form.
-        text.parse().ok().or_else(|| Some(IpAddr::V4(Ipv4Addr::from_bits(text.parse().ok()?))))
+        text.parse()
+            .ok()
+            .or_else(|| Some(IpAddr::V4(Ipv4Addr::from_bits(text.parse().ok()?))))
     };
     if let Some(slash) = element.iter().position(|&byte| byte == b'/') {
         let (address, mask) = (parsed(&element[..slash]), &element[slash + 1..]);
         let address = address.ok_or("malformed address in ")?;
         let mask = mask_bits(mask, &address).ok_or("malformed mask in ")?;
-        return Ok(masked(&host.address, mask).is_some_and(|masked_host| Some(masked_host) == masked(&address, mask))
+        return Ok(masked(&host.address, mask)
+            .is_some_and(|masked_host| Some(masked_host) == masked(&address, mask))
             && host.address.is_ipv4() == address.is_ipv4());
     }
     if let Some(address) = parsed(element) {
@@ -68,13 +75,23 @@ fn matches_element(host: &ClientHost, element: &[u8], lookup: Option<ForwardLook
     if name_matches(&lower, &address) {
         return Ok(true);
     }
-    if host.name.as_ref().is_some_and(|name| name_matches(&lower, &name.to_ascii_lowercase())) {
+    if host
+        .name
+        .as_ref()
+        .is_some_and(|name| name_matches(&lower, &name.to_ascii_lowercase()))
+    {
         return Ok(true);
     }
     let is_plain = !element.iter().any(|byte| b"*?[".contains(byte));
-    let Some(lookup) = lookup.filter(|_| is_plain) else { return Ok(false) };
+    let Some(lookup) = lookup.filter(|_| is_plain) else {
+        return Ok(false);
+    };
     let found = lookup(element);
-    if found.is_empty() { Err("cannot look up the host name ") } else { Ok(found.contains(&host.address)) }
+    if found.is_empty() {
+        Err("cannot look up the host name ")
+    } else {
+        Ok(found.contains(&host.address))
+    }
 }
 
 /// Returns the mask that a number of bits or an address stands for.
@@ -82,10 +99,23 @@ fn mask_bits(mask: &[u8], address: &IpAddr) -> Option<u128> {
     let text = str::from_utf8(mask).ok()?;
     let len = if address.is_ipv4() { 32 } else { 128 };
     if let Ok(bits) = text.parse::<u32>() {
-        let all = if len == 32 { u128::from(u32::MAX) } else { u128::MAX };
-        return (bits <= len).then(|| if bits == 0 { 0 } else { all << (len - bits) & all });
+        let all = if len == 32 {
+            u128::from(u32::MAX)
+        } else {
+            u128::MAX
+        };
+        return (bits <= len).then(|| {
+            if bits == 0 {
+                0
+            } else {
+                all << (len - bits) & all
+            }
+        });
     }
-    let mask = text.parse::<IpAddr>().ok().filter(|mask| mask.is_ipv4() == address.is_ipv4())?;
+    let mask = text
+        .parse::<IpAddr>()
+        .ok()
+        .filter(|mask| mask.is_ipv4() == address.is_ipv4())?;
     Some(number(&mask))
 }
 
@@ -105,9 +135,18 @@ mod tests {
     use super::*;
 
     fn allowed(address: &str, name: Option<&str>, allow: &str, deny: &str) -> bool {
-        let host = ClientHost { address: address.parse().unwrap(), name: name.map(|name| name.as_bytes().to_vec()) };
+        let host = ClientHost {
+            address: address.parse().unwrap(),
+            name: name.map(|name| name.as_bytes().to_vec()),
+        };
         let given = |list: &'static str| Some(list.as_bytes()).filter(|list| !list.is_empty());
-        let lookup = |name: &[u8]| if name == b"box" { vec!["10.1.2.3".parse().unwrap()] } else { Vec::new() };
+        let lookup = |name: &[u8]| {
+            if name == b"box" {
+                vec!["10.1.2.3".parse().unwrap()]
+            } else {
+                Vec::new()
+            }
+        };
         let (allow, deny) = (allow.to_owned().leak(), deny.to_owned().leak());
         is_allowed(&host, given(allow), given(deny), Some(&lookup), &|_| {})
     }
@@ -124,7 +163,11 @@ mod tests {
             ("10.1.2.4", "*", false),
             ("10.1.2.4", "10.9.9.9", true),
         ] {
-            assert_eq!(allowed("10.1.2.3", None, allow, deny), expected, "{allow} / {deny}");
+            assert_eq!(
+                allowed("10.1.2.3", None, allow, deny),
+                expected,
+                "{allow} / {deny}"
+            );
         }
     }
 
@@ -149,11 +192,24 @@ mod tests {
         ] {
             assert!(v4(yes), "{yes}");
         }
-        for no in ["10.1.2.4", "10.2.0.0/16", "*.example.com", "example.org", "other", "::/0", "10.1.3.*"] {
+        for no in [
+            "10.1.2.4",
+            "10.2.0.0/16",
+            "*.example.com",
+            "example.org",
+            "other",
+            "::/0",
+            "10.1.3.*",
+        ] {
             assert!(!v4(no), "{no}");
         }
         let v6 = |element: &str| allowed("2001:db8::5", None, element, "");
-        for yes in ["2001:db8::5", "2001:db8::/32", "2001:db8::/ffff:ffff::", "::/0"] {
+        for yes in [
+            "2001:db8::5",
+            "2001:db8::/32",
+            "2001:db8::/ffff:ffff::",
+            "::/0",
+        ] {
             assert!(v6(yes), "{yes}");
         }
         for no in ["2001:db8::6", "2001:db9::/32", "0.0.0.0/0"] {
@@ -163,10 +219,16 @@ mod tests {
 
     #[test]
     fn elements_that_cannot_be_evaluated_admit_no_client() {
-        let host = ClientHost { address: "10.1.2.3".parse().unwrap(), name: None };
+        let host = ClientHost {
+            address: "10.1.2.3".parse().unwrap(),
+            name: None,
+        };
         for (element, why) in [
             ("@net", "netgroups are not supported: @net"),
-            ("fe80::1%eth0", "addresses with a scope are not supported: fe80::1%eth0"),
+            (
+                "fe80::1%eth0",
+                "addresses with a scope are not supported: fe80::1%eth0",
+            ),
             ("10.0.0.0/33", "malformed mask in 10.0.0.0/33"),
             ("10.0.0.0/ffff::", "malformed mask in 10.0.0.0/ffff::"),
             ("x/8", "malformed address in x/8"),
@@ -174,8 +236,14 @@ mod tests {
         ] {
             let list = Some(element.as_bytes());
             let complain = |line: &[u8]| assert_eq!(line, why.as_bytes());
-            assert!(!is_allowed(&host, list, None, Some(&|_| Vec::new()), &complain), "{element}");
-            assert!(!is_allowed(&host, None, list, Some(&|_| Vec::new()), &complain), "{element}");
+            assert!(
+                !is_allowed(&host, list, None, Some(&|_| Vec::new()), &complain),
+                "{element}"
+            );
+            assert!(
+                !is_allowed(&host, None, list, Some(&|_| Vec::new()), &complain),
+                "{element}"
+            );
         }
     }
 }

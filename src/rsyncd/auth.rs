@@ -37,7 +37,9 @@ pub fn rule_of(users: &[u8], user: &[u8], groups_of: GroupsOf<'_>) -> Result<Aut
         let group = match name.strip_prefix(b"@") {
             Some(pattern) => {
                 let groups = groups.get_or_insert_with(|| groups_of(user));
-                let Some(group) = groups.iter().find(|group| name_matches(pattern, group)) else { continue };
+                let Some(group) = groups.iter().find(|group| name_matches(pattern, group)) else {
+                    continue;
+                };
                 Some(group.clone())
             }
             None if name_matches(name, user) => None,
@@ -88,11 +90,18 @@ impl AuthResponse<'_> {
     /// Compares the response with the secrets of the user and of the group. The error is the reason for the log.
     pub fn check(&self, secrets: &[u8], group: Option<&[u8]>) -> Result<(), &'static str> {
         let mut why = "secret not found";
-        for line in secrets.split(|byte| b"\r\n".contains(byte)).filter(|line| !line.starts_with(b"#")) {
-            let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+        for line in secrets
+            .split(|byte| b"\r\n".contains(byte))
+            .filter(|line| !line.starts_with(b"#"))
+        {
+            let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+                continue;
+            };
             let (name, secret) = (&line[..colon], &line[colon + 1..]);
             let is_for_user = name == self.user && !name.is_empty();
-            let is_for_group = name.strip_prefix(b"@").is_some_and(|name| Some(name) == group);
+            let is_for_group = name
+                .strip_prefix(b"@")
+                .is_some_and(|name| Some(name) == group);
             if !is_for_user && !is_for_group {
                 continue;
             }
@@ -107,14 +116,30 @@ impl AuthResponse<'_> {
 
 /// Checks `auth digest`. The error is the reason for the log.
 pub fn check_digest(floor: &[u8], chosen: AuthDigest) -> Result<(), Vec<u8>> {
-    let rank_of = |digest: AuthDigest| AuthDigest::ALL.iter().position(|(known, _)| *known == digest);
-    let known = AuthDigest::ALL.iter().position(|(_, name)| floor.eq_ignore_ascii_case(name.as_bytes()));
+    let rank_of = |digest: AuthDigest| {
+        AuthDigest::ALL
+            .iter()
+            .position(|(known, _)| *known == digest)
+    };
+    let known = AuthDigest::ALL
+        .iter()
+        .position(|(_, name)| floor.eq_ignore_ascii_case(name.as_bytes()));
     let Some(floor_rank) = known else {
-        return Err([b"the configured 'auth digest = ", floor, b"' is not a supported digest on this build"].concat());
+        return Err([
+            b"the configured 'auth digest = ",
+            floor,
+            b"' is not a supported digest on this build",
+        ]
+        .concat());
     };
     match rank_of(chosen) {
         Some(rank) if rank <= floor_rank => Ok(()),
-        _ => Err([b"the negotiated digest is weaker than 'auth digest = ", floor, b"'"].concat()),
+        _ => Err([
+            b"the negotiated digest is weaker than 'auth digest = ",
+            floor,
+            b"'",
+        ]
+        .concat()),
     }
 }
 
@@ -123,10 +148,20 @@ mod tests {
     use super::*;
 
     fn rule(users: &str, user: &str) -> Result<(AuthAccess, Option<String>), String> {
-        let groups =
-            |user: &[u8]| if user == b"admin" { vec![b"staff".to_vec(), b"RO Group".to_vec()] } else { Vec::new() };
+        let groups = |user: &[u8]| {
+            if user == b"admin" {
+                vec![b"staff".to_vec(), b"RO Group".to_vec()]
+            } else {
+                Vec::new()
+            }
+        };
         rule_of(users.as_bytes(), user.as_bytes(), &groups)
-            .map(|rule| (rule.access, rule.group.map(|group| String::from_utf8(group).unwrap())))
+            .map(|rule| {
+                (
+                    rule.access,
+                    rule.group.map(|group| String::from_utf8(group).unwrap()),
+                )
+            })
             .map_err(|why| String::from_utf8(why).unwrap())
     }
 
@@ -136,12 +171,27 @@ mod tests {
         let none = Err("no matching rule".to_owned());
         assert_eq!(rule("joe, sam", "sam"), Ok((Unchanged, None)));
         assert_eq!(rule("joe sam", "tim"), none);
-        assert_eq!(rule("joe:deny j*:rw", "joe"), Err("denied by rule".to_owned()));
+        assert_eq!(
+            rule("joe:deny j*:rw", "joe"),
+            Err("denied by rule".to_owned())
+        );
         assert_eq!(rule("joe:deny j*:rw", "jim"), Ok((ReadWrite, None)));
-        assert_eq!(rule("@guest:deny @staff:ro admin:rw", "admin"), Ok((ReadOnly, Some("staff".to_owned()))));
-        assert_eq!(rule(", joe:deny, @RO Group:ro", "admin"), Ok((ReadOnly, Some("RO Group".to_owned()))));
-        assert_eq!(rule("@s*", "admin"), Ok((Unchanged, Some("staff".to_owned()))));
-        assert_eq!(rule("joe:write", "joe"), Err("invalid option in auth users: joe:write".to_owned()));
+        assert_eq!(
+            rule("@guest:deny @staff:ro admin:rw", "admin"),
+            Ok((ReadOnly, Some("staff".to_owned())))
+        );
+        assert_eq!(
+            rule(", joe:deny, @RO Group:ro", "admin"),
+            Ok((ReadOnly, Some("RO Group".to_owned())))
+        );
+        assert_eq!(
+            rule("@s*", "admin"),
+            Ok((Unchanged, Some("staff".to_owned())))
+        );
+        assert_eq!(
+            rule("joe:write", "joe"),
+            Err("invalid option in auth users: joe:write".to_owned())
+        );
         assert_eq!(rule("", "joe"), none);
     }
 
@@ -176,9 +226,17 @@ mod tests {
                 && check(0o100_641, 0, true).is_ok()
                 && check(0o100_600, 5, false).is_ok()
         );
-        assert!(check(0o100_604, 0, true).unwrap_err().contains("other-accessible"));
+        assert!(
+            check(0o100_604, 0, true)
+                .unwrap_err()
+                .contains("other-accessible")
+        );
         assert!(check(0o100_602, 0, false).is_err());
-        assert!(check(0o100_600, 5, true).unwrap_err().contains("owned by root"));
+        assert!(
+            check(0o100_600, 5, true)
+                .unwrap_err()
+                .contains("owned by root")
+        );
         assert_eq!(check_digest(b"SHA256", AuthDigest::Sha512), Ok(()));
         assert_eq!(check_digest(b"sha256", AuthDigest::Sha256), Ok(()));
         assert!(check_digest(b"sha256", AuthDigest::Sha1).is_err());

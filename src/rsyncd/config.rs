@@ -80,7 +80,13 @@ pub fn check_value(param: Param, text: &[u8]) -> Result<(), Vec<u8>> {
     let has_variables = expand(text, &|_| Some(Vec::new())) != text;
     if is_chmod && !text.is_empty() && !has_variables && chmod::parse(text, 0).is_none() {
         let name = param.name().as_bytes();
-        return Err([b"sparsync: invalid value of \"", name, b"\", expected modes as for --chmod: ", text].concat());
+        return Err([
+            b"sparsync: invalid value of \"",
+            name,
+            b"\", expected modes as for --chmod: ",
+            text,
+        ]
+        .concat());
     }
     Ok(())
 }
@@ -93,27 +99,51 @@ impl<'a> ConfigReader<'a> {
         vars: VarLookup<'a>,
         overrides: &'a [(Param, ParamValue)],
     ) -> Result<Config, BadConfig> {
-        let mut reader =
-            ConfigReader { files, vars, overrides, config: Config::default(), section: ConfigSection::Global };
+        let mut reader = ConfigReader {
+            files,
+            vars,
+            overrides,
+            config: Config::default(),
+            section: ConfigSection::Global,
+        };
         for (param, value) in overrides {
             reader.config.globals.set(*param, value.clone());
         }
         if let Err(line) = reader.file(path, 0) {
-            return Err(BadConfig { line, globals: reader.config.globals });
+            return Err(BadConfig {
+                line,
+                globals: reader.config.globals,
+            });
         }
-        let Config { globals, modules, .. } = &mut reader.config;
-        modules.iter_mut().for_each(|module| module.values.inherit_texts(globals));
+        let Config {
+            globals, modules, ..
+        } = &mut reader.config;
+        modules
+            .iter_mut()
+            .for_each(|module| module.values.inherit_texts(globals));
         Ok(reader.config)
     }
 
     fn file(&mut self, path: &[u8], depth: usize) -> Result<(), Vec<u8>> {
         let text = self.files.read(path).map_err(|error| {
-            [b"rsync: unable to open config file \"", path, b"\": ", &errno_words(&error)[..]].concat()
+            [
+                b"rsync: unable to open config file \"",
+                path,
+                b"\": ",
+                &errno_words(&error)[..],
+            ]
+            .concat()
         })?;
         for (number, line) in logical_lines(&text) {
             let at = format!(" (line {number} of {})", path.escape_ascii()).into_bytes();
-            self.line(&line, depth).map_err(|why| [why, at.clone()].concat())?;
-            for complaint in self.config.complaints.iter_mut().filter(|complaint| complaint.ends_with(b"\0")) {
+            self.line(&line, depth)
+                .map_err(|why| [why, at.clone()].concat())?;
+            for complaint in self
+                .config
+                .complaints
+                .iter_mut()
+                .filter(|complaint| complaint.ends_with(b"\0"))
+            {
                 complaint.pop();
                 complaint.extend_from_slice(&at);
             }
@@ -123,7 +153,9 @@ impl<'a> ConfigReader<'a> {
 
     /// Notes a line for the log. The NUL at its end is replaced by the place.
     fn complain(&mut self, parts: &[&[u8]]) {
-        self.config.complaints.push([&parts.concat()[..], b"\0"].concat());
+        self.config
+            .complaints
+            .push([&parts.concat()[..], b"\0"].concat());
     }
 
     fn line(&mut self, line: &[u8], depth: usize) -> Result<(), Vec<u8>> {
@@ -131,8 +163,13 @@ impl<'a> ConfigReader<'a> {
             None | Some(b'#' | b';') => Ok(()),
             Some(b'[') => {
                 let end = line.iter().position(|&byte| byte == b']');
-                let end = end
-                    .ok_or_else(|| [b"params.c:Section() - Badly formed line in config file: ", &line[1..]].concat())?;
+                let end = end.ok_or_else(|| {
+                    [
+                        b"params.c:Section() - Badly formed line in config file: ",
+                        &line[1..],
+                    ]
+                    .concat()
+                })?;
                 self.begin(&line[1..end])
             }
             Some(b'&') => self.directive(&line[1..], depth),
@@ -141,7 +178,10 @@ impl<'a> ConfigReader<'a> {
     }
 
     fn begin(&mut self, name: &[u8]) -> Result<(), Vec<u8>> {
-        let words: Vec<_> = name.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+        let words: Vec<_> = name
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty())
+            .collect();
         let name = words.join(&b' ');
         if name.is_empty() {
             return Err(b"params.c:Section() - Empty section name in config file.".to_vec());
@@ -151,15 +191,24 @@ impl<'a> ConfigReader<'a> {
             return Ok(());
         }
         if name.contains(&b'/') {
-            return Err([b"Warning: invalid section name in configuration file: ", &name[..]].concat());
+            return Err([
+                b"Warning: invalid section name in configuration file: ",
+                &name[..],
+            ]
+            .concat());
         }
         let modules = &mut self.config.modules;
-        let known = modules.iter().position(|module| module.name.eq_ignore_ascii_case(&name));
+        let known = modules
+            .iter()
+            .position(|module| module.name.eq_ignore_ascii_case(&name));
         if known.is_none() && modules.len() >= MODULES_MAX {
             return Err(format!("more than {MODULES_MAX} modules").into_bytes());
         }
         let index = known.unwrap_or_else(|| {
-            modules.push(Module { name, values: self.config.globals.clone() });
+            modules.push(Module {
+                name,
+                values: self.config.globals.clone(),
+            });
             modules.len() - 1
         });
         self.section = ConfigSection::Module(index);
@@ -168,7 +217,10 @@ impl<'a> ConfigReader<'a> {
 
     fn parameter(&mut self, line: &[u8]) -> Result<(), Vec<u8>> {
         let Some(sign) = line.iter().position(|&byte| byte == b'=') else {
-            self.complain(&[b"params.c:Parameter() - Ignoring badly formed line in config file: ", line]);
+            self.complain(&[
+                b"params.c:Parameter() - Ignoring badly formed line in config file: ",
+                line,
+            ]);
             return Ok(());
         };
         let (name, text) = (line[..sign].trim_ascii(), line[sign + 1..].trim_ascii());
@@ -181,15 +233,22 @@ impl<'a> ConfigReader<'a> {
             return Ok(());
         };
         if param.is_global() && self.section != ConfigSection::Global {
-            self.complain(&[b"Global parameter ", param.name().as_bytes(), b" found in module section!"]);
+            self.complain(&[
+                b"Global parameter ",
+                param.name().as_bytes(),
+                b" found in module section!",
+            ]);
             return Ok(());
         }
         check_value(param, text)?;
         // Texts are expanded when they are used.
-        let value = param.parse(text).or_else(|_| param.parse(&expand(text, self.vars)));
+        let value = param
+            .parse(text)
+            .or_else(|_| param.parse(&expand(text, self.vars)));
         match value {
             Ok(value) => match self.section {
-                ConfigSection::Global if self.overrides.iter().any(|(other, _)| *other == param) => {}
+                ConfigSection::Global
+                    if self.overrides.iter().any(|(other, _)| *other == param) => {}
                 ConfigSection::Global => self.config.globals.set(param, value),
                 ConfigSection::Module(index) => self.config.modules[index].values.set(param, value),
             },
@@ -199,7 +258,10 @@ impl<'a> ConfigReader<'a> {
     }
 
     fn directive(&mut self, line: &[u8], depth: usize) -> Result<(), Vec<u8>> {
-        let len = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+        let len = line
+            .iter()
+            .position(u8::is_ascii_whitespace)
+            .unwrap_or(line.len());
         let (name, path) = (&line[..len], line[len..].trim_ascii());
         let is_include = name.eq_ignore_ascii_case(b"include");
         if !is_include && !name.eq_ignore_ascii_case(b"merge") {
@@ -210,7 +272,13 @@ impl<'a> ConfigReader<'a> {
         }
         let path = expand(path, self.vars);
         let names = self.files.names(&path).map_err(|error| {
-            [&b"rsync: unable to stat config file \""[..], &path, b"\": ", &errno_words(&error)].concat()
+            [
+                &b"rsync: unable to stat config file \""[..],
+                &path,
+                b"\": ",
+                &errno_words(&error),
+            ]
+            .concat()
         })?;
         let end: &[u8] = if is_include { b".conf" } else { b".inc" };
         let paths = match names {
@@ -218,7 +286,10 @@ impl<'a> ConfigReader<'a> {
             Some(mut names) => {
                 names.retain(|name| name.ends_with(end) && !name.starts_with(b"."));
                 names.sort();
-                names.iter().map(|name| crate::path::join(&path, name)).collect()
+                names
+                    .iter()
+                    .map(|name| crate::path::join(&path, name))
+                    .collect()
             }
         };
         for path in paths {
@@ -244,7 +315,10 @@ fn logical_lines(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let is_comment = !continues && matches!(line.trim_ascii_start().first(), Some(b'#' | b';'));
-        let part = line.trim_ascii_end().strip_suffix(b"\\").filter(|_| !is_comment);
+        let part = line
+            .trim_ascii_end()
+            .strip_suffix(b"\\")
+            .filter(|_| !is_comment);
         match lines.last_mut().filter(|_| continues) {
             Some((_, last)) => last.extend_from_slice(part.unwrap_or(line)),
             None => lines.push((index + 1, part.unwrap_or(line).to_vec())),
@@ -267,21 +341,31 @@ mod tests {
     impl ConfigFiles for Texts<'_> {
         fn read(&self, path: &[u8]) -> io::Result<Vec<u8>> {
             let found = self.0.iter().find(|(name, _)| name.as_bytes() == path);
-            found.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
+            found
+                .map(|(_, text)| text.as_bytes().to_vec())
+                .ok_or_else(|| io::ErrorKind::NotFound.into())
         }
 
         fn names(&self, path: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
             let below = |(name, _): &(&str, &str)| {
-                name.strip_prefix(str::from_utf8(path).ok()?)?.strip_prefix('/').map(str::to_owned)
+                name.strip_prefix(str::from_utf8(path).ok()?)?
+                    .strip_prefix('/')
+                    .map(str::to_owned)
             };
-            let names: Vec<_> = self.0.iter().filter_map(below).map(String::into_bytes).collect();
+            let names: Vec<_> = self
+                .0
+                .iter()
+                .filter_map(below)
+                .map(String::into_bytes)
+                .collect();
             Ok(Some(names).filter(|names| !names.is_empty()))
         }
     }
 
     fn read(files: &[(&str, &str)]) -> Result<Config, String> {
         let vars = |name: &[u8]| (name == b"YES").then(|| b"yes".to_vec());
-        ConfigReader::read(b"c", &Texts(files), &vars, &[]).map_err(|error| String::from_utf8(error.line).unwrap())
+        ConfigReader::read(b"c", &Texts(files), &vars, &[])
+            .map_err(|error| String::from_utf8(error.line).unwrap())
     }
 
     fn text(config: &Config, module: &str, param: Param) -> String {
@@ -298,13 +382,23 @@ mod tests {
         )])
         .unwrap();
         assert_eq!(config.complaints, Vec::<Vec<u8>>::new());
-        assert_eq!(config.modules.iter().map(|module| &module.name[..]).collect::<Vec<_>>(), [&b"A b"[..], b"c", b"d"]);
+        assert_eq!(
+            config
+                .modules
+                .iter()
+                .map(|module| &module.name[..])
+                .collect::<Vec<_>>(),
+            [&b"A b"[..], b"c", b"d"]
+        );
         assert_eq!(text(&config, "A b", Param::Path), "/a b");
         assert_eq!(text(&config, "A b", Param::Comment), "all");
         assert_eq!(text(&config, "c", Param::Comment), "of c   more");
         assert_eq!(text(&config, "d", Param::Comment), "");
         let lists = |name: &[u8]| config.module(name).unwrap().values.flag(Param::List);
-        assert_eq!([lists(b"A b"), lists(b"c"), lists(b"d")], [false, true, false]);
+        assert_eq!(
+            [lists(b"A b"), lists(b"c"), lists(b"d")],
+            [false, true, false]
+        );
         assert!(config.module(b"a B").is_none());
     }
 
@@ -315,7 +409,9 @@ mod tests {
             ("d", "[d]\n[global]\nexclude=d\ncomment=d\n"),
         ])
         .unwrap();
-        let texts = |name| [Param::Exclude, Param::Filter, Param::Comment].map(|param| text(&config, name, param));
+        let texts = |name| {
+            [Param::Exclude, Param::Filter, Param::Comment].map(|param| text(&config, name, param))
+        };
         assert_eq!([texts("a"), texts("b")], [["", "y", ""], ["x", "y", ""]]);
         assert_eq!([texts("c"), texts("d")], [["x", "y", ""], ["x", "y", ""]]);
         assert!(text(&config, "b", Param::LogFormat).starts_with("%o"));
@@ -340,7 +436,11 @@ mod tests {
     #[test]
     fn complaints_name_file_and_line() {
         let config = read(&[("c", "x\nbogus=1\n[m]\nport=3\nlist=of\n")]).unwrap();
-        let lines: Vec<_> = config.complaints.iter().map(|line| String::from_utf8_lossy(line)).collect();
+        let lines: Vec<_> = config
+            .complaints
+            .iter()
+            .map(|line| String::from_utf8_lossy(line))
+            .collect();
         assert_eq!(
             lines,
             [
@@ -352,11 +452,23 @@ mod tests {
             ]
         );
         for (wrong, why) in [
-            ("[m", "params.c:Section() - Badly formed line in config file: m (line 1 of c)"),
-            ("\n[ ]", "params.c:Section() - Empty section name in config file. (line 2 of c)"),
-            ("=x", "params.c:Parameter() - Invalid parameter name in config file. (line 1 of c)"),
+            (
+                "[m",
+                "params.c:Section() - Badly formed line in config file: m (line 1 of c)",
+            ),
+            (
+                "\n[ ]",
+                "params.c:Section() - Empty section name in config file. (line 2 of c)",
+            ),
+            (
+                "=x",
+                "params.c:Parameter() - Invalid parameter name in config file. (line 1 of c)",
+            ),
             ("&foo x", "Unknown directive: &foo. (line 1 of c)"),
-            ("[a/b]", "Warning: invalid section name in configuration file: a/b (line 1 of c)"),
+            (
+                "[a/b]",
+                "Warning: invalid section name in configuration file: a/b (line 1 of c)",
+            ),
             (
                 "[m]\nincoming chmod=D755,F",
                 "sparsync: invalid value of \"incoming chmod\", expected modes as for --chmod: D755,F (line 2 of c)",
@@ -364,8 +476,16 @@ mod tests {
         ] {
             assert_eq!(read(&[("c", wrong)]), Err(why.to_owned()));
         }
-        assert!(read(&[("c", "&merge c")]).unwrap_err().starts_with("too many levels of included config files"));
-        assert!(read(&[("c", "&merge d")]).unwrap_err().starts_with("rsync: unable to open config file \"d\": "));
+        assert!(
+            read(&[("c", "&merge c")])
+                .unwrap_err()
+                .starts_with("too many levels of included config files")
+        );
+        assert!(
+            read(&[("c", "&merge d")])
+                .unwrap_err()
+                .starts_with("rsync: unable to open config file \"d\": ")
+        );
     }
 
     #[test]
@@ -373,7 +493,10 @@ mod tests {
         let overrides = [(Param::LogFile, ParamValue::Text(b"/l".to_vec()))];
         let files = [("c", "log file=/x\n[m]\n[n]\nlog file=/y\n")];
         let config = ConfigReader::read(b"c", &Texts(&files), &|_| None, &overrides).unwrap();
-        assert_eq!(["m", "n"].map(|name| text(&config, name, Param::LogFile)), ["/l", "/y"]);
+        assert_eq!(
+            ["m", "n"].map(|name| text(&config, name, Param::LogFile)),
+            ["/l", "/y"]
+        );
     }
 
     proptest! {

@@ -14,5 +14,7 @@ pub mod refuse;
 pub fn list_elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let only_commas = text.trim_ascii_start().starts_with(b",");
     let is_end = move |byte: &u8| *byte == b',' || !only_commas && byte.is_ascii_whitespace();
-    text.split(is_end).map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+    text.split(is_end)
+        .map(<[u8]>::trim_ascii)
+        .filter(|element| !element.is_empty())
 }

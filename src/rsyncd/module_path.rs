@@ -16,15 +16,28 @@ impl ModulePath {
     /// Splits the value of `path`. With chroot, `/outer/./inner` has its root at `/outer`.
     pub fn of(value: &[u8], use_chroot: bool) -> ModulePath {
         if !use_chroot {
-            let dir = [b"/", elements(value).collect::<Vec<_>>().join(&b'/').as_slice()].concat();
+            let dir = [
+                b"/",
+                elements(value).collect::<Vec<_>>().join(&b'/').as_slice(),
+            ]
+            .concat();
             return ModulePath { chroot: None, dir };
         }
         let (outer, inner) = match split_marker(value) {
             Some(at) => (&value[..at], &value[at + 3..]),
             None => (value, &b""[..]),
         };
-        let clean = |path: &[u8]| [b"/", elements(path).collect::<Vec<_>>().join(&b'/').as_slice()].concat();
-        ModulePath { chroot: Some(clean(outer)), dir: clean(inner) }
+        let clean = |path: &[u8]| {
+            [
+                b"/",
+                elements(path).collect::<Vec<_>>().join(&b'/').as_slice(),
+            ]
+            .concat()
+        };
+        ModulePath {
+            chroot: Some(clean(outer)),
+            dir: clean(inner),
+        }
     }
 
     /// Returns whether the module is all that the process can see, so that no path can lead out of it.
@@ -49,7 +62,8 @@ pub fn split_marker(value: &[u8]) -> Option<usize> {
 
 /// Returns the elements of a path without `.`. Those of the administrator may contain `..`.
 fn elements(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b"."))
+    path.split(|&byte| byte == b'/')
+        .filter(|part| !matches!(*part, b"" | b"."))
 }
 
 /// Returns the path in a module that a client's path argument names. It is relative to the module, and cannot leave it
@@ -67,13 +81,20 @@ pub fn path_in_module(arg: &[u8], module: &[u8], is_relative: bool) -> Vec<u8> {
     let begin = rest.iter().position(|&byte| byte != b'/').unwrap_or(0);
     let has_dot = rest[begin..].starts_with(b"./") && split_marker(&rest[begin..]).is_none();
     let is_marked = is_relative && has_dot && !inner.starts_with(b".");
-    if is_marked { [b"./", &inner[..]].concat() } else { inner }
+    if is_marked {
+        [b"./", &inner[..]].concat()
+    } else {
+        inner
+    }
 }
 
 /// Returns a path without the elements that lead above its start. It is relative.
 pub fn sanitized(path: &[u8]) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = Vec::new();
-    let stripped = path.iter().position(|&byte| byte != b'/').map_or(&b""[..], |at| &path[at..]);
+    let stripped = path
+        .iter()
+        .position(|&byte| byte != b'/')
+        .map_or(&b""[..], |at| &path[at..]);
     for part in stripped.split(|&byte| byte == b'/') {
         match part {
             b"" => {}
@@ -99,7 +120,10 @@ pub fn sanitized(path: &[u8]) -> Vec<u8> {
 pub fn split_arg(arg: &[u8], module: &[u8]) -> Vec<Vec<u8>> {
     let separator = [b" ", module, b"/"].concat();
     let (mut found, mut rest) = (Vec::new(), arg);
-    while let Some(at) = rest.windows(separator.len()).position(|window| window == separator) {
+    while let Some(at) = rest
+        .windows(separator.len())
+        .position(|window| window == separator)
+    {
         found.push(rest[..at].to_vec());
         rest = &rest[at + 1..];
     }
@@ -128,7 +152,10 @@ mod tests {
     fn module_paths_are_split_for_chroot() {
         let of = |value: &str, chroot| {
             let ModulePath { chroot, dir } = ModulePath::of(value.as_bytes(), chroot);
-            (chroot.map(|path| String::from_utf8(path).unwrap()), String::from_utf8(dir).unwrap())
+            (
+                chroot.map(|path| String::from_utf8(path).unwrap()),
+                String::from_utf8(dir).unwrap(),
+            )
         };
         assert_eq!(of("/a//b/", true), (Some("/a/b".into()), "/".into()));
         assert_eq!(of("/a/./b/c/", true), (Some("/a".into()), "/b/c".into()));
@@ -138,7 +165,8 @@ mod tests {
 
     #[test]
     fn arguments_stay_in_the_module() {
-        let inside = |arg: &str| String::from_utf8(path_in_module(arg.as_bytes(), b"m", false)).unwrap();
+        let inside =
+            |arg: &str| String::from_utf8(path_in_module(arg.as_bytes(), b"m", false)).unwrap();
         for (arg, path) in [
             ("m", "./"),
             ("m/", "./"),
@@ -165,13 +193,20 @@ mod tests {
             ("m/./", "./"),
             ("m/a/./b", "a/./b"),
         ] {
-            assert_eq!(path_in_module(arg.as_bytes(), b"m", true), path.as_bytes(), "{arg}");
+            assert_eq!(
+                path_in_module(arg.as_bytes(), b"m", true),
+                path.as_bytes(),
+                "{arg}"
+            );
         }
         assert_eq!(option_path(b"/x/../../y", b"/mod", 2), b"/mod/y");
         assert_eq!(option_path(b"../y", b"/mod", 0), b"y");
         assert_eq!(option_path(b"../../../y", b"/mod", 2), b"../../y");
         assert_eq!(option_path(b"/", b"/mod", 0), b"/mod");
-        assert_eq!(split_arg(b"m/a m/b c m/d", b"m"), [b"m/a".to_vec(), b"m/b c".to_vec(), b"m/d".to_vec()]);
+        assert_eq!(
+            split_arg(b"m/a m/b c m/d", b"m"),
+            [b"m/a".to_vec(), b"m/b c".to_vec(), b"m/d".to_vec()]
+        );
     }
 
     proptest! {

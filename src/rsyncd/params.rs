@@ -104,10 +104,16 @@ impl Param {
     /// Finds a parameter. Case and blanks in the name do not matter.
     pub fn named(name: &[u8]) -> Option<Param> {
         let plain = |name: &[u8]| -> Vec<u8> {
-            name.iter().filter(|byte| !byte.is_ascii_whitespace()).map(u8::to_ascii_lowercase).collect()
+            name.iter()
+                .filter(|byte| !byte.is_ascii_whitespace())
+                .map(u8::to_ascii_lowercase)
+                .collect()
         };
         let wanted = plain(name);
-        PARAMS.iter().find(|(_, known, ..)| plain(known.as_bytes()) == wanted).map(|(param, ..)| *param)
+        PARAMS
+            .iter()
+            .find(|(_, known, ..)| plain(known.as_bytes()) == wanted)
+            .map(|(param, ..)| *param)
     }
 
     fn row(self) -> &'static (Param, &'static str, bool, ParamKind) {
@@ -132,11 +138,21 @@ impl Param {
             Flag(_) | OptionalFlag => match &word[..] {
                 b"yes" | b"true" | b"1" => Ok(ParamValue::Flag(true)),
                 b"no" | b"false" | b"0" => Ok(ParamValue::Flag(false)),
-                _ => Err([b"Badly formed boolean in configuration file: \"", text, b"\"."].concat()),
+                _ => Err([
+                    b"Badly formed boolean in configuration file: \"",
+                    text,
+                    b"\".",
+                ]
+                .concat()),
             },
             Number(_) => match number_at_start(text) {
                 Some(number) => Ok(ParamValue::Number(number)),
-                None => Err([b"Badly formed number in configuration file: \"", text, b"\"."].concat()),
+                None => Err([
+                    b"Badly formed number in configuration file: \"",
+                    text,
+                    b"\".",
+                ]
+                .concat()),
             },
             Text(_) => Ok(ParamValue::Text(text.to_vec())),
         }
@@ -146,9 +162,16 @@ impl Param {
 /// Returns the number that a text begins with, as C's `atoi`.
 fn number_at_start(text: &[u8]) -> Option<i32> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let len = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let len = digits
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     let end = text.len() - digits.len() + len;
-    str::from_utf8(&text[..end]).ok().filter(|_| len > 0)?.parse().ok()
+    str::from_utf8(&text[..end])
+        .ok()
+        .filter(|_| len > 0)?
+        .parse()
+        .ok()
 }
 
 /// The values of a section: those that it sets and those that it inherits.
@@ -164,14 +187,19 @@ impl Values {
     /// Sets the texts without a default that are not set, even to an empty text, to those of `globals`. As in rsync, which
     /// looks for them when it uses them, they may follow the module in the file.
     pub fn inherit_texts(&mut self, globals: &Values) {
-        for (param, value) in globals.0.iter().filter(|(param, _)| param.row().3 == Text("")) {
+        for (param, value) in globals
+            .0
+            .iter()
+            .filter(|(param, _)| param.row().3 == Text(""))
+        {
             self.0.entry(*param).or_insert_with(|| value.clone());
         }
     }
 
     /// Returns a boolean.
     pub fn flag(&self, param: Param) -> bool {
-        self.optional_flag(param).unwrap_or(matches!(param.row().3, Flag(true)))
+        self.optional_flag(param)
+            .unwrap_or(matches!(param.row().3, Flag(true)))
     }
 
     /// Returns a boolean that may not be set.
@@ -230,7 +258,10 @@ pub fn expand_with(text: &[u8], put: PutVariable<'_>) -> Vec<u8> {
     while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
         out.extend_from_slice(&rest[..at]);
         rest = &rest[at + 1..];
-        let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+        let len = rest
+            .iter()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_')
+            .count();
         if len > 0 && rest.get(len) == Some(&b'%') && put(&rest[..len], &mut out).is_some() {
             rest = &rest[len + 1..];
         } else {
@@ -257,16 +288,32 @@ mod tests {
 
     #[test]
     fn values_are_parsed_by_kind() {
-        for (text, value) in [("Yes", true), ("TRUE", true), ("1", true), ("no", false), ("False", false), ("0", false)]
-        {
-            assert_eq!(Param::List.parse(text.as_bytes()), Ok(ParamValue::Flag(value)), "{text}");
+        for (text, value) in [
+            ("Yes", true),
+            ("TRUE", true),
+            ("1", true),
+            ("no", false),
+            ("False", false),
+            ("0", false),
+        ] {
+            assert_eq!(
+                Param::List.parse(text.as_bytes()),
+                Ok(ParamValue::Flag(value)),
+                "{text}"
+            );
         }
         let error = b"Badly formed boolean in configuration file: \"of\".".to_vec();
         assert_eq!(Param::ReadOnly.parse(b"of"), Err(error));
         assert_eq!(Param::Port.parse(b"-12 x"), Ok(ParamValue::Number(-12)));
         assert!(Param::Port.parse(b"x").is_err());
         let mut values = Values::default();
-        assert_eq!((values.flag(Param::ReadOnly), values.number(Param::ListenBacklog)), (true, 128));
+        assert_eq!(
+            (
+                values.flag(Param::ReadOnly),
+                values.number(Param::ListenBacklog)
+            ),
+            (true, 128)
+        );
         assert_eq!(values.optional_flag(Param::UseChroot), None);
         values.set(Param::ReadOnly, ParamValue::Flag(false));
         assert!(!values.flag(Param::ReadOnly));

@@ -40,30 +40,45 @@ pub struct RefusedOptions {
 /// The names of one meaning of an option: given, or revoked.
 fn names_of(flag: &Flag, is_on: bool) -> Vec<String> {
     if !is_on {
-        return flag.negations.iter().map(|name| (*name).to_owned()).collect();
+        return flag
+            .negations
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect();
     }
     let long = (!flag.long.is_empty()).then(|| flag.long.to_owned());
     let aliases = flag.aliases.iter().map(|name| (*name).to_owned());
-    long.into_iter().chain(aliases).chain(flag.short.map(String::from)).collect()
+    long.into_iter()
+        .chain(aliases)
+        .chain(flag.short.map(String::from))
+        .collect()
 }
 
 impl RefusedOptions {
     /// Parses the list. `sends`: this end sends. `has_charset`: the module has a character set for `--iconv`.
     pub fn parse(list: &[u8], sends: bool, has_charset: bool) -> RefusedOptions {
-        let mut refused = RefusedOptions { names: BTreeSet::new(), sends };
+        let mut refused = RefusedOptions {
+            names: BTreeSet::new(),
+            sends,
+        };
         refused.put("copy-devices", true);
         refused.put("write-devices", true);
         if !has_charset {
             refused.put("iconv", true);
         }
-        for element in list.split(u8::is_ascii_whitespace).filter(|element| !element.is_empty()) {
+        for element in list
+            .split(u8::is_ascii_whitespace)
+            .filter(|element| !element.is_empty())
+        {
             let (element, is_refused) = match element.strip_prefix(b"!") {
                 Some(rest) => (rest, false),
                 None => (element, true),
             };
             let name = String::from_utf8_lossy(element).into_owned();
             if name == "a" || name == "archive" {
-                ARCHIVE.iter().for_each(|implied| refused.put(implied, is_refused));
+                ARCHIVE
+                    .iter()
+                    .for_each(|implied| refused.put(implied, is_refused));
             }
             if element.iter().any(|byte| b"*?[".contains(byte)) {
                 refused.put_wild(element, is_refused);
@@ -89,8 +104,14 @@ impl RefusedOptions {
     fn put_wild(&mut self, pattern: &[u8], is_refused: bool) {
         for flag in flags::all() {
             for names in [names_of(flag, true), names_of(flag, false)] {
-                let is_vital = names.iter().any(|name| NOT_WILD.contains(&name.as_str()) || name == "write-devices");
-                if !is_vital && names.iter().any(|name| name_matches(pattern, name.as_bytes())) {
+                let is_vital = names
+                    .iter()
+                    .any(|name| NOT_WILD.contains(&name.as_str()) || name == "write-devices");
+                if !is_vital
+                    && names
+                        .iter()
+                        .any(|name| name_matches(pattern, name.as_bytes()))
+                {
                     self.put_all(names, is_refused);
                 }
             }
@@ -111,7 +132,10 @@ impl RefusedOptions {
         given.iter().find_map(|option| {
             let is_on = !matches!(option.polarity, Polarity::Off);
             let names = names_of(option.flag, is_on);
-            let named = names.iter().find(|name| self.names.contains(*name)).map(|_| shown(&names));
+            let named = names
+                .iter()
+                .find(|name| self.names.contains(*name))
+                .map(|_| shown(&names));
             named.or_else(|| self.implied_by(option, is_on))
         })
     }
@@ -123,7 +147,9 @@ impl RefusedOptions {
             _ if !is_on => None,
             "delete" if self.names.contains("delete-during") => refuses("delete-before"),
             "remove-source-files" if self.sends => refuses("delete"),
-            long if long.starts_with("delete-") && long != "delete-missing-args" => refuses("delete"),
+            long if long.starts_with("delete-") && long != "delete-missing-args" => {
+                refuses("delete")
+            }
             "compress-choice" if option.value.eq_ignore_ascii_case(b"none") => None,
             "compress-choice" | "new-compress" | "old-compress" => {
                 refuses("compress").map(|name| format!("{name} (-z)"))
@@ -152,7 +178,8 @@ mod tests {
 
     fn refused(list: &str, line: &str, sends: bool) -> Option<String> {
         let words: Vec<_> = line.split(' ').map(Into::into).collect();
-        RefusedOptions::parse(list.as_bytes(), sends, false).first_of(&walk(&words, &[], Args::default()).given)
+        RefusedOptions::parse(list.as_bytes(), sends, false)
+            .first_of(&walk(&words, &[], Args::default()).given)
     }
 
     #[test]
@@ -163,7 +190,11 @@ mod tests {
             ("c delete", usual, None),
             ("delete", "-r --delete-during", Some("--delete")),
             ("delete-*", "-r --delete", Some("--delete-before")),
-            ("delete-* !delete-during", "-r --delete-after", Some("--delete-after")),
+            (
+                "delete-* !delete-during",
+                "-r --delete-after",
+                Some("--delete-after"),
+            ),
             ("delete-* !delete-during", "-r --delete-during", None),
             ("* !a !v", usual, None),
             ("* !a !v", "-vlogDtprze.iLs", Some("--compress (-z)")),
@@ -177,14 +208,21 @@ mod tests {
             ("", "-r --log-file=x", Some("--log-file")),
             ("!log-file", "-r --log-file=x", Some("--log-file")),
             ("", "-r --insecure-links", Some("--insecure-links")),
-            ("compress", "-r --compress-choice=lz4", Some("--compress (-z)")),
+            (
+                "compress",
+                "-r --compress-choice=lz4",
+                Some("--compress (-z)"),
+            ),
             ("devices", usual, None),
             ("*", "-n", None),
             ("dry-run", "-n", Some("--dry-run (-n)")),
         ] {
             assert_eq!(refused(list, line, true).as_deref(), name, "{list}: {line}");
         }
-        assert_eq!(refused("delete", "-r --remove-source-files", true).as_deref(), Some("--delete"));
+        assert_eq!(
+            refused("delete", "-r --remove-source-files", true).as_deref(),
+            Some("--delete")
+        );
         assert_eq!(refused("delete", "-r --remove-source-files", false), None);
     }
 }

@@ -112,9 +112,13 @@ impl ConnectionState {
     /// Whether an event may still be sent while this end stops the run. The peer must be reading, and there must be
     /// room: nothing waits for room any more.
     fn may_still_report(&self, message: &Message) -> bool {
-        let has_stopped =
-            self.shut.as_ref().is_some_and(|error| error.exit == Exit::Signal) && !self.has_stopped_reading;
-        let is_room = self.has_window(message) && self.buffer.len() < self.buffer_max_bytes && !self.ending;
+        let has_stopped = self
+            .shut
+            .as_ref()
+            .is_some_and(|error| error.exit == Exit::Signal)
+            && !self.has_stopped_reading;
+        let is_room =
+            self.has_window(message) && self.buffer.len() < self.buffer_max_bytes && !self.ending;
         matches!(message, Message::Event(_)) && has_stopped && is_room
     }
 
@@ -131,7 +135,11 @@ impl ConnectionState {
 /// Returns how much room in its window a message needs, besides the one byte that is enough for any message.
 fn needed_bytes(message: &Message) -> u64 {
     match message {
-        Message::Want { lane: Lane::Requested, basis, .. } => {
+        Message::Want {
+            lane: Lane::Requested,
+            basis,
+            ..
+        } => {
             let len_bytes = basis.blocks().map_or(0, |blocks| blocks.len() as u64);
             (len_bytes + 2 * KEPT_BYTES).min(NEEDED_MAX_BYTES)
         }
@@ -151,7 +159,11 @@ fn taken_bytes(message: &Message, bytes: u64) -> u64 {
 }
 
 /// Waits until `take` returns a value for the locked state. Whatever changes the state must notify `changed`.
-pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take: impl FnMut(&mut S) -> Option<T>) -> T {
+pub fn wait_for<S, T>(
+    mut state: MutexGuard<'_, S>,
+    changed: &Condvar,
+    mut take: impl FnMut(&mut S) -> Option<T>,
+) -> T {
     loop {
         if let Some(found) = take(&mut state) {
             return found;
@@ -232,7 +244,10 @@ impl Connection {
 
     /// Returns the connection of a run with this `--timeout`; 0: none.
     pub fn timing_out(self, timeout_secs: u32) -> Connection {
-        Connection { rate: Arc::new(MinimumRate::of(timeout_secs)), ..self }
+        Connection {
+            rate: Arc::new(MinimumRate::of(timeout_secs)),
+            ..self
+        }
     }
 
     /// Returns the connection for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
@@ -264,7 +279,13 @@ impl Connection {
             }
             let has_window = state.has_window(message);
             // The thread that repeats a request may be the one that reads what the peer sends, so it must not wait.
-            let is_repeated = matches!(message, Message::Want { lane: Lane::Again, .. });
+            let is_repeated = matches!(
+                message,
+                Message::Want {
+                    lane: Lane::Again,
+                    ..
+                }
+            );
             if has_window && (is_repeated || state.buffer.len() < state.buffer_max_bytes) {
                 return self.put(&mut state, message, as_it_is);
             }
@@ -282,7 +303,8 @@ impl Connection {
     pub fn count_sent_before(&self, message: &Message, len_bytes: usize) {
         if let Some(class) = class_of(message) {
             let bytes = len_bytes as u64;
-            self.state.lock().credits[class as usize].count_sent(bytes, taken_bytes(message, bytes));
+            self.state.lock().credits[class as usize]
+                .count_sent(bytes, taken_bytes(message, bytes));
         }
         self.record_sent(message, len_bytes);
     }
@@ -298,7 +320,12 @@ impl Connection {
         if state.later.is_empty() && state.has_window(message) {
             return self.put(&mut state, message, false);
         }
-        let ConnectionState { encoder, later, later_lens, .. } = &mut *state;
+        let ConnectionState {
+            encoder,
+            later,
+            later_lens,
+            ..
+        } = &mut *state;
         let before = later.len();
         encoder.encode(message, later)?;
         let len = later.len() - before;
@@ -309,11 +336,20 @@ impl Connection {
 
     /// Encodes a message into the output buffer.
     fn put(&self, state: &mut ConnectionState, message: &Message, as_it_is: bool) -> Result<()> {
-        if let Message::Want { lane: Lane::Again, .. } = message {
+        if let Message::Want {
+            lane: Lane::Again, ..
+        } = message
+        {
             state.repeated += 1;
             self.room.notify_all();
         }
-        let ConnectionState { encoder, buffer, as_it_is: ranges, credits, .. } = state;
+        let ConnectionState {
+            encoder,
+            buffer,
+            as_it_is: ranges,
+            credits,
+            ..
+        } = state;
         let before = buffer.len();
         encoder.encode(message, buffer)?;
         let len = buffer.len();
@@ -338,7 +374,8 @@ impl Connection {
 
     /// Records a wait; `at` is an index in [`profile::WAITS`].
     fn note_wait(&self, at: usize, waits: Since) {
-        self.profile.lock().waited[usize::from(self.moved.since().is_some())][at] += waits.elapsed();
+        self.profile.lock().waited[usize::from(self.moved.since().is_some())][at] +=
+            waits.elapsed();
     }
 
     fn record_sent(&self, message: &Message, len_bytes: usize) {
@@ -396,7 +433,10 @@ impl Connection {
         if self.state.lock().receive_windows[class as usize].count_received(cost) {
             return Ok(());
         }
-        Err(Error::new(Exit::Protocol, format!("sparsync: protocol error: {class:?} messages exceed the window")))
+        Err(Error::new(
+            Exit::Protocol,
+            format!("sparsync: protocol error: {class:?} messages exceed the window"),
+        ))
     }
 
     /// Notes that the peer waits for a grant.
@@ -409,10 +449,17 @@ impl Connection {
     fn granted(&self, class: Class, bytes: u64) -> Result<()> {
         let mut state = self.state.lock();
         if !state.credits[class as usize].granted(bytes) {
-            let message = format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
+            let message =
+                format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
             return Err(Error::new(Exit::Protocol, message));
         }
-        let ConnectionState { buffer, later, later_lens, credits, .. } = &mut *state;
+        let ConnectionState {
+            buffer,
+            later,
+            later_lens,
+            credits,
+            ..
+        } = &mut *state;
         let wants = &mut credits[Class::Wants as usize];
         let mut sent = 0;
         while wants.has_room(KEPT_BYTES)
@@ -445,7 +492,11 @@ impl Connection {
     /// Fails if the last messages could not be written, unless the peer had closed its end.
     pub fn check_written(&self) -> Result<()> {
         let state = self.state.lock();
-        state.write_error.clone().filter(|_| !state.has_hung_up).map_or(Ok(()), Err)
+        state
+            .write_error
+            .clone()
+            .filter(|_| !state.has_hung_up)
+            .map_or(Ok(()), Err)
     }
 
     /// Sends the reason why the run ends, after everything that is buffered, and regardless of room. Returns `false`
@@ -456,8 +507,14 @@ impl Connection {
             return false;
         }
         // If the message is too long, the exit code is sent alone.
-        let fail = |message: Vec<u8>| Message::Fail { exit: error.exit, message, role: error.role };
-        let ConnectionState { encoder, buffer, .. } = &mut *state;
+        let fail = |message: Vec<u8>| Message::Fail {
+            exit: error.exit,
+            message,
+            role: error.role,
+        };
+        let ConnectionState {
+            encoder, buffer, ..
+        } = &mut *state;
         if encoder.encode(&fail(error.text()), buffer).is_err() {
             // Without text it is a few numbers, so encoding cannot fail.
             let _ = encoder.encode(&fail(Vec::new()), buffer);
@@ -476,7 +533,9 @@ impl Connection {
 
     /// Returns the costs of the session so far; see [`Profile::table`].
     pub fn cost(&self, end: &str) -> Vec<String> {
-        self.profile.lock().table(end, self.traffic.counts(), self.moved.since())
+        self.profile
+            .lock()
+            .table(end, self.traffic.counts(), self.moved.since())
     }
 }
 
@@ -488,8 +547,16 @@ mod tests {
     const FILE: FileId = FileId { dir: 1, entry: 2 };
 
     fn want(lane: Lane, len_bytes: usize) -> Message {
-        let basis = if len_bytes == 0 { Basis::None } else { Basis::Blocks(vec![7; len_bytes]) };
-        Message::Want { file: FILE, lane, basis }
+        let basis = if len_bytes == 0 {
+            Basis::None
+        } else {
+            Basis::Blocks(vec![7; len_bytes])
+        };
+        Message::Want {
+            file: FILE,
+            lane,
+            basis,
+        }
     }
 
     #[test]
@@ -503,7 +570,10 @@ mod tests {
             connection.send(&event).is_ok()
         };
         assert!(sends_failure(Exit::Signal, false));
-        assert!(!sends_failure(Exit::Signal, true), "the peer requested the stop");
+        assert!(
+            !sends_failure(Exit::Signal, true),
+            "the peer requested the stop"
+        );
         assert!(!sends_failure(Exit::Stream, false), "the peer is gone");
     }
 
@@ -521,12 +591,16 @@ mod tests {
             let connection = Connection::new(Box::new(Native::new(1)));
             let request = want(Lane::Requested, len_bytes);
             while connection.state.lock().has_window(&request) {
-                connection.put(&mut connection.state.lock(), &request, false).unwrap();
+                connection
+                    .put(&mut connection.state.lock(), &request, false)
+                    .unwrap();
                 connection.state.lock().buffer.clear();
                 // A request longer than the window is sent only if no other is outstanding, and is processed at once.
                 if len_bytes > 1 << 20 {
                     let overdrawn_bytes = (len_bytes as u64).saturating_sub(4 << 20);
-                    connection.granted(Class::Wants, overdrawn_bytes + (3 << 20)).unwrap();
+                    connection
+                        .granted(Class::Wants, overdrawn_bytes + (3 << 20))
+                        .unwrap();
                     break;
                 }
             }
@@ -543,16 +617,30 @@ mod tests {
                 connection.send(&want(Lane::Again, 0)).unwrap();
             }
             assert!(
-                !connection.state.lock().has_window(&Message::WantsEnd(Box::default())),
+                !connection
+                    .state
+                    .lock()
+                    .has_window(&Message::WantsEnd(Box::default())),
                 "WantsEnd follows the queued messages"
             );
             connection.state.lock().buffer.clear();
             connection.granted(Class::Wants, 1 << 20).unwrap();
             let buffered = connection.state.lock().buffer.clone();
             let (mut input, mut dialect) = (&buffered[..], Native::new(1));
-            assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == sent - 1));
-            assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Placed(FILE)))));
-            assert!(input.is_empty() && connection.state.lock().has_window(&Message::WantsEnd(Box::default())));
+            assert!(
+                matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == sent - 1)
+            );
+            assert!(matches!(
+                dialect.decode(&mut input),
+                Ok(Some(Message::Placed(FILE)))
+            ));
+            assert!(
+                input.is_empty()
+                    && connection
+                        .state
+                        .lock()
+                        .has_window(&Message::WantsEnd(Box::default()))
+            );
         }
     }
 }

@@ -57,14 +57,29 @@ impl DigestScan<'_> {
         })?;
         if chain.has_per_dir() {
             // Problems are reported when the directory is decided.
-            let (entered, _) = enter_dir(&chain, &dir, &path, "generator", self.digester.options.preserve.link_owners)
-                .map_err(|_| NO_DIGEST)?;
+            let (entered, _) = enter_dir(
+                &chain,
+                &dir,
+                &path,
+                "generator",
+                self.digester.options.preserve.link_owners,
+            )
+            .map_err(|_| NO_DIGEST)?;
             chain = entered;
         }
         let mut names = Names::default();
         let has_rules = !chain.is_empty();
-        let is_listed = names.list_while(&dir, |count| has_rules || count <= LARGE_NAMES).map_err(|_| NO_DIGEST)?;
-        Ok(Half { path, chain, dir: Some(dir), names, is_listed, list: DirList::default() })
+        let is_listed = names
+            .list_while(&dir, |count| has_rules || count <= LARGE_NAMES)
+            .map_err(|_| NO_DIGEST)?;
+        Ok(Half {
+            path,
+            chain,
+            dir: Some(dir),
+            names,
+            is_listed,
+            list: DirList::default(),
+        })
     }
 
     /// Opens a directory that was closed, and starts its listing again.
@@ -79,7 +94,10 @@ impl DigestScan<'_> {
         let dir = half.dir.take().map_or_else(|| self.reopen(half), Ok)?;
         if !half.is_listed {
             let wants_more = |_| !(enough() || self.is_over.load(Ordering::Relaxed));
-            half.is_listed = half.names.list_while(&dir, wants_more).map_err(|_| NO_DIGEST)?;
+            half.is_listed = half
+                .names
+                .list_while(&dir, wants_more)
+                .map_err(|_| NO_DIGEST)?;
         }
         half.dir = Some(dir);
         Ok(half.is_listed)
@@ -90,8 +108,16 @@ impl DigestScan<'_> {
     fn go_on(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, DestDirState> {
         let root = self.root.ok_or(DestDirState::Absent)?;
         let is_listed = self.list(half, enough)?;
-        let Half { path, names, list, dir, .. } = half;
-        let Some(dir) = dir.as_ref().filter(|_| is_listed) else { return Ok(false) };
+        let Half {
+            path,
+            names,
+            list,
+            dir,
+            ..
+        } = half;
+        let Some(dir) = dir.as_ref().filter(|_| is_listed) else {
+            return Ok(false);
+        };
         list.reserve(names.items.len() - list.len(), names.len_bytes());
         for block in names.items[list.len()..].chunks(parallel::BLOCK) {
             if self.is_over.load(Ordering::Relaxed) {
@@ -100,15 +126,25 @@ impl DigestScan<'_> {
             if enough() {
                 return Ok(false);
             }
-            let looks = parallel::map(block, self.threads, |&item| sys::stat(dir.fd(), names.name(item), false));
+            let looks = parallel::map(block, self.threads, |&item| {
+                sys::stat(dir.fd(), names.name(item), false)
+            });
             for (&item, looked) in block.iter().zip(looks) {
                 let stat = looked.map_err(|_| NO_DIGEST)?;
                 let name = names.name(item);
                 let entry = list.push(name, &stat);
                 let path = || path.join(name).as_bytes().to_vec();
                 let full = || root.full(&path());
-                let at = EntryAt { dir, name, stat: &stat, full: &full, path: &path };
-                self.wanted.complete_dest(entry, &at).map_err(|_| NO_DIGEST)?;
+                let at = EntryAt {
+                    dir,
+                    name,
+                    stat: &stat,
+                    full: &full,
+                    path: &path,
+                };
+                self.wanted
+                    .complete_dest(entry, &at)
+                    .map_err(|_| NO_DIGEST)?;
             }
         }
         Ok(true)
@@ -123,13 +159,23 @@ impl DigestScan<'_> {
 
     /// Returns the result for a directory whose entries were all examined.
     fn end(&self, half: Half) -> (ScannedDir, Vec<(RelPath, Chain)>) {
-        let Half { path, chain, mut list, .. } = half;
+        let Half {
+            path,
+            chain,
+            mut list,
+            ..
+        } = half;
         list.sort();
         let takes_part = |entry: &Entry| {
             let full = || path.join(list.name(entry));
-            chain.is_empty() || chain.verdict(Side::Receiver, full().as_bytes(), entry.is_dir()) == Verdict::Include
+            chain.is_empty()
+                || chain.verdict(Side::Receiver, full().as_bytes(), entry.is_dir())
+                    == Verdict::Include
         };
-        let digest = self.digester.digest(&path, &list, &takes_part).filter(|_| !self.may_hold_partials(&list));
+        let digest = self
+            .digester
+            .digest(&path, &list, &takes_part)
+            .filter(|_| !self.may_hold_partials(&list));
         let (children, tasks) = self.below(&path, &chain, &list, &takes_part);
         (
             ScannedDir {
@@ -149,14 +195,26 @@ impl DigestScan<'_> {
         list: &DirList,
         takes_part: &dyn Fn(&Entry) -> bool,
     ) -> (Vec<u32>, Vec<(RelPath, Chain)>) {
-        let dirs =
-            list.entries.iter().filter(|entry| entry.is_dir() && takes_part(entry)).map(|entry| list.name(entry));
-        dirs.map(|name| (digest::keyed_name(&self.digester.key, name), (path.join(name), chain.clone()))).unzip()
+        let dirs = list
+            .entries
+            .iter()
+            .filter(|entry| entry.is_dir() && takes_part(entry))
+            .map(|entry| list.name(entry));
+        dirs.map(|name| {
+            (
+                digest::keyed_name(&self.digester.key, name),
+                (path.join(name), chain.clone()),
+            )
+        })
+        .unzip()
     }
 }
 
 /// A directory without a digest, which the sender must list.
-const NO_DIGEST: DestDirState = DestDirState::Dir { digest: None, children: Vec::new() };
+const NO_DIGEST: DestDirState = DestDirState::Dir {
+    digest: None,
+    children: Vec::new(),
+};
 
 /// A directory with more entries is not examined before its turn: the sender may not need more than their number.
 /// Examining this many takes a tenth of a second if they are not cached.
@@ -164,7 +222,10 @@ pub const LARGE_NAMES: usize = 8192;
 
 /// Creates a result with a placeholder task number for each task.
 fn with_room_for<T>(tasks: &[T]) -> ScannedDir {
-    ScannedDir { task_ids: vec![TaskId::NONE; tasks.len()], ..ScannedDir::bare(DestDirState::Absent) }
+    ScannedDir {
+        task_ids: vec![TaskId::NONE; tasks.len()],
+        ..ScannedDir::bare(DestDirState::Absent)
+    }
 }
 
 impl Look for DigestScan<'_> {
@@ -174,7 +235,9 @@ impl Look for DigestScan<'_> {
     fn look(&self, (path, chain): (RelPath, Chain)) -> (ScannedDir, Vec<(RelPath, Chain)>) {
         let mut half = match self.begin(path, chain) {
             Ok(half) => Box::new(half),
-            Err(DestDirState::Absent) if self.root.is_none() && self.may_hold_partials(&DirList::default()) => {
+            Err(DestDirState::Absent)
+                if self.root.is_none() && self.may_hold_partials(&DirList::default()) =>
+            {
                 return (ScannedDir::bare(NO_DIGEST), Vec::new());
             }
             Err(seen) => return (ScannedDir::bare(seen), Vec::new()),
@@ -182,7 +245,13 @@ impl Look for DigestScan<'_> {
         // The number of names is the number of entries only if there are no rules.
         if half.names.items.len() > LARGE_NAMES && half.chain.is_empty() {
             let seen = DestDirState::Large(half.names.items.len() as u64);
-            return (ScannedDir { half: Some(half), ..ScannedDir::bare(seen) }, Vec::new());
+            return (
+                ScannedDir {
+                    half: Some(half),
+                    ..ScannedDir::bare(seen)
+                },
+                Vec::new(),
+            );
         }
         match self.go_on(&mut half, &|| false) {
             Ok(_) => self.end(*half),
@@ -217,7 +286,11 @@ impl ScanResults for Scanner<DigestScan<'_>> {
         let _ = self.walk().list(half, enough);
     }
 
-    fn go_on(&self, mut half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<ScannedDir, Box<Half>> {
+    fn go_on(
+        &self,
+        mut half: Box<Half>,
+        enough: &dyn Fn() -> bool,
+    ) -> Result<ScannedDir, Box<Half>> {
         match self.walk().go_on(&mut half, enough) {
             Ok(true) => {
                 let (mut found, tasks) = self.walk().end(*half);
@@ -232,16 +305,31 @@ impl ScanResults for Scanner<DigestScan<'_>> {
     fn cut(&self, mut half: Box<Half>, has_none: bool) -> ScannedDir {
         // If the names do not show which of them are directories, the entries must be examined.
         let is_typed = |half: &Half| half.names.items.iter().all(|item| item.is_dir.is_some());
-        if !has_none && (!matches!(self.walk().list(&mut half, &|| false), Ok(true)) || !is_typed(&half)) {
-            return self.go_on(half, &|| false).unwrap_or_else(|_| ScannedDir::bare(NO_DIGEST));
+        if !has_none
+            && (!matches!(self.walk().list(&mut half, &|| false), Ok(true)) || !is_typed(&half))
+        {
+            return self
+                .go_on(half, &|| false)
+                .unwrap_or_else(|_| ScannedDir::bare(NO_DIGEST));
         }
-        let Half { path, chain, names, .. } = *half;
+        let Half {
+            path, chain, names, ..
+        } = *half;
         let mut dirs = DirList::default();
-        let all = names.items.iter().filter(|item| !has_none && item.is_dir == Some(true));
+        let all = names
+            .items
+            .iter()
+            .filter(|item| !has_none && item.is_dir == Some(true));
         all.for_each(|&item| dirs.push_name(names.name(item), true));
         dirs.sort();
         let (children, tasks) = self.walk().below(&path, &chain, &dirs, &|_| true);
-        let mut found = ScannedDir { seen: DestDirState::Dir { digest: None, children }, ..with_room_for(&tasks) };
+        let mut found = ScannedDir {
+            seen: DestDirState::Dir {
+                digest: None,
+                children,
+            },
+            ..with_room_for(&tasks)
+        };
         self.add(&mut found, tasks);
         found
     }
@@ -276,7 +364,8 @@ pub struct Guess<'a> {
 /// Returns the name that an argument on the peer's side will have in the transfer if it is a directory. `None` if only
 /// the peer knows.
 pub fn guessed_name(argument: &[u8], options: &Options) -> Option<RelPath> {
-    let is_known = !options.select.relative && !argument.iter().any(|byte| b"*?[\\~$`'\"".contains(byte));
+    let is_known =
+        !options.select.relative && !argument.iter().any(|byte| b"*?[\\~$`'\"".contains(byte));
     let name = crate::path::file_name(argument);
     match name {
         _ if !is_known || name.len() > NAME_MAX_BYTES => None,
@@ -300,47 +389,77 @@ impl Guess<'_> {
     }
 
     /// `dir`: the destination; `None` if it does not exist.
-    fn look_at<R>(&self, dir: Option<Dir>, body: impl FnOnce(Option<DestPrescan<'_>>) -> R) -> Result<R, Error> {
+    fn look_at<R>(
+        &self,
+        dir: Option<Dir>,
+        body: impl FnOnce(Option<DestPrescan<'_>>) -> R,
+    ) -> Result<R, Error> {
         let options = self.terms.options;
         let path = arg_path::absolute(self.terms.process.cwd, self.dest);
         let root = dir.map(|dir| Root::new(dir, path.clone(), Follow::Never));
         let (ids, is_over) = (Ids::new(), Arc::new(AtomicBool::new(false)));
-        let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
-        self.terms.with_wanted(&options.preserve, &|_, _| {}, |wanted| {
-            let look = DigestScan {
-                root: root.as_ref(),
-                wanted,
-                threads: self.terms.process.threads,
-                is_over: is_over.clone(),
-                digester: Digester { key: self.key, options, is_sender: false, owners: is_super, ids: &ids },
-            };
-            let scanner = &Scanner::early(look);
-            let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
-            let progress = SurveyProgress { survey: Survey::of(first, self.key), kept: ScannedLists::default() };
-            let progress = &Mutex::new(progress);
-            let was = root.as_ref().and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
-            let predicted = Arc::new(PredictedDigests::of((self.dest.to_vec(), was), self.good_for));
-            let prescan =
-                DestPrescan { guess: self, root: root.as_ref(), progress, predicted, is_over, results: scanner };
-            if root.is_none() {
-                // There is nothing to scan, so no thread is needed.
-                progress.lock().predict_digests(scanner, &prescan.predicted);
-                return Ok(body(Some(prescan)));
-            }
-            std::thread::scope(|scope| {
-                let mut to_predict = Some((prescan.predicted.clone(), progress));
-                for _ in 0..self.terms.process.threads {
-                    let to_predict = to_predict.take();
-                    spawn(scope, "scan", move || {
-                        if let Some((predicted, progress)) = to_predict {
-                            progress.lock().predict_digests(scanner, &predicted);
-                        }
-                        scanner.work();
-                    })?;
+        let is_super =
+            options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
+        self.terms
+            .with_wanted(&options.preserve, &|_, _| {}, |wanted| {
+                let look = DigestScan {
+                    root: root.as_ref(),
+                    wanted,
+                    threads: self.terms.process.threads,
+                    is_over: is_over.clone(),
+                    digester: Digester {
+                        key: self.key,
+                        options,
+                        is_sender: false,
+                        owners: is_super,
+                        ids: &ids,
+                    },
+                };
+                let scanner = &Scanner::early(look);
+                let first = scanner.start((
+                    self.whole.clone(),
+                    self.terms.rules.chain(Side::Receiver, &path),
+                ));
+                let progress = SurveyProgress {
+                    survey: Survey::of(first, self.key),
+                    kept: ScannedLists::default(),
+                };
+                let progress = &Mutex::new(progress);
+                let was = root
+                    .as_ref()
+                    .and_then(|root| sys::fstat(root.dir().fd()).ok())
+                    .map(|stat| (stat.dev, stat.ino));
+                let predicted = Arc::new(PredictedDigests::of(
+                    (self.dest.to_vec(), was),
+                    self.good_for,
+                ));
+                let prescan = DestPrescan {
+                    guess: self,
+                    root: root.as_ref(),
+                    progress,
+                    predicted,
+                    is_over,
+                    results: scanner,
+                };
+                if root.is_none() {
+                    // There is nothing to scan, so no thread is needed.
+                    progress.lock().predict_digests(scanner, &prescan.predicted);
+                    return Ok(body(Some(prescan)));
                 }
-                Ok(body(Some(prescan)))
+                std::thread::scope(|scope| {
+                    let mut to_predict = Some((prescan.predicted.clone(), progress));
+                    for _ in 0..self.terms.process.threads {
+                        let to_predict = to_predict.take();
+                        spawn(scope, "scan", move || {
+                            if let Some((predicted, progress)) = to_predict {
+                                progress.lock().predict_digests(scanner, &predicted);
+                            }
+                            scanner.work();
+                        })?;
+                    }
+                    Ok(body(Some(prescan)))
+                })
             })
-        })
     }
 }
 
@@ -366,7 +485,9 @@ impl SurveyProgress {
                         Err(half) => return self.survey.put_back(SurveyStep::GoOn(half)),
                     },
                 };
-                next = self.survey.took(found, &mut |path, list| self.kept.keep(path, list));
+                next = self
+                    .survey
+                    .took(found, &mut |path, list| self.kept.keep(path, list));
             };
             if let Err(seen) = predicted.push(seen) {
                 return self.survey.put_back(SurveyStep::Tell(seen));
@@ -390,7 +511,12 @@ pub struct DestPrescan<'l> {
 impl DestPrescan<'_> {
     /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the
     /// sender knows already. Fails if that is about another destination.
-    pub fn meet(&self, root: Option<&Root>, whole: &[RelPath], known: Known) -> Result<Rest<'_>, Error> {
+    pub fn meet(
+        &self,
+        root: Option<&Root>,
+        whole: &[RelPath],
+        known: Known,
+    ) -> Result<Rest<'_>, Error> {
         let inode = |root: &Root| match sys::fstat(root.dir().fd()) {
             Ok(stat) => Ok((stat.dev, stat.ino)),
             Err(error) => {
@@ -401,7 +527,9 @@ impl DestPrescan<'_> {
         let fits = match (self.root, root) {
             (None, _) => true,
             (Some(_), None) => false,
-            (Some(looked_at), Some(root)) => inode(root)? == inode(looked_at)? && root.path == looked_at.path,
+            (Some(looked_at), Some(root)) => {
+                inode(root)? == inode(looked_at)? && root.path == looked_at.path
+            }
         };
         let is_guessed = *whole == [self.guess.whole.clone()];
         let digests = self.predicted.close();
@@ -418,11 +546,23 @@ impl DestPrescan<'_> {
             Some(digests) if is_guessed && fits => {
                 self.results.end_early();
                 let first = if known.beginning { Vec::new() } else { digests };
-                Rest { first, survey, results: Some(self.results), passed: 1, kept }
+                Rest {
+                    first,
+                    survey,
+                    results: Some(self.results),
+                    passed: 1,
+                    kept,
+                }
             }
             // The sender skips what it received about a wrong guess.
-            Some(_) if !is_guessed && known.beginning => Rest { first: survey.cut_short(), ..Rest::default() },
-            _ if !is_guessed => Rest { first: vec![DestDirState::Absent], ..Rest::default() },
+            Some(_) if !is_guessed && known.beginning => Rest {
+                first: survey.cut_short(),
+                ..Rest::default()
+            },
+            _ if !is_guessed => Rest {
+                first: vec![DestDirState::Absent],
+                ..Rest::default()
+            },
             _ => Rest::default(),
         })
     }
@@ -445,14 +585,34 @@ mod tests {
         let guessed = |argument: &str, relative| {
             let mut options = Options::default();
             options.select.relative = relative;
-            guessed_name(argument.as_bytes(), &options).map(|path| String::from_utf8(path.as_bytes().to_vec()).unwrap())
+            guessed_name(argument.as_bytes(), &options)
+                .map(|path| String::from_utf8(path.as_bytes().to_vec()).unwrap())
         };
-        for (argument, name) in [("dir/", ""), ("/a/dir/.", ""), ("", ""), (".", ""), ("/a/dir", "dir"), ("dir", "dir")]
-        {
-            assert_eq!(guessed(argument, false).as_deref(), Some(name), "{argument}");
+        for (argument, name) in [
+            ("dir/", ""),
+            ("/a/dir/.", ""),
+            ("", ""),
+            (".", ""),
+            ("/a/dir", "dir"),
+            ("dir", "dir"),
+        ] {
+            assert_eq!(
+                guessed(argument, false).as_deref(),
+                Some(name),
+                "{argument}"
+            );
             assert_eq!(guessed(argument, true), None, "{argument}");
         }
-        for argument in ["a*", "a/..", "..", "~/a", "$HOME", "[a]/b", "a\\ b", &"n".repeat(NAME_MAX_BYTES + 1)] {
+        for argument in [
+            "a*",
+            "a/..",
+            "..",
+            "~/a",
+            "$HOME",
+            "[a]/b",
+            "a\\ b",
+            &"n".repeat(NAME_MAX_BYTES + 1),
+        ] {
             assert_eq!(guessed(argument, false), None, "{argument}");
         }
         assert!(guessed(&"n".repeat(NAME_MAX_BYTES), false).is_some());

@@ -33,7 +33,12 @@ pub struct ScannedDir {
 impl ScannedDir {
     /// Creates a result without entries.
     pub fn bare(seen: DestDirState) -> ScannedDir {
-        ScannedDir { seen, task_ids: Vec::new(), list: None, half: None }
+        ScannedDir {
+            seen,
+            task_ids: Vec::new(),
+            list: None,
+            half: None,
+        }
     }
 }
 
@@ -116,7 +121,10 @@ struct Level {
 impl Level {
     /// Moves the task numbers of directories that are not needed to `needless`.
     fn drop_tickets(&mut self, needless: &mut Vec<TaskId>, is_needed: impl Fn(u32) -> bool) {
-        for (_, task_id) in self.left.iter_mut().filter(|(name, task_id)| *task_id != TaskId::NONE && !is_needed(*name))
+        for (_, task_id) in self
+            .left
+            .iter_mut()
+            .filter(|(name, task_id)| *task_id != TaskId::NONE && !is_needed(*name))
         {
             needless.push(std::mem::replace(task_id, TaskId::NONE));
         }
@@ -136,7 +144,11 @@ pub enum SurveyStep {
 impl Survey {
     /// Creates a survey that begins with this directory. `key` is that of directory digests.
     pub fn of(first: TaskId, key: [u8; 16]) -> Survey {
-        Survey { first: Some(first), key, ..Survey::default() }
+        Survey {
+            first: Some(first),
+            key,
+            ..Survey::default()
+        }
     }
 
     /// Returns the next step; `None` if the survey is complete.
@@ -152,7 +164,10 @@ impl Survey {
             match self.levels.last_mut()?.left.pop() {
                 Some((_, TaskId::NONE)) => return Some(SurveyStep::Tell(DestDirState::Absent)),
                 Some((name, task_id)) => {
-                    self.now = Some(Now { name, ..Now::default() });
+                    self.now = Some(Now {
+                        name,
+                        ..Now::default()
+                    });
                     return Some(SurveyStep::Take(task_id));
                 }
                 None => _ = self.levels.pop(),
@@ -162,13 +177,22 @@ impl Survey {
 
     /// Returns the next step for a directory that was taken or examined further. `keep` gets its entries, if all were
     /// examined.
-    pub fn took(&mut self, found: ScannedDir, keep: &mut dyn FnMut(RelPath, DirList)) -> SurveyStep {
+    pub fn took(
+        &mut self,
+        found: ScannedDir,
+        keep: &mut dyn FnMut(RelPath, DirList),
+    ) -> SurveyStep {
         let mut now = self.now.take().unwrap_or_default();
         if now.is_needless {
             self.needless.extend(found.task_ids);
             return SurveyStep::Tell(DestDirState::Absent);
         }
-        let ScannedDir { seen, task_ids, list, half } = found;
+        let ScannedDir {
+            seen,
+            task_ids,
+            list,
+            half,
+        } = found;
         if let Some(half) = half {
             now.path = Some(half.path.clone());
             self.now = Some(now);
@@ -176,11 +200,25 @@ impl Survey {
         }
         let is_empty = list.as_ref().is_some_and(|(_, list)| list.is_empty());
         // Everything is copied into an empty destination. If it is sent as absent, the files arrive without a request.
-        let lacks_all = self.levels.is_empty() && is_empty && matches!(seen, DestDirState::Dir { digest: Some(_), .. });
-        let path = now.path.or_else(|| list.as_ref().map(|(path, _)| path.clone()));
+        let lacks_all = self.levels.is_empty()
+            && is_empty
+            && matches!(
+                seen,
+                DestDirState::Dir {
+                    digest: Some(_),
+                    ..
+                }
+            );
+        let path = now
+            .path
+            .or_else(|| list.as_ref().map(|(path, _)| path.clone()));
         if let (Some(path), DestDirState::Dir { children, .. }) = (path, &seen) {
             let left = children.iter().copied().zip(task_ids).rev().collect();
-            let mut level = Level { path, name: now.name, left };
+            let mut level = Level {
+                path,
+                name: now.name,
+                left,
+            };
             if let Some(has) = now.has {
                 level.drop_tickets(&mut self.needless, |name| has.contains(&name));
             }
@@ -189,17 +227,26 @@ impl Survey {
         if let Some((path, list)) = list {
             keep(path, list);
         }
-        SurveyStep::Tell(if lacks_all { DestDirState::Absent } else { seen })
+        SurveyStep::Tell(if lacks_all {
+            DestDirState::Absent
+        } else {
+            seen
+        })
     }
 
     /// Whether the sender is known to have no subdirectories in the directory that is being scanned.
     pub fn has_none(&self) -> bool {
-        self.now.as_ref().is_some_and(|now| now.is_needless || now.has.as_ref().is_some_and(HashSet::is_empty))
+        self.now
+            .as_ref()
+            .is_some_and(|now| now.is_needless || now.has.as_ref().is_some_and(HashSet::is_empty))
     }
 
     /// Returns a flag that is set when the digest of the directory being scanned is not needed any more.
     pub fn is_settled(&self) -> Arc<AtomicBool> {
-        self.now.as_ref().map(|now| now.is_settled.clone()).unwrap_or_default()
+        self.now
+            .as_ref()
+            .map(|now| now.is_settled.clone())
+            .unwrap_or_default()
     }
 
     /// Puts back a step that could not be completed. It comes next again.
@@ -215,19 +262,35 @@ impl Survey {
         }
         let has = || -> HashSet<u32> {
             let dirs = listing.list.entries.iter().filter(|entry| entry.is_dir());
-            dirs.map(|dir| digest::keyed_name(&self.key, listing.list.name(dir))).collect()
+            dirs.map(|dir| digest::keyed_name(&self.key, listing.list.name(dir)))
+                .collect()
         };
-        if let Some(now) = self.now.as_mut().filter(|now| now.path.as_ref() == Some(&listing.path)) {
+        if let Some(now) = self
+            .now
+            .as_mut()
+            .filter(|now| now.path.as_ref() == Some(&listing.path))
+        {
             now.has = Some(has());
             now.is_settled.store(true, Ordering::Relaxed);
         }
-        let Some(at) = self.levels.iter().position(|level| level.path == listing.path) else { return };
+        let Some(at) = self
+            .levels
+            .iter()
+            .position(|level| level.path == listing.path)
+        else {
+            return;
+        };
         let has = has();
         let (above, below) = self.levels.split_at_mut(at + 1);
         above[at].drop_tickets(&mut self.needless, |name| has.contains(&name));
-        let next = below.first().map(|level| level.name).or(self.now.as_ref().map(|now| now.name));
+        let next = below
+            .first()
+            .map(|level| level.name)
+            .or(self.now.as_ref().map(|now| now.name));
         if next.is_some_and(|next| !has.contains(&next)) {
-            below.iter_mut().for_each(|level| level.drop_tickets(&mut self.needless, |_| false));
+            below
+                .iter_mut()
+                .for_each(|level| level.drop_tickets(&mut self.needless, |_| false));
             if let Some(now) = &mut self.now {
                 now.is_needless = true;
                 now.is_settled.store(true, Ordering::Relaxed);
@@ -242,12 +305,19 @@ impl Survey {
 
     /// Returns the shortest valid end of the survey: everything that is left is absent.
     pub fn cut_short(self) -> Vec<DestDirState> {
-        let left = usize::from(self.first.is_some()) + self.levels.iter().map(|level| level.left.len()).sum::<usize>();
+        let left = usize::from(self.first.is_some())
+            + self
+                .levels
+                .iter()
+                .map(|level| level.left.len())
+                .sum::<usize>();
         let back = self.back.map(|next| match next {
             SurveyStep::Tell(seen) => seen,
             SurveyStep::Take(_) | SurveyStep::GoOn(_) => DestDirState::Absent,
         });
-        back.into_iter().chain(std::iter::repeat_n(DestDirState::Absent, left)).collect()
+        back.into_iter()
+            .chain(std::iter::repeat_n(DestDirState::Absent, left))
+            .collect()
     }
 }
 
@@ -307,7 +377,12 @@ impl PredictedDigests {
     /// Creates an empty collection. It is valid for `good_for`, and while `dest` is still the same directory.
     pub fn of(dest: (Vec<u8>, Option<(u64, u64)>), good_for: Duration) -> PredictedDigests {
         let state = Mutex::new(PredictedState::Growing(Vec::new(), 0));
-        PredictedDigests { state, dest, begun: Since::now(), good_for }
+        PredictedDigests {
+            state,
+            dest,
+            begun: Since::now(),
+            good_for,
+        }
     }
 
     /// Whether digests can still be added.
@@ -328,7 +403,9 @@ impl PredictedDigests {
     /// must not add more then.
     pub fn push(&self, seen: DestDirState) -> Result<(), DestDirState> {
         match &mut *self.state.lock() {
-            PredictedState::Growing(all, len_bytes) if *len_bytes + most_bytes(&seen) <= PREDICTED_MAX_BYTES => {
+            PredictedState::Growing(all, len_bytes)
+                if *len_bytes + most_bytes(&seen) <= PREDICTED_MAX_BYTES =>
+            {
                 *len_bytes += most_bytes(&seen);
                 all.push(seen);
                 return Ok(());
@@ -354,14 +431,20 @@ impl PredictedDigests {
 
     /// As [`PredictedDigests::close`], as a message if there are any digests.
     pub fn digests_message(&self) -> Option<Message> {
-        self.close().filter(|digests| !digests.is_empty()).map(Message::Digests)
+        self.close()
+            .filter(|digests| !digests.is_empty())
+            .map(Message::Digests)
     }
 
     /// Whether the destination is still the same directory. If it did not exist before, it may exist now: reporting it
     /// as absent only makes the sender send more.
     fn is_unchanged(&self) -> bool {
         let (dest, was) = &self.dest;
-        let is = || sys::stat_path(dest, true).ok().map(|stat| (stat.dev, stat.ino));
+        let is = || {
+            sys::stat_path(dest, true)
+                .ok()
+                .map(|stat| (stat.dev, stat.ino))
+        };
         was.is_none() || *was == is()
     }
 }
@@ -371,7 +454,9 @@ fn most_bytes(seen: &DestDirState) -> usize {
     match seen {
         DestDirState::Absent => 1,
         DestDirState::Large(_) => 1 + COUNT_BYTES,
-        DestDirState::Dir { children, .. } => 1 + DIGEST_LEN_BYTES + COUNT_BYTES + 4 * children.len(),
+        DestDirState::Dir { children, .. } => {
+            1 + DIGEST_LEN_BYTES + COUNT_BYTES + 4 * children.len()
+        }
     }
 }
 
@@ -422,28 +507,46 @@ mod tests {
     impl Tree {
         fn of(dirs: &[&str]) -> Tree {
             let dirs = dirs.iter().map(|dir| dir.to_string()).collect();
-            Tree { dirs, taken: Mutex::default(), large: "none", half: Mutex::default() }
+            Tree {
+                dirs,
+                taken: Mutex::default(),
+                large: "none",
+                half: Mutex::default(),
+            }
         }
 
         fn below<'t>(&'t self, path: &'t str) -> impl Iterator<Item = u64> + 't {
-            let is_in =
-                move |dir: &str| !dir.is_empty() && dir.rsplit_once('/').map_or("", |(parent, _)| parent) == path;
-            self.dirs.iter().zip(0..).filter(move |(dir, _)| is_in(dir)).map(|(_, at)| at)
+            let is_in = move |dir: &str| {
+                !dir.is_empty() && dir.rsplit_once('/').map_or("", |(parent, _)| parent) == path
+            };
+            self.dirs
+                .iter()
+                .zip(0..)
+                .filter(move |(dir, _)| is_in(dir))
+                .map(|(_, at)| at)
         }
 
         fn name(&self, at: u64) -> &[u8] {
             let dir = &self.dirs[at as usize];
-            dir.rsplit_once('/').map_or(&dir[..], |(_, name)| name).as_bytes()
+            dir.rsplit_once('/')
+                .map_or(&dir[..], |(_, name)| name)
+                .as_bytes()
         }
 
         fn taken(&self) -> Vec<&str> {
             let taken = self.taken.lock();
-            taken.iter().map(|&at| self.dirs[at as usize].as_str()).collect()
+            taken
+                .iter()
+                .map(|&at| self.dirs[at as usize].as_str())
+                .collect()
         }
 
         /// Returns the sender's listing of a directory in which it has these subdirectories.
         fn listing(&self, path: &str, has: impl Fn(u64) -> bool) -> DirListing {
-            let mut listing = DirListing { path: RelPath::parse(path.as_bytes()).unwrap(), ..DirListing::default() };
+            let mut listing = DirListing {
+                path: RelPath::parse(path.as_bytes()).unwrap(),
+                ..DirListing::default()
+            };
             Arc::make_mut(&mut listing.list).push_name(b"file", false);
             self.below(path)
                 .filter(|&at| has(at))
@@ -458,13 +561,19 @@ mod tests {
             let at = (0..).find(|&at| TaskId::of(at) == task_id).unwrap();
             assert!(self.taken.lock().insert(at), "once");
             let path = &self.dirs[at as usize];
-            let children = self.below(path).map(|at| digest::keyed_name(&KEY, self.name(at))).collect();
+            let children = self
+                .below(path)
+                .map(|at| digest::keyed_name(&KEY, self.name(at)))
+                .collect();
             let mut list = DirList::default();
             list.push_name(b"file", false);
             let list = Some((RelPath::parse(path.as_bytes()).unwrap(), list));
             let task_ids = self.below(path).map(TaskId::of).collect();
             let found = ScannedDir {
-                seen: DestDirState::Dir { digest: Some([1; DIGEST_LEN_BYTES]), children },
+                seen: DestDirState::Dir {
+                    digest: Some([1; DIGEST_LEN_BYTES]),
+                    children,
+                },
                 task_ids,
                 list,
                 half: None,
@@ -475,21 +584,48 @@ mod tests {
             let path = RelPath::parse(path.as_bytes()).unwrap();
             let chain = Rules::new(Vec::new(), ChainOptions::default()).chain(Side::Receiver, b"");
             let names = Names::default();
-            let half = Half { path, chain, dir: None, names, is_listed: true, list: DirList::default() };
+            let half = Half {
+                path,
+                chain,
+                dir: None,
+                names,
+                is_listed: true,
+                list: DirList::default(),
+            };
             *self.half.lock() = Some(found);
-            ScannedDir { half: Some(Box::new(half)), ..ScannedDir::bare(DestDirState::Large(9)) }
+            ScannedDir {
+                half: Some(Box::new(half)),
+                ..ScannedDir::bare(DestDirState::Large(9))
+            }
         }
 
         fn list(&self, _half: &mut Half, _enough: &dyn Fn() -> bool) {}
 
-        fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<ScannedDir, Box<Half>> {
-            if enough() { Err(half) } else { Ok(self.half.lock().take().unwrap()) }
+        fn go_on(
+            &self,
+            half: Box<Half>,
+            enough: &dyn Fn() -> bool,
+        ) -> Result<ScannedDir, Box<Half>> {
+            if enough() {
+                Err(half)
+            } else {
+                Ok(self.half.lock().take().unwrap())
+            }
         }
 
         fn cut(&self, _half: Box<Half>, _has_none: bool) -> ScannedDir {
             let found = self.half.lock().take().unwrap();
-            let DestDirState::Dir { children, .. } = found.seen else { panic!("it is a directory") };
-            ScannedDir { seen: DestDirState::Dir { digest: None, children }, list: None, ..found }
+            let DestDirState::Dir { children, .. } = found.seen else {
+                panic!("it is a directory")
+            };
+            ScannedDir {
+                seen: DestDirState::Dir {
+                    digest: None,
+                    children,
+                },
+                list: None,
+                ..found
+            }
         }
 
         fn forget(&self, _tickets: Vec<TaskId>) {}
@@ -512,7 +648,11 @@ mod tests {
     }
 
     /// Returns the next item. While the large directory is examined, the sender sends the listing `listing`.
-    fn next(survey: &mut Survey, tree: &Tree, listing: Option<&DirListing>) -> Option<DestDirState> {
+    fn next(
+        survey: &mut Survey,
+        tree: &Tree,
+        listing: Option<&DirListing>,
+    ) -> Option<DestDirState> {
         let mut next = survey.begin()?;
         loop {
             let found = match next {
@@ -520,7 +660,9 @@ mod tests {
                 SurveyStep::Take(task_id) => tree.take(task_id),
                 SurveyStep::GoOn(half) => {
                     let is_settled = survey.is_settled();
-                    listing.iter().for_each(|listing| survey.handle_listing(listing));
+                    listing
+                        .iter()
+                        .for_each(|listing| survey.handle_listing(listing));
                     let found = tree.go_on(half, &|| is_settled.load(Ordering::Relaxed));
                     found.unwrap_or_else(|half| tree.cut(half, survey.has_none()))
                 }
@@ -529,14 +671,18 @@ mod tests {
         }
     }
 
-    const DIRS: [&str; 12] = ["", "a", "a/b", "a/b/c", "a/d", "e", "e/f", "e/f/g", "e/f/h", "e/i", "j", "j/k"];
+    const DIRS: [&str; 12] = [
+        "", "a", "a/b", "a/b/c", "a/d", "e", "e/f", "e/f/g", "e/f/h", "e/i", "j", "j/k",
+    ];
 
     /// Sends `steps` items, then receives the listing of the sender's root, which has the directories `has`, and then
     /// sends the rest.
     fn cut(steps: usize, has: &[&str]) -> (Vec<DestDirState>, Tree, Vec<TaskId>) {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(TaskId::of(0), KEY);
-        let mut digests: Vec<DestDirState> = (0..steps).map_while(|_| next(&mut survey, &tree, None)).collect();
+        let mut digests: Vec<DestDirState> = (0..steps)
+            .map_while(|_| next(&mut survey, &tree, None))
+            .collect();
         survey.handle_listing(&tree.listing("", |at| has.contains(&DIRS[at as usize])));
         let needless = survey.needless();
         digests.extend(std::iter::from_fn(|| next(&mut survey, &tree, None)));
@@ -554,7 +700,10 @@ mod tests {
         assert_eq!(needless, [TaskId::of(10), TaskId::of(1)]);
         // A directory that turns out not to be needed halfway is cut short.
         let (digests, tree, needless) = cut(3, &["e"]);
-        assert_eq!(tree.taken(), ["", "a", "a/b", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
+        assert_eq!(
+            tree.taken(),
+            ["", "a", "a/b", "e", "e/f", "e/f/g", "e/f/h", "e/i"]
+        );
         assert_eq!(survey_len(&digests), Some(11));
         assert_eq!(needless, [TaskId::of(10), TaskId::of(4), TaskId::of(3)]);
     }
@@ -564,35 +713,58 @@ mod tests {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(TaskId::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
-        let Some(SurveyStep::Take(task_id)) = survey.begin() else { panic!("the survey continues") };
+        let Some(SurveyStep::Take(task_id)) = survey.begin() else {
+            panic!("the survey continues")
+        };
         survey.handle_listing(&tree.listing("", |_| false));
         let seen = survey.took(tree.take(task_id), &mut |_, _| panic!("not needed"));
         assert!(matches!(seen, SurveyStep::Tell(DestDirState::Absent)));
         assert_eq!(survey.needless().len(), 2 + 2);
-        let rest: Vec<DestDirState> = std::iter::from_fn(|| next(&mut survey, &tree, None)).collect();
+        let rest: Vec<DestDirState> =
+            std::iter::from_fn(|| next(&mut survey, &tree, None)).collect();
         assert_eq!(rest, [DestDirState::Absent, DestDirState::Absent]);
     }
 
     /// Returns the directories scanned in a tree whose large directory follows `before` others, and whether the large
     /// one is digested. With `has`, the sender lists it during the scan, with this subdirectory in it.
     fn seen_with(large: &'static str, before: usize, has: Option<&str>) -> (Vec<String>, bool) {
-        let tree = Tree { large, ..Tree::of(&DIRS) };
+        let tree = Tree {
+            large,
+            ..Tree::of(&DIRS)
+        };
         let mut survey = Survey::of(TaskId::of(0), KEY);
         (0..before).for_each(|_| _ = next(&mut survey, &tree, None));
         let listing = has.map(|has| tree.listing(large, |at| tree.name(at) == has.as_bytes()));
         let seen = next(&mut survey, &tree, listing.as_ref());
         while next(&mut survey, &tree, None).is_some() {}
         let taken = tree.taken().into_iter().map(str::to_owned).collect();
-        (taken, matches!(seen, Some(DestDirState::Dir { digest: Some(_), .. })))
+        (
+            taken,
+            matches!(
+                seen,
+                Some(DestDirState::Dir {
+                    digest: Some(_),
+                    ..
+                })
+            ),
+        )
     }
 
     #[test]
     fn large_directory_is_scanned_unless_its_listing_arrives() {
         let names = |dirs: &[&str]| dirs.iter().map(|dir| dir.to_string()).collect::<Vec<_>>();
         assert_eq!(seen_with("", 0, None), (names(&DIRS), true));
-        assert_eq!(seen_with("", 0, Some("j")), (names(&["", "j", "j/k"]), false));
+        assert_eq!(
+            seen_with("", 0, Some("j")),
+            (names(&["", "j", "j/k"]), false)
+        );
         assert_eq!(seen_with("e", 5, None), (names(&DIRS), true));
-        let without = |missing: &str| names(&DIRS).into_iter().filter(|dir| dir != missing).collect::<Vec<_>>();
+        let without = |missing: &str| {
+            names(&DIRS)
+                .into_iter()
+                .filter(|dir| dir != missing)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(seen_with("e", 5, Some("f")), (without("e/i"), false));
     }
 
@@ -601,7 +773,10 @@ mod tests {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(TaskId::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
-        survey.handle_listing(&DirListing { is_named: true, ..tree.listing("", |_| false) });
+        survey.handle_listing(&DirListing {
+            is_named: true,
+            ..tree.listing("", |_| false)
+        });
         assert_eq!(survey.needless(), []);
     }
 

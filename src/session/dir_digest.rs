@@ -61,7 +61,13 @@ impl Digester<'_> {
     }
 
     /// Adds an entry. `ids`: the ids in this directory so far. `depth`: see [`safelink::sanitize`].
-    fn put(&self, text: &mut Vec<u8>, ids: &mut IdTexts, entry: &Entry, depth: usize) -> Option<()> {
+    fn put(
+        &self,
+        text: &mut Vec<u8>,
+        ids: &mut IdTexts,
+        entry: &Entry,
+        depth: usize,
+    ) -> Option<()> {
         let preserve = &self.options.preserve;
         let kind = entry.kind();
         let is_kept = match kind {
@@ -79,7 +85,15 @@ impl Digester<'_> {
         if !is_kept || entry.is_unsettled() || is_in_group || is_changed {
             return None;
         }
-        let Compared { perms, mtime, owner, group, atime, acls, xattrs } = Compared::of(kind, preserve);
+        let Compared {
+            perms,
+            mtime,
+            owner,
+            group,
+            atime,
+            acls,
+            xattrs,
+        } = Compared::of(kind, preserve);
         // An ACL may contain ids that each side maps itself. Access times are sent with the listing.
         if atime || acls && entry.acls() != (b"", b"") {
             return None;
@@ -93,7 +107,13 @@ impl Digester<'_> {
             put_number(text, time.secs as u64);
             put_number(text, u64::from(time.nanos));
         }
-        let mut put_id = |class, id| text.extend(&*ids.entry((class, id)).or_insert_with(|| self.id_text(class, id)));
+        let mut put_id = |class, id| {
+            text.extend(
+                &*ids
+                    .entry((class, id))
+                    .or_insert_with(|| self.id_text(class, id)),
+            )
+        };
         if owner && self.owners {
             put_id(IdClass::User, entry.uid);
         }
@@ -131,7 +151,10 @@ impl Digester<'_> {
         let name = self.name(class, id);
         let number = IdTo::Id(id);
         // The name of id 0 is not sent: it is the same user everywhere.
-        let name_to = name.as_ref().filter(|_| id != 0).map(|name| IdTo::Name(name.to_vec()));
+        let name_to = name
+            .as_ref()
+            .filter(|_| id != 0)
+            .map(|name| IdTo::Name(name.to_vec()));
         let to = if self.is_sender {
             let mapped = first_match(self.maps(class), |map| &map.from, id, name.as_deref());
             mapped.map(|map| &map.to).or(name_to.as_ref())
@@ -140,7 +163,11 @@ impl Digester<'_> {
                 IdTo::Id(number) => *number == id,
                 IdTo::Name(name) => self.ids.id(class, name) == Some(id),
             };
-            self.maps(class).iter().map(|map| &map.to).chain(&name_to).find(is_id)
+            self.maps(class)
+                .iter()
+                .map(|map| &map.to)
+                .chain(&name_to)
+                .find(is_id)
         };
         let mut text = Vec::new();
         put_target(&mut text, to.unwrap_or(&number));
@@ -150,13 +177,33 @@ impl Digester<'_> {
     /// Returns which attributes of entries are compared, one per bit.
     fn compared(&self) -> u64 {
         let Preserve {
-            perms, executability, times, omit_dir_times, omit_link_times, owner, group, acls, xattrs, ..
+            perms,
+            executability,
+            times,
+            omit_dir_times,
+            omit_link_times,
+            owner,
+            group,
+            acls,
+            xattrs,
+            ..
         } = self.options.preserve;
         let owner = owner && self.owners;
         let (nanos, xattrs) = (self.options.check.window_secs < 0, xattrs > 0);
-        [perms, executability, times, omit_dir_times, omit_link_times, owner, group, acls, xattrs, nanos]
-            .iter()
-            .rfold(0, |bits, &is_on| bits << 1 | u64::from(is_on))
+        [
+            perms,
+            executability,
+            times,
+            omit_dir_times,
+            omit_link_times,
+            owner,
+            group,
+            acls,
+            xattrs,
+            nanos,
+        ]
+        .iter()
+        .rfold(0, |bits, &is_on| bits << 1 | u64::from(is_on))
     }
 
     /// Adds what both ends must have in common to map ids in the same way.
@@ -190,7 +237,11 @@ impl Digester<'_> {
 
     /// Returns the name of an id, if names count.
     fn name(&self, class: IdClass, id: u32) -> Option<Name> {
-        if self.options.preserve.numeric_ids { None } else { self.ids.name(class, id) }
+        if self.options.preserve.numeric_ids {
+            None
+        } else {
+            self.ids.name(class, id)
+        }
     }
 }
 
@@ -207,7 +258,11 @@ pub struct Children<N> {
 impl<N: Ord + Copy> Children<N> {
     /// Creates the list with none of them matched.
     pub fn new(in_order: Vec<N>) -> Children<N> {
-        Children { in_order, by_name: Vec::new(), passed: 0 }
+        Children {
+            in_order,
+            by_name: Vec::new(),
+            passed: 0,
+        }
     }
 
     /// Matches the next one of this name and returns how many were skipped before it. Returns `None` and changes
@@ -221,7 +276,9 @@ impl<N: Ord + Copy> Children<N> {
             self.by_name = self.in_order.iter().copied().zip(0..).collect();
             self.by_name.sort_unstable();
         }
-        let next = self.by_name.partition_point(|&child| child < (name, self.passed));
+        let next = self
+            .by_name
+            .partition_point(|&child| child < (name, self.passed));
         let &(_, at) = self.by_name.get(next).filter(|(found, _)| *found == name)?;
         let ahead = at - self.passed;
         self.passed = at + 1;
@@ -319,15 +376,26 @@ mod tests {
     fn machine() -> impl Strategy<Value = Ids> {
         let name = prop_oneof![1 => Just(None), 3 => (0..NAMES.len()).prop_map(Some)];
         let id = prop_oneof![8 => Just(None), 1 => (0..IDS).prop_map(Some)];
-        let of_class =
-            move || (prop::collection::vec(name.clone(), IDS as usize), prop::collection::vec(id.clone(), NAMES.len()));
+        let of_class = move || {
+            (
+                prop::collection::vec(name.clone(), IDS as usize),
+                prop::collection::vec(id.clone(), NAMES.len()),
+            )
+        };
         (of_class(), of_class()).prop_map(|classes| {
             let classes = [classes.0, classes.1];
             let name = |at: usize| Name::from(NAMES[at]);
-            let names = classes.clone().map(|(names, _)| (0..).zip(names).map(|(id, at)| (id, at.map(name))).collect());
+            let names = classes.clone().map(|(names, _)| {
+                (0..)
+                    .zip(names)
+                    .map(|(id, at)| (id, at.map(name)))
+                    .collect()
+            });
             let ids = classes.map(|(names, ids)| {
                 let known = |at| (0..IDS).find(|&id| names[id as usize] == Some(at));
-                (0..NAMES.len()).map(|at| (name(at), ids[at].or_else(|| known(at)))).collect()
+                (0..NAMES.len())
+                    .map(|at| (name(at), ids[at].or_else(|| known(at))))
+                    .collect()
             });
             Ids::knowing(names, ids)
         })
@@ -357,7 +425,10 @@ mod tests {
 
     impl IdNames for BothIds<'_> {
         fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
-            self.source.name(class, id).filter(|_| !self.is_nameless).map(|name| name.to_vec())
+            self.source
+                .name(class, id)
+                .filter(|_| !self.is_nameless)
+                .map(|name| name.to_vec())
         }
 
         fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
@@ -370,18 +441,32 @@ mod tests {
     }
 
     fn entry() -> impl Strategy<Value = Entry> {
-        const MODES: [u32; 10] =
-            [0o104755, 0o100644, 0o100755, 0o100600, 0o100000, 0o040755, 0o120777, 0o060600, 0o010644, 0o140644];
+        const MODES: [u32; 10] = [
+            0o104755, 0o100644, 0o100755, 0o100600, 0o100000, 0o040755, 0o120777, 0o060600,
+            0o010644, 0o140644,
+        ];
         let numbers = (0..IDS, 0..IDS, 0..2i64, 0..2u32, 1..3u64, 0..2u64);
         (0..MODES.len(), numbers, 0..3u8, any::<[bool; 2]>()).prop_map(
             |(mode, (uid, gid, secs, nanos, len_bytes, rdev), target, [has_xattr, has_acl])| {
                 let mtime = Time { secs, nanos };
-                let stat = Stat { mode: MODES[mode], uid, gid, mtime, len_bytes, nlink: 1, ..Stat::default() };
+                let stat = Stat {
+                    mode: MODES[mode],
+                    uid,
+                    gid,
+                    mtime,
+                    len_bytes,
+                    nlink: 1,
+                    ..Stat::default()
+                };
                 let mut entry = Entry::of(&stat);
                 let extra = entry.extra_mut();
                 extra.rdev = rdev;
                 extra.target = Some(vec![b'a' + target].into());
-                let name = if target == 0 { &b"security.x"[..] } else { b"user.x" };
+                let name = if target == 0 {
+                    &b"security.x"[..]
+                } else {
+                    b"user.x"
+                };
                 extra.xattrs = has_xattr.then(|| Arc::new(vec![(name.into(), b"1"[..].into())]));
                 extra.acl = (has_acl && target == 2).then(|| vec![1, 2].into());
                 entry
@@ -392,8 +477,15 @@ mod tests {
     /// Two entries that differ in at most two attributes, so that their digests are often equal.
     fn pair() -> impl Strategy<Value = (Entry, Entry)> {
         let inode = || {
-            prop::bool::weighted(0.05)
-                .prop_map(|is_linked| is_linked.then(|| Box::new(Inode { dev: 1, ino: 1, nlink: 2 })))
+            prop::bool::weighted(0.05).prop_map(|is_linked| {
+                is_linked.then(|| {
+                    Box::new(Inode {
+                        dev: 1,
+                        ino: 1,
+                        nlink: 2,
+                    })
+                })
+            })
         };
         (entry(), entry(), 0..8, 0..8, 0..12u32, inode(), inode()).prop_map(
             |(mut source, other, first, second, bit, of_source, of_dest)| {
@@ -421,7 +513,9 @@ mod tests {
         let side = prop_oneof![20 => Just((true, true)), 1 => Just((true, false)), 1 => Just((false, true))];
         prop::collection::vec((pair(), side), 1..4).prop_map(|entries| {
             let (mut source, mut dest) = (DirList::default(), DirList::default());
-            for (at, ((source_entry, dest_entry), (in_source, in_dest))) in entries.into_iter().enumerate() {
+            for (at, ((source_entry, dest_entry), (in_source, in_dest))) in
+                entries.into_iter().enumerate()
+            {
                 let name = [b'a' + at as u8];
                 if in_source {
                     source.push_entry(&name, source_entry);
@@ -443,41 +537,70 @@ mod tests {
         let kept = || prop::bool::weighted(0.9);
         let kept = (kept(), kept(), kept());
         let modes = |window_secs| {
-            [CheckMode::Quick { window_secs }, CheckMode::SizeOnly, CheckMode::Digest, CheckMode::Quick { window_secs }]
-        };
-        let check =
-            (-1..1i64).prop_flat_map(move |window| (Just(window), prop::sample::select(modes(window).to_vec())));
-        let all = (any::<[bool; 12]>(), kept, check, rare(), rare(), alternates, id_maps(), id_maps());
-        all.prop_map(|(on, kept, (window_secs, mode), atimes, keep_dirlinks, alternates, usermap, groupmap)| {
-            let mut options = Options::default();
-            options.select.recurse = Recurse::Full;
-            let preserve = &mut options.preserve;
-            (preserve.links, preserve.devices, preserve.specials) = kept;
             [
-                preserve.perms,
-                preserve.executability,
-                preserve.owner,
-                preserve.group,
-                preserve.times,
-                preserve.omit_dir_times,
-                preserve.omit_link_times,
-                preserve.acls,
-                preserve.numeric_ids,
-                preserve.hard_links,
-                _,
-                _,
-            ] = on;
-            preserve.xattrs = u8::from(on[10]);
-            preserve.strips_privileges = on[11];
-            (preserve.usermap, preserve.groupmap) = (usermap, groupmap);
-            // No digests are used under these options.
-            (preserve.atimes, preserve.keep_dirlinks) = (atimes, keep_dirlinks);
-            options.delta.alt_dest =
-                alternates.map(|kind| AltDest { kind, dirs: vec![b"../alt".to_vec()], shown_as_given: true });
-            options.check.window_secs = window_secs;
-            options.check.mode = mode;
-            options
-        })
+                CheckMode::Quick { window_secs },
+                CheckMode::SizeOnly,
+                CheckMode::Digest,
+                CheckMode::Quick { window_secs },
+            ]
+        };
+        let check = (-1..1i64).prop_flat_map(move |window| {
+            (Just(window), prop::sample::select(modes(window).to_vec()))
+        });
+        let all = (
+            any::<[bool; 12]>(),
+            kept,
+            check,
+            rare(),
+            rare(),
+            alternates,
+            id_maps(),
+            id_maps(),
+        );
+        all.prop_map(
+            |(
+                on,
+                kept,
+                (window_secs, mode),
+                atimes,
+                keep_dirlinks,
+                alternates,
+                usermap,
+                groupmap,
+            )| {
+                let mut options = Options::default();
+                options.select.recurse = Recurse::Full;
+                let preserve = &mut options.preserve;
+                (preserve.links, preserve.devices, preserve.specials) = kept;
+                [
+                    preserve.perms,
+                    preserve.executability,
+                    preserve.owner,
+                    preserve.group,
+                    preserve.times,
+                    preserve.omit_dir_times,
+                    preserve.omit_link_times,
+                    preserve.acls,
+                    preserve.numeric_ids,
+                    preserve.hard_links,
+                    _,
+                    _,
+                ] = on;
+                preserve.xattrs = u8::from(on[10]);
+                preserve.strips_privileges = on[11];
+                (preserve.usermap, preserve.groupmap) = (usermap, groupmap);
+                // No digests are used under these options.
+                (preserve.atimes, preserve.keep_dirlinks) = (atimes, keep_dirlinks);
+                options.delta.alt_dest = alternates.map(|kind| AltDest {
+                    kind,
+                    dirs: vec![b"../alt".to_vec()],
+                    shown_as_given: true,
+                });
+                options.check.window_secs = window_secs;
+                options.check.mode = mode;
+                options
+            },
+        )
     }
 
     /// Options of a sender, and those of a receiver, which may have others: `--remote-option`.
@@ -490,7 +613,10 @@ mod tests {
                 1 => to.numeric_ids = from.numeric_ids,
                 2 => (to.perms, to.executability) = (from.perms, from.executability),
                 3 => to.times = from.times,
-                4 => (to.omit_dir_times, to.omit_link_times) = (from.omit_dir_times, from.omit_link_times),
+                4 => {
+                    (to.omit_dir_times, to.omit_link_times) =
+                        (from.omit_dir_times, from.omit_link_times)
+                }
                 5 => (to.owner, to.group) = (from.owner, from.group),
                 6 => (to.acls, to.xattrs) = (from.acls, from.xattrs),
                 7 => receiver.check = other.check,

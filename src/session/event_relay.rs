@@ -49,7 +49,10 @@ impl EventSink for SharedReporter<'_, '_> {
     }
 
     fn delivery_failure(&self) -> Option<Exit> {
-        self.reporter.lock().lines_are_lost().then_some(Exit::Message)
+        self.reporter
+            .lock()
+            .lines_are_lost()
+            .then_some(Exit::Message)
     }
 }
 
@@ -83,7 +86,10 @@ pub struct EventQueue {
 impl EventQueue {
     /// Creates the queue of a client that sends. The window of the events bounds it.
     pub fn of(is_local: bool) -> EventQueue {
-        EventQueue { is_local, events: Queue::new(usize::MAX) }
+        EventQueue {
+            is_local,
+            events: Queue::new(usize::MAX),
+        }
     }
 
     pub fn push(&self, event: Event, cost: u64) {
@@ -96,7 +102,12 @@ impl EventQueue {
     }
 
     /// Reports events until the end.
-    pub fn report(&self, reporter: &Mutex<&mut TextReporter>, connection: &Connection, stop: &AtomicBool) {
+    pub fn report(
+        &self,
+        reporter: &Mutex<&mut TextReporter>,
+        connection: &Connection,
+        stop: &AtomicBool,
+    ) {
         while let Some((mut event, cost)) = self.events.pop() {
             if let Event::Item(item) = &mut event
                 && item.update == Update::Received
@@ -154,7 +165,10 @@ mod tests {
     fn events_of_the_sender_come_before_later_ones_of_the_client() {
         let printed = tempfile::NamedTempFile::new().unwrap();
         let mut reporter = reporter_to(&Options::default(), Box::new(printed.reopen().unwrap()));
-        let (inbox, connection) = (ReceiverInbox::default(), Connection::new((ProtocolSupport::ours(0).dialect)(1)));
+        let (inbox, connection) = (
+            ReceiverInbox::default(),
+            Connection::new((ProtocolSupport::ours(0).dialect)(1)),
+        );
         let handler = ReceiverHandler {
             inbox: &inbox,
             connection: &connection,
@@ -163,18 +177,30 @@ mod tests {
             interrupted: &AtomicBool::new(false),
             max_alloc_bytes: None,
         };
-        handler.handle(Message::Event(Event::Note(b"of the sender".to_vec())), 1).unwrap();
+        handler
+            .handle(Message::Event(Event::Note(b"of the sender".to_vec())), 1)
+            .unwrap();
         let reporter = Mutex::new(&mut reporter);
-        let mut shared = SharedReporter { reporter: &reporter, inbox: &inbox, connection: &connection };
+        let mut shared = SharedReporter {
+            reporter: &reporter,
+            inbox: &inbox,
+            connection: &connection,
+        };
         shared.report(&Event::Note(b"of the client".to_vec()));
         reporter.lock().flush();
-        assert_eq!(std::fs::read_to_string(printed.path()).unwrap(), "of the sender\nof the client\n");
+        assert_eq!(
+            std::fs::read_to_string(printed.path()).unwrap(),
+            "of the sender\nof the client\n"
+        );
     }
 
     #[test]
     fn relay_reports_the_loss_of_the_client() {
         let connection = Connection::new((ProtocolSupport::ours(0).dialect)(1));
-        let mut remote_reporter = RemoteReporter { connection: &connection, lost: None };
+        let mut remote_reporter = RemoteReporter {
+            connection: &connection,
+            lost: None,
+        };
         remote_reporter.report(&Event::Note(b"sent".to_vec()));
         assert_eq!(remote_reporter.delivery_failure(), None);
         connection.shut(Error::new(Exit::Stream, "gone"));

@@ -80,7 +80,9 @@ impl ReceiveWindow {
         self.judged_in = self.judged_in.saturating_sub(cost);
         if self.judged_in == 0 {
             let beyond = self.window.saturating_sub(self.most(&most));
-            self.excess = (self.least_waiting / SHRINK_PART).max(beyond).min(self.window - self.initial);
+            self.excess = (self.least_waiting / SHRINK_PART)
+                .max(beyond)
+                .min(self.window - self.initial);
             (self.judged_in, self.least_waiting) = (self.window, u64::MAX);
         }
         let less = self.ungranted.min(self.excess);
@@ -108,7 +110,11 @@ impl ReceiveWindow {
 
     /// Returns how far the window may grow: never below its initial size. `most` is called only if the window can grow.
     fn most(&self, most: impl Fn() -> u64) -> u64 {
-        if self.max == self.initial { self.max } else { most().clamp(self.initial, self.max) }
+        if self.max == self.initial {
+            self.max
+        } else {
+            most().clamp(self.initial, self.max)
+        }
     }
 
     /// Whether there are enough bytes for a grant.
@@ -118,7 +124,8 @@ impl ReceiveWindow {
 
     /// Takes the bytes to grant now, if there are enough. The caller must send the grant.
     pub fn grant(&mut self) -> Option<u64> {
-        self.may_grant().then(|| std::mem::take(&mut self.ungranted))
+        self.may_grant()
+            .then(|| std::mem::take(&mut self.ungranted))
     }
 }
 
@@ -148,7 +155,8 @@ impl Credit {
     /// Creates the state of a class before anything is sent. `grows`: the peer may grow the window beyond its initial
     /// size.
     pub fn of(class: Class, grows: bool) -> Credit {
-        let [initial, max] = [INITIAL_WINDOWS, WINDOWS_MAX].map(|windows| windows[class as usize].cast_signed());
+        let [initial, max] =
+            [INITIAL_WINDOWS, WINDOWS_MAX].map(|windows| windows[class as usize].cast_signed());
         let grows = grows && max > initial;
         Credit {
             credit: initial,
@@ -167,7 +175,10 @@ impl Credit {
 
     /// Creates the state of a class towards a peer that has no windows.
     pub fn unlimited(class: Class) -> Credit {
-        Credit { is_unlimited: true, ..Credit::of(class, false) }
+        Credit {
+            is_unlimited: true,
+            ..Credit::of(class, false)
+        }
     }
 
     /// From now on limits the class to what the peer has memory for. Only valid if the peer consumes everything that
@@ -178,13 +189,16 @@ impl Credit {
 
     /// Whether there is room for so many bytes and one more.
     pub fn has_room(&self, bytes: u64) -> bool {
-        self.is_unlimited || i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes) && !self.is_much()
+        self.is_unlimited
+            || i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes) && !self.is_much()
     }
 
     /// Whether the bytes in flight are few but take much memory. The peer may have consumed less than a grant without
     /// reporting it.
     fn is_much(&self) -> bool {
-        self.spares && self.taken_bytes >= TAKEN_MAX_BYTES && self.in_flight_bytes >= self.initial / SMALL_PART
+        self.spares
+            && self.taken_bytes >= TAKEN_MAX_BYTES
+            && self.in_flight_bytes >= self.initial / SMALL_PART
     }
 
     /// Counts a sent message, which takes `taken_bytes` of additional memory at the other end.
@@ -195,8 +209,17 @@ impl Credit {
         self.credit = self.credit.saturating_sub_unsigned(bytes);
         self.in_flight_bytes = self.in_flight_bytes.saturating_add(bytes);
         self.taken_bytes = self.taken_bytes.saturating_add(taken_bytes);
-        match self.in_flight.back_mut().filter(|last| last.0 < NOTED_BYTES) {
-            Some(last) => *last = (last.0.saturating_add(bytes), last.1.saturating_add(taken_bytes)),
+        match self
+            .in_flight
+            .back_mut()
+            .filter(|last| last.0 < NOTED_BYTES)
+        {
+            Some(last) => {
+                *last = (
+                    last.0.saturating_add(bytes),
+                    last.1.saturating_add(taken_bytes),
+                )
+            }
             None => self.in_flight.push_back((bytes, taken_bytes)),
         }
     }
@@ -217,7 +240,10 @@ impl Credit {
     /// Adds a grant of the peer. Returns `false` if the peer cannot have consumed as much.
     pub fn granted(&mut self, bytes: u64) -> bool {
         // A peer that grants bytes that were never sent could cause an overflow.
-        let more = self.credit.checked_add_unsigned(bytes).filter(|&more| more <= self.max);
+        let more = self
+            .credit
+            .checked_add_unsigned(bytes)
+            .filter(|&more| more <= self.max);
         (self.is_wanting, self.is_reported) = (false, false);
         self.consumed(bytes);
         more.map(|more| self.credit = more).is_some()
@@ -230,7 +256,11 @@ impl Credit {
         self.in_flight_bytes -= bytes;
         while let Some((oldest, taken)) = self.in_flight.front_mut().filter(|_| bytes > 0) {
             let part = bytes.min(*oldest);
-            let of_taken = if part == *oldest { *taken } else { taken.saturating_mul(part) / *oldest };
+            let of_taken = if part == *oldest {
+                *taken
+            } else {
+                taken.saturating_mul(part) / *oldest
+            };
             (*oldest, *taken) = (*oldest - part, *taken - of_taken);
             self.taken_bytes -= of_taken;
             bytes -= part;
@@ -274,8 +304,18 @@ mod tests {
 
     impl Ends {
         fn new(grows: bool) -> Ends {
-            let (credit, receive_window) = (Credit::of(Class::Early, grows), ReceiveWindow::of(Class::Early));
-            Ends { credit, receive_window, outbound: Vec::new(), back: Vec::new(), blocked: 0, most: ALL }
+            let (credit, receive_window) = (
+                Credit::of(Class::Early, grows),
+                ReceiveWindow::of(Class::Early),
+            );
+            Ends {
+                credit,
+                receive_window,
+                outbound: Vec::new(),
+                back: Vec::new(),
+                blocked: 0,
+                most: ALL,
+            }
         }
 
         /// Simulates `turns` turns. In each, the link carries `link` bytes and the consumer takes `consumer` bytes. One
@@ -283,7 +323,11 @@ mod tests {
         fn play(&mut self, turns: usize, link: u64, consumer: u64, way: usize) -> Came {
             let (mut received, mut most_waiting, most) = (0, 0, self.most);
             for _ in 0..turns {
-                let granted = if self.back.len() > way { self.back.remove(0) } else { 0 };
+                let granted = if self.back.len() > way {
+                    self.back.remove(0)
+                } else {
+                    0
+                };
                 assert!(granted == 0 || self.credit.granted(granted));
                 let mut sent = 0;
                 while sent < link && self.credit.has_room(0) {
@@ -309,10 +353,15 @@ mod tests {
                         self.receive_window.blocked(|| most);
                     }
                 }
-                self.receive_window.consumed(self.receive_window.waiting.min(consumer), || most);
+                self.receive_window
+                    .consumed(self.receive_window.waiting.min(consumer), || most);
                 self.back.push(self.receive_window.grant().unwrap_or(0));
             }
-            Came { received, window: self.receive_window.window, most_waiting }
+            Came {
+                received,
+                window: self.receive_window.window,
+                most_waiting,
+            }
         }
     }
 
@@ -325,7 +374,11 @@ mod tests {
         ends.play(100, 2 * MIB, ALL, 5);
         assert_eq!(
             ends.play(100, 2 * MIB, ALL, 5),
-            Came { received: 200 * MIB, window: 4 * INITIAL, most_waiting: 2 * MIB }
+            Came {
+                received: 200 * MIB,
+                window: 4 * INITIAL,
+                most_waiting: 2 * MIB
+            }
         );
         // The sender was blocked twice and never again.
         assert_eq!(ends.blocked, 2);
@@ -333,7 +386,10 @@ mod tests {
         fixed.play(100, 2 * MIB, ALL, 5);
         let came = fixed.play(110, 2 * MIB, ALL, 5);
         assert_eq!((came.window, fixed.blocked), (INITIAL, 0));
-        assert!(came.received <= 80 * MIB + MIB, "one window per round trip: {came:?}");
+        assert!(
+            came.received <= 80 * MIB + MIB,
+            "one window per round trip: {came:?}"
+        );
     }
 
     #[test]
@@ -353,7 +409,10 @@ mod tests {
         ends.play(1000, 16 * MIB, ALL, 20);
         let came = ends.play(410, 16 * MIB, ALL, 20);
         assert_eq!(came.window, MAX);
-        assert!(came.received > 9 * MAX && came.received <= 11 * MAX, "about ten round trips: {came:?}");
+        assert!(
+            came.received > 9 * MAX && came.received <= 11 * MAX,
+            "about ten round trips: {came:?}"
+        );
     }
 
     #[test]
@@ -361,14 +420,25 @@ mod tests {
         for way in [0, 1, 5] {
             let mut ends = Ends::new(true);
             let came = ends.play(500, 16 * MIB, MIB / 2, way);
-            assert_eq!((came.window, came.most_waiting > INITIAL), (INITIAL, false), "{way}: {came:?}");
+            assert_eq!(
+                (came.window, came.most_waiting > INITIAL),
+                (INITIAL, false),
+                "{way}: {came:?}"
+            );
         }
     }
 
     #[test]
     fn slow_link_does_not_grow_the_window() {
         let mut ends = Ends::new(true);
-        assert_eq!(ends.play(500, FRAME, ALL, 5), Came { received: 495 * FRAME, window: INITIAL, most_waiting: FRAME });
+        assert_eq!(
+            ends.play(500, FRAME, ALL, 5),
+            Came {
+                received: 495 * FRAME,
+                window: INITIAL,
+                most_waiting: FRAME
+            }
+        );
         assert_eq!(ends.blocked, 0);
     }
 
@@ -380,7 +450,11 @@ mod tests {
         assert!(came.most_waiting <= MAX, "{came:?}");
         assert_eq!(
             ends.play(100, 8 * MIB, MIB / 2, 5),
-            Came { received: 50 * MIB, window: INITIAL, most_waiting: 3 * MIB }
+            Came {
+                received: 50 * MIB,
+                window: INITIAL,
+                most_waiting: 3 * MIB
+            }
         );
         // It grows again when the consumer is fast again.
         assert_eq!(ends.play(500, 8 * MIB, ALL, 5).window, MAX);
@@ -389,7 +463,10 @@ mod tests {
     #[test]
     fn small_messages_in_flight_are_limited_by_memory() {
         for (len, taken) in [(24, 256), (100, 256), (1000, 256), (300_000, 0)] {
-            let (mut credit, mut receive_window) = (Credit::of(Class::Early, true), ReceiveWindow::of(Class::Early));
+            let (mut credit, mut receive_window) = (
+                Credit::of(Class::Early, true),
+                ReceiveWindow::of(Class::Early),
+            );
             let (mut waiting, mut sent) = (0, 0);
             credit.spare();
             while sent < 100 * MIB {
@@ -398,18 +475,27 @@ mod tests {
                     (waiting, sent) = (waiting + len, sent + len);
                     assert!(receive_window.count_received(len));
                 }
-                let most = (INITIAL / GRANT_PART)
-                    .max((TAKEN_MAX_BYTES * len).checked_div(taken).map_or(INITIAL, |most| most.min(INITIAL)));
+                let most = (INITIAL / GRANT_PART).max(
+                    (TAKEN_MAX_BYTES * len)
+                        .checked_div(taken)
+                        .map_or(INITIAL, |most| most.min(INITIAL)),
+                );
                 assert!(
                     waiting <= most + len + 2 * NOTED_BYTES,
                     "{waiting} bytes of {len} each are in flight, {most} fit"
                 );
                 credit.want();
-                assert_eq!(credit.should_report_blocked(), most == INITIAL, "a larger window would not help");
+                assert_eq!(
+                    credit.should_report_blocked(),
+                    most == INITIAL,
+                    "a larger window would not help"
+                );
                 receive_window.consumed(waiting, || ALL);
                 waiting = 0;
                 assert!(
-                    receive_window.grant().is_some_and(|granted| credit.granted(granted)),
+                    receive_window
+                        .grant()
+                        .is_some_and(|granted| credit.granted(granted)),
                     "a blocked sender is granted more"
                 );
             }
@@ -426,11 +512,17 @@ mod tests {
         assert!(!receive_window.count_received(1));
         for (grows, longest) in [(false, INITIAL), (true, MAX)] {
             let granted = |bytes| Credit::of(Class::Early, grows).granted(bytes);
-            assert!(granted(longest - INITIAL) && !granted(longest - INITIAL + 1) && !granted(u64::MAX), "{grows}");
+            assert!(
+                granted(longest - INITIAL) && !granted(longest - INITIAL + 1) && !granted(u64::MAX),
+                "{grows}"
+            );
         }
         let mut dirs = Credit::of(Class::Dirs, true);
         dirs.count_sent(u64::MAX, u64::MAX);
         dirs.want();
-        assert!(!dirs.has_room(0) && !dirs.should_report_blocked(), "a window that does not grow");
+        assert!(
+            !dirs.has_room(0) && !dirs.should_report_blocked(),
+            "a window that does not grow"
+        );
     }
 }

@@ -6,7 +6,8 @@ use crate::fs::sys;
 use crate::proto::limits::OPENING_MAX_BYTES;
 use crate::proto::message::ACTS_AS_SUPER;
 use crate::proto::{
-    Dialect, Greeting, Meeting, Message, ProtocolSupport, Setup, agree, decode_greeting, encode_greeting,
+    Dialect, Greeting, Meeting, Message, ProtocolSupport, Setup, agree, decode_greeting,
+    encode_greeting,
 };
 use crate::session::connection::cannot_read;
 use crate::transport::Link;
@@ -58,17 +59,28 @@ pub fn greet(mut link: Link, support: &ProtocolSupport) -> Result<Opening> {
     let version = agree(&ours, &theirs)?;
     let dialect = || (support.dialect)(version);
     match receive(&mut link, &mut decoded_by(dialect())) {
-        Ok(Message::Setup(setup)) => {
-            Ok(Opening::Session(Box::new(Begun { setup: *setup, theirs, version, support: support.clone(), link })))
-        }
-        Ok(Message::Meet(client)) => Ok(Opening::Meeting(EndpointRequest { client, link, dialect: dialect() })),
+        Ok(Message::Setup(setup)) => Ok(Opening::Session(Box::new(Begun {
+            setup: *setup,
+            theirs,
+            version,
+            support: support.clone(),
+            link,
+        }))),
+        Ok(Message::Meet(client)) => Ok(Opening::Meeting(EndpointRequest {
+            client,
+            link,
+            dialect: dialect(),
+        })),
         Ok(_) => Err(refused(&mut link, &mut *dialect(), no_request())),
         Err(error) => Err(refused(&mut link, &mut *dialect(), error)),
     }
 }
 
 fn no_request() -> Error {
-    Error::new(Exit::Protocol, "sparsync: protocol error: no request from the client")
+    Error::new(
+        Exit::Protocol,
+        "sparsync: protocol error: no request from the client",
+    )
 }
 
 /// Sends an error to a client, which may be gone, and returns it.
@@ -78,7 +90,11 @@ fn refused(link: &mut Link, dialect: &mut dyn Dialect, error: Error) -> Error {
 }
 
 fn failure(error: &Error) -> Message {
-    Message::Fail { exit: error.exit, message: error.text(), role: error.role }
+    Message::Fail {
+        exit: error.exit,
+        message: error.text(),
+        role: error.role,
+    }
 }
 
 fn send_message(link: &mut Link, dialect: &mut dyn Dialect, message: &Message) -> Result<()> {
@@ -102,7 +118,11 @@ impl EndpointRequest {
 
 /// Requests another endpoint from the server at the other end of a link. The returned link must stay open while the
 /// session lasts.
-pub fn request_other_endpoint(link: Link, support: &ProtocolSupport, client: Meeting) -> Result<(Meeting, Link)> {
+pub fn request_other_endpoint(
+    link: Link,
+    support: &ProtocolSupport,
+    client: Meeting,
+) -> Result<(Meeting, Link)> {
     let ours = support.greeting(sys::random());
     let mut flight = Vec::new();
     encode_greeting(&ours, &mut flight);
@@ -115,32 +135,59 @@ pub fn request_other_endpoint(link: Link, support: &ProtocolSupport, client: Mee
     send(&mut *link.writer, &flight)?;
     match receive(&mut link, &mut decoded_by((support.dialect)(version)))? {
         Message::Meet(place) => Ok((place, link)),
-        Message::Fail { exit, message, role } => Err(Error::of_text(exit, &message).by(role)),
-        _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no session address from the server")),
+        Message::Fail {
+            exit,
+            message,
+            role,
+        } => Err(Error::of_text(exit, &message).by(role)),
+        _ => Err(Error::new(
+            Exit::Protocol,
+            "sparsync: protocol error: no session address from the server",
+        )),
     }
 }
 
 /// Sends whether the client's request was granted; `refused` is the reason if not.
-pub fn send_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<Vec<u8>>) -> Result<()> {
+pub fn send_verdict(
+    link: &mut Link,
+    dialect: &mut dyn Dialect,
+    refused: Option<Vec<u8>>,
+) -> Result<()> {
     send_message(link, dialect, &Message::Verdict { refused })
 }
 
 /// Reads whether the request was granted; returns the reason if not.
-pub fn receive_verdict(mut link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link)> {
+pub fn receive_verdict(
+    mut link: Link,
+    dialect: Box<dyn Dialect + Send>,
+) -> Result<(Option<Vec<u8>>, Link)> {
     match receive(&mut link, &mut decoded_by(dialect))? {
         Message::Verdict { refused } => Ok((refused, link)),
-        Message::Fail { exit, message, role } => Err(Error::of_text(exit, &message).by(role)),
-        _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no verdict from the server")),
+        Message::Fail {
+            exit,
+            message,
+            role,
+        } => Err(Error::of_text(exit, &message).by(role)),
+        _ => Err(Error::new(
+            Exit::Protocol,
+            "sparsync: protocol error: no verdict from the server",
+        )),
     }
 }
 
 fn send(writer: &mut dyn Write, flight: &[u8]) -> Result<()> {
-    writer.write_all(flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))
+    writer
+        .write_all(flight)
+        .and_then(|()| writer.flush())
+        .map_err(|error| lost("writing", &error))
 }
 
 /// Converts a failed read or write of a link into the error of the run.
 pub fn lost(what: &str, error: &io::Error) -> Error {
-    Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed ({what}: {error})"))
+    Error::new(
+        Exit::Stream,
+        format!("sparsync: connection unexpectedly closed ({what}: {error})"),
+    )
 }
 
 /// Decodes a value from the available bytes and returns it with its length; `None` if more bytes are needed.
@@ -158,10 +205,18 @@ fn receive<T>(link: &mut Link, take: &mut Take<'_, T>) -> Result<T> {
             return Ok(found);
         }
         if received.len() > 2 * OPENING_MAX_BYTES {
-            return Err(Error::new(Exit::Protocol, "sparsync: protocol error: first message too long"));
+            return Err(Error::new(
+                Exit::Protocol,
+                "sparsync: protocol error: first message too long",
+            ));
         }
         match link.reader.read(&mut piece) {
-            Ok(0) => return Err(Error::new(Exit::Stream, "sparsync: connection unexpectedly closed")),
+            Ok(0) => {
+                return Err(Error::new(
+                    Exit::Stream,
+                    "sparsync: connection unexpectedly closed",
+                ));
+            }
             Ok(got) => received.extend_from_slice(&piece[..got]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(cannot_read(&error)),
@@ -175,10 +230,14 @@ pub fn receive_greeting(mut link: Link) -> Result<(Greeting, Link)> {
 }
 
 /// Returns what decodes a first message.
-fn decoded_by(mut dialect: Box<dyn Dialect + Send>) -> impl FnMut(&[u8]) -> Result<Option<(Message, usize)>> {
+fn decoded_by(
+    mut dialect: Box<dyn Dialect + Send>,
+) -> impl FnMut(&[u8]) -> Result<Option<(Message, usize)>> {
     move |bytes| {
         let mut input = bytes;
-        Ok(dialect.decode(&mut input)?.map(|message| (message, bytes.len() - input.len())))
+        Ok(dialect
+            .decode(&mut input)?
+            .map(|message| (message, bytes.len() - input.len())))
     }
 }
 
@@ -190,7 +249,11 @@ mod tests {
     const CLIENT: [u8; 32] = [1; 32];
 
     fn place(pin: [u8; 32], port: u16) -> Meeting {
-        Meeting { pin, port, addresses: vec![[192, 0, 2, 7].into()] }
+        Meeting {
+            pin,
+            port,
+            addresses: vec![[192, 0, 2, 7].into()],
+        }
     }
 
     /// Runs a client that requests another endpoint against a server with this answer.
@@ -205,7 +268,8 @@ mod tests {
                 Opening::Session(_) => panic!("nothing was requested"),
             });
             let requested =
-                request_other_endpoint(near, &ProtocolSupport::ours(0), place(CLIENT, 0)).map(|(place, _)| place);
+                request_other_endpoint(near, &ProtocolSupport::ours(0), place(CLIENT, 0))
+                    .map(|(place, _)| place);
             (requested, server.join().unwrap())
         })
     }
@@ -219,7 +283,11 @@ mod tests {
             encode_greeting(&ProtocolSupport::ours(0).greeting([0; 16]), &mut greeting);
             send(&mut *near.writer, &[&greeting, flight].concat()).unwrap();
             let (_, mut link) = receive_greeting(near).unwrap();
-            let answer = receive(&mut link, &mut decoded_by((ProtocolSupport::ours(0).dialect)(1))).unwrap();
+            let answer = receive(
+                &mut link,
+                &mut decoded_by((ProtocolSupport::ours(0).dialect)(1)),
+            )
+            .unwrap();
             (server.join().unwrap(), answer)
         })
     }
@@ -227,10 +295,14 @@ mod tests {
     #[test]
     fn client_without_a_request_receives_the_error() {
         let mut verdict = Vec::new();
-        (ProtocolSupport::ours(0).dialect)(1).encode(&Message::Verdict { refused: None }, &mut verdict).unwrap();
+        (ProtocolSupport::ours(0).dialect)(1)
+            .encode(&Message::Verdict { refused: None }, &mut verdict)
+            .unwrap();
         for flight in [&verdict[..], &[0xff; 64]] {
             let (error, answer) = refusal_of(flight);
-            let Message::Fail { exit, message, .. } = answer else { panic!("{answer:?}") };
+            let Message::Fail { exit, message, .. } = answer else {
+                panic!("{answer:?}")
+            };
             assert_eq!((exit, message), (Exit::Protocol, error.text()));
         }
     }

@@ -17,9 +17,22 @@ use std::time::Duration;
 /// Wraps a link to count the bytes written and the bytes read.
 pub fn counted(link: Link) -> (Link, Arc<LinkBytes>) {
     let traffic: Arc<LinkBytes> = Arc::default();
-    let reader = Box::new(CountedStream { inner: link.reader, traffic: traffic.clone() });
-    let writer = Box::new(CountedStream { inner: link.writer, traffic: traffic.clone() });
-    (Link { reader, writer, ..link }, traffic)
+    let reader = Box::new(CountedStream {
+        inner: link.reader,
+        traffic: traffic.clone(),
+    });
+    let writer = Box::new(CountedStream {
+        inner: link.writer,
+        traffic: traffic.clone(),
+    });
+    (
+        Link {
+            reader,
+            writer,
+            ..link
+        },
+        traffic,
+    )
 }
 
 struct CountedStream<T> {
@@ -30,13 +43,17 @@ struct CountedStream<T> {
 impl<W: Write> Write for CountedStream<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
-        self.traffic.sent.fetch_add(written as u64, Ordering::Relaxed);
+        self.traffic
+            .sent
+            .fetch_add(written as u64, Ordering::Relaxed);
         Ok(written)
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let written = self.inner.write_vectored(pieces)?;
-        self.traffic.sent.fetch_add(written as u64, Ordering::Relaxed);
+        self.traffic
+            .sent
+            .fetch_add(written as u64, Ordering::Relaxed);
         Ok(written)
     }
 
@@ -48,7 +65,9 @@ impl<W: Write> Write for CountedStream<W> {
 impl<R: Read> Read for CountedStream<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(into)?;
-        self.traffic.received.fetch_add(got as u64, Ordering::Relaxed);
+        self.traffic
+            .received
+            .fetch_add(got as u64, Ordering::Relaxed);
         Ok(got)
     }
 }
@@ -58,16 +77,28 @@ const BUFFERED_BYTES: usize = 128 << 10;
 
 /// Wraps the link so that the sender's stream is compressed in chunks, and that a peer without progress is noticed.
 pub fn dress(link: Link, sends: bool, when: CompressionPolicy, connection: &Connection) -> Link {
-    let link = Link { reader: Box::new(RatedReader { inner: link.reader, rate: connection.rate.clone() }), ..link };
+    let link = Link {
+        reader: Box::new(RatedReader {
+            inner: link.reader,
+            rate: connection.rate.clone(),
+        }),
+        ..link
+    };
     match sends {
         true => {
             let writer = CompressingWriter::new(link.writer, when, connection.as_it_is.clone());
-            Link { writer: Box::new(writer), ..link }
+            Link {
+                writer: Box::new(writer),
+                ..link
+            }
         }
         // The headers of chunks are short, and each read is a system call.
         false => {
             let reader = io::BufReader::with_capacity(BUFFERED_BYTES, link.reader);
-            Link { reader: Box::new(Expander::new(reader)), ..link }
+            Link {
+                reader: Box::new(Expander::new(reader)),
+                ..link
+            }
         }
     }
 }
@@ -97,11 +128,28 @@ pub struct SessionIo<'a> {
 
 impl SessionIo<'_> {
     /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
-    pub fn hold(self, handler: &dyn MessageHandler, role: impl FnOnce() -> Result<()>) -> Result<()> {
-        let SessionIo { connection, intake, timeout_secs, link, traffic } = self;
-        let Link { reader, writer, parting, leave, moved: _ } = link;
+    pub fn hold(
+        self,
+        handler: &dyn MessageHandler,
+        role: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let SessionIo {
+            connection,
+            intake,
+            timeout_secs,
+            link,
+            traffic,
+        } = self;
+        let Link {
+            reader,
+            writer,
+            parting,
+            leave,
+            moved: _,
+        } = link;
         // Keepalives must be sent well before the peer's timeout.
-        let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
+        let quiet_for =
+            (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         // A peer that does not read blocks the writer forever, so that thread is never joined.
         let (is_writing, written) = mpsc::channel::<()>();
         let (writing, parts) = (connection.clone(), parting.clone());
@@ -109,18 +157,26 @@ impl SessionIo<'_> {
             writing.write(writer, quiet_for, &parts);
             drop(is_writing);
         };
-        std::thread::Builder::new().name("write".into()).spawn(write).map_err(thread::no_thread)?;
+        std::thread::Builder::new()
+            .name("write".into())
+            .spawn(write)
+            .map_err(thread::no_thread)?;
         std::thread::scope(|scope| {
             let parting = &parting;
-            spawn(scope, "read", || connection.read(reader, intake, handler, parting))?;
+            spawn(scope, "read", || {
+                connection.read(reader, intake, handler, parting)
+            })?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
-            let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
+            let ended = played
+                .unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
             // If our writes fail, the peer cannot report a cause. The write error is the cause.
             let ended = ended.map_err(|error| match connection.write_error() {
                 Some(cause) if error.exit == Exit::Stream && error.message.is_empty() => cause,
                 _ => error,
             });
-            let is_sent = ended.as_ref().is_err_and(|error| connection.fail(error) && is_worth_waiting(error));
+            let is_sent = ended
+                .as_ref()
+                .is_err_and(|error| connection.fail(error) && is_worth_waiting(error));
             connection.end();
             if is_sent {
                 // Earlier messages are sent first, which takes time on a slow connection. The reader goes on meanwhile:
@@ -130,7 +186,8 @@ impl SessionIo<'_> {
                 let mut before = None;
                 while before != Some(passed()) && waits.elapsed() < LAST_WORD_MAX {
                     before = Some(passed());
-                    if written.recv_timeout(LAST_WORD_MOVES) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    if written.recv_timeout(LAST_WORD_MOVES) != Err(mpsc::RecvTimeoutError::Timeout)
+                    {
                         break;
                     }
                 }

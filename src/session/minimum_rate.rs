@@ -35,7 +35,12 @@ impl MinimumRate {
     pub fn of(timeout_secs: u32) -> MinimumRate {
         let idle = (timeout_secs > 0).then(|| Duration::from_secs(timeout_secs.into()));
         let needed_bytes = MIN_BYTES_PER_SEC * u64::from(timeout_secs);
-        MinimumRate { idle, needed_bytes, keepalives_max: KEEPALIVES_MAX, state: Mutex::default() }
+        MinimumRate {
+            idle,
+            needed_bytes,
+            keepalives_max: KEEPALIVES_MAX,
+            state: Mutex::default(),
+        }
     }
 
     /// Records a complete message. Fails if the peer has sent only keepalives for too long.
@@ -46,8 +51,13 @@ impl MinimumRate {
         let mut state = self.state.lock();
         state.partial = None;
         match is_keepalive {
-            true if state.keepalives.get_or_insert_with(Since::now).elapsed() >= self.keepalives_max => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "only keepalives from the peer"))
+            true if state.keepalives.get_or_insert_with(Since::now).elapsed()
+                >= self.keepalives_max =>
+            {
+                Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "only keepalives from the peer",
+                ))
             }
             true => Ok(()),
             false => {
@@ -65,7 +75,10 @@ impl MinimumRate {
         *total_bytes += bytes as u64;
         if since.elapsed() >= idle {
             if *total_bytes < self.needed_bytes {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "too little data from the peer"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "too little data from the peer",
+                ));
             }
             state.partial = None;
         }
@@ -96,7 +109,12 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn rate(idle: Duration, keepalives_max: Duration) -> MinimumRate {
-        MinimumRate { idle: Some(idle), needed_bytes: 64, keepalives_max, state: Mutex::default() }
+        MinimumRate {
+            idle: Some(idle),
+            needed_bytes: 64,
+            keepalives_max,
+            state: Mutex::default(),
+        }
     }
 
     fn is_over(result: io::Result<()>) -> bool {
@@ -112,7 +130,10 @@ mod tests {
         (0..3).for_each(|_| recent.note_bytes(1).unwrap());
         assert_eq!(recent.state.lock().partial.unwrap().1, 3);
         recent.note_message(false).unwrap();
-        assert!(recent.state.lock().partial.is_none(), "each message has the whole time");
+        assert!(
+            recent.state.lock().partial.is_none(),
+            "each message has the whole time"
+        );
     }
 
     #[test]

@@ -114,7 +114,9 @@ impl Client<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let opened = self.open(link, sent, early.as_ref()).map_err(|refusal| refusal.print_details(reporter))?;
+        let opened = self
+            .open(link, sent, early.as_ref())
+            .map_err(|refusal| refusal.print_details(reporter))?;
         self.play(opened, early, reporter, tally)
     }
 
@@ -131,7 +133,9 @@ impl Client<'_> {
         let (theirs, mut link) = receive_greeting(link)?;
         let (first, mut flight) = match sent {
             Some(first) => {
-                traffic.sent.fetch_add(first.words().len() as u64, Ordering::Relaxed);
+                traffic
+                    .sent
+                    .fetch_add(first.words().len() as u64, Ordering::Relaxed);
                 (first, Vec::new())
             }
             None => {
@@ -140,18 +144,31 @@ impl Client<'_> {
                 (first, flight)
             }
         };
-        let FirstWords { ours, has_setup, sent_roots, flight: Flight { predicted, .. } } = first;
+        let FirstWords {
+            ours,
+            has_setup,
+            sent_roots,
+            flight: Flight { predicted, .. },
+        } = first;
         let version = agree(&ours, &theirs).inspect_err(|_| {
             // Send the greeting, so that the server can report the version mismatch, too.
-            let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
+            let _ = link
+                .writer
+                .write_all(&flight)
+                .and_then(|()| link.writer.flush());
         })?;
         if has_setup && version != ours.newest {
-            let words = "sparsync: protocol error: the server changed its version during the handshake";
+            let words =
+                "sparsync: protocol error: the server changed its version during the handshake";
             return Err(Error::new(Exit::Protocol, words).into());
         }
-        let role = if self.setup.server_sends { "Receiver" } else { "sender" };
-        let codec =
-            compression_choice::agree(&self.options.delta.compress, theirs.features).map_err(|error| error.by(role))?;
+        let role = if self.setup.server_sends {
+            "Receiver"
+        } else {
+            "sender"
+        };
+        let codec = compression_choice::agree(&self.options.delta.compress, theirs.features)
+            .map_err(|error| error.by(role))?;
         if !has_setup {
             self.encode_setup(version, codec, &mut flight)?;
         }
@@ -172,7 +189,10 @@ impl Client<'_> {
             connection.count_sent_before(digests, spelled.len());
             flight.extend(spelled.into_iter().filter(|_| predicting.is_some()));
         }
-        link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
+        link.writer
+            .write_all(&flight)
+            .and_then(|()| link.writer.flush())
+            .map_err(|error| lost("writing", &error))?;
         if ours.features & theirs.features & ASKS_FIRST != 0 {
             let (refused, received) = receive_verdict(link, (self.support.dialect)(version))?;
             if let Some(why) = refused {
@@ -180,8 +200,20 @@ impl Client<'_> {
             }
             link = received;
         }
-        let known = Known { beginning: digests.is_some() };
-        Ok(OpenSession { link, traffic, connection, ours, theirs, version, codec, sent_roots, known })
+        let known = Known {
+            beginning: digests.is_some(),
+        };
+        Ok(OpenSession {
+            link,
+            traffic,
+            connection,
+            ours,
+            theirs,
+            version,
+            codec,
+            sent_roots,
+            known,
+        })
     }
 
     /// Copies in an open session. Problems with single entries are reported and counted in the tally; an error ends the
@@ -193,11 +225,22 @@ impl Client<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let OpenSession { link, traffic, connection, ours, theirs, version, codec, sent_roots, known } = opened;
+        let OpenSession {
+            link,
+            traffic,
+            connection,
+            ours,
+            theirs,
+            version,
+            codec,
+            sent_roots,
+            known,
+        } = opened;
         let compress = &self.options.delta.compress;
         if self.options.output.debug.nstr > 0 {
             let line = compression_choice::line(compress.choice, codec, compress.level);
-            line.into_iter().for_each(|line| reporter.report(&Event::Note(line.into_bytes())));
+            line.into_iter()
+                .for_each(|line| reporter.report(&Event::Note(line.into_bytes())));
         }
         reporter.banner();
         let sends = !self.setup.server_sends;
@@ -211,11 +254,20 @@ impl Client<'_> {
         };
         let checksums = SessionChecksums::native(ours.key);
         let peer_is_super = theirs.features & ACTS_AS_SUPER != 0;
-        let before = SessionStart { checksums, peer_is_super, early, sent_roots, known };
+        let before = SessionStart {
+            checksums,
+            peer_is_super,
+            early,
+            sent_roots,
+            known,
+        };
         let ended = self.run_role(session_io, before, reporter, tally);
         reporter.traffic(traffic.counts());
         if self.setup.profile {
-            connection.cost("client").iter().for_each(|line| reporter.error(line.as_bytes()));
+            connection
+                .cost("client")
+                .iter()
+                .for_each(|line| reporter.error(line.as_bytes()));
         }
         ended
     }
@@ -226,41 +278,65 @@ impl Client<'_> {
         let mut first = FirstWords::greeting(&self.support, self.options, self.key, early);
         // The server's compressions are not known yet, so assume zstd. A server that does not accept zstd can still
         // send it, and what it is sent depends on its greeting.
-        let guess = compression_choice::agree(&self.options.delta.compress, compression_choice::features(None));
-        let Ok(codec @ (None | Some(Compression::No | Compression::Zstd))) = guess else { return first };
+        let guess = compression_choice::agree(
+            &self.options.delta.compress,
+            compression_choice::features(None),
+        );
+        let Ok(codec @ (None | Some(Compression::No | Compression::Zstd))) = guess else {
+            return first;
+        };
         // A request that cannot be encoded or is too long is sent after the server's greeting.
         let mut bytes = first.flight.bytes.clone();
-        let is_spelled = self.encode_setup(first.ours.newest, codec, &mut bytes).is_ok();
+        let is_spelled = self
+            .encode_setup(first.ours.newest, codec, &mut bytes)
+            .is_ok();
         if !is_spelled || bytes.len() > FIRST_WORDS_MAX_BYTES {
             return first;
         }
         (first.flight.bytes, first.has_setup) = (bytes.clone(), true);
         if bytes.len() + PREDICTED_MAX_BYTES <= FIRST_WORDS_MAX_BYTES {
-            first.flight.predicted = early.and_then(Early::dest).map(|prescan| prescan.predicted.clone());
+            first.flight.predicted = early
+                .and_then(Early::dest)
+                .map(|prescan| prescan.predicted.clone());
         }
         // If this is sent again to another server process, it is unknown what the first one deleted
         // (`--delete-missing-args`), so `--max-delete` could be exceeded.
         let is_harmless = self.options.delete.max.is_none();
         let shortcuts = Shortcuts::of(self.options, self.setup.wants);
-        let sent_roots = early.and_then(Early::source).filter(|_| is_harmless).and_then(|prefetch| {
-            let (roots, sent_roots) =
-                prefetch.peek(|start| sender::sent_roots(&self.terms(), shortcuts, false, start, prefetch.ids()))?;
-            let mut frame = Vec::new();
-            (self.support.dialect)(first.ours.newest).encode(&Message::Roots(Box::new(roots)), &mut frame).ok()?;
-            CompressingWriter::new(&mut bytes, CompressionPolicy::Never, AsItIs::default()).write_all(&frame).ok()?;
-            Some(sent_roots)
-        });
+        let sent_roots = early
+            .and_then(Early::source)
+            .filter(|_| is_harmless)
+            .and_then(|prefetch| {
+                let (roots, sent_roots) = prefetch.peek(|start| {
+                    sender::sent_roots(&self.terms(), shortcuts, false, start, prefetch.ids())
+                })?;
+                let mut frame = Vec::new();
+                (self.support.dialect)(first.ours.newest)
+                    .encode(&Message::Roots(Box::new(roots)), &mut frame)
+                    .ok()?;
+                CompressingWriter::new(&mut bytes, CompressionPolicy::Never, AsItIs::default())
+                    .write_all(&frame)
+                    .ok()?;
+                Some(sent_roots)
+            });
         if sent_roots.is_some() && bytes.len() <= FIRST_WORDS_MAX_BYTES {
             (first.flight.bytes, first.sent_roots) = (bytes, sent_roots);
         }
         first
     }
 
-    fn encode_setup(&self, version: u16, codec: Option<Compression>, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn encode_setup(
+        &self,
+        version: u16,
+        codec: Option<Compression>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let mut setup = self.setup.clone();
         if codec != self.options.delta.compress.choice && codec != Some(Compression::Zstd) {
             // The server would select zstd without this option.
-            setup.words.extend(codec.map(|codec| format!("--compress-choice={}", codec.name()).into_bytes()));
+            setup.words.extend(
+                codec.map(|codec| format!("--compress-choice={}", codec.name()).into_bytes()),
+            );
         }
         (self.support.dialect)(version).encode(&Message::Setup(Box::new(setup)), out)
     }
@@ -295,7 +371,13 @@ impl Client<'_> {
         let long = stall_notice::stall_threshold(self.options.connect.bwlimit_bytes_per_sec);
         let report_stall = || {
             let mut reporter = shared.lock();
-            reporter.error(format!("sparsync: no data received for {} s; still waiting", long.as_secs()).as_bytes());
+            reporter.error(
+                format!(
+                    "sparsync: no data received for {} s; still waiting",
+                    long.as_secs()
+                )
+                .as_bytes(),
+            );
             reporter.flush();
         };
         std::thread::scope(|scope| {
@@ -303,7 +385,9 @@ impl Client<'_> {
             let _going = going;
             if self.is_net && (wants.progress || self.gauge.is_some()) {
                 // The run goes on if this thread cannot be started. A thread that the run needs fails with an error.
-                let _ = spawn(scope, "silence", move || stall_notice::watch(&traffic, long, over, report_stall));
+                let _ = spawn(scope, "silence", move || {
+                    stall_notice::watch(&traffic, long, over, report_stall)
+                });
             }
             match self.setup.server_sends {
                 true => self.receive(session_io, before, &shared, tally),
@@ -319,7 +403,8 @@ impl Client<'_> {
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (connection, terms, wants) = (session_io.connection, self.terms(), reporter.lock().wants());
+        let (connection, terms, wants) =
+            (session_io.connection, self.terms(), reporter.lock().wants());
         let inbox = receiver::ReceiverInbox::default();
         let handler = receiver_handler(&terms, wants, &inbox, connection, true);
         let receiver = Receiver {
@@ -328,7 +413,11 @@ impl Client<'_> {
             connection,
             inbox: &inbox,
             checksums: before.checksums,
-            prescan: before.early.as_ref().and_then(Early::dest).map(|prescan| (prescan, before.known)),
+            prescan: before
+                .early
+                .as_ref()
+                .and_then(Early::dest)
+                .map(|prescan| (prescan, before.known)),
             dest: self.dest.clone(),
             wants,
             is_client: true,
@@ -342,7 +431,12 @@ impl Client<'_> {
     /// Returns what the server may send.
     pub fn validator(&self, terms: &Terms<'_>) -> ResponseValidator {
         let listed = self.setup.listed.as_deref();
-        ResponseValidator::of(terms, &self.sources, listed, !self.setup.remote_words.is_empty())
+        ResponseValidator::of(
+            terms,
+            &self.sources,
+            listed,
+            !self.setup.remote_words.is_empty(),
+        )
     }
 
     fn send(
@@ -352,11 +446,16 @@ impl Client<'_> {
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (connection, terms, wants) = (session_io.connection, self.terms(), reporter.lock().wants());
+        let (connection, terms, wants) =
+            (session_io.connection, self.terms(), reporter.lock().wants());
         let inbox = sender::SenderInbox::default();
         let events = EventQueue::of(self.is_local);
         let keeps_times = terms.options.preserve.times;
-        let handler = SenderHandler { inbox: &inbox, events: &events, keeps_times };
+        let handler = SenderHandler {
+            inbox: &inbox,
+            events: &events,
+            keeps_times,
+        };
         let report = |event: Event| {
             events.push(event, 0);
             Ok(())
@@ -373,14 +472,20 @@ impl Client<'_> {
             profile: false,
             report: &report,
         };
-        let (prefetch, sent_roots) = (before.early.as_ref().and_then(Early::source), before.sent_roots);
+        let (prefetch, sent_roots) = (
+            before.early.as_ref().and_then(Early::source),
+            before.sent_roots,
+        );
         session_io.hold(&handler, || {
             std::thread::scope(|scope| {
-                spawn(scope, "report", || events.report(reporter, connection, self.process.stop))?;
-                let ended = match prefetch.filter(|prefetch| sent_roots.is_some() || prefetch.is_fresh()) {
-                    Some(prefetch) => sender.run_on(prefetch, sent_roots, tally),
-                    None => sender.run(&self.sources, self.listed.as_deref(), tally),
-                };
+                spawn(scope, "report", || {
+                    events.report(reporter, connection, self.process.stop)
+                })?;
+                let ended =
+                    match prefetch.filter(|prefetch| sent_roots.is_some() || prefetch.is_fresh()) {
+                        Some(prefetch) => sender.run_on(prefetch, sent_roots, tally),
+                        None => sender.run(&self.sources, self.listed.as_deref(), tally),
+                    };
                 events.end();
                 ended
             })
@@ -429,15 +534,31 @@ pub fn receive(
     tally: &mut Tally,
 ) -> Result<(), Error> {
     std::thread::scope(|scope| {
-        let mut own = SharedReporter { reporter, inbox: receiver.inbox, connection: receiver.connection };
+        let mut own = SharedReporter {
+            reporter,
+            inbox: receiver.inbox,
+            connection: receiver.connection,
+        };
         // Events of the sender are reported at once: the sender waits until they are consumed.
         spawn(scope, "report", move || own.relay())?;
         let ended = match receiver.listing_client {
-            Some(_) => receiver.run(&mut ItemReporter { own, connection: receiver.connection }, tally),
+            Some(_) => receiver.run(
+                &mut ItemReporter {
+                    own,
+                    connection: receiver.connection,
+                },
+                tally,
+            ),
             None => receiver.run(&mut own, tally),
         };
         // No more events follow, so the reporting thread can end.
-        handler.handle_end(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
+        handler.handle_end(
+            ended
+                .as_ref()
+                .err()
+                .cloned()
+                .unwrap_or(Error::new(Exit::Stream, "")),
+        );
         ended
     })
 }
@@ -479,7 +600,10 @@ impl Refusal {
         let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
         let last = lines.pop().unwrap_or_default();
         lines.into_iter().for_each(|line| reporter.error(line));
-        Error { message: last.to_vec(), ..error }
+        Error {
+            message: last.to_vec(),
+            ..error
+        }
     }
 }
 
@@ -514,7 +638,11 @@ struct Flight {
 impl Flight {
     fn spelled(&self) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        if let Some(digests) = self.predicted.as_ref().and_then(|predicted| predicted.digests_message()) {
+        if let Some(digests) = self
+            .predicted
+            .as_ref()
+            .and_then(|predicted| predicted.digests_message())
+        {
             // The message is bounded and valid, so encoding cannot fail.
             let _ = (self.dialect)(self.version).encode(&digests, &mut bytes);
         }
@@ -533,14 +661,26 @@ impl FirstWords {
     ) -> FirstWords {
         let preserve = &options.preserve;
         let mut ours = support.greeting(key);
-        ours.guess = early.and_then(Early::dest).map(|prescan| prescan.guess.whole.clone());
+        ours.guess = early
+            .and_then(Early::dest)
+            .map(|prescan| prescan.guess.whole.clone());
         if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
             ours.features |= ACTS_AS_SUPER;
         }
         let mut bytes = Vec::new();
         encode_greeting(&ours, &mut bytes);
-        let flight = Flight { bytes, predicted: None, dialect: support.dialect, version: ours.newest };
-        FirstWords { ours, has_setup: false, sent_roots: None, flight }
+        let flight = Flight {
+            bytes,
+            predicted: None,
+            dialect: support.dialect,
+            version: ours.newest,
+        };
+        FirstWords {
+            ours,
+            has_setup: false,
+            sent_roots: None,
+            flight,
+        }
     }
 
     /// Returns the bytes to send.
@@ -577,5 +717,9 @@ pub fn receiver_handler<'a>(
 
 /// Returns what limits the rate of a run with `--bwlimit`.
 pub fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
-    terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.process.stop))
+    terms
+        .options
+        .connect
+        .bwlimit_bytes_per_sec
+        .map(|rate| Throttle::new(rate, terms.process.stop))
 }

@@ -95,7 +95,8 @@ impl Receiver<'_> {
         }
         self.inbox.lock().has_all = true;
         self.inbox.changed.notify_all();
-        self.connection.send(&Message::WantsEnd(Box::new(counted.clone())))?;
+        self.connection
+            .send(&Message::WantsEnd(Box::new(counted.clone())))?;
         self.inbox.lock().has_reported_all = true;
         self.inbox.changed.notify_all();
         tally.merge(&counted);
@@ -116,11 +117,21 @@ impl Receiver<'_> {
             has_top: roots.top.is_some(),
         };
         let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
-        let accounts = PeerAccounts { ids: Ids::new(), source_names: RwLock::default() };
+        let accounts = PeerAccounts {
+            ids: Ids::new(),
+            source_names: RwLock::default(),
+        };
         accounts.learn(&roots.ids);
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| {
-            let is_over = || self.terms.process.stop.load(Ordering::Relaxed) || self.inbox.is_silent();
-            same_digest(source.entry, dest, self.terms.unreadable_is_same(), &self.checksums.compared_by, &is_over)
+            let is_over =
+                || self.terms.process.stop.load(Ordering::Relaxed) || self.inbox.is_silent();
+            same_digest(
+                source.entry,
+                dest,
+                self.terms.unreadable_is_same(),
+                &self.checksums.compared_by,
+                &is_over,
+            )
         };
         let receiving = Receiving {
             terms: self.terms,
@@ -140,11 +151,18 @@ impl Receiver<'_> {
             top,
             top_shown: (!self.is_client).then_some(roots.top_shown),
             missing: roots.missing,
-            has_failed: roots.problems.iter().any(|problem| problem.weight == Weight::SourceError),
+            has_failed: roots
+                .problems
+                .iter()
+                .any(|problem| problem.weight == Weight::SourceError),
             reaches_source: false,
         };
-        let source =
-            PeerSource { receiver: self, accounts: &accounts, whole: roots.whole, renamed: to.renamed.clone() };
+        let source = PeerSource {
+            receiver: self,
+            accounts: &accounts,
+            whole: roots.whole,
+            renamed: to.renamed.clone(),
+        };
         receiving.run(start, &source, listener, tally)
     }
 }
@@ -181,7 +199,9 @@ impl PeerAccounts {
         }
         let mut source_names = self.source_names.write();
         for name in names {
-            source_names.entry((name.is_group, name.id)).or_insert_with(|| name.name.clone());
+            source_names
+                .entry((name.is_group, name.id))
+                .or_insert_with(|| name.name.clone());
         }
     }
 }

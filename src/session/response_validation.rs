@@ -33,14 +33,22 @@ enum RequestedPaths {
     /// nothing in it may be deleted.
     AnyName,
     /// These paths, everything below those whose content was requested, and the directories that lead to them.
-    Paths { named: HashSet<Vec<u8>>, with_content: HashSet<Vec<u8>>, leading: HashSet<Vec<u8>> },
+    Paths {
+        named: HashSet<Vec<u8>>,
+        with_content: HashSet<Vec<u8>>,
+        leading: HashSet<Vec<u8>>,
+    },
 }
 
 impl ResponseValidator {
     /// Returns the request of a server that receives: its client decides what to send.
     pub fn anything(terms: &Terms<'_>) -> ResponseValidator {
         let may_miss = terms.options.select.missing_args == MissingArgs::Delete;
-        ResponseValidator { reach: RequestedPaths::Anywhere, rules: None, may_miss }
+        ResponseValidator {
+            reach: RequestedPaths::Anywhere,
+            rules: None,
+            may_miss,
+        }
     }
 
     /// Returns the request of a client. `sources` are the arguments as given, `listed` the names from `--files-from` if
@@ -70,7 +78,11 @@ impl ResponseValidator {
                 options.select.recurse == Recurse::Full,
             ),
         };
-        ResponseValidator { reach, rules, ..anything }
+        ResponseValidator {
+            reach,
+            rules,
+            ..anything
+        }
     }
 
     /// Rejects roots that were not requested.
@@ -84,10 +96,14 @@ impl ResponseValidator {
             }
         }
         match &self.reach {
-            RequestedPaths::Paths { leading, .. } if roots.top.is_some() && !leading.contains(&b"."[..]) => {
+            RequestedPaths::Paths { leading, .. }
+                if roots.top.is_some() && !leading.contains(&b"."[..]) =>
+            {
                 Err(refuse("unrequested", b"."))
             }
-            RequestedPaths::AnyName | RequestedPaths::Anywhere | RequestedPaths::Paths { .. } => Ok(()),
+            RequestedPaths::AnyName | RequestedPaths::Anywhere | RequestedPaths::Paths { .. } => {
+                Ok(())
+            }
         }
     }
 
@@ -139,16 +155,25 @@ impl RequestedPaths {
     /// Returns what `names` can stand for. `expands`: a shell or the server may expand them. `recurses`: a name
     /// includes everything below it, and not only if it ends in a slash.
     fn of(names: &[Vec<u8>], relative: bool, expands: bool, recurses: bool) -> RequestedPaths {
-        let (mut named, mut with_content, mut leading) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let (mut named, mut with_content, mut leading) =
+            (HashSet::new(), HashSet::new(), HashSet::new());
         let mut is_wild = false;
         for name in names {
-            let has_wildcard = |part: &[u8]| expands && part.iter().any(|byte| b"*?[\\".contains(byte));
+            let has_wildcard =
+                |part: &[u8]| expands && part.iter().any(|byte| b"*?[\\".contains(byte));
             let last = path::file_name(name);
-            let rest = match name.windows(3).position(|window| window == b"/./").filter(|_| relative) {
+            let rest = match name
+                .windows(3)
+                .position(|window| window == b"/./")
+                .filter(|_| relative)
+            {
                 Some(at) => &name[at + 3..],
                 None => name,
             };
-            let parts: Vec<&[u8]> = rest.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+            let parts: Vec<&[u8]> = rest
+                .split(|&b| b == b'/')
+                .filter(|part| !matches!(*part, b"" | b"."))
+                .collect();
             let climbs = name.split(|&b| b == b'/').any(|part| part == b"..");
             // In some shells `.*` matches `.` and `..`, too.
             let is_dotted = last.starts_with(b".") && has_wildcard(last);
@@ -160,7 +185,11 @@ impl RequestedPaths {
             if is_content || is_dotted {
                 return RequestedPaths::Anywhere;
             }
-            let kept = if relative { parts.as_slice() } else { std::slice::from_ref(&last) };
+            let kept = if relative {
+                parts.as_slice()
+            } else {
+                std::slice::from_ref(&last)
+            };
             if kept.iter().any(|part| has_wildcard(part)) || is_home && last == name.as_slice() {
                 is_wild = true;
                 continue;
@@ -169,14 +198,26 @@ impl RequestedPaths {
                 leading.insert(b".".to_vec());
             }
             let whole = kept.join(&b'/');
-            let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+            let ends = whole
+                .iter()
+                .enumerate()
+                .filter(|(_, byte)| **byte == b'/')
+                .map(|(at, _)| at);
             leading.extend(ends.map(|at| whole[..at].to_vec()));
             if recurses || matches!(last, b"" | b"." | b"..") {
                 with_content.insert(whole.clone());
             }
             named.insert(whole);
         }
-        if is_wild { RequestedPaths::AnyName } else { RequestedPaths::Paths { named, with_content, leading } }
+        if is_wild {
+            RequestedPaths::AnyName
+        } else {
+            RequestedPaths::Paths {
+                named,
+                with_content,
+                leading,
+            }
+        }
     }
 
     /// Whether a path may be sent.
@@ -185,7 +226,8 @@ impl RequestedPaths {
             RequestedPaths::Anywhere => true,
             RequestedPaths::AnyName => !path.is_empty(),
             RequestedPaths::Paths { named, .. } => {
-                named.contains(path) || path.contains(&b'/') && self.has_content(path::split_parent(path).0)
+                named.contains(path)
+                    || path.contains(&b'/') && self.has_content(path::split_parent(path).0)
             }
         }
     }
@@ -196,8 +238,13 @@ impl RequestedPaths {
             RequestedPaths::Anywhere => true,
             RequestedPaths::AnyName => !dir.is_empty(),
             RequestedPaths::Paths { with_content, .. } => {
-                let ends = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-                ends.chain([dir.len()]).any(|end| with_content.contains(&dir[..end]))
+                let ends = dir
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, byte)| **byte == b'/')
+                    .map(|(at, _)| at);
+                ends.chain([dir.len()])
+                    .any(|end| with_content.contains(&dir[..end]))
             }
         }
     }
@@ -205,7 +252,13 @@ impl RequestedPaths {
 
 fn refuse(what: &str, path: &[u8]) -> Error {
     let path = if path.is_empty() { b"." } else { path };
-    let line = [b"ERROR: rejecting ".as_slice(), what.as_bytes(), b" file-list name: ", path].concat();
+    let line = [
+        b"ERROR: rejecting ".as_slice(),
+        what.as_bytes(),
+        b" file-list name: ",
+        path,
+    ]
+    .concat();
     Error::new(Exit::Protocol, line).by("Receiver")
 }
 
@@ -214,7 +267,15 @@ mod tests {
     use super::*;
 
     fn reach(names: &[&str], relative: bool) -> RequestedPaths {
-        RequestedPaths::of(&names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>(), relative, true, true)
+        RequestedPaths::of(
+            &names
+                .iter()
+                .map(|name| name.as_bytes().to_vec())
+                .collect::<Vec<_>>(),
+            relative,
+            true,
+            true,
+        )
     }
 
     #[test]
@@ -229,7 +290,9 @@ mod tests {
         let reach = reach(&["/top/./a//b", "c/d/"], true);
         assert!(reach.holds(b"a/b") && reach.holds(b"c/d/e"));
         assert!(!reach.holds(b"a") && !reach.holds(b"top/a/b"));
-        let RequestedPaths::Paths { leading, .. } = reach else { panic!("no wildcard") };
+        let RequestedPaths::Paths { leading, .. } = reach else {
+            panic!("no wildcard")
+        };
         assert_eq!(leading, HashSet::from([b"a".to_vec(), b"c".to_vec()]));
     }
 
@@ -237,20 +300,40 @@ mod tests {
     fn non_recursive_directory_argument_excludes_its_content() {
         let names = ["a/b", "c/d/", "e/."].map(|name| name.as_bytes().to_vec());
         let reach = RequestedPaths::of(&names, true, true, false);
-        assert!(reach.holds(b"a/b") && reach.holds(b"c/d") && reach.holds(b"c/d/f") && reach.holds(b"e/f"));
+        assert!(
+            reach.holds(b"a/b")
+                && reach.holds(b"c/d")
+                && reach.holds(b"c/d/f")
+                && reach.holds(b"e/f")
+        );
         assert!(!reach.holds(b"a/b/f") && !reach.holds(b"c/f"));
     }
 
     #[test]
     fn arguments_with_unknown_names_permit_any_entry() {
         for name in ["", ".", "a/", "a/.", "a/..", ".*", "a/.?"] {
-            assert!(matches!(reach(&[name], false), RequestedPaths::Anywhere), "{name}");
+            assert!(
+                matches!(reach(&[name], false), RequestedPaths::Anywhere),
+                "{name}"
+            );
         }
         for name in ["", ".", "a/../b", "~/a", "a/./"] {
-            assert!(matches!(reach(&[name], true), RequestedPaths::Anywhere), "{name}");
+            assert!(
+                matches!(reach(&[name], true), RequestedPaths::Anywhere),
+                "{name}"
+            );
         }
-        for (name, relative) in [("a*", false), ("~", false), ("~me", false), ("a/b?/c", true), ("[ab]", false)] {
-            assert!(matches!(reach(&["x", name], relative), RequestedPaths::AnyName), "{name}");
+        for (name, relative) in [
+            ("a*", false),
+            ("~", false),
+            ("~me", false),
+            ("a/b?/c", true),
+            ("[ab]", false),
+        ] {
+            assert!(
+                matches!(reach(&["x", name], relative), RequestedPaths::AnyName),
+                "{name}"
+            );
         }
     }
 }

@@ -87,13 +87,20 @@ struct KeptDir {
 impl KeptDir {
     /// Returns the name of an entry at the source.
     fn name_of(&self, entry: &Entry) -> &[u8] {
-        self.renamed_from.as_deref().unwrap_or(self.list.name(entry))
+        self.renamed_from
+            .as_deref()
+            .unwrap_or(self.list.name(entry))
     }
 }
 
 impl<'a> Sender<'a> {
     /// Runs until the receiver has everything. `arguments` and `listed` say what to send.
-    pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<()> {
+    pub fn run(
+        &self,
+        arguments: &[Vec<u8>],
+        listed: Option<&[Vec<u8>]>,
+        tally: &mut Tally,
+    ) -> Result<()> {
         let scan_terms = self.scan_terms();
         let compared_by = Some(&self.checksums.compared_by);
         let params = PrefetchParams {
@@ -110,11 +117,18 @@ impl<'a> Sender<'a> {
 
     /// As [`Sender::run`], with a scan of the source in progress. `sent` is set if the receiver already has the
     /// [`Message::Roots`].
-    pub fn run_on(&self, prefetch: &SourcePrefetch<'_>, sent: Option<SentRoots>, tally: &mut Tally) -> Result<()> {
+    pub fn run_on(
+        &self,
+        prefetch: &SourcePrefetch<'_>,
+        sent: Option<SentRoots>,
+        tally: &mut Tally,
+    ) -> Result<()> {
         let options = self.terms.options;
         prefetch.meet(self.scan_terms());
         self.inbox.set_on_end(prefetch.peer_is_gone.clone());
-        [Class::Early, Class::Requested, Class::Again].into_iter().for_each(|class| self.connection.spare(class));
+        [Class::Early, Class::Requested, Class::Again]
+            .into_iter()
+            .for_each(|class| self.connection.spare(class));
         // To show progress, the receiver waits for many directories before it takes any.
         if !self.wants.progress {
             self.connection.spare(Class::Dirs);
@@ -122,15 +136,28 @@ impl<'a> Sender<'a> {
         let start = prefetch.start()?;
         let sent_roots = sent.map_or_else(|| self.send_roots(prefetch, &start), Ok)?;
         let PrefetchStart { gathered, root, .. } = start;
-        let SentRoots { whole, named, failed, more: (problems, notes) } = sent_roots;
-        let named = SentNames { ids: prefetch.ids(), sent: named, is_on: !options.preserve.numeric_ids };
+        let SentRoots {
+            whole,
+            named,
+            failed,
+            more: (problems, notes),
+        } = sent_roots;
+        let named = SentNames {
+            ids: prefetch.ids(),
+            sent: named,
+            is_on: !options.preserve.numeric_ids,
+        };
         let kept = Mutex::new(HashMap::new());
         let removed = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
             // After an error, threads may wait for requests that never come. After a normal end none do.
             let _end = OnDrop(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
             // A stock rsync requests files again in the order of its other requests.
-            let lanes: &[Lane] = if self.is_stock() { &[Lane::Requested] } else { &[Lane::Requested, Lane::Again] };
+            let lanes: &[Lane] = if self.is_stock() {
+                &[Lane::Requested]
+            } else {
+                &[Lane::Requested, Lane::Again]
+            };
             for &lane in lanes {
                 let (kept, removed) = (&kept, &removed);
                 spawn(scope, "answer", move || {
@@ -144,7 +171,11 @@ impl<'a> Sender<'a> {
                 prefetch,
                 kept: &kept,
                 named,
-                whole: whole.into_iter().enumerate().map(|(at, path)| (path, at)).collect(),
+                whole: whole
+                    .into_iter()
+                    .enumerate()
+                    .map(|(at, path)| (path, at))
+                    .collect(),
                 whole_passed: 0,
                 to_skip: ReportsToSkip::default(),
                 next_id: 0,
@@ -158,10 +189,12 @@ impl<'a> Sender<'a> {
                 listing_sender.send_tree(root, &mut counted)?;
             }
             self.inbox.lock().has_sent_all = true;
-            self.connection.send(&Message::DirsEnd(Box::new(counted.clone())))?;
+            self.connection
+                .send(&Message::DirsEnd(Box::new(counted.clone())))?;
             tally.merge(&counted);
-            let mut received =
-                self.inbox.finished(listing_sender.to_skip, &|cost| self.connection.consumed(Class::Digests, cost))?;
+            let mut received = self.inbox.finished(listing_sender.to_skip, &|cost| {
+                self.connection.consumed(Class::Digests, cost)
+            })?;
             received.take_back(failed);
             tally.merge(&received);
             Ok::<(), Error>(())
@@ -178,9 +211,18 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    fn send_roots(&self, prefetch: &SourcePrefetch<'_>, start: &PrefetchStart) -> Result<SentRoots> {
-        let (mut roots, mut sent_roots) =
-            sent_roots(&self.terms, self.shortcuts(), self.is_stock(), start, prefetch.ids());
+    fn send_roots(
+        &self,
+        prefetch: &SourcePrefetch<'_>,
+        start: &PrefetchStart,
+    ) -> Result<SentRoots> {
+        let (mut roots, mut sent_roots) = sent_roots(
+            &self.terms,
+            self.shortcuts(),
+            self.is_stock(),
+            start,
+            prefetch.ids(),
+        );
         if self.is_stock() {
             sent_roots.take_trouble_of(&mut roots);
         }
@@ -190,7 +232,11 @@ impl<'a> Sender<'a> {
 
     fn scan_terms(&self) -> ScanTerms {
         let (compares, is_super) = (self.shortcuts().compare, self.receiver_is_super);
-        ScanTerms { compares, is_super, is_stock: self.is_stock() }
+        ScanTerms {
+            compares,
+            is_super,
+            is_stock: self.is_stock(),
+        }
     }
 
     /// Returns whether the receiver is a stock rsync.
@@ -200,12 +246,24 @@ impl<'a> Sender<'a> {
 
     /// Returns the shortcuts that the run and the receiver permit.
     fn shortcuts(&self) -> Shortcuts {
-        let none = Shortcuts { compare: false, unrequested: false };
-        if self.is_stock() { none } else { Shortcuts::of(self.terms.options, self.wants) }
+        let none = Shortcuts {
+            compare: false,
+            unrequested: false,
+        };
+        if self.is_stock() {
+            none
+        } else {
+            Shortcuts::of(self.terms.options, self.wants)
+        }
     }
 
     /// Answers the requests on a lane, in order, until the receiver has everything.
-    fn answer(&self, lane: Lane, kept: &Mutex<HashMap<DirId, Arc<KeptDir>>>, removed: &Mutex<Tally>) -> Result<()> {
+    fn answer(
+        &self,
+        lane: Lane,
+        kept: &Mutex<HashMap<DirId, Arc<KeptDir>>>,
+        removed: &Mutex<Tally>,
+    ) -> Result<()> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
         let keep = |dir: DirId| {
             let found = kept.lock().get(&dir).cloned();
@@ -214,7 +272,9 @@ impl<'a> Sender<'a> {
         let mut open: Option<(DirId, u16, SourceDir)> = None;
         let mut files_ahead = 0_usize;
         loop {
-            let Some((order, cost)) = self.inbox.next_order(at)? else { return Ok(()) };
+            let Some((order, cost)) = self.inbox.next_order(at)? else {
+                return Ok(());
+            };
             self.connection.consumed(Class::Wants, cost);
             match order {
                 Order::Forget(dir) => {
@@ -227,22 +287,37 @@ impl<'a> Sender<'a> {
                         self.connection.send(&Message::Done(dir))?;
                     }
                 }
-                Order::Confirm(file) => self.connection.send(&Message::Begin { file, lane: Lane::Early })?,
+                Order::Confirm(file) => self.connection.send(&Message::Begin {
+                    file,
+                    lane: Lane::Early,
+                })?,
                 Order::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
                 Order::Send(file, basis) => {
                     let kept = keep(file.dir)?;
-                    let entry = kept.list.entries.get(file.entry as usize).filter(|entry| entry.kind() == Kind::File);
-                    let entry = entry.ok_or_else(|| unexpected("request for an entry that is not a regular file"))?;
-                    let is_open =
-                        open.as_ref().is_some_and(|(dir, origin, _)| (*dir, *origin) == (file.dir, entry.origin));
+                    let entry = kept
+                        .list
+                        .entries
+                        .get(file.entry as usize)
+                        .filter(|entry| entry.kind() == Kind::File);
+                    let entry = entry.ok_or_else(|| {
+                        unexpected("request for an entry that is not a regular file")
+                    })?;
+                    let is_open = open.as_ref().is_some_and(|(dir, origin, _)| {
+                        (*dir, *origin) == (file.dir, entry.origin)
+                    });
                     if !is_open {
-                        let place = kept.places.get(entry.origin as usize).and_then(Option::as_ref);
-                        let place =
-                            place.ok_or_else(|| unexpected("request for an entry without a source directory"))?;
+                        let place = kept
+                            .places
+                            .get(entry.origin as usize)
+                            .and_then(Option::as_ref);
+                        let place = place.ok_or_else(|| {
+                            unexpected("request for an entry without a source directory")
+                        })?;
                         open = match place.opened() {
                             Ok(place) => Some((file.dir, entry.origin, place)),
                             Err(error) => {
-                                let problem = cannot_open(&place.full(kept.list.name(entry)), &error);
+                                let problem =
+                                    cannot_open(&place.full(kept.list.name(entry)), &error);
                                 self.unsent(file, lane, Some(problem))?;
                                 open = None;
                                 continue;
@@ -251,10 +326,18 @@ impl<'a> Sender<'a> {
                     }
                     let (_, _, place) = open.as_ref().expect("opened above");
                     let unsent_bytes = kept.unsent_bytes.load(atomic::Ordering::Relaxed);
-                    kept.unsent_bytes.store(unsent_bytes.saturating_sub(entry.len_bytes), atomic::Ordering::Relaxed);
+                    kept.unsent_bytes.store(
+                        unsent_bytes.saturating_sub(entry.len_bytes),
+                        atomic::Ordering::Relaxed,
+                    );
                     let name = kept.name_of(entry);
                     if files_ahead == 0 {
-                        files_ahead = self.read_ahead(self.inbox.next_files(at, file.dir), &kept, entry.origin, place);
+                        files_ahead = self.read_ahead(
+                            self.inbox.next_files(at, file.dir),
+                            &kept,
+                            entry.origin,
+                            place,
+                        );
                     } else {
                         files_ahead -= 1;
                     }
@@ -267,22 +350,34 @@ impl<'a> Sender<'a> {
     /// Starts to read those files of one origin that are requested next, if they are not cached. Returns how many files
     /// were considered.
     fn read_ahead(&self, next: Vec<u32>, kept: &KeptDir, origin: u16, place: &SourceDir) -> usize {
-        let entries = next.iter().filter_map(|&at| kept.list.entries.get(at as usize));
+        let entries = next
+            .iter()
+            .filter_map(|&at| kept.list.entries.get(at as usize));
         let files = entries.filter(|entry| entry.origin == origin).map(|entry| {
             let name = kept.name_of(entry);
-            ComparedSource { entry, place: Some(place), name }
+            ComparedSource {
+                entry,
+                place: Some(place),
+                name,
+            }
         });
         read_ahead(files, &self.terms.options.select);
         next.len()
     }
 
     fn remove(&self, kept: &KeptDir, file: FileId, removed: &Mutex<Tally>) -> Result<()> {
-        let entry = kept.list.entries.get(file.entry as usize).filter(|entry| !entry.is_dir());
+        let entry = kept
+            .list
+            .entries
+            .get(file.entry as usize)
+            .filter(|entry| !entry.is_dir());
         let entry = entry.ok_or_else(|| unexpected("removal of an unknown file"))?;
         if self.terms.options.select.remove_source == RemoveSource::No {
             return Err(unexpected("removal without --remove-source-files"));
         }
-        let Some(Some(place)) = kept.places.get(entry.origin as usize) else { return Ok(()) };
+        let Some(Some(place)) = kept.places.get(entry.origin as usize) else {
+            return Ok(());
+        };
         let name = kept.name_of(entry);
         let leaving = SourceRemoval {
             place: place.clone(),
@@ -313,21 +408,46 @@ impl<'a> Sender<'a> {
     ) -> Result<()> {
         let unsent = |problem: Option<Problem>| self.unsent(file, lane, problem);
         let path = || path::join(place.path.as_bytes(), name);
-        let mark = self.terms.gauge.map(|gauge| gauge.begin(listed_bytes, path));
-        let skip = self.terms.options.delta.compress.skip.as_deref().unwrap_or_default();
+        let mark = self
+            .terms
+            .gauge
+            .map(|gauge| gauge.begin(listed_bytes, path));
+        let skip = self
+            .terms
+            .options
+            .delta
+            .compress
+            .skip
+            .as_deref()
+            .unwrap_or_default();
         let as_it_is = is_left_out(name, skip);
         let (from, len_bytes, max_bytes) = match self.open(place, name, listed_bytes) {
             Ok(opened) => opened,
             Err(problem) => return unsent(Some(problem)),
         };
-        let content = OpenContent { sender: self, file, lane, place, name, from, len_bytes, max_bytes, as_it_is, mark };
+        let content = OpenContent {
+            sender: self,
+            file,
+            lane,
+            place,
+            name,
+            from,
+            len_bytes,
+            max_bytes,
+            as_it_is,
+            mark,
+        };
         let from = content.from.as_fd();
         let mut at = 0;
         match basis {
-            Basis::Prefix { len_bytes: has_bytes, digest } => {
+            Basis::Prefix {
+                len_bytes: has_bytes,
+                digest,
+            } => {
                 let is_over = || self.inbox.is_silent();
                 if let Some(theirs) = digest
-                    && digest_of_beginning(from, *has_bytes, &self.checksums.compared_by, &is_over).ok()
+                    && digest_of_beginning(from, *has_bytes, &self.checksums.compared_by, &is_over)
+                        .ok()
                         != Some(*theirs)
                 {
                     return unsent(None);
@@ -349,7 +469,15 @@ impl<'a> Sender<'a> {
                         content.pace(got as u64);
                         data.truncate(got);
                         let digest = digest::whole_by(self.checksums.plain_by, &data);
-                        return self.connection.send_with(&Message::Whole { file, lane, data, digest }, as_it_is);
+                        return self.connection.send_with(
+                            &Message::Whole {
+                                file,
+                                lane,
+                                data,
+                                digest,
+                            },
+                            as_it_is,
+                        );
                     }
                     // A stock rsync learns of it by the digest.
                     Err(_) if self.is_stock() => {}
@@ -372,14 +500,21 @@ impl<'a> Sender<'a> {
         listed_bytes: u64,
     ) -> std::result::Result<(OwnedFd, u64, u64), Problem> {
         let select = &self.terms.options.select;
-        let from = place.open_file(name, select).map_err(|error| cannot_open(&place.full(name), &error))?;
-        let stat = sys::fstat(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
+        let from = place
+            .open_file(name, select)
+            .map_err(|error| cannot_open(&place.full(name), &error))?;
+        let stat =
+            sys::fstat(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
         match Kind::of_mode(stat.mode) {
             Some(Kind::File) => Ok((from, stat.len_bytes, content_max_bytes(listed_bytes))),
             Some(Kind::Device) if select.copy_devices => {
-                let len_bytes =
-                    sys::content_len(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
-                Ok((from, len_bytes, len_bytes.min(content_max_bytes(listed_bytes))))
+                let len_bytes = sys::content_len(from.as_fd())
+                    .map_err(|error| cannot_read(&place.full(name), &error))?;
+                Ok((
+                    from,
+                    len_bytes,
+                    len_bytes.min(content_max_bytes(listed_bytes)),
+                ))
             }
             _ => Err(no_longer_regular(&place.full(name))),
         }
@@ -388,16 +523,34 @@ impl<'a> Sender<'a> {
     /// Reports that a file does not come, or not to its end. A stock rsync does not learn why.
     fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<()> {
         if let Some(problem) = problem.clone().filter(|_| self.is_stock()) {
-            let weight = if problem.weight == Weight::Vanished { Weight::Vanished } else { Weight::SourceError };
+            let weight = if problem.weight == Weight::Vanished {
+                Weight::Vanished
+            } else {
+                Weight::SourceError
+            };
             (self.report)(Event::Problem(problem.weighing(weight)))?;
         }
-        self.connection.send(&Message::Unsent { file, lane, problem })
+        self.connection.send(&Message::Unsent {
+            file,
+            lane,
+            problem,
+        })
     }
 
     /// Reports and counts problems and notes of this end.
-    fn report_all(&self, problems: Vec<Problem>, notes: Vec<Vec<u8>>, counted: &mut Tally) -> Result<()> {
-        problems.iter().for_each(|problem| counted.problem(problem.weight));
-        let mut events = problems.into_iter().map(Event::Problem).chain(notes.into_iter().map(Event::Note));
+    fn report_all(
+        &self,
+        problems: Vec<Problem>,
+        notes: Vec<Vec<u8>>,
+        counted: &mut Tally,
+    ) -> Result<()> {
+        problems
+            .iter()
+            .for_each(|problem| counted.problem(problem.weight));
+        let mut events = problems
+            .into_iter()
+            .map(Event::Problem)
+            .chain(notes.into_iter().map(Event::Note));
         events.try_for_each(self.report)
     }
 
@@ -431,12 +584,24 @@ struct OpenContent<'a> {
 impl OpenContent<'_> {
     /// Sends a file without a basis, from the offset `at`.
     fn send_pieces(&self, mut at: u64) -> Result<()> {
-        let &OpenContent { sender, file, lane, len_bytes, max_bytes, as_it_is, .. } = self;
+        let &OpenContent {
+            sender,
+            file,
+            lane,
+            len_bytes,
+            max_bytes,
+            as_it_is,
+            ..
+        } = self;
         let from = self.from.as_fd();
         sender.connection.send(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(sender.checksums.plain_by);
         let mut data = Vec::new();
-        let piece_max_bytes = if sender.is_stock() { STOCK_PIECE_MAX_BYTES } else { DATA_MAX_BYTES } as u64;
+        let piece_max_bytes = if sender.is_stock() {
+            STOCK_PIECE_MAX_BYTES
+        } else {
+            DATA_MAX_BYTES
+        } as u64;
         if sender.is_stock() && sender.terms.options.place.append == Some(Append::Verify) {
             // The digest is that of the whole file, and the receiver compares it.
             let mut hashed = 0;
@@ -455,8 +620,13 @@ impl OpenContent<'_> {
         }
         loop {
             // One byte of extra room shows where the file ends.
-            let rest = len_bytes.checked_sub(at).map_or(u64::MAX, |rest| rest.saturating_add(1));
-            data.resize(rest.min(max_bytes.saturating_sub(at)).min(piece_max_bytes) as usize, 0);
+            let rest = len_bytes
+                .checked_sub(at)
+                .map_or(u64::MAX, |rest| rest.saturating_add(1));
+            data.resize(
+                rest.min(max_bytes.saturating_sub(at)).min(piece_max_bytes) as usize,
+                0,
+            );
             let asked = data.len();
             match sys::pread(from, &mut data, at) {
                 Ok(0) => break,
@@ -468,7 +638,9 @@ impl OpenContent<'_> {
                     let piece = Message::Data { lane, data };
                     sender.connection.send_with(&piece, as_it_is)?;
                     // The message was copied, so its memory can be reused.
-                    let Message::Data { data: spent, .. } = piece else { unreachable!("it is what was said") };
+                    let Message::Data { data: spent, .. } = piece else {
+                        unreachable!("it is what was said")
+                    };
                     data = spent;
                     if got < asked && at == len_bytes {
                         break;
@@ -478,13 +650,24 @@ impl OpenContent<'_> {
             }
             sender.go_on()?;
         }
-        sender.connection.send(&Message::End { lane, digest: hasher.finish() })
+        sender.connection.send(&Message::End {
+            lane,
+            digest: hasher.finish(),
+        })
     }
 
     /// Sends a file as ranges of the receiver's blocks and data that is not among them. `in_place`: the receiver writes
     /// over its blocks.
     fn send_difference(&self, blocks: &[u8], in_place: bool) -> Result<()> {
-        let &OpenContent { sender, file, lane, len_bytes, max_bytes, as_it_is, .. } = self;
+        let &OpenContent {
+            sender,
+            file,
+            lane,
+            len_bytes,
+            max_bytes,
+            as_it_is,
+            ..
+        } = self;
         sender.connection.send(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
@@ -492,12 +675,30 @@ impl OpenContent<'_> {
             let sent = match op {
                 Op::Data(data) => {
                     self.pace(data.len() as u64);
-                    sender.connection.send_with(&Message::Data { lane, data: data.to_vec() }, as_it_is)
+                    sender.connection.send_with(
+                        &Message::Data {
+                            lane,
+                            data: data.to_vec(),
+                        },
+                        as_it_is,
+                    )
                 }
-                Op::Copy { offset_bytes, len_bytes } => {
+                Op::Copy {
+                    offset_bytes,
+                    len_bytes,
+                } => {
                     self.count(len_bytes);
-                    let bytes = if sender.checksums.has_zlib_history { bytes.to_vec() } else { Vec::new() };
-                    sender.connection.send(&Message::Copy { lane, offset_bytes, len_bytes, content: bytes })
+                    let bytes = if sender.checksums.has_zlib_history {
+                        bytes.to_vec()
+                    } else {
+                        Vec::new()
+                    };
+                    sender.connection.send(&Message::Copy {
+                        lane,
+                        offset_bytes,
+                        len_bytes,
+                        content: bytes,
+                    })
                 }
             };
             sent.and_then(|()| sender.go_on()).map_err(|error| {
@@ -508,7 +709,8 @@ impl OpenContent<'_> {
         let read_at = |offset: u64, into: &mut [u8]| sys::pread(self.from.as_fd(), into, offset);
         let digest = match sender.checksums.block_sums {
             BlockSums::Native => {
-                let signature = Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?;
+                let signature =
+                    Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?;
                 let mut emit = |op: Op<'_>| emit(op, &[]);
                 let threads = sender.terms.process.threads;
                 let mut at = 0;
@@ -519,7 +721,14 @@ impl OpenContent<'_> {
                     Ok(got)
                 };
                 let found = match len_bytes >= SEARCH_BY_SEVERAL_BYTES {
-                    true => search_at(&signature, len_bytes.min(max_bytes), in_place, threads, &read_at, &mut emit),
+                    true => search_at(
+                        &signature,
+                        len_bytes.min(max_bytes),
+                        in_place,
+                        threads,
+                        &read_at,
+                        &mut emit,
+                    ),
                     false => search(&signature, len_bytes, in_place, &mut read, &mut emit),
                 };
                 found.map(|found| found.digest)
@@ -538,7 +747,11 @@ impl OpenContent<'_> {
 
     /// Reports that the file cannot be read to its end.
     fn unsent(&self, error: &io::Error) -> Result<()> {
-        self.sender.unsent(self.file, self.lane, Some(cannot_read(&self.place.full(self.name), error)))
+        self.sender.unsent(
+            self.file,
+            self.lane,
+            Some(cannot_read(&self.place.full(self.name), error)),
+        )
     }
 
     /// Counts bytes of the file that are sent, and waits as `--bwlimit` requires.

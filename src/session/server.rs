@@ -7,7 +7,9 @@ use crate::flist::Kind;
 use crate::fs::trusted_path;
 use crate::options::{CreatedDir, Options, Output};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
-use crate::proto::{Dialect, DirListing, Encoder, Greeting, Message, ProtocolSupport, Roots, Setup};
+use crate::proto::{
+    Dialect, DirListing, Encoder, Greeting, Message, ProtocolSupport, Roots, Setup,
+};
 use crate::report::event::{Event, Item, Problem, Update};
 use crate::report::line_filter::{Choice, LineKind};
 use crate::report::{PutLine, Tally, final_error, format, totals_line};
@@ -102,7 +104,10 @@ impl ModuleEncoder {
     /// Logs problems and notes. Returns the problems as the client gets them, or `None` if there is nothing to log.
     fn logged(&self, problems: &[Problem], notes: &[Vec<u8>]) -> Option<Vec<Problem>> {
         notes.iter().for_each(|note| (self.log.put)(note));
-        let problems: Vec<_> = problems.iter().map(|problem| self.log.problem(problem.clone())).collect();
+        let problems: Vec<_> = problems
+            .iter()
+            .map(|problem| self.log.problem(problem.clone()))
+            .collect();
         (!problems.is_empty()).then_some(problems)
     }
 
@@ -111,19 +116,43 @@ impl ModuleEncoder {
         Some(match message {
             Message::Roots(roots) => {
                 let problems = self.logged(&roots.problems, &roots.notes)?;
-                Message::Roots(Box::new(Roots { problems, ..(**roots).clone() }))
+                Message::Roots(Box::new(Roots {
+                    problems,
+                    ..(**roots).clone()
+                }))
             }
             Message::Dir(listing) => {
                 let problems = self.logged(&listing.problems, &listing.notes)?;
-                Message::Dir(Box::new(DirListing { problems, ..(**listing).clone() }))
+                Message::Dir(Box::new(DirListing {
+                    problems,
+                    ..(**listing).clone()
+                }))
             }
-            Message::More { list, subs, problems, notes, last } => {
+            Message::More {
+                list,
+                subs,
+                problems,
+                notes,
+                last,
+            } => {
                 let problems = self.logged(problems, notes)?;
-                Message::More { list: list.clone(), subs: subs.clone(), problems, notes: notes.clone(), last: *last }
+                Message::More {
+                    list: list.clone(),
+                    subs: subs.clone(),
+                    problems,
+                    notes: notes.clone(),
+                    last: *last,
+                }
             }
-            Message::Unsent { file, lane, problem: Some(problem) } => {
-                Message::Unsent { file: *file, lane: *lane, problem: Some(self.log.problem(problem.clone())) }
-            }
+            Message::Unsent {
+                file,
+                lane,
+                problem: Some(problem),
+            } => Message::Unsent {
+                file: *file,
+                lane: *lane,
+                problem: Some(self.log.problem(problem.clone())),
+            },
             // A receiver also reports what came with the listings of its client.
             Message::Event(Event::Problem(problem)) if !problem.is_of_peer => {
                 Message::Event(Event::Problem(self.log.problem(problem.clone())))
@@ -133,12 +162,23 @@ impl ModuleEncoder {
                 return None;
             }
             Message::Event(Event::Item(item)) => {
-                logged_name(item, &self.output).iter().for_each(|line| (self.log.put)(line));
+                logged_name(item, &self.output)
+                    .iter()
+                    .for_each(|line| (self.log.put)(line));
                 return None;
             }
-            Message::Fail { exit, message, role } => {
-                let lines = trusted_path::lines(message).map(|line| (self.log.in_module)(line.to_vec()));
-                Message::Fail { exit: *exit, message: lines.collect::<Vec<_>>().join(&b'\n'), role }
+            Message::Fail {
+                exit,
+                message,
+                role,
+            } => {
+                let lines =
+                    trusted_path::lines(message).map(|line| (self.log.in_module)(line.to_vec()));
+                Message::Fail {
+                    exit: *exit,
+                    message: lines.collect::<Vec<_>>().join(&b'\n'),
+                    role,
+                }
             }
             _ => return None,
         })
@@ -161,30 +201,63 @@ impl Server<'_> {
             Ok(Opening::Meeting(client)) => client.reject(),
             Err(error) => error,
         };
-        self.daemon.iter().for_each(|log| log.end(&error, "receiver"));
+        self.daemon
+            .iter()
+            .for_each(|log| log.end(&error, "receiver"));
         error.exit
     }
 
     /// Runs a session after the handshake.
     pub fn play(&self, begun: Begun) -> Exit {
-        let Begun { setup, theirs, version, support, mut link } = begun;
+        let Begun {
+            setup,
+            theirs,
+            version,
+            support,
+            mut link,
+        } = begun;
         let settled = (self.settle)(&setup);
         if support.features & theirs.features & ASKS_FIRST != 0
             && let Err(exit) = answer_request(&mut link, &mut *(support.dialect)(version), &settled)
         {
             return exit;
         }
-        let (role, server_sends) = (if setup.server_sends { "sender" } else { "receiver" }, setup.server_sends);
+        let (role, server_sends) = (
+            if setup.server_sends {
+                "sender"
+            } else {
+                "receiver"
+            },
+            setup.server_sends,
+        );
         let settled = settled.map_err(Refusal::into_error);
-        let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
-        let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
-        let output = settled.as_ref().map(|settled| settled.options.output.clone()).unwrap_or_default();
+        let ceiling = settled
+            .as_ref()
+            .map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
+        let timeout_secs = settled
+            .as_ref()
+            .map_or(0, |settled| settled.options.connect.timeout_secs);
+        let output = settled
+            .as_ref()
+            .map(|settled| settled.options.output.clone())
+            .unwrap_or_default();
         let encoder = self.encoder((support.dialect)(version), output);
-        let connection = Arc::new(Connection::new(encoder).growing().below(ceiling).timing_out(timeout_secs));
-        let when = settled.as_ref().map_or(CompressionPolicy::Never, |settled| {
-            let compress = &settled.options.delta.compress;
-            compression_choice::compression_policy(compress.choice, compress.level, theirs.features)
-        });
+        let connection = Arc::new(
+            Connection::new(encoder)
+                .growing()
+                .below(ceiling)
+                .timing_out(timeout_secs),
+        );
+        let when = settled
+            .as_ref()
+            .map_or(CompressionPolicy::Never, |settled| {
+                let compress = &settled.options.delta.compress;
+                compression_choice::compression_policy(
+                    compress.choice,
+                    compress.level,
+                    theirs.features,
+                )
+            });
         let (link, traffic) = counted(link);
         let session_io = SessionIo {
             connection: &connection,
@@ -205,7 +278,9 @@ impl Server<'_> {
         };
         let mut tally = Tally::default();
         let ended = self.run_role(session_io, settled, setup, theirs, &mut tally);
-        let exit = ended.as_ref().map_or_else(|error| error.exit, |()| tally.exit_of_server());
+        let exit = ended
+            .as_ref()
+            .map_or_else(|error| error.exit, |()| tally.exit_of_server());
         if let Some(log) = &self.daemon {
             if server_sends || exit == Exit::Ok {
                 (log.put)(totals_line(traffic.counts(), tally.total_bytes).as_bytes());
@@ -226,10 +301,25 @@ impl Server<'_> {
         theirs: Greeting,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let SettledSetup { options, rules, operands, listed, repeats, server_stops, .. } = settled;
+        let SettledSetup {
+            options,
+            rules,
+            operands,
+            listed,
+            repeats,
+            server_stops,
+            ..
+        } = settled;
         let (connection, interrupted) = (session_io.connection, &AtomicBool::new(false));
         let (process, gauge) = (self.process, None);
-        let terms = Terms { options: &options, rules: &rules, process, repeats, interrupted, gauge };
+        let terms = Terms {
+            options: &options,
+            rules: &rules,
+            process,
+            repeats,
+            interrupted,
+            gauge,
+        };
         let checksums = SessionChecksums::native(theirs.key);
         let with_cause = |error: Error| match error.exit {
             Exit::Signal if server_stops.load(Ordering::Relaxed) => {
@@ -252,12 +342,19 @@ impl Server<'_> {
                 profile: setup.profile,
                 report: &report,
             };
-            return session_io.hold(&inbox, || sender.run(&operands, listed.as_deref(), tally).map_err(with_cause));
+            return session_io.hold(&inbox, || {
+                sender
+                    .run(&operands, listed.as_deref(), tally)
+                    .map_err(with_cause)
+            });
         }
         let inbox = ReceiverInbox::default();
         let handler = receiver_handler(&terms, setup.wants, &inbox, connection, false);
         // Wildcards may have expanded to several names; rsync uses the first.
-        let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
+        let dest = operands
+            .into_iter()
+            .next()
+            .filter(|_| !options.select.list_only);
         let receiver = Receiver {
             request: ResponseValidator::anything(&terms),
             terms,
@@ -272,14 +369,23 @@ impl Server<'_> {
             awaits_bye: false,
             profile: setup.profile,
         };
-        let mut reporter = RemoteReporter { connection, lost: None };
-        session_io.hold(&handler, || receiver.run(&mut reporter, tally).map_err(with_cause))
+        let mut reporter = RemoteReporter {
+            connection,
+            lost: None,
+        };
+        session_io.hold(&handler, || {
+            receiver.run(&mut reporter, tally).map_err(with_cause)
+        })
     }
 
     /// Returns the encoder of a session, which in a daemon also writes its log.
     fn encoder(&self, dialect: Box<dyn Encoder + Send>, output: Output) -> Box<dyn Encoder + Send> {
         match self.daemon.clone() {
-            Some(log) => Box::new(ModuleEncoder { inner: dialect, log, output }),
+            Some(log) => Box::new(ModuleEncoder {
+                inner: dialect,
+                log,
+                output,
+            }),
             None => dialect,
         }
     }
@@ -297,7 +403,10 @@ fn answer_request(
         Err(Refusal::Failed(_)) => None,
     };
     let sent = send_verdict(link, dialect, refused.map(Error::text));
-    sent.as_ref().err().or(refused).map_or(Ok(()), |error| Err(error.exit))
+    sent.as_ref()
+        .err()
+        .or(refused)
+        .map_or(Ok(()), |error| Err(error.exit))
 }
 
 #[cfg(test)]
@@ -321,12 +430,23 @@ mod tests {
                 }),
             };
             let (inner, output) = (Box::new(Native::new(1)), Output::default());
-            let mut encoder = ModuleEncoder { inner, log: Arc::new(log), output };
+            let mut encoder = ModuleEncoder {
+                inner,
+                log: Arc::new(log),
+                output,
+            };
             let mut out = Vec::new();
-            let problem = Problem { is_of_peer, ..Problem::new(LINE, Weight::Failed) };
-            encoder.encode(&Message::Event(Event::Problem(problem)), &mut out).unwrap();
+            let problem = Problem {
+                is_of_peer,
+                ..Problem::new(LINE, Weight::Failed)
+            };
+            encoder
+                .encode(&Message::Event(Event::Problem(problem)), &mut out)
+                .unwrap();
             let decoded = Native::new(1).decode(&mut &out[..]).unwrap();
-            let Some(Message::Event(Event::Problem(problem))) = decoded else { panic!("{decoded:?}") };
+            let Some(Message::Event(Event::Problem(problem))) = decoded else {
+                panic!("{decoded:?}")
+            };
             assert_eq!(problem.line, sent);
             assert_eq!(logged.lock().len(), count);
         }

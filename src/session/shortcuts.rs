@@ -17,7 +17,11 @@ pub struct Shortcuts {
 impl Shortcuts {
     /// Returns the shortcuts that the options and the requested reports permit.
     pub fn of(options: &Options, wants: Wants) -> Shortcuts {
-        let Permits { compare, unrequested, .. } = Permits::of(options, false);
+        let Permits {
+            compare,
+            unrequested,
+            ..
+        } = Permits::of(options, false);
         let whole_list = needs_whole_list(options, wants);
         Shortcuts {
             compare: compare && !(whole_list || wants.unchanged || wants.progress),

@@ -67,9 +67,18 @@ pub struct ScanTerms {
 impl<'a> PrefetchParams<'a> {
     /// Returns the parameters of a scan that starts before the peer is known. `is_super` is a guess; if it is wrong,
     /// the digests made so far are computed again.
-    pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> PrefetchParams<'a> {
+    pub fn early(
+        terms: Terms<'a>,
+        arguments: &'a [Vec<u8>],
+        key: [u8; 16],
+        is_super: bool,
+    ) -> PrefetchParams<'a> {
         let compares = Shortcuts::of(terms.options, Wants::default()).compare;
-        let scan_terms = ScanTerms { compares, is_super, is_stock: false };
+        let scan_terms = ScanTerms {
+            compares,
+            is_super,
+            is_stock: false,
+        };
         PrefetchParams {
             terms,
             arguments,
@@ -84,54 +93,87 @@ impl<'a> PrefetchParams<'a> {
     /// Scans the source on separate threads while `body` runs. Fails if no thread can be started.
     pub fn look<R>(&self, body: impl FnOnce(SourcePrefetch<'_>) -> R) -> Result<R> {
         let options = self.terms.options;
-        let (ids, is_over, peer_is_gone) = (Ids::new(), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
-        let compared_by = self.compared_by.filter(|_| options.check.mode == CheckMode::Digest);
-        self.terms.with_wanted(&options.preserve, &|_, _| {}, |wanted| {
-            let walk = SourceWalk {
-                contents: compared_by.map(|by| Contents { by, peer_is_gone: &peer_is_gone }),
-                is_over: Some(&is_over),
-                ..self.terms.source_walk(wanted)
-            };
-            let digester = Digester { key: self.key, options, is_sender: true, owners: false, ids: &ids };
-            let look = SourceLook { walk, digester, scan_terms: Mutex::new(self.scan_terms) };
-            look.set_scan_terms(self.scan_terms);
-            let scanner = if self.early.is_some() { Scanner::early(look) } else { Scanner::new(look, false) };
-            let scanner = &scanner;
-            std::thread::scope(|scope| {
-                let (tx, gathered) = mpsc::channel();
-                let (begun, good_for) = (Since::now(), self.early);
-                let prefetch = SourcePrefetch {
-                    scanner,
-                    gathered,
-                    start: RefCell::default(),
-                    is_over: &is_over,
-                    peer_is_gone: peer_is_gone.clone(),
-                    begun,
-                    good_for,
+        let (ids, is_over, peer_is_gone) = (
+            Ids::new(),
+            AtomicBool::new(false),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let compared_by = self
+            .compared_by
+            .filter(|_| options.check.mode == CheckMode::Digest);
+        self.terms
+            .with_wanted(&options.preserve, &|_, _| {}, |wanted| {
+                let walk = SourceWalk {
+                    contents: compared_by.map(|by| Contents {
+                        by,
+                        peer_is_gone: &peer_is_gone,
+                    }),
+                    is_over: Some(&is_over),
+                    ..self.terms.source_walk(wanted)
                 };
-                let mut gather = Some(move || {
-                    let found = Gatherer::new(&self.terms).all(self.arguments, self.listed);
-                    let start = found.and_then(|mut gathered| {
-                        let mut problems = std::mem::take(&mut gathered.problems);
-                        let top = gathered.top_entry(scanner.walk().walk.wanted, &mut problems)?;
-                        gathered.problems = problems;
-                        Ok(PrefetchStart { top, root: scanner.start(gathered.task(None)), gathered })
+                let digester = Digester {
+                    key: self.key,
+                    options,
+                    is_sender: true,
+                    owners: false,
+                    ids: &ids,
+                };
+                let look = SourceLook {
+                    walk,
+                    digester,
+                    scan_terms: Mutex::new(self.scan_terms),
+                };
+                look.set_scan_terms(self.scan_terms);
+                let scanner = if self.early.is_some() {
+                    Scanner::early(look)
+                } else {
+                    Scanner::new(look, false)
+                };
+                let scanner = &scanner;
+                std::thread::scope(|scope| {
+                    let (tx, gathered) = mpsc::channel();
+                    let (begun, good_for) = (Since::now(), self.early);
+                    let prefetch = SourcePrefetch {
+                        scanner,
+                        gathered,
+                        start: RefCell::default(),
+                        is_over: &is_over,
+                        peer_is_gone: peer_is_gone.clone(),
+                        begun,
+                        good_for,
+                    };
+                    let mut gather = Some(move || {
+                        let found = Gatherer::new(&self.terms).all(self.arguments, self.listed);
+                        let start = found.and_then(|mut gathered| {
+                            let mut problems = std::mem::take(&mut gathered.problems);
+                            let top =
+                                gathered.top_entry(scanner.walk().walk.wanted, &mut problems)?;
+                            gathered.problems = problems;
+                            Ok(PrefetchStart {
+                                top,
+                                root: scanner.start(gathered.task(None)),
+                                gathered,
+                            })
+                        });
+                        // If nothing receives the result, the scan is over.
+                        let _ = tx.send(start);
                     });
-                    // If nothing receives the result, the scan is over.
-                    let _ = tx.send(start);
-                });
-                // For a stock rsync, the thread that sends the list scans directories that no worker has begun.
-                let workers = if self.scan_terms.is_stock { 1 } else { self.terms.process.threads };
-                for _ in 0..workers {
-                    let gather = gather.take();
-                    spawn(scope, "scan", move || {
-                        gather.into_iter().for_each(|gather| gather());
-                        scanner.work();
-                    })?;
-                }
-                Ok(body(prefetch))
+                    // For a stock rsync, the thread that sends the list scans directories that no worker has begun.
+                    let workers = if self.scan_terms.is_stock {
+                        1
+                    } else {
+                        self.terms.process.threads
+                    };
+                    for _ in 0..workers {
+                        let gather = gather.take();
+                        spawn(scope, "scan", move || {
+                            gather.into_iter().for_each(|gather| gather());
+                            scanner.work();
+                        })?;
+                    }
+                    Ok(body(prefetch))
+                })
             })
-        })
     }
 }
 
@@ -198,7 +240,8 @@ impl SourcePrefetch<'_> {
 
     /// Whether the results so far are recent enough to be used.
     pub fn is_fresh(&self) -> bool {
-        self.good_for.is_none_or(|good_for| self.begun.elapsed() <= good_for)
+        self.good_for
+            .is_none_or(|good_for| self.begun.elapsed() <= good_for)
     }
 
     /// Ends the prefetch phase: from now on the results are taken in order, for this audience.
@@ -228,8 +271,11 @@ impl SourcePrefetch<'_> {
         let look = self.scanner.walk();
         let mut found = self.scanner.take(task_id);
         if look.scan_terms().is_stock {
-            let Found { listed, task_ids, .. } = &mut found;
-            self.scanner.forget(leave_out(&mut listed.listing, task_ids, too_long));
+            let Found {
+                listed, task_ids, ..
+            } = &mut found;
+            self.scanner
+                .forget(leave_out(&mut listed.listing, task_ids, too_long));
         }
         if found.scan_terms != look.scan_terms() {
             look.put_digest(&mut found);
@@ -274,16 +320,27 @@ impl SourceLook<'_> {
     fn set_scan_terms(&self, scan_terms: ScanTerms) {
         // Owners are compared only if they are preserved.
         let is_super = scan_terms.is_super && self.digester.options.preserve.owner;
-        *self.scan_terms.lock() = ScanTerms { is_super, ..scan_terms };
+        *self.scan_terms.lock() = ScanTerms {
+            is_super,
+            ..scan_terms
+        };
     }
 
     fn put_digest(&self, found: &mut Found) {
         found.scan_terms = self.scan_terms();
-        let ScanTerms { compares, is_super, .. } = found.scan_terms;
+        let ScanTerms {
+            compares, is_super, ..
+        } = found.scan_terms;
         let ListedDir { listing, fatal, .. } = &found.listed;
         // Problems and notes must be sent, so no digest may hide the directory.
-        let is_silent = listing.problems.is_empty() && listing.notes.is_empty() && fatal.is_none() && !listing.is_named;
-        let digester = Digester { owners: is_super, ..self.digester };
+        let is_silent = listing.problems.is_empty()
+            && listing.notes.is_empty()
+            && fatal.is_none()
+            && !listing.is_named;
+        let digester = Digester {
+            owners: is_super,
+            ..self.digester
+        };
         found.digest = match compares && is_silent {
             true => digester.digest(&listing.path, &listing.list, &|_| true),
             false => None,
@@ -300,7 +357,12 @@ impl Look for SourceLook<'_> {
         leave_out(&mut listed.listing, &mut tasks, unencodable);
         let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
         let task_ids = at.into_iter().map(|at| (at, TaskId::NONE)).collect();
-        let mut found = Found { listed, digest: None, task_ids, scan_terms: self.scan_terms() };
+        let mut found = Found {
+            listed,
+            digest: None,
+            task_ids,
+            scan_terms: self.scan_terms(),
+        };
         self.put_digest(&mut found);
         (found, tasks)
     }
@@ -315,21 +377,34 @@ impl Look for SourceLook<'_> {
 
     fn size(&self, found: &Found) -> (usize, (u64, u64)) {
         let tally = &found.listed.tally;
-        (found.listed.listing.list.len(), (tally.listed.total(), tally.total_bytes))
+        (
+            found.listed.listing.list.len(),
+            (tally.listed.total(), tally.total_bytes),
+        )
     }
 }
 
 /// Returns the line for the user about an entry that cannot be encoded for a sparsync.
 fn unencodable(dir: &RelPath, name: &[u8], entry: &Entry) -> Option<Vec<u8>> {
     let why = unfit(entry)?;
-    Some([b"sparsync: skipping \"", dir.join(name).as_bytes(), b"\": ", why.as_bytes()].concat())
+    Some(
+        [
+            b"sparsync: skipping \"",
+            dir.join(name).as_bytes(),
+            b"\": ",
+            why.as_bytes(),
+        ]
+        .concat(),
+    )
 }
 
 /// Returns the line for the user about an entry whose path is too long for a stock rsync.
 fn too_long(dir: &RelPath, name: &[u8], _: &Entry) -> Option<Vec<u8>> {
     let separator = usize::from(!dir.is_root());
     let len_bytes = dir.as_bytes().len() + separator + name.len();
-    let beyond_bytes = len_bytes.checked_sub(PATH_MAX_BYTES).filter(|&beyond_bytes| beyond_bytes > 0)?;
+    let beyond_bytes = len_bytes
+        .checked_sub(PATH_MAX_BYTES)
+        .filter(|&beyond_bytes| beyond_bytes > 0)?;
     let words = format!("filename overflows max-path len by {beyond_bytes}: ");
     Some([words.as_bytes(), dir.join(name).as_bytes()].concat())
 }
@@ -352,10 +427,14 @@ fn leave_out<T>(
     for (at, entry) in (0..).zip(&whole.entries) {
         let name = whole.name(entry);
         let sub = if entry.is_dir() { subs.next() } else { None };
-        let value = old_below.next_if(|(of, _)| *of == at).map(|(_, value)| value);
+        let value = old_below
+            .next_if(|(of, _)| *of == at)
+            .map(|(_, value)| value);
         if let Some(line) = why(&listing.path, name, entry) {
             // Same weight as an unreadable entry, so that nothing is deleted at the destination.
-            listing.problems.push(Problem::new(line, Weight::SourceError));
+            listing
+                .problems
+                .push(Problem::new(line, Weight::SourceError));
             removed.extend(value);
             continue;
         }

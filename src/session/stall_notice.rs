@@ -41,7 +41,10 @@ mod tests {
     #[test]
     fn stall_threshold_allows_for_the_bandwidth_limit() {
         assert_eq!([None, Some(10 << 20)].map(stall_threshold), [TOLD_AFTER; 2]);
-        assert!(stall_threshold(Some(1024)) > TOLD_AFTER + Duration::from_secs(DATA_MAX_BYTES as u64 / 1025));
+        assert!(
+            stall_threshold(Some(1024))
+                > TOLD_AFTER + Duration::from_secs(DATA_MAX_BYTES as u64 / 1025)
+        );
     }
 
     #[test]
@@ -54,7 +57,10 @@ mod tests {
             scope.spawn(move || watch(traffic, Duration::ZERO, over, || report.send(()).unwrap()));
             for count in [&traffic.sent, &traffic.received] {
                 reports.recv().unwrap();
-                assert!(reports.try_recv().is_err(), "the same stall is reported once");
+                assert!(
+                    reports.try_recv().is_err(),
+                    "the same stall is reported once"
+                );
                 count.fetch_add(1, Ordering::Relaxed);
             }
             reports.recv().unwrap();

@@ -14,11 +14,21 @@ pub fn open(dest: &[u8], path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd>
     let (parent, name) = path::split_parent(path);
     let Ok(root) = trusted_path::open_dir(dest, owners) else {
         let (parent, name) = path::split_parent(dest);
-        let parent = if parent.is_empty() && !dest.starts_with(b"/") { b"." } else { parent };
+        let parent = if parent.is_empty() && !dest.starts_with(b"/") {
+            b"."
+        } else {
+            parent
+        };
         let parent = if parent.is_empty() { b"/" } else { parent };
-        return sys::open_read(trusted_path::open_dir_to_search(parent, owners)?.as_fd(), name, false, false);
+        return sys::open_read(
+            trusted_path::open_dir_to_search(parent, owners)?.as_fd(),
+            name,
+            false,
+            false,
+        );
     };
     let root = Root::new(Dir::new(root), dest.to_vec(), Follow::Never);
-    let parent = RelPath::parse(parent).map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename))?;
+    let parent =
+        RelPath::parse(parent).map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename))?;
     sys::open_read(root.open_dir(&parent)?.fd(), name, false, false)
 }

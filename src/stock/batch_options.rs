@@ -25,8 +25,17 @@ const NAMES: [(BatchOptions, &str); 14] = [
 
 /// Returns the options of a run that its batch file records.
 pub fn recorded(options: &Options) -> BatchOptions {
-    let Options { select, preserve, place, .. } = options;
-    let compresses = options.delta.compress.choice.is_some_and(|choice| choice != Compression::No);
+    let Options {
+        select,
+        preserve,
+        place,
+        ..
+    } = options;
+    let compresses = options
+        .delta
+        .compress
+        .choice
+        .is_some_and(|choice| choice != Compression::No);
     [
         (select.recurse == Recurse::Full, BatchOptions::RECURSE),
         (preserve.owner, BatchOptions::OWNERS),
@@ -34,7 +43,10 @@ pub fn recorded(options: &Options) -> BatchOptions {
         (preserve.links, BatchOptions::LINKS),
         (preserve.devices, BatchOptions::DEVICES),
         (preserve.hard_links, BatchOptions::HARD_LINKS),
-        (options.check.mode == CheckMode::Digest, BatchOptions::CHECKSUM),
+        (
+            options.check.mode == CheckMode::Digest,
+            BatchOptions::CHECKSUM,
+        ),
         (select.recurse != Recurse::No, BatchOptions::DIRS),
         (compresses, BatchOptions::COMPRESS),
         (preserve.acls, BatchOptions::ACLS),
@@ -42,18 +54,35 @@ pub fn recorded(options: &Options) -> BatchOptions {
         (options.connect.iconv.is_some(), BatchOptions::ICONV),
         (place.inplace, BatchOptions::INPLACE),
         (place.append == Some(Append::Trust), BatchOptions::APPEND),
-        (place.append == Some(Append::Verify), BatchOptions::APPEND_VERIFY),
+        (
+            place.append == Some(Append::Verify),
+            BatchOptions::APPEND_VERIFY,
+        ),
     ]
     .into_iter()
-    .fold(BatchOptions::default(), |all, (is_set, option)| if is_set { BatchOptions(all.0 | option.0) } else { all })
+    .fold(BatchOptions::default(), |all, (is_set, option)| {
+        if is_set {
+            BatchOptions(all.0 | option.0)
+        } else {
+            all
+        }
+    })
 }
 
 /// Changes the options to those of a file that is read. Adds a line for each one that changes.
-pub fn take_over(header: &BatchHeader, options: &mut Options, lines: &mut Vec<String>) -> Result<()> {
+pub fn take_over(
+    header: &BatchHeader,
+    options: &mut Options,
+    lines: &mut Vec<String>,
+) -> Result<()> {
     let is_incremental = header.compat.has(CompatFlags::INC_RECURSE);
-    let may_be_incremental = options.select.recurse == Recurse::Full && !options.select.no_inc_recursive;
+    let may_be_incremental =
+        options.select.recurse == Recurse::Full && !options.select.no_inc_recursive;
     let own = recorded(options);
-    for (option, name) in NAMES.into_iter().filter(|(option, _)| option.is_in(header.protocol)) {
+    for (option, name) in NAMES
+        .into_iter()
+        .filter(|(option, _)| option.is_in(header.protocol))
+    {
         let is_recorded = header.options.has(option);
         if is_recorded != own.has(option) {
             lines.push(format!(
@@ -66,7 +95,10 @@ pub fn take_over(header: &BatchHeader, options: &mut Options, lines: &mut Vec<St
     let converts = options.connect.iconv.is_some();
     if header.options.has(BatchOptions::ICONV) != converts {
         let how = if converts { "Do not" } else { "Please" };
-        return Err(Error::usage(format!("{how} specify the --iconv option to use this batch file.")).by("Receiver"));
+        return Err(Error::usage(format!(
+            "{how} specify the --iconv option to use this batch file."
+        ))
+        .by("Receiver"));
     }
     if is_incremental && !may_be_incremental {
         let words = "Incompatible options specified for inc-recursive batch file.";
@@ -77,11 +109,20 @@ pub fn take_over(header: &BatchHeader, options: &mut Options, lines: &mut Vec<St
 }
 
 fn set(option: BatchOptions, is_set: bool, options: &mut Options) {
-    let Options { select, preserve, place, check, delta, .. } = options;
+    let Options {
+        select,
+        preserve,
+        place,
+        check,
+        delta,
+        ..
+    } = options;
     match option {
         BatchOptions::RECURSE if is_set => select.recurse = Recurse::Full,
         BatchOptions::RECURSE => select.recurse = Recurse::Dirs,
-        BatchOptions::DIRS if is_set && select.recurse == Recurse::No => select.recurse = Recurse::Dirs,
+        BatchOptions::DIRS if is_set && select.recurse == Recurse::No => {
+            select.recurse = Recurse::Dirs
+        }
         BatchOptions::DIRS if is_set => {}
         BatchOptions::DIRS => select.recurse = Recurse::No,
         BatchOptions::OWNERS => preserve.owner = is_set,

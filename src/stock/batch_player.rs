@@ -12,7 +12,9 @@ use crate::exit::Exit;
 use crate::fs::sys;
 use crate::options::{Compression, Options};
 use crate::path;
-use crate::proto::rsync::attributes::{XattrValue, decode_xattr_answer, decode_xattr_request, encode_xattr_answer};
+use crate::proto::rsync::attributes::{
+    XattrValue, decode_xattr_answer, decode_xattr_request, encode_xattr_answer,
+};
 use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream, violation};
 use crate::proto::rsync::file_list::{FileEntry, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::CompatFlags;
@@ -46,7 +48,12 @@ const READ_BYTES: usize = 128 << 10;
 impl BatchFile {
     /// Reads a regular file from a position on.
     pub fn new(fd: OwnedFd, at: u64) -> BatchFile {
-        BatchFile { fd, end: at, buffer: Vec::new(), used: 0 }
+        BatchFile {
+            fd,
+            end: at,
+            buffer: Vec::new(),
+            used: 0,
+        }
     }
 
     fn position(&self) -> u64 {
@@ -168,8 +175,16 @@ impl<'a> BatchPlayer<'a> {
 
     fn hold(&mut self, bytes: usize) -> decode_error::Result<()> {
         self.contents.held_bytes += bytes as u64;
-        if self.options.connect.max_alloc_bytes.is_some_and(|most| self.contents.held_bytes > most) {
-            return Err(violation("the content of the batch file exceeds --max-alloc").with_exit(Exit::Malloc));
+        if self
+            .options
+            .connect
+            .max_alloc_bytes
+            .is_some_and(|most| self.contents.held_bytes > most)
+        {
+            return Err(
+                violation("the content of the batch file exceeds --max-alloc")
+                    .with_exit(Exit::Malloc),
+            );
         }
         Ok(())
     }
@@ -184,7 +199,9 @@ impl<'a> BatchPlayer<'a> {
         let (mut has_all_lists, mut ended) = (!self.is_incremental(), 0);
         while !has_all_lists || ended < self.contents.lists.len() + self.answered_phases() {
             match indices.decode(&mut self.file) {
-                Ok(Ndx::List(dir)) if !has_all_lists => self.read_list(Some(dir), &mut lists, &mut dirs)?,
+                Ok(Ndx::List(dir)) if !has_all_lists => {
+                    self.read_list(Some(dir), &mut lists, &mut dirs)?
+                }
                 Ok(Ndx::ListsEnd) if !has_all_lists => has_all_lists = true,
                 Ok(Ndx::Entry(index)) => self.read_item(index)?,
                 Ok(Ndx::Done) => ended += 1,
@@ -192,7 +209,9 @@ impl<'a> BatchPlayer<'a> {
                     return Err(violation("unexpected index in the batch file"));
                 }
                 // A server without any entry has ended the session here.
-                Err(DecodeError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof && self.is_empty() => {
+                Err(DecodeError::Io(error))
+                    if error.kind() == io::ErrorKind::UnexpectedEof && self.is_empty() =>
+                {
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -223,32 +242,59 @@ impl<'a> BatchPlayer<'a> {
         }
         let abbreviated = |entry: &FileEntry| {
             let shared = entry.xattrs.as_ref()?;
-            let is_abbreviated = shared.list.iter().any(|xattr| matches!(xattr.value, XattrValue::Abbreviated { .. }));
+            let is_abbreviated = shared
+                .list
+                .iter()
+                .any(|xattr| matches!(xattr.value, XattrValue::Abbreviated { .. }));
             is_abbreviated.then(|| (shared.number, shared.list.len()))
         };
         // The own index of a directory is the one before its list.
         let own = dir.map_or(Some(0), |dir| usize::try_from(dir).ok());
-        let sorted = sort::numbered(&entries, self.terms.protocol, self.options.connect.iconv.is_some());
+        let sorted = sort::numbered(
+            &entries,
+            self.terms.protocol,
+            self.options.connect.iconv.is_some(),
+        );
         let sorted_entries = || sorted.iter().map(|&at| &entries[at as usize]);
-        dirs.extend(sorted_entries().filter(|entry| entry.is_dir()).map(abbreviated));
-        if let Some(found) = own.and_then(|own| dirs.get(own).copied().flatten()).filter(|_| self.is_incremental()) {
+        dirs.extend(
+            sorted_entries()
+                .filter(|entry| entry.is_dir())
+                .map(abbreviated),
+        );
+        if let Some(found) = own
+            .and_then(|own| dirs.get(own).copied().flatten())
+            .filter(|_| self.is_incremental())
+        {
             self.contents.xattrs.insert(first - 1, found);
         }
         let with_xattrs = (first..).zip(sorted_entries().map(abbreviated));
-        self.contents.xattrs.extend(with_xattrs.filter_map(|(index, found)| Some((index, found?))));
+        self.contents
+            .xattrs
+            .extend(with_xattrs.filter_map(|(index, found)| Some((index, found?))));
         let freed_bytes = (entries.len() * size_of::<FileEntry>()) as u64;
-        let mut paths: Vec<Option<Vec<u8>>> = entries.into_iter().map(|entry| Some(entry.path)).collect();
-        let paths = sorted.iter().map(|&at| paths[at as usize].take().unwrap_or_default()).collect();
+        let mut paths: Vec<Option<Vec<u8>>> =
+            entries.into_iter().map(|entry| Some(entry.path)).collect();
+        let paths = sorted
+            .iter()
+            .map(|&at| paths[at as usize].take().unwrap_or_default())
+            .collect();
         self.contents.held_bytes -= freed_bytes;
         let bytes = begin..self.file.position();
-        self.contents.lists.push(RecordedList { dir, bytes, first, paths });
+        self.contents.lists.push(RecordedList {
+            dir,
+            bytes,
+            first,
+            paths,
+        });
         Ok(())
     }
 
     fn read_item(&mut self, index: i32) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
         if self.path(index).is_none() {
-            return Err(violation(format!("unknown index {index} in the batch file")));
+            return Err(violation(format!(
+                "unknown index {index} in the batch file"
+            )));
         }
         let head = ItemHead::decode(&mut self.file, protocol)?;
         let has_shortcut = self.terms.has_xattr_shortcut();
@@ -256,7 +302,8 @@ impl<'a> BatchPlayer<'a> {
             let values = decode_xattr_answer(&mut self.file, XATTRS_MAX)?;
             let list = self.contents.xattrs.get(&index).map(|(list, _)| *list);
             for (number, value) in values {
-                let list = list.ok_or_else(|| violation(format!("attributes of {index}, which has none")))?;
+                let list = list
+                    .ok_or_else(|| violation(format!("attributes of {index}, which has none")))?;
                 self.hold(value.len())?;
                 self.contents.values.insert((list, number), value);
             }
@@ -276,13 +323,24 @@ impl<'a> BatchPlayer<'a> {
         if known.is_empty() {
             self.contents.order.push(index);
         }
-        known.push_back(RecordedItem { place, basis: head.basis, name: head.name, sums, has_blocks, content });
+        known.push_back(RecordedItem {
+            place,
+            basis: head.basis,
+            name: head.name,
+            sums,
+            has_blocks,
+            content,
+        });
         Ok(())
     }
 
     /// Returns the path of an entry.
     fn path(&self, index: i32) -> Option<&[u8]> {
-        let at = self.contents.lists.partition_point(|list| list.first <= index).checked_sub(1);
+        let at = self
+            .contents
+            .lists
+            .partition_point(|list| list.first <= index)
+            .checked_sub(1);
         let list = match at {
             Some(at) => &self.contents.lists[at],
             // The own index of the root.
@@ -291,13 +349,20 @@ impl<'a> BatchPlayer<'a> {
         let place = usize::try_from(index - list.first).ok()?;
         // Behind the last entry is the own index of a directory.
         let is_own = place == list.paths.len() && self.is_incremental();
-        list.paths.get(place).map(Vec::as_slice).or(is_own.then_some(b""))
+        list.paths
+            .get(place)
+            .map(Vec::as_slice)
+            .or(is_own.then_some(b""))
     }
 
     /// Plays the file to a receiver until that leaves.
     pub fn play(mut self, link: Link) -> Result<()> {
         let framing = Framing::of_server(&self.terms);
-        let mut out = FrameWriter { writer: link.writer, framing, frames: Vec::new() };
+        let mut out = FrameWriter {
+            writer: link.writer,
+            framing,
+            frames: Vec::new(),
+        };
         let mut gave_up = false;
         let played = self.play_over(link.reader, &mut out, &mut gave_up);
         match played.and_then(|()| Ok(out.flush()?)) {
@@ -367,7 +432,11 @@ impl<'a> BatchPlayer<'a> {
                     }
                     let sums = SumHead::decode(&mut input, protocol)?;
                     let appends = self.options.place.append.is_some() && appended.insert(index);
-                    let sums_len_bytes = if appends { 0 } else { sums.sums_len_bytes() as u64 };
+                    let sums_len_bytes = if appends {
+                        0
+                    } else {
+                        sums.sums_len_bytes() as u64
+                    };
                     io::copy(&mut (&mut input).take(sums_len_bytes), &mut io::sink())?;
                     self.send_item(index, &sums, &mut indices.0, out)?;
                 }
@@ -376,12 +445,17 @@ impl<'a> BatchPlayer<'a> {
         }
     }
 
-    fn send_lists(&mut self, indices: &mut NdxEncoder, out: &mut FrameWriter) -> decode_error::Result<()> {
+    fn send_lists(
+        &mut self,
+        indices: &mut NdxEncoder,
+        out: &mut FrameWriter,
+    ) -> decode_error::Result<()> {
         for at in 0..self.contents.lists.len() {
             let RecordedList { dir, bytes, .. } = &self.contents.lists[at];
             let (dir, bytes) = (*dir, bytes.clone());
             let mut data = Vec::new();
-            dir.into_iter().for_each(|dir| indices.encode(Ndx::List(dir), &mut data));
+            dir.into_iter()
+                .for_each(|dir| indices.encode(Ndx::List(dir), &mut data));
             out.data(&data)?;
             self.copy(bytes, out)?;
         }
@@ -415,7 +489,11 @@ impl<'a> BatchPlayer<'a> {
             self.passed += 1;
             let is_skipped = !self.requested.contains(&index);
             if is_skipped && output.info.name > 0 && !self.options.dry_run {
-                let line = [&b"(Skipping batched update for \""[..], self.path(index).unwrap_or_default(), b"\")\n"];
+                let line = [
+                    &b"(Skipping batched update for \""[..],
+                    self.path(index).unwrap_or_default(),
+                    b"\")\n",
+                ];
                 out.control(Control::Text(FrameTag::Info, line.concat()))?;
             }
         }
@@ -430,9 +508,16 @@ impl<'a> BatchPlayer<'a> {
         indices: &mut NdxEncoder,
         out: &mut FrameWriter,
     ) -> decode_error::Result<()> {
-        let (list, count) = self.contents.xattrs.get(&index).copied().unwrap_or_default();
+        let (list, count) = self
+            .contents
+            .xattrs
+            .get(&index)
+            .copied()
+            .unwrap_or_default();
         let numbers = decode_xattr_request(input, count)?;
-        let values = numbers.iter().map(|&number| Some((number, &self.contents.values.get(&(list, number))?[..])));
+        let values = numbers
+            .iter()
+            .map(|&number| Some((number, &self.contents.values.get(&(list, number))?[..])));
         let Some(values) = values.collect::<Option<Vec<_>>>() else {
             let path = String::from_utf8_lossy(self.path(index).unwrap_or_default()).into_owned();
             let cause = format!("the batch file lacks extended attributes of {path}");
@@ -440,7 +525,11 @@ impl<'a> BatchPlayer<'a> {
         };
         let mut data = Vec::new();
         indices.encode(Ndx::Entry(index), &mut data);
-        ItemHead { flags: ItemFlags::REPORT_XATTR, ..ItemHead::default() }.encode(self.terms.protocol, &mut data);
+        ItemHead {
+            flags: ItemFlags::REPORT_XATTR,
+            ..ItemHead::default()
+        }
+        .encode(self.terms.protocol, &mut data);
         encode_xattr_answer(values, &mut data);
         out.data(&data)
     }
@@ -453,7 +542,11 @@ impl<'a> BatchPlayer<'a> {
         indices: &mut NdxEncoder,
         out: &mut FrameWriter,
     ) -> decode_error::Result<()> {
-        let item = self.contents.items.get_mut(&index).and_then(VecDeque::pop_front);
+        let item = self
+            .contents
+            .items
+            .get_mut(&index)
+            .and_then(VecDeque::pop_front);
         let path = self.path(index).unwrap_or_default().to_vec();
         let Some(item) = item else {
             let line = [&b"(No batched update for \""[..], &path, b"\")\n"].concat();
@@ -474,12 +567,19 @@ impl<'a> BatchPlayer<'a> {
             Some(_) => is_as_long && requested.count > 0,
         };
         if item.has_blocks && is_requested && requested.count == 0 {
-            let cause = format!("a block match without a basis file for {}", String::from_utf8_lossy(&path));
+            let cause = format!(
+                "a block match without a basis file for {}",
+                String::from_utf8_lossy(&path)
+            );
             return Err(violation(cause));
         }
         let mut data = Vec::new();
         indices.encode(Ndx::Entry(index), &mut data);
-        ItemHead { flags: ItemFlags::TRANSFER, ..ItemHead::default() }.encode(self.terms.protocol, &mut data);
+        ItemHead {
+            flags: ItemFlags::TRANSFER,
+            ..ItemHead::default()
+        }
+        .encode(self.terms.protocol, &mut data);
         let depends = item.has_blocks || self.options.place.append.is_some();
         if depends && is_requested && !is_as_long {
             // Another basis than the one of the file. The receiver finds that the content is wrong.
@@ -524,7 +624,9 @@ impl<'a> BatchPlayer<'a> {
                 Ok(Token::Literal(literal)) => encoder.literal(&literal, &mut data)?,
                 Ok(Token::Block(number)) => {
                     let block = self.block(&mut basis, item, number, path);
-                    let Some(block) = block.filter(|block| decoder.see_block(block).is_ok()) else { break };
+                    let Some(block) = block.filter(|block| decoder.see_block(block).is_ok()) else {
+                        break;
+                    };
                     match is_requested {
                         true => encoder.block(number, &[], &mut data)?,
                         false => encoder.literal(&block, &mut data)?,
@@ -548,7 +650,13 @@ impl<'a> BatchPlayer<'a> {
     }
 
     /// Reads a block of the basis, which is opened if that has not happened yet. `None` if that fails.
-    fn block(&self, basis: &mut Option<OwnedFd>, item: &RecordedItem, number: u32, path: &[u8]) -> Option<Vec<u8>> {
+    fn block(
+        &self,
+        basis: &mut Option<OwnedFd>,
+        item: &RecordedItem,
+        number: u32,
+        path: &[u8],
+    ) -> Option<Vec<u8>> {
         if basis.is_none() {
             *basis = Some(self.open_basis(item, path).ok()?);
         }
@@ -566,9 +674,20 @@ impl<'a> BatchPlayer<'a> {
             (None | Some(BasisType::DESTINATION | BasisType::BACKUP), _) => {}
             (Some(BasisType::FUZZY), Some(similar)) => name = similar,
             (Some(BasisType(tree)), _) => {
-                let trees = self.options.delta.alt_dest.as_ref().map_or(&[][..], |alt| &alt.dirs);
-                let tree = trees.get(usize::from(tree)).ok_or(io::ErrorKind::Unsupported)?;
-                dest = if tree.starts_with(b"/") { tree.clone() } else { path::join(&dest, tree) };
+                let trees = self
+                    .options
+                    .delta
+                    .alt_dest
+                    .as_ref()
+                    .map_or(&[][..], |alt| &alt.dirs);
+                let tree = trees
+                    .get(usize::from(tree))
+                    .ok_or(io::ErrorKind::Unsupported)?;
+                dest = if tree.starts_with(b"/") {
+                    tree.clone()
+                } else {
+                    path::join(&dest, tree)
+                };
             }
         }
         basis::open(&dest, &path::join(parent, name), owners)

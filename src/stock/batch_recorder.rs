@@ -25,13 +25,28 @@ pub struct BatchRecorder {
 impl BatchRecorder {
     /// Records in an empty file. `is_only`: `--only-write-batch`.
     pub fn new(file: File, path: Vec<u8>, is_only: bool) -> BatchRecorder {
-        BatchRecorder { file: Mutex::new(BufWriter::new(file)), path, is_only, failed: Mutex::default() }
+        BatchRecorder {
+            file: Mutex::new(BufWriter::new(file)),
+            path,
+            is_only,
+            failed: Mutex::default(),
+        }
     }
 
     /// Writes the header.
     pub(super) fn begin(&self, terms: &StockTerms, options: &Options) -> Result<()> {
-        let StockTerms { protocol, flags: compat, sums, .. } = *terms;
-        let header = BatchHeader { options: batch_options::recorded(options), protocol, compat, seed: sums.seed };
+        let StockTerms {
+            protocol,
+            flags: compat,
+            sums,
+            ..
+        } = *terms;
+        let header = BatchHeader {
+            options: batch_options::recorded(options),
+            protocol,
+            compat,
+            seed: sums.seed,
+        };
         let mut out = Vec::new();
         header.encode(&mut out);
         self.record(&out)
@@ -47,10 +62,16 @@ impl BatchRecorder {
         self.checked(BufWriter::flush)
     }
 
-    fn checked(&self, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
+    fn checked(
+        &self,
+        write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+    ) -> Result<()> {
         write(&mut self.file.lock()).map_err(|error| {
             let start = b"sparsync: cannot write the batch file ".as_slice();
-            let error = Error::new(Exit::FileIo, [start, &self.path, b": ", &errno_words(&error)].concat());
+            let error = Error::new(
+                Exit::FileIo,
+                [start, &self.path, b": ", &errno_words(&error)].concat(),
+            );
             self.failed.lock().get_or_insert(error).clone()
         })
     }

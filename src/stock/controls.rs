@@ -55,10 +55,17 @@ pub fn read_all(
     handler: &dyn MessageHandler,
     read: impl FnOnce(&mut Input<'_>, &Controls<'_>) -> decode_error::Result<()>,
 ) -> Result<()> {
-    let controls = Controls { role, connection, handler, state: Mutex::default() };
+    let controls = Controls {
+        role,
+        connection,
+        handler,
+        state: Mutex::default(),
+    };
     let mut handle = |control: Control| {
         sys::note_work();
-        controls.handle(control).map_err(|error| controls.fail(error))
+        controls
+            .handle(control)
+            .map_err(|error| controls.fail(error))
     };
     let mut input = Input::new(reader, &mut handle);
     input.set_frames(has_frames);
@@ -70,7 +77,8 @@ pub fn read_all(
 }
 
 /// The data of a peer.
-pub type Input<'r> = Demultiplexer<&'r mut dyn Read, &'r mut dyn FnMut(Control) -> decode_error::Result<()>>;
+pub type Input<'r> =
+    Demultiplexer<&'r mut dyn Read, &'r mut dyn FnMut(Control) -> decode_error::Result<()>>;
 
 /// Handles control messages, and passes on what the data contains.
 pub struct Controls<'a> {
@@ -109,7 +117,11 @@ impl Controls<'_> {
                 let is_about_unread = reports_unread(&text);
                 self.text(tag, &text)?;
                 let is_in_file = self.lock().is_in_file;
-                if is_about_unread { unread(is_in_file) } else { Ok(()) }
+                if is_about_unread {
+                    unread(is_in_file)
+                } else {
+                    Ok(())
+                }
             }
             (Control::Text(tag, text), PeerRole::Receiver(_)) => self.text(tag, &text),
             (Control::IoError(bits), PeerRole::Sender { .. }) => {
@@ -128,31 +140,57 @@ impl Controls<'_> {
             (Control::NoSend(index), PeerRole::Sender { unsent, .. }) => unsent(index),
             (Control::Success(index), PeerRole::Receiver(report)) => report(index),
             (Control::Deleted { path, is_dir }, PeerRole::Receiver(_)) => {
-                let (kind, mode) = if is_dir { (Kind::Dir, 0o040_755) } else { (Kind::File, 0o100_644) };
+                let (kind, mode) = if is_dir {
+                    (Kind::Dir, 0o040_755)
+                } else {
+                    (Kind::File, 0o100_644)
+                };
                 let len_bytes = path.len();
-                self.report(Event::Deleted { name: charset::line_from_wire(path), kind, mode }, len_bytes)
+                self.report(
+                    Event::Deleted {
+                        name: charset::line_from_wire(path),
+                        kind,
+                        mode,
+                    },
+                    len_bytes,
+                )
             }
             (Control::ErrorExit(Some(0)), _) => Err(unexpected("error exit with code 0")),
             (Control::ErrorExit(code), _) => {
-                let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
+                let exit = code
+                    .and_then(|code| u8::try_from(code).ok())
+                    .and_then(Exit::of_code);
                 // The peer has printed the closing line, if it knows its exit code.
-                Err(exit.map_or_else(|| Error::new(Exit::Stream, ""), |exit| Error::new(exit, "").by("")))
+                Err(exit.map_or_else(
+                    || Error::new(Exit::Stream, ""),
+                    |exit| Error::new(exit, "").by(""),
+                ))
             }
             (Control::IoTimeout(secs), _) => {
-                let secs = u32::try_from(secs).ok().filter(|&secs| secs <= TIMEOUT_MAX_SECS.cast_unsigned());
+                let secs = u32::try_from(secs)
+                    .ok()
+                    .filter(|&secs| secs <= TIMEOUT_MAX_SECS.cast_unsigned());
                 self.connection.adopt_timeout(secs.unwrap_or(0));
                 Ok(())
             }
             (Control::KeepAlive | Control::Noop, _) => Ok(()),
-            (Control::Success(_) | Control::Deleted { .. } | Control::IoError(_) | Control::NoSend(_), _) => {
-                Err(unexpected("message that this end must not send"))
-            }
+            (
+                Control::Success(_)
+                | Control::Deleted { .. }
+                | Control::IoError(_)
+                | Control::NoSend(_),
+                _,
+            ) => Err(unexpected("message that this end must not send")),
         }
     }
 
     /// Passes on an event.
     fn report(&self, event: Event, len_bytes: usize) -> Result<()> {
-        self.take_in(Class::Events, Message::Event(event), len_bytes as u64 + EVENT_COST)
+        self.take_in(
+            Class::Events,
+            Message::Event(event),
+            len_bytes as u64 + EVENT_COST,
+        )
     }
 
     /// Passes on a line of the peer.
@@ -163,10 +201,14 @@ impl Controls<'_> {
 
     fn text(&self, tag: FrameTag, text: &[u8]) -> Result<()> {
         let mut state = self.lock();
-        let at = state.partial.iter().position(|(of, _)| *of == tag).unwrap_or_else(|| {
-            state.partial.push((tag, Vec::new()));
-            state.partial.len() - 1
-        });
+        let at = state
+            .partial
+            .iter()
+            .position(|(of, _)| *of == tag)
+            .unwrap_or_else(|| {
+                state.partial.push((tag, Vec::new()));
+                state.partial.len() - 1
+            });
         state.has_failed |= tag == FrameTag::ErrorXfer;
         let partial = &mut state.partial[at].1;
         partial.extend_from_slice(text);
@@ -208,7 +250,9 @@ impl Controls<'_> {
 
     /// Passes on a message that costs nothing. An error ends the reading.
     pub fn pass_on(&self, message: Message) -> decode_error::Result<()> {
-        self.handler.handle(message, 0).map_err(|error| self.fail(error))
+        self.handler
+            .handle(message, 0)
+            .map_err(|error| self.fail(error))
     }
 
     /// Notes the error that ends the session, and returns one that ends the reading.
@@ -222,7 +266,9 @@ impl Controls<'_> {
 /// Returns whether a line of a sender reports that it cannot read a requested file.
 fn reports_unread(line: &[u8]) -> bool {
     line.starts_with(b"file has vanished: ")
-        || UNREAD.iter().any(|words| line.windows(words.len()).any(|part| part == *words))
+        || UNREAD
+            .iter()
+            .any(|words| line.windows(words.len()).any(|part| part == *words))
 }
 
 const UNREAD: [&[u8]; 2] = [b"send_files failed to open ", b"fstat failed"];

@@ -5,7 +5,8 @@
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::rsync::daemon::{
-    AuthDigest, BadGreeting, DaemonGreeting, DaemonLine, args_end, encode_args, read_line, secluded_args,
+    AuthDigest, BadGreeting, DaemonGreeting, DaemonLine, args_end, encode_args, read_line,
+    secluded_args,
 };
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::handshake::{VERSION_MISMATCH, VERSIONS};
@@ -15,8 +16,14 @@ use std::io::{self, ErrorKind};
 
 /// The module and the path in it that `path` names, which begins with a module.
 pub fn split_path(path: &[u8]) -> (&[u8], &[u8]) {
-    let module_len = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
-    (&path[..module_len], path.get(module_len + 1..).unwrap_or_default())
+    let module_len = path
+        .iter()
+        .position(|&byte| byte == b'/')
+        .unwrap_or(path.len());
+    (
+        &path[..module_len],
+        path.get(module_len + 1..).unwrap_or_default(),
+    )
 }
 
 /// Returns the arguments for a daemon after the options. `paths` begin with a module; `module`: that of the first one.
@@ -24,10 +31,17 @@ pub fn path_args(paths: &[Vec<u8>], module: &[u8]) -> Vec<Vec<u8>> {
     let separator = [b" ", module, b"/"].concat();
     let guarded = [b"[ ]", module, b"/"].concat();
     let arg = |path: &Vec<u8>| {
-        let mut rest = if path.contains(&b'/') { path.clone() } else { [&path[..], b"/"].concat() };
+        let mut rest = if path.contains(&b'/') {
+            path.clone()
+        } else {
+            [&path[..], b"/"].concat()
+        };
         // A daemon separates its arguments there.
         let mut arg = Vec::new();
-        while let Some(at) = rest.windows(separator.len()).position(|window| window == separator) {
+        while let Some(at) = rest
+            .windows(separator.len())
+            .position(|window| window == separator)
+        {
             arg.extend_from_slice(&rest[..at]);
             arg.extend_from_slice(&guarded);
             rest.drain(..at + separator.len());
@@ -86,16 +100,33 @@ pub struct DaemonTalk<'a> {
 
 impl<'a> DaemonTalk<'a> {
     /// Exchanges greetings. `newest`: the protocol version to offer.
-    pub fn begin(link: &'a mut Link, role: &'static str, newest: u8, timeout_secs: u32) -> Result<DaemonTalk<'a>> {
+    pub fn begin(
+        link: &'a mut Link,
+        role: &'static str,
+        newest: u8,
+        timeout_secs: u32,
+    ) -> Result<DaemonTalk<'a>> {
         let ours = DaemonGreeting::ours(newest);
-        let theirs = DaemonGreeting { protocol: 0, sub: 0, digests: None };
-        let mut talk = DaemonTalk { link, role, timeout_secs, theirs, protocol: 0 };
+        let theirs = DaemonGreeting {
+            protocol: 0,
+            sub: 0,
+            digests: None,
+        };
+        let mut talk = DaemonTalk {
+            link,
+            role,
+            timeout_secs,
+            theirs,
+            protocol: 0,
+        };
         talk.send(&ours.line())?;
         let line = talk.line("did not see server greeting")?;
         talk.theirs = DaemonGreeting::parse(&line).map_err(|why| {
             let (start, end): (&[u8], &[u8]) = match why {
                 BadGreeting::NoSub => (b"rsync: the server omitted the subprotocol value: ", b""),
-                BadGreeting::NoDigests => (b"rsync: the server omitted the digest name list: ", b""),
+                BadGreeting::NoDigests => {
+                    (b"rsync: the server omitted the digest name list: ", b"")
+                }
                 BadGreeting::Other => (b"rsync: server sent \"", b"\" rather than greeting"),
             };
             Error::new(Exit::StartClient, [start, &line, end].concat()).by(role)
@@ -122,7 +153,9 @@ impl<'a> DaemonTalk<'a> {
                 DaemonLine::Text(text) => user.print(&text),
                 DaemonLine::Ok => return Ok(ModuleAnswer::Accepted),
                 DaemonLine::Exit => return Ok(ModuleAnswer::Listed),
-                DaemonLine::Error(text) => return Err(Error::new(Exit::StartClient, text).by(self.role)),
+                DaemonLine::Error(text) => {
+                    return Err(Error::new(Exit::StartClient, text).by(self.role));
+                }
                 // Every answer helps to guess the password.
                 DaemonLine::AuthRequired(_) if has_answered => {
                     let words = "sparsync: protocol error: second request for the password";
@@ -132,7 +165,15 @@ impl<'a> DaemonTalk<'a> {
                     has_answered = true;
                     let digest = self.digest()?;
                     let Credentials { user: name, secret } = user.credentials()?;
-                    self.send(&[&name[..], b" ", &digest.response(&secret, &challenge), b"\n"].concat())?;
+                    self.send(
+                        &[
+                            &name[..],
+                            b" ",
+                            &digest.response(&secret, &challenge),
+                            b"\n",
+                        ]
+                        .concat(),
+                    )?;
                 }
             }
         }
@@ -141,7 +182,11 @@ impl<'a> DaemonTalk<'a> {
     /// Sends the server's command line without the name of the program.
     pub fn send_args(&mut self, args: &[Vec<u8>]) -> Result<()> {
         let mut out = Vec::new();
-        encode_args(args.iter().map(Vec::as_slice), args_end(self.protocol), &mut out);
+        encode_args(
+            args.iter().map(Vec::as_slice),
+            args_end(self.protocol),
+            &mut out,
+        );
         self.send(&out)
     }
 
@@ -151,19 +196,37 @@ impl<'a> DaemonTalk<'a> {
     }
 
     fn digest(&self) -> Result<AuthDigest> {
-        let ours = DaemonGreeting::ours(self.protocol).digests.unwrap_or_default();
+        let ours = DaemonGreeting::ours(self.protocol)
+            .digests
+            .unwrap_or_default();
         let theirs = self.theirs.digests.as_deref();
         AuthDigest::choose(Some(&ours), theirs, self.protocol).ok_or_else(|| {
             let start = b"Failed to negotiate a daemon auth checksum choice.\nServer list: ";
-            let lists = [&start[..], theirs.unwrap_or_default(), b"\nClient list: ", &ours].concat();
+            let lists = [
+                &start[..],
+                theirs.unwrap_or_default(),
+                b"\nClient list: ",
+                &ours,
+            ]
+            .concat();
             Error::new(Exit::Unsupported, lists).by(self.role)
         })
     }
 
     /// Sends bytes. If the daemon has closed the connection, its earlier output explains the failure better.
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        match self.link.writer.write_all(bytes).and_then(|()| self.link.writer.flush()) {
-            Err(error) if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+        match self
+            .link
+            .writer
+            .write_all(bytes)
+            .and_then(|()| self.link.writer.flush())
+        {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+                ) =>
+            {
                 let what = format!("safe_write failed to write {} bytes", bytes.len());
                 Err(self.failed(&what, &error))
             }
@@ -188,7 +251,10 @@ impl<'a> DaemonTalk<'a> {
         let (exit, words) = match error.kind() {
             ErrorKind::ConnectionAborted => (Exit::Signal, Vec::new()),
             ErrorKind::TimedOut => {
-                let words = format!("[{}] io timeout after {} seconds -- exiting", self.role, self.timeout_secs);
+                let words = format!(
+                    "[{}] io timeout after {} seconds -- exiting",
+                    self.role, self.timeout_secs
+                );
                 (Exit::Timeout, words.into_bytes())
             }
             _ => {
@@ -235,7 +301,10 @@ mod tests {
         }
 
         fn credentials(&mut self) -> Result<Credentials> {
-            Ok(Credentials { user: b"joe".to_vec(), secret: b"secret".to_vec() })
+            Ok(Credentials {
+                user: b"joe".to_vec(),
+                secret: b"secret".to_vec(),
+            })
         }
     }
 
@@ -253,8 +322,8 @@ mod tests {
             moved: Moved::default(),
         };
         let mut user = User::default();
-        let ended =
-            DaemonTalk::begin(&mut link, "Receiver", *VERSIONS.end(), 0).and_then(|mut talk| talk.ask(b"m", &mut user));
+        let ended = DaemonTalk::begin(&mut link, "Receiver", *VERSIONS.end(), 0)
+            .and_then(|mut talk| talk.ask(b"m", &mut user));
         let sent = sent.0.lock().clone();
         (ended, user.0, sent)
     }
@@ -264,9 +333,15 @@ mod tests {
     #[test]
     fn module_is_asked_for_and_text_is_printed() {
         let (ended, printed, sent) = talk(&[GREETING, b"hello\r\n\n@RSYNCD: OK\n"].concat());
-        assert_eq!((ended.unwrap(), printed), (ModuleAnswer::Accepted, vec![b"hello".to_vec(), Vec::new()]));
+        assert_eq!(
+            (ended.unwrap(), printed),
+            (ModuleAnswer::Accepted, vec![b"hello".to_vec(), Vec::new()])
+        );
         assert_eq!(sent, [GREETING, b"m\n"].concat());
-        assert_eq!(talk(&[GREETING, b"@RSYNCD: EXIT\n"].concat()).0.unwrap(), ModuleAnswer::Listed);
+        assert_eq!(
+            talk(&[GREETING, b"@RSYNCD: EXIT\n"].concat()).0.unwrap(),
+            ModuleAnswer::Listed
+        );
     }
 
     #[test]
@@ -280,28 +355,70 @@ mod tests {
         }
         // Without a list, the version implies the digest.
         let (_, _, sent) = talk(b"@RSYNCD: 31.0\n@RSYNCD: AUTHREQD abc\n@RSYNCD: OK\n");
-        assert!(sent.ends_with(&[&AuthDigest::Md5.response(b"secret", b"abc")[..], b"\n"].concat()));
+        assert!(
+            sent.ends_with(&[&AuthDigest::Md5.response(b"secret", b"abc")[..], b"\n"].concat())
+        );
     }
 
     #[test]
     fn unusable_daemons_have_rsyncs_errors() {
         let long = vec![b'x'; 6000];
         for (bytes, exit, words) in [
-            (&b""[..], Exit::StartClient, "rsync: did not see server greeting"),
-            (b"@RSYNCD: 32", Exit::StartClient, "rsync: did not see server greeting"),
-            (&long, Exit::StartClient, "rsync: did not see server greeting"),
-            (b"foo\n", Exit::StartClient, "rsync: server sent \"foo\" rather than greeting"),
-            (b"@RSYNCD: 30\n", Exit::StartClient, "rsync: the server omitted the subprotocol value: @RSYNCD: 30"),
-            (b"@RSYNCD: 32.0\n", Exit::StartClient, "rsync: the server omitted the digest name list: @RSYNCD: 32.0"),
+            (
+                &b""[..],
+                Exit::StartClient,
+                "rsync: did not see server greeting",
+            ),
+            (
+                b"@RSYNCD: 32",
+                Exit::StartClient,
+                "rsync: did not see server greeting",
+            ),
+            (
+                &long,
+                Exit::StartClient,
+                "rsync: did not see server greeting",
+            ),
+            (
+                b"foo\n",
+                Exit::StartClient,
+                "rsync: server sent \"foo\" rather than greeting",
+            ),
+            (
+                b"@RSYNCD: 30\n",
+                Exit::StartClient,
+                "rsync: the server omitted the subprotocol value: @RSYNCD: 30",
+            ),
+            (
+                b"@RSYNCD: 32.0\n",
+                Exit::StartClient,
+                "rsync: the server omitted the digest name list: @RSYNCD: 32.0",
+            ),
             (
                 b"@RSYNCD: 26.0\n",
                 Exit::Protocol,
                 "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)",
             ),
-            (GREETING, Exit::StartClient, "rsync: didn't get server startup line"),
-            (&[GREETING, b"a\0b\n"].concat(), Exit::StartClient, "rsync: didn't get server startup line"),
-            (&[GREETING, &long].concat(), Exit::StartClient, "rsync: didn't get server startup line"),
-            (&[GREETING, b"@ERROR: no\n"].concat(), Exit::StartClient, "@ERROR: no"),
+            (
+                GREETING,
+                Exit::StartClient,
+                "rsync: didn't get server startup line",
+            ),
+            (
+                &[GREETING, b"a\0b\n"].concat(),
+                Exit::StartClient,
+                "rsync: didn't get server startup line",
+            ),
+            (
+                &[GREETING, &long].concat(),
+                Exit::StartClient,
+                "rsync: didn't get server startup line",
+            ),
+            (
+                &[GREETING, b"@ERROR: no\n"].concat(),
+                Exit::StartClient,
+                "@ERROR: no",
+            ),
             (
                 &[GREETING, b"@RSYNCD: AUTHREQD x\n@RSYNCD: AUTHREQD y\n"].concat(),
                 Exit::Protocol,
@@ -315,17 +432,38 @@ mod tests {
             ),
         ] {
             let error = talk(bytes).0.unwrap_err();
-            assert_eq!((error.exit, String::from_utf8_lossy(&error.message).into_owned()), (exit, words.to_owned()));
+            assert_eq!(
+                (
+                    error.exit,
+                    String::from_utf8_lossy(&error.message).into_owned()
+                ),
+                (exit, words.to_owned())
+            );
         }
     }
 
     #[test]
     fn paths_are_sent_and_seen_by_the_sender() {
-        let paths = |paths: &[&str]| paths.iter().map(|path| path.as_bytes().to_vec()).collect::<Vec<_>>();
+        let paths = |paths: &[&str]| {
+            paths
+                .iter()
+                .map(|path| path.as_bytes().to_vec())
+                .collect::<Vec<_>>()
+        };
         let sent = path_args(&paths(&["m", "m/", "m/a b", "m/x m/a m/b", "n"]), b"m");
         assert_eq!(sent, paths(&["m/", "m/", "m/a b", "m/x[ ]m/a[ ]m/b", "n/"]));
-        for (path, seen) in [("m", "./"), ("m/", "./"), ("m/a/", "a/"), ("m//a", "/a"), ("n/a", "n/a")] {
-            assert_eq!(path_in_module(path.as_bytes(), b"m"), seen.as_bytes(), "{path}");
+        for (path, seen) in [
+            ("m", "./"),
+            ("m/", "./"),
+            ("m/a/", "a/"),
+            ("m//a", "/a"),
+            ("n/a", "n/a"),
+        ] {
+            assert_eq!(
+                path_in_module(path.as_bytes(), b"m"),
+                seen.as_bytes(),
+                "{path}"
+            );
         }
     }
 

@@ -25,7 +25,9 @@ pub fn read_early<T>(
     let mut handle = |control: Control| match control {
         Control::KeepAlive | Control::Noop => Ok(()),
         Control::ErrorExit(code) => {
-            let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
+            let exit = code
+                .and_then(|code| u8::try_from(code).ok())
+                .and_then(Exit::of_code);
             gave_up = Some(Error::new(exit.unwrap_or(Exit::Stream), "").by(""));
             Err(broken_stream("the peer gave up"))
         }
@@ -49,25 +51,36 @@ pub fn read_early<T>(
 }
 
 /// Reads the names of a list at the server, which come in frames from protocol 31 on.
-pub fn names_of_server(link: Link, stock: &StockTerms, reporter: &mut TextReporter) -> Result<(Vec<Vec<u8>>, Link)> {
+pub fn names_of_server(
+    link: Link,
+    stock: &StockTerms,
+    reporter: &mut TextReporter,
+) -> Result<(Vec<Vec<u8>>, Link)> {
     let mut report = |tag, mut line: Vec<u8>| {
         line.pop_if(|last| *last == b'\n');
         reporter.report(&event_of(tag, line));
         Ok(())
     };
-    let (names, reader) = read_early(link.reader, stock.protocol >= 31, &mut report, |input| read_names(input))?;
+    let (names, reader) = read_early(link.reader, stock.protocol >= 31, &mut report, |input| {
+        read_names(input)
+    })?;
     Ok((names, Link { reader, ..link }))
 }
 
 /// Encodes the names of `--files-from`.
 pub fn encode_names(listed: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
-    listed.iter().for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut out));
+    listed
+        .iter()
+        .for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut out));
     filter_list::encode_names_end(&mut out);
     out
 }
 
 /// Reads the names of `--files-from`.
 pub fn read_names(input: &mut impl Read) -> decode_error::Result<Vec<Vec<u8>>> {
-    Ok(filter_list::decode_names(input)?.into_iter().map(charset::listed_from_wire).collect())
+    Ok(filter_list::decode_names(input)?
+        .into_iter()
+        .map(charset::listed_from_wire)
+        .collect())
 }

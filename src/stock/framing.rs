@@ -17,30 +17,48 @@ pub struct Framing {
 impl Framing {
     /// Returns the encoding of what the client sends. A server always sends frames.
     pub fn of_client(terms: &StockTerms) -> Framing {
-        Framing { has_frames: terms.client_has_frames, protocol: terms.protocol }
+        Framing {
+            has_frames: terms.client_has_frames,
+            protocol: terms.protocol,
+        }
     }
 
     /// Returns the encoding of what the server sends.
     pub fn of_server(terms: &StockTerms) -> Framing {
-        Framing { has_frames: true, protocol: terms.protocol }
+        Framing {
+            has_frames: true,
+            protocol: terms.protocol,
+        }
     }
 
     /// Appends data.
     pub fn data(self, data: &[u8], out: &mut Vec<u8>) {
-        if self.has_frames { mux::encode_data(data, out) } else { out.extend_from_slice(data) }
+        if self.has_frames {
+            mux::encode_data(data, out)
+        } else {
+            out.extend_from_slice(data)
+        }
     }
 
     /// Appends the names of `--files-from`, which have frames only from protocol 31 on.
     pub fn names(self, names: &[u8], out: &mut Vec<u8>) {
-        Framing { has_frames: self.has_frames && self.protocol >= 31, ..self }.data(names, out);
+        Framing {
+            has_frames: self.has_frames && self.protocol >= 31,
+            ..self
+        }
+        .data(names, out);
     }
 
     /// Appends a control message, unless it does not exist in this protocol.
     pub fn control(self, control: Control, out: &mut Vec<u8>) {
         let control = match control {
             // Older protocols have two classes of text.
-            Control::Text(FrameTag::Error, text) if self.protocol < 30 => Control::Text(FrameTag::ErrorXfer, text),
-            Control::Text(FrameTag::Warning, text) if self.protocol < 30 => Control::Text(FrameTag::Info, text),
+            Control::Text(FrameTag::Error, text) if self.protocol < 30 => {
+                Control::Text(FrameTag::ErrorXfer, text)
+            }
+            Control::Text(FrameTag::Warning, text) if self.protocol < 30 => {
+                Control::Text(FrameTag::Info, text)
+            }
             control => control,
         };
         let since = match &control {
@@ -57,7 +75,10 @@ impl Framing {
     /// Appends an event as text. Items and deletions have messages of their own.
     pub fn event(self, event: &Event, out: &mut Vec<u8>) {
         if let Some((tag, line)) = text_of(event) {
-            self.control(Control::Text(tag, [&*charset::line_to_wire(line), b"\n"].concat()), out);
+            self.control(
+                Control::Text(tag, [&*charset::line_to_wire(line), b"\n"].concat()),
+                out,
+            );
         }
     }
 
@@ -75,9 +96,11 @@ pub fn text_of(event: &Event) -> Option<(FrameTag, &[u8])> {
         Event::Note(line) => Some((FrameTag::Info, line)),
         // Another line has reported it.
         Event::Problem(Problem { line, .. }) if line.is_empty() => None,
-        Event::Problem(Problem { line, weight: Weight::Warning | Weight::Vanished, .. }) => {
-            Some((FrameTag::Warning, line))
-        }
+        Event::Problem(Problem {
+            line,
+            weight: Weight::Warning | Weight::Vanished,
+            ..
+        }) => Some((FrameTag::Warning, line)),
         Event::Problem(Problem { line, .. }) => Some((FrameTag::ErrorXfer, line)),
         Event::Item(_)
         | Event::Deleted { .. }

@@ -8,7 +8,13 @@ use std::borrow::Cow;
 
 /// Fails if the protocol lacks what the options require.
 pub fn check(options: &Options, protocol: u8) -> Result<()> {
-    let Options { preserve, select, place, delta, .. } = options;
+    let Options {
+        preserve,
+        select,
+        place,
+        delta,
+        ..
+    } = options;
     let alternates = delta.alt_dest.as_ref();
     let alternate = match alternates.map(|alt| alt.kind) {
         Some(AltKind::Compare) => "--compare-dest",
@@ -21,13 +27,25 @@ pub fn check(options: &Options, protocol: u8) -> Result<()> {
         (30, preserve.acls, "--acls".to_owned()),
         (30, preserve.xattrs > 0, "--xattrs".to_owned()),
         (29, delta.fuzzy > 0, "--fuzzy".to_owned()),
-        (29, place.inplace && alternates.is_some(), format!("{alternate} with --inplace")),
-        (29, several, format!("Using more than one {alternate} option")),
+        (
+            29,
+            place.inplace && alternates.is_some(),
+            format!("{alternate} with --inplace"),
+        ),
+        (
+            29,
+            several,
+            format!("Using more than one {alternate} option"),
+        ),
         (29, select.prune_empty_dirs, "--prune-empty-dirs".to_owned()),
     ];
-    match required.into_iter().find(|(since, is_wanted, _)| *is_wanted && protocol < *since) {
+    match required
+        .into_iter()
+        .find(|(since, is_wanted, _)| *is_wanted && protocol < *since)
+    {
         Some((since, _, what)) => {
-            let words = format!("{what} requires protocol {since} or higher (negotiated {protocol}).");
+            let words =
+                format!("{what} requires protocol {since} or higher (negotiated {protocol}).");
             Err(Error::new(Exit::Protocol, words))
         }
         None => Ok(()),

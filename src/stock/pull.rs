@@ -26,7 +26,9 @@ use crate::proto::rsync::number::NdxEncoder;
 use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{FileId, Lane, Message};
 use crate::report::event::{Problem, Weight};
-use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
+use crate::session::connection::{
+    Connection, Intake, MessageHandler, undecodable as failed, unexpected,
+};
 use crate::session::receiver::ReceiverInbox;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -110,7 +112,10 @@ impl PullShared {
     }
 
     fn requests(&self) -> usize {
-        self.unanswered.iter().filter(|sent| matches!(sent, SentRequest::Request(_))).count()
+        self.unanswered
+            .iter()
+            .filter(|sent| matches!(sent, SentRequest::Request(_)))
+            .count()
     }
 
     /// Notes that the sender has reported an error. One about its lists comes before all requests.
@@ -120,7 +125,9 @@ impl PullShared {
 
     /// Forgets the first request for values of an entry.
     fn end_xattr_request(&mut self, index: i32) {
-        let Some(requested) = self.requested_xattrs.get_mut(&index) else { return };
+        let Some(requested) = self.requested_xattrs.get_mut(&index) else {
+            return;
+        };
         requested.pop_front();
         if requested.is_empty() {
             self.requested_xattrs.remove(&index);
@@ -131,7 +138,9 @@ impl PullShared {
         if file == FileId::ROOT {
             return Ok(self.root);
         }
-        let listing = usize::try_from(file.dir).ok().and_then(|at| self.listings.get(at));
+        let listing = usize::try_from(file.dir)
+            .ok()
+            .and_then(|at| self.listings.get(at));
         let index = listing.and_then(|listing| {
             if let Some(number) = listing.number_of_dir(file.entry) {
                 return self.served.as_ref()?.own_index(number);
@@ -174,7 +183,10 @@ pub fn directions<'a>(
 ) -> (PullEncoder, PullIntake<'a>) {
     // Older senders do not report their errors.
     let deletes_after = options.delete.when == Some(When::After) && terms.protocol >= 30;
-    let shared = Arc::new(Mutex::new(PullShared { deletes_after, ..PullShared::default() }));
+    let shared = Arc::new(Mutex::new(PullShared {
+        deletes_after,
+        ..PullShared::default()
+    }));
     let StockTerms { protocol, sums, .. } = terms;
     let encoder = PullEncoder {
         protocol,
@@ -192,28 +204,64 @@ pub fn directions<'a>(
         opening,
         unchanged_dest: None,
     };
-    (encoder, PullIntake { terms, options, inbox, shared, recorder: None, is_left: false })
+    (
+        encoder,
+        PullIntake {
+            terms,
+            options,
+            inbox,
+            shared,
+            recorder: None,
+            is_left: false,
+        },
+    )
 }
 
 impl Intake for PullIntake<'_> {
-    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
+    fn read_all(
+        &mut self,
+        connection: &Connection,
+        reader: &mut dyn Read,
+        handler: &dyn MessageHandler,
+    ) -> Result<()> {
         let report_unsent = |index| unsent(index, &self.shared, handler);
-        let StockTerms { protocol, compression, .. } = self.terms;
-        let tokens = TokenDecoder::new(compression, protocol).map_err(failed)?.deferring();
+        let StockTerms {
+            protocol,
+            compression,
+            ..
+        } = self.terms;
+        let tokens = TokenDecoder::new(compression, protocol)
+            .map_err(failed)?
+            .deferring();
         let unread = |is_in_file| {
             self.shared.lock().count_unread();
-            if is_in_file { Ok(()) } else { unread(&self.shared, handler) }
-        };
-        let role = PeerRole::Sender { unsent: &report_unsent, unread: &unread };
-        let has_frames = !self.is_served() || self.terms.client_has_frames;
-        controls::read_all(reader, &role, has_frames, connection, handler, |input, controls| {
-            if let Some(recorder) = self.recorder.clone() {
-                // The session ends with the error of the recorder.
-                let failed = |error: Error| broken_stream(String::from_utf8_lossy(&error.message));
-                input.record_with(Box::new(move |data| recorder.record(data).map_err(failed)));
+            if is_in_file {
+                Ok(())
+            } else {
+                unread(&self.shared, handler)
             }
-            Reading::new(self, controls, tokens, input).run()
-        })
+        };
+        let role = PeerRole::Sender {
+            unsent: &report_unsent,
+            unread: &unread,
+        };
+        let has_frames = !self.is_served() || self.terms.client_has_frames;
+        controls::read_all(
+            reader,
+            &role,
+            has_frames,
+            connection,
+            handler,
+            |input, controls| {
+                if let Some(recorder) = self.recorder.clone() {
+                    // The session ends with the error of the recorder.
+                    let failed =
+                        |error: Error| broken_stream(String::from_utf8_lossy(&error.message));
+                    input.record_with(Box::new(move |data| recorder.record(data).map_err(failed)));
+                }
+                Reading::new(self, controls, tokens, input).run()
+            },
+        )
     }
 }
 
@@ -234,7 +282,11 @@ impl PullIntake<'_> {
     /// Makes the intake record what it reads.
     pub(super) fn recording(self, recorder: Option<Arc<BatchRecorder>>) -> Self {
         let is_left = recorder.as_ref().is_some_and(|recorder| recorder.is_only);
-        PullIntake { recorder, is_left, ..self }
+        PullIntake {
+            recorder,
+            is_left,
+            ..self
+        }
     }
 
     /// Makes the sender a client that reports all items. `has_xattrs`: items have a part about extended attributes.
@@ -271,7 +323,11 @@ impl ListingClient for ServedClient {
     }
 
     fn sends_xattrs(&self) -> bool {
-        self.0.lock().served.as_ref().is_some_and(|served| served.has_xattrs)
+        self.0
+            .lock()
+            .served
+            .as_ref()
+            .is_some_and(|served| served.has_xattrs)
     }
 
     fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>) {
@@ -282,8 +338,14 @@ impl ListingClient for ServedClient {
 
     fn has_returned_xattrs(&self, file: FileId) -> bool {
         let shared = self.0.lock();
-        let is_unsent = shared.served.as_ref().is_some_and(|served| served.wants_xattrs(file));
-        !is_unsent && shared.index(file).is_ok_and(|index| !shared.requested_xattrs.contains_key(&index))
+        let is_unsent = shared
+            .served
+            .as_ref()
+            .is_some_and(|served| served.wants_xattrs(file));
+        !is_unsent
+            && shared
+                .index(file)
+                .is_ok_and(|index| !shared.requested_xattrs.contains_key(&index))
     }
 }
 
@@ -303,7 +365,9 @@ fn unread(shared: &Mutex<PullShared>, handler: &dyn MessageHandler) -> Result<()
         SentRequest::Probe(_) | SentRequest::End => true,
     });
     drop(locked);
-    failed.into_iter().try_for_each(|index| unsent(index, shared, handler))
+    failed
+        .into_iter()
+        .try_for_each(|index| unsent(index, shared, handler))
 }
 
 /// Reports that a requested file will not come. The peer has printed the reason.
@@ -313,14 +377,28 @@ fn unsent(index: i32, shared: &Mutex<PullShared>, handler: &dyn MessageHandler) 
     let (file, lane) = take_requested(index, shared).map_err(failed)?;
     shared.lock().unsent += 1;
     shared.lock().end_xattr_request(index);
-    let weight = if shared.lock().deletes_after { Weight::SourceError } else { Weight::Warning };
+    let weight = if shared.lock().deletes_after {
+        Weight::SourceError
+    } else {
+        Weight::Warning
+    };
     let problem = Some(Problem::new("", weight));
-    handler.handle(Message::Unsent { file, lane, problem }, 0)
+    handler.handle(
+        Message::Unsent {
+            file,
+            lane,
+            problem,
+        },
+        0,
+    )
 }
 
 fn take_requested(index: i32, shared: &Mutex<PullShared>) -> decode_error::Result<(FileId, Lane)> {
     let mut shared = shared.lock();
-    let found = shared.requested.get_mut(&index).and_then(VecDeque::pop_front);
+    let found = shared
+        .requested
+        .get_mut(&index)
+        .and_then(VecDeque::pop_front);
     if found.is_some() && shared.requested.get(&index).is_some_and(VecDeque::is_empty) {
         shared.requested.remove(&index);
     }
@@ -361,7 +439,12 @@ mod tests {
         StockTerms {
             protocol: PROTOCOL,
             flags: CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0),
-            sums: Sums { checksum: Checksum::Md5, seed: 0, is_seed_first: true, is_implied: false },
+            sums: Sums {
+                checksum: Checksum::Md5,
+                seed: 0,
+                is_seed_first: true,
+                is_implied: false,
+            },
             listed: Checksum::Md5,
             compression: Compression::No,
             client_has_frames: true,
@@ -374,9 +457,14 @@ mod tests {
     fn first_requests_are_ended_as_soon_as_all_are_sent() {
         let (options, inbox) = (Options::default(), ReceiverInbox::default());
         let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox);
-        intake.shared.lock().lists.push(ReceivedList { first: 0, is_done: false });
+        intake.shared.lock().lists.push(ReceivedList {
+            first: 0,
+            is_done: false,
+        });
         let mut out = Vec::new();
-        encoder.encode(&Message::Done(crate::flist::NO_LISTING), &mut out).unwrap();
+        encoder
+            .encode(&Message::Done(crate::flist::NO_LISTING), &mut out)
+            .unwrap();
         assert_eq!(out.iter().skip(4).count(), 1);
     }
 
@@ -389,11 +477,21 @@ mod tests {
             let mut shared = intake.shared.lock();
             shared.has_all_lists = is_last;
             let (first, dir) = (shared.lists.len() as i32, shared.listings.len());
-            shared.lists.push(ReceivedList { first, is_done: false });
-            shared.listings.push(ListingIndex { first, places: None, list: Some(dir), dirs: (0, Vec::new()) });
+            shared.lists.push(ReceivedList {
+                first,
+                is_done: false,
+            });
+            shared.listings.push(ListingIndex {
+                first,
+                places: None,
+                list: Some(dir),
+                dirs: (0, Vec::new()),
+            });
             drop(shared);
             let mut out = Vec::new();
-            encoder.encode(&Message::Done(dir as DirId), &mut out).unwrap();
+            encoder
+                .encode(&Message::Done(dir as DirId), &mut out)
+                .unwrap();
             out.iter().skip(4).filter(|byte| **byte == 0).count()
         };
         assert_eq!([false, false, true].map(&mut sent), [0, 1, 2]);
@@ -407,10 +505,22 @@ mod tests {
         options.select.recurse = Recurse::Full;
         options.connect.max_alloc_bytes = Some(1 << 18);
         // A hundred directories, each with a hundred files.
-        let mut lists = ListEncoder::new(ListOptions { protocol: PROTOCOL, compat: flags, ..ListOptions::default() });
+        let mut lists = ListEncoder::new(ListOptions {
+            protocol: PROTOCOL,
+            compat: flags,
+            ..ListOptions::default()
+        });
         let (mut indices, mut data, mut wire) = (NdxEncoder::new(PROTOCOL), Vec::new(), Vec::new());
-        lists.entry(&FileEntry { is_top_dir: true, ..FileEntry::new(".", 0o040_755) }, &mut data);
-        (0..100).for_each(|dir| lists.entry(&FileEntry::new(format!("{dir:02}"), 0o040_755), &mut data));
+        lists.entry(
+            &FileEntry {
+                is_top_dir: true,
+                ..FileEntry::new(".", 0o040_755)
+            },
+            &mut data,
+        );
+        (0..100).for_each(|dir| {
+            lists.entry(&FileEntry::new(format!("{dir:02}"), 0o040_755), &mut data)
+        });
         lists.end(0, &IdLists::default(), &mut data);
         for dir in 0..100 {
             indices.encode(Ndx::List(dir + 1), &mut data);
@@ -423,9 +533,22 @@ mod tests {
             let connection = Connection::new(Box::new(Native::new(1)));
             let inbox = ReceiverInbox::default();
             let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox);
-            let error =
-                intake.read_all(&connection, &mut &wire[..], &Getter { connection: &connection, hangs }).unwrap_err();
-            assert_eq!(error.exit, exit, "{}", String::from_utf8_lossy(&error.message));
+            let error = intake
+                .read_all(
+                    &connection,
+                    &mut &wire[..],
+                    &Getter {
+                        connection: &connection,
+                        hangs,
+                    },
+                )
+                .unwrap_err();
+            assert_eq!(
+                error.exit,
+                exit,
+                "{}",
+                String::from_utf8_lossy(&error.message)
+            );
         }
     }
 }

@@ -56,7 +56,10 @@ struct SentListing {
 impl SentListing {
     /// Returns the path of an entry as the sender shows it (`%f`).
     fn shown(&self, entry: &Entry) -> Vec<u8> {
-        let base = self.shown.get(entry.origin as usize).map_or(self.path.as_bytes(), Vec::as_slice);
+        let base = self
+            .shown
+            .get(entry.origin as usize)
+            .map_or(self.path.as_bytes(), Vec::as_slice);
         path::join(base, self.list.name(entry))
     }
 }
@@ -120,10 +123,16 @@ impl PushShared {
                 .ok_or_else(unknown);
         }
         let at = self.lists.partition_point(|list| list.first <= index);
-        let Some(list) = at.checked_sub(1).map(|at| &self.lists[at]) else { return Ok(None) };
+        let Some(list) = at.checked_sub(1).map(|at| &self.lists[at]) else {
+            return Ok(None);
+        };
         let place = index - list.first;
         if place >= list.count {
-            return if self.lists.get(at).is_some_and(|next| next.first == index + 1) {
+            return if self
+                .lists
+                .get(at)
+                .is_some_and(|next| next.first == index + 1)
+            {
                 Ok(None)
             } else {
                 Err(unknown())
@@ -132,7 +141,8 @@ impl PushShared {
         if list.gaps.binary_search(&place).is_ok() {
             return Ok(None);
         }
-        let place = place - i32::from(list.has_root) - list.gaps.partition_point(|gap| *gap < place) as i32;
+        let place =
+            place - i32::from(list.has_root) - list.gaps.partition_point(|gap| *gap < place) as i32;
         match (list.dir, u32::try_from(place)) {
             (Some(dir), Ok(entry)) => Ok(Some(FileId { dir, entry })),
             _ => Ok(None),
@@ -147,19 +157,28 @@ impl PushShared {
 
     /// Returns how many entries are before the one with an index, with it. One index is left out before each list.
     fn position(&self, index: i32) -> u64 {
-        self.place(index, self.lists.partition_point(|list| list.first <= index).saturating_sub(1)) + 1
+        self.place(
+            index,
+            self.lists
+                .partition_point(|list| list.first <= index)
+                .saturating_sub(1),
+        ) + 1
     }
 
     /// Returns how many entries are before an index that has this many lists before its own.
     fn place(&self, index: i32, lists_before: usize) -> u64 {
         let first = self.lists.first().map_or(0, |list| list.first);
-        u64::try_from(index - first).map_or(0, |indices| indices.saturating_sub(lists_before as u64))
+        u64::try_from(index - first)
+            .map_or(0, |indices| indices.saturating_sub(lists_before as u64))
     }
 
     /// Returns the directory whose own index this is: the one before its list.
     fn dir_before(&self, index: i32) -> Option<&OwnEntry> {
         let at = self.lists.partition_point(|list| list.first <= index);
-        self.lists.get(at).filter(|list| list.first == index + 1).and_then(|list| list.own.as_deref())
+        self.lists
+            .get(at)
+            .filter(|list| list.first == index + 1)
+            .and_then(|list| list.own.as_deref())
     }
 }
 
@@ -187,12 +206,19 @@ pub(super) struct SenderReports {
 impl SenderReports {
     pub fn new(options: &Options, events: EventQueue) -> Arc<SenderReports> {
         let ignores_errors = options.delete.ignore_errors;
-        Arc::new(SenderReports { events, problems: Mutex::default(), io_error: AtomicI32::new(0), ignores_errors })
+        Arc::new(SenderReports {
+            events,
+            problems: Mutex::default(),
+            io_error: AtomicI32::new(0),
+            ignores_errors,
+        })
     }
 
     /// Counts the problem that an event reports, if it does.
     pub fn count(&self, event: &Event) {
-        let Event::Problem(Problem { weight, .. }) = event else { return };
+        let Event::Problem(Problem { weight, .. }) = event else {
+            return;
+        };
         self.problems.lock().problem(*weight);
         let bits = match weight {
             _ if self.ignores_errors => 0,
@@ -214,5 +240,14 @@ pub(super) fn directions<'a>(
 ) -> Result<(PushEncoder, PushIntake<'a>)> {
     let state = Arc::<PushState>::default();
     let encoder = PushEncoder::new(terms, opening, options, wants, reports, state.clone())?;
-    Ok((encoder, PushIntake { terms, is_server: false, options, wants, state }))
+    Ok((
+        encoder,
+        PushIntake {
+            terms,
+            is_server: false,
+            options,
+            wants,
+            state,
+        },
+    ))
 }

@@ -38,7 +38,9 @@ impl StockServer<'_> {
     pub fn receive(&self, link: Link, tally: &mut Tally) -> Result<()> {
         let (link, traffic) = counted(link);
         let ended = self.receive_over(link, &traffic, tally);
-        let ended = ended.map_err(|error| self.log_error(in_words_of_rsync(error, &traffic, "Receiver"), "Receiver"));
+        let ended = ended.map_err(|error| {
+            self.log_error(in_words_of_rsync(error, &traffic, "Receiver"), "Receiver")
+        });
         if ended.is_ok() && tally.exit_of_server() == Exit::Ok {
             self.log_totals(&traffic, tally);
         }
@@ -53,10 +55,11 @@ impl StockServer<'_> {
         if let Some(listed) = &self.listed {
             send(&mut link, &names(listed, Framing::of_server(&stock)))?;
         }
-        let (EarlyData { rules, .. }, link) = match receiver_needs_rules(self.options, stock.protocol) {
-            true => self.open(link, stock, false, "Receiver")?,
-            false => (EarlyData::default(), link),
-        };
+        let (EarlyData { rules, .. }, link) =
+            match receiver_needs_rules(self.options, stock.protocol) {
+                true => self.open(link, stock, false, "Receiver")?,
+                false => (EarlyData::default(), link),
+            };
         let rules = (self.complete_rules)(rules, stock.protocol);
         self.receive_with(&rules, stock, link, traffic, tally)
     }
@@ -72,11 +75,25 @@ impl StockServer<'_> {
         let interrupted = AtomicBool::new(false);
         let is_left = Batch::is_only_written(self.options.batch.as_ref());
         let options = older::adjusted(self.options, stock.protocol).into_owned();
-        let options = &Options { dry_run: self.options.dry_run || is_left, ..options };
+        let options = &Options {
+            dry_run: self.options.dry_run || is_left,
+            ..options
+        };
         let terms = self.terms(rules, &interrupted);
         // Before protocol 29, files arrive in order, and nothing else keeps them from being written in another.
-        let threads = if stock.protocol < 29 { 1 } else { terms.process.threads };
-        let terms = Terms { options, process: Process { threads, ..terms.process }, ..terms };
+        let threads = if stock.protocol < 29 {
+            1
+        } else {
+            terms.process.threads
+        };
+        let terms = Terms {
+            options,
+            process: Process {
+                threads,
+                ..terms.process
+            },
+            ..terms
+        };
         let wants = self.wants_of_receiver();
         let lists = self.options.select.list_only;
         let inbox = ReceiverInbox::default();
@@ -85,18 +102,39 @@ impl StockServer<'_> {
         let encoder = encoder.leaving(is_left.then(|| UnchangedDest::of(options, dest())));
         // The values of a batch that is only written are requested as well.
         let has_xattrs = options.preserve.xattrs > 0 && !self.options.dry_run;
-        let (encoder, client) = (encoder.serving(&stock, has_xattrs), intake.serving(has_xattrs));
-        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let (encoder, client) = (
+            encoder.serving(&stock, has_xattrs),
+            intake.serving(has_xattrs),
+        );
+        let connection = Arc::new(
+            Connection::new(Box::new(encoder))
+                .over(link.moved.clone())
+                .unlimited(),
+        );
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
-        let mut receiver = stock.receiver(terms, &connection, &inbox, ResponseValidator::anything(&terms), wants);
+        let mut receiver = stock.receiver(
+            terms,
+            &connection,
+            &inbox,
+            ResponseValidator::anything(&terms),
+            wants,
+        );
         // Wildcards may have expanded to several names; rsync uses the first.
         receiver.dest = self.operands.first().filter(|_| !lists).cloned();
         receiver.listing_client = Some(&client);
-        let session_io: SessionIo<'_> = self.session_io(&connection, Box::new(intake), link, traffic.clone());
+        let session_io: SessionIo<'_> =
+            self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);
         let has_items = stock.protocol >= 29;
         let (server, connection) = (self, &*connection);
-        let mut reporter = ReceiverReporter { server, connection, has_items, times, is_placed: false, lost: None };
+        let mut reporter = ReceiverReporter {
+            server,
+            connection,
+            has_items,
+            times,
+            is_placed: false,
+            lost: None,
+        };
         session_io.hold(&handler, || {
             let ended = receiver.run(&mut reporter, tally);
             ended.map_err(|error| self.end_early(error, "Receiver", connection))
@@ -144,7 +182,10 @@ struct ReceiverReporter<'a, 's> {
 impl ReceiverReporter<'_, '_> {
     fn send(&mut self, event: &Event) -> Result<()> {
         self.place_log();
-        let style = ListStyle { human: self.server.options.output.human, atimes: self.server.options.preserve.atimes };
+        let style = ListStyle {
+            human: self.server.options.output.human,
+            atimes: self.server.options.preserve.atimes,
+        };
         match (event, &mut self.times) {
             (Event::Item(item), Some(times)) => {
                 let mut line = Vec::new();
@@ -174,7 +215,11 @@ impl ReceiverReporter<'_, '_> {
                     return self.connection.send(&Message::Event(event.clone()));
                 }
                 let itemizes = self.itemizes();
-                let mut line = if itemizes { b"*deleting   ".to_vec() } else { b"deleting ".to_vec() };
+                let mut line = if itemizes {
+                    b"*deleting   ".to_vec()
+                } else {
+                    b"deleting ".to_vec()
+                };
                 format::put_name(&mut line, name, *kind);
                 if itemizes || self.server.options.output.info.del >= 1 {
                     return self.server.print(Event::Note(line), self.connection);
@@ -193,25 +238,37 @@ impl ReceiverReporter<'_, '_> {
         let output = &self.server.options.output;
         let prints_names = output.info.name >= 1 && (output.verbose >= 1 || !self.itemizes());
         if prints_names && Choice::of(output, false).line(item) == LineKind::Full {
-            return self.server.print(Event::Note(format::name_and_link(item)), self.connection);
+            return self
+                .server
+                .print(Event::Note(format::name_and_link(item)), self.connection);
         }
-        self.note_unchanged(item).map_or(Ok(()), |note| self.server.print(note, self.connection))
+        self.note_unchanged(item)
+            .map_or(Ok(()), |note| self.server.print(note, self.connection))
     }
 
     /// Sets the directory of the destination in the log of a daemon. It exists once there are events.
     fn place_log(&mut self) {
         let server = self.server;
-        let (Some(log), Some(dest)) = (server.log.filter(|_| server.daemon.is_some()), server.operands.first()) else {
+        let (Some(log), Some(dest)) = (
+            server.log.filter(|_| server.daemon.is_some()),
+            server.operands.first(),
+        ) else {
             return;
         };
         if std::mem::replace(&mut self.is_placed, true) {
             return;
         }
         let dest = arg_path::absolute(server.process.cwd, dest);
-        let is_dir = sys::stat_path(&dest, true).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir));
-        let dir = if is_dir { &dest[..] } else { path::split_parent(&dest).0 };
+        let is_dir = sys::stat_path(&dest, true)
+            .is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir));
+        let dir = if is_dir {
+            &dest[..]
+        } else {
+            path::split_parent(&dest).0
+        };
         let inner = dir.strip_prefix(server.process.cwd).unwrap_or(dir);
-        log.lock().receive_in(inner.strip_prefix(b"/").unwrap_or(inner).to_vec());
+        log.lock()
+            .receive_in(inner.strip_prefix(b"/").unwrap_or(inner).to_vec());
     }
 
     /// Logs the name of an entry. As in rsync, `-v` of the client decides, and files are not logged.
@@ -221,12 +278,19 @@ impl ReceiverReporter<'_, '_> {
         if !is_logged || server.log.is_some_and(|log| log.lock().log_itemizes()) {
             return;
         }
-        logged_name(item, &server.options.output).iter().for_each(|line| server.log_line(line));
+        logged_name(item, &server.options.output)
+            .iter()
+            .for_each(|line| server.log_line(line));
     }
 
     /// Returns whether the format of the client itemizes.
     fn itemizes(&self) -> bool {
-        self.server.options.output.out_format.as_deref().is_some_and(|format| Format::parse(format).has_itemize())
+        self.server
+            .options
+            .output
+            .out_format
+            .as_deref()
+            .is_some_and(|format| Format::parse(format).has_itemize())
     }
 
     /// Unless the client itemizes, the receiver reports what is up to date.
@@ -234,7 +298,8 @@ impl ReceiverReporter<'_, '_> {
         let output = &self.server.options.output;
         let line = Choice::of(output, output.itemize > 0 || self.itemizes()).line(item);
         let slash: &[u8] = if item.kind == Kind::Dir { b"/" } else { b"" };
-        (line == LineKind::UpToDate).then(|| Event::Note([&item.name[..], slash, b" is uptodate"].concat()))
+        (line == LineKind::UpToDate)
+            .then(|| Event::Note([&item.name[..], slash, b" is uptodate"].concat()))
     }
 }
 

@@ -6,7 +6,9 @@ use super::framing::{Framing, text_of};
 use super::push::{self, SenderReports, ServingSender};
 use super::stock_terms::StockTerms;
 use super::support::needs_whole_list;
-use super::{Offer, buffered, charset_line, exchange_versions, in_words_of_rsync, negotiate, older, send};
+use super::{
+    Offer, buffered, charset_line, exchange_versions, in_words_of_rsync, negotiate, older, send,
+};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
@@ -101,21 +103,28 @@ impl StockServer<'_> {
         let timeout_secs = self.options.connect.timeout_secs;
         let error = match error.exit {
             Exit::Timeout => Error {
-                message: format!("[{role}] io timeout after {timeout_secs} seconds -- exiting").into(),
+                message: format!("[{role}] io timeout after {timeout_secs} seconds -- exiting")
+                    .into(),
                 ..error
             },
             _ => error,
         };
         if !error.message.is_empty() {
-            error_lines(&error, role).iter().for_each(|line| self.log_line(line));
+            error_lines(&error, role)
+                .iter()
+                .for_each(|line| self.log_line(line));
         }
         error
     }
 
     /// Begins the log. A daemon has done so. `role`: the one of this end.
     pub(super) fn begin_log(&self, role: &str) {
-        let Some(log) = self.log.filter(|_| self.daemon.is_none()) else { return };
-        charset_line(self.options, role).iter().for_each(|line| self.log_line(line));
+        let Some(log) = self.log.filter(|_| self.daemon.is_none()) else {
+            return;
+        };
+        charset_line(self.options, role)
+            .iter()
+            .for_each(|line| self.log_line(line));
         log.lock().banner();
     }
 
@@ -138,7 +147,9 @@ impl StockServer<'_> {
 
     /// Adds the totals to the log.
     pub(super) fn end_log(&self, traffic: &LinkBytes, tally: &Tally, is_complete: bool) {
-        let Some(mut log) = self.log.map(Mutex::lock).filter(|_| self.daemon.is_none()) else { return };
+        let Some(mut log) = self.log.map(Mutex::lock).filter(|_| self.daemon.is_none()) else {
+            return;
+        };
         log.traffic(traffic.counts());
         if is_complete {
             log.summary(tally, Duration::ZERO);
@@ -161,28 +172,45 @@ impl StockServer<'_> {
         let listed = opening.listed.or_else(|| self.listed.clone());
         let rules = (self.complete_rules)(opening.rules, stock.protocol);
         let interrupted = AtomicBool::new(false);
-        let terms = Terms { options, ..self.terms(&rules, &interrupted) };
-        let inbox = Arc::new(SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE)));
+        let terms = Terms {
+            options,
+            ..self.terms(&rules, &interrupted)
+        };
+        let inbox = Arc::new(SenderInbox::of_stock(
+            stock.flags.has(CompatFlags::INC_RECURSE),
+        ));
         // The client reports all items. This end only logs them.
         let reports = SenderReports::new(self.options, EventQueue::of(false));
         let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();
-        let (encoder, intake) = push::directions(stock, Vec::new(), options, wants, reports.clone())?;
+        let (encoder, intake) =
+            push::directions(stock, Vec::new(), options, wants, reports.clone())?;
         let encoder = encoder.at_server(ServingSender {
             traffic: traffic.clone(),
             inbox: inbox.clone(),
             reports_matches: self.options.output.debug.deltasum >= 1,
         });
-        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).of_stock_sender());
+        let connection = Arc::new(
+            Connection::new(Box::new(encoder))
+                .over(link.moved.clone())
+                .of_stock_sender(),
+        );
         let report = |event: Event| {
             reports.count(&event);
             self.report(event, &connection)
         };
         let sender = stock.sender(terms, &connection, &inbox, wants, &report);
-        let session_io = self.session_io(&connection, Box::new(intake.at_server()), link, traffic.clone());
+        let session_io = self.session_io(
+            &connection,
+            Box::new(intake.at_server()),
+            link,
+            traffic.clone(),
+        );
         let ended = session_io.hold(&*inbox, || {
             std::thread::scope(|scope| {
                 if let Some(log) = self.log {
-                    spawn(scope, "log", || reports.events.report(log, &connection, self.process.stop))?;
+                    spawn(scope, "log", || {
+                        reports.events.report(log, &connection, self.process.stop)
+                    })?;
                 }
                 let ended = sender.run(self.operands, listed.as_deref(), tally);
                 reports.events.end();
@@ -201,15 +229,24 @@ impl StockServer<'_> {
         reads_names: bool,
         role: &'static str,
     ) -> Result<(EarlyData, Link)> {
-        let Link { reader, mut writer, parting, leave, moved } = link;
+        let Link {
+            reader,
+            mut writer,
+            parting,
+            leave,
+            moved,
+        } = link;
         let framing = Framing::of_server(&stock);
-        let opened = older::check(self.options, stock.protocol)
-            .and_then(|()| read_opening(reader, stock.protocol, stock.client_has_frames, reads_names));
+        let opened = older::check(self.options, stock.protocol).and_then(|()| {
+            read_opening(reader, stock.protocol, stock.client_has_frames, reads_names)
+        });
         let (opening, reader) = opened.map_err(|error| {
             let mut frame = Vec::new();
             let error = match &self.daemon {
                 Some(daemon) => {
-                    error_lines(&error, role).iter().for_each(|line| daemon.put(line, framing, &mut frame));
+                    error_lines(&error, role)
+                        .iter()
+                        .for_each(|line| daemon.put(line, framing, &mut frame));
                     Error::new(error.exit, "").by("")
                 }
                 None => self.print_early(error, role),
@@ -219,12 +256,28 @@ impl StockServer<'_> {
             let _ = writer.write_all(&frame).and_then(|()| writer.flush());
             error
         })?;
-        Ok((opening, Link { reader, writer, parting, leave, moved }))
+        Ok((
+            opening,
+            Link {
+                reader,
+                writer,
+                parting,
+                leave,
+                moved,
+            },
+        ))
     }
 
     /// Returns the context of the run.
     pub(super) fn terms<'t>(&'t self, rules: &'t Rules, interrupted: &'t AtomicBool) -> Terms<'t> {
-        Terms { options: self.options, rules, process: self.process, repeats: false, interrupted, gauge: None }
+        Terms {
+            options: self.options,
+            rules,
+            process: self.process,
+            repeats: false,
+            interrupted,
+            gauge: None,
+        }
     }
 
     /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns
@@ -239,7 +292,9 @@ impl StockServer<'_> {
             if at + 1 == lines.len() && error.role == "sender" {
                 self.log_totals(&traffic, &Tally::default());
             }
-            self.daemon.iter().for_each(|daemon| daemon.put(line, framing, &mut frames));
+            self.daemon
+                .iter()
+                .for_each(|daemon| daemon.put(line, framing, &mut frames));
         }
         framing.exit(error.exit, &mut frames);
         send(&mut link, &frames)?;
@@ -259,16 +314,28 @@ impl StockServer<'_> {
         for line in error_lines(&error, role) {
             (self.print_error)(&line);
             // A daemon has reported and logged it.
-            self.log.iter().filter(|_| self.daemon.is_none()).for_each(|log| log.lock().error(&line));
+            self.log
+                .iter()
+                .filter(|_| self.daemon.is_none())
+                .for_each(|log| log.lock().error(&line));
         }
         Error::new(error.exit, "").by("")
     }
 
     /// Reports the error that ends a session; see [`StockServer::print_early`].
-    pub(super) fn end_early(&self, error: Error, role: &'static str, connection: &Connection) -> Error {
+    pub(super) fn end_early(
+        &self,
+        error: Error,
+        role: &'static str,
+        connection: &Connection,
+    ) -> Error {
         if let Some(daemon) = self.daemon.as_ref().filter(|_| is_reported(error.exit)) {
             // An older client prints warnings on standard output.
-            let weight = if daemon.protocol < 30 { Weight::Failed } else { Weight::Warning };
+            let weight = if daemon.protocol < 30 {
+                Weight::Failed
+            } else {
+                Weight::Warning
+            };
             for line in error_lines(&error, role) {
                 // The session ends with the error in any case.
                 let _ = self.report(Event::Problem(Problem::new(line, weight)), connection);
@@ -286,9 +353,21 @@ impl StockServer<'_> {
         traffic: Arc<LinkBytes>,
     ) -> SessionIo<'s> {
         let is_over = Arc::<AtomicBool>::default();
-        let link = Link { reader: Box::new(EndingReader { inner: link.reader, is_over: is_over.clone() }), ..link };
+        let link = Link {
+            reader: Box::new(EndingReader {
+                inner: link.reader,
+                is_over: is_over.clone(),
+            }),
+            ..link
+        };
         let intake = Box::new(EndingIntake { intake, is_over });
-        SessionIo { connection, intake, timeout_secs: self.options.connect.timeout_secs, link, traffic }
+        SessionIo {
+            connection,
+            intake,
+            timeout_secs: self.options.connect.timeout_secs,
+            link,
+            traffic,
+        }
     }
 
     /// Reports an event of this end: errors and warnings on standard error, which the remote shell passes on, and other
@@ -312,7 +391,9 @@ impl StockServer<'_> {
     /// Reports an event that is not logged.
     pub(super) fn print(&self, event: Event, connection: &Connection) -> Result<()> {
         let mode = self.options.output.stderr;
-        let Some((tag, line)) = text_of(&event) else { return Ok(()) };
+        let Some((tag, line)) = text_of(&event) else {
+            return Ok(());
+        };
         if mode == StderrMode::Client || mode == StderrMode::Errors && tag == FrameTag::Info {
             return connection.send(&Message::Event(event));
         }
@@ -334,12 +415,26 @@ impl StockServer<'_> {
             flags.encode(&mut first);
         }
         let (options, words) = (self.options, self.words);
-        let offer = Offer { protocol, flags, options, words, sums: &self.sums, is_server: true };
+        let offer = Offer {
+            protocol,
+            flags,
+            options,
+            words,
+            sums: &self.sums,
+            is_server: true,
+        };
         let negotiated = negotiate(&mut link, &offer, first, &mut |_| {})?;
         let mut out = Vec::new();
         out.put_int(self.seed);
-        if let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.timeout_secs > 0 && protocol >= 31) {
-            mux::encode_control(&Control::IoTimeout(daemon.timeout_secs.cast_signed()), &mut out);
+        if let Some(daemon) = self
+            .daemon
+            .as_ref()
+            .filter(|daemon| daemon.timeout_secs > 0 && protocol >= 31)
+        {
+            mux::encode_control(
+                &Control::IoTimeout(daemon.timeout_secs.cast_signed()),
+                &mut out,
+            );
         }
         send(&mut link, &out)?;
         let stock = negotiated.terms(&offer, self.seed, sends);
@@ -350,9 +445,13 @@ impl StockServer<'_> {
     /// Returns the compatibility flags of the session.
     fn flags(&self) -> CompatFlags {
         let select = &self.options.select;
-        let is_incremental =
-            select.recurse == Recurse::Full && !(select.no_inc_recursive || needs_whole_list(self.options, false));
-        let lacking = if is_incremental { 0 } else { CompatFlags::INC_RECURSE.0 };
+        let is_incremental = select.recurse == Recurse::Full
+            && !(select.no_inc_recursive || needs_whole_list(self.options, false));
+        let lacking = if is_incremental {
+            0
+        } else {
+            CompatFlags::INC_RECURSE.0
+        };
         self.capabilities.agree(CompatFlags(ALL_FLAGS & !lacking))
     }
 }
@@ -361,13 +460,23 @@ impl DaemonTerms<'_> {
     /// Logs a line, and appends the frames that report it to the client.
     fn put(&self, line: &[u8], framing: Framing, frames: &mut Vec<u8>) {
         (self.log.put)(line);
-        framing.control(Control::Text(FrameTag::Error, [line, b"\n"].concat()), frames);
+        framing.control(
+            Control::Text(FrameTag::Error, [line, b"\n"].concat()),
+            frames,
+        );
     }
 }
 
 /// The checksums that a server supports. A client that names only "none" gets what it asks for.
-pub const SERVER_SUMS: [Checksum; 7] =
-    [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4, Checksum::Sha1, Checksum::None];
+pub const SERVER_SUMS: [Checksum; 7] = [
+    Checksum::Xxh128,
+    Checksum::Xxh3,
+    Checksum::Xxh64,
+    Checksum::Md5,
+    Checksum::Md4,
+    Checksum::Sha1,
+    Checksum::None,
+];
 
 /// All compatibility flags.
 const ALL_FLAGS: u32 = 0x1ff;
@@ -384,7 +493,10 @@ fn read_opening(
     read_early(reader, has_frames, &mut no_text, |input| {
         let rules = decode_rules(input, protocol)?;
         if !reads_names {
-            return Ok(EarlyData { rules, listed: None });
+            return Ok(EarlyData {
+                rules,
+                listed: None,
+            });
         }
         // Up to protocol 30, names have no frames.
         if protocol <= 30 && input.rest_bytes() > 0 {
@@ -402,16 +514,21 @@ fn read_opening(
 }
 
 fn decode_rules(input: &mut impl Read, protocol: u8) -> decode_error::Result<Vec<Parsed>> {
-    let rules = filter_list::decode(input, protocol)?.into_iter().map(|rule| {
-        let text = rule.text(*handshake::VERSIONS.end())?;
-        let parsed = filter::parse_filter(&text);
-        let parsed = parsed.map_err(|bad| violation(String::from_utf8_lossy(&bad.message())))?;
-        match parsed {
-            // The client reads these.
-            Parsed::Merge(merge) if !merge.per_dir => Err(violation("a merge file in the filter list")),
-            parsed => Ok(parsed),
-        }
-    });
+    let rules = filter_list::decode(input, protocol)?
+        .into_iter()
+        .map(|rule| {
+            let text = rule.text(*handshake::VERSIONS.end())?;
+            let parsed = filter::parse_filter(&text);
+            let parsed =
+                parsed.map_err(|bad| violation(String::from_utf8_lossy(&bad.message())))?;
+            match parsed {
+                // The client reads these.
+                Parsed::Merge(merge) if !merge.per_dir => {
+                    Err(violation("a merge file in the filter list"))
+                }
+                parsed => Ok(parsed),
+            }
+        });
     rules.collect()
 }
 
@@ -423,7 +540,11 @@ struct EndingReader<R> {
 
 impl<R: Read> Read for EndingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.is_over.load(Ordering::Relaxed) { Ok(0) } else { self.inner.read(into) }
+        if self.is_over.load(Ordering::Relaxed) {
+            Ok(0)
+        } else {
+            self.inner.read(into)
+        }
     }
 }
 
@@ -434,7 +555,12 @@ struct EndingIntake<'a> {
 }
 
 impl Intake for EndingIntake<'_> {
-    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
+    fn read_all(
+        &mut self,
+        connection: &Connection,
+        reader: &mut dyn Read,
+        handler: &dyn MessageHandler,
+    ) -> Result<()> {
         let ended = self.intake.read_all(connection, reader, handler);
         self.is_over.store(ended.is_ok(), Ordering::Relaxed);
         ended
@@ -456,7 +582,9 @@ mod tests {
             data.put(rule.as_bytes());
         }
         data.put_int(0);
-        names.iter().for_each(|name| encode_name(name.as_bytes(), &mut data));
+        names
+            .iter()
+            .for_each(|name| encode_name(name.as_bytes(), &mut data));
         data.put(b"\0next");
         let mut wire = Vec::new();
         mux::encode_control(&Control::KeepAlive, &mut wire);
@@ -467,8 +595,12 @@ mod tests {
     #[test]
     fn opening_ends_within_a_frame() {
         let wire = opening(&["- *.o", ":n- .rules"], &["a", "d/b"]);
-        let (opening, mut reader) = read_opening(Box::new(io::Cursor::new(wire)), 32, true, true).unwrap();
-        assert_eq!(opening.rules.iter().map(Parsed::text).collect::<Vec<_>>(), [&b"- *.o"[..], b":n- .rules"]);
+        let (opening, mut reader) =
+            read_opening(Box::new(io::Cursor::new(wire)), 32, true, true).unwrap();
+        assert_eq!(
+            opening.rules.iter().map(Parsed::text).collect::<Vec<_>>(),
+            [&b"- *.o"[..], b":n- .rules"]
+        );
         assert_eq!(opening.listed, Some(vec![b"a".to_vec(), b"d/b".to_vec()]));
         let mut rest = Demultiplexer::new(&mut reader, |_| Ok(()));
         rest.set_frames(true);
@@ -478,7 +610,9 @@ mod tests {
     #[test]
     fn invalid_opening_is_rejected() {
         let exit = |wire: Vec<u8>| {
-            read_opening(Box::new(io::Cursor::new(wire)), 32, true, false).err().map(|error| error.exit)
+            read_opening(Box::new(io::Cursor::new(wire)), 32, true, false)
+                .err()
+                .map(|error| error.exit)
         };
         assert_eq!(exit(opening(&["Q x"], &[])), Some(Exit::Protocol));
         assert_eq!(exit(opening(&["- "], &[])), Some(Exit::Protocol));

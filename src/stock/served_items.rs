@@ -33,7 +33,10 @@ pub(super) struct Served {
 impl Served {
     /// Creates the state at the beginning of a session.
     pub(super) fn new(has_xattrs: bool) -> Served {
-        Served { has_xattrs, ..Served::default() }
+        Served {
+            has_xattrs,
+            ..Served::default()
+        }
     }
 
     /// Notes that the list of a directory has come, with the index of its first entry.
@@ -52,7 +55,10 @@ impl Served {
 
     /// Notes how a file is reported whose next request follows.
     pub(super) fn announce(&mut self, file: FileId, flags: ItemFlags) {
-        self.announced.entry(file.dir).or_default().insert(file.entry, flags);
+        self.announced
+            .entry(file.dir)
+            .or_default()
+            .insert(file.entry, flags);
     }
 
     /// Returns what was noted about a file.
@@ -92,7 +98,9 @@ impl Served {
         (list, numbers): &(u32, Vec<u32>),
         mut values: impl Iterator<Item = &'n u32> + Clone,
     ) -> decode_error::Result<()> {
-        let has_all = numbers.iter().all(|number| values.clone().any(|other| other == number));
+        let has_all = numbers
+            .iter()
+            .all(|number| values.clone().any(|other| other == number));
         let is_due = |number: &u32| {
             let has_come = self.requested_xattrs.get_mut(&(*list, *number));
             has_come.is_some_and(|has_come| !std::mem::replace(has_come, true))
@@ -124,15 +132,27 @@ pub(super) fn head_of(item: &Item) -> ItemHead {
         Update::Local | Update::HardLink => ItemFlags::LOCAL_CHANGE,
         Update::Attrs => ItemFlags::default(),
     };
-    let name = (item.update == Update::HardLink).then(|| item.linked_to.clone().unwrap_or_default());
-    ItemHead { flags: flags | flags_of(item.changes, item.kind), basis: None, name }
+    let name =
+        (item.update == Update::HardLink).then(|| item.linked_to.clone().unwrap_or_default());
+    ItemHead {
+        flags: flags | flags_of(item.changes, item.kind),
+        basis: None,
+        name,
+    }
 }
 
 fn flags_of(changes: Changes, kind: Kind) -> ItemFlags {
     let is_link = kind == Kind::Symlink;
     [
         (Changes::CHECKSUM, ItemFlags::REPORT_CHANGE),
-        (Changes::SIZE, if is_link { ItemFlags::default() } else { ItemFlags::REPORT_SIZE }),
+        (
+            Changes::SIZE,
+            if is_link {
+                ItemFlags::default()
+            } else {
+                ItemFlags::REPORT_SIZE
+            },
+        ),
         (Changes::TIME, ItemFlags::REPORT_TIME),
         (Changes::TIME_NOW, ItemFlags::REPORT_TIME),
         (Changes::PERMS, ItemFlags::REPORT_PERMS),
@@ -170,12 +190,17 @@ mod tests {
         let mut served = Served::new(true);
         let files = [0, 1, 2].map(|entry| FileId { dir: 0, entry });
         // Two entries share list 7. The second one requests what the first one has not.
-        files.iter().for_each(|&file| served.want_xattrs(file, 7, vec![1, 3]));
+        files
+            .iter()
+            .for_each(|&file| served.want_xattrs(file, 7, vec![1, 3]));
         let requested = files.map(|file| served.take_wanted_xattrs(file).unwrap());
         assert_eq!(requested, [(7, vec![1, 3]), (7, vec![]), (7, vec![])]);
         assert_eq!(served.take_wanted_xattrs(files[0]), None);
         for values in [&[1][..], &[1, 2, 3], &[2], &[]] {
-            assert!(served.take_xattrs(&requested[0], values.iter()).is_err(), "{values:?}");
+            assert!(
+                served.take_xattrs(&requested[0], values.iter()).is_err(),
+                "{values:?}"
+            );
         }
     }
 
@@ -183,7 +208,9 @@ mod tests {
     fn values_of_an_unreadable_file_come_with_the_next_one() {
         let mut served = Served::new(true);
         let files = [0, 1].map(|entry| FileId { dir: 0, entry });
-        files.iter().for_each(|&file| served.want_xattrs(file, 7, vec![1, 3]));
+        files
+            .iter()
+            .for_each(|&file| served.want_xattrs(file, 7, vec![1, 3]));
         let requested = files.map(|file| served.take_wanted_xattrs(file).unwrap());
         // Not those of another list.
         assert!(served.take_xattrs(&(8, vec![]), [1].iter()).is_err());

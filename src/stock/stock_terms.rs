@@ -42,14 +42,28 @@ pub struct StockTerms {
 impl StockTerms {
     /// Returns the terms of a batch file, whose algorithms are fixed.
     pub fn of_batch(header: &BatchHeader, numeric_ids: bool) -> StockTerms {
-        let BatchHeader { options, protocol, compat: flags, seed } = *header;
+        let BatchHeader {
+            options,
+            protocol,
+            compat: flags,
+            seed,
+        } = *header;
         let checksum = handshake::default_checksum(protocol);
         let is_seed_first = flags.has(CompatFlags::CHKSUM_SEED_FIX);
-        let compression = if options.has(BatchOptions::COMPRESS) { Compression::Zlib } else { Compression::No };
+        let compression = if options.has(BatchOptions::COMPRESS) {
+            Compression::Zlib
+        } else {
+            Compression::No
+        };
         StockTerms {
             protocol,
             flags,
-            sums: Sums { checksum, seed, is_seed_first, is_implied: protocol < 30 },
+            sums: Sums {
+                checksum,
+                seed,
+                is_seed_first,
+                is_implied: protocol < 30,
+            },
             listed: checksum,
             compression,
             client_has_frames: true,
@@ -71,7 +85,12 @@ impl StockTerms {
 
     /// Returns what the file lists of a run contain.
     pub fn list_options(&self, options: &Options) -> ListOptions {
-        let Options { preserve, select, check, .. } = options;
+        let Options {
+            preserve,
+            select,
+            check,
+            ..
+        } = options;
         ListOptions {
             protocol: self.protocol,
             compat: self.flags,
@@ -87,7 +106,11 @@ impl StockTerms {
             acls: preserve.acls,
             xattrs: preserve.xattrs > 0,
             missing_args: select.missing_args == MissingArgs::Delete,
-            digest_len_bytes: if check.mode == CheckMode::Digest { digest_len_bytes(self.listed) } else { 0 },
+            digest_len_bytes: if check.mode == CheckMode::Digest {
+                digest_len_bytes(self.listed)
+            } else {
+                0
+            },
             // rsync has no option for these on this platform.
             ..ListOptions::default()
         }
@@ -100,7 +123,10 @@ impl StockTerms {
             plain_by: self.sums.digested_by(),
             blocks_by: self.sums.digested_by(),
             compared_by: Comparison::Negotiated(self.listed),
-            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
+            block_sums: BlockSums::Stock {
+                sums: self.sums,
+                protocol: self.protocol,
+            },
             has_zlib_history: self.compression == Compression::Zlib,
         }
     }

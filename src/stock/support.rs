@@ -5,10 +5,15 @@ use crate::options::{Batch, Options, Select};
 
 /// Returns whether a list must not be sent piecewise, although the protocol permits it. `receives`: this end receives.
 pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
-    let Select { missing_args, relative, .. } = &options.select;
+    let Select {
+        missing_args,
+        relative,
+        ..
+    } = &options.select;
     // The names of a file are looked for ahead, and a stock rsync would list no more before earlier files have arrived.
     // An rsync that reads a batch waits for the end of the list, and does not read on for it.
-    let looks_ahead = options.preserve.hard_links && (receives || matches!(options.batch, Some(Batch::Write { .. })));
+    let looks_ahead = options.preserve.hard_links
+        && (receives || matches!(options.batch, Some(Batch::Write { .. })));
     // The order of converted names can differ from that in which the sender lists directories.
     let converts = receives && options.connect.iconv.is_some();
     // What is deleted must be known at the beginning, also below the first list.

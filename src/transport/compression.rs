@@ -81,7 +81,10 @@ impl Compressor {
                 Ok(Compressor::Zstd(encoder))
             }
             Method::Lz4 => Ok(Compressor::Lz4),
-            Method::Zlib(level) => Ok(Compressor::Zlib(Compress::new(flate2::Compression::new(level), false))),
+            Method::Zlib(level) => Ok(Compressor::Zlib(Compress::new(
+                flate2::Compression::new(level),
+                false,
+            ))),
         }
     }
 
@@ -114,11 +117,19 @@ impl Compressor {
             Compressor::Zlib(encoder) => {
                 let (taken, made) = (encoder.total_in(), encoder.total_out());
                 loop {
-                    let (at, end) = ((encoder.total_in() - taken) as usize, (encoder.total_out() - made) as usize);
+                    let (at, end) = (
+                        (encoder.total_in() - taken) as usize,
+                        (encoder.total_out() - made) as usize,
+                    );
                     let room = &mut out[end..];
                     let space = room.len();
-                    encoder.compress(&piece[at..], room, FlushCompress::Sync).map_err(io::Error::other)?;
-                    let (at, now) = ((encoder.total_in() - taken) as usize, (encoder.total_out() - made) as usize);
+                    encoder
+                        .compress(&piece[at..], room, FlushCompress::Sync)
+                        .map_err(io::Error::other)?;
+                    let (at, now) = (
+                        (encoder.total_in() - taken) as usize,
+                        (encoder.total_out() - made) as usize,
+                    );
                     // The flush is complete once it leaves room in the output.
                     if at == piece.len() && now - end < space {
                         return Ok(now);
@@ -149,7 +160,15 @@ pub struct CompressingWriter<W> {
 impl<W: Write> CompressingWriter<W> {
     /// Writes to `writer`, without compression while `as_it_is` is set.
     pub fn new(writer: W, when: CompressionPolicy, as_it_is: AsItIs) -> CompressingWriter<W> {
-        CompressingWriter { writer, when, compressor: None, as_it_is, chunk: Vec::new(), plain_bytes: 0, taken: (0, 0) }
+        CompressingWriter {
+            writer,
+            when,
+            compressor: None,
+            as_it_is,
+            chunk: Vec::new(),
+            plain_bytes: 0,
+            taken: (0, 0),
+        }
     }
 
     /// Returns the method for the next piece; `None` to send it plain.
@@ -161,7 +180,8 @@ impl<W: Write> CompressingWriter<W> {
             CompressionPolicy::IfSlow => {
                 let (bytes, micros) = self.taken;
                 let rate = u128::from(bytes) * 1_000_000 / micros.max(1);
-                (bytes >= KNOWN_AFTER_BYTES && rate < u128::from(SLOW_BYTES_PER_SEC)).then_some(Method::Zstd(1))
+                (bytes >= KNOWN_AFTER_BYTES && rate < u128::from(SLOW_BYTES_PER_SEC))
+                    .then_some(Method::Zstd(1))
             }
         }
     }
@@ -204,7 +224,11 @@ impl<W: Write> CompressingWriter<W> {
         if kind == PLAIN && !is_apart {
             self.chunk.extend_from_slice(piece);
         }
-        let len = if is_apart { piece.len() } else { self.chunk.len() - HEAD_BYTES };
+        let len = if is_apart {
+            piece.len()
+        } else {
+            self.chunk.len() - HEAD_BYTES
+        };
         self.chunk[0] = kind;
         self.chunk[1..HEAD_BYTES].copy_from_slice(&(len as u32).to_le_bytes());
         let since = Since::now();
@@ -212,7 +236,10 @@ impl<W: Write> CompressingWriter<W> {
             true => write_both(&mut self.writer, &self.chunk, piece)?,
             false => self.writer.write_all(&self.chunk)?,
         }
-        self.taken = (self.taken.0 + len as u64, self.taken.1 + since.elapsed().as_micros());
+        self.taken = (
+            self.taken.0 + len as u64,
+            self.taken.1 + since.elapsed().as_micros(),
+        );
         // Halve both, so that the current throughput dominates.
         if self.taken.0 >= 16 * KNOWN_AFTER_BYTES {
             self.taken = (self.taken.0 / 2, self.taken.1 / 2);
@@ -278,7 +305,9 @@ impl Decompressor {
             Decompressor::Zstd(decoder) => {
                 let mut input = InBuffer::around(from);
                 let mut output = OutBuffer::around(into);
-                decoder.run(&mut input, &mut output).map_err(|error| bad(&format!("invalid zstd data ({error})")))?;
+                decoder
+                    .run(&mut input, &mut output)
+                    .map_err(|error| bad(&format!("invalid zstd data ({error})")))?;
                 Ok((input.pos(), output.pos()))
             }
             Decompressor::Zlib(decoder) => {
@@ -286,7 +315,10 @@ impl Decompressor {
                 decoder
                     .decompress(from, into, FlushDecompress::Sync)
                     .map_err(|error| bad(&format!("invalid zlib data ({error})")))?;
-                Ok(((decoder.total_in() - taken) as usize, (decoder.total_out() - made) as usize))
+                Ok((
+                    (decoder.total_in() - taken) as usize,
+                    (decoder.total_out() - made) as usize,
+                ))
             }
         }
     }
@@ -309,7 +341,15 @@ pub struct Expander<R> {
 impl<R: Read> Expander<R> {
     /// Reads from `reader`.
     pub fn new(reader: R) -> Expander<R> {
-        Expander { reader, unpress: None, plain_bytes: 0, chunk: Vec::new(), at: 0, kind: PLAIN, has_more: false }
+        Expander {
+            reader,
+            unpress: None,
+            plain_bytes: 0,
+            chunk: Vec::new(),
+            at: 0,
+            kind: PLAIN,
+            has_more: false,
+        }
     }
 
     /// Reads the next chunk; returns `false` at the end of the stream.
@@ -332,7 +372,9 @@ impl<R: Read> Expander<R> {
             kind => return Err(bad(&format!("unknown chunk type {kind}"))),
         };
         if len > max {
-            return Err(bad(&format!("chunk of {len} bytes, at most {max} are allowed")));
+            return Err(bad(&format!(
+                "chunk of {len} bytes, at most {max} are allowed"
+            )));
         }
         self.kind = head[0];
         if self.kind == PLAIN {
@@ -357,7 +399,10 @@ impl<R: Read> Expander<R> {
 }
 
 fn bad(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("protocol error: {what}"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("protocol error: {what}"),
+    )
 }
 
 impl<R: Read> Read for Expander<R> {
@@ -370,7 +415,11 @@ impl<R: Read> Read for Expander<R> {
                 let most = self.plain_bytes.min(into.len());
                 let got = self.reader.read(&mut into[..most])?;
                 self.plain_bytes -= got;
-                return if got > 0 { Ok(got) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+                return if got > 0 {
+                    Ok(got)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                };
             }
             if self.at == self.chunk.len() && !self.has_more && !self.next_chunk()? {
                 return Ok(0);
@@ -414,7 +463,9 @@ mod tests {
     fn round_trip(pieces: &[Vec<u8>], when: CompressionPolicy) -> (Vec<u8>, usize) {
         let mut wire = Vec::new();
         let mut squeezer = CompressingWriter::new(&mut wire, when, AsItIs::default());
-        pieces.iter().for_each(|piece| squeezer.write_all(piece).unwrap());
+        pieces
+            .iter()
+            .for_each(|piece| squeezer.write_all(piece).unwrap());
         let mut back = Vec::new();
         Expander::new(&wire[..]).read_to_end(&mut back).unwrap();
         (back, wire.len())
@@ -423,14 +474,20 @@ mod tests {
     fn noise(len: usize) -> Vec<u8> {
         let mut state = 1u64;
         let mut next = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) as u8
         };
         (0..len).map(|_| next()).collect()
     }
 
     fn methods(level: u8) -> [Method; 3] {
-        [Method::Zstd(level.into()), Method::Lz4, Method::Zlib(level.into())]
+        [
+            Method::Zstd(level.into()),
+            Method::Lz4,
+            Method::Zlib(level.into()),
+        ]
     }
 
     proptest! {
@@ -454,25 +511,47 @@ mod tests {
 
     #[test]
     fn similar_small_chunks_compress_well() {
-        let pieces: Vec<Vec<u8>> = (0..200).map(|n| format!("{n} {}", "the same words ".repeat(60)).into()).collect();
-        for (method, part) in [(Method::Zstd(3), 20), (Method::Lz4, 12), (Method::Zlib(6), 20)] {
+        let pieces: Vec<Vec<u8>> = (0..200)
+            .map(|n| format!("{n} {}", "the same words ".repeat(60)).into())
+            .collect();
+        for (method, part) in [
+            (Method::Zstd(3), 20),
+            (Method::Lz4, 12),
+            (Method::Zlib(6), 20),
+        ] {
             let (back, wire) = round_trip(&pieces, CompressionPolicy::Always(method));
             assert_eq!(back, pieces.concat());
-            assert!(wire < back.len() / part, "{method:?}: {wire} of {}", back.len());
+            assert!(
+                wire < back.len() / part,
+                "{method:?}: {wire} of {}",
+                back.len()
+            );
         }
     }
 
     /// A text that each method compresses, each to a different length.
     fn counting() -> Vec<u8> {
-        (0..20_000).flat_map(|n| format!("{n}\n").into_bytes()).collect()
+        (0..20_000)
+            .flat_map(|n| format!("{n}\n").into_bytes())
+            .collect()
     }
 
     #[test]
     fn compressed_length_depends_on_method_and_level() {
         let text = counting();
-        let len = |method| round_trip(std::slice::from_ref(&text), CompressionPolicy::Always(method)).1;
+        let len = |method| {
+            round_trip(
+                std::slice::from_ref(&text),
+                CompressionPolicy::Always(method),
+            )
+            .1
+        };
         let [zstd, lz4, zlib] = [Method::Zstd(3), Method::Lz4, Method::Zlib(6)].map(len);
-        assert!(zstd < zlib && zlib < lz4 && lz4 < text.len() * 9 / 10, "{zstd} {zlib} {lz4} of {}", text.len());
+        assert!(
+            zstd < zlib && zlib < lz4 && lz4 < text.len() * 9 / 10,
+            "{zstd} {zlib} {lz4} of {}",
+            text.len()
+        );
         assert!(len(Method::Zstd(-50)) > 2 * len(Method::Zstd(1)));
         assert!(len(Method::Zstd(22)) < len(Method::Zstd(1)));
         assert_ne!(len(Method::Zlib(1)), len(Method::Zlib(9)));
@@ -483,7 +562,11 @@ mod tests {
         for (method, kind) in [(Method::Zstd(3), 1), (Method::Lz4, 2), (Method::Zlib(6), 3)] {
             let mut wire = Vec::new();
             let as_it_is = AsItIs::default();
-            let mut squeezer = CompressingWriter::new(&mut wire, CompressionPolicy::Always(method), as_it_is.clone());
+            let mut squeezer = CompressingWriter::new(
+                &mut wire,
+                CompressionPolicy::Always(method),
+                as_it_is.clone(),
+            );
             squeezer.write_all(&counting()).unwrap();
             as_it_is.store(true, Ordering::Relaxed);
             squeezer.write_all(b"as it is").unwrap();
@@ -495,9 +578,14 @@ mod tests {
     #[test]
     fn incompressible_prefix_does_not_disable_compression() {
         for method in methods(3) {
-            let (back, wire) = round_trip(&[noise(90), counting()], CompressionPolicy::Always(method));
+            let (back, wire) =
+                round_trip(&[noise(90), counting()], CompressionPolicy::Always(method));
             assert_eq!(back.len(), 90 + counting().len());
-            assert!(wire < back.len() * 9 / 10, "{method:?}: {wire} of {}", back.len());
+            assert!(
+                wire < back.len() * 9 / 10,
+                "{method:?}: {wire} of {}",
+                back.len()
+            );
         }
     }
 
@@ -507,7 +595,11 @@ mod tests {
         for method in [methods(3), methods(9), methods(1)].concat() {
             let (back, wire) = round_trip(&pieces, CompressionPolicy::Always(method));
             assert_eq!(back, pieces.concat());
-            assert!(wire < back.len() + 2048, "{method:?}: {wire} of {}", back.len());
+            assert!(
+                wire < back.len() + 2048,
+                "{method:?}: {wire} of {}",
+                back.len()
+            );
         }
     }
 
@@ -520,45 +612,76 @@ mod tests {
         let mut wire = vec![LZ4];
         wire.extend((chunk.len() as u32).to_le_bytes());
         wire.extend(&chunk);
-        assert!(Expander::new(&wire[..]).read_to_end(&mut Vec::new()).is_err());
+        assert!(
+            Expander::new(&wire[..])
+                .read_to_end(&mut Vec::new())
+                .is_err()
+        );
     }
 
     #[test]
     fn second_method_or_end_of_stream_is_rejected() {
         let wire_of = |method| {
             let mut wire = Vec::new();
-            CompressingWriter::new(&mut wire, CompressionPolicy::Always(method), AsItIs::default())
-                .write_all(&counting())
-                .unwrap();
+            CompressingWriter::new(
+                &mut wire,
+                CompressionPolicy::Always(method),
+                AsItIs::default(),
+            )
+            .write_all(&counting())
+            .unwrap();
             wire
         };
         let two = [wire_of(Method::Zstd(1)), wire_of(Method::Zlib(1))].concat();
-        assert!(Expander::new(&two[..]).read_to_end(&mut Vec::new()).is_err());
+        assert!(
+            Expander::new(&two[..])
+                .read_to_end(&mut Vec::new())
+                .is_err()
+        );
         // A zlib stream that ends, with bytes after it.
         let ended = b"\x03\x04\0\0\0\x03\0ab";
-        assert!(Expander::new(&ended[..]).read_to_end(&mut Vec::new()).is_err());
+        assert!(
+            Expander::new(&ended[..])
+                .read_to_end(&mut Vec::new())
+                .is_err()
+        );
     }
 
     #[test]
     fn malformed_chunks_are_rejected() {
-        for chunk in
-            [&b"\x04\0\0\0\0"[..], b"\0\xff\xff\xff\xff", b"\x01\xff\xff\xff\x7f", b"\0\x05\0\0\0abc", b"\0\x05"]
-        {
+        for chunk in [
+            &b"\x04\0\0\0\0"[..],
+            b"\0\xff\xff\xff\xff",
+            b"\x01\xff\xff\xff\x7f",
+            b"\0\x05\0\0\0abc",
+            b"\0\x05",
+        ] {
             let mut back = Vec::new();
-            assert!(Expander::new(chunk).read_to_end(&mut back).is_err(), "{chunk:?}");
+            assert!(
+                Expander::new(chunk).read_to_end(&mut back).is_err(),
+                "{chunk:?}"
+            );
         }
     }
 
     #[test]
     fn zstd_window_above_the_limit_is_rejected() {
         let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
-        encoder.set_parameter(zstd::stream::raw::CParameter::WindowLog(WINDOW_LOG + 5)).unwrap();
+        encoder
+            .set_parameter(zstd::stream::raw::CParameter::WindowLog(WINDOW_LOG + 5))
+            .unwrap();
         // The encoder only declares the window if the data needs it.
         (0..40).for_each(|_| encoder.write_all(&vec![7; 1 << 20]).unwrap());
         let stream = encoder.finish().unwrap();
         let chunk = [&[ZSTD], &(stream.len() as u32).to_le_bytes()[..], &stream].concat();
         let mut back = Vec::new();
-        let refused = Expander::new(&chunk[..]).read_to_end(&mut back).unwrap_err();
-        assert!(refused.to_string().contains("invalid zstd data") && back.is_empty(), "{refused}: {}", back.len());
+        let refused = Expander::new(&chunk[..])
+            .read_to_end(&mut back)
+            .unwrap_err();
+        assert!(
+            refused.to_string().contains("invalid zstd data") && back.is_empty(),
+            "{refused}: {}",
+            back.len()
+        );
     }
 }

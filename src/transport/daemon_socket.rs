@@ -32,14 +32,28 @@ pub struct HttpProxy {
 impl HttpProxy {
     /// Parses `[user:password@]host:port`.
     pub fn parse(text: &[u8]) -> Result<HttpProxy, Error> {
-        let invalid = |form: &str| Error::new(Exit::SocketIo, format!("invalid proxy specification: should be {form}"));
+        let invalid = |form: &str| {
+            Error::new(
+                Exit::SocketIo,
+                format!("invalid proxy specification: should be {form}"),
+            )
+        };
         let (credentials, place) = match text.iter().rposition(|&byte| byte == b'@') {
-            Some(sign) if !text[..sign].contains(&b':') => return Err(invalid("USER:PASS@HOST:PORT")),
+            Some(sign) if !text[..sign].contains(&b':') => {
+                return Err(invalid("USER:PASS@HOST:PORT"));
+            }
             Some(sign) => (Some(text[..sign].to_vec()), &text[sign + 1..]),
             None => (None, text),
         };
-        let colon = place.iter().rposition(|&byte| byte == b':').ok_or_else(|| invalid("HOST:PORT"))?;
-        Ok(HttpProxy { host: place[..colon].to_vec(), port: place[colon + 1..].to_vec(), credentials })
+        let colon = place
+            .iter()
+            .rposition(|&byte| byte == b':')
+            .ok_or_else(|| invalid("HOST:PORT"))?;
+        Ok(HttpProxy {
+            host: place[..colon].to_vec(),
+            port: place[colon + 1..].to_vec(),
+            credentials,
+        })
     }
 }
 
@@ -62,14 +76,22 @@ impl DaemonAddress<'_> {
     /// Connects. `warn` prints a line about an option that does not take effect.
     pub fn connect(&self, warn: &mut dyn FnMut(&[u8])) -> Result<Link, Error> {
         let (host, port) = match self.proxy {
-            Some(proxy) => (&proxy.host[..], proxy_port(proxy).map_err(|error| error.by(self.role))?),
+            Some(proxy) => (
+                &proxy.host[..],
+                proxy_port(proxy).map_err(|error| error.by(self.role))?,
+            ),
             None => (self.host, self.port),
         };
-        let socket = self.dial(host, port, warn).map_err(|error| error.by(self.role))?;
-        let mut link = link(socket, self.patience).map_err(|error| self.failed("open the connection", &error))?;
+        let socket = self
+            .dial(host, port, warn)
+            .map_err(|error| error.by(self.role))?;
+        let mut link = link(socket, self.patience)
+            .map_err(|error| self.failed("open the connection", &error))?;
         if let Some(proxy) = self.proxy {
             let request = proxy_request(self.host, self.port, proxy.credentials.as_deref());
-            link.writer.write_all(&request).map_err(|error| self.failed("write to proxy", &error))?;
+            link.writer
+                .write_all(&request)
+                .map_err(|error| self.failed("write to proxy", &error))?;
             self.answer_of_proxy(&mut link)?;
         }
         Ok(link)
@@ -86,11 +108,24 @@ impl DaemonAddress<'_> {
     }
 
     /// Connects to the first address of a host that accepts.
-    fn dial(&self, host: &[u8], port: u16, warn: &mut dyn FnMut(&[u8])) -> Result<TcpStream, Error> {
+    fn dial(
+        &self,
+        host: &[u8],
+        port: u16,
+        warn: &mut dyn FnMut(&[u8]),
+    ) -> Result<TcpStream, Error> {
         let since = Since::now();
-        let limit = Some(self.connect.contimeout_secs).filter(|&secs| secs > 0).map(u64::from).map(Duration::from_secs);
+        let limit = Some(self.connect.contimeout_secs)
+            .filter(|&secs| secs > 0)
+            .map(u64::from)
+            .map(Duration::from_secs);
         let shown = String::from_utf8_lossy(host);
-        let lookup = |why: &str| Error::new(Exit::SocketIo, format!("rsync: getaddrinfo: {shown} {port}: {why}"));
+        let lookup = |why: &str| {
+            Error::new(
+                Exit::SocketIo,
+                format!("rsync: getaddrinfo: {shown} {port}: {why}"),
+            )
+        };
         let mut addresses = addresses(&shown, port).map_err(|why| lookup(&why))?;
         if let Some(family) = self.connect.family {
             addresses.retain(|address| address.is_ipv6() == (family == Family::Ipv6));
@@ -100,14 +135,19 @@ impl DaemonAddress<'_> {
         }
         let is_late = || limit.is_some_and(|limit| since.elapsed() >= limit);
         // The timeout of `--timeout` does not apply yet, as in rsync.
-        let patience = Patience { idle: None, ..self.patience.clone() };
+        let patience = Patience {
+            idle: None,
+            ..self.patience.clone()
+        };
         let check = || match is_late() {
             true => Err(io::ErrorKind::TimedOut.into()),
             false => patience.check(Duration::ZERO),
         };
         let mut lines = Vec::new();
         for address in addresses {
-            let Some(socket) = self.socket(address, &mut lines)? else { continue };
+            let Some(socket) = self.socket(address, &mut lines)? else {
+                continue;
+            };
             self.set_options(&socket, warn);
             match sys::connect_tcp(socket.as_fd(), address, &check) {
                 Ok(()) => return Ok(TcpStream::from(socket)),
@@ -116,7 +156,11 @@ impl DaemonAddress<'_> {
                     return Err(Error::new(Exit::Signal, ""));
                 }
                 Err(error) => {
-                    let start = format!("rsync: [{}] failed to connect to {shown} ({}): ", self.role, address.ip());
+                    let start = format!(
+                        "rsync: [{}] failed to connect to {shown} ({}): ",
+                        self.role,
+                        address.ip()
+                    );
                     lines.push([start.as_bytes(), &errno_words(&error)].concat());
                 }
             }
@@ -125,13 +169,19 @@ impl DaemonAddress<'_> {
     }
 
     /// Creates a socket for an address; `None` if `--address` cannot be used with it.
-    fn socket(&self, remote: SocketAddr, lines: &mut Vec<Vec<u8>>) -> Result<Option<OwnedFd>, Error> {
+    fn socket(
+        &self,
+        remote: SocketAddr,
+        lines: &mut Vec<Vec<u8>>,
+    ) -> Result<Option<OwnedFd>, Error> {
         let local = match &self.connect.address {
             None => None,
             Some(name) => {
                 let name = String::from_utf8_lossy(name);
                 let found = addresses(&name, 0).and_then(|found| {
-                    let found = found.into_iter().find(|local| local.is_ipv6() == remote.is_ipv6());
+                    let found = found
+                        .into_iter()
+                        .find(|local| local.is_ipv6() == remote.is_ipv6());
                     found.ok_or_else(|| wrong_family(&name).to_owned())
                 });
                 match found {
@@ -153,10 +203,18 @@ impl DaemonAddress<'_> {
 
     /// Sets the options of `--sockopts`.
     fn set_options(&self, socket: &OwnedFd, warn: &mut dyn FnMut(&[u8])) {
-        let Some(text) = &self.connect.daemon.sockopts else { return };
-        for word in text.split(|byte| b" \t,".contains(byte)).filter(|word| !word.is_empty()) {
+        let Some(text) = &self.connect.daemon.sockopts else {
+            return;
+        };
+        for word in text
+            .split(|byte| b" \t,".contains(byte))
+            .filter(|word| !word.is_empty())
+        {
             let equals = word.iter().position(|&byte| byte == b'=');
-            let (name, value) = (&word[..equals.unwrap_or(word.len())], equals.map(|at| &word[at + 1..]));
+            let (name, value) = (
+                &word[..equals.unwrap_or(word.len())],
+                equals.map(|at| &word[at + 1..]),
+            );
             let Some(option) = str::from_utf8(name).ok().and_then(SocketOption::named) else {
                 warn(&[b"Unknown socket option ", name].concat());
                 continue;
@@ -164,9 +222,15 @@ impl DaemonAddress<'_> {
             if option.implied.is_some() && value.is_some() {
                 warn(&[b"syntax error -- ", name, b" does not take a value"].concat());
             }
-            let number = |value: &[u8]| str::from_utf8(value).ok().and_then(|value| value.parse().ok()).unwrap_or(0);
+            let number = |value: &[u8]| {
+                str::from_utf8(value)
+                    .ok()
+                    .and_then(|value| value.parse().ok())
+                    .unwrap_or(0)
+            };
             if let Err(error) = option.set(socket.as_fd(), value.map_or(1, number)) {
-                let start = format!("rsync: [{}] failed to set socket option ", self.role).into_bytes();
+                let start =
+                    format!("rsync: [{}] failed to set socket option ", self.role).into_bytes();
                 warn(&[&start, name, b": ", &errno_words(&error)].concat());
             }
         }
@@ -177,7 +241,10 @@ impl DaemonAddress<'_> {
         let mut line = || {
             read_line(&mut link.reader).map_err(|error| match error {
                 DecodeError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    let words = format!("rsync: [{}] failed to read from proxy: it closed the connection", self.role);
+                    let words = format!(
+                        "rsync: [{}] failed to read from proxy: it closed the connection",
+                        self.role
+                    );
                     Error::new(Exit::SocketIo, words).by(self.role)
                 }
                 DecodeError::Io(error) => self.failed("read from proxy", &error),
@@ -197,15 +264,31 @@ impl DaemonAddress<'_> {
     }
 
     fn bad_answer(&self, what: &[u8]) -> Error {
-        Error::new(Exit::SocketIo, [b"bad response from proxy -- ", what].concat()).by(self.role)
+        Error::new(
+            Exit::SocketIo,
+            [b"bad response from proxy -- ", what].concat(),
+        )
+        .by(self.role)
     }
 }
 
 fn proxy_port(proxy: &HttpProxy) -> Result<u16, Error> {
-    let port = str::from_utf8(&proxy.port).ok().and_then(|port| port.parse().ok());
+    let port = str::from_utf8(&proxy.port)
+        .ok()
+        .and_then(|port| port.parse().ok());
     port.ok_or_else(|| {
         let why = b": Servname not supported for ai_socktype";
-        Error::new(Exit::SocketIo, [b"rsync: getaddrinfo: ", &proxy.host[..], b" ", &proxy.port, why].concat())
+        Error::new(
+            Exit::SocketIo,
+            [
+                b"rsync: getaddrinfo: ",
+                &proxy.host[..],
+                b" ",
+                &proxy.port,
+                why,
+            ]
+            .concat(),
+        )
     })
 }
 
@@ -214,14 +297,21 @@ pub fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let found = (host, port).to_socket_addrs().map(Iterator::collect);
     found.map_err(|error| {
         let words = error.to_string();
-        words.strip_prefix("failed to lookup address information: ").unwrap_or(&words).to_owned()
+        words
+            .strip_prefix("failed to lookup address information: ")
+            .unwrap_or(&words)
+            .to_owned()
     })
 }
 
 /// Returns why a host that was found has no address of the wanted family, in the words of the C library.
 fn wrong_family(host: &str) -> &'static str {
     let is_literal = host.parse::<IpAddr>().is_ok();
-    if is_literal { "Address family for hostname not supported" } else { "Name or service not known" }
+    if is_literal {
+        "Address family for hostname not supported"
+    } else {
+        "Name or service not known"
+    }
 }
 
 /// Starts the program that replaces the connection (`RSYNC_CONNECT_PROG`), with a socket as its standard input and
@@ -252,8 +342,14 @@ pub fn program_command(command: &[u8], host: &[u8]) -> Result<Vec<u8>, Error> {
         expanded.extend_from_slice(before);
         let len = match escape {
             [_, b'H', ..] => {
-                if !host.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_~:+%".contains(byte)) {
-                    return Err(Error::new(Exit::SocketIo, "unsafe host characters for RSYNC_CONNECT_PROG"));
+                if !host
+                    .iter()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b".-_~:+%".contains(byte))
+                {
+                    return Err(Error::new(
+                        Exit::SocketIo,
+                        "unsafe host characters for RSYNC_CONNECT_PROG",
+                    ));
                 }
                 expanded.extend([b"'", host, b"'"].concat());
                 2
@@ -329,7 +425,8 @@ mod tests {
 
     #[test]
     fn proxies_are_parsed() {
-        let parsed = |text: &str| HttpProxy::parse(text.as_bytes()).map_err(|error| error.to_string());
+        let parsed =
+            |text: &str| HttpProxy::parse(text.as_bytes()).map_err(|error| error.to_string());
         let proxy = |host: &str, port: &str, credentials: Option<&str>| HttpProxy {
             host: host.into(),
             port: port.into(),
@@ -338,24 +435,35 @@ mod tests {
         assert_eq!(parsed("h:80"), Ok(proxy("h", "80", None)));
         assert_eq!(parsed("u:p@x@h:80"), Ok(proxy("h", "80", Some("u:p@x"))));
         assert!(parsed("h").is_err_and(|error| error.contains("HOST:PORT (code 10)")));
-        assert!(parsed("u@h:80").is_err_and(|error| error.contains("USER:PASS@HOST:PORT (code 10)")));
+        assert!(
+            parsed("u@h:80").is_err_and(|error| error.contains("USER:PASS@HOST:PORT (code 10)"))
+        );
         assert!(proxy_port(&proxy("h", "99999", None)).is_err());
     }
 
     #[test]
     fn host_in_the_command_of_a_program_is_quoted() {
-        let command = |command: &str, host: &str| program_command(command.as_bytes(), host.as_bytes());
-        assert_eq!(command("a %H %% %x %", "h-1.2_~+%:").unwrap(), b"a 'h-1.2_~+%:' % %x %");
+        let command =
+            |command: &str, host: &str| program_command(command.as_bytes(), host.as_bytes());
+        assert_eq!(
+            command("a %H %% %x %", "h-1.2_~+%:").unwrap(),
+            b"a 'h-1.2_~+%:' % %x %"
+        );
         assert_eq!(command("a", "h;x").unwrap(), b"a");
         for host in ["h x", "h'", "h;", "h\\", "h\n", "h,", "h=", "h!", "h/"] {
-            assert_eq!(command("a %H", host).unwrap_err().exit, Exit::SocketIo, "{host}");
+            assert_eq!(
+                command("a %H", host).unwrap_err().exit,
+                Exit::SocketIo,
+                "{host}"
+            );
         }
     }
 
     #[test]
     fn paired_sockets_pass_bytes_and_their_end() {
         let (ours, theirs) = socket_pair().unwrap();
-        let [mut ours, mut theirs] = [ours, theirs].map(|socket| link(socket, &Patience::default()).unwrap());
+        let [mut ours, mut theirs] =
+            [ours, theirs].map(|socket| link(socket, &Patience::default()).unwrap());
         ours.writer.write_all(b"hello").unwrap();
         drop(ours.writer);
         let mut got = Vec::new();

@@ -38,8 +38,12 @@ pub struct LinkBytes {
 impl LinkBytes {
     /// Returns the bytes sent, and those received.
     pub fn counts(&self) -> Traffic {
-        let [sent_bytes, received_bytes] = [&self.sent, &self.received].map(|bytes| bytes.load(Ordering::Relaxed));
-        Traffic { sent_bytes, received_bytes }
+        let [sent_bytes, received_bytes] =
+            [&self.sent, &self.received].map(|bytes| bytes.load(Ordering::Relaxed));
+        Traffic {
+            sent_bytes,
+            received_bytes,
+        }
     }
 }
 
@@ -86,7 +90,9 @@ impl Parting {
 
     /// Returns whether [`FAREWELL`] has passed since then.
     pub fn is_over(&self) -> bool {
-        self.0.get().is_some_and(|since| since.elapsed() >= FAREWELL)
+        self.0
+            .get()
+            .is_some_and(|since| since.elapsed() >= FAREWELL)
     }
 }
 
@@ -112,7 +118,11 @@ pub struct Patience {
 impl Patience {
     /// For a session, in which the peer can wait for the work of this process.
     pub fn of_a_copy(idle: Option<Duration>) -> Patience {
-        Patience { idle, worked: Some(Arc::new(Mutex::new(Since::now()))), ..Patience::default() }
+        Patience {
+            idle,
+            worked: Some(Arc::new(Mutex::new(Since::now()))),
+            ..Patience::default()
+        }
     }
 
     /// Fails, with the error that the read should return, if a read that has waited this long must end.
@@ -152,7 +162,11 @@ impl<R: AsFd> PatientReader<R> {
     /// Reads from a pipe or socket.
     pub fn new(reader: R, patience: Patience) -> PatientReader<R> {
         let is_tcp = sys::acknowledge_at_once(reader.as_fd()).is_ok();
-        PatientReader { reader, patience, is_tcp }
+        PatientReader {
+            reader,
+            patience,
+            is_tcp,
+        }
     }
 }
 
@@ -187,7 +201,9 @@ impl<W: AsFd> Write for BlockingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match sys::send(self.0.as_fd(), bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sys::wait_writable(self.0.as_fd())?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    sys::wait_writable(self.0.as_fd())?
+                }
                 sent => return sent,
             }
         }

@@ -14,22 +14,46 @@ pub fn pair(room_bytes: usize) -> (Link, Link) {
     let (to_other, from_one) = one_way(room_bytes);
     let link = |shared: Arc<PipeShared>, writer: PipeWriter| {
         let parting = Parting::default();
-        let reader = PipeReader { shared, parting: parting.clone() };
-        Link { reader: Box::new(reader), writer: Box::new(writer), parting, leave: None, moved: Moved::default() }
+        let reader = PipeReader {
+            shared,
+            parting: parting.clone(),
+        };
+        Link {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            parting,
+            leave: None,
+            moved: Moved::default(),
+        }
     };
     (link(from_other, to_other), link(from_one, to_one))
 }
 
 /// Wraps `link` so that each direction buffers at most `room_bytes`. For tests of whole programs.
 pub fn narrowed(link: Link, room_bytes: usize) -> Link {
-    let Link { reader, writer, parting, .. } = link;
+    let Link {
+        reader,
+        writer,
+        parting,
+        ..
+    } = link;
     let (to_far, from_near) = one_way(room_bytes);
     let (to_near, from_far) = one_way(room_bytes);
     let broken: Arc<Mutex<Option<io::Error>>> = Arc::default();
-    let reader_of_near =
-        Failing { inner: PipeReader { shared: from_far, parting: parting.clone() }, broken: broken.clone() };
-    let reader_of_far = PipeReader { shared: from_near, parting: Parting::default() };
-    let pump = move |mut from: Box<dyn Read + Send>, mut to: Box<dyn Write + Send>, broken: Arc<Mutex<_>>| {
+    let reader_of_near = Failing {
+        inner: PipeReader {
+            shared: from_far,
+            parting: parting.clone(),
+        },
+        broken: broken.clone(),
+    };
+    let reader_of_far = PipeReader {
+        shared: from_near,
+        parting: Parting::default(),
+    };
+    let pump = move |mut from: Box<dyn Read + Send>,
+                     mut to: Box<dyn Write + Send>,
+                     broken: Arc<Mutex<_>>| {
         let mut piece = vec![0; room_bytes.clamp(1, 64 << 10)];
         let passed = loop {
             match from.read(&mut piece) {
@@ -46,7 +70,13 @@ pub fn narrowed(link: Link, room_bytes: usize) -> Link {
     std::thread::spawn(move || pump(reader, Box::new(to_near), broken));
     std::thread::spawn(move || pump(Box::new(reader_of_far), writer, Arc::default()));
     // `leave` is `None`, because bytes between the two halves must still arrive.
-    Link { reader: Box::new(reader_of_near), writer: Box::new(to_far), parting, leave: None, moved: Moved::default() }
+    Link {
+        reader: Box::new(reader_of_near),
+        writer: Box::new(to_far),
+        parting,
+        leave: None,
+        moved: Moved::default(),
+    }
 }
 
 /// A reader that reports the error which ended its stream.
@@ -58,7 +88,11 @@ struct Failing {
 impl Read for Failing {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(into)?;
-        let reason = if got == 0 { self.broken.lock().take() } else { None };
+        let reason = if got == 0 {
+            self.broken.lock().take()
+        } else {
+            None
+        };
         reason.map_or(Ok(got), Err)
     }
 }
@@ -86,7 +120,11 @@ struct PipeWriter(Arc<PipeShared>);
 const LOOK: Duration = Duration::from_millis(20);
 
 fn one_way(room_bytes: usize) -> (PipeWriter, Arc<PipeShared>) {
-    let shared = Arc::new(PipeShared { state: Mutex::default(), moved: Condvar::new(), room_bytes: room_bytes.max(1) });
+    let shared = Arc::new(PipeShared {
+        state: Mutex::default(),
+        moved: Condvar::new(),
+        room_bytes: room_bytes.max(1),
+    });
     (PipeWriter(shared.clone()), shared)
 }
 
@@ -115,7 +153,9 @@ impl Write for PipeWriter {
         }
         let room_bytes = self.0.room_bytes;
         let mut state = self.0.state.lock();
-        self.0.moved.wait_while(&mut state, |state| state.bytes.len() >= room_bytes && !state.reader_gone);
+        self.0.moved.wait_while(&mut state, |state| {
+            state.bytes.len() >= room_bytes && !state.reader_gone
+        });
         if state.reader_gone {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -183,7 +223,10 @@ mod tests {
         let reader = Box::new(io::Cursor::new(vec![5; 3000]).chain(Broken));
         let mut narrow = narrowed(Link { reader, ..one }, 1);
         let mut got = Vec::new();
-        assert_eq!(narrow.reader.read_to_end(&mut got).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            narrow.reader.read_to_end(&mut got).unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         assert_eq!(got, [5; 3000]);
         narrow.writer.write_all(b"to the end").unwrap();
         drop(narrow);
@@ -196,7 +239,10 @@ mod tests {
     fn closed_end_is_detected() {
         let (one, mut other) = pair(4);
         drop(one);
-        assert_eq!(other.writer.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(
+            other.writer.write(b"x").unwrap_err().kind(),
+            io::ErrorKind::BrokenPipe
+        );
         assert_eq!(other.reader.read(&mut [0; 4]).unwrap(), 0);
     }
 }

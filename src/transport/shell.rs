@@ -1,7 +1,10 @@
 //! Remote shells, usually ssh: builds the command line, starts the child process, and recognizes the program that
 //! answers.
 
-#![allow(clippy::disallowed_methods, reason = "this is the home of programs that are started")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the home of programs that are started"
+)]
 
 use super::Link;
 use super::link::{BlockingWriter, FAREWELL, Moved, Patience, PatientReader};
@@ -53,7 +56,12 @@ pub struct ShellCall<'a> {
 impl ShellCall<'_> {
     /// Returns the command line of the shell, its name first, as rsync 3.5.0 writes it.
     pub fn argv(&self) -> Vec<Vec<u8>> {
-        let Connect { shell, args: style, family, .. } = self.connect;
+        let Connect {
+            shell,
+            args: style,
+            family,
+            ..
+        } = self.connect;
         let mut argv = shell.clone();
         if argv.is_empty() {
             argv.push(DEFAULT_SHELL.to_vec());
@@ -71,12 +79,20 @@ impl ShellCall<'_> {
             Some(Family::Ipv6) if is_ssh => argv.push(b"-6".to_vec()),
             _ => {}
         }
-        argv.extend([self.host.to_vec(), self.program.to_vec(), b"--server".to_vec()]);
+        argv.extend([
+            self.host.to_vec(),
+            self.program.to_vec(),
+            b"--server".to_vec(),
+        ]);
         if self.server_sends {
             argv.push(b"--sender".to_vec());
         }
         let (letters, rest) = self.words.split_at(server_args::unsecluded(self.words));
-        let words = if *style == ArgStyle::Secluded { letters.iter().chain(&[]) } else { letters.iter().chain(rest) };
+        let words = if *style == ArgStyle::Secluded {
+            letters.iter().chain(&[])
+        } else {
+            letters.iter().chain(rest)
+        };
         argv.extend(words.map(|word| match style {
             ArgStyle::OldAll => word.clone(),
             ArgStyle::Escaped | ArgStyle::OldPaths | ArgStyle::Secluded => escape_option(word),
@@ -101,7 +117,12 @@ impl ShellCall<'_> {
     /// Returns the arguments that are not on the command line but sent to the server: with `--secluded-args`.
     pub fn secluded(&self) -> Option<Vec<Vec<u8>>> {
         let paths = self.paths.iter().map(|path| not_an_option(path));
-        let options = self.words.iter().skip(server_args::unsecluded(self.words)).chain(self.remote_words).cloned();
+        let options = self
+            .words
+            .iter()
+            .skip(server_args::unsecluded(self.words))
+            .chain(self.remote_words)
+            .cloned();
         let args = options.chain([b".".to_vec()]).chain(paths).collect();
         (self.connect.args == ArgStyle::Secluded).then_some(args)
     }
@@ -109,13 +130,25 @@ impl ShellCall<'_> {
 
 /// Returns the command line that runs `words` at `[user@]host`, each word literally.
 pub fn argv_of(shell: &[Vec<u8>], host: &str, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let mut argv = if shell.is_empty() { vec![DEFAULT_SHELL.to_vec()] } else { shell.to_vec() };
-    let (user, host) = host.rsplit_once('@').map_or((None, host), |(user, host)| (Some(user), host));
+    let mut argv = if shell.is_empty() {
+        vec![DEFAULT_SHELL.to_vec()]
+    } else {
+        shell.to_vec()
+    };
+    let (user, host) = host
+        .rsplit_once('@')
+        .map_or((None, host), |(user, host)| (Some(user), host));
     if let Some(user) = user {
         argv.extend([b"-l".to_vec(), user.into()]);
     }
     argv.push(host.into());
-    argv.extend(words.iter().map(|word| if word.is_empty() { b"''".to_vec() } else { escape_option(word) }));
+    argv.extend(words.iter().map(|word| {
+        if word.is_empty() {
+            b"''".to_vec()
+        } else {
+            escape_option(word)
+        }
+    }));
     argv
 }
 
@@ -134,17 +167,31 @@ pub struct RunOptions {
 
 /// Runs a command line of [`argv_of`] to its end and returns its standard output.
 pub fn run_to_end(argv: &[Vec<u8>], options: RunOptions) -> io::Result<(ShellExit, Vec<u8>)> {
-    let RunOptions { umask, input, is_quiet, most_bytes } = options;
+    let RunOptions {
+        umask,
+        input,
+        is_quiet,
+        most_bytes,
+    } = options;
     let mut command = plain_command(argv)?;
-    command.stdin(input.map_or_else(Stdio::null, Stdio::from)).stdout(Stdio::piped());
-    command.stderr(if is_quiet { Stdio::null() } else { Stdio::inherit() });
+    command
+        .stdin(input.map_or_else(Stdio::null, Stdio::from))
+        .stdout(Stdio::piped());
+    command.stderr(if is_quiet {
+        Stdio::null()
+    } else {
+        Stdio::inherit()
+    });
     sys::set_umask(umask);
     let child = command.spawn();
     sys::take_umask();
     let mut child = child?;
     let mut output = Vec::new();
     // The rest is not read: dropping the pipe makes the command end, also after an error.
-    let read = child.stdout.take().map(|stdout| stdout.take(most_bytes as u64).read_to_end(&mut output));
+    let read = child
+        .stdout
+        .take()
+        .map(|stdout| stdout.take(most_bytes as u64).read_to_end(&mut output));
     let ended = child.wait()?;
     read.transpose()?;
     Ok((ShellExit::of(ended), output))
@@ -156,7 +203,11 @@ pub fn shown(title: &str, argv: &[Vec<u8>]) -> Vec<u8> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"+,-./=@_".contains(byte);
     let mut line = format!("{title}:").into_bytes();
     for word in argv {
-        let quote: &[u8] = if word.iter().all(is_plain) { b"" } else { b"\"" };
+        let quote: &[u8] = if word.iter().all(is_plain) {
+            b""
+        } else {
+            b"\""
+        };
         line.extend([b" ", quote, word, quote].concat());
     }
     line.extend(format!("  ({} args)", argv.len()).into_bytes());
@@ -165,7 +216,11 @@ pub fn shown(title: &str, argv: &[Vec<u8>]) -> Vec<u8> {
 
 /// Prefixes a path that begins with a dash, which would be read as an option.
 fn not_an_option(path: &[u8]) -> Vec<u8> {
-    if path.starts_with(b"-") { [b"./", path].concat() } else { path.to_vec() }
+    if path.starts_with(b"-") {
+        [b"./", path].concat()
+    } else {
+        path.to_vec()
+    }
 }
 
 /// Returns whether a shell would interpret this byte; wildcards are separate.
@@ -236,7 +291,9 @@ pub fn start_on_socket(
 ) -> io::Result<()> {
     let mut started = Command::new(shell);
     started.arg("-c").arg(OsStr::from_bytes(command)).envs(vars);
-    started.stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::from(socket));
+    started
+        .stdin(Stdio::from(socket.try_clone()?))
+        .stdout(Stdio::from(socket));
     sys::set_umask(umask);
     let child = started.spawn();
     sys::take_umask();
@@ -257,12 +314,29 @@ pub struct HookOptions<'a> {
 }
 
 /// Runs a command in a shell to its end. Returns its raw status and the beginning of its standard output.
-pub fn run_hook(shell: &OsStr, command: &[u8], options: HookOptions<'_>) -> io::Result<(i32, Vec<u8>)> {
-    let HookOptions { umask, vars, input, most_bytes } = options;
+pub fn run_hook(
+    shell: &OsStr,
+    command: &[u8],
+    options: HookOptions<'_>,
+) -> io::Result<(i32, Vec<u8>)> {
+    let HookOptions {
+        umask,
+        vars,
+        input,
+        most_bytes,
+    } = options;
     let mut started = Command::new(shell);
     started.arg("-c").arg(OsStr::from_bytes(command)).envs(vars);
-    started.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
-    started.stdout(if most_bytes > 0 { Stdio::piped() } else { Stdio::null() });
+    started.stdin(if input.is_empty() {
+        Stdio::null()
+    } else {
+        Stdio::piped()
+    });
+    started.stdout(if most_bytes > 0 {
+        Stdio::piped()
+    } else {
+        Stdio::null()
+    });
     sys::set_umask(umask);
     let child = started.spawn();
     sys::take_umask();
@@ -273,7 +347,9 @@ pub fn run_hook(shell: &OsStr, command: &[u8], options: HookOptions<'_>) -> io::
     }
     let mut output = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
-        (&mut stdout).take(most_bytes as u64).read_to_end(&mut output)?;
+        (&mut stdout)
+            .take(most_bytes as u64)
+            .read_to_end(&mut output)?;
         io::copy(&mut stdout, &mut io::sink())?;
     }
     Ok((child.wait()?.into_raw(), output))
@@ -295,7 +371,9 @@ impl ShellExit {
     /// that, or the shell's own if it is larger.
     pub fn exit(self) -> Exit {
         match self {
-            ShellExit::Code(code) if code > Exit::Stream.code() => Exit::of_code(code).unwrap_or(Exit::Other(code)),
+            ShellExit::Code(code) if code > Exit::Stream.code() => {
+                Exit::of_code(code).unwrap_or(Exit::Other(code))
+            }
             ShellExit::Code(_) | ShellExit::Killed | ShellExit::GivenUp => Exit::Stream,
         }
     }
@@ -311,7 +389,10 @@ impl ShellExit {
     }
 
     fn of(status: ExitStatus) -> ShellExit {
-        status.code().and_then(|code| u8::try_from(code).ok()).map_or(ShellExit::Killed, ShellExit::Code)
+        status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .map_or(ShellExit::Killed, ShellExit::Code)
     }
 }
 
@@ -364,13 +445,17 @@ impl HeldStderr {
             let mut piece = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut piece) {
                 match &mut *shared.lock() {
-                    Some(held) if held.len() < HELD_MAX_BYTES => held.extend_from_slice(&piece[..count]),
+                    Some(held) if held.len() < HELD_MAX_BYTES => {
+                        held.extend_from_slice(&piece[..count])
+                    }
                     Some(_) => {}
                     None => drop(io::stderr().write_all(&piece[..count])),
                 }
             }
         };
-        let passing = std::thread::Builder::new().name("stderr".into()).spawn(pass)?;
+        let passing = std::thread::Builder::new()
+            .name("stderr".into())
+            .spawn(pass)?;
         Ok(HeldStderr { waiting, passing })
     }
 
@@ -399,12 +484,25 @@ impl Shell {
 
     fn start_command(mut command: Command, umask: u32, stderr: Stderr) -> io::Result<Shell> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(if stderr == Stderr::Held { Stdio::piped() } else { Stdio::inherit() });
+        command.stderr(if stderr == Stderr::Held {
+            Stdio::piped()
+        } else {
+            Stdio::inherit()
+        });
         sys::set_umask(umask);
         let child = command.spawn();
         sys::take_umask();
-        let mut shell = Shell { child: child?, ended: None, held: None };
-        shell.held = shell.child.stderr.take().map(HeldStderr::start).transpose()?;
+        let mut shell = Shell {
+            child: child?,
+            ended: None,
+            held: None,
+        };
+        shell.held = shell
+            .child
+            .stderr
+            .take()
+            .map(HeldStderr::start)
+            .transpose()?;
         Ok(shell)
     }
 
@@ -415,12 +513,19 @@ impl Shell {
 
     /// Returns the stream to and from the remote side, whatever it sends. Can be called once.
     pub fn link(&mut self, patience: &Patience) -> io::Result<Link> {
-        let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {
+        let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take())
+        else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let reader = Box::new(PatientReader::new(stdout, patience.clone()));
         let writer = Box::new(BlockingWriter(stdin));
-        Ok(Link { reader, writer, parting: patience.parting.clone(), leave: None, moved: Moved::default() })
+        Ok(Link {
+            reader,
+            writer,
+            parting: patience.parting.clone(),
+            leave: None,
+            moved: Moved::default(),
+        })
     }
 
     /// Writes what the program reads before it answers. If the program has ended, [`Shell::answer`]
@@ -432,8 +537,13 @@ impl Shell {
     }
 
     /// Waits for the greeting. The output of a login shell before it goes to `noise`.
-    pub fn answer(&mut self, patience: &Patience, noise: &mut dyn Write) -> io::Result<ShellAnswer> {
-        let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {
+    pub fn answer(
+        &mut self,
+        patience: &Patience,
+        noise: &mut dyn Write,
+    ) -> io::Result<ShellAnswer> {
+        let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take())
+        else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         sys::widen_pipe(stdout.as_fd());
@@ -453,14 +563,31 @@ impl Shell {
                     noise.write_all(&received[..noise_len])?;
                     let rest = Cursor::new(received.split_off(noise_len));
                     let parting = patience.parting.clone();
-                    let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(BlockingWriter(stdin)));
-                    let link = Link { reader, writer, parting, leave: None, moved: Moved::default() };
+                    let (reader, writer) = (
+                        Box::new(rest.chain(reader)),
+                        Box::new(BlockingWriter(stdin)),
+                    );
+                    let link = Link {
+                        reader,
+                        writer,
+                        parting,
+                        leave: None,
+                        moved: Moved::default(),
+                    };
                     let is_native = matches!(sniffed, Sniffed::Native { .. });
-                    return Ok(if is_native { ShellAnswer::Native(link) } else { ShellAnswer::Rsync(link) });
+                    return Ok(if is_native {
+                        ShellAnswer::Native(link)
+                    } else {
+                        ShellAnswer::Rsync(link)
+                    });
                 }
                 Sniffed::Hopeless => {
                     noise.write_all(&received)?;
-                    return Ok(if count == 0 { ShellAnswer::Silent } else { ShellAnswer::TooNoisy });
+                    return Ok(if count == 0 {
+                        ShellAnswer::Silent
+                    } else {
+                        ShellAnswer::TooNoisy
+                    });
                 }
                 Sniffed::NeedMore => {}
             }
@@ -483,7 +610,8 @@ impl Shell {
             if let Some(status) = self.child.try_wait()? {
                 self.ended = Some(ShellExit::of(status));
             } else if limit.is_some_and(|limit| is_late(waits, limit))
-                || stop.load(Ordering::Relaxed) && is_late(*stopped.get_or_insert_with(Since::now), FAREWELL)
+                || stop.load(Ordering::Relaxed)
+                    && is_late(*stopped.get_or_insert_with(Since::now), FAREWELL)
             {
                 self.kill();
                 self.ended = Some(ShellExit::GivenUp);
@@ -497,7 +625,12 @@ impl Shell {
     /// Waits briefly until all standard error was passed on. A background process can keep the pipe open.
     fn drain_stderr(&mut self) {
         let waits = Since::now();
-        while self.held.as_ref().is_some_and(|held| !held.passing.is_finished()) && waits.elapsed() < LEAVE_TERMINAL {
+        while self
+            .held
+            .as_ref()
+            .is_some_and(|held| !held.passing.is_finished())
+            && waits.elapsed() < LEAVE_TERMINAL
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -15,5 +15,11 @@ pub fn link(patience: Patience) -> io::Result<Link> {
     sys::widen_pipe(to_peer.as_fd());
     let parting = patience.parting.clone();
     let reader = Box::new(PatientReader::new(from_peer, patience));
-    Ok(Link { reader, writer: Box::new(BlockingWriter(to_peer)), parting, leave: None, moved: Moved::default() })
+    Ok(Link {
+        reader,
+        writer: Box::new(BlockingWriter(to_peer)),
+        parting,
+        leave: None,
+        moved: Moved::default(),
+    })
 }

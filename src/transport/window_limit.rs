@@ -31,12 +31,16 @@ impl Ceiling {
 
     /// Returns the descriptor number that child processes inherit; `None` without a shared limit.
     pub fn number(&self) -> Option<u32> {
-        self.0.as_ref().and_then(|file| u32::try_from(file.as_raw_fd()).ok())
+        self.0
+            .as_ref()
+            .and_then(|file| u32::try_from(file.as_raw_fd()).ok())
     }
 
     /// Sets the limit in bytes. Windows grow up to it; larger ones shrink as they are used.
     pub fn set(&self, bytes: u64) -> io::Result<()> {
-        self.0.as_ref().map_or(Ok(()), |file| sys::pwrite_all(file.as_fd(), &bytes.to_le_bytes(), 0))
+        self.0.as_ref().map_or(Ok(()), |file| {
+            sys::pwrite_all(file.as_fd(), &bytes.to_le_bytes(), 0)
+        })
     }
 
     /// Returns whether the server admits no new clients.
@@ -48,7 +52,9 @@ impl Ceiling {
     pub fn bytes(&self) -> u64 {
         let mut bytes = [0; 8];
         match &self.0 {
-            Some(file) if sys::pread(file.as_fd(), &mut bytes, 0).is_ok() => u64::from_le_bytes(bytes),
+            Some(file) if sys::pread(file.as_fd(), &mut bytes, 0).is_ok() => {
+                u64::from_le_bytes(bytes)
+            }
             _ => u64::MAX,
         }
     }

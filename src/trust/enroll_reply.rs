@@ -56,7 +56,11 @@ impl Introduction {
     /// failure, returns a description of the error.
     pub fn read(output: &[u8]) -> Result<Introduction, String> {
         let output = String::from_utf8_lossy(output);
-        let line = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        let line = output
+            .lines()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default();
         serde_json::from_str(line).map_err(|error| error.to_string())
     }
 }

@@ -50,19 +50,32 @@ pub fn read(path: &Path, secrecy: Secrecy) -> Result<Option<Vec<u8>>> {
     let me = sys::ids().0;
     if stat.uid != me && stat.uid != 0 {
         // Another user's file is rejected whatever its content: treat it like an unreadable one.
-        let error = refused(path, &format!("owned by user {}", stat.uid), &format!("chown {me}"));
-        return Err(Error { exit: Exit::FileIo, ..error });
+        let error = refused(
+            path,
+            &format!("owned by user {}", stat.uid),
+            &format!("chown {me}"),
+        );
+        return Err(Error {
+            exit: Exit::FileIo,
+            ..error
+        });
     }
     match secrecy {
         Secrecy::Secret if stat.mode & 0o077 != 0 => {
-            return Err(refused(path, "other users can read this private key", "chmod 600"));
+            return Err(refused(
+                path,
+                "other users can read this private key",
+                "chmod 600",
+            ));
         }
         Secrecy::Open if stat.mode & 0o022 != 0 => {
             return Err(refused(path, "other users can change it", "chmod go-w"));
         }
         Secrecy::Secret | Secrecy::Open => {}
     }
-    sys::read_to_end(file.as_fd(), FILE_MAX_BYTES).map(Some).map_err(|error| failed("read", path, &error))
+    sys::read_to_end(file.as_fd(), FILE_MAX_BYTES)
+        .map(Some)
+        .map_err(|error| failed("read", path, &error))
 }
 
 /// A directory of this program, locked against changes by other processes.
@@ -78,14 +91,20 @@ impl Locked {
     pub fn take(path: &Path) -> Result<Locked> {
         let dir = private_dir(path)?;
         let lock = path.join(std::ffi::OsStr::from_bytes(LOCK));
-        let fd = sys::open_append_at(dir.as_fd(), LOCK, 0o600).map_err(|error| failed("open", &lock, &error))?;
+        let fd = sys::open_append_at(dir.as_fd(), LOCK, 0o600)
+            .map_err(|error| failed("open", &lock, &error))?;
         sys::lock(fd.as_fd()).map_err(|error| failed("lock", &lock, &error))?;
-        Ok(Locked { path: path.to_owned(), dir, _lock: fd })
+        Ok(Locked {
+            path: path.to_owned(),
+            dir,
+            _lock: fd,
+        })
     }
 
     /// Replaces a file atomically, even across a power failure. It has mode 0600 from the start.
     pub fn replace(&self, name: &str, text: &[u8]) -> Result<()> {
-        put(self.dir.as_fd(), name, text, 0o600).map_err(|error| failed("write", &self.path.join(name), &error))
+        put(self.dir.as_fd(), name, text, 0o600)
+            .map_err(|error| failed("write", &self.path.join(name), &error))
     }
 }
 
@@ -93,11 +112,16 @@ impl Locked {
 /// change.
 pub fn private_dir(path: &Path) -> Result<OwnedFd> {
     make_private(path).map_err(|error| failed("create", path, &error))?;
-    let dir = sys::open_dir_path(path.as_os_str().as_bytes()).map_err(|error| failed("open", path, &error))?;
+    let dir = sys::open_dir_path(path.as_os_str().as_bytes())
+        .map_err(|error| failed("open", path, &error))?;
     let stat = sys::fstat(dir.as_fd()).map_err(|error| failed("open", path, &error))?;
     let me = sys::ids().0;
     if stat.uid != me && stat.uid != 0 {
-        return Err(refused(path, &format!("owned by user {}", stat.uid), &format!("chown {me}")));
+        return Err(refused(
+            path,
+            &format!("owned by user {}", stat.uid),
+            &format!("chown {me}"),
+        ));
     }
     if stat.mode & 0o022 != 0 {
         return Err(refused(path, "other users can change it", "chmod go-w"));
@@ -149,21 +173,35 @@ pub fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
     let words = errno_words(error);
     Error::new(
         Exit::FileIo,
-        [format!("sparsync: cannot {what} ").as_bytes(), path.as_os_str().as_bytes(), b": ", &words].concat(),
+        [
+            format!("sparsync: cannot {what} ").as_bytes(),
+            path.as_os_str().as_bytes(),
+            b": ",
+            &words,
+        ]
+        .concat(),
     )
 }
 
 /// Returns the error for a file that is not trusted, with the command that fixes it.
 fn refused(path: &Path, why: &str, mend: &str) -> Error {
     let shown = path.display();
-    Error::new(Exit::StartClient, format!("sparsync: cannot use {shown}: {why}"))
-        .with_hint(format!("run `{mend} {shown}`"))
+    Error::new(
+        Exit::StartClient,
+        format!("sparsync: cannot use {shown}: {why}"),
+    )
+    .with_hint(format!("run `{mend} {shown}`"))
 }
 
 /// Returns the error for a mistake in a file that a user edited. `line` counts from 1.
 pub fn mistaken(path: &Path, line: Option<usize>, what: &str) -> Error {
-    let at = line.map(|line| format!(", line {line}")).unwrap_or_default();
-    Error::usage(format!("sparsync: cannot read {}{at}: {what}", path.display()))
+    let at = line
+        .map(|line| format!(", line {line}"))
+        .unwrap_or_default();
+    Error::usage(format!(
+        "sparsync: cannot read {}{at}: {what}",
+        path.display()
+    ))
 }
 
 /// A list in the config directory, as a TOML file that users may read and edit. Its types must reject unknown keys.
@@ -187,9 +225,12 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
     fn load_with_text(places: &Places) -> Result<(Self, String)> {
         let path = places.config.join(Self::FILE);
         let text = read(&path, Secrecy::Open)?.unwrap_or_else(|| Self::HEAD.into());
-        let text = String::from_utf8(text).map_err(|_| mistaken(&path, None, "the text is not UTF-8"))?;
+        let text =
+            String::from_utf8(text).map_err(|_| mistaken(&path, None, "the text is not UTF-8"))?;
         let list: Self = toml::from_str(&text).map_err(|error| {
-            let line = error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+            let line = error
+                .span()
+                .map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
             mistaken(&path, line, error.message())
         })?;
         list.check(&path)?;
@@ -204,11 +245,22 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
         let result = change(&mut list);
         if list != before {
             list.check(&places.config.join(Self::FILE))?;
-            let plain = toml::to_string(&list)
-                .map_err(|error| Error::new(Exit::FileIo, format!("sparsync: cannot write {}: {error}", Self::FILE)))?;
+            let plain = toml::to_string(&list).map_err(|error| {
+                Error::new(
+                    Exit::FileIo,
+                    format!("sparsync: cannot write {}: {error}", Self::FILE),
+                )
+            })?;
             // The head is not a comment on the first table.
-            let (head, rest) = text.strip_prefix(Self::HEAD).map_or(("", &text[..]), |rest| (Self::HEAD, rest));
-            locked.replace(Self::FILE, [head, &toml_edit::kept(rest, &plain, Self::ID)].concat().as_bytes())?;
+            let (head, rest) = text
+                .strip_prefix(Self::HEAD)
+                .map_or(("", &text[..]), |rest| (Self::HEAD, rest));
+            locked.replace(
+                Self::FILE,
+                [head, &toml_edit::kept(rest, &plain, Self::ID)]
+                    .concat()
+                    .as_bytes(),
+            )?;
         }
         Ok(result)
     }
@@ -236,7 +288,10 @@ const SETTLED_SECS: i64 = 2;
 impl<L: List> CachedList<L> {
     /// Creates a cache for the file in these directories.
     pub fn new(places: &Places) -> CachedList<L> {
-        CachedList { places: places.clone(), last: Mutex::default() }
+        CachedList {
+            places: places.clone(),
+            last: Mutex::default(),
+        }
     }
 
     /// Returns the current list, see [`List::load`].

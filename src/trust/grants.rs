@@ -51,16 +51,35 @@ impl Grant {
 
     /// Describes the rights: `reads /srv as backup, until 2026-12-31T00:00:00Z`.
     pub fn rights(&self, now: Timestamp) -> String {
-        let what = if self.read_only { "reads" } else { "reads and writes" };
-        let roots: Vec<_> = self.roots.iter().map(|root| String::from_utf8_lossy(root)).collect();
+        let what = if self.read_only {
+            "reads"
+        } else {
+            "reads and writes"
+        };
+        let roots: Vec<_> = self
+            .roots
+            .iter()
+            .map(|root| String::from_utf8_lossy(root))
+            .collect();
         let until = match self.expires {
             Some(end) if self.stands(now) => format!(", until {end}"),
             Some(end) => format!(", expired at {end}"),
             None => String::new(),
         };
-        let setuid = if self.allow_setuid { ", also set-ID programs" } else { "" };
-        let links = if self.no_munge { ", symlinks to anywhere" } else { "" };
-        let owner = self.owner.as_ref().map_or_else(String::new, |owner| format!(" as {owner}"));
+        let setuid = if self.allow_setuid {
+            ", also set-ID programs"
+        } else {
+            ""
+        };
+        let links = if self.no_munge {
+            ", symlinks to anywhere"
+        } else {
+            ""
+        };
+        let owner = self
+            .owner
+            .as_ref()
+            .map_or_else(String::new, |owner| format!(" as {owner}"));
         format!("{what} {}{owner}{setuid}{links}{until}", roots.join(" "))
     }
 }
@@ -137,7 +156,11 @@ impl Grants {
 
     /// Returns the grants of other keys under the same name.
     pub fn others_named_as(&self, grant: &Grant) -> Vec<Grant> {
-        self.grants.iter().filter(|other| other.name == grant.name && other.pin != grant.pin).cloned().collect()
+        self.grants
+            .iter()
+            .filter(|other| other.name == grant.name && other.pin != grant.pin)
+            .cloned()
+            .collect()
     }
 
     /// Removes all grants of this name or pin and returns them.
@@ -159,10 +182,18 @@ impl List for Grants {
     fn check(&self, path: &Path) -> Result<()> {
         for (at, grant) in self.grants.iter().enumerate() {
             if self.grants[..at].iter().any(|other| other.pin == grant.pin) {
-                return Err(files::mistaken(path, None, &format!("duplicate grant for key {}", grant.pin)));
+                return Err(files::mistaken(
+                    path,
+                    None,
+                    &format!("duplicate grant for key {}", grant.pin),
+                ));
             }
             if let Some(owner) = grant.owner.as_ref().filter(|owner| !is_owner(owner)) {
-                return Err(files::mistaken(path, None, &format!("owner `{owner}` is not USER or USER:GROUP")));
+                return Err(files::mistaken(
+                    path,
+                    None,
+                    &format!("owner `{owner}` is not USER or USER:GROUP"),
+                ));
             }
         }
         Ok(())
@@ -177,12 +208,18 @@ mod roots {
 
     pub fn serialize<S: Serializer>(roots: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
         check(roots).map_err(S::Error::custom)?;
-        let texts: Result<Vec<&str>, _> = roots.iter().map(|root| std::str::from_utf8(root)).collect();
-        texts.map_err(|_| S::Error::custom("a root must be valid UTF-8"))?.serialize(to)
+        let texts: Result<Vec<&str>, _> =
+            roots.iter().map(|root| std::str::from_utf8(root)).collect();
+        texts
+            .map_err(|_| S::Error::custom("a root must be valid UTF-8"))?
+            .serialize(to)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
-        let roots: Vec<_> = Vec::<String>::deserialize(from)?.into_iter().map(String::into_bytes).collect();
+        let roots: Vec<_> = Vec::<String>::deserialize(from)?
+            .into_iter()
+            .map(String::into_bytes)
+            .collect();
         check(&roots).map_err(D::Error::custom)?;
         Ok(roots)
     }
@@ -194,7 +231,10 @@ mod roots {
         for root in roots {
             let climbs = root.split(|&b| b == b'/').any(|part| part == b"..");
             if root.first() != Some(&b'/') || climbs || root.contains(&0) {
-                return Err(format!("`{}` is not an absolute path without `..`", String::from_utf8_lossy(root)));
+                return Err(format!(
+                    "`{}` is not an absolute path without `..`",
+                    String::from_utf8_lossy(root)
+                ));
             }
         }
         Ok(())
@@ -209,7 +249,13 @@ mod tests {
     fn scratch() -> (tempfile::TempDir, Places) {
         let top = tempfile::tempdir().unwrap();
         let config = top.path().join("config");
-        (top, Places { state: config.join("state"), config })
+        (
+            top,
+            Places {
+                state: config.join("state"),
+                config,
+            },
+        )
     }
 
     fn grant(nth: u8, name: &str) -> Grant {
@@ -239,7 +285,8 @@ mod tests {
         let path = places.config.join(Grants::FILE);
         let is_of = |age_secs: u64| {
             let file = std::fs::File::options().write(true).open(&path).unwrap();
-            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + age_secs)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + age_secs))
+                .unwrap();
         };
         is_of(0);
         assert_eq!(name(), "a");
@@ -260,20 +307,57 @@ mod tests {
     #[test]
     fn grant_is_valid_until_it_expires_or_is_revoked() {
         let (_top, places) = scratch();
-        let ends = Grant { expires: Some(Timestamp(100)), read_only: true, ..grant(2, "b") };
-        let put = |grant: &Grant| Grants::change(&places, |grants| grants.put(grant.clone())).unwrap();
-        assert_eq!((put(&grant(1, "a")), put(&ends), put(&ends)), (Granted::New, Granted::New, Granted::Same));
+        let ends = Grant {
+            expires: Some(Timestamp(100)),
+            read_only: true,
+            ..grant(2, "b")
+        };
+        let put =
+            |grant: &Grant| Grants::change(&places, |grants| grants.put(grant.clone())).unwrap();
+        assert_eq!(
+            (put(&grant(1, "a")), put(&ends), put(&ends)),
+            (Granted::New, Granted::New, Granted::Same)
+        );
         let grants = Grants::load(&places).unwrap();
-        assert_eq!(grants.find(&Pin([1; 32]), Timestamp(0)), Some(&grant(1, "a")));
-        assert_eq!(grants.standing(&Pin([2; 32]), Timestamp(99)), KeyStatus::Granted(&ends));
-        assert_eq!(grants.standing(&Pin([2; 32]), Timestamp(100)), KeyStatus::Expired(&ends));
+        assert_eq!(
+            grants.find(&Pin([1; 32]), Timestamp(0)),
+            Some(&grant(1, "a"))
+        );
+        assert_eq!(
+            grants.standing(&Pin([2; 32]), Timestamp(99)),
+            KeyStatus::Granted(&ends)
+        );
+        assert_eq!(
+            grants.standing(&Pin([2; 32]), Timestamp(100)),
+            KeyStatus::Expired(&ends)
+        );
         assert_eq!(grants.find(&Pin([2; 32]), Timestamp(100)), None);
-        assert_eq!(grants.standing(&Pin([3; 32]), Timestamp(0)), KeyStatus::Unknown);
-        assert_eq!(put(&Grant { expires: None, ..ends.clone() }), Granted::Changed);
-        assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), [grant(1, "a")]);
-        assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), []);
+        assert_eq!(
+            grants.standing(&Pin([3; 32]), Timestamp(0)),
+            KeyStatus::Unknown
+        );
+        assert_eq!(
+            put(&Grant {
+                expires: None,
+                ..ends.clone()
+            }),
+            Granted::Changed
+        );
+        assert_eq!(
+            Grants::change(&places, |grants| grants.revoke("a")).unwrap(),
+            [grant(1, "a")]
+        );
+        assert_eq!(
+            Grants::change(&places, |grants| grants.revoke("a")).unwrap(),
+            []
+        );
         let pin = Pin([2; 32]).to_string();
-        assert_eq!(Grants::change(&places, |grants| grants.revoke(&pin)).unwrap().len(), 1);
+        assert_eq!(
+            Grants::change(&places, |grants| grants.revoke(&pin))
+                .unwrap()
+                .len(),
+            1
+        );
         assert_eq!(Grants::load(&places).unwrap(), Grants::default());
     }
 
@@ -285,8 +369,16 @@ mod tests {
         let good = std::fs::read_to_string(&path).unwrap();
         for (from, to, words) in [
             ("read_only", "readonly", "line 7: unknown field `readonly`"),
-            ("read_only = false", "owner = \"a:\"", "owner `a:` is not USER or USER:GROUP"),
-            ("read_only = false", "expires = \"soon\"", "line 7: invalid date `soon`"),
+            (
+                "read_only = false",
+                "owner = \"a:\"",
+                "owner `a:` is not USER or USER:GROUP",
+            ),
+            (
+                "read_only = false",
+                "expires = \"soon\"",
+                "line 7: invalid date `soon`",
+            ),
             ("/srv/a", "srv/a", "line 6: `srv/a` is not an absolute path"),
             ("/srv/a", "/srv/../etc", "not an absolute path"),
             ("[\"/srv/a\", \"/home/u\"]", "[]", "missing root"),
@@ -295,11 +387,17 @@ mod tests {
             assert_ne!(bad, good, "{from}");
             std::fs::write(&path, &bad).unwrap();
             let message = String::from_utf8(Grants::load(&places).unwrap_err().message).unwrap();
-            assert!(message.contains(words) && message.contains("grants.toml"), "{message}");
+            assert!(
+                message.contains(words) && message.contains("grants.toml"),
+                "{message}"
+            );
         }
         std::fs::write(&path, [good.as_str(), &good].concat()).unwrap();
         let error = Grants::load(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&error.message).contains("duplicate grant"), "{error}");
+        assert!(
+            String::from_utf8_lossy(&error.message).contains("duplicate grant"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -310,7 +408,10 @@ mod tests {
         let path = places.config.join(Grants::FILE);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
         let error = Grants::load(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&error.text()).contains("hint: run `chmod go-w"), "{error}");
+        assert!(
+            String::from_utf8_lossy(&error.text()).contains("hint: run `chmod go-w"),
+            "{error}"
+        );
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(Grants::load(&places).is_ok(), "others may read the grants");
     }
@@ -319,8 +420,14 @@ mod tests {
     fn root_that_is_not_an_absolute_utf8_path_is_rejected() {
         let (_top, places) = scratch();
         for root in [&b"relative"[..], b"/a/../b", b"/\xff", b""] {
-            let odd = Grant { roots: vec![root.to_vec()], ..grant(1, "a") };
-            assert!(Grants::change(&places, |grants| grants.put(odd)).is_err(), "{root:?}");
+            let odd = Grant {
+                roots: vec![root.to_vec()],
+                ..grant(1, "a")
+            };
+            assert!(
+                Grants::change(&places, |grants| grants.put(odd)).is_err(),
+                "{root:?}"
+            );
             assert_eq!(Grants::load(&places).unwrap(), Grants::default());
         }
     }

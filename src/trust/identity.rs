@@ -54,11 +54,15 @@ impl Identity {
         let Some(text) = files::read(&path, Secrecy::Secret)? else {
             return Ok(None);
         };
-        let key = String::from_utf8(text).ok().and_then(|text| KeyPair::from_pem(&text).ok());
+        let key = String::from_utf8(text)
+            .ok()
+            .and_then(|text| KeyPair::from_pem(&text).ok());
         match key.filter(|key| key.is_compatible(&PKCS_ED25519)) {
             Some(key) => Identity::of_key(&key).map(Some),
-            None => Err(files::mistaken(&path, None, "not an Ed25519 key in PEM format")
-                .with_hint("restore the file, or remove it and enroll the hosts again")),
+            None => Err(
+                files::mistaken(&path, None, "not an Ed25519 key in PEM format")
+                    .with_hint("restore the file, or remove it and enroll the hosts again"),
+            ),
         }
     }
 
@@ -77,7 +81,9 @@ impl Identity {
 
     fn of_key(key: &KeyPair) -> Result<Identity> {
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "sparsync");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "sparsync");
         let certificate = params.self_signed(key).map_err(no_key)?;
         Ok(Identity {
             cert_der: certificate.der().to_vec(),
@@ -92,7 +98,10 @@ fn new_key() -> Result<KeyPair> {
 }
 
 fn no_key(error: rcgen::Error) -> Error {
-    Error::new(Exit::Crashed, format!("sparsync: cannot create a key: {error}"))
+    Error::new(
+        Exit::Crashed,
+        format!("sparsync: cannot create a key: {error}"),
+    )
 }
 
 #[cfg(test)]
@@ -104,7 +113,13 @@ mod tests {
     fn scratch() -> (tempfile::TempDir, Places) {
         let top = tempfile::tempdir().unwrap();
         let config = top.path().join("a/b/config");
-        (top, Places { state: config.join("state"), config })
+        (
+            top,
+            Places {
+                state: config.join("state"),
+                config,
+            },
+        )
     }
 
     fn mode(path: &std::path::Path) -> u32 {
@@ -117,11 +132,20 @@ mod tests {
         assert!(Identity::load(&places).unwrap().is_none());
         let made = Identity::load_or_make(&places).unwrap();
         let again = Identity::load_or_make(&places).unwrap();
-        assert_eq!((again.pin, &again.cert_der, &again.key_der), (made.pin, &made.cert_der, &made.key_der));
-        assert_eq!((mode(&places.config), mode(&places.config.join(FILE))), (0o700, 0o600));
+        assert_eq!(
+            (again.pin, &again.cert_der, &again.key_der),
+            (made.pin, &made.cert_der, &made.key_der)
+        );
+        assert_eq!(
+            (mode(&places.config), mode(&places.config.join(FILE))),
+            (0o700, 0o600)
+        );
         assert_eq!(pin_of(&made.cert_der), Some(made.pin));
         assert_ne!(Identity::passing().unwrap().pin, made.pin);
-        let mut names: Vec<_> = std::fs::read_dir(&places.config).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> = std::fs::read_dir(&places.config)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
         names.sort();
         assert_eq!(names, [".lock", FILE], "no other file is left");
         assert!(!format!("{made:?}").contains("key"));
@@ -137,7 +161,10 @@ mod tests {
             let error = Identity::load_or_make(&places).unwrap_err();
             assert_eq!(error.exit, Exit::StartClient);
             let words = String::from_utf8(error.text()).unwrap();
-            assert!(words.contains(&format!("chmod 600 {}", path.display())), "{words}");
+            assert!(
+                words.contains(&format!("chmod 600 {}", path.display())),
+                "{words}"
+            );
         }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(Identity::load_or_make(&places).is_ok());
@@ -149,7 +176,10 @@ mod tests {
         std::fs::create_dir_all(&places.config).unwrap();
         std::fs::set_permissions(&places.config, std::fs::Permissions::from_mode(0o777)).unwrap();
         let error = Identity::load_or_make(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&error.text()).contains("chmod go-w"), "{error}");
+        assert!(
+            String::from_utf8_lossy(&error.text()).contains("chmod go-w"),
+            "{error}"
+        );
         assert!(!places.config.join(FILE).exists());
     }
 
@@ -158,11 +188,21 @@ mod tests {
         let (_top, places) = scratch();
         Identity::load_or_make(&places).unwrap();
         let path = places.config.join(FILE);
-        let ecdsa = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap().serialize_pem();
-        for text in ["", "hello", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", ecdsa.as_str()] {
+        let ecdsa = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)
+            .unwrap()
+            .serialize_pem();
+        for text in [
+            "",
+            "hello",
+            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+            ecdsa.as_str(),
+        ] {
             std::fs::write(&path, text).unwrap();
             let error = Identity::load_or_make(&places).unwrap_err();
-            assert!(String::from_utf8_lossy(&error.message).contains("not an Ed25519 key"), "{error}");
+            assert!(
+                String::from_utf8_lossy(&error.message).contains("not an Ed25519 key"),
+                "{error}"
+            );
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }
@@ -171,8 +211,13 @@ mod tests {
     fn concurrent_creation_yields_one_key() {
         let (_top, places) = scratch();
         let pins: Vec<_> = std::thread::scope(|scope| {
-            let makers: Vec<_> = (0..8).map(|_| scope.spawn(|| Identity::load_or_make(&places).unwrap().pin)).collect();
-            makers.into_iter().map(|maker| maker.join().unwrap()).collect()
+            let makers: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| Identity::load_or_make(&places).unwrap().pin))
+                .collect();
+            makers
+                .into_iter()
+                .map(|maker| maker.join().unwrap())
+                .collect()
         });
         assert!(pins.iter().all(|pin| *pin == pins[0]), "{pins:?}");
     }

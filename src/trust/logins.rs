@@ -49,23 +49,40 @@ impl Logins {
     /// Returns the program that answered at a host; `None`: unknown or expired, or the file cannot be read.
     pub fn recall(places: &Places, host: &str, now: Timestamp) -> Option<Answers> {
         let logins = Logins::load(&in_state(places)).unwrap_or_default().logins;
-        logins.into_iter().find(|login| login.host == host && now < login.until).map(|login| login.answers)
+        logins
+            .into_iter()
+            .find(|login| login.host == host && now < login.until)
+            .map(|login| login.answers)
     }
 
     /// Stores an answer; `None` removes the host.
-    pub fn remember(places: &Places, host: &str, answers: Option<Answers>, now: Timestamp) -> Result<()> {
+    pub fn remember(
+        places: &Places,
+        host: &str,
+        answers: Option<Answers>,
+        now: Timestamp,
+    ) -> Result<()> {
         Logins::change(&in_state(places), |list| {
-            list.logins.retain(|login| login.host != host && now < login.until);
+            list.logins
+                .retain(|login| login.host != host && now < login.until);
             let until = Timestamp(now.0 + KEPT_SECS);
-            list.logins.extend(answers.map(|answers| Login { host: host.to_owned(), answers, until }));
-            list.logins.drain(..list.logins.len().saturating_sub(LOGINS_MAX));
+            list.logins.extend(answers.map(|answers| Login {
+                host: host.to_owned(),
+                answers,
+                until,
+            }));
+            list.logins
+                .drain(..list.logins.len().saturating_sub(LOGINS_MAX));
         })
     }
 }
 
 /// The cache belongs to the state, not to the configuration.
 fn in_state(places: &Places) -> Places {
-    Places { config: places.state.clone(), state: places.state.clone() }
+    Places {
+        config: places.state.clone(),
+        state: places.state.clone(),
+    }
 }
 
 impl List for Logins {
@@ -85,28 +102,58 @@ mod tests {
     #[test]
     fn login_answers_are_cached_for_a_day() {
         let top = tempfile::tempdir().unwrap();
-        let places = Places { config: top.path().join("config"), state: top.path().join("state") };
-        let remember = |host: &str, answers, now| Logins::remember(&places, host, answers, Timestamp(now)).unwrap();
+        let places = Places {
+            config: top.path().join("config"),
+            state: top.path().join("state"),
+        };
+        let remember = |host: &str, answers, now| {
+            Logins::remember(&places, host, answers, Timestamp(now)).unwrap()
+        };
         assert_eq!(Logins::recall(&places, "a", Timestamp(0)), None);
         remember("a", Some(Answers::Rsync), 0);
         remember("u@a", Some(Answers::ForcedCommand), 10);
-        assert_eq!(Logins::recall(&places, "a", Timestamp(KEPT_SECS - 1)), Some(Answers::Rsync));
+        assert_eq!(
+            Logins::recall(&places, "a", Timestamp(KEPT_SECS - 1)),
+            Some(Answers::Rsync)
+        );
         assert_eq!(Logins::recall(&places, "a", Timestamp(KEPT_SECS)), None);
-        assert_eq!(Logins::recall(&places, "u@a", Timestamp(KEPT_SECS)), Some(Answers::ForcedCommand));
+        assert_eq!(
+            Logins::recall(&places, "u@a", Timestamp(KEPT_SECS)),
+            Some(Answers::ForcedCommand)
+        );
         remember("u@a", None, 20);
         assert_eq!(Logins::recall(&places, "u@a", Timestamp(20)), None);
-        assert!(!places.config.exists(), "the cache is not in the configuration");
+        assert!(
+            !places.config.exists(),
+            "the cache is not in the configuration"
+        );
     }
 
     #[test]
     fn number_of_cached_logins_is_limited() {
         let top = tempfile::tempdir().unwrap();
-        let places = Places { config: top.path().to_owned(), state: top.path().to_owned() };
-        let login = |n: usize| Login { host: n.to_string(), answers: Answers::Rsync, until: Timestamp(100) };
-        let many = Logins { logins: (0..LOGINS_MAX).map(login).collect() };
+        let places = Places {
+            config: top.path().to_owned(),
+            state: top.path().to_owned(),
+        };
+        let login = |n: usize| Login {
+            host: n.to_string(),
+            answers: Answers::Rsync,
+            until: Timestamp(100),
+        };
+        let many = Logins {
+            logins: (0..LOGINS_MAX).map(login).collect(),
+        };
         Logins::change(&places, |list| *list = many).unwrap();
         Logins::remember(&places, "new", Some(Answers::Rsync), Timestamp(1)).unwrap();
         let logins = Logins::load(&places).unwrap().logins;
-        assert_eq!((logins.len(), &*logins[0].host, &*logins[LOGINS_MAX - 1].host), (LOGINS_MAX, "1", "new"));
+        assert_eq!(
+            (
+                logins.len(),
+                &*logins[0].host,
+                &*logins[LOGINS_MAX - 1].host
+            ),
+            (LOGINS_MAX, "1", "new")
+        );
     }
 }

@@ -55,7 +55,8 @@ pub struct Peer {
 impl Peer {
     /// Returns the transport that worked recently; `None`: unknown, or too long ago.
     pub fn winner(&self, now: Timestamp) -> Option<Route> {
-        self.last_route.filter(|_| self.last_until.is_some_and(|until| now < until))
+        self.last_route
+            .filter(|_| self.last_until.is_some_and(|until| now < until))
     }
 }
 
@@ -99,16 +100,25 @@ impl Peers {
 
 impl List for Peers {
     const FILE: &str = "hosts.toml";
-    const HEAD: &str = "# Hosts enrolled with `sparsync enroll`. A host without an entry is reached over ssh.\n\n";
+    const HEAD: &str =
+        "# Hosts enrolled with `sparsync enroll`. A host without an entry is reached over ssh.\n\n";
     const ID: &str = "name";
 
     fn check(&self, path: &Path) -> Result<()> {
         for (at, peer) in self.hosts.iter().enumerate() {
             if self.hosts[..at].iter().any(|other| other.name == peer.name) {
-                return Err(files::mistaken(path, None, &format!("duplicate host `{}`", peer.name)));
+                return Err(files::mistaken(
+                    path,
+                    None,
+                    &format!("duplicate host `{}`", peer.name),
+                ));
             }
             if peer.addresses.is_empty() || peer.port == 0 {
-                return Err(files::mistaken(path, None, &format!("host `{}` has no address or port", peer.name)));
+                return Err(files::mistaken(
+                    path,
+                    None,
+                    &format!("host `{}` has no address or port", peer.name),
+                ));
             }
         }
         Ok(())
@@ -124,7 +134,13 @@ mod tests {
     fn scratch() -> (tempfile::TempDir, Places) {
         let top = tempfile::tempdir().unwrap();
         let config = top.path().join("config");
-        (top, Places { state: config.join("state"), config })
+        (
+            top,
+            Places {
+                state: config.join("state"),
+                config,
+            },
+        )
     }
 
     fn peer(name: &str) -> Peer {
@@ -147,16 +163,29 @@ mod tests {
     fn stored_peers_are_found_again() {
         let (_top, places) = scratch();
         assert_eq!(Peers::load(&places).unwrap(), Peers::default());
-        let won = Peer { last_route: Some(Route::Tls), last_until: Some(Timestamp(50)), ..peer("b") };
+        let won = Peer {
+            last_route: Some(Route::Tls),
+            last_until: Some(Timestamp(50)),
+            ..peer("b")
+        };
         Peers::change(&places, |peers| {
             peers.put(peer("a"));
             peers.put(won.clone());
         })
         .unwrap();
         let peers = Peers::load(&places).unwrap();
-        assert_eq!((peers.find("a"), peers.find("b"), peers.find("c")), (Some(&peer("a")), Some(&won), None));
-        assert_eq!((won.winner(Timestamp(49)), won.winner(Timestamp(50))), (Some(Route::Tls), None));
-        assert_eq!(Peers::change(&places, |peers| peers.remove("a")).unwrap(), Some(peer("a")));
+        assert_eq!(
+            (peers.find("a"), peers.find("b"), peers.find("c")),
+            (Some(&peer("a")), Some(&won), None)
+        );
+        assert_eq!(
+            (won.winner(Timestamp(49)), won.winner(Timestamp(50))),
+            (Some(Route::Tls), None)
+        );
+        assert_eq!(
+            Peers::change(&places, |peers| peers.remove("a")).unwrap(),
+            Some(peer("a"))
+        );
         assert_eq!(Peers::load(&places).unwrap().hosts, [won]);
     }
 
@@ -164,16 +193,32 @@ mod tests {
     fn changes_keep_comments_in_the_file() {
         let (_top, places) = scratch();
         let path = places.config.join(Peers::FILE);
-        Peers::change(&places, |peers| ["a", "b"].map(|name| peers.put(peer(name)))).unwrap();
-        let with_remark = std::fs::read_to_string(&path)
-            .unwrap()
-            .replace("[[host]]\nname = \"b\"", "# mine\n[[host]]\nname = \"b\" # b");
+        Peers::change(&places, |peers| {
+            ["a", "b"].map(|name| peers.put(peer(name)))
+        })
+        .unwrap();
+        let with_remark = std::fs::read_to_string(&path).unwrap().replace(
+            "[[host]]\nname = \"b\"",
+            "# mine\n[[host]]\nname = \"b\" # b",
+        );
         std::fs::write(&path, &with_remark).unwrap();
-        Peers::change(&places, |peers| peers.put(Peer { last_route: Some(Route::Tls), ..peer("b") })).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), with_remark.clone() + "last_route = \"tls\"\n");
+        Peers::change(&places, |peers| {
+            peers.put(Peer {
+                last_route: Some(Route::Tls),
+                ..peer("b")
+            })
+        })
+        .unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            with_remark.clone() + "last_route = \"tls\"\n"
+        );
         Peers::change(&places, |peers| (peers.remove("a"), peers.put(peer("b")))).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with(Peers::HEAD) && text.contains("# mine\n[[host]]\nname = \"b\" # b\n"), "{text}");
+        assert!(
+            text.starts_with(Peers::HEAD) && text.contains("# mine\n[[host]]\nname = \"b\" # b\n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -182,7 +227,9 @@ mod tests {
         std::thread::scope(|scope| {
             for nth in 0..8 {
                 let places = &places;
-                scope.spawn(move || Peers::change(places, |peers| peers.put(peer(&format!("h{nth}")))).unwrap());
+                scope.spawn(move || {
+                    Peers::change(places, |peers| peers.put(peer(&format!("h{nth}")))).unwrap()
+                });
             }
         });
         assert_eq!(Peers::load(&places).unwrap().hosts.len(), 8);
@@ -195,7 +242,11 @@ mod tests {
         let path = places.config.join(Peers::FILE);
         let good = std::fs::read_to_string(&path).unwrap();
         for (from, to, words) in [
-            ("port = 28792", "port = 28792\ncolour = \"red\"", "line 8: unknown field `colour`"),
+            (
+                "port = 28792",
+                "port = 28792\ncolour = \"red\"",
+                "line 8: unknown field `colour`",
+            ),
             ("port = 28792", "port = 70000", "line 7: "),
             ("SHA256:", "MD5:", "line 8: invalid fingerprint"),
             ("name = \"a\"\n", "", "missing field `name`"),
@@ -208,14 +259,22 @@ mod tests {
             let error = Peers::load(&places).unwrap_err();
             let message = String::from_utf8(error.message).unwrap();
             assert!(
-                message.contains(words) && message.contains("hosts.toml") && error.exit == Exit::Usage,
+                message.contains(words)
+                    && message.contains("hosts.toml")
+                    && error.exit == Exit::Usage,
                 "{message}"
             );
             let kept = Peers::change(&places, |peers| peers.put(peer("b")));
-            assert!(kept.is_err() && std::fs::read_to_string(&path).unwrap() == bad, "an invalid file is kept");
+            assert!(
+                kept.is_err() && std::fs::read_to_string(&path).unwrap() == bad,
+                "an invalid file is kept"
+            );
         }
         std::fs::write(&path, [good.as_str(), &good].concat()).unwrap();
         let error = Peers::load(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&error.message).contains("duplicate host `a`"), "{error}");
+        assert!(
+            String::from_utf8_lossy(&error.message).contains("duplicate host `a`"),
+            "{error}"
+        );
     }
 }

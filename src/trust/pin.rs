@@ -68,7 +68,10 @@ impl From<Pin> for String {
 
 impl fmt::Display for BadPin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid fingerprint: expected {PREFIX} and 43 characters, as printed by `sparsync server pin`")
+        write!(
+            f,
+            "invalid fingerprint: expected {PREFIX} and 43 characters, as printed by `sparsync server pin`"
+        )
     }
 }
 
@@ -82,10 +85,21 @@ mod tests {
     fn pin_parses_only_in_its_canonical_form() {
         let pin = Pin::of_public_key(b"abc");
         // FIPS 180-4 contains the digest of "abc".
-        assert_eq!(pin.to_string(), "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0");
+        assert_eq!(
+            pin.to_string(),
+            "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0"
+        );
         assert_eq!(pin.to_string().parse(), Ok(pin));
         let text = pin.to_string();
-        for bad in ["", "SHA256:", &text[1..], &text[7..], &format!("{text}="), &text[..text.len() - 1], "SHA256:a b"] {
+        for bad in [
+            "",
+            "SHA256:",
+            &text[1..],
+            &text[7..],
+            &format!("{text}="),
+            &text[..text.len() - 1],
+            "SHA256:a b",
+        ] {
             assert_eq!(bad.parse::<Pin>(), Err(BadPin), "{bad:?}");
         }
     }

@@ -38,10 +38,14 @@ impl Timestamp {
     /// Parses user input: a date (its end, in UTC), a date with time and zone, or a duration from `now` on: `30d`,
     /// `12h`.
     pub fn read(text: &str, now: Timestamp) -> Result<Timestamp, String> {
-        let ahead = [('d', DAY_SECS), ('h', 60 * 60)].into_iter().find_map(|(unit, unit_secs)| {
-            let count: i64 = text.strip_suffix(unit)?.parse().ok()?;
-            (1..=AHEAD_MAX).contains(&count).then_some(Timestamp(now.0 + count * unit_secs))
-        });
+        let ahead = [('d', DAY_SECS), ('h', 60 * 60)]
+            .into_iter()
+            .find_map(|(unit, unit_secs)| {
+                let count: i64 = text.strip_suffix(unit)?.parse().ok()?;
+                (1..=AHEAD_MAX)
+                    .contains(&count)
+                    .then_some(Timestamp(now.0 + count * unit_secs))
+            });
         let read = ahead.map_or_else(|| Timestamp::try_from(text.to_owned()), Ok);
         read.map_err(|bad| format!("{bad} or 30d or 12h from now"))
     }
@@ -55,7 +59,9 @@ impl TryFrom<String> for Timestamp {
             return Ok(Timestamp(moment.as_second()));
         }
         let is_date = text.len() == 10 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-        let date = is_date.then(|| text.parse::<jiff::civil::Date>().ok()).flatten();
+        let date = is_date
+            .then(|| text.parse::<jiff::civil::Date>().ok())
+            .flatten();
         let begin = date.and_then(|date| date.to_zoned(jiff::tz::TimeZone::UTC).ok());
         begin.map(|begin| Timestamp(begin.timestamp().as_second() + DAY_SECS)).ok_or_else(|| {
             format!("invalid date `{text}`: expected 2026-12-31 (until its end, in UTC) or 2026-12-31T18:00:00Z")
@@ -88,13 +94,21 @@ mod tests {
         struct Holder {
             at: Timestamp,
         }
-        for written in ["\"1970-01-01\"", "1970-01-01", "\"1970-01-02T00:00:00Z\"", "1970-01-02 01:00:00+01:00"] {
+        for written in [
+            "\"1970-01-01\"",
+            "1970-01-01",
+            "\"1970-01-02T00:00:00Z\"",
+            "1970-01-02 01:00:00+01:00",
+        ] {
             let holder: Holder = toml::from_str(&format!("at = {written}\n")).unwrap();
             assert_eq!(holder.at, Timestamp(DAY_SECS), "{written}");
         }
         for bad in ["5", "\"soon\"", "[]", "12:00:00", "1970-01-02T00:00:00"] {
             let error = toml::from_str::<Holder>(&format!("at = {bad}\n")).unwrap_err();
-            assert!(error.message().contains("2026-12-31T18:00:00Z"), "{bad}: {error}");
+            assert!(
+                error.message().contains("2026-12-31T18:00:00Z"),
+                "{bad}: {error}"
+            );
         }
     }
 
@@ -110,8 +124,17 @@ mod tests {
         ] {
             assert_eq!(Timestamp::read(text, now), Ok(Timestamp(secs)), "{text}");
         }
-        for bad in ["", "d", "0d", "-1d", "1.5d", "99999999999999999999d", "tomorrow", "2026-13-01", "2026-12-31 18:00"]
-        {
+        for bad in [
+            "",
+            "d",
+            "0d",
+            "-1d",
+            "1.5d",
+            "99999999999999999999d",
+            "tomorrow",
+            "2026-13-01",
+            "2026-12-31 18:00",
+        ] {
             assert!(Timestamp::read(bad, now).is_err(), "{bad}");
         }
         assert_eq!(Timestamp::try_from(now.to_string()), Ok(now));

@@ -9,7 +9,8 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    SignatureScheme,
 };
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -27,15 +28,20 @@ pub type Admit = Arc<dyn Fn(&Pin) -> bool + Send + Sync>;
 pub type ServerTls = Arc<ServerConfig>;
 
 /// The DER prefix of an Ed25519 public key: RFC 8410.
-const ED25519_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+const ED25519_PREFIX: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
 /// The length of the key itself.
 const ED25519_KEY_BYTES: usize = 32;
 
 /// Returns the pin of the key in a certificate; `None`: not a certificate, or not an Ed25519 key.
 pub fn pin_of(cert_der: &[u8]) -> Option<Pin> {
     let cert_der = CertificateDer::from(cert_der);
-    let spki = ParsedCertificate::try_from(&cert_der).ok()?.subject_public_key_info();
-    let is_ed25519 = spki.starts_with(&ED25519_PREFIX) && spki.len() == ED25519_PREFIX.len() + ED25519_KEY_BYTES;
+    let spki = ParsedCertificate::try_from(&cert_der)
+        .ok()?
+        .subject_public_key_info();
+    let is_ed25519 =
+        spki.starts_with(&ED25519_PREFIX) && spki.len() == ED25519_PREFIX.len() + ED25519_KEY_BYTES;
     is_ed25519.then(|| Pin::of_public_key(&spki))
 }
 
@@ -45,9 +51,17 @@ pub fn client_config(identity: &Identity, expected: Pin) -> Arc<ClientConfig> {
 }
 
 /// Like [`client_config`], but sets `met` to the pin that the server presented, even if it is the wrong one.
-pub fn client_config_that_notes(identity: &Identity, expected: Pin, met: Arc<OnceLock<Pin>>) -> Arc<ClientConfig> {
+pub fn client_config_that_notes(
+    identity: &Identity,
+    expected: Pin,
+    met: Arc<OnceLock<Pin>>,
+) -> Arc<ClientConfig> {
     let provider = provider();
-    let verifier = Pinned { expected, met, algorithms: provider.signature_verification_algorithms };
+    let verifier = Pinned {
+        expected,
+        met,
+        algorithms: provider.signature_verification_algorithms,
+    };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider's suites are those of TLS 1.3")
@@ -70,7 +84,10 @@ pub fn client_config_for(config: &ClientConfig, alpn: &[&[u8]]) -> Arc<ClientCon
 /// Returns the configuration of a server that calls `admit` for the key of each connection.
 pub fn server_config(identity: &Identity, admit: Admit) -> Arc<ServerConfig> {
     let provider = provider();
-    let verifier = Admitting { admit, algorithms: provider.signature_verification_algorithms };
+    let verifier = Admitting {
+        admit,
+        algorithms: provider.signature_verification_algorithms,
+    };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider's suites are those of TLS 1.3")
@@ -95,8 +112,15 @@ fn provider() -> Arc<CryptoProvider> {
         TLS13_AES_128_GCM_SHA256 as AES_128, TLS13_AES_256_GCM_SHA384 as AES_256,
         TLS13_CHACHA20_POLY1305_SHA256 as CHACHA20,
     };
-    let cipher_suites = if has_aes() { vec![AES_128, AES_256, CHACHA20] } else { vec![CHACHA20, AES_128, AES_256] };
-    Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
+    let cipher_suites = if has_aes() {
+        vec![AES_128, AES_256, CHACHA20]
+    } else {
+        vec![CHACHA20, AES_128, AES_256]
+    };
+    Arc::new(CryptoProvider {
+        cipher_suites,
+        ..ring::default_provider()
+    })
 }
 
 fn has_aes() -> bool {
@@ -140,7 +164,11 @@ impl ServerCertVerifier for Pinned {
         let pin = shown(end_entity)?;
         // Only the first key counts.
         let _ = self.met.set(pin);
-        if pin == self.expected { Ok(ServerCertVerified::assertion()) } else { Err(DENIED) }
+        if pin == self.expected {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(DENIED)
+        }
     }
 
     fn verify_tls12_signature(
@@ -209,7 +237,11 @@ impl ClientCertVerifier for Admitting {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let is_its_own = crypto::verify_tls13_signature(message, cert, signed, &self.algorithms)?;
-        if (self.admit)(&shown(cert)?) { Ok(is_its_own) } else { Err(DENIED) }
+        if (self.admit)(&shown(cert)?) {
+            Ok(is_its_own)
+        } else {
+            Err(DENIED)
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -249,8 +281,13 @@ mod tests {
                 errors[0] = errors[0].take().or(client.process_new_packets().err());
             }
         }
-        let is_done = errors == [None, None] && !client.is_handshaking() && !server.is_handshaking();
-        if is_done { Ok(server) } else { Err(Box::new(errors)) }
+        let is_done =
+            errors == [None, None] && !client.is_handshaking() && !server.is_handshaking();
+        if is_done {
+            Ok(server)
+        } else {
+            Err(Box::new(errors))
+        }
     }
 
     fn admitting(pin: Pin) -> Admit {
@@ -264,11 +301,24 @@ mod tests {
         let client = client_config_that_notes(&near, far.pin, met.clone());
         let server = shake_hands(&client, &server_config(&far, admitting(near.pin))).unwrap();
         assert_eq!(server.alpn_protocol(), Some(ALPN));
-        assert_eq!(server.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
-        let first = if has_aes() { "TLS13_AES_128_GCM_SHA256" } else { "TLS13_CHACHA20_POLY1305_SHA256" };
-        assert_eq!(format!("{:?}", server.negotiated_cipher_suite().unwrap().suite()), first);
+        assert_eq!(
+            server.protocol_version(),
+            Some(rustls::ProtocolVersion::TLSv1_3)
+        );
+        let first = if has_aes() {
+            "TLS13_AES_128_GCM_SHA256"
+        } else {
+            "TLS13_CHACHA20_POLY1305_SHA256"
+        };
+        assert_eq!(
+            format!("{:?}", server.negotiated_cipher_suite().unwrap().suite()),
+            first
+        );
         assert_eq!(met.get(), Some(&far.pin));
-        assert_eq!(pin_of(&server.peer_certificates().unwrap()[0]), Some(near.pin));
+        assert_eq!(
+            pin_of(&server.peer_certificates().unwrap()[0]),
+            Some(near.pin)
+        );
     }
 
     #[test]
@@ -276,7 +326,8 @@ mod tests {
         let [near, far, other] = [(); 3].map(|()| Identity::passing().unwrap());
         let met = Arc::new(OnceLock::new());
         let client = client_config_that_notes(&near, far.pin, met.clone());
-        let [mine, _] = *shake_hands(&client, &server_config(&other, Arc::new(|_| true))).unwrap_err();
+        let [mine, _] =
+            *shake_hands(&client, &server_config(&other, Arc::new(|_| true))).unwrap_err();
         assert_eq!((mine, met.get()), (Some(DENIED), Some(&other.pin)));
     }
 
@@ -284,8 +335,15 @@ mod tests {
     fn rejected_client_gets_access_denied() {
         let [near, far] = [(); 2].map(|()| Identity::passing().unwrap());
         let client = client_config(&near, far.pin);
-        let [mine, theirs] = *shake_hands(&client, &server_config(&far, Arc::new(|_| false))).unwrap_err();
-        assert_eq!((mine, theirs), (Some(Error::AlertReceived(AlertDescription::AccessDenied)), Some(DENIED)));
+        let [mine, theirs] =
+            *shake_hands(&client, &server_config(&far, Arc::new(|_| false))).unwrap_err();
+        assert_eq!(
+            (mine, theirs),
+            (
+                Some(Error::AlertReceived(AlertDescription::AccessDenied)),
+                Some(DENIED)
+            )
+        );
     }
 
     #[test]
@@ -293,10 +351,14 @@ mod tests {
         let [near, far, thief] = [(); 3].map(|()| Identity::passing().unwrap());
         // `with_client_auth_cert` would reject this mismatch, but a malicious client would send it.
         let provider = provider();
-        let signer = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(thief.key_der.clone())).unwrap();
+        let signer =
+            ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(thief.key_der.clone())).unwrap();
         let stolen = rustls::sign::CertifiedKey::new(vec![near.cert_der.clone().into()], signer);
-        let verifier =
-            Pinned { expected: far.pin, met: Arc::default(), algorithms: provider.signature_verification_algorithms };
+        let verifier = Pinned {
+            expected: far.pin,
+            met: Arc::default(),
+            algorithms: provider.signature_verification_algorithms,
+        };
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
@@ -306,7 +368,10 @@ mod tests {
         client.alpn_protocols = vec![ALPN.to_vec()];
         let server = server_config(&far, Arc::new(|pin| panic!("{pin} is not proven")));
         let [_, theirs] = *shake_hands(&Arc::new(client), &server).unwrap_err();
-        assert_eq!(theirs, Some(Error::InvalidCertificate(CertificateError::BadSignature)));
+        assert_eq!(
+            theirs,
+            Some(Error::InvalidCertificate(CertificateError::BadSignature))
+        );
     }
 
     #[test]
@@ -315,7 +380,10 @@ mod tests {
         let [near, far] = [(); 2].map(|()| Identity::passing().unwrap());
         let queries = Arc::new(AtomicUsize::new(0));
         let counter = queries.clone();
-        let server = server_config(&far, Arc::new(move |_| counter.fetch_add(1, Ordering::Relaxed) < 2));
+        let server = server_config(
+            &far,
+            Arc::new(move |_| counter.fetch_add(1, Ordering::Relaxed) < 2),
+        );
         let client = client_config(&near, far.pin);
         assert!(shake_hands(&client, &server).is_ok());
         assert!(shake_hands(&client, &server).is_ok());
@@ -326,7 +394,9 @@ mod tests {
     #[test]
     fn keys_other_than_ed25519_have_no_pin() {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        let cert = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        let cert = rcgen::CertificateParams::default()
+            .self_signed(&key)
+            .unwrap();
         assert_eq!(pin_of(cert.der()), None);
         assert_eq!((pin_of(b""), pin_of(&[0x30; 400])), (None, None));
     }

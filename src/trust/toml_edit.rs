@@ -7,17 +7,26 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 /// Both are lists of tables in TOML; `id` is the key that matches their tables. If either text cannot be parsed,
 /// `after` is returned unchanged.
 pub fn kept(before: &str, after: &str, id: &str) -> String {
-    let (Ok(mut doc), Ok(wanted)) = (before.parse::<DocumentMut>(), after.parse::<DocumentMut>()) else {
+    let (Ok(mut doc), Ok(wanted)) = (before.parse::<DocumentMut>(), after.parse::<DocumentMut>())
+    else {
         return after.to_owned();
     };
     if doc.is_empty() {
         return [before, after].concat();
     }
-    let lists: Vec<String> = doc.iter().chain(wanted.iter()).map(|(key, _)| key.to_owned()).collect();
+    let lists: Vec<String> = doc
+        .iter()
+        .chain(wanted.iter())
+        .map(|(key, _)| key.to_owned())
+        .collect();
     for key in lists {
         match wanted.get(&key).and_then(Item::as_array_of_tables) {
             Some(wanted) => {
-                let old = doc.get(&key).and_then(Item::as_array_of_tables).cloned().unwrap_or_default();
+                let old = doc
+                    .get(&key)
+                    .and_then(Item::as_array_of_tables)
+                    .cloned()
+                    .unwrap_or_default();
                 doc.insert(&key, Item::ArrayOfTables(joined(&old, wanted, id)));
             }
             None => _ = doc.remove(&key),
@@ -35,7 +44,8 @@ fn joined(old: &ArrayOfTables, wanted: &ArrayOfTables, id: &str) -> ArrayOfTable
             None => {
                 let mut new = wanted.clone();
                 // Formatted like the others: after a blank line, and behind them.
-                new.decor_mut().set_prefix(if joined.is_empty() { "" } else { "\n" });
+                new.decor_mut()
+                    .set_prefix(if joined.is_empty() { "" } else { "\n" });
                 new.set_position(None);
                 new
             }
@@ -48,7 +58,10 @@ fn joined(old: &ArrayOfTables, wanted: &ArrayOfTables, id: &str) -> ArrayOfTable
 fn changed(mut table: Table, wanted: &Table) -> Table {
     table.retain(|key, _| wanted.contains_key(key));
     for (key, item) in wanted {
-        match (table.get_mut(key).and_then(Item::as_value_mut), item.as_value()) {
+        match (
+            table.get_mut(key).and_then(Item::as_value_mut),
+            item.as_value(),
+        ) {
             (Some(old), Some(new)) if old.to_string().trim() == new.to_string().trim() => {}
             (Some(old), Some(new)) => {
                 let decor = old.decor().clone();
@@ -74,7 +87,10 @@ mod tests {
             "[[host]]\nname = \"a\"\nport = 7\naddresses = [\"x\", \"y\"]\n\n[[host]]\nname = \"b\"\nport = 8\n",
             "[[host]]\nname = \"a\"\nport = 7\naddresses = [\n    \"x\",\n    \"y\",\n]\n\n[[host]]\nname = \"b\"\nport = 8\n",
         ] {
-            assert_eq!(kept(BEFORE, after, "name").parse::<toml::Table>().unwrap(), after.parse().unwrap());
+            assert_eq!(
+                kept(BEFORE, after, "name").parse::<toml::Table>().unwrap(),
+                after.parse().unwrap()
+            );
         }
         let same = "[[host]]\nname = \"a\"\nport = 7\naddresses = [\"x\", \"y\"]\n\n[[host]]\nname = \"b\"\nport = 8\n";
         assert_eq!(kept(BEFORE, same, "name"), BEFORE);
@@ -89,8 +105,14 @@ mod tests {
              [[host]]\nname = \"c\"\nport = 1\n# the end\n"
         );
         assert_eq!(kept("", after, "name"), after);
-        assert_eq!(kept("# Ours.\n\n", after, "name"), ["# Ours.\n\n", after].concat());
+        assert_eq!(
+            kept("# Ours.\n\n", after, "name"),
+            ["# Ours.\n\n", after].concat()
+        );
         assert_eq!(kept("not TOML", after, "name"), after);
-        assert_eq!(kept(BEFORE, "", "name").parse::<toml::Table>().unwrap(), toml::Table::new());
+        assert_eq!(
+            kept(BEFORE, "", "name").parse::<toml::Table>().unwrap(),
+            toml::Table::new()
+        );
     }
 }

@@ -28,16 +28,19 @@ impl Alternate {
     pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
         let root = self.root.as_ref().ok_or_else(trusted_path::refused)?;
         match root.open_dir(path) {
-            Err(error) if errno::may_be_a_symlink(&error) => {
-                Ok(Dir::new(trusted_path::open_dir_in(root.dir().fd(), path.as_bytes(), self.owners)?))
-            }
+            Err(error) if errno::may_be_a_symlink(&error) => Ok(Dir::new(
+                trusted_path::open_dir_in(root.dir().fd(), path.as_bytes(), self.owners)?,
+            )),
             opened => opened,
         }
     }
 
     /// Returns the absolute path of an entry, for messages.
     fn full(&self, dir: &RelPath, name: &[u8]) -> Vec<u8> {
-        self.root.as_ref().map(|root| root.full(&path::join(dir.as_bytes(), name))).unwrap_or_default()
+        self.root
+            .as_ref()
+            .map(|root| root.full(&path::join(dir.as_bytes(), name)))
+            .unwrap_or_default()
     }
 }
 
@@ -64,26 +67,35 @@ impl DestWalk<'_> {
         decision: Decision,
     ) -> (Decision, Option<Hit>) {
         let ComparedSource { entry, name, .. } = original;
-        let Some(kind) = self.alternate_kind else { return (decision, None) };
+        let Some(kind) = self.alternate_kind else {
+            return (decision, None);
+        };
         let use_of_them = alternate::may_use(entry, dest, decision, kind, self.policy);
         if use_of_them == Use::Nothing {
             return (decision, None);
         }
-        let Some((found, hit)) = self.best_alternate(dirs, path, original) else { return (decision, None) };
+        let Some((found, hit)) = self.best_alternate(dirs, path, original) else {
+            return (decision, None);
+        };
         if use_of_them == Use::VeryThing {
-            let is_linked = || kind == AltKind::Link && dest_dir.is_some_and(|dest| is_one_file(dest, &hit.dir, name));
+            let is_linked = || {
+                kind == AltKind::Link
+                    && dest_dir.is_some_and(|dest| is_one_file(dest, &hit.dir, name))
+            };
             if found.similarity != Similarity::All || is_linked() {
                 return (decision, None);
             }
         }
         let instead = alternate::decide(entry, decision, found, kind, self.policy);
-        let uses_it = entry.kind() == Kind::File && matches!(instead.action, Action::Link | Action::Copy(_));
+        let uses_it =
+            entry.kind() == Kind::File && matches!(instead.action, Action::Link | Action::Copy(_));
         if uses_it
             && !self.is_dry
             && let Err(error) = trusted_path::check_inside(hit.dir.fd())
         {
             let full = self.alternates[hit.tree].full(path, name);
-            dirs.problems.push(Problem::about(ErrorRole::Generator, "open", &full, &error));
+            dirs.problems
+                .push(Problem::about(ErrorRole::Generator, "open", &full, &error));
             return (decision, None);
         }
         (instead, Some(hit))
@@ -103,12 +115,16 @@ impl DestWalk<'_> {
             policy.preserve.omit_dir_times = false;
             policy
         };
-        let policy_of_dirs = (entry.is_dir() && self.policy.preserve.omit_dir_times).then(with_times);
+        let policy_of_dirs =
+            (entry.is_dir() && self.policy.preserve.omit_dir_times).then(with_times);
         let policy = policy_of_dirs.as_ref().unwrap_or(self.policy);
         let mut best: Option<(Candidate, Hit)> = None;
         for (tree, alternate) in self.alternates.iter().enumerate() {
-            let Some(dir) = dirs.open(tree, alternate, path) else { continue };
-            let Some(stat) = dirs.found(alternate, (path, name), sys::stat(dir.fd(), name, false)) else {
+            let Some(dir) = dirs.open(tree, alternate, path) else {
+                continue;
+            };
+            let Some(stat) = dirs.found(alternate, (path, name), sys::stat(dir.fd(), name, false))
+            else {
                 continue;
             };
             let mut candidate = Entry::of(&stat);
@@ -117,20 +133,46 @@ impl DestWalk<'_> {
             }
             let full = || alternate.full(path, name);
             let in_tree = || path::join(path.as_bytes(), name);
-            let at = EntryAt { dir: &dir, name, stat: &stat, full: &full, path: &in_tree };
+            let at = EntryAt {
+                dir: &dir,
+                name,
+                stat: &stat,
+                full: &full,
+                path: &in_tree,
+            };
             if let Err(incomplete) = self.wanted.complete_dest(&mut candidate, &at) {
                 // It may differ from the source.
-                dirs.problems.push(unreadable_attribute("generator", incomplete, Weight::Failed));
+                dirs.problems.push(unreadable_attribute(
+                    "generator",
+                    incomplete,
+                    Weight::Failed,
+                ));
                 continue;
             }
-            let decide = |same| plan::decide(entry, Some(&candidate), same, Subject::Included, policy).action;
+            let decide = |same| {
+                plan::decide(entry, Some(&candidate), same, Subject::Included, policy).action
+            };
             let mut action = decide(None);
             if action == Action::AskDigest {
-                action = decide(Some((self.compare)(original, (&dir, name)).unwrap_or(false)));
+                action = decide(Some(
+                    (self.compare)(original, (&dir, name)).unwrap_or(false),
+                ));
             }
-            let Some(found) = Candidate::of(action) else { continue };
-            if best.as_ref().is_none_or(|(best, _)| found.similarity > best.similarity) {
-                best = Some((found, Hit { dir, mode: stat.mode, tree }));
+            let Some(found) = Candidate::of(action) else {
+                continue;
+            };
+            if best
+                .as_ref()
+                .is_none_or(|(best, _)| found.similarity > best.similarity)
+            {
+                best = Some((
+                    found,
+                    Hit {
+                        dir,
+                        mode: stat.mode,
+                        tree,
+                    },
+                ));
             }
             if found.similarity == Similarity::All {
                 break;
@@ -141,7 +183,11 @@ impl DestWalk<'_> {
 }
 
 fn is_one_file(a: &Dir, b: &Dir, name: &[u8]) -> bool {
-    let inode = |dir: &Dir| sys::stat(dir.fd(), name, false).ok().map(|stat| (stat.dev, stat.ino));
+    let inode = |dir: &Dir| {
+        sys::stat(dir.fd(), name, false)
+            .ok()
+            .map(|stat| (stat.dev, stat.ino))
+    };
     inode(a).is_some_and(|one| inode(b) == Some(one))
 }
 
@@ -170,27 +216,39 @@ impl AltDirs {
             let opened = alternate.open_dir(path);
             self.opened[tree] = Some(match opened {
                 Err(error) if trusted_path::is_refused(&error) => SameNameEntry::Refused,
-                opened => {
-                    self.found(alternate, (path, b""), opened).map_or(SameNameEntry::Missing, SameNameEntry::Open)
-                }
+                opened => self
+                    .found(alternate, (path, b""), opened)
+                    .map_or(SameNameEntry::Missing, SameNameEntry::Open),
             });
         }
         match self.opened[tree].as_ref()? {
             SameNameEntry::Open(dir) => return Some(dir.clone()),
             SameNameEntry::Missing => {}
-            SameNameEntry::Refused => self.problems.push(Problem::new(trusted_path::REFUSAL, Weight::Warning)),
+            SameNameEntry::Refused => self
+                .problems
+                .push(Problem::new(trusted_path::REFUSAL, Weight::Warning)),
         }
         None
     }
 
     /// Unwraps the result of examining a path in a tree. Records the error unless the path is unreachable.
-    fn found<T>(&mut self, alternate: &Alternate, (dir, name): (&RelPath, &[u8]), found: io::Result<T>) -> Option<T> {
+    fn found<T>(
+        &mut self,
+        alternate: &Alternate,
+        (dir, name): (&RelPath, &[u8]),
+        found: io::Result<T>,
+    ) -> Option<T> {
         match found {
             Ok(found) => return Some(found),
             Err(error) if errno::is_unreachable(&error) => {}
             Err(error) => {
                 let full = alternate.full(dir, name);
-                self.problems.push(Problem::about(ErrorRole::Generator, "failed to stat", &full, &error));
+                self.problems.push(Problem::about(
+                    ErrorRole::Generator,
+                    "failed to stat",
+                    &full,
+                    &error,
+                ));
             }
         }
         None

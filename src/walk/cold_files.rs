@@ -17,14 +17,23 @@ const FILES_MIN: usize = 8;
 
 /// Starts to read the small files among these, if the last of them is not in the cache. Errors are left to the real
 /// reads.
-pub fn read_ahead<'a>(files: impl DoubleEndedIterator<Item = ComparedSource<'a>> + Clone, select: &Select) {
-    let small =
-        files.filter(|file| file.entry.kind() == Kind::File && (1..=SMALL_MAX_BYTES).contains(&file.entry.len_bytes));
+pub fn read_ahead<'a>(
+    files: impl DoubleEndedIterator<Item = ComparedSource<'a>> + Clone,
+    select: &Select,
+) {
+    let small = files.filter(|file| {
+        file.entry.kind() == Kind::File && (1..=SMALL_MAX_BYTES).contains(&file.entry.len_bytes)
+    });
     if small.clone().nth(FILES_MIN - 1).is_none() {
         return;
     }
     let open = |file: ComparedSource<'_>| file.place?.open_file(file.name, select).ok();
-    if small.clone().next_back().and_then(open).is_some_and(|file| !sys::is_cached(file.as_fd())) {
+    if small
+        .clone()
+        .next_back()
+        .and_then(open)
+        .is_some_and(|file| !sys::is_cached(file.as_fd()))
+    {
         for file in small.filter_map(open) {
             let _ = sys::will_read(file.as_fd());
         }

@@ -105,7 +105,10 @@ pub const OPEN_PLACES_MAX: usize = 8;
 
 /// Closes source directories.
 pub fn close_places(places: &mut [Option<SourceDir>]) {
-    places.iter_mut().flatten().for_each(|place| *place = place.closed());
+    places
+        .iter_mut()
+        .flatten()
+        .for_each(|place| *place = place.closed());
 }
 
 /// How a receiver treats the sender's directory.
@@ -173,8 +176,19 @@ struct Parked {
 impl DirPlan {
     /// Creates a plan from the source's listing alone.
     pub fn of(found: ListedDir) -> DirPlan {
-        let ListedDir { listing, places, tally, fatal } = found;
-        DirPlan { listing, places, tally, fatal, ..DirPlan::default() }
+        let ListedDir {
+            listing,
+            places,
+            tally,
+            fatal,
+        } = found;
+        DirPlan {
+            listing,
+            places,
+            tally,
+            fatal,
+            ..DirPlan::default()
+        }
     }
 
     /// Returns the directory that contains an entry of the source, if it is on this machine.
@@ -183,12 +197,25 @@ impl DirPlan {
     }
 
     /// Returns the files that are transferred by a range of steps.
-    pub fn transferred(&self, range: Range<usize>) -> impl DoubleEndedIterator<Item = ComparedSource<'_>> + Clone {
-        let steps = self.steps[range].iter().filter(|step| matches!(step.decision.action, Action::Transfer(_)));
+    pub fn transferred(
+        &self,
+        range: Range<usize>,
+    ) -> impl DoubleEndedIterator<Item = ComparedSource<'_>> + Clone {
+        let steps = self.steps[range]
+            .iter()
+            .filter(|step| matches!(step.decision.action, Action::Transfer(_)));
         steps.map(|step| {
             let entry = self.source_of(step);
-            let name = self.listing.renamed_from.as_deref().unwrap_or(self.listing.list.name(entry));
-            ComparedSource { entry, place: self.place_of(entry), name }
+            let name = self
+                .listing
+                .renamed_from
+                .as_deref()
+                .unwrap_or(self.listing.list.name(entry));
+            ComparedSource {
+                entry,
+                place: self.place_of(entry),
+                name,
+            }
         })
     }
 
@@ -197,7 +224,10 @@ impl DirPlan {
     pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Option<Vec<u8>> {
         match self.place_of(entry) {
             Some(place) => Some(place.shown(source_name)),
-            None => Some(path::join(self.listing.shown.get(entry.origin as usize)?, source_name)),
+            None => Some(path::join(
+                self.listing.shown.get(entry.origin as usize)?,
+                source_name,
+            )),
         }
     }
 
@@ -221,7 +251,9 @@ impl DirPlan {
         match (sub.step.dest, sub.step.decision.in_the_way) {
             // A directory that is left as it is, is not entered.
             _ if sub.is_left() => DestState::Absent,
-            (NONE, _) if self.dest_unseen || (self.blocks_subdirs && sub.implied) => DestState::Present,
+            (NONE, _) if self.dest_unseen || (self.blocks_subdirs && sub.implied) => {
+                DestState::Present
+            }
             (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => DestState::Absent,
             _ => DestState::Present,
         }
@@ -234,21 +266,35 @@ impl DirPlan {
             return;
         }
         close_places(&mut self.places);
-        let hits = self.hits.drain().map(|(at, hit)| (at, hit.mode, hit.tree)).collect();
-        self.parked = Some(Box::new(Parked { dest: self.dest_dir.take().is_some(), hits }));
+        let hits = self
+            .hits
+            .drain()
+            .map(|(at, hit)| (at, hit.mode, hit.tree))
+            .collect();
+        self.parked = Some(Box::new(Parked {
+            dest: self.dest_dir.take().is_some(),
+            hits,
+        }));
     }
 
     /// Opens what [`DirPlan::park`] closed: below the destination's top, and in the alternate trees. Reports a source
     /// directory that no longer exists.
     pub fn reopen_dirs(&mut self, dest: Option<&Root>, alternates: &[Alternate]) {
-        let Some(parked) = self.parked.take() else { return };
+        let Some(parked) = self.parked.take() else {
+            return;
+        };
         self.open_places();
         if let (true, Some(root)) = (parked.dest, dest) {
             match errno::if_there(root.open_dir_to_search(&self.listing.path)) {
                 Ok(dir) => self.dest_dir = dir,
                 Err(error) => {
                     let full = root.full(self.listing.path.as_bytes());
-                    self.listing.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
+                    self.listing.problems.push(Problem::failed(
+                        ErrorRole::Generator,
+                        "opendir",
+                        &full,
+                        &error,
+                    ));
                     self.leave_all();
                 }
             }
@@ -272,7 +318,12 @@ impl DirPlan {
                 Some(Ok(open)) => *place = Some(open),
                 Some(Err(error)) => {
                     let full = place.take().map_or_else(Vec::new, |place| place.full(b""));
-                    self.listing.problems.push(Problem::failed(ErrorRole::Sender, "opendir", &full, &error));
+                    self.listing.problems.push(Problem::failed(
+                        ErrorRole::Sender,
+                        "opendir",
+                        &full,
+                        &error,
+                    ));
                 }
                 None => {}
             }
@@ -283,8 +334,17 @@ impl DirPlan {
     /// of the destination.
     pub fn cannot_be_listed(&self, top: &[u8]) -> Problem {
         // rsync names the root `.` in this message.
-        let dir: &[u8] = if self.listing.path.is_root() { b"." } else { self.listing.path.as_bytes() };
-        Problem::failed(ErrorRole::Generator, "opendir", &path::join(top, dir), &errno::denied())
+        let dir: &[u8] = if self.listing.path.is_root() {
+            b"."
+        } else {
+            self.listing.path.as_bytes()
+        };
+        Problem::failed(
+            ErrorRole::Generator,
+            "opendir",
+            &path::join(top, dir),
+            &errno::denied(),
+        )
     }
 
     /// Leaves every entry alone, because the destination directory cannot be examined. The caller has reported that.
@@ -300,7 +360,14 @@ impl DirPlan {
 
     /// Copies what is needed for the subdirectories, without descriptors.
     pub fn for_subdirs(&self) -> DirPlan {
-        let DirListing { id, path, list, shown, renamed_from, .. } = &self.listing;
+        let DirListing {
+            id,
+            path,
+            list,
+            shown,
+            renamed_from,
+            ..
+        } = &self.listing;
         let listing = DirListing {
             id: *id,
             path: path.clone(),
@@ -311,9 +378,16 @@ impl DirPlan {
         };
         DirPlan {
             listing,
-            places: self.places.iter().map(|place| place.as_ref().map(SourceDir::closed)).collect(),
+            places: self
+                .places
+                .iter()
+                .map(|place| place.as_ref().map(SourceDir::closed))
+                .collect(),
             sender_dir: self.sender_dir.as_ref().map(|sender_dir| SenderDir {
-                hold: sender_dir.hold.clone().filter(|_| !sender_dir.lists_in_turn),
+                hold: sender_dir
+                    .hold
+                    .clone()
+                    .filter(|_| !sender_dir.lists_in_turn),
                 ..*sender_dir
             }),
             dest: self.dest.clone(),
@@ -330,7 +404,11 @@ impl DirPlan {
 }
 
 /// Returns the problem of an entry whose attributes could not be read, or the error that ends the run: one is corrupt.
-pub fn unreadable_or_fatal(role: &'static str, incomplete: Incomplete, weight: Weight) -> Result<Problem> {
+pub fn unreadable_or_fatal(
+    role: &'static str,
+    incomplete: Incomplete,
+    weight: Weight,
+) -> Result<Problem> {
     match incomplete {
         Incomplete::Failed(..) => Ok(unreadable_attribute(role, incomplete, weight)),
         Incomplete::Fatal(line) => Err(Error::new(Exit::FileIo, line).by(role)),
@@ -342,7 +420,13 @@ pub fn unreadable_attribute(role: &'static str, incomplete: Incomplete, weight: 
     let line = match incomplete {
         Incomplete::Failed(what, error) => {
             let start = format!("rsync: [{role}] ").into_bytes();
-            [&start, &what, &b": "[..], &crate::report::event::errno_words(&error)].concat()
+            [
+                &start,
+                &what,
+                &b": "[..],
+                &crate::report::event::errno_words(&error),
+            ]
+            .concat()
         }
         Incomplete::Fatal(line) => line,
     };

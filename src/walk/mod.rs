@@ -20,8 +20,8 @@ mod source_task;
 use self::destination::DestWalk;
 pub use self::destination::cannot_stat;
 pub use self::dir_plan::{
-    DestState, DirPlan, Findings, ListedDir, NONE, OPEN_PLACES_MAX, SenderDir, Step, SubDir, close_places,
-    unreadable_attribute, unreadable_or_fatal,
+    DestState, DirPlan, Findings, ListedDir, NONE, OPEN_PLACES_MAX, SenderDir, Step, SubDir,
+    close_places, unreadable_attribute, unreadable_or_fatal,
 };
 pub use self::dir_rules::enter_dir;
 pub use self::scanner::{Look, Scanner, TaskId};
@@ -54,27 +54,41 @@ impl Look for Walk<'_> {
 
     fn look(&self, task: Task) -> (DirPlan, Vec<Task>) {
         let (found, below) = self.source.list(task.source);
-        let mut plan = self.dest.decide(found, &task.dest_state, task.receiver_chain, None);
+        let mut plan = self
+            .dest
+            .decide(found, &task.dest_state, task.receiver_chain, None);
         let mut below = below.into_iter().peekable();
         let mut tasks = Vec::new();
         let mut is_first = plan.listing.path.is_root() && plan.listing.is_named;
         let mut subdirs = std::mem::take(&mut plan.subdirs);
         let chain = plan.receiver_chain.as_ref().expect("decided above");
         for sub in &mut subdirs {
-            let Some((_, source)) = below.next_if(|(at, _)| *at == sub.step.source) else { continue };
+            let Some((_, source)) = below.next_if(|(at, _)| *at == sub.step.source) else {
+                continue;
+            };
             if sub.task_id.is_none() {
                 continue;
             }
             let further = plan.listing.path.is_root() && !std::mem::take(&mut is_first);
-            let receiver_chain = if further { chain.for_further_source() } else { chain.clone() };
-            tasks.push(Task { source, dest_state: plan.dest_state(sub), receiver_chain });
+            let receiver_chain = if further {
+                chain.for_further_source()
+            } else {
+                chain.clone()
+            };
+            tasks.push(Task {
+                source,
+                dest_state: plan.dest_state(sub),
+                receiver_chain,
+            });
         }
         plan.subdirs = subdirs;
         (plan, tasks)
     }
 
     fn task_ids<'f>(&self, plan: &'f mut DirPlan) -> impl Iterator<Item = &'f mut TaskId> {
-        plan.subdirs.iter_mut().filter_map(|sub| sub.task_id.as_mut())
+        plan.subdirs
+            .iter_mut()
+            .filter_map(|sub| sub.task_id.as_mut())
     }
 
     fn park(&self, plan: &mut DirPlan) {
@@ -82,6 +96,9 @@ impl Look for Walk<'_> {
     }
 
     fn size(&self, plan: &DirPlan) -> (usize, (u64, u64)) {
-        (plan.listing.list.len() + plan.dest.len(), (plan.tally.listed.total(), plan.tally.total_bytes))
+        (
+            plan.listing.list.len() + plan.dest.len(),
+            (plan.tally.listed.total(), plan.tally.total_bytes),
+        )
     }
 }

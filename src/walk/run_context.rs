@@ -59,7 +59,8 @@ impl<'a> Terms<'a> {
         body: impl for<'x> FnOnce(Wanted<'x>) -> R,
     ) -> R {
         let lacks_fractions = self.options.connect.lacks_fractions();
-        let unmunges = self.options.preserve.munge_links || self.options.preserve.peer_links == PeerLinks::Munged;
+        let unmunges = self.options.preserve.munge_links
+            || self.options.preserve.peer_links == PeerLinks::Munged;
         let shape = |entry: &mut Entry| {
             if lacks_fractions {
                 entry.mtime.nanos = 0;
@@ -80,10 +81,21 @@ impl<'a> Terms<'a> {
             (false, 0) => Who::Root,
             (false, _) => Who::User,
         };
-        let attribute_rules = [Side::Sender, Side::Receiver].map(|side| self.rules.chain(side, b""));
-        let has_rules = attribute_rules[0].xattr_verdict(Side::Sender, b"").is_some();
-        let sender_rules = |name: &[u8]| attribute_rules[0].xattr_verdict(Side::Sender, name).unwrap_or(true);
-        let receiver_rules = |name: &[u8]| attribute_rules[1].xattr_verdict(Side::Receiver, name).unwrap_or(true);
+        let attribute_rules =
+            [Side::Sender, Side::Receiver].map(|side| self.rules.chain(side, b""));
+        let has_rules = attribute_rules[0]
+            .xattr_verdict(Side::Sender, b"")
+            .is_some();
+        let sender_rules = |name: &[u8]| {
+            attribute_rules[0]
+                .xattr_verdict(Side::Sender, name)
+                .unwrap_or(true)
+        };
+        let receiver_rules = |name: &[u8]| {
+            attribute_rules[1]
+                .xattr_verdict(Side::Receiver, name)
+                .unwrap_or(true)
+        };
         body(Wanted {
             hard_links: preserve.hard_links,
             atimes: preserve.atimes,
@@ -108,7 +120,9 @@ impl<'a> Terms<'a> {
             wanted,
             select,
             links: self.options.preserve.links,
-            reports_unsafe: select.copy_unsafe_links && !select.copy_links && self.options.output.info.symsafe >= 1,
+            reports_unsafe: select.copy_unsafe_links
+                && !select.copy_links
+                && self.options.output.info.symsafe >= 1,
             reports_rules: self.options.output.debug.filter >= 1,
             link_owners: self.options.preserve.link_owners,
             contents: None,

@@ -105,8 +105,19 @@ impl<L: Look> Scanner<L> {
             listed: (0, 0),
             closed: false,
         };
-        let held_max = if unbounded { 0 } else { sys::share_of_open_files(OPEN_PARTS, DIRS_AHEAD_MAX) };
-        Scanner { walk, state: Mutex::new(state), work: Condvar::new(), made: Condvar::new(), unbounded, held_max }
+        let held_max = if unbounded {
+            0
+        } else {
+            sys::share_of_open_files(OPEN_PARTS, DIRS_AHEAD_MAX)
+        };
+        Scanner {
+            walk,
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            made: Condvar::new(),
+            unbounded,
+            held_max,
+        }
     }
 
     /// Creates a scanner without tasks whose larger limits apply until [`Scanner::end_early`].
@@ -186,7 +197,11 @@ impl<L: Look> Scanner<L> {
                 }
                 return plan;
             }
-            if let Some(at) = state.waiting.iter().rposition(|(waiting, _)| *waiting == task_id) {
+            if let Some(at) = state
+                .waiting
+                .iter()
+                .rposition(|(waiting, _)| *waiting == task_id)
+            {
                 let (_, task) = state.waiting.remove(at);
                 state.begun += 1;
                 drop(state);
@@ -227,7 +242,11 @@ impl<L: Look> Scanner<L> {
 
     /// Wakes at most one idle worker per new task.
     fn wake(&self, state: &ScannerState<L>, tasks: usize) {
-        let count = if state.is_full { 0 } else { tasks.min(state.idle) };
+        let count = if state.is_full {
+            0
+        } else {
+            tasks.min(state.idle)
+        };
         if count == state.idle {
             self.work.notify_all();
         } else {
@@ -241,7 +260,11 @@ impl<L: Look> Scanner<L> {
     pub fn listed(&self) -> ListTotal {
         let state = self.state.lock();
         let (entries, bytes) = state.listed;
-        ListTotal { entries, bytes, complete: state.waiting.is_empty() && state.begun == 0 }
+        ListTotal {
+            entries,
+            bytes,
+            complete: state.waiting.is_empty() && state.begun == 0,
+        }
     }
 
     /// Returns whether all results are made at once and held.
@@ -264,12 +287,21 @@ impl<L: Look> Scanner<L> {
             *place = TaskId(number);
         }
         debug_assert!(numbers.is_empty(), "each task has its place");
-        let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (TaskId(first + at as u64), task));
+        let numbered = tasks
+            .into_iter()
+            .enumerate()
+            .rev()
+            .map(|(at, task)| (TaskId(first + at as u64), task));
         state.waiting.extend(numbered);
     }
 
     /// Ends a task that was begun.
-    fn put_down(&self, state: &mut ScannerState<L>, mut found: L::Found, tasks: Vec<L::Task>) -> L::Found {
+    fn put_down(
+        &self,
+        state: &mut ScannerState<L>,
+        mut found: L::Found,
+        tasks: Vec<L::Task>,
+    ) -> L::Found {
         self.queue_tasks(state, &mut found, tasks);
         state.begun -= 1;
         let (_, (entries, bytes)) = self.walk.size(&found);
@@ -286,15 +318,21 @@ impl<L: Look> ScannerState<L> {
             true => (DIRS_EARLY_MAX, ENTRIES_EARLY_MAX),
             false => (DIRS_AHEAD_MAX, ENTRIES_AHEAD_MAX),
         };
-        self.is_full |= !unbounded && (self.ready.len() >= dirs_max || self.ready_entries >= entries_max);
-        let task = if self.is_full { None } else { self.waiting.pop() };
+        self.is_full |=
+            !unbounded && (self.ready.len() >= dirs_max || self.ready_entries >= entries_max);
+        let task = if self.is_full {
+            None
+        } else {
+            self.waiting.pop()
+        };
         self.begun += usize::from(task.is_some());
         task
     }
 
     /// Returns whether enough results were taken since the scanner was full, and then marks it as not full.
     fn has_room_again(&mut self) -> bool {
-        let has_room = self.ready.len() <= DIRS_AHEAD_MAX / 2 && self.ready_entries < ENTRIES_AHEAD_MAX;
+        let has_room =
+            self.ready.len() <= DIRS_AHEAD_MAX / 2 && self.ready_entries < ENTRIES_AHEAD_MAX;
         self.is_full && has_room && {
             self.is_full = false;
             true
@@ -329,7 +367,12 @@ mod tests {
 
         fn look(&self, depth: usize) -> (Dir, Vec<usize>) {
             let subs = if depth < self.deep { self.wide } else { 0 };
-            let dir = Dir { depth, subs: vec![TaskId::NONE; subs], entries: self.entries, is_parked: false };
+            let dir = Dir {
+                depth,
+                subs: vec![TaskId::NONE; subs],
+                entries: self.entries,
+                is_parked: false,
+            };
             (dir, vec![depth + 1; subs])
         }
 
@@ -349,16 +392,34 @@ mod tests {
     /// Takes a directory and everything below it. Returns the number of directories.
     fn take_all(scanner: &Scanner<Tree>, task_id: TaskId, depth: usize) -> usize {
         let ready = scanner.state.lock().ready.len();
-        scanner.walk().most_ready.fetch_max(ready, Ordering::Relaxed);
+        scanner
+            .walk()
+            .most_ready
+            .fetch_max(ready, Ordering::Relaxed);
         let dir = scanner.take(task_id);
         assert_eq!(dir.depth, depth);
-        assert!(!scanner.is_unbounded() || dir.is_parked, "what is held holds no descriptors");
-        1 + dir.subs.into_iter().map(|sub| take_all(scanner, sub, depth + 1)).sum::<usize>()
+        assert!(
+            !scanner.is_unbounded() || dir.is_parked,
+            "what is held holds no descriptors"
+        );
+        1 + dir
+            .subs
+            .into_iter()
+            .map(|sub| take_all(scanner, sub, depth + 1))
+            .sum::<usize>()
     }
 
     /// Takes a whole tree with this many workers. If `early`, the workers first run ahead until there is no more room.
-    fn run(tree: Tree, workers: usize, (unbounded, early): (bool, bool)) -> (usize, usize, ListTotal) {
-        let scanner = if early { Scanner::early(tree) } else { Scanner::new(tree, unbounded) };
+    fn run(
+        tree: Tree,
+        workers: usize,
+        (unbounded, early): (bool, bool),
+    ) -> (usize, usize, ListTotal) {
+        let scanner = if early {
+            Scanner::early(tree)
+        } else {
+            Scanner::new(tree, unbounded)
+        };
         let taken = std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| scanner.work());
@@ -374,26 +435,50 @@ mod tests {
             scanner.close();
             taken
         });
-        (taken, scanner.walk().most_ready.load(Ordering::Relaxed), scanner.listed())
+        (
+            taken,
+            scanner.walk().most_ready.load(Ordering::Relaxed),
+            scanner.listed(),
+        )
     }
 
     fn tree(wide: usize, deep: usize, entries: usize) -> Tree {
-        Tree { wide, deep, entries, most_ready: AtomicUsize::new(0) }
+        Tree {
+            wide,
+            deep,
+            entries,
+            most_ready: AtomicUsize::new(0),
+        }
     }
 
     #[test]
     fn all_directories_are_scanned_with_any_number_of_workers() {
         for workers in [0, 1, 2, 5] {
-            for (wide, deep, entries, all) in
-                [(0, 0, 1, 1), (1, 300, 1, 301), (3000, 1, 1, 3001), (7, 4, 1, 2801), (40, 2, 15_000, 1641)]
-            {
-                let (taken, most_ready, listed) = run(tree(wide, deep, entries), workers, (false, false));
-                let total = ListTotal { entries: all as u64, bytes: 10 * all as u64, complete: true };
+            for (wide, deep, entries, all) in [
+                (0, 0, 1, 1),
+                (1, 300, 1, 301),
+                (3000, 1, 1, 3001),
+                (7, 4, 1, 2801),
+                (40, 2, 15_000, 1641),
+            ] {
+                let (taken, most_ready, listed) =
+                    run(tree(wide, deep, entries), workers, (false, false));
+                let total = ListTotal {
+                    entries: all as u64,
+                    bytes: 10 * all as u64,
+                    complete: true,
+                };
                 assert_eq!((taken, listed), (all, total), "{wide} {deep} {workers}");
                 // Each worker may have one more in progress when the room runs out.
-                assert!(most_ready <= DIRS_AHEAD_MAX + workers, "{most_ready} are ready: {wide} {deep} {workers}");
+                assert!(
+                    most_ready <= DIRS_AHEAD_MAX + workers,
+                    "{most_ready} are ready: {wide} {deep} {workers}"
+                );
                 let entries_ready = most_ready * entries;
-                assert!(entries_ready <= ENTRIES_AHEAD_MAX + (workers + 1) * entries, "{entries_ready} {workers}");
+                assert!(
+                    entries_ready <= ENTRIES_AHEAD_MAX + (workers + 1) * entries,
+                    "{entries_ready} {workers}"
+                );
             }
         }
     }
@@ -415,7 +500,13 @@ mod tests {
             let root = scanner.start(0);
             scanner.take(root).subs
         };
-        let begin = || scanner.state.lock().next_task(false).map(|(task_id, _)| task_id);
+        let begin = || {
+            scanner
+                .state
+                .lock()
+                .next_task(false)
+                .map(|(task_id, _)| task_id)
+        };
         let made = |task_id: TaskId| {
             let mut state = scanner.state.lock();
             let (dir, tasks) = scanner.walk().look(1);
@@ -441,7 +532,11 @@ mod tests {
     fn forgotten_directories_leave_no_state() {
         for workers in [0, 1, 4] {
             for early in [false, true] {
-                let scanner = if early { Scanner::early(tree(60, 2, 3)) } else { Scanner::new(tree(60, 2, 3), false) };
+                let scanner = if early {
+                    Scanner::early(tree(60, 2, 3))
+                } else {
+                    Scanner::new(tree(60, 2, 3), false)
+                };
                 std::thread::scope(|scope| {
                     for _ in 0..workers {
                         scope.spawn(|| scanner.work());
@@ -452,13 +547,28 @@ mod tests {
                     scanner.forget(first.split_off(20));
                     let last = subs.pop().expect("the tree has 60 directories");
                     scanner.forget(subs);
-                    assert_eq!(first.into_iter().map(|sub| take_all(&scanner, sub, 2)).sum::<usize>(), 20);
+                    assert_eq!(
+                        first
+                            .into_iter()
+                            .map(|sub| take_all(&scanner, sub, 2))
+                            .sum::<usize>(),
+                        20
+                    );
                     assert_eq!(take_all(&scanner, last, 1), 61);
                     scanner.close();
                 });
                 let state = scanner.state.lock();
-                let left = (state.waiting.len(), state.ready.len(), state.ready_entries, state.begun);
-                assert_eq!((left, state.forgotten.len()), ((0, 0, 0, 0), 0), "{workers} workers, early: {early}");
+                let left = (
+                    state.waiting.len(),
+                    state.ready.len(),
+                    state.ready_entries,
+                    state.begun,
+                );
+                assert_eq!(
+                    (left, state.forgotten.len()),
+                    ((0, 0, 0, 0), 0),
+                    "{workers} workers, early: {early}"
+                );
             }
         }
     }

@@ -130,15 +130,22 @@ impl SourceWalk<'_> {
         (found, tasks)
     }
 
-    fn list_origin(&self, found: &mut ListedDir, index: u16, origin: &mut Origin, node: Option<&Node>) {
+    fn list_origin(
+        &self,
+        found: &mut ListedDir,
+        index: u16,
+        origin: &mut Origin,
+        node: Option<&Node>,
+    ) {
         let root = &origin.base.root;
         let opened = match origin.listing {
             Listing::All { .. } => root.open_dir(&origin.path),
             // Named entries can be reached even if the directory cannot be listed.
             Listing::Named(_) => root.open_dir_to_search(&origin.path),
         };
-        let wants_device =
-            self.select.one_file_system > 0 && origin.dev.is_none() && matches!(origin.listing, Listing::All { .. });
+        let wants_device = self.select.one_file_system > 0
+            && origin.dev.is_none()
+            && matches!(origin.listing, Listing::All { .. });
         let opened = opened.and_then(|dir| {
             if wants_device {
                 origin.dev = Some(sys::fstat(dir.fd())?.dev);
@@ -151,7 +158,8 @@ impl SourceWalk<'_> {
                 let full = origin.base.root.full(origin.path.as_bytes());
                 found.listing.problems.push(match error.kind() {
                     io::ErrorKind::NotFound => vanished(&full),
-                    _ => Problem::failed(ErrorRole::Sender, "opendir", &full, &error).weighing(Weight::SourceError),
+                    _ => Problem::failed(ErrorRole::Sender, "opendir", &full, &error)
+                        .weighing(Weight::SourceError),
                 });
                 found.places.push(None);
                 // The content of a vanished directory is unknown. An unreadable one counts as empty; whether anything
@@ -172,7 +180,13 @@ impl SourceWalk<'_> {
             Listing::Named(_) => !self.select.no_inc_recursive && !found.listing.path.is_root(),
         };
         if is_entered && origin.chain.has_per_dir() {
-            match enter_dir(&origin.chain, &dir, &found.listing.path, "sender", self.link_owners) {
+            match enter_dir(
+                &origin.chain,
+                &dir,
+                &found.listing.path,
+                "sender",
+                self.link_owners,
+            ) {
                 Ok((chain, refusals)) => {
                     found.listing.problems.extend(refusals);
                     origin.chain = chain;
@@ -183,7 +197,13 @@ impl SourceWalk<'_> {
                 }
             }
             if let Listing::Named(names) = &origin.listing {
-                origin.listing = Listing::Named(Arc::new(self.still_named(found, names, &place, &origin.chain, node)));
+                origin.listing = Listing::Named(Arc::new(self.still_named(
+                    found,
+                    names,
+                    &place,
+                    &origin.chain,
+                    node,
+                )));
             }
         }
         match &origin.listing {
@@ -195,10 +215,17 @@ impl SourceWalk<'_> {
                     if named.renamed.is_some() {
                         found.listing.renamed_from = Some(named.name.clone());
                     }
-                    let looked = self.look(&place, &named.name, &found.listing.path, named.followed);
+                    let looked =
+                        self.look(&place, &named.name, &found.listing.path, named.followed);
                     self.add(
                         found,
-                        &NamedSource { place: &place, name: &named.name, called: name, index, origin },
+                        &NamedSource {
+                            place: &place,
+                            name: &named.name,
+                            called: name,
+                            index,
+                            origin,
+                        },
                         looked,
                     );
                 }
@@ -220,7 +247,12 @@ impl SourceWalk<'_> {
         let mut taken = Vec::with_capacity(names.len());
         for named in names {
             let path = found.listing.path.join(&named.name);
-            let is_dir = || match self.stat_following(place, &named.name, &found.listing.path, named.followed) {
+            let is_dir = || match self.stat_following(
+                place,
+                &named.name,
+                &found.listing.path,
+                named.followed,
+            ) {
                 Ok((stat, _)) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
                 Err(_) => false,
             };
@@ -238,7 +270,12 @@ impl SourceWalk<'_> {
                 true if leads_on() => {
                     let content = NamedContent::None;
                     let content_arguments = Vec::new();
-                    taken.push(NamedEntry { content, content_arguments, implied: true, ..named.clone() });
+                    taken.push(NamedEntry {
+                        content,
+                        content_arguments,
+                        implied: true,
+                        ..named.clone()
+                    });
                 }
                 true => {}
             }
@@ -252,11 +289,19 @@ impl SourceWalk<'_> {
         if let Err(error) = place.dir().and_then(|dir| names.list(&dir)) {
             let problem = if errno::may_not_be_listed(&error) {
                 // The directory of an argument was opened for search only. rsync would fail to open it for listing.
-                Problem::failed(ErrorRole::Sender, "opendir", &place.full(b"."), &errno::denied())
+                Problem::failed(
+                    ErrorRole::Sender,
+                    "opendir",
+                    &place.full(b"."),
+                    &errno::denied(),
+                )
             } else {
                 Problem::failed(ErrorRole::Sender, "readdir", &place.full(b""), &error)
             };
-            found.listing.problems.push(problem.weighing(Weight::SourceError));
+            found
+                .listing
+                .problems
+                .push(problem.weighing(Weight::SourceError));
         }
         let mut full = found.listing.path.as_bytes().to_vec();
         if !full.is_empty() {
@@ -274,43 +319,77 @@ impl SourceWalk<'_> {
         if !chain.is_empty() {
             let notes = &mut found.listing.notes;
             let mut items = std::mem::take(&mut names.items);
-            items.retain(|&listed| sure(listed).is_none_or(|is_dir| takes_part(names.name(listed), is_dir, notes)));
+            items.retain(|&listed| {
+                sure(listed).is_none_or(|is_dir| takes_part(names.name(listed), is_dir, notes))
+            });
             names.items = items;
         }
         Arc::make_mut(&mut found.listing.list).reserve(names.items.len(), names.len_bytes());
         let dir = found.listing.path.clone();
         for block in names.items.chunks(parallel::BLOCK) {
-            if self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed)) {
+            if self
+                .is_over
+                .is_some_and(|is_over| is_over.load(Ordering::Relaxed))
+            {
                 return;
             }
             let look = |&listed: &ListedName| self.look(place, names.name(listed), &dir, false);
             let looks = match self.contents {
                 None => parallel::map(block, self.threads, look),
-                Some(_) => parallel::share(block, parallel::threads_for_files(block.len(), self.threads), look),
+                Some(_) => parallel::share(
+                    block,
+                    parallel::threads_for_files(block.len(), self.threads),
+                    look,
+                ),
             };
             for (&listed, looked) in block.iter().zip(looks) {
                 let name = names.name(listed);
                 // It is unknown whether a dangling symlink would be a directory: a rule against either kind excludes
                 // it.
                 let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
-                if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.listing.notes)) {
+                if is_lost
+                    && [false, true]
+                        .iter()
+                        .any(|&is_dir| !takes_part(name, is_dir, &mut found.listing.notes))
+                {
                     continue;
                 }
                 // A symlink that is sent as one can always be read.
-                let is_link = |looked: &Looked| Kind::of_mode(looked.stat.mode) == Some(Kind::Symlink);
-                let may_read = |looked| place.dir().is_ok_and(|dir| is_link(looked) || sys::may_read(dir.fd(), name));
-                if self.select.ignore_unreadable && looked.as_ref().is_ok_and(|looked| !may_read(looked)) {
+                let is_link =
+                    |looked: &Looked| Kind::of_mode(looked.stat.mode) == Some(Kind::Symlink);
+                let may_read = |looked| {
+                    place
+                        .dir()
+                        .is_ok_and(|dir| is_link(looked) || sys::may_read(dir.fd(), name))
+                };
+                if self.select.ignore_unreadable
+                    && looked.as_ref().is_ok_and(|looked| !may_read(looked))
+                {
                     continue;
                 }
                 let problems = found.listing.problems.len();
-                let added = self.add(found, &NamedSource { place, name, called: name, index, origin }, looked);
+                let added = self.add(
+                    found,
+                    &NamedSource {
+                        place,
+                        name,
+                        called: name,
+                        index,
+                        origin,
+                    },
+                    looked,
+                );
                 if found.listing.problems.len() > problems
                     && let Err(error) = place.dir().and_then(|dir| sys::stat(dir.fd(), b".", false))
                 {
                     // The directory can be listed but not searched: one line is printed for all its names.
                     found.listing.problems.truncate(problems);
-                    let problem = Problem::failed(ErrorRole::Sender, "opendir", &place.full(b""), &error);
-                    found.listing.problems.push(problem.weighing(Weight::SourceError));
+                    let problem =
+                        Problem::failed(ErrorRole::Sender, "opendir", &place.full(b""), &error);
+                    found
+                        .listing
+                        .problems
+                        .push(problem.weighing(Weight::SourceError));
                     return;
                 }
                 if added && !chain.is_empty() && sure(listed).is_none() {
@@ -324,26 +403,58 @@ impl SourceWalk<'_> {
     }
 
     /// Adds a name that was examined, under its name in the transfer. Returns whether it was added.
-    fn add(&self, found: &mut ListedDir, source: &NamedSource<'_>, looked: io::Result<Looked>) -> bool {
-        let NamedSource { place, name, called, index, origin } = *source;
+    fn add(
+        &self,
+        found: &mut ListedDir,
+        source: &NamedSource<'_>,
+        looked: io::Result<Looked>,
+    ) -> bool {
+        let NamedSource {
+            place,
+            name,
+            called,
+            index,
+            origin,
+        } = *source;
         if self.reports_unsafe
             && let Ok(target) = place.dir().and_then(|dir| sys::read_link(dir.fd(), name))
             && safelink::is_unsafe(&target, found.listing.path.join(name).as_bytes())
         {
             let link = found.listing.path.join(name);
-            let note = [b"copying unsafe symlink \"", link.as_bytes(), b"\" -> \"", &target, b"\""].concat();
+            let note = [
+                b"copying unsafe symlink \"",
+                link.as_bytes(),
+                b"\" -> \"",
+                &target,
+                b"\"",
+            ]
+            .concat();
             found.listing.notes.push(note);
         }
-        let (Looked { stat, target, digest }, dir) = match looked.and_then(|looked| Ok((looked, place.dir()?))) {
+        let (
+            Looked {
+                stat,
+                target,
+                digest,
+            },
+            dir,
+        ) = match looked.and_then(|looked| Ok((looked, place.dir()?))) {
             Ok(found) => found,
             Err(error) => {
                 let named = matches!(origin.listing, Listing::Named(_));
-                found.listing.problems.push(self.stat_problem(place, name, named, &error));
+                found
+                    .listing
+                    .problems
+                    .push(self.stat_problem(place, name, named, &error));
                 return false;
             }
         };
-        if let Err(problem) = check_charset(place, name, found.listing.path.join(called).as_bytes(), target.as_deref())
-        {
+        if let Err(problem) = check_charset(
+            place,
+            name,
+            found.listing.path.join(called).as_bytes(),
+            target.as_deref(),
+        ) {
             found.listing.problems.push(problem);
             return false;
         }
@@ -363,12 +474,24 @@ impl SourceWalk<'_> {
             entry.extra_mut().target = Some(target.into());
         }
         let path = || found.listing.path.join(called).as_bytes().to_vec();
-        let at = EntryAt { dir: &dir, name, stat: &stat, full: &|| place.full(name), path: &path };
+        let at = EntryAt {
+            dir: &dir,
+            name,
+            stat: &stat,
+            full: &|| place.full(name),
+            path: &path,
+        };
         let completed = self.wanted.complete_source(entry, &at);
         if self.select.copy_devices && entry.kind() == Kind::Device {
             // An entry that represents a device (`--fake-super`) is a file with its own content.
             entry.set_stat(
-                &Stat { mode: entry.mode, uid: entry.uid, gid: entry.gid, ..stat }.as_file(stat.len_bytes, now()),
+                &Stat {
+                    mode: entry.mode,
+                    uid: entry.uid,
+                    gid: entry.gid,
+                    ..stat
+                }
+                .as_file(stat.len_bytes, now()),
             );
             entry.extra_mut().rdev = 0;
         }
@@ -394,18 +517,27 @@ impl SourceWalk<'_> {
 
     /// Digests the content of each long file in the listing.
     fn digest_long(&self, found: &mut ListedDir, contents: &Contents<'_>) {
-        let (source, places, renamed_from) =
-            (&found.listing.list, &found.places, found.listing.renamed_from.as_deref());
+        let (source, places, renamed_from) = (
+            &found.listing.list,
+            &found.places,
+            found.listing.renamed_from.as_deref(),
+        );
         let is_long = |entry: &Entry| entry.kind() == Kind::File && entry.len_bytes > SHORT_BYTES;
-        let files: Vec<usize> = (0..source.len()).filter(|&at| is_long(&source.entries[at])).collect();
+        let files: Vec<usize> = (0..source.len())
+            .filter(|&at| is_long(&source.entries[at]))
+            .collect();
         let lens_bytes = files.iter().map(|&at| source.entries[at].len_bytes);
-        let digests = parallel::share(&files, parallel::threads_for(lens_bytes, self.threads), |&at| {
-            let entry = &source.entries[at];
-            let place = places.get(entry.origin as usize)?.as_ref()?;
-            let name = renamed_from.unwrap_or(source.name(entry));
-            // A file that cannot be read has no digest.
-            self.digest(place, name, entry.len_bytes, contents).ok()
-        });
+        let digests = parallel::share(
+            &files,
+            parallel::threads_for(lens_bytes, self.threads),
+            |&at| {
+                let entry = &source.entries[at];
+                let place = places.get(entry.origin as usize)?.as_ref()?;
+                let name = renamed_from.unwrap_or(source.name(entry));
+                // A file that cannot be read has no digest.
+                self.digest(place, name, entry.len_bytes, contents).ok()
+            },
+        );
         let list = Arc::make_mut(&mut found.listing.list);
         for (at, digest) in files.into_iter().zip(digests) {
             list.entries[at].extra_mut().digest = digest;
@@ -420,29 +552,53 @@ impl SourceWalk<'_> {
         contents: &Contents<'_>,
     ) -> io::Result<ContentDigest> {
         let file = place.open_file(name, self.select)?;
-        digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.peer_is_gone.load(Ordering::Relaxed))
+        digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| {
+            contents.peer_is_gone.load(Ordering::Relaxed)
+        })
     }
 
     /// Examines one name, and follows symlinks if the options require it.
-    fn look(&self, place: &SourceDir, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
+    fn look(
+        &self,
+        place: &SourceDir,
+        name: &[u8],
+        dir: &RelPath,
+        followed: bool,
+    ) -> io::Result<Looked> {
         let (mut stat, target) = self.stat_following(place, name, dir, followed)?;
         if self.select.copy_devices && Kind::of_mode(stat.mode) == Some(Kind::Device) {
             stat = self.content_of_device(place, name, followed, stat);
         }
-        let is_short = stat.len_bytes <= SHORT_BYTES && Kind::of_mode(stat.mode) == Some(Kind::File);
+        let is_short =
+            stat.len_bytes <= SHORT_BYTES && Kind::of_mode(stat.mode) == Some(Kind::File);
         let contents = self.contents.as_ref().filter(|_| is_short);
         // A file that cannot be read has no digest.
-        let digest = contents.and_then(|contents| self.digest(place, name, stat.len_bytes, contents).ok());
-        Ok(Looked { stat, target, digest })
+        let digest =
+            contents.and_then(|contents| self.digest(place, name, stat.len_bytes, contents).ok());
+        Ok(Looked {
+            stat,
+            target,
+            digest,
+        })
     }
 
     /// Returns the attributes of the file that represents a device. When its content changed is unknown, so it is new
     /// each time.
-    fn content_of_device(&self, place: &SourceDir, name: &[u8], followed: bool, stat: Stat) -> Stat {
+    fn content_of_device(
+        &self,
+        place: &SourceDir,
+        name: &[u8],
+        followed: bool,
+        stat: Stat,
+    ) -> Stat {
         let follow = followed || self.select.opens_link_targets();
-        let opened = place.dir().and_then(|dir| sys::open_read(dir.fd(), name, follow, self.select.open_noatime));
+        let opened = place
+            .dir()
+            .and_then(|dir| sys::open_read(dir.fd(), name, follow, self.select.open_noatime));
         // If opening fails, the error is reported when the content is requested.
-        let len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
+        let len_bytes = opened
+            .and_then(|device| sys::content_len(device.as_fd()))
+            .unwrap_or(0);
         stat.as_file(len_bytes, now())
     }
 
@@ -469,10 +625,19 @@ impl SourceWalk<'_> {
         Ok((stat, self.links.then_some(target)))
     }
 
-    fn stat_problem(&self, place: &SourceDir, name: &[u8], named: bool, error: &io::Error) -> Problem {
+    fn stat_problem(
+        &self,
+        place: &SourceDir,
+        name: &[u8],
+        named: bool,
+        error: &io::Error,
+    ) -> Problem {
         let full = place.full(name);
         if error.kind() == io::ErrorKind::NotFound {
-            if place.dir().is_ok_and(|dir| sys::stat(dir.fd(), name, false).is_ok()) {
+            if place
+                .dir()
+                .is_ok_and(|dir| sys::stat(dir.fd(), name, false).is_ok())
+            {
                 let line = [b"symlink has no referent: \"", full.as_slice(), b"\""].concat();
                 return Problem::new(line, Weight::SourceError);
             }
@@ -483,12 +648,23 @@ impl SourceWalk<'_> {
             return Problem::failed(ErrorRole::Sender, "link_stat", &full, error);
         }
         // Of a symlink that is followed because of its target, the argument itself was examined before.
-        let is_examined = || place.dir().is_ok_and(|dir| sys::stat(dir.fd(), name, false).is_ok());
+        let is_examined = || {
+            place
+                .dir()
+                .is_ok_and(|dir| sys::stat(dir.fd(), name, false).is_ok())
+        };
         if named && (self.select.copy_links || !is_examined()) {
-            return Problem::failed(ErrorRole::Sender, "link_stat", &full, error).weighing(Weight::SourceError);
+            return Problem::failed(ErrorRole::Sender, "link_stat", &full, error)
+                .weighing(Weight::SourceError);
         }
         let words = crate::report::event::errno_words(error);
-        let line = [b"rsync: [sender] readlink_stat(\"", &full[..], b"\") failed: ", &words].concat();
+        let line = [
+            b"rsync: [sender] readlink_stat(\"",
+            &full[..],
+            b"\") failed: ",
+            &words,
+        ]
+        .concat();
         Problem::new(line, Weight::SourceError)
     }
 
@@ -509,10 +685,16 @@ impl SourceWalk<'_> {
                 continue;
             }
             let name = found.listing.list.name(entry);
-            let (mut below, is_implied) = self.origins_below(found, origins, node, entry, &mut problems);
+            let (mut below, is_implied) =
+                self.origins_below(found, origins, node, entry, &mut problems);
             let is_named = is_named(&below);
             let is_repeated = repeated.contains(name);
-            found.listing.subs.push(SubdirFlags { is_walked: !below.is_empty(), is_implied, is_named, is_repeated });
+            found.listing.subs.push(SubdirFlags {
+                is_walked: !below.is_empty(),
+                is_implied,
+                is_named,
+                is_repeated,
+            });
             if below.is_empty() {
                 continue;
             }
@@ -524,7 +706,14 @@ impl SourceWalk<'_> {
             }
             let path = found.listing.path.join(name);
             let node = node.and_then(|node| node.children.get(name).cloned());
-            tasks.push((at as u32, SourceTask { path, origins: below, node }));
+            tasks.push((
+                at as u32,
+                SourceTask {
+                    path,
+                    origins: below,
+                    node,
+                },
+            ));
         }
         found.listing.problems.append(&mut problems);
         tasks
@@ -543,37 +732,61 @@ impl SourceWalk<'_> {
         let mut below = Vec::new();
         let mut implied = true;
         for (index, origin) in origins.iter().enumerate() {
-            let Some(place) = &found.places[index] else { continue };
+            let Some(place) = &found.places[index] else {
+                continue;
+            };
             let (content, followed, source_name, arguments, chain) = match &origin.listing {
                 Listing::All { below, arguments } => {
                     // With several origins the entry may come from another one, and the rules of this one may exclude
                     // it.
                     let is_excluded = || {
-                        let verdict =
-                            origin.chain.verdict(Side::Sender, found.listing.path.join(name).as_bytes(), true);
+                        let verdict = origin.chain.verdict(
+                            Side::Sender,
+                            found.listing.path.join(name).as_bytes(),
+                            true,
+                        );
                         !origin.chain.is_empty() && verdict != Verdict::Include
                     };
                     if origins.len() > 1 && is_excluded() {
                         continue;
                     }
-                    implied &= origins.len() > 1 && self.look(place, name, &found.listing.path, false).is_err();
-                    let content = if *below { NamedContent::Full } else { NamedContent::None };
+                    implied &= origins.len() > 1
+                        && self.look(place, name, &found.listing.path, false).is_err();
+                    let content = if *below {
+                        NamedContent::Full
+                    } else {
+                        NamedContent::None
+                    };
                     (content, false, name, arguments.clone(), &origin.chain)
                 }
                 Listing::Named(names) => {
-                    let Some(named) = find_named(names, name) else { continue };
+                    let Some(named) = find_named(names, name) else {
+                        continue;
+                    };
                     implied &= named.implied;
                     let chain = named.rules.as_ref().unwrap_or(&origin.chain);
                     let arguments = named.content_arguments.as_slice().into();
-                    (named.content, named.followed, named.name.as_slice(), arguments, chain)
+                    (
+                        named.content,
+                        named.followed,
+                        named.name.as_slice(),
+                        arguments,
+                        chain,
+                    )
                 }
             };
             // With one origin the entry comes from it. With several, each is examined.
             let is_entered = || match origins.len() {
-                1 => Ok(!entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point)),
-                _ => self.stat_following(place, source_name, &found.listing.path, followed).map(|(stat, _)| {
-                    Kind::of_mode(stat.mode) == Some(Kind::Dir) && !Self::is_mount_point(origin, &stat)
-                }),
+                1 => Ok(!entry
+                    .extra
+                    .as_ref()
+                    .is_some_and(|extra| extra.is_mount_point)),
+                _ => self
+                    .stat_following(place, source_name, &found.listing.path, followed)
+                    .map(|(stat, _)| {
+                        Kind::of_mode(stat.mode) == Some(Kind::Dir)
+                            && !Self::is_mount_point(origin, &stat)
+                    }),
             };
             if content == NamedContent::None {
                 continue;
@@ -589,15 +802,23 @@ impl SourceWalk<'_> {
             below.push(Origin {
                 base: origin.base.clone(),
                 path: origin.path.join(source_name),
-                listing: Listing::All { below: content == NamedContent::Full, arguments },
+                listing: Listing::All {
+                    below: content == NamedContent::Full,
+                    arguments,
+                },
                 chain: chain.clone(),
                 dev: origin.dev,
             });
         }
         if let Some(node) = node.and_then(|node| node.children.get(name)) {
             below.extend(node.origins.iter().map(|named| {
-                let entered = origins.iter().find(|origin| Arc::ptr_eq(&origin.base, &named.base));
-                Origin { chain: entered.unwrap_or(named).chain.clone(), ..named.clone() }
+                let entered = origins
+                    .iter()
+                    .find(|origin| Arc::ptr_eq(&origin.base, &named.base));
+                Origin {
+                    chain: entered.unwrap_or(named).chain.clone(),
+                    ..named.clone()
+                }
             }));
         }
         if !self.select.no_inc_recursive {
@@ -619,24 +840,42 @@ fn leave_out_repeated(below: &mut Vec<Origin>) {
     {
         return;
     }
-    let by_argument = |origin: &&Origin| arguments_of(origin).first().copied().unwrap_or(usize::MAX);
-    let Some(first) = below.iter().min_by_key(by_argument) else { return };
+    let by_argument =
+        |origin: &&Origin| arguments_of(origin).first().copied().unwrap_or(usize::MAX);
+    let Some(first) = below.iter().min_by_key(by_argument) else {
+        return;
+    };
     let (base, path) = (first.base.clone(), first.path.clone());
     let is_first = |origin: &Origin| Arc::ptr_eq(&origin.base, &base) && origin.path == path;
-    let end = below.iter().filter(|origin| !is_first(origin)).map(|origin| by_argument(&origin)).min();
+    let end = below
+        .iter()
+        .filter(|origin| !is_first(origin))
+        .map(|origin| by_argument(&origin))
+        .min();
     let follows = |argument: usize| end.is_none_or(|end| argument < end);
-    let repeated = below.iter().filter(|origin| is_first(origin)).map(arguments_of);
-    let repeated: usize = repeated.map(|arguments| arguments.iter().filter(|&&it| follows(it)).count()).sum();
+    let repeated = below
+        .iter()
+        .filter(|origin| is_first(origin))
+        .map(arguments_of);
+    let repeated: usize = repeated
+        .map(|arguments| arguments.iter().filter(|&&it| follows(it)).count())
+        .sum();
     let mut left = repeated.div_ceil(2);
     below.retain_mut(|origin| {
         let is_first = is_first(origin);
-        let Listing::All { arguments, .. } = &mut origin.listing else { return true };
+        let Listing::All { arguments, .. } = &mut origin.listing else {
+            return true;
+        };
         let mut is_listed = |argument: usize| {
             let is_left_out = is_first && follows(argument) && left == 0;
             left -= usize::from(is_first && follows(argument) && !is_left_out);
             !is_left_out
         };
-        *arguments = arguments.iter().copied().filter(|&argument| is_listed(argument)).collect();
+        *arguments = arguments
+            .iter()
+            .copied()
+            .filter(|&argument| is_listed(argument))
+            .collect();
         !arguments.is_empty()
     });
 }
@@ -657,7 +896,9 @@ fn times_of(origins: &[Origin], name: &[u8], entry: &Entry) -> u64 {
 
 /// Returns whether no origin lists its whole content.
 fn is_named(origins: &[Origin]) -> bool {
-    !origins.iter().any(|origin| matches!(origin.listing, Listing::All { .. }))
+    !origins
+        .iter()
+        .any(|origin| matches!(origin.listing, Listing::All { .. }))
 }
 
 /// How many source directories may make up one directory of the transfer: as many as [`Entry::origin`] can number.
@@ -670,7 +911,10 @@ fn leave_out_further(origins: &mut Vec<Origin>, found: &mut ListedDir) {
             "sparsync: skipping {} source directories: more than {ORIGINS_MAX} merge into one: copy them in several runs",
             origins.len() - ORIGINS_MAX
         );
-        found.listing.problems.push(Problem::new(line.into_bytes(), Weight::SourceError));
+        found
+            .listing
+            .problems
+            .push(Problem::new(line.into_bytes(), Weight::SourceError));
         found.listing.may_delete = false;
         origins.truncate(ORIGINS_MAX);
     }
@@ -678,16 +922,27 @@ fn leave_out_further(origins: &mut Vec<Origin>, found: &mut ListedDir) {
 
 /// The modification time reported for a device's content: now, because the real one is unknown.
 fn now() -> Time {
-    Time { secs: now_unix().0, nanos: 0 }
+    Time {
+        secs: now_unix().0,
+        nanos: 0,
+    }
 }
 
 fn vanished(full: &[u8]) -> Problem {
-    Problem::new([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
+    Problem::new(
+        [b"file has vanished: \"", full, b"\""].concat(),
+        Weight::Vanished,
+    )
 }
 
 /// Returns the names of the directories that rsync's list has more than once.
 fn repeated_dirs(list: &DirList, origins: &[Origin]) -> HashSet<Vec<u8>> {
-    if let [Origin { listing: Listing::All { arguments, .. }, .. }] = origins
+    if let [
+        Origin {
+            listing: Listing::All { arguments, .. },
+            ..
+        },
+    ] = origins
         && arguments.len() == 1
     {
         return HashSet::new();
@@ -696,22 +951,35 @@ fn repeated_dirs(list: &DirList, origins: &[Origin]) -> HashSet<Vec<u8>> {
     for entry in list.entries.iter().filter(|entry| entry.is_dir()) {
         *times.entry(list.name(entry)).or_default() += times_of(origins, list.name(entry), entry);
     }
-    times.into_iter().filter(|(_, times)| *times > 1).map(|(name, _)| name.to_vec()).collect()
+    times
+        .into_iter()
+        .filter(|(_, times)| *times > 1)
+        .map(|(name, _)| name.to_vec())
+        .collect()
 }
 
 /// Keeps the entry of the first argument of each name. A directory wins over any other kind, because it may have
 /// content.
 fn drop_duplicates(list: &mut DirList, origins: &[Origin]) {
-    let dirs: HashSet<&[u8]> = list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e)).collect();
+    let dirs: HashSet<&[u8]> = list
+        .entries
+        .iter()
+        .filter(|e| e.is_dir())
+        .map(|e| list.name(e))
+        .collect();
     let argument = |entry: &Entry| match &origins[entry.origin as usize].listing {
         Listing::All { arguments, .. } => arguments.first().copied().unwrap_or(0),
-        Listing::Named(names) => find_named(names, list.name(entry)).map_or(0, |named| named.argument),
+        Listing::Named(names) => {
+            find_named(names, list.name(entry)).map_or(0, |named| named.argument)
+        }
     };
     let same = |a: &Entry, b: &Entry| a.is_dir() == b.is_dir() && list.name(a) == list.name(b);
     let mut keep = vec![false; list.len()];
     let mut from = 0;
     for entries in list.entries.chunk_by(same) {
-        let first = (0..entries.len()).min_by_key(|&at| argument(&entries[at])).unwrap_or(0);
+        let first = (0..entries.len())
+            .min_by_key(|&at| argument(&entries[at]))
+            .unwrap_or(0);
         keep[from + first] = entries[0].is_dir() || !dirs.contains(list.name(&entries[0]));
         from += entries.len();
     }
@@ -720,16 +988,36 @@ fn drop_duplicates(list: &mut DirList, origins: &[Origin]) {
 }
 
 /// Fails if the peer cannot get a name or the value of a symlink, because it is not in the character set of this machine.
-fn check_charset(place: &SourceDir, name: &[u8], path: &[u8], target: Option<&[u8]>) -> Result<(), Problem> {
-    let Some(charset) = charset::of_names() else { return Ok(()) };
+fn check_charset(
+    place: &SourceDir,
+    name: &[u8],
+    path: &[u8],
+    target: Option<&[u8]>,
+) -> Result<(), Problem> {
+    let Some(charset) = charset::of_names() else {
+        return Ok(());
+    };
     let problem = |what: &[&[u8]], error: &io::Error| {
-        let line = [b"[sender] cannot convert ", &what.concat()[..], b" (", &strerror(error), b")"].concat();
+        let line = [
+            b"[sender] cannot convert ",
+            &what.concat()[..],
+            b" (",
+            &strerror(error),
+            b")",
+        ]
+        .concat();
         Problem::new(line, Weight::SourceError)
     };
     if let Some(Err(error)) = target.map(|target| charset.encode_target(target)) {
-        return Err(problem(&[b"symlink data for: \"", &place.full(name), b"\""], &error));
+        return Err(problem(
+            &[b"symlink data for: \"", &place.full(name), b"\""],
+            &error,
+        ));
     }
-    charset.encode(path).map(drop).map_err(|error| problem(&[b"filename: ", path], &error))
+    charset
+        .encode(path)
+        .map(drop)
+        .map_err(|error| problem(&[b"filename: ", path], &error))
 }
 
 #[cfg(test)]
@@ -743,10 +1031,24 @@ mod tests {
     #[test]
     fn origins_beyond_the_maximum_are_skipped() {
         let chain = Rules::new(Vec::new(), ChainOptions::default()).chain(Side::Sender, b"/");
-        let root = BaseRoot::Open(Root::new(Dir::new(sys::open_dir_path(b"/").unwrap()), b"/".to_vec(), Follow::Never));
-        let base = Arc::new(Base { root, shown: Vec::new(), chain: chain.clone() });
+        let root = BaseRoot::Open(Root::new(
+            Dir::new(sys::open_dir_path(b"/").unwrap()),
+            b"/".to_vec(),
+            Follow::Never,
+        ));
+        let base = Arc::new(Base {
+            root,
+            shown: Vec::new(),
+            chain: chain.clone(),
+        });
         let listing = Listing::Named(Arc::new(Vec::new()));
-        let origin = Origin { base, path: RelPath::root(), listing, chain, dev: None };
+        let origin = Origin {
+            base,
+            path: RelPath::root(),
+            listing,
+            chain,
+            dev: None,
+        };
         let mut origins = vec![origin; ORIGINS_MAX];
         let mut found = ListedDir::default();
         found.listing.may_delete = true;
@@ -754,7 +1056,18 @@ mod tests {
         assert!(found.listing.problems.is_empty() && found.listing.may_delete);
         origins.extend_from_within(..3);
         leave_out_further(&mut origins, &mut found);
-        assert_eq!((origins.len(), found.listing.problems.len(), found.listing.may_delete), (ORIGINS_MAX, 1, false));
-        assert!(found.listing.problems[0].line.starts_with(b"sparsync: skipping 3 source directories"));
+        assert_eq!(
+            (
+                origins.len(),
+                found.listing.problems.len(),
+                found.listing.may_delete
+            ),
+            (ORIGINS_MAX, 1, false)
+        );
+        assert!(
+            found.listing.problems[0]
+                .line
+                .starts_with(b"sparsync: skipping 3 source directories")
+        );
     }
 }

@@ -87,21 +87,30 @@ impl<'a> Gatherer<'a> {
             None => {
                 for argument in arguments {
                     self.argument += 1;
-                    if self.select.relative { self.relative(argument)? } else { self.plain(argument)? }
+                    if self.select.relative {
+                        self.relative(argument)?
+                    } else {
+                        self.plain(argument)?
+                    }
                 }
             }
         }
         let mut gathered = self.finish();
-        gathered.listing_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        gathered.listing_ms = u64::try_from(began.elapsed().as_millis())
+            .unwrap_or(u64::MAX)
+            .max(1);
         Ok(gathered)
     }
 
     /// Returns the result.
     fn finish(mut self) -> Gathered {
         self.report_missing_parents();
-        self.out
-            .missing
-            .retain(|path| !self.tree.brings(path, &path.as_bytes().split(|&b| b == b'/').collect::<Vec<_>>()));
+        self.out.missing.retain(|path| {
+            !self.tree.brings(
+                path,
+                &path.as_bytes().split(|&b| b == b'/').collect::<Vec<_>>(),
+            )
+        });
         if self.entries != 1 || self.has_implied_top {
             self.out.single = None;
         }
@@ -114,7 +123,10 @@ impl<'a> Gatherer<'a> {
 
     /// Returns whether the rules include an entry of an argument, and reports the rule that matched if that is requested.
     fn includes(&mut self, base: &Base, path: &[u8], is_dir: bool) -> bool {
-        let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
+        let chain = self
+            .entered
+            .as_ref()
+            .map_or(&base.chain, |(_, chain)| chain);
         let reports = self.terms.options.output.debug.filter >= 1;
         chain.includes(reports, Side::Sender, path, is_dir, &mut self.out.notes)
     }
@@ -126,24 +138,37 @@ impl<'a> Gatherer<'a> {
 
     /// Returns the open directory of a path. Each is opened only once.
     fn base(&mut self, dir: &[u8], shown: &[u8]) -> Result<Arc<Base>> {
-        let dir = dir.strip_suffix(b"/.").filter(|dir| !dir.is_empty()).unwrap_or(dir);
+        let dir = dir
+            .strip_suffix(b"/.")
+            .filter(|dir| !dir.is_empty())
+            .unwrap_or(dir);
         let dir = if dir.is_empty() { b"." } else { dir };
         if let Some(base) = self.bases.get(dir) {
             return Ok(base.clone());
         }
         let full = resolved(self.terms.process.cwd, dir);
         let cannot_enter = |error| {
-            let problem = Problem::failed(ErrorRole::Sender, "change_dir", &self.given(dir), &error);
+            let problem =
+                Problem::failed(ErrorRole::Sender, "change_dir", &self.given(dir), &error);
             Error::new(Exit::Partial, problem.line).by("sender")
         };
         let open = enter(dir).map_err(cannot_enter)?;
-        let follow = if self.follows_links() || self.select.relative { Follow::Anywhere } else { Follow::Never };
+        let follow = if self.follows_links() || self.select.relative {
+            Follow::Anywhere
+        } else {
+            Follow::Never
+        };
         let chain = self.terms.rules.chain(Side::Sender, &full);
         // Without `.` elements. `..` elements stay.
         let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown));
         let root = match self.bases.len() < self.open_bases_max {
             true => BaseRoot::Open(Root::new(open, full, follow)),
-            false => BaseRoot::Closed { at: dir.to_vec(), id: open.id().map_err(cannot_enter)?, path: full, follow },
+            false => BaseRoot::Closed {
+                at: dir.to_vec(),
+                id: open.id().map_err(cannot_enter)?,
+                path: full,
+                follow,
+            },
         };
         let base = Arc::new(Base { root, shown, chain });
         self.bases.insert(dir.to_vec(), base.clone());
@@ -153,19 +178,32 @@ impl<'a> Gatherer<'a> {
     /// As [`Gatherer::base`], and reports the error if it fails.
     fn base_or_report(&mut self, dir: &[u8], shown: &[u8]) -> Option<Arc<Base>> {
         let base = self.base(dir, shown);
-        base.map_err(|error| self.out.problems.push(Problem::new(error.message, Weight::SourceError))).ok()
+        base.map_err(|error| {
+            self.out
+                .problems
+                .push(Problem::new(error.message, Weight::SourceError))
+        })
+        .ok()
     }
 
     /// Returns whether a name is listed as a directory, also if it is a symlink that leads to one.
     fn is_listed_as_dir(&self, stat: &Stat, base: &Base, dir: &RelPath, name: &[u8]) -> bool {
         let looks = || {
             let open = base.root.open_dir_to_search(dir)?;
-            stat_followed(self.select, &open, name, dir, &sys::read_link(open.fd(), name)?)
+            stat_followed(
+                self.select,
+                &open,
+                name,
+                dir,
+                &sys::read_link(open.fd(), name)?,
+            )
         };
         match Kind::of_mode(stat.mode) {
             // What cannot be examined is reported when it is listed.
             Some(Kind::Symlink) if self.select.copy_unsafe_links || self.select.copy_dirlinks => {
-                looks().is_ok_and(|stat| stat.is_some_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir)))
+                looks().is_ok_and(|stat| {
+                    stat.is_some_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir))
+                })
             }
             kind => kind == Some(Kind::Dir),
         }
@@ -189,8 +227,11 @@ impl<'a> Gatherer<'a> {
         match (&self.out.top, stat) {
             (None, Ok(stat)) => self.out.top = Some((stat, base.clone())),
             (None, Err(error)) => {
-                let problem = Problem::failed(ErrorRole::Sender, "link_stat", base.root.path(), &error);
-                self.out.problems.push(problem.weighing(Weight::SourceError));
+                let problem =
+                    Problem::failed(ErrorRole::Sender, "link_stat", base.root.path(), &error);
+                self.out
+                    .problems
+                    .push(problem.weighing(Weight::SourceError));
             }
             (Some(_), _) => self.out.tops_more += 1,
         }
@@ -199,22 +240,31 @@ impl<'a> Gatherer<'a> {
     /// Reports that a directory cannot be entered. The options for missing arguments do not excuse this.
     fn cannot_enter(&mut self, dir: &[u8], error: &io::Error) -> Result<()> {
         let problem = Problem::failed(ErrorRole::Sender, "change_dir", &self.given(dir), error);
-        self.out.problems.push(problem.weighing(Weight::SourceError));
+        self.out
+            .problems
+            .push(problem.weighing(Weight::SourceError));
         Ok(())
     }
 
     /// Reports that an entry cannot be examined. A missing one alone does not stop deletions.
     fn cannot_stat(&mut self, full: &[u8], error: &io::Error) {
-        let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
-        self.out.problems.push(Problem::failed(ErrorRole::Sender, "link_stat", full, error).weighing(weight));
+        let weight = if error.kind() == io::ErrorKind::NotFound {
+            Weight::Failed
+        } else {
+            Weight::SourceError
+        };
+        self.out
+            .problems
+            .push(Problem::failed(ErrorRole::Sender, "link_stat", full, error).weighing(weight));
     }
 
     /// Returns the path of a directory that cannot be entered, as rsync prints it.
     fn given(&self, dir: &[u8]) -> Vec<u8> {
         match dir.strip_prefix(&self.unshown[..]) {
-            Some(name) if !self.unshown.is_empty() => {
-                path::join(&resolved(self.terms.process.cwd, &self.unshown), &clean_dots(name))
-            }
+            Some(name) if !self.unshown.is_empty() => path::join(
+                &resolved(self.terms.process.cwd, &self.unshown),
+                &clean_dots(name),
+            ),
             _ => as_given(self.terms.process.cwd, dir),
         }
     }
@@ -226,8 +276,16 @@ impl Gatherer<'_> {
         if self.select.list_only {
             return;
         }
-        let parents: BTreeSet<_> = self.out.missing.iter().filter_map(RelPath::parent).collect();
-        let absent = parents.iter().map(RelPath::as_bytes).filter(|&dir| self.absent.contains(dir));
+        let parents: BTreeSet<_> = self
+            .out
+            .missing
+            .iter()
+            .filter_map(RelPath::parent)
+            .collect();
+        let absent = parents
+            .iter()
+            .map(RelPath::as_bytes)
+            .filter(|&dir| self.absent.contains(dir));
         self.out.problems.extend(absent.map(Problem::absent_parent));
     }
 }

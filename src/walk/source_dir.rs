@@ -46,7 +46,12 @@ impl BaseRoot {
     pub fn open(&self) -> io::Result<Cow<'_, Root>> {
         match self {
             BaseRoot::Open(root) => Ok(Cow::Borrowed(root)),
-            BaseRoot::Closed { at, id, path, follow } => {
+            BaseRoot::Closed {
+                at,
+                id,
+                path,
+                follow,
+            } => {
                 let dir = enter(at)?;
                 if dir.id()? != *id {
                     return Err(errno::gone());
@@ -94,7 +99,11 @@ pub struct SourceDir {
 impl SourceDir {
     /// Returns an open directory.
     pub fn new(dir: Dir, base: Arc<Base>, path: RelPath) -> SourceDir {
-        SourceDir { open: Some(dir), base, path }
+        SourceDir {
+            open: Some(dir),
+            base,
+            path,
+        }
     }
 
     /// Returns the directory, which is opened if it is closed.
@@ -107,17 +116,30 @@ impl SourceDir {
 
     /// Returns the same directory, closed, so that many can be stored.
     pub fn closed(&self) -> SourceDir {
-        SourceDir { open: None, base: self.base.clone(), path: self.path.clone() }
+        SourceDir {
+            open: None,
+            base: self.base.clone(),
+            path: self.path.clone(),
+        }
     }
 
     /// Returns the same directory, open.
     pub fn opened(&self) -> io::Result<SourceDir> {
-        Ok(SourceDir { open: Some(self.dir()?.into_owned()), base: self.base.clone(), path: self.path.clone() })
+        Ok(SourceDir {
+            open: Some(self.dir()?.into_owned()),
+            base: self.base.clone(),
+            path: self.path.clone(),
+        })
     }
 
     /// Opens a file in it, or what a symlink leads to if the options require that.
     pub fn open_file(&self, name: &[u8], select: &Select) -> io::Result<OwnedFd> {
-        sys::open_read(self.dir()?.fd(), name, select.opens_link_targets(), select.open_noatime)
+        sys::open_read(
+            self.dir()?.fd(),
+            name,
+            select.opens_link_targets(),
+            select.open_noatime,
+        )
     }
 
     /// Returns the absolute path of an entry, for messages.

@@ -61,14 +61,29 @@ pub struct NamedEntry {
 impl Origin {
     /// Returns an origin in which no directory was entered yet.
     pub fn new(base: Arc<Base>, path: RelPath, listing: Listing) -> Origin {
-        Origin { chain: base.chain.clone(), base, path, listing, dev: None }
+        Origin {
+            chain: base.chain.clone(),
+            base,
+            path,
+            listing,
+            dev: None,
+        }
     }
 }
 
 impl NamedEntry {
     /// Returns the entry that an argument names.
-    pub fn of_argument(argument: usize, name: &[u8], content: NamedContent, followed: bool) -> NamedEntry {
-        let content_arguments = if content == NamedContent::None { Vec::new() } else { vec![argument] };
+    pub fn of_argument(
+        argument: usize,
+        name: &[u8],
+        content: NamedContent,
+        followed: bool,
+    ) -> NamedEntry {
+        let content_arguments = if content == NamedContent::None {
+            Vec::new()
+        } else {
+            vec![argument]
+        };
         NamedEntry {
             name: name.to_vec(),
             renamed: None,

@@ -18,7 +18,14 @@ struct OrderState<T, C> {
 impl<T, C: FnMut(T)> InOrder<T, C> {
     /// Starts at number 0.
     pub fn new(consumer: C) -> InOrder<T, C> {
-        InOrder { state: Mutex::new(OrderState { next: 0, early: BTreeMap::new(), consumer }), moved: Condvar::new() }
+        InOrder {
+            state: Mutex::new(OrderState {
+                next: 0,
+                early: BTreeMap::new(),
+                consumer,
+            }),
+            moved: Condvar::new(),
+        }
     }
 
     /// Adds the value for a number. If it is that number's turn, the consumer receives it and all values that waited
@@ -29,7 +36,11 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
             state.early.insert(number, value);
             return;
         }
-        let OrderState { next, early, consumer } = &mut *state;
+        let OrderState {
+            next,
+            early,
+            consumer,
+        } = &mut *state;
         let mut value = Some(value);
         while let Some(due) = value {
             consumer(due);
@@ -60,7 +71,11 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
 
     /// Passes the remaining values to the consumer, in order, although numbers before them never arrived.
     pub fn finish(self) {
-        let OrderState { early, mut consumer, .. } = self.state.into_inner();
+        let OrderState {
+            early,
+            mut consumer,
+            ..
+        } = self.state.into_inner();
         early.into_values().for_each(&mut consumer);
     }
 

@@ -22,8 +22,16 @@ pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, look: impl Fn(&T) -> R
         let mine = parts.next().unwrap_or(&[]);
         let look_at = move |part: &[T]| part.iter().map(look).collect::<Vec<R>>();
         // If a thread cannot be started, this thread does its part.
-        let others: Vec<_> =
-            parts.map(|part| (part, thread::Builder::new().spawn_scoped(scope, move || look_at(part)).ok())).collect();
+        let others: Vec<_> = parts
+            .map(|part| {
+                (
+                    part,
+                    thread::Builder::new()
+                        .spawn_scoped(scope, move || look_at(part))
+                        .ok(),
+                )
+            })
+            .collect();
         let mut results = look_at(mine);
         for (part, thread) in others {
             match thread.map(thread::ScopedJoinHandle::join) {
@@ -43,17 +51,29 @@ const WORTH_A_THREAD_FILES: usize = 256;
 
 /// Returns how many of `threads` are worth using to read files of these lengths, in bytes.
 pub fn threads_for(lens_bytes: impl Iterator<Item = u64>, threads: usize) -> usize {
-    if lens_bytes.fold(0, u64::saturating_add) < WORTH_A_THREAD_BYTES { 1 } else { threads }
+    if lens_bytes.fold(0, u64::saturating_add) < WORTH_A_THREAD_BYTES {
+        1
+    } else {
+        threads
+    }
 }
 
 /// Returns how many of `threads` are worth using to read so many files of unknown length.
 pub fn threads_for_files(files: usize, threads: usize) -> usize {
-    if files < WORTH_A_THREAD_FILES { 1 } else { threads }
+    if files < WORTH_A_THREAD_FILES {
+        1
+    } else {
+        threads
+    }
 }
 
 /// Returns the result of `work` for every item, in order. Up to `threads` threads fetch one item after the other, which
 /// suits items that are expensive and of different cost.
-pub fn share<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn share<T: Sync, R: Send>(
+    items: &[T],
+    threads: usize,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let threads = threads.min(items.len());
     if threads < 2 {
         return items.iter().map(work).collect();
@@ -68,7 +88,8 @@ pub fn share<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) ->
     };
     let mut results = thread::scope(|scope| {
         // Continue with fewer threads if one cannot be started.
-        let helpers = (1..threads).map_while(|_| thread::Builder::new().spawn_scoped(scope, take_turns).ok());
+        let helpers =
+            (1..threads).map_while(|_| thread::Builder::new().spawn_scoped(scope, take_turns).ok());
         let helpers: Vec<_> = helpers.collect();
         let mut results = take_turns();
         for helper in helpers {
@@ -89,9 +110,19 @@ mod tests {
 
     #[test]
     fn map_returns_results_in_order() {
-        for (len, threads) in [(0, 2), (1, 4), (WORTH_A_THREAD, 1), (WORTH_A_THREAD, 3), (BLOCK + 5, 2), (BLOCK, 7)] {
+        for (len, threads) in [
+            (0, 2),
+            (1, 4),
+            (WORTH_A_THREAD, 1),
+            (WORTH_A_THREAD, 3),
+            (BLOCK + 5, 2),
+            (BLOCK, 7),
+        ] {
             let items: Vec<usize> = (0..len).collect();
-            assert_eq!(map(&items, threads, |n| n * 2), items.iter().map(|n| n * 2).collect::<Vec<_>>());
+            assert_eq!(
+                map(&items, threads, |n| n * 2),
+                items.iter().map(|n| n * 2).collect::<Vec<_>>()
+            );
         }
     }
 
@@ -106,7 +137,10 @@ mod tests {
     fn share_returns_results_in_order() {
         let items: Vec<usize> = (0..1000).collect();
         for threads in [1, 2, 7, 2000] {
-            assert_eq!(share(&items, threads, |n| n * 2), items.iter().map(|n| n * 2).collect::<Vec<_>>());
+            assert_eq!(
+                share(&items, threads, |n| n * 2),
+                items.iter().map(|n| n * 2).collect::<Vec<_>>()
+            );
             assert!(share(&items[..0], threads, |n| n * 2).is_empty());
         }
     }
@@ -115,7 +149,10 @@ mod tests {
     fn long_item_does_not_block_the_next() {
         // The first item finishes only after all others.
         let (done, all_others) = std::sync::mpsc::channel();
-        let (done, all_others) = (parking_lot::Mutex::new(done), parking_lot::Mutex::new(all_others));
+        let (done, all_others) = (
+            parking_lot::Mutex::new(done),
+            parking_lot::Mutex::new(all_others),
+        );
         let results = share(&[0, 1, 2, 3], 2, |&item| match item {
             0 => (0..3).map(|_| all_others.lock().recv().unwrap()).sum(),
             item => {

@@ -19,8 +19,16 @@ struct QueueState<T> {
 impl<T> Queue<T> {
     /// Creates an empty queue for at most `bound` items.
     pub fn new(bound: usize) -> Queue<T> {
-        let state = QueueState { items: VecDeque::new(), closed: false };
-        Queue { state: Mutex::new(state), room: Condvar::new(), work: Condvar::new(), bound }
+        let state = QueueState {
+            items: VecDeque::new(),
+            closed: false,
+        };
+        Queue {
+            state: Mutex::new(state),
+            room: Condvar::new(),
+            work: Condvar::new(),
+            bound,
+        }
     }
 
     /// Adds an item. Blocks while the queue is full, and returns the item if the queue is closed.

@@ -23,7 +23,12 @@ const SAVED_MAX: Duration = Duration::from_millis(100);
 impl Throttle<'_> {
     /// Creates a limit. Once `stop` is set, waits return.
     pub fn new(bytes_per_sec: u64, stop: &AtomicBool) -> Throttle<'_> {
-        Throttle { bytes_per_sec, began: Since::now(), spent: Mutex::default(), stop }
+        Throttle {
+            bytes_per_sec,
+            began: Since::now(),
+            spent: Mutex::default(),
+            stop,
+        }
     }
 
     /// Blocks until this many more bytes fit the rate.
@@ -48,7 +53,9 @@ impl Throttle<'_> {
 fn spent_then(spent: Duration, now: Duration, bytes: u64, bytes_per_sec: u64) -> Duration {
     let takes_ns = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_sec);
     let takes = Duration::from_nanos(u64::try_from(takes_ns).unwrap_or(u64::MAX));
-    spent.max(now.saturating_sub(SAVED_MAX)).saturating_add(takes)
+    spent
+        .max(now.saturating_sub(SAVED_MAX))
+        .saturating_add(takes)
 }
 
 #[cfg(test)]
@@ -65,10 +72,20 @@ mod tests {
             assert_eq!(spent, at(100 * nth), "pieces are spaced by the rate");
         }
         // A short delay is made up for.
-        assert_eq!(spent_then(spent, spent + at(20), piece, rate), spent + at(100));
+        assert_eq!(
+            spent_then(spent, spent + at(20), piece, rate),
+            spent + at(100)
+        );
         let late = spent + Duration::from_secs(20);
-        assert_eq!(spent_then(spent, late, piece, rate), late, "at most one piece is saved");
+        assert_eq!(
+            spent_then(spent, late, piece, rate),
+            late,
+            "at most one piece is saved"
+        );
         assert_eq!(spent_then(late, late, piece, rate), late + at(100));
-        assert!(spent_then(spent, late, u64::MAX, 1) > late + Duration::from_secs(1 << 34), "the time saturates");
+        assert!(
+            spent_then(spent, late, u64::MAX, 1) > late + Duration::from_secs(1 << 34),
+            "the time saturates"
+        );
     }
 }

@@ -69,14 +69,23 @@ pub enum Acl {
 impl Tree {
     /// Opens the tree `name` below each of `worlds`, creating it if it is missing. `.` is the world itself.
     pub fn open(worlds: &[PathBuf], name: &[u8]) -> Tree {
-        let roots: Vec<OwnedFd> = worlds.iter().map(|world| open_dir(fs::CWD, world)).collect();
-        let world = Tree { roots, dirs: RefCell::default() };
+        let roots: Vec<OwnedFd> = worlds
+            .iter()
+            .map(|world| open_dir(fs::CWD, world))
+            .collect();
+        let world = Tree {
+            roots,
+            dirs: RefCell::default(),
+        };
         if name == b"." {
             return world;
         }
         world.dir(name);
         let inside = |root: &OwnedFd| open_dir(root, name);
-        let tree = Tree { roots: world.roots.iter().map(inside).collect(), dirs: RefCell::default() };
+        let tree = Tree {
+            roots: world.roots.iter().map(inside).collect(),
+            dirs: RefCell::default(),
+        };
         drop(world);
         tree.touch_dir(b".");
         tree
@@ -105,7 +114,10 @@ impl Tree {
             self.dir(path)
         } else if let Some(path) = item.strip_suffix('|') {
             self.fifo(path)
-        } else if let Some((path, len)) = item.split_once('*').and_then(|(p, n)| Some((p, n.parse().ok()?))) {
+        } else if let Some((path, len)) = item
+            .split_once('*')
+            .and_then(|(p, n)| Some((p, n.parse().ok()?)))
+        {
             self.file(path, filler(len))
         } else {
             self.file(item, format!("{item}\n"))
@@ -116,11 +128,20 @@ impl Tree {
 
     /// Creates or rewrites a regular file.
     pub fn file(&self, path: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Item<'_> {
-        self.sparse(path, content.as_ref().len() as u64, &[(0, content.as_ref())])
+        self.sparse(
+            path,
+            content.as_ref().len() as u64,
+            &[(0, content.as_ref())],
+        )
     }
 
     /// Creates a file of `len_bytes` with data only at the given offsets.
-    pub fn sparse(&self, path: impl AsRef<[u8]>, len_bytes: u64, data: &[(u64, &[u8])]) -> Item<'_> {
+    pub fn sparse(
+        &self,
+        path: impl AsRef<[u8]>,
+        len_bytes: u64,
+        data: &[(u64, &[u8])],
+    ) -> Item<'_> {
         self.make(path.as_ref(), |dir, name| {
             let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
             let mut file = std::fs::File::from(fs::openat(dir, name, flags, Mode::from(0o644))?);
@@ -136,17 +157,25 @@ impl Tree {
     /// Creates a directory. An existing one keeps its mode and content and gets the default mtime.
     pub fn dir(&self, path: impl AsRef<[u8]>) -> Item<'_> {
         let path = path.as_ref();
-        self.each(path, |dir, name| match fs::mkdirat(dir, name, Mode::from(0o755)) {
-            Err(rustix::io::Errno::EXIST) => Ok(()),
-            made => Ok(made?),
+        self.each(path, |dir, name| {
+            match fs::mkdirat(dir, name, Mode::from(0o755)) {
+                Err(rustix::io::Errno::EXIST) => Ok(()),
+                made => Ok(made?),
+            }
         });
         self.touch_dir(path);
-        Item { tree: self, path: path.to_owned(), is_dir: true }
+        Item {
+            tree: self,
+            path: path.to_owned(),
+            is_dir: true,
+        }
     }
 
     /// Creates a symlink.
     pub fn symlink(&self, path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Item<'_> {
-        self.make(path.as_ref(), |dir, name| Ok(fs::symlinkat(target.as_ref(), dir, name)?))
+        self.make(path.as_ref(), |dir, name| {
+            Ok(fs::symlinkat(target.as_ref(), dir, name)?)
+        })
     }
 
     /// Creates another name of the file `leader`, a path in the same tree. The times stay the leader's.
@@ -159,7 +188,11 @@ impl Tree {
             expect(made.map_err(Into::into), path);
         }
         self.touch_parents(path);
-        Item { tree: self, path: path.to_owned(), is_dir: false }
+        Item {
+            tree: self,
+            path: path.to_owned(),
+            is_dir: false,
+        }
     }
 
     /// Creates a fifo.
@@ -184,30 +217,46 @@ impl Tree {
 
     /// Gives an existing entry the mtime [`T0`] with other nanoseconds.
     pub fn nanos(&self, path: &str, nanos: i64) {
-        let time = Timespec { tv_sec: T0, tv_nsec: nanos };
+        let time = Timespec {
+            tv_sec: T0,
+            tv_nsec: nanos,
+        };
         if let Some(look) = self.dirs.borrow_mut().get_mut(path.as_bytes()) {
             look.mtime = time;
         }
-        let times = Timestamps { last_access: time, last_modification: time };
-        self.each(path.as_bytes(), |dir, name| Ok(fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?));
+        let times = Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
+        self.each(path.as_bytes(), |dir, name| {
+            Ok(fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+        });
     }
 
     /// Removes a file.
     pub fn remove(&self, path: impl AsRef<[u8]>) {
-        self.each(path.as_ref(), |dir, name| Ok(fs::unlinkat(dir, name, AtFlags::empty())?));
+        self.each(path.as_ref(), |dir, name| {
+            Ok(fs::unlinkat(dir, name, AtFlags::empty())?)
+        });
         self.touch_parents(path.as_ref());
     }
 
     fn node(&self, path: &[u8], kind: FileType, major: u32, minor: u32) -> Item<'_> {
         let device = fs::makedev(major, minor);
-        self.make(path, |dir, name| Ok(fs::mknodat(dir, name, kind, Mode::from(0o644), device)?))
+        self.make(path, |dir, name| {
+            Ok(fs::mknodat(dir, name, kind, Mode::from(0o644), device)?)
+        })
     }
 
     /// Creates an entry that is not a directory and gives it the default mtime.
     fn make(&self, path: &[u8], how: impl Fn(&OwnedFd, &[u8]) -> std::io::Result<()>) -> Item<'_> {
         self.each(path, how);
         self.touch_parents(path);
-        let item = Item { tree: self, path: path.to_owned(), is_dir: false };
+        let item = Item {
+            tree: self,
+            path: path.to_owned(),
+            is_dir: false,
+        };
         item.times(Some(default_time()), Some(default_time()))
     }
 
@@ -231,8 +280,14 @@ impl Tree {
     }
 
     fn touch_dir(&self, path: &[u8]) {
-        let look = || DirLook { mode: None, mtime: default_time() };
-        self.dirs.borrow_mut().entry(path.to_owned()).or_insert_with(look);
+        let look = || DirLook {
+            mode: None,
+            mtime: default_time(),
+        };
+        self.dirs
+            .borrow_mut()
+            .entry(path.to_owned())
+            .or_insert_with(look);
     }
 }
 
@@ -243,7 +298,10 @@ impl Drop for Tree {
             return;
         }
         for (path, look) in self.dirs.borrow().iter().rev() {
-            let times = Timestamps { last_access: default_time(), last_modification: look.mtime };
+            let times = Timestamps {
+                last_access: default_time(),
+                last_modification: look.mtime,
+            };
             self.each(path, |dir, name| {
                 // The mode comes last: it may make the directory inaccessible to this process.
                 fs::utimensat(dir, name, &times, AtFlags::empty())?;
@@ -274,7 +332,10 @@ impl Item<'_> {
 
     /// Sets the mtime to `offset_secs` seconds and `nanos` nanoseconds after [`T0`].
     pub fn mtime_ns(self, offset_secs: i64, nanos: i64) -> Self {
-        let mtime = Timespec { tv_sec: T0 + offset_secs, tv_nsec: nanos };
+        let mtime = Timespec {
+            tv_sec: T0 + offset_secs,
+            tv_nsec: nanos,
+        };
         if self.is_dir {
             self.look(|look| look.mtime = mtime);
             return self;
@@ -284,7 +345,13 @@ impl Item<'_> {
 
     /// Sets the atime to `offset_secs` seconds after [`T0`]; not for directories.
     pub fn atime(self, offset_secs: i64) -> Self {
-        self.times(Some(Timespec { tv_sec: T0 + offset_secs, tv_nsec: NANOS }), None)
+        self.times(
+            Some(Timespec {
+                tv_sec: T0 + offset_secs,
+                tv_nsec: NANOS,
+            }),
+            None,
+        )
     }
 
     /// Changes owner and group; skips the case unless the user is the super-user.
@@ -298,7 +365,12 @@ impl Item<'_> {
             fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
             if FileType::from_raw_mode(before.st_mode) != FileType::Symlink {
                 // chown clears the set-ID bits.
-                fs::chmodat(dir, name, Mode::from_raw_mode(before.st_mode), AtFlags::empty())?;
+                fs::chmodat(
+                    dir,
+                    name,
+                    Mode::from_raw_mode(before.st_mode),
+                    AtFlags::empty(),
+                )?;
             }
             Ok(())
         });
@@ -309,7 +381,12 @@ impl Item<'_> {
     pub fn xattr(self, key: &str, value: impl AsRef<[u8]>) -> Self {
         self.each(|dir, name| {
             let path = through(dir, name);
-            Ok(fs::lsetxattr(path, key, value.as_ref(), fs::XattrFlags::empty())?)
+            Ok(fs::lsetxattr(
+                path,
+                key,
+                value.as_ref(),
+                fs::XattrFlags::empty(),
+            )?)
         });
         self
     }
@@ -325,15 +402,25 @@ impl Item<'_> {
     }
 
     fn times(self, atime: Option<Timespec>, mtime: Option<Timespec>) -> Self {
-        let unchanged = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
-        let times =
-            Timestamps { last_access: atime.unwrap_or(unchanged), last_modification: mtime.unwrap_or(unchanged) };
+        let unchanged = Timespec {
+            tv_sec: 0,
+            tv_nsec: fs::UTIME_OMIT,
+        };
+        let times = Timestamps {
+            last_access: atime.unwrap_or(unchanged),
+            last_modification: mtime.unwrap_or(unchanged),
+        };
         self.each(|dir, name| Ok(fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?));
         self
     }
 
     fn look(&self, change: impl FnOnce(&mut DirLook)) {
-        self.tree.dirs.borrow_mut().get_mut(&self.path).map(change).expect("a directory created just now is recorded");
+        self.tree
+            .dirs
+            .borrow_mut()
+            .get_mut(&self.path)
+            .map(change)
+            .expect("a directory created just now is recorded");
     }
 
     fn each(&self, how: impl Fn(&OwnedFd, &[u8]) -> std::io::Result<()>) {
@@ -343,33 +430,46 @@ impl Item<'_> {
 
 /// Splits `item` at the last `mark` if a number follows it.
 fn split_number<T>(item: &str, mark: char, parse: impl Fn(&str) -> Option<T>) -> (&str, Option<T>) {
-    let split = item.rsplit_once(mark).and_then(|(head, tail)| Some((head, parse(tail)?)));
+    let split = item
+        .rsplit_once(mark)
+        .and_then(|(head, tail)| Some((head, parse(tail)?)));
     split.map_or((item, None), |(head, number)| (head, Some(number)))
 }
 
 /// Returns incompressible bytes, in which a delta finds no matches with those of another seed.
 pub fn noise(seed: u64, len_bytes: usize) -> Vec<u8> {
     let mut bytes = vec![0; len_bytes];
-    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    blake3::Hasher::new()
+        .update(&seed.to_le_bytes())
+        .finalize_xof()
+        .fill(&mut bytes);
     bytes
 }
 
 /// Returns bytes that do not repeat soon and hold no long run of zeros.
 fn filler(len: usize) -> Vec<u8> {
     const PERIOD: usize = 1 << 16;
-    let start: Vec<u8> = (0..len.min(PERIOD)).map(|i| (i * 31 + (i >> 8) * 7 + 1) as u8).collect();
+    let start: Vec<u8> = (0..len.min(PERIOD))
+        .map(|i| (i * 31 + (i >> 8) * 7 + 1) as u8)
+        .collect();
     let mut bytes = start.repeat(len.div_ceil(PERIOD));
     bytes.truncate(len);
     bytes
 }
 
 fn default_time() -> Timespec {
-    Timespec { tv_sec: T0, tv_nsec: NANOS }
+    Timespec {
+        tv_sec: T0,
+        tv_nsec: NANOS,
+    }
 }
 
 /// Opens the directory that holds `path`, creating missing components one at a time, so paths may exceed `PATH_MAX`.
 fn parent_of<'p>(root: &OwnedFd, path: &'p [u8]) -> (OwnedFd, &'p [u8]) {
-    let mut components = path.split(|&b| b == b'/').filter(|c| !c.is_empty()).collect::<Vec<_>>();
+    let mut components = path
+        .split(|&b| b == b'/')
+        .filter(|c| !c.is_empty())
+        .collect::<Vec<_>>();
     let name = components.pop().unwrap_or(b".");
     let mut dir = root.try_clone().expect("file descriptors are available");
     for component in components {
@@ -384,7 +484,8 @@ fn parent_of<'p>(root: &OwnedFd, path: &'p [u8]) -> (OwnedFd, &'p [u8]) {
 
 fn open_dir(at: impl std::os::fd::AsFd, path: impl rustix::path::Arg) -> OwnedFd {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::openat(at, path, flags, Mode::empty()).unwrap_or_else(|e| panic!("a directory cannot be opened: {e}"))
+    fs::openat(at, path, flags, Mode::empty())
+        .unwrap_or_else(|e| panic!("a directory cannot be opened: {e}"))
 }
 
 /// Returns a path to `name` in `dir`, for system calls that take no directory descriptor.
@@ -421,19 +522,23 @@ fn encode_acl(entries: &[Acl]) -> Vec<u8> {
 
 /// Formats the value of `system.posix_acl_*` on one line, in the style of getfacl.
 pub fn decode_acl(value: &[u8]) -> String {
-    let entries = value.get(4..).unwrap_or_default().chunks_exact(8).map(|entry| {
-        let [tag, bits] = [0, 2].map(|at| u16::from_le_bytes([entry[at], entry[at + 1]]));
-        let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
-        let who = match tag {
-            0x01 => "u:".to_owned(),
-            0x02 => format!("u:{id}"),
-            0x04 => "g:".to_owned(),
-            0x08 => format!("g:{id}"),
-            0x10 => "m:".to_owned(),
-            0x20 => "o:".to_owned(),
-            other => format!("?{other}"),
-        };
-        format!("{who}:{bits}")
-    });
+    let entries = value
+        .get(4..)
+        .unwrap_or_default()
+        .chunks_exact(8)
+        .map(|entry| {
+            let [tag, bits] = [0, 2].map(|at| u16::from_le_bytes([entry[at], entry[at + 1]]));
+            let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+            let who = match tag {
+                0x01 => "u:".to_owned(),
+                0x02 => format!("u:{id}"),
+                0x04 => "g:".to_owned(),
+                0x08 => format!("g:{id}"),
+                0x10 => "m:".to_owned(),
+                0x20 => "o:".to_owned(),
+                other => format!("?{other}"),
+            };
+            format!("{who}:{bits}")
+        });
     entries.collect::<Vec<_>>().join(",")
 }

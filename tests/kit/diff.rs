@@ -10,7 +10,8 @@ pub fn lines(wanted: &str, got: &str) -> Option<String> {
     if wanted == got {
         return None;
     }
-    let (wanted, got): (Vec<&str>, Vec<&str>) = (wanted.split('\n').collect(), got.split('\n').collect());
+    let (wanted, got): (Vec<&str>, Vec<&str>) =
+        (wanted.split('\n').collect(), got.split('\n').collect());
     let common = common_lengths(&wanted, &got);
     let (mut i, mut j) = (0, 0);
     let mut marked = Vec::new();
@@ -62,22 +63,40 @@ pub struct Floats {
 /// transfer have a fixed place. A link that floats must come after its link target.
 pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
     let lines_in = |text: &str, class: LineClass| {
-        let lines = text.split('\n').filter(|line| kind_of_line(line, floats) == class);
+        let lines = text
+            .split('\n')
+            .filter(|line| kind_of_line(line, floats) == class);
         let mut lines: Vec<_> = lines.map(str::to_owned).collect();
         if matches!(class, LineClass::Confirmations | LineClass::Links) {
             lines.sort();
         }
         lines
     };
-    let classes =
-        [LineClass::Items, LineClass::Remarks, LineClass::Confirmations, LineClass::Findings, LineClass::Links];
-    let each_agrees = classes.iter().all(|&class| lines_in(wanted, class) == lines_in(got, class));
-    let in_place = (!floats.deletions || floats.missing || deletions_precede_items(got)) && links_come_later(got);
-    if each_agrees && in_place { None } else { lines(wanted, got) }
+    let classes = [
+        LineClass::Items,
+        LineClass::Remarks,
+        LineClass::Confirmations,
+        LineClass::Findings,
+        LineClass::Links,
+    ];
+    let each_agrees = classes
+        .iter()
+        .all(|&class| lines_in(wanted, class) == lines_in(got, class));
+    let in_place = (!floats.deletions || floats.missing || deletions_precede_items(got))
+        && links_come_later(got);
+    if each_agrees && in_place {
+        None
+    } else {
+        lines(wanted, got)
+    }
 }
 
 fn kind_of_line(line: &str, floats: Floats) -> LineClass {
-    const CONFIRMATIONS: [&str; 3] = ["sender removed ", "backed up ", "cannot delete non-empty directory: "];
+    const CONFIRMATIONS: [&str; 3] = [
+        "sender removed ",
+        "backed up ",
+        "cannot delete non-empty directory: ",
+    ];
     if CONFIRMATIONS.iter().any(|begin| line.starts_with(begin)) {
         LineClass::Confirmations
     } else if line.starts_with("copying unsafe symlink ") || line.starts_with("[sender] ") {
@@ -104,21 +123,39 @@ fn links_come_later(text: &str) -> bool {
             linked_to.insert(leader);
             return true;
         }
-        let name = if line.get(11..12) == Some(" ") { &line[12..] } else { line };
+        let name = if line.get(11..12) == Some(" ") {
+            &line[12..]
+        } else {
+            line
+        };
         !linked_to.contains(name.split(" -> ").next().unwrap_or(name))
     })
 }
 
 fn is_deletion(line: &str) -> bool {
-    const BEGIN: [&str; 3] = ["*deleting", "deleting ", "IO error encountered -- skipping file deletion"];
+    const BEGIN: [&str; 3] = [
+        "*deleting",
+        "deleting ",
+        "IO error encountered -- skipping file deletion",
+    ];
     BEGIN.iter().any(|word| line.starts_with(word))
 }
 
 /// Returns whether the generator prints this line about an entry that it skips.
 fn is_remark(line: &str) -> bool {
-    const BEGIN: [&str; 4] =
-        ["[generator] ", "skipping non-regular file ", "ignoring unsafe symlink ", "not creating new "];
-    const END: [&str; 5] = [" is uptodate", " exists", " is newer", " is over max-size", " is under min-size"];
+    const BEGIN: [&str; 4] = [
+        "[generator] ",
+        "skipping non-regular file ",
+        "ignoring unsafe symlink ",
+        "not creating new ",
+    ];
+    const END: [&str; 5] = [
+        " is uptodate",
+        " exists",
+        " is newer",
+        " is over max-size",
+        " is under min-size",
+    ];
     BEGIN.iter().any(|word| line.starts_with(word)) || END.iter().any(|word| line.ends_with(word))
 }
 
@@ -126,15 +163,26 @@ fn is_remark(line: &str) -> bool {
 fn deletions_precede_items(text: &str) -> bool {
     let mut begun = std::collections::BTreeSet::new();
     text.split('\n').all(|line| {
-        match line.strip_prefix("*deleting   ").or_else(|| line.strip_prefix("deleting ")) {
+        match line
+            .strip_prefix("*deleting   ")
+            .or_else(|| line.strip_prefix("deleting "))
+        {
             Some(gone) => !begun.contains(parent(gone)),
             None if is_deletion(line)
-                || kind_of_line(line, Floats { deletions: true, missing: false, links: true }) != LineClass::Items =>
+                || kind_of_line(
+                    line,
+                    Floats {
+                        deletions: true,
+                        missing: false,
+                        links: true,
+                    },
+                ) != LineClass::Items =>
             {
                 true
             }
             None => {
-                let itemized = line.get(11..12) == Some(" ") && line.starts_with(['<', '>', 'c', 'h', '.']);
+                let itemized =
+                    line.get(11..12) == Some(" ") && line.starts_with(['<', '>', 'c', 'h', '.']);
                 let path = if itemized { &line[12..] } else { line };
                 let name = path.split(" -> ").next().unwrap_or(path);
                 // A directory's own line comes before its deletions. Without itemizing, a space marks a banner.
@@ -162,8 +210,10 @@ pub fn trees(wanted: &Snapshot, got: &Snapshot) -> Option<String> {
         match (wanted.get(path), got.get(path)) {
             (Some(a), Some(b)) if a == b => {}
             (a, b) => {
-                a.into_iter().for_each(|line| diff += &format!("    - {line}\n"));
-                b.into_iter().for_each(|line| diff += &format!("    + {line}\n"));
+                a.into_iter()
+                    .for_each(|line| diff += &format!("    - {line}\n"));
+                b.into_iter()
+                    .for_each(|line| diff += &format!("    + {line}\n"));
             }
         }
     }
@@ -175,7 +225,11 @@ fn common_lengths(a: &[&str], b: &[&str]) -> Vec<Vec<usize>> {
     let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {
-            table[i][j] = if a[i] == b[j] { table[i + 1][j + 1] + 1 } else { table[i + 1][j].max(table[i][j + 1]) };
+            table[i][j] = if a[i] == b[j] {
+                table[i + 1][j + 1] + 1
+            } else {
+                table[i + 1][j].max(table[i][j + 1])
+            };
         }
     }
     table

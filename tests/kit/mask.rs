@@ -31,7 +31,8 @@ pub struct Mask<'a> {
 impl Mask<'_> {
     /// Returns whether a line is about the way to the peer and only one of the programs prints it.
     fn is_way(&self, line: &str) -> bool {
-        line.starts_with("sparsync: far: using ") || !self.has_shell && line.starts_with("opening connection using: ")
+        line.starts_with("sparsync: far: using ")
+            || !self.has_shell && line.starts_with("opening connection using: ")
     }
 
     /// Masks the output of a program. Bytes that are not printable ASCII become `\xNN`.
@@ -42,8 +43,15 @@ impl Mask<'_> {
             // Some lines omit the leading slash, for example those with `%f`; which ones do is compared.
             text = text.replace(dir, name).replace(&dir[1..], bare);
         }
-        let lines: Vec<String> = text.split('\n').filter_map(|line| self.line(line)).collect();
-        let lasting: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !self.is_way(line)).collect();
+        let lines: Vec<String> = text
+            .split('\n')
+            .filter_map(|line| self.line(line))
+            .collect();
+        let lasting: Vec<&str> = lines
+            .iter()
+            .map(String::as_str)
+            .filter(|line| !self.is_way(line))
+            .collect();
         lasting.join("\n")
     }
 
@@ -52,12 +60,24 @@ impl Mask<'_> {
         let line = source_position(&line);
         let line = temp_names(&line);
         let line = self.clocks(&line);
-        let (stamp, rest) = line.split_at(if line.starts_with(LOG_STAMP) { LOG_STAMP.len() } else { 0 });
+        let (stamp, rest) = line.split_at(if line.starts_with(LOG_STAMP) {
+            LOG_STAMP.len()
+        } else {
+            0
+        });
         let line = stamp.to_owned() + &traffic(rest);
-        let counts = if self.is_far || self.finds_differences { &DIFFERENCES[..] } else { &[] };
+        let counts = if self.is_far || self.finds_differences {
+            &DIFFERENCES[..]
+        } else {
+            &[]
+        };
         let line = without_number(&line, counts).unwrap_or(line);
         let line = without_number(&line, &TIMES).unwrap_or(line);
-        let line = if self.is_far { between_machines(&line)? } else { line };
+        let line = if self.is_far {
+            between_machines(&line)?
+        } else {
+            line
+        };
         match self.own {
             Some(own) => own(&line),
             None => Some(line),
@@ -70,7 +90,10 @@ impl Mask<'_> {
         let mut masked = String::new();
         let mut at = 0;
         while at < line.len() {
-            let recent = line.get(at..at + LEN).and_then(epoch_secs).is_some_and(|secs| secs >= self.now_secs);
+            let recent = line
+                .get(at..at + LEN)
+                .and_then(epoch_secs)
+                .is_some_and(|secs| secs >= self.now_secs);
             if !recent {
                 let next = line[at..].chars().next().map_or(1, char::len_utf8);
                 masked += &line[at..at + next];
@@ -79,7 +102,9 @@ impl Mask<'_> {
             }
             masked += "<now>";
             at += LEN;
-            if let Some((pid, _)) = line[at..].strip_prefix(" [").and_then(|rest| rest.split_once(']'))
+            if let Some((pid, _)) = line[at..]
+                .strip_prefix(" [")
+                .and_then(|rest| rest.split_once(']'))
                 && pid.bytes().all(|b| b.is_ascii_digit())
             {
                 masked += " [<pid>]";
@@ -150,7 +175,11 @@ fn temp_names(line: &str) -> String {
 
 /// Masks the bytes transferred and the rates; keeps file sizes.
 fn traffic(line: &str) -> String {
-    const COUNTED: [&str; 3] = ["File list size: ", "Total bytes sent: ", "Total bytes received: "];
+    const COUNTED: [&str; 3] = [
+        "File list size: ",
+        "Total bytes sent: ",
+        "Total bytes received: ",
+    ];
     if let Some(title) = COUNTED.iter().find(|title| line.starts_with(**title)) {
         return format!("{title}<n>");
     }
@@ -158,14 +187,19 @@ fn traffic(line: &str) -> String {
         let after = tail.find(' ').map_or("", |at| &tail[at..]);
         return format!("{head}  speedup is <n>{after}");
     }
-    let Some((before, _)) = line.split_once("sent ").filter(|_| line.contains(" bytes  received ")) else {
+    let Some((before, _)) = line
+        .split_once("sent ")
+        .filter(|_| line.contains(" bytes  received "))
+    else {
         return line.to_owned();
     };
-    let parts = line[before.len()..].split("  ").map(|part| match part.split_once(' ') {
-        Some((title @ ("sent" | "received"), _)) => format!("{title} <n> bytes"),
-        _ if part.ends_with(" bytes/sec") => "<n> bytes/sec".to_owned(),
-        _ => part.to_owned(),
-    });
+    let parts = line[before.len()..]
+        .split("  ")
+        .map(|part| match part.split_once(' ') {
+            Some((title @ ("sent" | "received"), _)) => format!("{title} <n> bytes"),
+            _ if part.ends_with(" bytes/sec") => "<n> bytes/sec".to_owned(),
+            _ => part.to_owned(),
+        });
     before.to_owned() + &parts.collect::<Vec<_>>().join("  ")
 }
 
@@ -198,7 +232,10 @@ fn between_machines(line: &str) -> Option<String> {
         return Some("Running socket program: <program>".to_owned());
     }
     // In modules, rsync puts a slash before paths in directories that it has entered.
-    if let Some((start, rest)) = line.split_once("\"/").filter(|_| line.contains("\" (in m)")) {
+    if let Some((start, rest)) = line
+        .split_once("\"/")
+        .filter(|_| line.contains("\" (in m)"))
+    {
         return between_machines(&format!("{start}\"{rest}"));
     }
     if line.starts_with("sending daemon args: ") {
@@ -254,13 +291,34 @@ mod tests {
     fn masks_replace_only_expected_differences() {
         assert_eq!(epoch_secs("2020/09/13 12:26:40"), Some(1_600_000_000));
         let cases = [
-            ("sent 1,2 bytes  received 3 bytes  9.00 bytes/sec", "sent <n> bytes  received <n> bytes  <n> bytes/sec"),
-            ("sent 1 bytes  received 3 bytes  total size 7", "sent <n> bytes  received <n> bytes  total size 7"),
-            ("total size is 7  speedup is 0.05 (DRY RUN)", "total size is 7  speedup is <n> (DRY RUN)"),
-            ("(code 23) at main.c(1394) [sender=3.5.0]", "(code 23) at <file>(<line>) [sender=<version>]"),
-            ("mkstemp \"/tmp/w/oracle/.f.o.a1B2c3\" failed", "mkstemp \"{W}/.f.o.<rand>\" failed"),
-            ("tmp/w/oracle/a 2020/09/13-12:26:40", "{w}/a 2020/09/13-12:26:40"),
-            ("2026/11/21 00:41:57 [123] building", "<now> [<pid>] building"),
+            (
+                "sent 1,2 bytes  received 3 bytes  9.00 bytes/sec",
+                "sent <n> bytes  received <n> bytes  <n> bytes/sec",
+            ),
+            (
+                "sent 1 bytes  received 3 bytes  total size 7",
+                "sent <n> bytes  received <n> bytes  total size 7",
+            ),
+            (
+                "total size is 7  speedup is 0.05 (DRY RUN)",
+                "total size is 7  speedup is <n> (DRY RUN)",
+            ),
+            (
+                "(code 23) at main.c(1394) [sender=3.5.0]",
+                "(code 23) at <file>(<line>) [sender=<version>]",
+            ),
+            (
+                "mkstemp \"/tmp/w/oracle/.f.o.a1B2c3\" failed",
+                "mkstemp \"{W}/.f.o.<rand>\" failed",
+            ),
+            (
+                "tmp/w/oracle/a 2020/09/13-12:26:40",
+                "{w}/a 2020/09/13-12:26:40",
+            ),
+            (
+                "2026/11/21 00:41:57 [123] building",
+                "<now> [<pid>] building",
+            ),
             (
                 "\r  1  9%  1.00kB/s    0:00:00  \r  6 100%  3.00kB/s    0:00:00 (xfr#1, to-chk=0/2)",
                 "<progress>  6 100% <rate> <time> (xfr#1, to-chk=0/2)",

@@ -24,7 +24,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub use build::{Acl, Tree, noise};
 pub use relay::{Cut, Relay, Trigger};
 pub use route::{Route, Shell, ssh};
-pub use run::{Output, Request, Surroundings, USUAL_UMASK, interrupt, run, spare_port, until, write_script};
+pub use run::{
+    Output, Request, Surroundings, USUAL_UMASK, interrupt, run, spare_port, until, write_script,
+};
 pub use tree::{Lens, files, is_temp, snapshot};
 pub use world::{Loss, LossKind, World};
 
@@ -70,9 +72,15 @@ pub fn report_skip(name: &str, reason: &str) {
     // Written directly to stderr, because libtest captures and hides `eprint!`.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(list) = std::env::var_os("SPARSYNC_SKIPS") {
-        let file = std::fs::File::options().create(true).append(true).open(&list);
+        let file = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&list);
         let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
-        assert!(written.is_ok(), "SPARSYNC_SKIPS names {list:?}, which cannot be written");
+        assert!(
+            written.is_ok(),
+            "SPARSYNC_SKIPS names {list:?}, which cannot be written"
+        );
     }
 }
 

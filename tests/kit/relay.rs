@@ -90,7 +90,10 @@ impl Relay {
         let port = tcp.local_addr().expect("it is bound").port();
         let state = Arc::new(State {
             server: Mutex::new(server),
-            triggers: Mutex::new(Triggers { queue: triggers.into_iter().collect(), passed_bytes: 0 }),
+            triggers: Mutex::new(Triggers {
+                queue: triggers.into_iter().collect(),
+                passed_bytes: 0,
+            }),
             links: Mutex::default(),
             connections: AtomicUsize::default(),
             losses: AtomicUsize::default(),
@@ -117,7 +120,10 @@ impl Relay {
     /// Ends the connections that the server still considers open.
     pub fn release(&self) {
         let links = std::mem::take(&mut *self.state.links.lock().expect("no panic"));
-        links.iter().filter(|link| link.is_held.load(SeqCst)).for_each(|link| link.shut(&link.server));
+        links
+            .iter()
+            .filter(|link| link.is_held.load(SeqCst))
+            .for_each(|link| link.shut(&link.server));
     }
 }
 
@@ -223,8 +229,15 @@ impl State {
             }
             self.connections.fetch_add(1, SeqCst);
             let server = *self.server.lock().expect("no panic");
-            let Ok(server) = TcpStream::connect(server) else { continue };
-            let link = TcpPair { client, server, is_held: AtomicBool::default(), is_reset: AtomicBool::default() };
+            let Ok(server) = TcpStream::connect(server) else {
+                continue;
+            };
+            let link = TcpPair {
+                client,
+                server,
+                is_held: AtomicBool::default(),
+                is_reset: AtomicBool::default(),
+            };
             let link = Arc::new(link);
             self.links.lock().expect("no panic").push(link.clone());
             for to_server in [true, false] {
@@ -236,7 +249,11 @@ impl State {
 
     /// Forwards one direction of a connection until it ends.
     fn pass(&self, link: &TcpPair, to_server: bool) {
-        let (mut from, mut to) = if to_server { (&link.client, &link.server) } else { (&link.server, &link.client) };
+        let (mut from, mut to) = if to_server {
+            (&link.client, &link.server)
+        } else {
+            (&link.server, &link.client)
+        };
         let mut piece = [0; 16 << 10];
         'open: while let Ok(count @ 1..) = from.read(&mut piece) {
             let mut rest = &piece[..count];
@@ -264,7 +281,9 @@ impl State {
         let mut datagram = vec![0; 64 << 10];
         clients.set_read_timeout(Some(LOOK)).expect("a valid time");
         while !self.is_over() {
-            let Ok((count, client)) = clients.recv_from(&mut datagram) else { continue };
+            let Ok((count, client)) = clients.recv_from(&mut datagram) else {
+                continue;
+            };
             let known = flows.iter().find(|(address, ..)| *address == client);
             let known = known.map(|(_, generation, upstream)| (*generation, upstream.clone()));
             let (generation, upstream) = known.unwrap_or_else(|| {
@@ -273,19 +292,33 @@ impl State {
                 let (generation, upstream) = (self.generation.load(SeqCst), Arc::new(upstream));
                 flows.push((client, generation, upstream.clone()));
                 let (state, answers, clients) = (self.clone(), upstream.clone(), clients.clone());
-                std::thread::spawn(move || state.relay_answers(&answers, &clients, client, generation));
+                std::thread::spawn(move || {
+                    state.relay_answers(&answers, &clients, client, generation)
+                });
                 (generation, upstream)
             });
             let server = *self.server.lock().expect("no panic");
-            self.pass_datagram(true, generation, count, || upstream.send_to(&datagram[..count], server));
+            self.pass_datagram(true, generation, count, || {
+                upstream.send_to(&datagram[..count], server)
+            });
         }
     }
 
-    fn relay_answers(&self, server: &UdpSocket, clients: &UdpSocket, client: SocketAddr, generation: usize) {
+    fn relay_answers(
+        &self,
+        server: &UdpSocket,
+        clients: &UdpSocket,
+        client: SocketAddr,
+        generation: usize,
+    ) {
         let mut datagram = vec![0; 64 << 10];
         while !self.is_over() {
-            let Ok(count) = server.recv(&mut datagram) else { continue };
-            self.pass_datagram(false, generation, count, || clients.send_to(&datagram[..count], client));
+            let Ok(count) = server.recv(&mut datagram) else {
+                continue;
+            };
+            self.pass_datagram(false, generation, count, || {
+                clients.send_to(&datagram[..count], client)
+            });
         }
     }
 

@@ -102,8 +102,14 @@ const NOT_WITH_DAEMON: [(&str, &str); 8] = [
     ("devices::device_that_cannot_be_opened_", REFUSED_DEVICES),
     ("devices::fake_super_device_is_copied_", REFUSED_DEVICES),
     ("devices::remove_source_files_keeps_", REFUSED_DEVICES),
-    ("links::group_with_vv", "a pull gets the whole list, which the arguments show"),
-    ("place::relative_path_with_dot_dot", "rsync rejects the path to which its daemon resolves `..`"),
+    (
+        "links::group_with_vv",
+        "a pull gets the whole list, which the arguments show",
+    ),
+    (
+        "place::relative_path_with_dot_dot",
+        "rsync rejects the path to which its daemon resolves `..`",
+    ),
 ];
 const REFUSED_DEVICES: &str = "a daemon refuses --copy-devices and --write-devices";
 
@@ -111,24 +117,48 @@ const REFUSED_DEVICES: &str = "a daemon refuses --copy-devices and --write-devic
 const NOT_TO_OWN_DAEMON: [(&str, &str); 11] = [
     ("copy::implied_parent_that_is_no_directory_", LINKS_INSIDE),
     ("delete::max_delete_", CLIENT_EXITS),
-    ("exit::a_usermap_without_a_colon", "a daemon that refuses an option exits with 4"),
-    ("itemize::info_name_twice", "`max verbosity` does not limit --info of a sparsync"),
+    (
+        "exit::a_usermap_without_a_colon",
+        "a daemon that refuses an option exits with 4",
+    ),
+    (
+        "itemize::info_name_twice",
+        "`max verbosity` does not limit --info of a sparsync",
+    ),
     ("links::keep_dirlinks_cannot_", LINKS_INSIDE),
     ("links::keep_dirlinks_rejects_", LINKS_INSIDE),
     ("links::keep_dirlinks_sets_", LINKS_INSIDE),
     ("messages::max_delete_", CLIENT_EXITS),
-    ("place::delayed_files_cannot_wait_above", "the paths of options are checked from the destination"),
-    ("place::delta_against_an_unreadable_basis", "rsync's daemon cannot open the basis"),
-    ("trust_links::", "links of other users are also refused in a chroot"),
+    (
+        "place::delayed_files_cannot_wait_above",
+        "the paths of options are checked from the destination",
+    ),
+    (
+        "place::delta_against_an_unreadable_basis",
+        "rsync's daemon cannot open the basis",
+    ),
+    (
+        "trust_links::",
+        "links of other users are also refused in a chroot",
+    ),
 ];
 const LINKS_INSIDE: &str = "no symlink leads out of the destination";
 const CLIENT_EXITS: &str = "the client exits with 25";
 
 /// The same for pulls from a daemon of the program under test.
 const NOT_FROM_OWN_DAEMON: [(&str, &str); 3] = [
-    ("copy::path_of_an_earlier_argument_further_on", "with absolute names, the counts are those of `a/d b/d a/d`"),
-    ("filter::cvs_exclude_reads_home_", "the rules of -C are those of the client"),
-    ("itemize::a_log_of_errors", "the client does not log the errors of the daemon"),
+    (
+        "copy::path_of_an_earlier_argument_further_on",
+        "with absolute names, the counts are those of `a/d b/d a/d`",
+    ),
+    (
+        "filter::cvs_exclude_reads_home_",
+        "the rules of -C are those of the client",
+    ),
+    (
+        "itemize::a_log_of_errors",
+        "the client does not log the errors of the daemon",
+    ),
 ];
 
 /// Cases in which rsync does something else if it pushes to a daemon, with the reasons. Both programs must do the same.
@@ -139,14 +169,23 @@ const OTHER_TO_DAEMON: [(&str, &str); 16] = [
     ("devices::device_as_the_destination_", REFUSED_DEVICES),
     ("devices::full_device_exits_11", REFUSED_DEVICES),
     ("devices::ignore_existing_skips_devices", REFUSED_DEVICES),
-    ("devices::update_option_does_not_skip_devices", REFUSED_DEVICES),
+    (
+        "devices::update_option_does_not_skip_devices",
+        REFUSED_DEVICES,
+    ),
     ("links::keep_dirlinks_cannot_", OTHER_LINKS),
     ("links::keep_dirlinks_rejects_", OTHER_LINKS),
     ("links::keep_dirlinks_sets_", OTHER_LINKS),
     ("messages::max_delete_", EXITS_0),
     ("place::backup_replaced_by_a_directory_", VERBOSITY),
-    ("place::delta_against_an_unreadable_basis", "rsync's daemon cannot open the basis"),
-    ("place::relative_temp_dir_may_not_climb", "`..` does not lead out of the module"),
+    (
+        "place::delta_against_an_unreadable_basis",
+        "rsync's daemon cannot open the basis",
+    ),
+    (
+        "place::relative_temp_dir_may_not_climb",
+        "`..` does not lead out of the module",
+    ),
     ("select::skipped_file_is_reported_", VERBOSITY),
     ("trust_links::", OTHER_LINKS),
 ];
@@ -203,7 +242,12 @@ impl Route {
             let choice = std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,mixed,sshd".into());
             // A word that chooses nothing would let every case pass without a run.
             let unknown = choice.split(',').find(|word| !ROUTE_WORDS.contains(word));
-            assert_eq!(unknown, None, "SPARSYNC_TEST_ROUTES: expected {}", ROUTE_WORDS.join(", "));
+            assert_eq!(
+                unknown,
+                None,
+                "SPARSYNC_TEST_ROUTES: expected {}",
+                ROUTE_WORDS.join(", ")
+            );
             choice
         });
         let word = match self {
@@ -236,13 +280,19 @@ impl Route {
         };
         let has_quic = routes.contains(&Route::Push(Shell::Quic));
         let is_in_mix = mix.contains(&self) || !has_quic && Route::FAR.contains(&self);
-        let is_about_stock =
-            Route::STOCK.contains(&self) && ["::stock::", "::protocols::"].iter().any(|module| case.contains(module));
+        let is_about_stock = Route::STOCK.contains(&self)
+            && ["::stock::", "::protocols::"]
+                .iter()
+                .any(|module| case.contains(module));
         let is_about_serving = Route::SERVED.contains(&self)
-            && ["::stock_server::", "::protocols::"].iter().any(|module| case.contains(module));
+            && ["::stock_server::", "::protocols::"]
+                .iter()
+                .any(|module| case.contains(module));
         is_about_stock
             || is_about_serving
-            || choice.split(',').any(|chosen| chosen == word || chosen == "mixed" && is_in_mix)
+            || choice
+                .split(',')
+                .any(|chosen| chosen == word || chosen == "mixed" && is_in_mix)
     }
 
     /// Returns why a case does not run on this route, although the route was chosen.
@@ -255,14 +305,17 @@ impl Route {
             _ => &NOT_TO_OWN_DAEMON,
         };
         let mut all = NOT_WITH_DAEMON.iter().chain(of_direction);
-        all.find(|(begin, _)| case.starts_with(begin)).map(|(_, reason)| *reason)
+        all.find(|(begin, _)| case.starts_with(begin))
+            .map(|(_, reason)| *reason)
     }
 
     /// Returns whether rsync itself does on this route what a case expects. Otherwise the case only compares.
     pub fn is_as_expected(self, case: &str) -> bool {
         let case = case.split_once("::").map_or(case, |(_, case)| case);
         !matches!(self, Route::Push(Shell::Daemon(_)))
-            || !OTHER_TO_DAEMON.iter().any(|(begin, _)| case.starts_with(begin))
+            || !OTHER_TO_DAEMON
+                .iter()
+                .any(|(begin, _)| case.starts_with(begin))
     }
 
     /// Returns whether rsync is the peer of the program under test.
@@ -306,7 +359,10 @@ impl Route {
 
     /// Returns whether the program under test needs a server.
     pub fn has_server(self) -> bool {
-        matches!(self, Route::Push(Shell::Quic | Shell::Tls) | Route::Pull(Shell::Quic | Shell::Tls))
+        matches!(
+            self,
+            Route::Push(Shell::Quic | Shell::Tls) | Route::Pull(Shell::Quic | Shell::Tls)
+        )
     }
 
     /// Returns whether a peer takes part.
@@ -315,7 +371,13 @@ impl Route {
     }
 
     /// Returns the command line for this route: options, then operands. `program` runs at both ends.
-    pub fn argv(self, program: &Path, place: &Place, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    pub fn argv(
+        self,
+        program: &Path,
+        place: &Place,
+        options: &[Vec<u8>],
+        operands: &[Vec<u8>],
+    ) -> Vec<Vec<u8>> {
         let shell = match self {
             Route::Local => return options.iter().chain(operands).cloned().collect(),
             Route::Push(shell) | Route::Pull(shell) => shell,
@@ -329,13 +391,16 @@ impl Route {
             (_, None) => skip("a listing has no push"),
         };
         let is_relative = options.iter().any(|option| {
-            option == b"--relative" || option.starts_with(b"-") && !option.starts_with(b"--") && option.contains(&b'R')
+            option == b"--relative"
+                || option.starts_with(b"-") && !option.starts_with(b"--") && option.contains(&b'R')
         });
         for path in far {
             let is_marked = path.windows(3).any(|part| part == b"/./");
             let before: &[u8] = match shell {
                 Shell::Module(_) => b"far::m/",
-                Shell::Daemon(_) if path.starts_with(b"/") || path.starts_with(b"{W}") => b"far::root",
+                Shell::Daemon(_) if path.starts_with(b"/") || path.starts_with(b"{W}") => {
+                    b"far::root"
+                }
                 // The directories of the world are no part of the name.
                 Shell::Daemon(_) if is_relative && !is_marked => b"far::root{W}/./",
                 Shell::Daemon(_) => b"far::root{W}/",
@@ -351,19 +416,36 @@ impl Route {
             Shell::Tls => Some("--transport=tls"),
             _ => None,
         };
-        let own = own.filter(|_| program == super::oracle::under_test()).map(|own| own.as_bytes().to_vec());
+        let own = own
+            .filter(|_| program == super::oracle::under_test())
+            .map(|own| own.as_bytes().to_vec());
         if shell != Shell::Once && own.is_some() {
-            return own.into_iter().chain(options.iter().cloned()).chain(operands).collect();
+            return own
+                .into_iter()
+                .chain(options.iter().cloned())
+                .chain(operands)
+                .collect();
         }
         let (command, before) = match shell {
             Shell::Real => {
-                let before = format!("cd {} && umask {:o} && exec ", place.world.display(), place.umask);
+                let before = format!(
+                    "cd {} && umask {:o} && exec ",
+                    place.world.display(),
+                    place.umask
+                );
                 (sshd().command(), before)
             }
             _ => (place.fake_shell(), String::new()),
         };
-        let peer = if shell == Shell::Stock { super::oracle::rsync() } else { program };
-        let route = [format!("--rsh={command}"), format!("--rsync-path={before}{}", peer.display())];
+        let peer = if shell == Shell::Stock {
+            super::oracle::rsync()
+        } else {
+            program
+        };
+        let route = [
+            format!("--rsh={command}"),
+            format!("--rsync-path={before}{}", peer.display()),
+        ];
         own.into_iter()
             .chain(route.into_iter().map(String::into_bytes))
             .chain(options.iter().cloned())
@@ -380,7 +462,12 @@ fn paths_among(words: &mut [Vec<u8>]) -> Vec<&mut Vec<u8>> {
         Some(end) if *at > end => true,
         _ => !word.starts_with(b"-") || word.len() == 1,
     };
-    words.iter_mut().enumerate().filter(is_path).map(|(_, word)| word).collect()
+    words
+        .iter_mut()
+        .enumerate()
+        .filter(is_path)
+        .map(|(_, word)| word)
+        .collect()
 }
 
 /// Where a program runs.
@@ -411,7 +498,10 @@ impl Place<'_> {
         }
         let daemon = format!("{} --config={} --daemon", program.display(), path.display());
         let world = self.world.display().to_string();
-        [("RSYNC_CONNECT_PROG".to_owned(), daemon), ("WORLD".to_owned(), world)]
+        [
+            ("RSYNC_CONNECT_PROG".to_owned(), daemon),
+            ("WORLD".to_owned(), world),
+        ]
     }
 
     /// Returns the command of the fake remote shell, writing the script on first use.
@@ -456,23 +546,36 @@ impl Sshd {
     }
 
     fn start() -> Result<Sshd, String> {
-        let server = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
+        let server = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"]
+            .into_iter()
+            .find(|path| Path::new(path).exists());
         let server = server.ok_or("there is no sshd")?;
         if rustix::process::geteuid().is_root() {
             // As root, sshd requires this directory, which is missing on a system without a running sshd.
             let _ = std::fs::create_dir_all("/run/sshd");
         }
         // The path of a Unix socket must be short.
-        let dir = tempfile::Builder::new().prefix("sparsync-sshd-").tempdir_in("/tmp").map_err(|e| e.to_string())?;
+        let dir = tempfile::Builder::new()
+            .prefix("sparsync-sshd-")
+            .tempdir_in("/tmp")
+            .map_err(|e| e.to_string())?;
         let dir = dir.keep();
         let shown = dir.display();
         for key in ["host", "user"] {
             let mut make = Command::new("ssh-keygen");
-            let made = make.args(["-q", "-t", "ed25519", "-N", "", "-f", key]).current_dir(&dir).status();
-            made.ok().filter(|status| status.success()).ok_or("ssh-keygen makes no keys")?;
+            let made = make
+                .args(["-q", "-t", "ed25519", "-N", "", "-f", key])
+                .current_dir(&dir)
+                .status();
+            made.ok()
+                .filter(|status| status.success())
+                .ok_or("ssh-keygen makes no keys")?;
         }
-        let write = |name: &str, text: String| std::fs::write(dir.join(name), text).expect("the test's own directory");
-        let public = |key: &str| std::fs::read_to_string(dir.join(key)).expect("ssh-keygen wrote it");
+        let write = |name: &str, text: String| {
+            std::fs::write(dir.join(name), text).expect("the test's own directory")
+        };
+        let public =
+            |key: &str| std::fs::read_to_string(dir.join(key)).expect("ssh-keygen wrote it");
         write("known", format!("far {}", public("host.pub")));
         write("authorized", public("user.pub"));
         // An own home: the login scripts of this machine may print, and may fail when several run at the same time.
@@ -496,13 +599,29 @@ impl Sshd {
         );
         // When this process ends, the connection ends and the directory is removed.
         let mut master = Command::new("ssh");
-        master.arg("-F").arg(dir.join("ssh_config")).args(["-M", "far", &format!("echo; cat; rm -r {shown}")]);
-        let mut master = master.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let child = master.as_mut().map_err(|e| format!("ssh cannot be started: {e}"))?;
+        master.arg("-F").arg(dir.join("ssh_config")).args([
+            "-M",
+            "far",
+            &format!("echo; cat; rm -r {shown}"),
+        ]);
+        let mut master = master
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let child = master
+            .as_mut()
+            .map_err(|e| format!("ssh cannot be started: {e}"))?;
         let mut first = [0];
-        let ready = child.stdout.as_mut().map(|out| std::io::Read::read(out, &mut first));
+        let ready = child
+            .stdout
+            .as_mut()
+            .map(|out| std::io::Read::read(out, &mut first));
         match ready {
-            Some(Ok(1)) => Ok(Sshd { dir, _master: master.map_err(|e| e.to_string())? }),
+            Some(Ok(1)) => Ok(Sshd {
+                dir,
+                _master: master.map_err(|e| e.to_string())?,
+            }),
             _ => {
                 let _ = std::fs::remove_dir_all(&dir);
                 Err("sshd does not let us in".to_owned())

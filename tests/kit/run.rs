@@ -65,12 +65,20 @@ pub struct Output {
 /// child that another test is starting at that moment, and cannot be executed until that child is.
 pub fn write_script(path: &Path, text: &str) {
     let mut install = Command::new("install");
-    let install = install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped()).spawn();
+    let install = install
+        .args(["-m", "755", "/dev/stdin"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn();
     let mut install = install.expect("install can be started");
     let mut input = install.stdin.take().expect("it was asked for a pipe");
     input.write_all(text.as_bytes()).expect("install reads it");
     drop(input);
-    assert!(install.wait().expect("install is a child").success(), "{} cannot be written", path.display());
+    assert!(
+        install.wait().expect("install is a child").success(),
+        "{} cannot be written",
+        path.display()
+    );
 }
 
 /// Runs `program` in `cwd` and waits until it ends.
@@ -95,7 +103,10 @@ pub struct Request<'a> {
 pub fn until(mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "the awaited state was not reached");
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "the awaited state was not reached"
+        );
         std::thread::sleep(LOOK);
     }
 }
@@ -109,15 +120,21 @@ pub fn spare_port() -> u16 {
     // Binding a socket as a check would keep the port in children that other tests start at this moment.
     let used = used_ports();
     let candidates = std::iter::repeat_with(|| first as u16 + NEXT.fetch_add(1, Ordering::Relaxed));
-    candidates.take_while(|&port| port < 28_000).find(|port| !used.contains(port)).expect("thousands of ports")
+    candidates
+        .take_while(|&port| port < 28_000)
+        .find(|port| !used.contains(port))
+        .expect("thousands of ports")
 }
 
 /// Returns the local ports of all sockets, from the second column of the kernel's tables.
 fn used_ports() -> HashSet<u16> {
-    let tables = ["tcp", "tcp6", "udp", "udp6"].map(|name| std::fs::read_to_string(format!("/proc/net/{name}")));
+    let tables = ["tcp", "tcp6", "udp", "udp6"]
+        .map(|name| std::fs::read_to_string(format!("/proc/net/{name}")));
     let lines = tables.iter().flatten().flat_map(|table| table.lines());
     let ports = lines.filter_map(|line| line.split_whitespace().nth(1)?.rsplit_once(':'));
-    ports.filter_map(|(_, port)| u16::from_str_radix(port, 16).ok()).collect()
+    ports
+        .filter_map(|(_, port)| u16::from_str_radix(port, 16).ok())
+        .collect()
 }
 
 /// Runs `program` in `cwd`, interrupts it, and waits until it ends.
@@ -134,7 +151,10 @@ pub fn interrupt(
     while !(request.ready)() {
         if begun.elapsed() > PATIENCE {
             let _ = kill_process_group(pid, Signal::KILL);
-            panic!("{} did not reach the point of interruption", program.display());
+            panic!(
+                "{} did not reach the point of interruption",
+                program.display()
+            );
         }
         std::thread::sleep(LOOK);
     }
@@ -146,7 +166,12 @@ pub fn interrupt(
     (request.interrupted)();
     let since = Instant::now();
     let output = collect(child, program);
-    assert!(since.elapsed() < PROMPTLY, "{} took {:?} to stop", program.display(), since.elapsed());
+    assert!(
+        since.elapsed() < PROMPTLY,
+        "{} took {:?} to stop",
+        program.display(),
+        since.elapsed()
+    );
     output
 }
 
@@ -159,17 +184,28 @@ fn start(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundin
         // The umask belongs to the process, so a shell sets another one in the child.
         umask => {
             let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", "umask \"$0\"; exec \"$@\"", &format!("{umask:o}")]).arg(program);
+            shell
+                .args(["-c", "umask \"$0\"; exec \"$@\"", &format!("{umask:o}")])
+                .arg(program);
             shell
         }
     };
-    command.args(argv.iter().cloned().map(OsString::from_vec)).current_dir(cwd).env_clear();
+    command
+        .args(argv.iter().cloned().map(OsString::from_vec))
+        .current_dir(cwd)
+        .env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     // Set by `scripts/test` for all cases.
     command.envs(std::env::var_os(LINK_BYTES).map(|bytes| (LINK_BYTES, bytes)));
-    command.envs([("LC_ALL", "C"), ("TZ", "UTC")]).env("HOME", &surroundings.home);
+    command
+        .envs([("LC_ALL", "C"), ("TZ", "UTC")])
+        .env("HOME", &surroundings.home);
     command.envs(surroundings.env.iter().map(|(key, value)| (key, value)));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
     if surroundings.who == Who::User && rustix::process::geteuid().is_root() {
         // As root, `uid` drops the supplementary groups too.
         command.uid(USER).gid(USER);
@@ -194,7 +230,10 @@ fn collect(child: Child, program: &Path) -> Output {
     if hangs {
         let _ = kill_process_group(group, Signal::KILL);
     }
-    let output = waiter.join().expect("waiting does not panic").expect("a child can be waited for");
+    let output = waiter
+        .join()
+        .expect("waiting does not panic")
+        .expect("a child can be waited for");
     assert!(
         !hangs,
         "{} hangs: killed after {PATIENCE:?}\nstdout: {}\nstderr: {}",
@@ -202,6 +241,14 @@ fn collect(child: Child, program: &Path) -> Output {
         output.stdout.escape_ascii(),
         output.stderr.escape_ascii()
     );
-    let exit = output.status.code().or(output.status.signal().map(|n| 1000 + n)).expect("a child that ended has one");
-    Output { stdout: output.stdout, stderr: output.stderr, exit }
+    let exit = output
+        .status
+        .code()
+        .or(output.status.signal().map(|n| 1000 + n))
+        .expect("a child that ended has one");
+    Output {
+        stdout: output.stdout,
+        stderr: output.stderr,
+        exit,
+    }
 }

@@ -19,9 +19,21 @@ pub struct Server {
 impl Server {
     /// Starts a server in this directory with these environment variables.
     pub fn with(dir: &Path, env: &[(&str, String)]) -> Server {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let env = env
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect();
         let who = Who::Current;
-        Server::start(dir, &Surroundings { who, home: dir.to_owned(), umask: USUAL_UMASK, stdin: Vec::new(), env })
+        Server::start(
+            dir,
+            &Surroundings {
+                who,
+                home: dir.to_owned(),
+                umask: USUAL_UMASK,
+                stdin: Vec::new(),
+                env,
+            },
+        )
     }
 
     /// Returns the processes of its sessions.
@@ -29,13 +41,18 @@ impl Server {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_nonzero()));
         let threads = threads.expect("the server runs").flatten();
         // A thread may end between the two looks.
-        let children = threads.filter_map(|thread| match std::fs::read_to_string(thread.path().join("children")) {
-            Err(_) if !thread.path().exists() => None,
-            children => Some(children.expect("this kernel lists the children of a thread")),
+        let children = threads.filter_map(|thread| {
+            match std::fs::read_to_string(thread.path().join("children")) {
+                Err(_) if !thread.path().exists() => None,
+                children => Some(children.expect("this kernel lists the children of a thread")),
+            }
         });
         let children: Vec<String> = children.collect();
-        let pids = children.iter().flat_map(|children| children.split_whitespace());
-        pids.filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw)).collect()
+        let pids = children
+            .iter()
+            .flat_map(|children| children.split_whitespace());
+        pids.filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw))
+            .collect()
     }
 
     /// Waits until no session is left.
@@ -83,7 +100,8 @@ impl Server {
             .expect("the test's own directory");
         let give = |path: &Path| {
             if surroundings.who == Who::User && rustix::process::geteuid().is_root() {
-                std::os::unix::fs::chown(path, Some(USER), Some(USER)).expect("root gives away what it likes");
+                std::os::unix::fs::chown(path, Some(USER), Some(USER))
+                    .expect("root gives away what it likes");
             }
         };
         give(config.path());
@@ -91,7 +109,8 @@ impl Server {
         let write = |name: &str, text: String| {
             let path = config.path().join(name);
             std::fs::write(&path, text).expect("the test's own directory");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("the test's own file");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
+                .expect("the test's own file");
             give(&path);
         };
         write(
@@ -103,9 +122,17 @@ impl Server {
         );
         write(
             "grants.toml",
-            format!("[[grant]]\npin = \"{pin}\"\nname = \"kit\"\nroots = [\"/\"]\nread_only = false\n"),
+            format!(
+                "[[grant]]\npin = \"{pin}\"\nname = \"kit\"\nroots = [\"/\"]\nread_only = false\n"
+            ),
         );
-        Server { config, world: world.to_owned(), surroundings: surroundings.clone(), pid, port }
+        Server {
+            config,
+            world: world.to_owned(),
+            surroundings: surroundings.clone(),
+            pid,
+            port,
+        }
     }
 
     /// Returns the environment variable that leads a client to this server.
@@ -121,26 +148,51 @@ struct Started {
 }
 
 fn launch(config: &Path, world: &Path, surroundings: &Surroundings) -> Started {
-    let mut adapted = Surroundings { home: world.to_owned(), stdin: Vec::new(), ..surroundings.clone() };
+    let mut adapted = Surroundings {
+        home: world.to_owned(),
+        stdin: Vec::new(),
+        ..surroundings.clone()
+    };
     adapted.env.push(variable(config));
     // The fake remote shell sets this umask itself; a server inherits its umask from the process that starts it.
     let far_umask = adapted.env.iter().find(|(name, _)| name == "FAR_UMASK");
     if let Some(mask) = far_umask.and_then(|(_, mask)| u32::from_str_radix(mask, 8).ok()) {
         adapted.umask = mask;
     }
-    let argv: Vec<Vec<u8>> = ["server", "start", "--port", "0"].map(|word| word.as_bytes().to_vec()).to_vec();
+    let argv: Vec<Vec<u8>> = ["server", "start", "--port", "0"]
+        .map(|word| word.as_bytes().to_vec())
+        .to_vec();
     let output = run(oracle::under_test(), &argv, world, &adapted);
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let field = |before: &str| printed.split_once(before).and_then(|(_, rest)| rest.split([',', ' ', '\n']).next());
-    let (Some(pid), Some(port), Some(pin)) = (field("process "), field("port "), field("key ")) else {
-        skip(&format!("no server can be started: {}", String::from_utf8_lossy(&output.stderr)));
+    let field = |before: &str| {
+        printed
+            .split_once(before)
+            .and_then(|(_, rest)| rest.split([',', ' ', '\n']).next())
     };
-    let pid = pid.parse().ok().and_then(Pid::from_raw).expect("a process has a number");
-    Started { pid, port: port.parse().expect("a port is a number"), pin: pin.to_owned() }
+    let (Some(pid), Some(port), Some(pin)) = (field("process "), field("port "), field("key "))
+    else {
+        skip(&format!(
+            "no server can be started: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    };
+    let pid = pid
+        .parse()
+        .ok()
+        .and_then(Pid::from_raw)
+        .expect("a process has a number");
+    Started {
+        pid,
+        port: port.parse().expect("a port is a number"),
+        pin: pin.to_owned(),
+    }
 }
 
 fn variable(config: &Path) -> (String, String) {
-    ("SPARSYNC_CONFIG_DIR".to_owned(), config.display().to_string())
+    (
+        "SPARSYNC_CONFIG_DIR".to_owned(),
+        config.display().to_string(),
+    )
 }
 
 impl Drop for Server {

@@ -30,9 +30,20 @@ pub type Snapshot = BTreeMap<Vec<u8>, String>;
 
 /// Takes a snapshot of everything below `root`, without `root` itself.
 pub fn snapshot(root: &Path, lens: Lens) -> Snapshot {
-    let mut walk = Walk { lens, entries: BTreeMap::new(), groups: BTreeMap::new() };
-    let dir = open(fs::CWD, root.as_os_str().as_encoded_bytes(), OFlags::DIRECTORY);
-    walk.dir(&dir.unwrap_or_else(|e| panic!("no tree at {}: {e}", root.display())), b"");
+    let mut walk = Walk {
+        lens,
+        entries: BTreeMap::new(),
+        groups: BTreeMap::new(),
+    };
+    let dir = open(
+        fs::CWD,
+        root.as_os_str().as_encoded_bytes(),
+        OFlags::DIRECTORY,
+    );
+    walk.dir(
+        &dir.unwrap_or_else(|e| panic!("no tree at {}: {e}", root.display())),
+        b"",
+    );
     walk.finish()
 }
 
@@ -46,10 +57,15 @@ pub fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![PathBuf::new()];
     while let Some(dir) = dirs.pop() {
-        let Ok(entries) = std::fs::read_dir(top.join(&dir)) else { continue };
+        let Ok(entries) = std::fs::read_dir(top.join(&dir)) else {
+            continue;
+        };
         for entry in entries {
             let entry = entry.expect("scratch can be read");
-            let (path, kind) = (dir.join(entry.file_name()), entry.file_type().expect("it has a type"));
+            let (path, kind) = (
+                dir.join(entry.file_name()),
+                entry.file_type().expect("it has a type"),
+            );
             let content = if kind.is_dir() {
                 dirs.push(path);
                 continue;
@@ -59,7 +75,12 @@ pub fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
                 let target = std::fs::read_link(entry.path()).expect("scratch can be read");
                 [b"-> ", target.as_os_str().as_encoded_bytes()].concat()
             } else {
-                entry.metadata().expect("the file exists").mode().to_string().into_bytes()
+                entry
+                    .metadata()
+                    .expect("the file exists")
+                    .mode()
+                    .to_string()
+                    .into_bytes()
             };
             found.insert(path, content);
         }
@@ -87,7 +108,9 @@ impl Walk {
         // The descriptor itself, not "." below it: a directory may be readable but not searchable.
         let handle = dir.try_clone().expect("file descriptors are available");
         let names = Dir::new(handle).and_then(|entries| {
-            entries.map(|entry| Ok(entry?.file_name().to_bytes().to_owned())).collect::<Result<Vec<_>, _>>()
+            entries
+                .map(|entry| Ok(entry?.file_name().to_bytes().to_owned()))
+                .collect::<Result<Vec<_>, _>>()
         });
         for name in names.expect("an open directory can be read") {
             if name != b"." && name != b".." {
@@ -106,10 +129,19 @@ impl Walk {
             }
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let mut line = format!("{} {:04o} {}:{}", letter(kind), stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
+        let mut line = format!(
+            "{} {:04o} {}:{}",
+            letter(kind),
+            stat.st_mode & 0o7777,
+            stat.st_uid,
+            stat.st_gid
+        );
         line += &format!(" {}", self.time(stat.st_mtime, stat.st_mtime_nsec as i64));
         if self.lens.atimes {
-            line += &format!(" atime {}", self.time(stat.st_atime, stat.st_atime_nsec as i64));
+            line += &format!(
+                " atime {}",
+                self.time(stat.st_atime, stat.st_atime_nsec as i64)
+            );
         }
         line += &format!(" \"{}\"", path.escape_ascii());
         line += &match kind {
@@ -133,7 +165,8 @@ impl Walk {
                 None => format!(" {}=\"{}\"", key.escape_ascii(), value.escape_ascii()),
             };
         }
-        let shared = (kind != FileType::Directory && stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino));
+        let shared = (kind != FileType::Directory && stat.st_nlink > 1)
+            .then_some((stat.st_dev, stat.st_ino));
         if let Some(inode) = shared {
             line += &format!(" nlink={}", stat.st_nlink);
             self.groups.entry(inode).or_default().push(path.to_owned());
@@ -149,12 +182,20 @@ impl Walk {
     }
 
     fn time(&self, secs: i64, nanos: i64) -> String {
-        if secs >= self.lens.now_secs { "now".to_owned() } else { format!("{secs}.{nanos:09}") }
+        if secs >= self.lens.now_secs {
+            "now".to_owned()
+        } else {
+            format!("{secs}.{nanos:09}")
+        }
     }
 
     /// Names each hard-link group by its first path, which does not depend on inode numbers.
     fn finish(self) -> Snapshot {
-        let Walk { entries, mut groups, .. } = self;
+        let Walk {
+            entries,
+            mut groups,
+            ..
+        } = self;
         groups.values_mut().for_each(|paths| paths.sort());
         let lines = entries.into_iter().map(|(path, (mut line, inode))| {
             if let Some(inode) = inode {
@@ -191,7 +232,11 @@ fn content(dir: &OwnedFd, name: &[u8], len: u64) -> String {
         shown.extend(bytes.iter().take(SHOWN.saturating_sub(shown.len())));
     }
     len.hash(&mut hasher);
-    format!(" {len}B \"{}\" #{:08x}", shown.escape_ascii(), hasher.finish() as u32)
+    format!(
+        " {len}B \"{}\" #{:08x}",
+        shown.escape_ascii(),
+        hasher.finish() as u32
+    )
 }
 
 fn xattrs(dir: &OwnedFd, name: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -204,7 +249,8 @@ fn xattrs(dir: &OwnedFd, name: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let keys = names.split(|&b| b == 0).filter(|key| !key.is_empty());
     let pairs = keys.map(|key| {
         let mut value = vec![0; 1 << 16];
-        let len = fs::lgetxattr(&path, key, &mut value[..]).expect("a listed attribute can be read");
+        let len =
+            fs::lgetxattr(&path, key, &mut value[..]).expect("a listed attribute can be read");
         value.truncate(len);
         (key.to_owned(), value)
     });

@@ -18,7 +18,9 @@ use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use super::build::Tree;
 use super::mask::{Mask, OwnMask};
 use super::route::Place;
-use super::run::{Output, Request, Surroundings, USER, USUAL_UMASK, interrupt, run, set_usual_umask};
+use super::run::{
+    Output, Request, Surroundings, USER, USUAL_UMASK, interrupt, run, set_usual_umask,
+};
 use super::server::Server;
 use super::tree::{Lens, Snapshot, files, is_temp, snapshot};
 use super::{Route, Who, diff, oracle, skip};
@@ -73,15 +75,22 @@ impl World {
         }
         // The kit's own files must get exactly the modes that it requests.
         set_usual_umask();
-        let scratch = tempfile::Builder::new().prefix("sparsync-").tempdir_in(oracle::scratch());
+        let scratch = tempfile::Builder::new()
+            .prefix("sparsync-")
+            .tempdir_in(oracle::scratch());
         let scratch = scratch.expect("scratch can be written");
-        let (home, twins) = (scratch.path().join("home"), ["oracle", "tested"].map(|n| scratch.path().join(n)));
+        let (home, twins) = (
+            scratch.path().join("home"),
+            ["oracle", "tested"].map(|n| scratch.path().join(n)),
+        );
         for dir in twins.iter().chain([&home]) {
             std::fs::create_dir(dir).expect("a new directory can be created");
         }
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(scratch.path(), open).expect("chmod of the test's own directory");
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("it is after 1970");
         let now_secs = since_epoch.as_secs() as i64 - CLOCK_SLACK_SECS;
         World {
             name: name.to_owned(),
@@ -95,7 +104,11 @@ impl World {
                 stdin: Vec::new(),
                 env: Vec::new(),
             }),
-            lens: Cell::new(Lens { blocks: false, atimes: false, now_secs }),
+            lens: Cell::new(Lens {
+                blocks: false,
+                atimes: false,
+                now_secs,
+            }),
             dry_run: Cell::new(true),
             again: Cell::new(true),
             stderr_ordered: Cell::new(true),
@@ -130,7 +143,9 @@ impl World {
 
     /// Keeps the state of `dst`, for [`World::restore_dest`].
     pub fn keep_dest(&self) -> &Self {
-        self.twins.iter().for_each(|twin| copy_tree(&twin.join("dst"), &twin.with_extension("kept")));
+        self.twins
+            .iter()
+            .for_each(|twin| copy_tree(&twin.join("dst"), &twin.with_extension("kept")));
         self
     }
 
@@ -150,7 +165,8 @@ impl World {
 
     /// Adds a file to the home directory.
     pub fn home_file(&self, path: &str, content: &str) -> &Self {
-        std::fs::write(self.surroundings.borrow().home.join(path), content).expect("home can be written");
+        std::fs::write(self.surroundings.borrow().home.join(path), content)
+            .expect("home can be written");
         self
     }
 
@@ -158,7 +174,16 @@ impl World {
     pub fn mount_tmpfs(&self, path: &str, len_bytes: usize) -> &Self {
         for twin in &self.twins {
             let place = twin.join(path);
-            if !mount(&["-t", "tmpfs", "-o", &format!("size={len_bytes},mode=755"), "none"], &place) {
+            if !mount(
+                &[
+                    "-t",
+                    "tmpfs",
+                    "-o",
+                    &format!("size={len_bytes},mode=755"),
+                    "none",
+                ],
+                &place,
+            ) {
                 skip("no file system can be mounted");
             }
             self.mounts.borrow_mut().push(place);
@@ -169,7 +194,10 @@ impl World {
     /// Makes a file system mounted by [`World::mount_tmpfs`] read-only.
     pub fn remount_read_only(&self, path: &str) -> &Self {
         for twin in &self.twins {
-            assert!(mount(&["-o", "remount,ro"], &twin.join(path)), "what was mounted can be remounted");
+            assert!(
+                mount(&["-o", "remount,ro"], &twin.join(path)),
+                "what was mounted can be remounted"
+            );
         }
         self
     }
@@ -184,7 +212,10 @@ impl World {
 
     /// Sets an environment variable for both programs.
     pub fn env(&self, key: &str, value: &str) -> &Self {
-        self.surroundings.borrow_mut().env.push((key.to_owned(), value.to_owned()));
+        self.surroundings
+            .borrow_mut()
+            .env
+            .push((key.to_owned(), value.to_owned()));
         self
     }
 
@@ -219,13 +250,19 @@ impl World {
 
     /// Compares the blocks that files occupy.
     pub fn compare_blocks(&self) -> &Self {
-        self.lens.set(Lens { blocks: true, ..self.lens.get() });
+        self.lens.set(Lens {
+            blocks: true,
+            ..self.lens.get()
+        });
         self
     }
 
     /// Compares atimes.
     pub fn compare_atimes(&self) -> &Self {
-        self.lens.set(Lens { atimes: true, ..self.lens.get() });
+        self.lens.set(Lens {
+            atimes: true,
+            ..self.lens.get()
+        });
         self
     }
 
@@ -284,7 +321,11 @@ impl World {
 
     /// Skips the case if a stock rsync receives from both programs, for this reason.
     pub fn not_pushed_to_stock(&self, reason: &str) -> &Self {
-        if self.is_pulled() { self } else { self.not_with_stock(reason) }
+        if self.is_pulled() {
+            self
+        } else {
+            self.not_with_stock(reason)
+        }
     }
 
     /// Skips the case if a daemon is the peer, for this reason.
@@ -328,14 +369,20 @@ impl World {
 
     /// Returns whether rsync receives from the program under test.
     fn is_received_by_rsync(&self) -> bool {
-        if self.is_pulled() { self.route.is_served() } else { self.route.is_stock() }
+        if self.is_pulled() {
+            self.route.is_served()
+        } else {
+            self.route.is_stock()
+        }
     }
 
     /// Skips the case if the oracle is older than `version`.
     pub fn needs_rsync(&self, version: &str) -> &Self {
         let found = oracle::version();
         if found < oracle::Version::parse(version) {
-            skip(&format!("needs an rsync of {version} as the oracle, this is {found}"));
+            skip(&format!(
+                "needs an rsync of {version} as the oracle, this is {found}"
+            ));
         }
         self
     }
@@ -357,7 +404,10 @@ impl World {
         let file = self.scratch_dir().join("probe");
         std::fs::write(&file, "").expect("scratch can be written");
         if fs::lsetxattr(&file, key, value, fs::XattrFlags::empty()).is_err() {
-            skip(&format!("{} does not store {what}", oracle::scratch().display()));
+            skip(&format!(
+                "{} does not store {what}",
+                oracle::scratch().display()
+            ));
         }
         self
     }
@@ -370,18 +420,31 @@ impl World {
     }
 
     /// Runs both programs with `options` and operands relative to the world's directory, which is also `{W}`.
-    pub fn agree_paths<A: AsRef<[u8]>, B: AsRef<[u8]>>(&self, options: &[A], operands: &[B]) -> Agreed {
-        self.try_agree(options, operands).unwrap_or_else(|difference| panic!("{difference}"))
+    pub fn agree_paths<A: AsRef<[u8]>, B: AsRef<[u8]>>(
+        &self,
+        options: &[A],
+        operands: &[B],
+    ) -> Agreed {
+        self.try_agree(options, operands)
+            .unwrap_or_else(|difference| panic!("{difference}"))
     }
 
     /// Does what [`World::agree_paths`] does, and returns what differs instead of failing.
-    pub fn try_agree<A: AsRef<[u8]>, B: AsRef<[u8]>>(&self, options: &[A], operands: &[B]) -> Result<Agreed, String> {
+    pub fn try_agree<A: AsRef<[u8]>, B: AsRef<[u8]>>(
+        &self,
+        options: &[A],
+        operands: &[B],
+    ) -> Result<Agreed, String> {
         let owned = |args: &[&[u8]]| args.iter().map(|arg| arg.to_vec()).collect::<Vec<_>>();
         let options = owned(&options.iter().map(AsRef::as_ref).collect::<Vec<_>>());
         let operands = owned(&operands.iter().map(AsRef::as_ref).collect::<Vec<_>>());
         let dry = options.iter().any(|option| is_dry(option));
         if self.dry_run.get() && !dry {
-            self.compare("the dry run", &[&[b"-n".to_vec()], &options[..]].concat(), &operands)?;
+            self.compare(
+                "the dry run",
+                &[&[b"-n".to_vec()], &options[..]].concat(),
+                &operands,
+            )?;
         }
         let agreed = self.compare("the run", &options, &operands)?;
         if self.again.get() {
@@ -393,25 +456,46 @@ impl World {
     /// Runs only the program under test with `options` on `src/` and `dst/`, for cases that rsync cannot do. It must
     /// print nothing, and afterwards `dst` must equal `src`.
     pub fn copies_all<A: AsRef<[u8]>>(&self, options: &[A]) {
-        let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
+        let options: Vec<Vec<u8>> = options
+            .iter()
+            .map(|option| option.as_ref().to_vec())
+            .collect();
         let operands = [b"src/".to_vec(), b"dst/".to_vec()];
         log_argv(&options, &operands);
         let got = self.see(oracle::under_test(), &options, &operands, 1);
-        assert_eq!((got.exit, got.stdout + &got.stderr), (0, String::new()), "{}", self.name);
+        assert_eq!(
+            (got.exit, got.stdout + &got.stderr),
+            (0, String::new()),
+            "{}",
+            self.name
+        );
         let below = |top: &str| {
-            let lines = got.tree.values().filter(|line| line.contains(&format!("\"{top}/")));
-            lines.map(|line| line.replacen(&format!("\"{top}/"), "\"", 1)).collect::<Vec<_>>()
+            let lines = got
+                .tree
+                .values()
+                .filter(|line| line.contains(&format!("\"{top}/")));
+            lines
+                .map(|line| line.replacen(&format!("\"{top}/"), "\"", 1))
+                .collect::<Vec<_>>()
         };
         assert_eq!(below("dst"), below("src"), "{}", self.name);
     }
 
     /// Runs only the program under test with `options` on `src/` and `dst/`, for cases where rsync hangs.
     pub fn alone<A: AsRef<[u8]>>(&self, options: &[A]) -> Agreed {
-        let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
+        let options: Vec<Vec<u8>> = options
+            .iter()
+            .map(|option| option.as_ref().to_vec())
+            .collect();
         let operands = [b"src/".to_vec(), b"dst/".to_vec()];
         self.chown_to_runner();
         log_argv(&options, &operands);
-        let Seen { stdout, stderr, exit, .. } = self.see(oracle::under_test(), &options, &operands, 1);
+        let Seen {
+            stdout,
+            stderr,
+            exit,
+            ..
+        } = self.see(oracle::under_test(), &options, &operands, 1);
         self.agreed(stdout, stderr, exit)
     }
 
@@ -423,41 +507,86 @@ impl World {
         signal: Signal,
         ready: impl Fn(&Path) -> bool,
     ) -> [Vec<String>; 2] {
-        let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
+        let options: Vec<Vec<u8>> = options
+            .iter()
+            .map(|option| option.as_ref().to_vec())
+            .collect();
         let operands = [b"src/".to_vec(), b"dst/".to_vec()];
         log_argv(&options, &operands);
         [(oracle::rsync(), 0), (oracle::under_test(), 1)].map(|(program, i)| {
             let twin = &self.twins[i];
             let argv = self.argv(program, &options, &operands, i);
             let surroundings = self.surroundings_of(program, i);
-            let request = Request { signal, to_all: false, ready: &|| ready(twin), interrupted: &|| () };
+            let request = Request {
+                signal,
+                to_all: false,
+                ready: &|| ready(twin),
+                interrupted: &|| (),
+            };
             let output = interrupt(program, &argv, twin, &surroundings, &request);
             let last = "rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)";
             let stderr = String::from_utf8_lossy(&output.stderr);
-            assert!(stderr.contains(last) && output.exit == 20, "exit {}, stderr: {stderr}", output.exit);
-            snapshot(twin, self.lens.get()).into_keys().map(|path| path.escape_ascii().to_string()).collect()
+            assert!(
+                stderr.contains(last) && output.exit == 20,
+                "exit {}, stderr: {stderr}",
+                output.exit
+            );
+            snapshot(twin, self.lens.get())
+                .into_keys()
+                .map(|path| path.escape_ascii().to_string())
+                .collect()
         })
     }
 
     /// Runs only the program under test with `options` on `src/` and `dst/`, and sends it a signal while it is held at
     /// the `at`-th system call on files. After `further` more calls the next one kills it.
-    pub fn interrupt_at_call(&self, options: &[&str], signal: Signal, at: u64, further: u64) -> Output {
+    pub fn interrupt_at_call(
+        &self,
+        options: &[&str],
+        signal: Signal,
+        at: u64,
+        further: u64,
+    ) -> Output {
         let twin = &self.twins[1];
         let gate = twin.join("gate");
         let _ = std::fs::remove_file(&gate);
-        fs::mknodat(fs::CWD, &gate, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
-        let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_bytes().to_vec()).collect();
-        let argv = self.argv(oracle::under_test(), &options, &[b"src/".to_vec(), b"dst/".to_vec()], 1);
+        fs::mknodat(fs::CWD, &gate, FileType::Fifo, 0o600.into(), 0)
+            .expect("scratch supports fifos");
+        let options: Vec<Vec<u8>> = options
+            .iter()
+            .map(|option| option.as_bytes().to_vec())
+            .collect();
+        let argv = self.argv(
+            oracle::under_test(),
+            &options,
+            &[b"src/".to_vec(), b"dst/".to_vec()],
+            1,
+        );
         let hooked = |hooks: &[(&str, String)]| {
             let mut surroundings = self.surroundings_of(oracle::under_test(), 1);
-            surroundings.env.extend(hooks.iter().map(|(name, value)| (name.to_string(), value.clone())));
+            surroundings.env.extend(
+                hooks
+                    .iter()
+                    .map(|(name, value)| (name.to_string(), value.clone())),
+            );
             surroundings
         };
-        if run(oracle::under_test(), &argv, twin, &hooked(&[("SPARSYNC_KILL_AT", "1".to_owned())])).exit == 0 {
+        if run(
+            oracle::under_test(),
+            &argv,
+            twin,
+            &hooked(&[("SPARSYNC_KILL_AT", "1".to_owned())]),
+        )
+        .exit
+            == 0
+        {
             skip("the program under test is a release build, which cannot be held");
         }
         let hold = format!("{at}:{}", gate.display());
-        let surroundings = hooked(&[("SPARSYNC_HOLD_AT", hold), ("SPARSYNC_KILL_AT", (at + further + 1).to_string())]);
+        let surroundings = hooked(&[
+            ("SPARSYNC_HOLD_AT", hold),
+            ("SPARSYNC_KILL_AT", (at + further + 1).to_string()),
+        ]);
         let held = RefCell::new(None);
         // The fifo has a reader once the program is held. Closing the write end lets the program continue.
         let ready = || {
@@ -466,7 +595,12 @@ impl World {
             held.borrow().is_some()
         };
         let program = oracle::under_test();
-        let request = Request { signal, to_all: false, ready: &ready, interrupted: &|| drop(held.take()) };
+        let request = Request {
+            signal,
+            to_all: false,
+            ready: &ready,
+            interrupted: &|| drop(held.take()),
+        };
         interrupt(program, &argv, twin, &surroundings, &request)
     }
 
@@ -476,11 +610,23 @@ impl World {
     }
 
     /// Returns the command line on the world's route, for a program in one of the twins.
-    fn argv(&self, program: &Path, options: &[Vec<u8>], operands: &[Vec<u8>], twin: usize) -> Vec<Vec<u8>> {
+    fn argv(
+        &self,
+        program: &Path,
+        options: &[Vec<u8>],
+        operands: &[Vec<u8>],
+        twin: usize,
+    ) -> Vec<Vec<u8>> {
         let umask = self.surroundings.borrow().umask;
-        let place = Place { world: &self.twins[twin], scratch: self.scratch_dir(), umask };
+        let place = Place {
+            world: &self.twins[twin],
+            scratch: self.scratch_dir(),
+            umask,
+        };
         let argv = self.route.argv(program, &place, options, operands);
-        argv.iter().map(|arg| put_world(arg, &self.twins[twin])).collect()
+        argv.iter()
+            .map(|arg| put_world(arg, &self.twins[twin]))
+            .collect()
     }
 
     /// Gives the files that the kit built to the user that runs the programs.
@@ -490,7 +636,12 @@ impl World {
         }
     }
 
-    fn compare(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Result<Agreed, String> {
+    fn compare(
+        &self,
+        phase: &str,
+        options: &[Vec<u8>],
+        operands: &[Vec<u8>],
+    ) -> Result<Agreed, String> {
         self.chown_to_runner();
         log_argv(options, operands);
         let [wanted, got] = [(oracle::rsync(), 0), (oracle::under_test(), 1)]
@@ -500,10 +651,19 @@ impl World {
             differences += &format!("  exit\n    - {}\n    + {}\n", wanted.exit, got.exit);
         }
         let mut section = |title: &str, difference: Option<String>| {
-            differences += &difference.map(|d| format!("  {title}\n{d}")).unwrap_or_default();
+            differences += &difference
+                .map(|d| format!("  {title}\n{d}"))
+                .unwrap_or_default();
         };
         section("stderr", diff::lines(&wanted.stderr, &got.stderr));
-        section("stdout", diff::stdout(&wanted.stdout, &got.stdout, floats(options, self.is_received_by_rsync())));
+        section(
+            "stdout",
+            diff::stdout(
+                &wanted.stdout,
+                &got.stdout,
+                floats(options, self.is_received_by_rsync()),
+            ),
+        );
         section(
             "tree (kind, mode, owner, mtime, path, content, attributes, links)",
             diff::trees(&wanted.tree, &got.tree),
@@ -516,22 +676,38 @@ impl World {
     }
 
     fn agreed(&self, stdout: String, stderr: String, exit: i32) -> Agreed {
-        Agreed { route: self.route, is_as_expected: self.route.is_as_expected(&self.name), stdout, stderr, exit }
+        Agreed {
+            route: self.route,
+            is_as_expected: self.route.is_as_expected(&self.name),
+            stdout,
+            stderr,
+            exit,
+        }
     }
 
     fn see(&self, program: &Path, options: &[Vec<u8>], operands: &[Vec<u8>], i: usize) -> Seen {
         let twin = &self.twins[i];
         let argv = self.argv(program, options, operands, i);
         let before = self.surroundings_of(program, i);
-        let client = if self.route.is_served() { oracle::rsync() } else { program };
-        let Output { stdout, stderr, exit } = run(client, &argv, twin, &before);
+        let client = if self.route.is_served() {
+            oracle::rsync()
+        } else {
+            program
+        };
+        let Output {
+            stdout,
+            stderr,
+            exit,
+        } = run(client, &argv, twin, &before);
         let mask = Mask {
             world: twin,
             home: &before.home,
             now_secs: self.lens.get().now_secs,
             is_far: self.route.is_far(),
             has_shell: !self.route.has_server(),
-            finds_differences: options.iter().any(|option| option == b"--no-whole-file" || option == b"--no-W"),
+            finds_differences: options
+                .iter()
+                .any(|option| option == b"--no-whole-file" || option == b"--no-W"),
             own: self.own_mask.get(),
         };
         let mut stderr = mask.text(&stderr);
@@ -554,17 +730,30 @@ impl World {
     fn surroundings_of(&self, program: &Path, twin: usize) -> Surroundings {
         let world = &self.twins[twin];
         let surroundings = self.surroundings.borrow();
-        let mut surroundings = Surroundings { stdin: put_world(&surroundings.stdin, world), ..surroundings.clone() };
+        let mut surroundings = Surroundings {
+            stdin: put_world(&surroundings.stdin, world),
+            ..surroundings.clone()
+        };
         if self.route.is_daemon() {
-            let place = Place { world, scratch: self.scratch_dir(), umask: surroundings.umask };
+            let place = Place {
+                world,
+                scratch: self.scratch_dir(),
+                umask: surroundings.umask,
+            };
             // Only root can become another user.
             let is_root = surroundings.who != Who::User && rustix::process::geteuid().is_root();
-            let peer = if self.route.is_stock() { oracle::rsync() } else { program };
+            let peer = if self.route.is_stock() {
+                oracle::rsync()
+            } else {
+                program
+            };
             surroundings.env.extend(place.daemon(peer, is_root));
         }
         if self.route.has_server() && twin == 1 {
             let server = self.server(&surroundings);
-            surroundings.env.push(server.lock().expect("no panic").variable());
+            surroundings
+                .env
+                .push(server.lock().expect("no panic").variable());
         }
         surroundings
     }
@@ -576,7 +765,13 @@ impl World {
         server.get_or_insert_with(start).clone()
     }
 
-    fn failure(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>], differences: &str) -> String {
+    fn failure(
+        &self,
+        phase: &str,
+        options: &[Vec<u8>],
+        operands: &[Vec<u8>],
+        differences: &str,
+    ) -> String {
         let argv = self.argv(oracle::rsync(), options, operands, 0);
         let Surroundings { who, umask, .. } = &*self.surroundings.borrow();
         let words: Vec<_> = argv.iter().map(|arg| quote(arg)).collect();
@@ -595,7 +790,10 @@ impl World {
     }
 
     fn scratch_dir(&self) -> &Path {
-        self.scratch.as_ref().expect("a world has its directory until it is dropped").path()
+        self.scratch
+            .as_ref()
+            .expect("a world has its directory until it is dropped")
+            .path()
     }
 }
 
@@ -614,7 +812,10 @@ impl Drop for World {
             && !rustix::process::geteuid().is_root()
         {
             // Directories that a case made inaccessible could not be removed.
-            let _ = Command::new("chmod").args(["-R", "u+rwX"]).arg(scratch.path()).output();
+            let _ = Command::new("chmod")
+                .args(["-R", "u+rwX"])
+                .arg(scratch.path())
+                .output();
         }
     }
 }
@@ -674,7 +875,11 @@ impl Agreed {
     pub fn warns(self, text: &str) -> Self {
         // A daemon names the module of a path.
         let is_found = self.stderr.replace("\" (in root)", "\"").contains(text);
-        assert!(!self.is_as_expected || is_found, "the case does not show {text:?}; stderr was:\n{}", self.stderr);
+        assert!(
+            !self.is_as_expected || is_found,
+            "the case does not show {text:?}; stderr was:\n{}",
+            self.stderr
+        );
         self
     }
 }
@@ -707,22 +912,39 @@ fn one_end(stderr: &str, exit: i32) -> (String, i32) {
     let Some(cause) = lines.iter().copied().find(is_cause).and_then(code).or(own) else {
         return (lines.join("\n"), exit);
     };
-    let is_consequence =
-        |line: &str| line.starts_with("rsync: ") && CONSEQUENCES.iter().any(|words| line.contains(words));
-    lines.retain(|line| if is_end(line) { is_cause(line) } else { !is_consequence(line) });
-    (lines.join("\n"), if matches!(exit, 10 | 12) { cause } else { exit })
+    let is_consequence = |line: &str| {
+        line.starts_with("rsync: ") && CONSEQUENCES.iter().any(|words| line.contains(words))
+    };
+    lines.retain(|line| {
+        if is_end(line) {
+            is_cause(line)
+        } else {
+            !is_consequence(line)
+        }
+    });
+    (
+        lines.join("\n"),
+        if matches!(exit, 10 | 12) { cause } else { exit },
+    )
 }
 
 /// Returns whether an argument requests a dry run.
 fn is_dry(option: &[u8]) -> bool {
-    let letters = option.strip_prefix(b"-").filter(|letters| letters.iter().all(u8::is_ascii_alphabetic));
+    let letters = option
+        .strip_prefix(b"-")
+        .filter(|letters| letters.iter().all(u8::is_ascii_alphabetic));
     option == b"--dry-run" || letters.is_some_and(|letters| letters.contains(&b'n'))
 }
 
 /// Returns which lines rsync prints at varying times. `is_received_by_rsync`: also opposite the program under test.
 fn floats(argv: &[Vec<u8>], is_received_by_rsync: bool) -> diff::Floats {
-    let missing = is_received_by_rsync && argv.iter().any(|option| option == b"--delete-missing-args");
-    diff::Floats { deletions: deletes_meanwhile(argv), missing, links: !argv.iter().any(|option| is_dry(option)) }
+    let missing =
+        is_received_by_rsync && argv.iter().any(|option| option == b"--delete-missing-args");
+    diff::Floats {
+        deletions: deletes_meanwhile(argv),
+        missing,
+        links: !argv.iter().any(|option| is_dry(option)),
+    }
 }
 
 /// Returns whether deletions are reported between items, not before or after all of them.
@@ -731,7 +953,8 @@ fn deletes_meanwhile(argv: &[Vec<u8>]) -> bool {
         return true;
     }
     const APART: [&[u8]; 3] = [b"--delete-before", b"--delete-delay", b"--delete-after"];
-    argv.iter().any(|arg| arg.starts_with(b"--del") || arg == b"--force")
+    argv.iter()
+        .any(|arg| arg.starts_with(b"--del") || arg == b"--force")
         && !argv.iter().any(|arg| APART.contains(&&arg[..]))
 }
 
@@ -751,13 +974,21 @@ fn put_world(bytes: &[u8], twin: &Path) -> Vec<u8> {
 
 /// Copies a tree with all attributes to a path that does not exist.
 fn copy_tree(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-a").args([from, to]).status().expect("cp can be started");
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([from, to])
+        .status()
+        .expect("cp can be started");
     assert!(copied.success(), "{} can be copied", from.display());
 }
 
 /// Runs mount(8) and returns whether it succeeded.
 fn mount(args: &[&str], place: &Path) -> bool {
-    Command::new("mount").args(args).arg(place).output().is_ok_and(|output| output.status.success())
+    Command::new("mount")
+        .args(args)
+        .arg(place)
+        .output()
+        .is_ok_and(|output| output.status.success())
 }
 
 /// Changes everything that root owns in a world to the ordinary user; other owners stay.
@@ -766,7 +997,14 @@ fn chown_to_user(path: &Path) {
     let kind = FileType::from_raw_mode(stat.st_mode);
     if stat.st_uid == 0 {
         let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
-        fs::chownat(fs::CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).expect("root can chown");
+        fs::chownat(
+            fs::CWD,
+            path,
+            Some(uid),
+            Some(gid),
+            AtFlags::SYMLINK_NOFOLLOW,
+        )
+        .expect("root can chown");
         if kind != FileType::Symlink {
             fs::chmod(path, Mode::from_raw_mode(stat.st_mode)).expect("root can chmod");
         }
@@ -782,8 +1020,13 @@ const SERVER_LOG: &str = "far.log";
 
 /// Returns the masked lines of all logs in a world.
 fn logs(twin: &Path, mask: &Mask) -> String {
-    let entries = std::fs::read_dir(twin).expect("a world can be read").map(|e| e.expect("a world can be read"));
-    let mut paths: Vec<_> = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "log")).collect();
+    let entries = std::fs::read_dir(twin)
+        .expect("a world can be read")
+        .map(|e| e.expect("a world can be read"));
+    let mut paths: Vec<_> = entries
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "log"))
+        .collect();
     paths.sort();
     let lines = |path: &PathBuf| {
         let text = mask.text(&std::fs::read(path).expect("a log can be read"));
@@ -799,9 +1042,17 @@ fn logs(twin: &Path, mask: &Mask) -> String {
 fn log_argv(options: &[Vec<u8>], operands: &[Vec<u8>]) {
     use std::io::Write as _;
     if let Some(list) = std::env::var_os("SPARSYNC_ARGV_LOG") {
-        let words: Vec<_> = options.iter().chain(operands).map(|arg| quote(arg)).collect();
-        let file = std::fs::File::options().create(true).append(true).open(list);
-        let written = file.and_then(|mut file| file.write_all(format!("{}\n", words.join(" ")).as_bytes()));
+        let words: Vec<_> = options
+            .iter()
+            .chain(operands)
+            .map(|arg| quote(arg))
+            .collect();
+        let file = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(list);
+        let written =
+            file.and_then(|mut file| file.write_all(format!("{}\n", words.join(" ")).as_bytes()));
         written.expect("SPARSYNC_ARGV_LOG can be written");
     }
 }
@@ -810,5 +1061,9 @@ fn log_argv(options: &[Vec<u8>], operands: &[Vec<u8>]) {
 fn quote(arg: &[u8]) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./=,:%+@{}".contains(b);
     let text = arg.escape_ascii().to_string();
-    if !arg.is_empty() && arg.iter().all(plain) { text } else { format!("$'{text}'") }
+    if !arg.is_empty() && arg.iter().all(plain) {
+        text
+    } else {
+        format!("$'{text}'")
+    }
 }

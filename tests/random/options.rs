@@ -1,6 +1,8 @@
 //! Random command lines for random trees.
 
-use super::tree::{Dice, Entry, Extra, Kind, PATTERNS, consistent, enlarge, random, relative, rule, text};
+use super::tree::{
+    Dice, Entry, Extra, Kind, PATTERNS, consistent, enlarge, random, relative, rule, text,
+};
 use crate::kit::{Cut, Loss, LossKind, Route, Who};
 
 /// The source, the destination, and the tree that alternates name.
@@ -23,8 +25,7 @@ pub struct Case {
 
 const BASES: &str = "-a -a -a -a -aH -aHAX -r -rlt -rt -rlptgoD -aAX -dlt";
 /// The part of a rule before its pattern.
-const RULES: &str =
-    "--exclude= --exclude= --include= -f-_ -f+_ -fH_ -fP_ -fS_ -fR_ -f-!_ -f-/_ -f-p_ -f-s_ -f-r_ -f+p_";
+const RULES: &str = "--exclude= --exclude= --include= -f-_ -f+_ -fH_ -fP_ -fS_ -fR_ -f-!_ -f-/_ -f-p_ -f-s_ -f-r_ -f+p_";
 const MERGES: &str = "-F -FF -f:_.r -f:-_.r -f:+_.r -f:C -f:n_.r -f:e_.r -f:s_.r -f:r_.r -f:p_.r -f:_/.r -C \
     -f._rules -f.-_rules --exclude-from=rules --include-from=rules";
 const BACKUPS: &str = "-b -b --suffix=.o --backup-dir={W}/bak";
@@ -52,114 +53,205 @@ const REPEATED: &str = "--append --append-verify --inplace --inplace -b --suffix
     --out-format=%i_%n%L_%l";
 
 /// The beginnings of options that prevent a second attempt.
-const FORBID_REPEAT: &str =
-    "--append --inplace -b --backup --max-delete --remove-source-files --existing -n --list-only --no-p";
+const FORBID_REPEAT: &str = "--append --inplace -b --backup --max-delete --remove-source-files --existing -n --list-only --no-p";
 
 /// A reason to leave cases out, and which cases.
 type Known = (&'static str, fn(&Case, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
 const KNOWN: [Known; 38] = [
-    ("a server speaks only its own protocol", |case, on| on.is_by_server() && case.has(&["--protocol"])),
-    ("lines have the order of later protocols", |case, _| case.is_early() && case.prints()),
-    ("two processes reject it, unless one ends the other first", |case, _| {
-        case.is_early() && (case.has(&["-m"]) || case.is_fuzzy())
+    ("a server speaks only its own protocol", |case, on| {
+        on.is_by_server() && case.has(&["--protocol"])
     }),
-    ("the last name of a file is sent at another time", |case, _| case.has(&["-H", "--out-format=["])),
-    ("the place of deletions among other lines varies", |case, _| {
-        case.has(&["--del", "--out-format="]) || case.has(&["--force"]) && case.prints()
+    ("lines have the order of later protocols", |case, _| {
+        case.is_early() && case.prints()
     }),
-    ("the owner keeps access to new directories", |case, _| case.has(&["--chmod=u"])),
-    ("rsync ends at a time of its own after an error in a merge file", |case, _| {
-        case.has(&["-f:r"]) || case.has(&["-f:s"])
+    (
+        "two processes reject it, unless one ends the other first",
+        |case, _| case.is_early() && (case.has(&["-m"]) || case.is_fuzzy()),
+    ),
+    (
+        "the last name of a file is sent at another time",
+        |case, _| case.has(&["-H", "--out-format=["]),
+    ),
+    (
+        "the place of deletions among other lines varies",
+        |case, _| case.has(&["--del", "--out-format="]) || case.has(&["--force"]) && case.prints(),
+    ),
+    ("the owner keeps access to new directories", |case, _| {
+        case.has(&["--chmod=u"])
     }),
-    ("a file that continues a partial one keeps its ACL in rsync", |case, _| {
-        case.trees[1]
-            .iter()
-            .any(|entry| entry.extra == Extra::Acl && entry.path.split(|&b| b == b'/').any(|part| part == b".p"))
+    (
+        "rsync ends at a time of its own after an error in a merge file",
+        |case, _| case.has(&["-f:r"]) || case.has(&["-f:s"]),
+    ),
+    (
+        "a file that continues a partial one keeps its ACL in rsync",
+        |case, _| {
+            case.trees[1].iter().any(|entry| {
+                entry.extra == Extra::Acl
+                    && entry.path.split(|&b| b == b'/').any(|part| part == b".p")
+            })
+        },
+    ),
+    (
+        "only a pull of rsync munges symlinks that are not munged yet, but equal",
+        |case, on| case.has(&["--munge-links"]) && matches!(on, Route::Pull(_)),
+    ),
+    (
+        "rsync enters directories that the destination cannot have",
+        |case, _| case.has(&["--ignore-existing"]) && case.has_clash(false),
+    ),
+    (
+        "rsync loses other names of a file that cannot replace a directory, or that several arguments name",
+        |case, _| case.has(&["-H"]) && (case.has_clash(true) || case.sources.len() > 1),
+    ),
+    (
+        "an ordinary user's rsync makes a file writable before it backs it up and deletes it",
+        |case, _| {
+            case.who == Who::User
+                && case.is_backed_up()
+                && case.trees[1].iter().any(|e| e.mode == Some(0o444))
+        },
+    ),
+    (
+        "rsync creates no file that has the length of a similar or alternate one",
+        |case, _| case.has(&["--append"]) && (case.has_alternate() || case.is_fuzzy()),
+    ),
+    (
+        "rsync makes no backup of what an alternate tree replaces",
+        |case, _| {
+            let [source, dest, alt] = &case.trees;
+            let is_in =
+                |tree: &[Entry], there: &Entry| tree.iter().any(|entry| entry.path == there.path);
+            let is_in_all = dest
+                .iter()
+                .any(|there| is_in(source, there) && is_in(alt, there));
+            case.is_backed_up() && case.has_alternate() && is_in_all
+        },
+    ),
+    (
+        "a local copy obeys rules that the protocol lacks",
+        |case, on| {
+            let is_old = case.is_early() || case.has(&["--protocol=29"]);
+            is_old && case.has_modern_rules() && !on.is_far()
+        },
+    ),
+    (
+        "rsync reports missing alternate trees at a time of its own",
+        |case, _| case.has_alternate() && (case.has(&["--list-only"]) || case.is_early()),
+    ),
+    (
+        "rsync applies the merge files of the first source to the others",
+        |case, _| case.sources.len() > 1 && (case.has(&["-f:"]) || case.has(&["-F"])),
+    ),
+    ("rsync may never end", |case, _| {
+        case.has(&["-H"]) && case.has_alternate()
     }),
-    ("only a pull of rsync munges symlinks that are not munged yet, but equal", |case, on| {
-        case.has(&["--munge-links"]) && matches!(on, Route::Pull(_))
+    (
+        "rsync prints on standard output that deletions were stopped",
+        |case, _| case.is_early() && case.has(&["--max-delete"]),
+    ),
+    (
+        "a new file does not get the mode of a similar, alternate or replaced one",
+        |case, _| {
+            !case.keeps_modes()
+                && (case.is_fuzzy()
+                    || case.has_alternate()
+                    || case.has(&["-A"])
+                    || case.replaces_other())
+        },
+    ),
+    (
+        "rsync takes a replaced file for a similar one",
+        |case, _| case.is_fuzzy() && case.has_clash(false),
+    ),
+    (
+        "delayed files are not in the temporary directory",
+        |case, _| case.has(&["--delay-updates", "--temp-dir"]),
+    ),
+    ("rsync drops the fractions of unchanged times", |case, _| {
+        case.has(&["-c", "--protocol="])
     }),
-    ("rsync enters directories that the destination cannot have", |case, _| {
-        case.has(&["--ignore-existing"]) && case.has_clash(false)
+    (
+        "rsync rejects implied directories that its own rules exclude",
+        |case, on| {
+            let implies = !case.list.is_empty() || case.has(&["-R"]);
+            matches!(on, Route::Pull(_)) && implies && case.has_rules()
+        },
+    ),
+    (
+        "without -o and -g, rsync stores numbers without meaning",
+        |case, _| case.has(&["--fake-super"]) && (!case.has(&["-o", "-g"]) || case.has(&["--no-"])),
+    ),
+    (
+        "a receiving rsync gives everything to user or group 0",
+        |case, on| {
+            let drops =
+                |option, map| case.has(&[option]) && (case.has(&[map]) || case.has(&["--chown"]));
+            matches!(on, Route::Push(_))
+                && (drops("--no-owner", "--usermap") || drops("--no-group", "--groupmap"))
+        },
+    ),
+    (
+        "an entry that several arguments name is sent and counted once",
+        |case, on| {
+            on.is_far() && (case.sources.len() > 1 || !case.list.is_empty()) && case.prints()
+        },
+    ),
+    (
+        "rsync does not back up a link or fifo that has the name of a backup",
+        |case, _| case.is_backed_up() && case.replaces_other(),
+    ),
+    ("rsync loses attributes of directories", |case, _| {
+        case.has(&["-X"]) && case.is_early()
     }),
-    ("rsync loses other names of a file that cannot replace a directory, or that several arguments name", |case, _| {
-        case.has(&["-H"]) && (case.has_clash(true) || case.sources.len() > 1)
+    ("rsync fails to copy attributes in a dry run", |case, _| {
+        case.has(&["-X", "-n"]) && case.has_alternate()
     }),
-    ("an ordinary user's rsync makes a file writable before it backs it up and deletes it", |case, _| {
-        case.who == Who::User && case.is_backed_up() && case.trees[1].iter().any(|e| e.mode == Some(0o444))
-    }),
-    ("rsync creates no file that has the length of a similar or alternate one", |case, _| {
-        case.has(&["--append"]) && (case.has_alternate() || case.is_fuzzy())
-    }),
-    ("rsync makes no backup of what an alternate tree replaces", |case, _| {
-        let [source, dest, alt] = &case.trees;
-        let is_in = |tree: &[Entry], there: &Entry| tree.iter().any(|entry| entry.path == there.path);
-        let is_in_all = dest.iter().any(|there| is_in(source, there) && is_in(alt, there));
-        case.is_backed_up() && case.has_alternate() && is_in_all
-    }),
-    ("a local copy obeys rules that the protocol lacks", |case, on| {
-        let is_old = case.is_early() || case.has(&["--protocol=29"]);
-        is_old && case.has_modern_rules() && !on.is_far()
-    }),
-    ("rsync reports missing alternate trees at a time of its own", |case, _| {
-        case.has_alternate() && (case.has(&["--list-only"]) || case.is_early())
-    }),
-    ("rsync applies the merge files of the first source to the others", |case, _| {
-        case.sources.len() > 1 && (case.has(&["-f:"]) || case.has(&["-F"]))
-    }),
-    ("rsync may never end", |case, _| case.has(&["-H"]) && case.has_alternate()),
-    ("rsync prints on standard output that deletions were stopped", |case, _| {
-        case.is_early() && case.has(&["--max-delete"])
-    }),
-    ("a new file does not get the mode of a similar, alternate or replaced one", |case, _| {
-        !case.keeps_modes() && (case.is_fuzzy() || case.has_alternate() || case.has(&["-A"]) || case.replaces_other())
-    }),
-    ("rsync takes a replaced file for a similar one", |case, _| case.is_fuzzy() && case.has_clash(false)),
-    ("delayed files are not in the temporary directory", |case, _| case.has(&["--delay-updates", "--temp-dir"])),
-    ("rsync drops the fractions of unchanged times", |case, _| case.has(&["-c", "--protocol="])),
-    ("rsync rejects implied directories that its own rules exclude", |case, on| {
-        let implies = !case.list.is_empty() || case.has(&["-R"]);
-        matches!(on, Route::Pull(_)) && implies && case.has_rules()
-    }),
-    ("without -o and -g, rsync stores numbers without meaning", |case, _| {
-        case.has(&["--fake-super"]) && (!case.has(&["-o", "-g"]) || case.has(&["--no-"]))
-    }),
-    ("a receiving rsync gives everything to user or group 0", |case, on| {
-        let drops = |option, map| case.has(&[option]) && (case.has(&[map]) || case.has(&["--chown"]));
-        matches!(on, Route::Push(_)) && (drops("--no-owner", "--usermap") || drops("--no-group", "--groupmap"))
-    }),
-    ("an entry that several arguments name is sent and counted once", |case, on| {
-        on.is_far() && (case.sources.len() > 1 || !case.list.is_empty()) && case.prints()
-    }),
-    ("rsync does not back up a link or fifo that has the name of a backup", |case, _| {
-        case.is_backed_up() && case.replaces_other()
-    }),
-    ("rsync loses attributes of directories", |case, _| case.has(&["-X"]) && case.is_early()),
-    ("rsync fails to copy attributes in a dry run", |case, _| case.has(&["-X", "-n"]) && case.has_alternate()),
-    ("rsync exits with 25 rather than 23 if the sender of a push failed and deletions were stopped", |case, _| {
-        let may_fail = case.sources.len() > 1 || !case.list.is_empty() || case.has(&["--ignore-errors"]);
-        case.has(&["--max-delete"]) && may_fail
-    }),
-    ("--chmod does not change the entry of the group in ACLs, and --fake-super stores each ACL as it is", |case, _| {
-        let has_acl = case.trees.iter().flatten().any(|entry| entry.extra == Extra::Acl);
-        case.has(&["-A"]) && has_acl && (case.has(&["--chmod"]) || case.has(&["--fake-super"]))
-    }),
-    ("a client does not learn from rsync's daemon that deletions were stopped", |case, on| {
-        case.has(&["--max-delete"]) && on.is_daemon()
-    }),
-    ("without chroot, rsync's daemon does not find listed names", |case, on| {
-        on.is_daemon() && case.who == Who::User && !case.list.is_empty()
-    }),
-    ("rsync prints T for times of symlinks that it sets", |case, _| case.has(&["--protocol=29"]) && case.prints()),
-    ("a file that is sent again is printed at any time", |case, _| case.has(&["--append-verify"]) && case.prints()),
-    ("a file that several arguments name may vanish when rsync has copied it", |case, _| {
-        case.has(&["--remove-source"]) && case.sources.len() > 1
-    }),
-    ("rsync finds out later that a directory is missing", |case, _| {
-        case.has(&["--no-implied-dirs"]) && case.has_clash(false)
-    }),
+    (
+        "rsync exits with 25 rather than 23 if the sender of a push failed and deletions were stopped",
+        |case, _| {
+            let may_fail =
+                case.sources.len() > 1 || !case.list.is_empty() || case.has(&["--ignore-errors"]);
+            case.has(&["--max-delete"]) && may_fail
+        },
+    ),
+    (
+        "--chmod does not change the entry of the group in ACLs, and --fake-super stores each ACL as it is",
+        |case, _| {
+            let has_acl = case
+                .trees
+                .iter()
+                .flatten()
+                .any(|entry| entry.extra == Extra::Acl);
+            case.has(&["-A"]) && has_acl && (case.has(&["--chmod"]) || case.has(&["--fake-super"]))
+        },
+    ),
+    (
+        "a client does not learn from rsync's daemon that deletions were stopped",
+        |case, on| case.has(&["--max-delete"]) && on.is_daemon(),
+    ),
+    (
+        "without chroot, rsync's daemon does not find listed names",
+        |case, on| on.is_daemon() && case.who == Who::User && !case.list.is_empty(),
+    ),
+    (
+        "rsync prints T for times of symlinks that it sets",
+        |case, _| case.has(&["--protocol=29"]) && case.prints(),
+    ),
+    (
+        "a file that is sent again is printed at any time",
+        |case, _| case.has(&["--append-verify"]) && case.prints(),
+    ),
+    (
+        "a file that several arguments name may vanish when rsync has copied it",
+        |case, _| case.has(&["--remove-source"]) && case.sources.len() > 1,
+    ),
+    (
+        "rsync finds out later that a directory is missing",
+        |case, _| case.has(&["--no-implied-dirs"]) && case.has_clash(false),
+    ),
 ];
 
 impl Case {
@@ -181,9 +273,15 @@ impl Case {
             let mut case = Case::drawn(&mut dice);
             if dice.one_in(2) {
                 case.options[0] = dice.word("-a -a -aH -aHAX").to_owned();
-                case.options.retain(|option| !FORBID_REPEAT.split_whitespace().any(|word| option.starts_with(word)));
+                case.options.retain(|option| {
+                    !FORBID_REPEAT
+                        .split_whitespace()
+                        .any(|word| option.starts_with(word))
+                });
             }
-            let mut further: Vec<_> = (0..1 + dice.below(3)).map(|_| dice.word(REPEATED)).collect();
+            let mut further: Vec<_> = (0..1 + dice.below(3))
+                .map(|_| dice.word(REPEATED))
+                .collect();
             further.extend(dice.one_in(2).then_some("-i"));
             for option in further {
                 if !case.options.iter().any(|known| known == option) {
@@ -194,10 +292,15 @@ impl Case {
             if case.has(&["-R", "./"]) && case.dest_name.starts_with("new") {
                 continue;
             }
-            let large_bytes = if dice.one_in(2) { enlarge(&mut dice, &mut case.trees) } else { 0 };
+            let large_bytes = if dice.one_in(2) {
+                enlarge(&mut dice, &mut case.trees)
+            } else {
+                0
+            };
             if case.known(route).is_none() {
-                let losses =
-                    (0..1 + usize::from(dice.one_in(4))).map(|_| loss(&mut dice, route, large_bytes)).collect();
+                let losses = (0..1 + usize::from(dice.one_in(4)))
+                    .map(|_| loss(&mut dice, route, large_bytes))
+                    .collect();
                 return (case, losses);
             }
         }
@@ -219,7 +322,11 @@ impl Case {
         };
         if case.who == Who::User {
             // The messages about what this user may not do depend on the order of system calls.
-            let entries = case.trees.iter_mut().flatten().filter(|entry| entry.extra == Extra::Owner);
+            let entries = case
+                .trees
+                .iter_mut()
+                .flatten()
+                .filter(|entry| entry.extra == Extra::Owner);
             entries.for_each(|entry| entry.extra = Extra::None);
         }
         for _ in 0..dice.below(9) {
@@ -252,12 +359,16 @@ impl Case {
 
     /// Fills the list of names and returns the option that reads it.
     fn files_from(&mut self, dice: &mut Dice) -> String {
-        let mut names: Vec<_> = self.trees[0].iter().map(|entry| entry.path.clone()).collect();
+        let mut names: Vec<_> = self.trees[0]
+            .iter()
+            .map(|entry| entry.path.clone())
+            .collect();
         names.retain(|name| !name.contains(&b'\n'));
         names.extend([&b"."[..], b"missing/x"].map(<[u8]>::to_vec));
         for _ in 0..1 + dice.below(6) {
             let (before, after) = *dice.pick(&[("", ""), ("", ""), ("", "/"), ("./", "")]);
-            self.list.push([before.as_bytes(), &dice.pick(&names)[..], after.as_bytes()].concat());
+            self.list
+                .push([before.as_bytes(), &dice.pick(&names)[..], after.as_bytes()].concat());
         }
         "--files-from=list".to_owned()
     }
@@ -265,10 +376,17 @@ impl Case {
     /// Returns source arguments: the tree, or some overlapping parts of it.
     fn operands(&self, dice: &mut Dice) -> Vec<String> {
         let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"./_".contains(b);
-        let plain = self.trees[0].iter().filter(|entry| entry.path.iter().all(is_plain));
-        let plain: Vec<_> = plain.map(|entry| String::from_utf8_lossy(&entry.path)).collect();
+        let plain = self.trees[0]
+            .iter()
+            .filter(|entry| entry.path.iter().all(is_plain));
+        let plain: Vec<_> = plain
+            .map(|entry| String::from_utf8_lossy(&entry.path))
+            .collect();
         if !self.list.is_empty() || plain.is_empty() || dice.below(5) > 1 {
-            return vec![dice.pick(&["src/", "src/", "src/", "src", "./src/"]).to_string()];
+            return vec![
+                dice.pick(&["src/", "src/", "src/", "src", "./src/"])
+                    .to_string(),
+            ];
         }
         let mut operand = || {
             let (path, end) = (dice.pick(&plain), dice.pick(&["", "", "/", "/."]));
@@ -285,7 +403,10 @@ impl Case {
 
     /// Returns why this combination is not compared.
     pub fn known(&self, route: Route) -> Option<&'static str> {
-        KNOWN.iter().find(|(_, is_met)| is_met(self, route)).map(|(why, _)| *why)
+        KNOWN
+            .iter()
+            .find(|(_, is_met)| is_met(self, route))
+            .map(|(why, _)| *why)
     }
 
     /// Returns whether each of `beginnings` begins a word, or is a letter of the base.
@@ -293,7 +414,8 @@ impl Case {
         let base = &self.options[0].replace('a', "arlptgoD");
         let is_there = |begin: &&str| {
             let mut words = self.options.iter().chain(&self.sources);
-            words.any(|word| word.starts_with(begin)) || begin.len() == 2 && base.contains(&begin[1..])
+            words.any(|word| word.starts_with(begin))
+                || begin.len() == 2 && base.contains(&begin[1..])
         };
         beginnings.iter().all(is_there)
     }
@@ -320,12 +442,17 @@ impl Case {
     }
 
     fn has_rules(&self) -> bool {
-        self.has_modern_rules() || ["--exclude", "--include"].iter().any(|word| self.has(&[word]))
+        self.has_modern_rules()
+            || ["--exclude", "--include"]
+                .iter()
+                .any(|word| self.has(&[word]))
     }
 
     /// Returns whether there may be rules that older protocols cannot express.
     fn has_modern_rules(&self) -> bool {
-        ["-f", "-F", "-C"].iter().any(|begin| self.options.iter().any(|word| word.starts_with(begin)))
+        ["-f", "-F", "-C"]
+            .iter()
+            .any(|begin| self.options.iter().any(|word| word.starts_with(begin)))
     }
 
     /// Returns whether the protocol is one without items.
@@ -340,14 +467,17 @@ impl Case {
             let are_dirs = [here, there].map(|entry| entry.kind == Kind::Dir);
             here.path == there.path && are_dirs == [!is_dir_at_dest, is_dir_at_dest]
         };
-        dest.iter().any(|there| source.iter().any(|here| clashes(there, here)))
+        dest.iter()
+            .any(|there| source.iter().any(|here| clashes(there, here)))
     }
 
     /// Returns whether the destination has a link or fifo where the source has a file.
     fn replaces_other(&self) -> bool {
         let [source, dest, _] = &self.trees;
         let is_other = |there: &&Entry| matches!(there.kind, Kind::Symlink(_) | Kind::Fifo);
-        dest.iter().filter(is_other).any(|there| source.iter().any(|here| here.path == there.path))
+        dest.iter()
+            .filter(is_other)
+            .any(|there| source.iter().any(|here| here.path == there.path))
     }
 
     /// Returns all cases that lack one part of this one, large parts first.
@@ -402,7 +532,11 @@ fn loss(dice: &mut Dice, route: Route, large_bytes: usize) -> Loss {
     // Of these, only silence ends a QUIC connection, which takes seconds.
     let is_slow = route.is_by_quic() && matches!(kind, LossKind::Link(_)) && !dice.one_in(4);
     let kind = if is_slow { LossKind::Session } else { kind };
-    Loss { to_server, after_bytes, kind }
+    Loss {
+        to_server,
+        after_bytes,
+        kind,
+    }
 }
 
 impl std::fmt::Display for Case {

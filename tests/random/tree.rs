@@ -61,8 +61,7 @@ pub enum Extra {
 
 const NAMES: &[u8] = b"a|b|c.c|c.o|d|e|f|g.o|lib|sub|x|y|core|.hid|f~|x y|f*|[q]|new\nline|caf\xe9|-dash|b\\s|d.old|Z";
 /// Patterns of options and of merge files.
-pub const PATTERNS: &str =
-    "a b d e x *.o *~ /a /d /d/ d/ */ /* * lib/** sub/*** **/x d/a [a-e] ? x?y f\\* /src/d *.old core **";
+pub const PATTERNS: &str = "a b d e x *.o *~ /a /d /d/ d/ */ /* * lib/** sub/*** **/x d/a [a-e] ? x?y f\\* /src/d *.old core **";
 /// The beginnings of rules. In a `.cvsignore` they are patterns that match nothing.
 const RULES: &str = "- + H P S R -! -p";
 const TARGETS: &str = "a b d nowhere ./e ../out /etc/passwd sub/";
@@ -84,7 +83,10 @@ pub fn random(dice: &mut Dice, count: usize) -> Vec<Entry> {
         if tree.iter().any(|entry| entry.path == path) {
             continue;
         }
-        let files: Vec<_> = tree.iter().filter(|entry| matches!(entry.kind, Kind::File(_))).collect();
+        let files: Vec<_> = tree
+            .iter()
+            .filter(|entry| matches!(entry.kind, Kind::File(_)))
+            .collect();
         let kind = match dice.below(20) {
             _ if is_merge_file(name) => Kind::File(rules(dice)),
             0..5 if dir.iter().filter(|&&b| b == b'/').count() < 3 => Kind::Dir,
@@ -135,10 +137,17 @@ pub fn relative(dice: &mut Dice, tree: &[Entry]) -> Vec<Entry> {
         }
         other.push(entry);
     }
-    let below_dirs: Vec<Vec<u8>> =
-        other.iter().filter(|e| e.kind == Kind::Dir).map(|e| [&e.path[..], b"/"].concat()).collect();
+    let below_dirs: Vec<Vec<u8>> = other
+        .iter()
+        .filter(|e| e.kind == Kind::Dir)
+        .map(|e| [&e.path[..], b"/"].concat())
+        .collect();
     for _ in 0..dice.below(6) {
-        let dir = if below_dirs.is_empty() || dice.one_in(3) { Vec::new() } else { dice.pick(&below_dirs).clone() };
+        let dir = if below_dirs.is_empty() || dice.one_in(3) {
+            Vec::new()
+        } else {
+            dice.pick(&below_dirs).clone()
+        };
         let extra = random(dice, 3);
         other.extend(extra.into_iter().map(|mut entry| {
             entry.path = [&dir[..], &entry.path].concat();
@@ -153,7 +162,11 @@ pub fn relative(dice: &mut Dice, tree: &[Entry]) -> Vec<Entry> {
 
 /// Returns a partial or delayed file as an earlier run would have left it.
 fn leftover(dice: &mut Dice, entry: &Entry, content: &[u8]) -> Entry {
-    let at = entry.path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    let at = entry
+        .path
+        .iter()
+        .rposition(|&b| b == b'/')
+        .map_or(0, |at| at + 1);
     let dir = dice.word(".p/ .p/ .~tmp~/").as_bytes();
     let path = [&entry.path[..at], dir, &entry.path[at..]].concat();
     let kind = Kind::File(changed(dice, content));
@@ -164,8 +177,9 @@ fn leftover(dice: &mut Dice, entry: &Entry, content: &[u8]) -> Entry {
 pub fn consistent(entries: Vec<Entry>) -> Vec<Entry> {
     let mut kept: Vec<Entry> = Vec::new();
     for entry in entries {
-        let is_below =
-            |path: &[u8], dir: &[u8]| path.len() > dir.len() && path.starts_with(dir) && path[dir.len()] == b'/';
+        let is_below = |path: &[u8], dir: &[u8]| {
+            path.len() > dir.len() && path.starts_with(dir) && path[dir.len()] == b'/'
+        };
         // The parents of an entry can be missing: they are made as needed.
         let has_place = kept.iter().all(|other| {
             other.path != entry.path
@@ -173,7 +187,9 @@ pub fn consistent(entries: Vec<Entry>) -> Vec<Entry> {
                 && (other.kind == Kind::Dir || !is_below(&entry.path, &other.path))
         });
         let has_leader = match &entry.kind {
-            Kind::HardLink(leader) => kept.iter().any(|e| e.path == *leader && matches!(e.kind, Kind::File(_))),
+            Kind::HardLink(leader) => kept
+                .iter()
+                .any(|e| e.path == *leader && matches!(e.kind, Kind::File(_))),
             _ => true,
         };
         if has_place && has_leader {
@@ -192,8 +208,18 @@ fn decorated(dice: &mut Dice, path: Vec<u8>, kind: Kind) -> Entry {
         _ => Extra::None,
     };
     let mode = (can_have && extra != Extra::Acl && dice.one_in(4)).then(|| *dice.pick(&MODES));
-    let mode = if mode.is_some() && kind == Kind::Dir { Some(0o755 & mode.unwrap_or(0) | 0o700) } else { mode };
-    Entry { path, kind, mode, mtime: [0, 0, 0, -5, 7][dice.below(5)], extra }
+    let mode = if mode.is_some() && kind == Kind::Dir {
+        Some(0o755 & mode.unwrap_or(0) | 0o700)
+    } else {
+        mode
+    };
+    Entry {
+        path,
+        kind,
+        mode,
+        mtime: [0, 0, 0, -5, 7][dice.below(5)],
+        extra,
+    }
 }
 
 fn content(dice: &mut Dice) -> Vec<u8> {
@@ -204,7 +230,9 @@ fn content(dice: &mut Dice) -> Vec<u8> {
         _ => 1 + dice.below(20),
     };
     let start = dice.below(200);
-    (0..len).map(|at| b'!' + ((start + at * 7 + (at >> 6) * 3) % 90) as u8).collect()
+    (0..len)
+        .map(|at| b'!' + ((start + at * 7 + (at >> 6) * 3) % 90) as u8)
+        .collect()
 }
 
 /// Returns content like `bytes`: of the same length, shorter, longer, or another.
@@ -226,17 +254,30 @@ fn changed(dice: &mut Dice, bytes: &[u8]) -> Vec<u8> {
 pub fn enlarge(dice: &mut Dice, trees: &mut [Vec<Entry>; 3]) -> usize {
     let [source, others @ ..] = trees;
     let mut all_bytes = 0;
-    for entry in source.iter_mut().filter(|entry| !is_merge_file(&entry.path)) {
-        let Kind::File(content) = &mut entry.kind else { continue };
+    for entry in source
+        .iter_mut()
+        .filter(|entry| !is_merge_file(&entry.path))
+    {
+        let Kind::File(content) = &mut entry.kind else {
+            continue;
+        };
         if !dice.one_in(3) || all_bytes > 6_000_000 {
             continue;
         }
         let len = [300_000, 900_000, 1_200_000, 2_500_000][dice.below(4)] + dice.below(5_000);
         *content = noise(dice, len);
         all_bytes += len;
-        for other in others.iter_mut().flatten().filter(|other| other.path == entry.path) {
+        for other in others
+            .iter_mut()
+            .flatten()
+            .filter(|other| other.path == entry.path)
+        {
             if let Kind::File(old) = &mut other.kind {
-                *old = if dice.one_in(3) { content.clone() } else { changed(dice, content) };
+                *old = if dice.one_in(3) {
+                    content.clone()
+                } else {
+                    changed(dice, content)
+                };
             }
         }
     }
@@ -270,7 +311,10 @@ pub fn rule(dice: &mut Dice, beginnings: &str) -> Vec<u8> {
 
 /// Returns the content of a file of lines.
 pub fn text(lines: &[Vec<u8>]) -> Vec<u8> {
-    lines.iter().flat_map(|line| [&line[..], b"\n"].concat()).collect()
+    lines
+        .iter()
+        .flat_map(|line| [&line[..], b"\n"].concat())
+        .collect()
 }
 
 impl std::fmt::Display for Entry {

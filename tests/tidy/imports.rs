@@ -38,12 +38,19 @@ pub fn circles(edges: &[Edge]) -> BTreeMap<BTreeSet<&str>, Vec<&Edge>> {
     }
     for through in reached.keys().copied().collect::<Vec<_>>() {
         let further = reached[through].clone();
-        reached.values_mut().filter(|ends| ends.contains(through)).for_each(|ends| ends.extend(&further));
+        reached
+            .values_mut()
+            .filter(|ends| ends.contains(through))
+            .for_each(|ends| ends.extend(&further));
     }
     let reaches = |from: &str, to: &str| reached.get(from).is_some_and(|ends| ends.contains(to));
     let mut circles: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for edge in edges.iter().filter(|edge| reaches(&edge.to, &edge.from)) {
-        let circle = reached[&*edge.from].iter().copied().filter(|file| reaches(file, &edge.from)).collect();
+        let circle = reached[&*edge.from]
+            .iter()
+            .copied()
+            .filter(|file| reaches(file, &edge.from))
+            .collect();
         circles.entry(circle).or_default().push(edge);
     }
     circles
@@ -51,13 +58,21 @@ pub fn circles(edges: &[Edge]) -> BTreeMap<BTreeSet<&str>, Vec<&Edge>> {
 
 /// Returns the uses of items between files, given by their names below `src` and their texts, outside of unit tests.
 pub fn edges<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Edge> {
-    let modules: BTreeMap<_, _> = files.into_iter().map(|(file, text)| read(file, text)).collect();
+    let modules: BTreeMap<_, _> = files
+        .into_iter()
+        .map(|(file, text)| read(file, text))
+        .collect();
     let mut edges = BTreeSet::new();
     for (name, module) in &modules {
         for (line, path) in &module.paths {
             if let Some(end) = defining(&modules, path).filter(|end| end != name) {
                 let (from, to) = (module.file.clone(), modules[&end].file.clone());
-                edges.insert(Edge { from, to, line: *line, path: path.clone() });
+                edges.insert(Edge {
+                    from,
+                    to,
+                    line: *line,
+                    path: path.clone(),
+                });
             }
         }
     }
@@ -72,10 +87,16 @@ fn defining(modules: &BTreeMap<String, Module>, path: &str) -> Option<String> {
     }
     let name = path[end.len()..].split("::").nth(1)?;
     match modules[end].imports.get(name) {
-        Some(import) => defining(modules, &[import, &path[end.len() + 2 + name.len()..]].concat()),
+        Some(import) => defining(
+            modules,
+            &[import, &path[end.len() + 2 + name.len()..]].concat(),
+        ),
         None => {
-            let from =
-                modules[end].globs.iter().find(|&glob| modules.get(glob).is_some_and(|of| of.defined.contains(name)));
+            let from = modules[end].globs.iter().find(|&glob| {
+                modules
+                    .get(glob)
+                    .is_some_and(|of| of.defined.contains(name))
+            });
             Some(from.map_or(end, String::as_str).to_owned())
         }
     }
@@ -85,9 +106,17 @@ const ITEMS: [&str; 7] = ["fn", "struct", "enum", "trait", "type", "const", "sta
 
 /// Returns the name of the module that a file is, and the module.
 fn read(file: &str, text: &str) -> (String, Module) {
-    let own = format!("crate::{}", file.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::"));
+    let own = format!(
+        "crate::{}",
+        file.trim_end_matches(".rs")
+            .trim_end_matches("/mod")
+            .replace('/', "::")
+    );
     let own = own.trim_end_matches("::lib");
-    let mut module = Module { file: file.to_owned(), ..Module::default() };
+    let mut module = Module {
+        file: file.to_owned(),
+        ..Module::default()
+    };
     let (mut exports, mut words) = (Vec::new(), BTreeSet::new());
     let mut lines = code(text).into_iter();
     while let Some((line, code)) = lines.next() {
@@ -98,9 +127,13 @@ fn read(file: &str, text: &str) -> (String, Module) {
             let paths = code.split(|c: char| !c.is_alphanumeric() && !['_', ':'].contains(&c));
             for path in paths.map(|path| path.trim_matches(':')) {
                 words.insert(path.split("::").next().unwrap_or_default().to_owned());
-                module.paths.extend(path.contains("::").then(|| (line, absolute(own, path))));
+                module
+                    .paths
+                    .extend(path.contains("::").then(|| (line, absolute(own, path))));
             }
-            let words: Vec<_> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+            let words: Vec<_> = code
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .collect();
             let items = words.windows(2).filter(|pair| ITEMS.contains(&pair[0]));
             module.defined.extend(items.map(|pair| pair[1].to_owned()));
             continue;
@@ -116,7 +149,11 @@ fn read(file: &str, text: &str) -> (String, Module) {
                 module.globs.push(glob.to_owned());
                 continue;
             }
-            let uses = if visibility.trim().is_empty() { &mut module.paths } else { &mut exports };
+            let uses = if visibility.trim().is_empty() {
+                &mut module.paths
+            } else {
+                &mut exports
+            };
             uses.push((line, path.clone()));
             // The name of another crate would lead to itself.
             if path != format!("{own}::{name}") {
@@ -125,7 +162,12 @@ fn read(file: &str, text: &str) -> (String, Module) {
         }
     }
     // A name that the file exports is one that it uses if it appears elsewhere.
-    let is_used = |path: &str| module.imports.iter().any(|(name, known)| known == path && words.contains(name));
+    let is_used = |path: &str| {
+        module
+            .imports
+            .iter()
+            .any(|(name, known)| known == path && words.contains(name))
+    };
     exports.retain(|(_, path)| is_used(path));
     module.paths.extend(exports);
     (own.to_owned(), module)
@@ -135,9 +177,18 @@ fn read(file: &str, text: &str) -> (String, Module) {
 fn absolute(own: &str, path: &str) -> String {
     let (mut module, mut rest) = (own, path.trim_start_matches("self::"));
     while let Some(further) = rest.strip_prefix("super::") {
-        (module, rest) = (module.rsplit_once("::").map_or(module, |(parent, _)| parent), further);
+        (module, rest) = (
+            module
+                .rsplit_once("::")
+                .map_or(module, |(parent, _)| parent),
+            further,
+        );
     }
-    if rest.starts_with("crate::") { rest.to_owned() } else { format!("{module}::{rest}") }
+    if rest.starts_with("crate::") {
+        rest.to_owned()
+    } else {
+        format!("{module}::{rest}")
+    }
 }
 
 /// Returns the names that a `use` tree imports, with their paths.
@@ -147,13 +198,18 @@ fn names_of(tree: &str) -> Vec<(String, String)> {
         let (path, name) = tree.split_once(" as ").unwrap_or((tree, name));
         return vec![(name.to_owned(), path.to_owned())];
     };
-    let items = super::top_level_items(group).into_iter().map(str::trim).filter(|item| !item.is_empty());
-    let names = items.flat_map(names_of).map(|(name, path)| match (name.as_str(), path.as_str()) {
-        // `use a::{self}` names `a`.
-        ("self", _) => names_of(prefix.trim_end_matches("::")).remove(0),
-        (_, "self") => (name, prefix.trim_end_matches("::").to_owned()),
-        _ => (name, format!("{prefix}{path}")),
-    });
+    let items = super::top_level_items(group)
+        .into_iter()
+        .map(str::trim)
+        .filter(|item| !item.is_empty());
+    let names = items
+        .flat_map(names_of)
+        .map(|(name, path)| match (name.as_str(), path.as_str()) {
+            // `use a::{self}` names `a`.
+            ("self", _) => names_of(prefix.trim_end_matches("::")).remove(0),
+            (_, "self") => (name, prefix.trim_end_matches("::").to_owned()),
+            _ => (name, format!("{prefix}{path}")),
+        });
     names.collect()
 }
 
@@ -167,10 +223,18 @@ fn code(text: &str) -> Vec<(usize, String)> {
             lines.find(|(end, _)| indent(end) == indent(line) && end.ends_with([';', '}', ',']));
             continue;
         }
-        is_in_module = indent(line) > 0 && is_in_module || line.ends_with('{') && line.contains("mod ");
+        is_in_module =
+            indent(line) > 0 && is_in_module || line.ends_with('{') && line.contains("mod ");
         let line = line.split("//").next().unwrap_or_default();
         // In a module within the file, `super` is the file.
-        code.push((at, if is_in_module { line.replacen("super::", "self::", 1) } else { line.to_owned() }));
+        code.push((
+            at,
+            if is_in_module {
+                line.replacen("super::", "self::", 1)
+            } else {
+                line.to_owned()
+            },
+        ));
     }
     code
 }
@@ -178,18 +242,41 @@ fn code(text: &str) -> Vec<(usize, String)> {
 #[test]
 fn paths_lead_to_the_file_that_defines_the_item() {
     let files = [
-        ("lib.rs", "mod a;\nmod b;\n#[cfg(test)]\nmod tests {\n    use crate::b::Y;\n}"),
-        ("a.rs", "mod child;\npub use self::child::X;\n// crate::b::Y\n"),
-        ("a/child.rs", "use crate::b::{\n    self, inner::{Z, Y},\n};\npub struct X<'a>(&'a Y);\nfn f() { b::g() }"),
-        ("b/mod.rs", "use crate::a::X;\npub mod inner {\n    pub use super::{Y, Y as Z};\n}\npub enum Y {}\n"),
+        (
+            "lib.rs",
+            "mod a;\nmod b;\n#[cfg(test)]\nmod tests {\n    use crate::b::Y;\n}",
+        ),
+        (
+            "a.rs",
+            "mod child;\npub use self::child::X;\n// crate::b::Y\n",
+        ),
+        (
+            "a/child.rs",
+            "use crate::b::{\n    self, inner::{Z, Y},\n};\npub struct X<'a>(&'a Y);\nfn f() { b::g() }",
+        ),
+        (
+            "b/mod.rs",
+            "use crate::a::X;\npub mod inner {\n    pub use super::{Y, Y as Z};\n}\npub enum Y {}\n",
+        ),
     ];
     let edges = edges(files);
-    let shown: Vec<_> = edges.iter().map(|edge| format!("{}:{} {}", edge.from, edge.line, edge.to)).collect();
+    let shown: Vec<_> = edges
+        .iter()
+        .map(|edge| format!("{}:{} {}", edge.from, edge.line, edge.to))
+        .collect();
     assert_eq!(
         shown,
-        ["a/child.rs:1 b/mod.rs", "a/child.rs:1 b/mod.rs", "a/child.rs:5 b/mod.rs", "b/mod.rs:1 a/child.rs"]
+        [
+            "a/child.rs:1 b/mod.rs",
+            "a/child.rs:1 b/mod.rs",
+            "a/child.rs:5 b/mod.rs",
+            "b/mod.rs:1 a/child.rs"
+        ]
     );
     let circles = circles(&edges);
-    assert_eq!(circles.keys().collect::<Vec<_>>(), [&BTreeSet::from(["a/child.rs", "b/mod.rs"])]);
+    assert_eq!(
+        circles.keys().collect::<Vec<_>>(),
+        [&BTreeSet::from(["a/child.rs", "b/mod.rs"])]
+    );
     assert_eq!(circles.values().map(Vec::len).collect::<Vec<_>>(), [4]);
 }

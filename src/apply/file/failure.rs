@@ -51,24 +51,37 @@ pub(super) fn no_backup(problem: Problem) -> Failure {
 /// The file cannot be written to its medium, which ends the run.
 pub(super) fn io_failed(job: &Job<'_>, what: &str, error: &io::Error) -> Failure {
     let full = job.full();
-    let problem = Problem::about(ErrorRole::Receiver, &format!("{what} failed on"), &full, error);
+    let problem = Problem::about(
+        ErrorRole::Receiver,
+        &format!("{what} failed on"),
+        &full,
+        error,
+    );
     Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
 }
 
 /// Returns the message for a source file that cannot be opened.
 pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
     if error.kind() == io::ErrorKind::NotFound {
-        return Problem::new([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
+        return Problem::new(
+            [b"file has vanished: \"", full, b"\""].concat(),
+            Weight::Vanished,
+        );
     }
-    Problem::about(ErrorRole::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
+    Problem::about(ErrorRole::Sender, "send_files failed to open", full, error)
+        .weighing(Weight::SourceError)
 }
 
 /// Returns the message for a source file that is not a regular file any more.
 pub fn no_longer_regular(full: &[u8]) -> Problem {
-    Problem::new([b"rsync: [sender] no longer a regular file: \"", full, b"\""].concat(), Weight::Failed)
+    Problem::new(
+        [b"rsync: [sender] no longer a regular file: \"", full, b"\""].concat(),
+        Weight::Failed,
+    )
 }
 
 /// Returns the message for a source file that cannot be read to its end.
 pub fn cannot_read(full: &[u8], error: &io::Error) -> Problem {
-    Problem::about(ErrorRole::Sender, "read errors mapping", full, error).weighing(Weight::SourceError)
+    Problem::about(ErrorRole::Sender, "read errors mapping", full, error)
+        .weighing(Weight::SourceError)
 }

@@ -32,14 +32,17 @@ pub(super) fn overwrite(
     let mut copy = None;
     if job.context.options.place.backup.is_some() && counts && !out.is_repeated {
         // The file itself must stay, so its content is copied. A second attempt finds what the first one wrote.
-        let (to, name) = backup::copy_away(job.context, dir, &job.path, &mut out.events).map_err(no_backup)?;
+        let (to, name) =
+            backup::copy_away(job.context, dir, &job.path, &mut out.events).map_err(no_backup)?;
         // The sender may refer to blocks that are overwritten here.
         copy = is_stock(content).then(|| open_basis(&to, &name)).flatten();
     }
     let mode = job.wanted_mode();
-    let failed =
-        |what: &str, error: &io::Error| Failure::from(Problem::failed(ErrorRole::Receiver, what, &full(), error));
-    let (to, opened_up) = open_for_writing(dir, job.name(), existing).map_err(|error| failed("open", &error))?;
+    let failed = |what: &str, error: &io::Error| {
+        Failure::from(Problem::failed(ErrorRole::Receiver, what, &full(), error))
+    };
+    let (to, opened_up) =
+        open_for_writing(dir, job.name(), existing).map_err(|error| failed("open", &error))?;
     let was = sys::fstat(to.as_fd()).map_err(|error| failed("fstat", &error))?;
     let is_device = Kind::of_mode(was.mode) == Some(Kind::Device);
     if is_device && existing.kind() != Kind::Device {
@@ -52,16 +55,21 @@ pub(super) fn overwrite(
         None => 0,
     };
     if let (Content::File(from), 1..) = (&content, start) {
-        let moved = sys::seek_to(from.as_fd(), start).and_then(|()| sys::seek_to(to.as_fd(), start));
+        let moved =
+            sys::seek_to(from.as_fd(), start).and_then(|()| sys::seek_to(to.as_fd(), start));
         moved.map_err(|error| failed("lseek", &error))?;
     }
-    let mut content_counts = ContentCounts { end_bytes: start, ..ContentCounts::default() };
+    let mut content_counts = ContentCounts {
+        end_bytes: start,
+        ..ContentCounts::default()
+    };
     if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
         // A device without a length cannot be read as a basis.
         let appends = job.context.options.place.append.is_some() && start == existing.len_bytes;
         let is_basis = !(appends || is_device && existing.len_bytes == 0);
         // The digest also covers the beginning, to which the rest is appended.
-        let verifies = job.context.options.place.append == Some(Append::Verify) && is_stock(content);
+        let verifies =
+            job.context.options.place.append == Some(Append::Verify) && is_stock(content);
         let verified_bytes = if verifies { start } else { 0 };
         let old = copy.as_ref().map_or(to.as_fd(), |(fd, _)| fd.as_fd());
         let basis = Some(old).filter(|_| is_basis || verified_bytes > 0);
@@ -80,7 +88,8 @@ pub(super) fn overwrite(
         content_counts = fill(job, content, target, out)?;
     }
     if !is_device {
-        cut_off(job, to.as_fd(), &was, &content_counts).map_err(|error| failed("ftruncate", &error))?;
+        cut_off(job, to.as_fd(), &was, &content_counts)
+            .map_err(|error| failed("ftruncate", &error))?;
     }
     // Before the file gets the source's time, which makes the next run treat it as unchanged.
     sys::settle(to.as_fd()).map_err(|error| io_failed(job, "close", &error))?;
@@ -93,18 +102,36 @@ pub(super) fn overwrite(
     let mut has = Has::of(existing, Changes::TIME | Changes::ATIME);
     has.mode = has.mode.filter(|_| !opened_up);
     has.local = job.local_values();
-    attributes::finish(job.context, target, job.source(), has, mode, &mut out.events);
+    attributes::finish(
+        job.context,
+        target,
+        job.source(),
+        has,
+        mode,
+        &mut out.events,
+    );
     Ok(content_counts)
 }
 
 /// Cuts off what the file has behind the content. `was`: its attributes before.
-fn cut_off(job: &Job<'_>, to: BorrowedFd<'_>, was: &Stat, written: &ContentCounts) -> io::Result<()> {
+fn cut_off(
+    job: &Job<'_>,
+    to: BorrowedFd<'_>,
+    was: &Stat,
+    written: &ContentCounts,
+) -> io::Result<()> {
     let end = written.end_bytes;
     // Wrong content, which was replaced, may have been longer. Without an answer, cutting off nothing does no harm.
-    let is_longer = || was.len_bytes > end || sys::fstat(to).map_or(true, |stat| stat.len_bytes > end);
+    let is_longer =
+        || was.len_bytes > end || sys::fstat(to).map_or(true, |stat| stat.len_bytes > end);
     // If nothing had to be written, this sets the time to now, as a write would.
-    let is_unwritten = written.literal_bytes == 0 && !keeps_time(Kind::File, &job.context.policy.preserve);
-    if is_unwritten || is_longer() { sys::truncate(to, end) } else { Ok(()) }
+    let is_unwritten =
+        written.literal_bytes == 0 && !keeps_time(Kind::File, &job.context.policy.preserve);
+    if is_unwritten || is_longer() {
+        sys::truncate(to, end)
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns the offset to append at: the length of the existing file, or 0 if the source does not begin with it.
@@ -119,7 +146,8 @@ fn appended_from(
     let begins_otherwise = match content {
         Content::File(from) => {
             append == Append::Verify
-                && !same_bytes(from.as_fd(), existing, start, job.context.process.stop).unwrap_or(false)
+                && !same_bytes(from.as_fd(), existing, start, job.context.process.stop)
+                    .unwrap_or(false)
         }
         Content::Stream { incoming, .. } => incoming.begins_otherwise().map_err(Failure::Fatal)?,
     };
@@ -132,10 +160,16 @@ fn appended_from(
     if job.context.reports_retries() {
         let words = b" failed verification -- update retained (will try again).";
         let line = [b"WARNING: ", job.path.as_bytes(), words].concat();
-        out.events.push(Event::Problem(Problem::new(line, Weight::Warning)));
+        out.events
+            .push(Event::Problem(Problem::new(line, Weight::Warning)));
     }
     record_retry(job).map_err(Failure::Fatal)?;
-    if let Content::Stream { wire, file, incoming } = content {
+    if let Content::Stream {
+        wire,
+        file,
+        incoming,
+    } = content
+    {
         let basis = basis_of_retry(job.context, existing, *wire);
         *incoming = wire.again(*file, basis).map_err(Failure::Fatal)?;
     }

@@ -28,21 +28,30 @@ pub(super) fn replace(
     let stays = place.inplace || place.append.is_some();
     let temp_dir = if stays { None } else { temp_dir(job, out)? };
     let staging = staging_dir(job, dir)?;
-    let staged = staging.as_ref().or(temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
+    let staged = staging
+        .as_ref()
+        .or(temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
     // Opened before its successor replaces what a crash left.
     let basis = match content {
         Content::Stream { .. } => basis_file(job, dir, similar),
         Content::File(_) => None,
     };
     let is_named = job.replaces() || job.context.resumes(job.source().len_bytes);
-    let in_place = (place.inplace && !job.replaces()).then(|| Pending::begin_in_place(dir, job.name(), mode));
+    let in_place =
+        (place.inplace && !job.replaces()).then(|| Pending::begin_in_place(dir, job.name(), mode));
     let pending = match in_place {
         Some(Ok(pending)) => Ok(pending),
         Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Pending::begin(dir, job.name(), mode & 0o777, is_named, staged),
     };
-    let pending = pending
-        .map_err(|error| Failure::from(Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(), &error)))?;
+    let pending = pending.map_err(|error| {
+        Failure::from(Problem::failed(
+            ErrorRole::Receiver,
+            "mkstemp",
+            &job.temp_full(),
+            &error,
+        ))
+    })?;
     out.report_begun(job.source().len_bytes);
     job.spot.last.touch();
     if place.preallocate && job.source().len_bytes > 0 {
@@ -51,13 +60,17 @@ pub(super) fn replace(
             // This has checked for free space. With --sparse, runs of zeros must not use any. Blocks behind the end of a
             // file cannot be punched on all file systems, but those that a truncation cuts off are freed.
             Ok(()) if place.sparse => {
-                drop(sys::truncate(pending.fd(), len_bytes).and_then(|()| sys::truncate(pending.fd(), 0)));
+                drop(
+                    sys::truncate(pending.fd(), len_bytes)
+                        .and_then(|()| sys::truncate(pending.fd(), 0)),
+                );
             }
             Ok(()) => {}
             Err(error) => {
                 let full = job.full();
                 let problem = Problem::about(ErrorRole::Receiver, "do_fallocate", &full, &error);
-                out.events.push(Event::Problem(problem.weighing(Weight::Warning)));
+                out.events
+                    .push(Event::Problem(problem.weighing(Weight::Warning)));
             }
         }
     }
@@ -91,9 +104,13 @@ pub(super) fn replace(
 
 /// Returns the directory of `--temp-dir`. If it must not be used, the file fails.
 fn temp_dir<'c>(job: &Job<'c>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>, Failure> {
-    let Some(given) = job.context.options.place.temp_dir.as_deref() else { return Ok(None) };
+    let Some(given) = job.context.options.place.temp_dir.as_deref() else {
+        return Ok(None);
+    };
     let error = match job.context.temp_dir {
-        _ if crate::path::climbs(given) && !job.context.options.place.temp_dir_climbs => errno::invalid(),
+        _ if crate::path::climbs(given) && !job.context.options.place.temp_dir_climbs => {
+            errno::invalid()
+        }
         None => return Ok(None),
         Some(TempDir::Open(temp_dir)) => return Ok(Some(temp_dir)),
         Some(TempDir::Refused) => {
@@ -103,10 +120,19 @@ fn temp_dir<'c>(job: &Job<'c>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>,
         Some(TempDir::Outside) => errno::outside(),
     };
     let temp = crate::path::join(given, &[job.name(), b".XXXXXX"].concat());
-    let shown = if temp.starts_with(b"/") { temp } else { job.context.full(&temp) };
+    let shown = if temp.starts_with(b"/") {
+        temp
+    } else {
+        job.context.full(&temp)
+    };
     if matches!(job.context.temp_dir, Some(TempDir::Outside)) {
         // rsync writes the file there, and cannot move it.
-        out.events.push(Event::Problem(Problem::failed(ErrorRole::Receiver, "stat", &shown, &error)));
+        out.events.push(Event::Problem(Problem::failed(
+            ErrorRole::Receiver,
+            "stat",
+            &shown,
+            &error,
+        )));
         let names = [&shown[..], b"\" -> \"", job.path.as_bytes()].concat();
         return Err(Problem::about(ErrorRole::Receiver, "rename", &names, &error).into());
     }
@@ -114,7 +140,12 @@ fn temp_dir<'c>(job: &Job<'c>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>,
 }
 
 /// Sets the attributes of a complete file before it gets its final name.
-fn finish(job: &Job<'_>, pending: &Pending, mode: u32, out: &mut Outcome<'_>) -> Result<(), Failure> {
+fn finish(
+    job: &Job<'_>,
+    pending: &Pending,
+    mode: u32,
+    out: &mut Outcome<'_>,
+) -> Result<(), Failure> {
     if pending.has_name() {
         // A file system without unnamed files may write late. Nothing may be replaced by a file whose data is not
         // written.
@@ -123,7 +154,11 @@ fn finish(job: &Job<'_>, pending: &Pending, mode: u32, out: &mut Outcome<'_>) ->
     let inherits_nothing = job.spot.default_acl().is_none();
     let sure_of_mode = pending.has_its_mode() && inherits_nothing && mode & 0o7000 == 0;
     let has = Has {
-        ids: if job.context.temp_dir.is_none() { job.spot.new_ids(pending.fd()) } else { None },
+        ids: if job.context.temp_dir.is_none() {
+            job.spot.new_ids(pending.fd())
+        } else {
+            None
+        },
         mode: sure_of_mode.then_some(mode),
         acls: inherits_nothing.then_some((b"", b"")),
         local: job.local_values(),
@@ -131,9 +166,20 @@ fn finish(job: &Job<'_>, pending: &Pending, mode: u32, out: &mut Outcome<'_>) ->
     };
     let full = || job.temp_full();
     let target = job.target((pending.fd(), b""), &full, ErrorRole::Receiver);
-    if !attributes::finish(job.context, target, job.source(), has, mode, &mut out.events) {
+    if !attributes::finish(
+        job.context,
+        target,
+        job.source(),
+        has,
+        mode,
+        &mut out.events,
+    ) {
         // Its owner could not be set, so it stays as private as the file that rsync writes. It was created as private.
-        let private = if pending.is_in_place() { 0o600 } else { (mode | 0o200) & 0o700 };
+        let private = if pending.is_in_place() {
+            0o600
+        } else {
+            (mode | 0o200) & 0o700
+        };
         let _ = sys::fchmod(pending.fd(), private);
     }
     if job.context.options.place.fsync {
@@ -162,7 +208,14 @@ fn give_name(
     // A new file that is written in place has its name already.
     let may_be_taken = job.replaces() || !pending.is_in_place();
     if may_be_taken && backup::may_replace(job.context, job.replaces(), &job.path) {
-        backup::back_up(job.context, ErrorRole::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
+        backup::back_up(
+            job.context,
+            ErrorRole::Receiver,
+            dir,
+            &job.path,
+            &mut out.events,
+        )
+        .map_err(no_backup)?;
     }
     renamed(pending.place(dir, job.name()))?;
     partial::forget(job, dir);

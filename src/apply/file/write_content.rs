@@ -1,6 +1,8 @@
 //! Writes content into an open file, from this machine or from a peer.
 
-use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget, basis_of_retry, write_content};
+use crate::apply::content::{
+    Content, ContentCounts, ContentError, ContentTarget, basis_of_retry, write_content,
+};
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
 use crate::apply::job::Job;
 use crate::apply::{BlockSums, Outcome, Retry, attributes};
@@ -21,10 +23,19 @@ pub(super) fn fill(
 ) -> Result<ContentCounts, Failure> {
     let (wire, file, incoming) = match content {
         Content::File(from) => return fill_from_local(job, from.as_fd(), target, out),
-        Content::Stream { wire, file, incoming } => (*wire, *file, incoming),
+        Content::Stream {
+            wire,
+            file,
+            incoming,
+        } => (*wire, *file, incoming),
     };
     let retry = wire.retry();
-    let whole = ContentTarget { basis: None, start_bytes: 0, verified_bytes: 0, ..target };
+    let whole = ContentTarget {
+        basis: None,
+        start_bytes: 0,
+        verified_bytes: 0,
+        ..target
+    };
     let first = if retry == Retry::Never { whole } else { target };
     let mut content_counts = write_content(&mut **incoming, first, &mut stepper(job, out));
     if let Err(ContentError::Mismatch(first_bytes)) = content_counts
@@ -32,7 +43,11 @@ pub(super) fn fill(
         && !job.context.stopped()
     {
         if job.context.reports_retries() {
-            let then = if target.verified_bytes > 0 { AfterMismatch::Retain } else { AfterMismatch::Discard };
+            let then = if target.verified_bytes > 0 {
+                AfterMismatch::Retain
+            } else {
+                AfterMismatch::Discard
+            };
             report_mismatch(job, then, &mut out.events);
         }
         if target.verified_bytes > 0 {
@@ -49,13 +64,21 @@ pub(super) fn fill(
         };
         let old = old.filter(|_| target.verified_bytes > 0);
         let basis = old.map_or(Basis::None, |old| basis_of_retry(job.context, old, wire));
-        let second = ContentTarget { basis: old.filter(|_| basis.blocks().is_some()), ..whole };
+        let second = ContentTarget {
+            basis: old.filter(|_| basis.blocks().is_some()),
+            ..whole
+        };
         *incoming = wire.again(file, basis).map_err(Failure::Fatal)?;
         if target.fresh {
             sys::truncate(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
         }
-        content_counts = write_content(&mut **incoming, second, &mut stepper(job, out))
-            .map(|counts| ContentCounts { literal_bytes: first_bytes + counts.literal_bytes, ..counts });
+        content_counts =
+            write_content(&mut **incoming, second, &mut stepper(job, out)).map(|counts| {
+                ContentCounts {
+                    literal_bytes: first_bytes + counts.literal_bytes,
+                    ..counts
+                }
+            });
     }
     content_counts.map_err(|error| match error {
         ContentError::Unsent(problem) => problem.into(),
@@ -78,10 +101,17 @@ pub(super) fn record_retry(job: &Job<'_>) -> Result<(), Error> {
     // The first attempt would have left it with the current time.
     let changes = attributes::left_as_new(job.context, job.source());
     let item = job.transfer_item(changes);
-    if let Some(wire) = job.context.wire.filter(|_| job.context.is_reported_by_peer()) {
+    if let Some(wire) = job
+        .context
+        .wire
+        .filter(|_| job.context.is_reported_by_peer())
+    {
         return wire.announce(item);
     }
-    job.context.again.lock().push((job.path.clone(), Event::Item(item)));
+    job.context
+        .again
+        .lock()
+        .push((job.path.clone(), Event::Item(item)));
     Ok(())
 }
 
@@ -100,7 +130,10 @@ fn stepper<'s>(job: &Job<'s>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bo
             mark.add(bytes);
         }
         if let (Some(live), true) = (live, context.wants.progress && done < len_bytes) {
-            events.push(Event::Progress { done_bytes: done, len_bytes });
+            events.push(Event::Progress {
+                done_bytes: done,
+                len_bytes,
+            });
             if !live(events) {
                 events.pop();
             }
@@ -116,10 +149,19 @@ fn fill_from_local(
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     let len_bytes = job.source().len_bytes;
-    let (sparse, by_hand) = (target.sparse, job.context.throttle.is_some() || target.is_device);
+    let (sparse, by_hand) = (
+        target.sparse,
+        job.context.throttle.is_some() || target.is_device,
+    );
     let from_device = job.context.options.select.copy_devices && is_device(from);
     let start = from_device.then_some(target.start_bytes);
-    let manner = CopyMethod { len_bytes, sparse, by_hand, from_device: start, fresh: target.fresh };
+    let manner = CopyMethod {
+        len_bytes,
+        sparse,
+        by_hand,
+        from_device: start,
+        fresh: target.fresh,
+    };
     let max_bytes = if from_device { len_bytes } else { u64::MAX };
     let buffer = std::mem::take(&mut out.applier.buffer);
     let mut step = stepper(job, out);
@@ -144,7 +186,10 @@ fn fill_from_local(
         && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
     {
         // An empty fifo would look like an empty file.
-        let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
+        let full = job
+            .place()
+            .map(|place| place.full(job.source_name()))
+            .unwrap_or_default();
         return Err(no_longer_regular(&full).into());
     }
     copied.map_err(|error| copy_failed(job, error))
@@ -168,22 +213,36 @@ enum AfterMismatch {
 /// Reports that the content is not the source's.
 fn report_mismatch(job: &Job<'_>, then: AfterMismatch, events: &mut Vec<Event>) {
     let (start, end, weight): (&[u8], &[u8], _) = match then {
-        AfterMismatch::Retain => {
-            (b"WARNING: ", b" failed verification -- update retained (will try again).", Weight::Warning)
-        }
-        AfterMismatch::Discard => {
-            (b"WARNING: ", b" failed verification -- update discarded (will try again).", Weight::Warning)
-        }
-        AfterMismatch::GiveUp => (b"ERROR: ", b" failed verification -- update discarded.", Weight::Failed),
+        AfterMismatch::Retain => (
+            b"WARNING: ",
+            b" failed verification -- update retained (will try again).",
+            Weight::Warning,
+        ),
+        AfterMismatch::Discard => (
+            b"WARNING: ",
+            b" failed verification -- update discarded (will try again).",
+            Weight::Warning,
+        ),
+        AfterMismatch::GiveUp => (
+            b"ERROR: ",
+            b" failed verification -- update discarded.",
+            Weight::Failed,
+        ),
     };
-    events.push(Event::Problem(Problem::new([start, job.path.as_bytes(), end].concat(), weight)));
+    events.push(Event::Problem(Problem::new(
+        [start, job.path.as_bytes(), end].concat(),
+        weight,
+    )));
 }
 
 fn copy_failed(job: &Job<'_>, error: CopyError) -> Failure {
     match error {
         CopyError::Stopped => Failure::Stopped,
         CopyError::Read(error) => {
-            let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
+            let full = job
+                .place()
+                .map(|place| place.full(job.source_name()))
+                .unwrap_or_default();
             cannot_read(&full, &error).into()
         }
         CopyError::Write(error) => io_failed(job, "write", &error),

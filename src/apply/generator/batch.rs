@@ -59,7 +59,12 @@ pub(super) struct Member {
 impl Member {
     /// Creates the member for a step of a plan.
     pub(super) fn new(plan: &Arc<DirPlan>, step: usize, spot: &Arc<Spot>) -> Member {
-        Member { plan: plan.clone(), step, spot: spot.clone(), renewed: None }
+        Member {
+            plan: plan.clone(),
+            step,
+            spot: spot.clone(),
+            renewed: None,
+        }
     }
 
     pub(super) fn plan(&self) -> &DirPlan {
@@ -68,16 +73,33 @@ impl Member {
 
     /// Examines the destination's entry again and decides.
     pub(super) fn decided_again(self, context: &Context<'_>) -> Result<Member, Problem> {
-        let renewed = shared_files::decided_again(context, &self.plan, &self.plan.steps[self.step], &self.spot)?;
-        Ok(Member { renewed: renewed.map(Box::new), ..self })
+        let renewed = shared_files::decided_again(
+            context,
+            &self.plan,
+            &self.plan.steps[self.step],
+            &self.spot,
+        )?;
+        Ok(Member {
+            renewed: renewed.map(Box::new),
+            ..self
+        })
     }
 
     /// Returns the job of its step.
     pub(super) fn job<'a>(&'a self, context: &'a Context<'a>) -> Job<'a> {
         let job = Job::new(context, &self.plan, self.plan.steps[self.step], &self.spot);
-        let Some(renewed) = &self.renewed else { return job };
-        let step = Step { decision: renewed.decision, ..job.step };
-        Job { step, existing_now: Some(&renewed.existing), ..job }
+        let Some(renewed) = &self.renewed else {
+            return job;
+        };
+        let step = Step {
+            decision: renewed.decision,
+            ..job.step
+        };
+        Job {
+            step,
+            existing_now: Some(&renewed.existing),
+            ..job
+        }
     }
 
     /// Makes this member the leader of its group.
@@ -118,13 +140,21 @@ impl Work {
     /// Returns the number of its first file at the peer.
     pub(super) fn file_id(&self, context: &Context<'_>) -> Option<FileId> {
         match self {
-            Work::Steps(plan, range, spot) => Job::new(context, plan, plan.steps[range.start], spot).file_id(),
-            Work::Step(member) | Work::Lead(member, _) | Work::Follow(member, _) => member.job(context).file_id(),
+            Work::Steps(plan, range, spot) => {
+                Job::new(context, plan, plan.steps[range.start], spot).file_id()
+            }
+            Work::Step(member) | Work::Lead(member, _) | Work::Follow(member, _) => {
+                member.job(context).file_id()
+            }
         }
     }
 
     /// Does the work, or breaks if the run ends.
-    pub(super) fn carry_out(&self, context: &Context<'_>, out: &mut Outcome<'_>) -> ControlFlow<()> {
+    pub(super) fn carry_out(
+        &self,
+        context: &Context<'_>,
+        out: &mut Outcome<'_>,
+    ) -> ControlFlow<()> {
         match self {
             Work::Steps(plan, range, spot) => {
                 if context.wire.is_none() && !context.is_dry() {
@@ -151,7 +181,9 @@ impl Work {
                 go_on(context, out)?;
                 let job = member.job(context);
                 hard_links::follow(&job, leader, out);
-                if let (Some(gauge), Action::Transfer(_)) = (context.gauge, job.step.decision.action) {
+                if let (Some(gauge), Action::Transfer(_)) =
+                    (context.gauge, job.step.decision.action)
+                {
                     gauge.pass(0, job.source().len_bytes);
                 }
                 ControlFlow::Continue(())

@@ -93,7 +93,9 @@ impl<'a> Deletions<'a> {
 
     /// Looks for source errors among the problems of a directory.
     pub(super) fn check_problems(&mut self, problems: &[Problem]) {
-        self.source_failed |= problems.iter().any(|problem| problem.weight == Weight::SourceError);
+        self.source_failed |= problems
+            .iter()
+            .any(|problem| problem.weight == Weight::SourceError);
     }
 
     /// Returns whether deletions are still allowed. If not, this is reported once.
@@ -101,7 +103,9 @@ impl<'a> Deletions<'a> {
         self.source_failed |= self.remover.met_a_closed_dir;
         let are_allowed = are_extras_known(&self.context.options.delete, self.source_failed);
         if !are_allowed && !std::mem::replace(&mut self.has_reported_failure, true) {
-            head.push(Event::Note(b"IO error encountered -- skipping file deletion".to_vec()));
+            head.push(Event::Note(
+                b"IO error encountered -- skipping file deletion".to_vec(),
+            ));
         }
         are_allowed
     }
@@ -118,13 +122,16 @@ impl<'a> Deletions<'a> {
         let mut temporary = std::mem::take(&mut plan.leftovers);
         temporary.retain(|&at| remove_leftover(self.context, dir, name(at)));
         temporary.sort_unstable();
-        plan.extras.retain(|extra| temporary.binary_search(extra).is_err());
+        plan.extras
+            .retain(|extra| temporary.binary_search(extra).is_err());
     }
 
     /// Records the file systems on which the arguments begin at the destination (`-x`).
     pub(super) fn note_file_systems(&mut self, plan: &DirPlan, head: &mut Vec<Event>) {
         let options = self.context.options;
-        let (true, Some(dest)) = (options.select.one_file_system > 0, self.context.dest) else { return };
+        let (true, Some(dest)) = (options.select.one_file_system > 0, self.context.dest) else {
+            return;
+        };
         let mut note = |path: RelPath, dev: io::Result<u64>| match errno::if_there(dev) {
             Ok(dev) => drop(dev.map(|dev| self.stays_on.insert(path, StaysOn::Device(dev)))),
             Err(error) => {
@@ -133,7 +140,10 @@ impl<'a> Deletions<'a> {
             }
         };
         if plan.listing.path.is_root() {
-            note(RelPath::root(), sys::fstat(dest.dir().fd()).map(|stat| stat.dev));
+            note(
+                RelPath::root(),
+                sys::fstat(dest.dir().fd()).map(|stat| stat.dev),
+            );
         }
         if !plan.listing.is_named {
             return;
@@ -161,7 +171,10 @@ impl<'a> Deletions<'a> {
             return Some(true);
         }
         let above = std::iter::successors(Some(path.clone()), RelPath::parent);
-        let dev = match above.filter_map(|path| self.stays_on.get(&path).copied()).next() {
+        let dev = match above
+            .filter_map(|path| self.stays_on.get(&path).copied())
+            .next()
+        {
             Some(StaysOn::Device(dev)) => dev,
             Some(StaysOn::Unknown) => return None,
             None => {
@@ -184,10 +197,22 @@ impl<'a> Deletions<'a> {
         match self.context.dest?.open_dir(path) {
             Ok(dir) => Some(dir),
             // A dry run has not replaced a file by the directory.
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                None
+            }
             Err(error) => {
                 let full = self.context.full(path.as_bytes());
-                head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
+                head.push(Event::Problem(Problem::failed(
+                    ErrorRole::Generator,
+                    "opendir",
+                    &full,
+                    &error,
+                )));
                 None
             }
         }
@@ -196,7 +221,8 @@ impl<'a> Deletions<'a> {
     /// `--delete-before`: removes the extra entries of one directory. Returns the directory's new time if it changed.
     pub(super) fn before(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
         self.note_file_systems(plan, head);
-        let is_opened = plan.listing.may_delete && !(plan.extras.is_empty() && plan.leftovers.is_empty());
+        let is_opened =
+            plan.listing.may_delete && !(plan.extras.is_empty() && plan.leftovers.is_empty());
         if is_opened {
             plan.reopen_dirs(self.walk.dest, self.walk.alternates);
         }
@@ -213,12 +239,17 @@ impl<'a> Deletions<'a> {
         }
         if plan.dest_unseen {
             // The directory may become accessible when it is entered, but then it is too late to delete.
-            head.push(Event::Problem(plan.cannot_be_listed(self.context.dest_path)));
+            head.push(Event::Problem(
+                plan.cannot_be_listed(self.context.dest_path),
+            ));
             plan.listing.may_delete = false;
             self.source_failed();
             return None;
         }
-        let dir = plan.dest_dir.clone().filter(|dir| self.stays_in(&plan.listing.path, dir, head))?;
+        let dir = plan
+            .dest_dir
+            .clone()
+            .filter(|dir| self.stays_in(&plan.listing.path, dir, head))?;
         self.remove_leftovers(plan);
         self.remove_extras(plan, &plan.listing.path, &dir, head)
             .then(|| sys::fstat(dir.fd()).ok())?
@@ -226,7 +257,13 @@ impl<'a> Deletions<'a> {
     }
 
     /// Returns whether anything in the directory was removed.
-    fn remove_extras(&mut self, plan: &DirPlan, path: &RelPath, dir: &Dir, head: &mut Vec<Event>) -> bool {
+    fn remove_extras(
+        &mut self,
+        plan: &DirPlan,
+        path: &RelPath,
+        dir: &Dir,
+        head: &mut Vec<Event>,
+    ) -> bool {
         let mut any = false;
         for &extra in plan.extras.iter().rev() {
             let entry = &plan.dest.entries[extra as usize];
@@ -248,27 +285,49 @@ impl<'a> Deletions<'a> {
         if spot.dir.is_none() || !self.are_allowed(head) {
             return;
         }
-        let Some(dir) = plan.dest_dir.as_ref() else { return };
+        let Some(dir) = plan.dest_dir.as_ref() else {
+            return;
+        };
         if when == Some(When::Delay) {
             self.delay(plan, spot);
-        } else if self.stays_in(&plan.listing.path, dir, head) && self.remove_extras(plan, &spot.path, dir, head) {
+        } else if self.stays_in(&plan.listing.path, dir, head)
+            && self.remove_extras(plan, &spot.path, dir, head)
+        {
             spot.last.touch();
         }
     }
 
     /// Passes a directory in which nothing is to be done. Skipped deletions are reported for it as well.
     pub(super) fn pass_unchanged(&mut self, head: &mut Vec<Event>) {
-        if matches!(self.context.options.delete.when, Some(When::During | When::Delay)) {
+        if matches!(
+            self.context.options.delete.when,
+            Some(When::During | When::Delay)
+        ) {
             self.are_allowed(head);
         }
     }
 
     fn delay(&mut self, plan: &DirPlan, spot: &Spot) {
-        let extras = plan.extras.iter().rev().map(|&at| &plan.dest.entries[at as usize]);
-        let extras: Vec<_> = extras.map(|entry| (plan.dest.name(entry).to_vec(), entry.is_dir())).collect();
+        let extras = plan
+            .extras
+            .iter()
+            .rev()
+            .map(|&at| &plan.dest.entries[at as usize]);
+        let extras: Vec<_> = extras
+            .map(|entry| (plan.dest.name(entry).to_vec(), entry.is_dir()))
+            .collect();
         if !extras.is_empty() {
-            let (path, chain, last) = (spot.path.clone(), plan.receiver_chain.clone(), spot.last.clone());
-            self.delayed.push(Delayed { path, extras, chain, last });
+            let (path, chain, last) = (
+                spot.path.clone(),
+                plan.receiver_chain.clone(),
+                spot.last.clone(),
+            );
+            self.delayed.push(Delayed {
+                path,
+                extras,
+                chain,
+                last,
+            });
         }
     }
 
@@ -279,9 +338,16 @@ impl<'a> Deletions<'a> {
         }
         let mut source = DirList::clone(&plan.listing.list);
         let mut at = 0..;
-        source.entries.retain(|_| at.next().is_none_or(|at| !plan.pruned.contains(&at)));
+        source
+            .entries
+            .retain(|_| at.next().is_none_or(|at| !plan.pruned.contains(&at)));
         let (path, last) = (spot.path.clone(), spot.last.clone());
-        self.after.push(After { path, source, may_delete: plan.listing.may_delete, last });
+        self.after.push(After {
+            path,
+            source,
+            may_delete: plan.listing.may_delete,
+            last,
+        });
     }
 
     /// Deletes what waited for the end. Returns how many entries the limit kept.
@@ -292,7 +358,9 @@ impl<'a> Deletions<'a> {
             delayed.clear();
         }
         for delayed in delayed {
-            let Some(dir) = self.open_again(&delayed.path, head) else { continue };
+            let Some(dir) = self.open_again(&delayed.path, head) else {
+                continue;
+            };
             if self.stays_in(&delayed.path, &dir, head) {
                 self.remove_delayed(&dir, &delayed, head);
             }
@@ -317,11 +385,20 @@ impl<'a> Deletions<'a> {
 
     /// Lists the directory again, with the rules that its own and its parents' files contain now, and deletes.
     /// `chains`: the rules in force in the directories before it.
-    fn after(&mut self, after: After, chains: &mut HashMap<RelPath, Chain>, head: &mut Vec<Event>) -> Result<()> {
-        let Some(dir) = self.open_again(&after.path, head) else { return Ok(()) };
+    fn after(
+        &mut self,
+        after: After,
+        chains: &mut HashMap<RelPath, Chain>,
+        head: &mut Vec<Event>,
+    ) -> Result<()> {
+        let Some(dir) = self.open_again(&after.path, head) else {
+            return Ok(());
+        };
         let above = after.path.parent().and_then(|parent| chains.get(&parent));
         let mut chain = above.unwrap_or(self.walk.receiver_chain).clone();
-        if chain.has_per_dir() && (after.may_delete || self.walk.root_is_listed || !after.path.is_root()) {
+        if chain.has_per_dir()
+            && (after.may_delete || self.walk.root_is_listed || !after.path.is_root())
+        {
             if !chains.is_empty() {
                 chain = chain.for_further_source();
             }
@@ -332,16 +409,35 @@ impl<'a> Deletions<'a> {
             chains.insert(after.path.clone(), chain.clone());
         }
         if after.may_delete && self.are_allowed(head) && self.stays_in(&after.path, &dir, head) {
-            match self.walk.extras_now(&after.path, &after.source, &dir, &chain) {
+            match self
+                .walk
+                .extras_now(&after.path, &after.source, &dir, &chain)
+            {
                 Ok(mut extras) => {
                     extras.reverse();
-                    extras.retain(|(name, is_dir)| *is_dir || !remove_leftover(self.context, &dir, name));
+                    extras.retain(|(name, is_dir)| {
+                        *is_dir || !remove_leftover(self.context, &dir, name)
+                    });
                     let After { path, last, .. } = after;
-                    self.remove_delayed(&dir, &Delayed { path, extras, chain: Some(chain), last }, head);
+                    self.remove_delayed(
+                        &dir,
+                        &Delayed {
+                            path,
+                            extras,
+                            chain: Some(chain),
+                            last,
+                        },
+                        head,
+                    );
                 }
                 Err(error) => {
                     let full = self.context.full(after.path.as_bytes());
-                    head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "readdir", &full, &error)));
+                    head.push(Event::Problem(Problem::failed(
+                        ErrorRole::Generator,
+                        "readdir",
+                        &full,
+                        &error,
+                    )));
                 }
             }
         }
@@ -351,8 +447,14 @@ impl<'a> Deletions<'a> {
     /// Removes directories that are in the way of other entries. The steps of those that cannot be removed become
     /// refusals.
     pub(super) fn make_room(&mut self, plan: &mut DirPlan, spot: &Spot, head: &mut Vec<Event>) {
-        let Some(dir) = plan.dest_dir.clone() else { return };
-        for step in plan.steps.iter_mut().filter(|step| step.decision.in_the_way == InTheWay::Dir) {
+        let Some(dir) = plan.dest_dir.clone() else {
+            return;
+        };
+        for step in plan
+            .steps
+            .iter_mut()
+            .filter(|step| step.decision.in_the_way == InTheWay::Dir)
+        {
             let entry = &plan.listing.list.entries[step.source as usize];
             let what = match entry.kind() {
                 Kind::File => "regular file",
@@ -362,7 +464,10 @@ impl<'a> Deletions<'a> {
                 Kind::Dir => "directory",
             };
             let path = spot.path.join(plan.listing.list.name(entry));
-            match self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what) {
+            match self
+                .remover
+                .make_room(&dir, &path, plan.receiver_chain.as_ref(), what)
+            {
                 true => spot.last.touch(),
                 false => step.decision.action = Action::Refuse(Reason::InTheWay),
             }
@@ -375,7 +480,12 @@ impl<'a> Deletions<'a> {
         self.missing = missing.to_vec();
         self.missing.sort_by(|a, b| compare(b, a));
         self.missing.dedup();
-        self.above_missing = self.missing.iter().filter_map(RelPath::parent).map(|dir| (dir, None)).collect();
+        self.above_missing = self
+            .missing
+            .iter()
+            .filter_map(RelPath::parent)
+            .map(|dir| (dir, None))
+            .collect();
     }
 
     /// Keeps the time of a directory from being set before the missing arguments in it are removed.
@@ -402,7 +512,9 @@ impl<'a> Deletions<'a> {
         let dir = &spot.path;
         self.remove_missing(head, |missing| {
             let is_in = missing.parent().unwrap_or_default() == *dir;
-            let is_before = || order::compare_paths((missing.as_bytes(), false), (dir.as_bytes(), true)).is_lt();
+            let is_before = || {
+                order::compare_paths((missing.as_bytes(), false), (dir.as_bytes(), true)).is_lt()
+            };
             is_in || !dir.is_root() && is_before()
         });
     }
@@ -419,7 +531,9 @@ impl<'a> Deletions<'a> {
             if self.context.policy.list_only {
                 head.push(Event::Missing(path.as_bytes().to_vec()));
             }
-            let Some(dest) = self.context.dest else { continue };
+            let Some(dest) = self.context.dest else {
+                continue;
+            };
             // As in rsync, a module refuses a name even if there is no such file.
             if self.walk.is_forbidden(&path, false) {
                 self.refuse_missing(&path, head);
@@ -451,7 +565,11 @@ impl<'a> Deletions<'a> {
                     continue;
                 }
             };
-            if !Extras::new(&parent, &chain, true, false).contain(path.name(), is_dir, &mut Vec::new()) {
+            if !Extras::new(&parent, &chain, true, false).contain(
+                path.name(),
+                is_dir,
+                &mut Vec::new(),
+            ) {
                 continue;
             }
             let removed = self.remover.remove_missing(&dir, &path, is_dir, &chain);
@@ -470,7 +588,10 @@ impl<'a> Deletions<'a> {
         match above.filter(|dir| self.walk.is_forbidden(dir, true)).last() {
             None => head.extend(refused_by_module(path.as_bytes(), false)),
             // Otherwise the directory is an entry, and was refused.
-            Some(dir) if self.context.options.select.no_implied_dirs && self.refused.as_ref() != Some(&dir) => {
+            Some(dir)
+                if self.context.options.select.no_implied_dirs
+                    && self.refused.as_ref() != Some(&dir) =>
+            {
                 head.extend(refused_by_module(dir.as_bytes(), true));
                 self.refused = Some(dir);
             }
@@ -487,7 +608,9 @@ impl<'a> Deletions<'a> {
         if !above.has_per_dir() {
             return Ok(above);
         }
-        let Ok(open) = dest.open_dir_to_search(dir) else { return Ok(above) };
+        let Ok(open) = dest.open_dir_to_search(dir) else {
+            return Ok(above);
+        };
         // Files that are refused are reported when the directory is decided.
         let owners = self.context.options.preserve.link_owners;
         enter_dir(&above, &open, dir, "generator", owners).map(|(chain, _)| chain)
@@ -497,7 +620,12 @@ impl<'a> Deletions<'a> {
 /// Returns the message for an entry that cannot be examined before a deletion.
 fn cannot_stat(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Event {
     let full = context.full(path.as_bytes());
-    Event::Problem(Problem::about(ErrorRole::Generator, "delete_in_dir: failed to stat", &full, error))
+    Event::Problem(Problem::about(
+        ErrorRole::Generator,
+        "delete_in_dir: failed to stat",
+        &full,
+        error,
+    ))
 }
 
 /// Compares two paths in list order, as if neither were a directory.

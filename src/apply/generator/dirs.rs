@@ -49,25 +49,64 @@ pub(super) fn untouched(context: &Context<'_>, parent: Option<&Arc<LastTouch>>) 
 }
 
 /// Sets the attributes of the root, and returns those that must wait for the end.
-pub(super) fn prepare_root(context: &Context<'_>, top: Option<&Top>, head: &mut Vec<Event>) -> Arc<LastTouch> {
-    let (Some(Top { source, existing, .. }), Some(dest), false) = (top, context.dest, context.is_dry()) else {
+pub(super) fn prepare_root(
+    context: &Context<'_>,
+    top: Option<&Top>,
+    head: &mut Vec<Event>,
+) -> Arc<LastTouch> {
+    let (
+        Some(Top {
+            source, existing, ..
+        }),
+        Some(dest),
+        false,
+    ) = (top, context.dest, context.is_dry())
+    else {
         return untouched(context, None);
     };
     let existing = existing.as_ref();
     let policy = context.policy;
-    let changes = existing.map_or(Changes::NEW, |existing| plan::attribute_changes(source, existing, policy));
+    let changes = existing.map_or(Changes::NEW, |existing| {
+        plan::attribute_changes(source, existing, policy)
+    });
     let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
     // A new root has already inherited the default ACL and the setgid bit of its parent.
-    let inherited =
-        || Spot::new(RelPath::root(), Some(dest.dir().clone()), untouched(context, None)).default_acl_mode();
-    let default_acl_mode = if existing.is_none() { inherited() } else { None };
-    let around = chmod::Parent { default_acl_mode, setgid: false };
-    let model = Model { context, source, existing, path: &path, full: &full, is_link: false, around };
+    let inherited = || {
+        Spot::new(
+            RelPath::root(),
+            Some(dest.dir().clone()),
+            untouched(context, None),
+        )
+        .default_acl_mode()
+    };
+    let default_acl_mode = if existing.is_none() {
+        inherited()
+    } else {
+        None
+    };
+    let around = chmod::Parent {
+        default_acl_mode,
+        setgid: false,
+    };
+    let model = Model {
+        context,
+        source,
+        existing,
+        path: &path,
+        full: &full,
+        is_link: false,
+        around,
+    };
     let (mode, well) = model.prepare((dest.dir(), b""), changes, head);
     let window_secs = policy.check.window_secs;
-    let same_time = |existing: &Entry| plan::quick_check::same_time(source.mtime, existing.mtime, window_secs);
+    let same_time =
+        |existing: &Entry| plan::quick_check::same_time(source.mtime, existing.mtime, window_secs);
     let is_wrong = changes.has(Changes::XATTR) || !existing.is_some_and(same_time);
-    let last = Model { full: &dest.path, ..model }.last_touch(dest, None, is_wrong && well, mode);
+    let last = Model {
+        full: &dest.path,
+        ..model
+    }
+    .last_touch(dest, None, is_wrong && well, mode);
     if is_wrong {
         last.touch();
     }
@@ -77,7 +116,9 @@ pub(super) fn prepare_root(context: &Context<'_>, top: Option<&Top>, head: &mut 
 /// Removes a non-directory where a directory must be. Returns whether that succeeded.
 pub(super) fn clear_for(job: &Job<'_>, head: &mut Vec<Event>) -> bool {
     let path = &job.path;
-    let Some(dir) = &job.spot.dir else { return true };
+    let Some(dir) = &job.spot.dir else {
+        return true;
+    };
     job.spot.last.touch();
     let keeps = !backup::is_backup(job.context, path);
     if job.context.is_dry() {
@@ -86,7 +127,9 @@ pub(super) fn clear_for(job: &Job<'_>, head: &mut Vec<Event>) -> bool {
         }
         return true;
     }
-    if keeps && let Err(problem) = backup::back_up(job.context, ErrorRole::Generator, dir, path, head) {
+    if keeps
+        && let Err(problem) = backup::back_up(job.context, ErrorRole::Generator, dir, path, head)
+    {
         head.push(Event::Problem(problem));
         return false;
     }
@@ -94,7 +137,10 @@ pub(super) fn clear_for(job: &Job<'_>, head: &mut Vec<Event>) -> bool {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             head.push(delete::failed("delete_file: unlink", path, &error));
             head.push(delete::no_room("directory", path));
-            head.push(Event::Problem(Problem::new(SKIPPED_CONTENT, Weight::Warning)));
+            head.push(Event::Problem(Problem::new(
+                SKIPPED_CONTENT,
+                Weight::Warning,
+            )));
             false
         }
         _ => true,
@@ -103,9 +149,19 @@ pub(super) fn clear_for(job: &Job<'_>, head: &mut Vec<Event>) -> bool {
 
 /// Opens the directory of a job, and creates it if it is missing. `None`: this failed and was reported. `is_bare`:
 /// its attributes stay as they are.
-pub(super) fn open_or_make(job: &Job<'_>, is_bare: bool, changes: Changes, head: &mut Vec<Event>) -> Option<Opened> {
+pub(super) fn open_or_make(
+    job: &Job<'_>,
+    is_bare: bool,
+    changes: Changes,
+    head: &mut Vec<Event>,
+) -> Option<Opened> {
     let (context, spot) = (job.context, job.spot);
-    let untouched = |dir| Some(Opened { dir, last: untouched(context, Some(&spot.last)) });
+    let untouched = |dir| {
+        Some(Opened {
+            dir,
+            last: untouched(context, Some(&spot.last)),
+        })
+    };
     let existing = job.dest();
     if context.is_dry() {
         let exists = spot.dir.is_some() && existing.is_some();
@@ -115,7 +171,9 @@ pub(super) fn open_or_make(job: &Job<'_>, is_bare: bool, changes: Changes, head:
     let full = context.full(job.path.as_bytes());
     let Some((parent, dest)) = spot.dir.as_ref().zip(context.dest) else {
         let parent = job.path.parent().unwrap_or_else(RelPath::root);
-        let error = context.dest.and_then(|dest| dest.open_dir_to_search(&parent).err());
+        let error = context
+            .dest
+            .and_then(|dest| dest.open_dir_to_search(&parent).err());
         let [problem, skipped] = cannot_make(&full, &error.unwrap_or_else(errno::outside));
         head.push(problem);
         if is_bare {
@@ -128,10 +186,23 @@ pub(super) fn open_or_make(job: &Job<'_>, is_bare: bool, changes: Changes, head:
     let (is_new, around) = (existing.is_none(), spot.passes_on());
     let is_link = context.policy.preserve.keep_dirlinks
         && !is_new
-        && sys::stat(parent.fd(), job.name(), false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Symlink));
-    let model = Model { context, source: job.source(), existing, path: &job.path, full: &full, is_link, around };
+        && sys::stat(parent.fd(), job.name(), false)
+            .is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Symlink));
+    let model = Model {
+        context,
+        source: job.source(),
+        existing,
+        path: &job.path,
+        full: &full,
+        is_link,
+        around,
+    };
     if is_new {
-        let mode = if is_bare { 0o777 & !context.process.umask } else { model.wanted_mode() & 0o777 | 0o700 };
+        let mode = if is_bare {
+            0o777 & !context.process.umask
+        } else {
+            model.wanted_mode() & 0o777 | 0o700
+        };
         match sys::mkdir(parent.fd(), job.name(), mode) {
             Ok(()) => spot.last.touch(),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -145,20 +216,31 @@ pub(super) fn open_or_make(job: &Job<'_>, is_bare: bool, changes: Changes, head:
     let open = |to_search: bool| match (followed, to_search) {
         (true, true) => dest.open_dir_to_search(&job.path),
         (true, false) => dest.open_dir(&job.path),
-        (false, true) => sys::open_dir_to_search(parent.fd(), job.name(), Follow::Never).map(Dir::new),
+        (false, true) => {
+            sys::open_dir_to_search(parent.fd(), job.name(), Follow::Never).map(Dir::new)
+        }
         (false, false) => sys::open_dir(parent.fd(), job.name(), Follow::Never).map(Dir::new),
     };
     let mut opened = open(false);
-    let closed = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    let closed = opened
+        .as_ref()
+        .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
     if closed {
         opened = open(true);
     }
     let mut dir = match opened {
         Ok(dir) => dir,
         // Its plan reports the error.
-        Err(error) if followed && (is_bare || errno::leads_outside(&error)) => return untouched(None),
+        Err(error) if followed && (is_bare || errno::leads_outside(&error)) => {
+            return untouched(None);
+        }
         Err(error) => {
-            head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
+            head.push(Event::Problem(Problem::failed(
+                ErrorRole::Generator,
+                "opendir",
+                &full,
+                &error,
+            )));
             return None;
         }
     };
@@ -169,7 +251,11 @@ pub(super) fn open_or_make(job: &Job<'_>, is_bare: bool, changes: Changes, head:
         (model.finish_new(&dir, head), true, true)
     } else {
         // A directory that cannot be listed can only be changed by its name.
-        let at = if closed || is_link { (parent, job.name()) } else { (&dir, &b""[..]) };
+        let at = if closed || is_link {
+            (parent, job.name())
+        } else {
+            (&dir, &b""[..])
+        };
         let (mode, well) = model.prepare(at, changes, head);
         if closed && let Ok(readable) = open(false) {
             dir = readable;
@@ -181,7 +267,10 @@ pub(super) fn open_or_make(job: &Job<'_>, is_bare: bool, changes: Changes, head:
         // After an error that was reported, rsync still tries to set the time.
         last.touch();
     }
-    Some(Opened { dir: Some(dir), last })
+    Some(Opened {
+        dir: Some(dir),
+        last,
+    })
 }
 
 impl Model<'_> {
@@ -192,16 +281,39 @@ impl Model<'_> {
         always: bool,
         mode: Option<u32>,
     ) -> Arc<LastTouch> {
-        let mtime = keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(self.source.mtime);
-        let (root, path, full, is_link) = (dest.clone(), self.path.clone(), self.full.to_vec(), self.is_link);
-        let target = Target { root, path, full, is_link, mtime, always, mode };
+        let mtime =
+            keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(self.source.mtime);
+        let (root, path, full, is_link) = (
+            dest.clone(),
+            self.path.clone(),
+            self.full.to_vec(),
+            self.is_link,
+        );
+        let target = Target {
+            root,
+            path,
+            full,
+            is_link,
+            mtime,
+            always,
+            mode,
+        };
         LastTouch::of(parent.cloned(), Some(target), self.context.late.clone())
     }
 
     fn wanted_mode(self) -> u32 {
         let existing = self.existing.map(|existing| existing.mode);
-        let mode = chmod::dest_mode(self.source.mode, existing, &self.context.mode_rule(), self.around);
-        if self.context.is_super { mode } else { chmod::dir_mode_left_by_user(mode) }
+        let mode = chmod::dest_mode(
+            self.source.mode,
+            existing,
+            &self.context.mode_rule(),
+            self.around,
+        );
+        if self.context.is_super {
+            mode
+        } else {
+            chmod::dir_mode_left_by_user(mode)
+        }
     }
 
     /// Returns the mode in which the directory can be worked in, which requires the owner's bits unless we are root,
@@ -224,24 +336,46 @@ impl Model<'_> {
 
     /// Sets those attributes of an existing directory that change, except a time that can wait, and makes it
     /// accessible. Returns the mode that must wait for the end, and whether everything succeeded.
-    fn prepare(self, at: (&Dir, &[u8]), changes: Changes, head: &mut Vec<Event>) -> (Option<u32>, bool) {
+    fn prepare(
+        self,
+        at: (&Dir, &[u8]),
+        changes: Changes,
+        head: &mut Vec<Event>,
+    ) -> (Option<u32>, bool) {
         let (working, late) = self.modes();
         let times_are_right = !self.cannot_have_time(changes);
-        let changes = if times_are_right { changes.without(Changes::TIME) } else { changes };
+        let changes = if times_are_right {
+            changes.without(Changes::TIME)
+        } else {
+            changes
+        };
         if changes != Changes::NONE || self.existing.is_some_and(Entry::is_unsettled) {
-            let has = self.existing.map_or_else(Has::default, |existing| Has::of(existing, Changes::NONE));
-            let has = Has { times_are_right, ..has };
+            let has = self
+                .existing
+                .map_or_else(Has::default, |existing| Has::of(existing, Changes::NONE));
+            let has = Has {
+                times_are_right,
+                ..has
+            };
             let well = self.set_attrs(at, has, working, head);
             return (late.filter(|_| well), well);
         }
-        if self.existing.is_none_or(|existing| working & !existing.mode & 0o700 == 0) {
+        if self
+            .existing
+            .is_none_or(|existing| working & !existing.mode & 0o700 == 0)
+        {
             return (late, true);
         }
         match sys::chmod(at.0.fd(), at.1, working) {
             Ok(()) => (late, true),
             Err(error) => {
                 let what = "failed to modify permissions on";
-                head.push(Event::Problem(Problem::about(ErrorRole::Generator, what, self.full, &error)));
+                head.push(Event::Problem(Problem::about(
+                    ErrorRole::Generator,
+                    what,
+                    self.full,
+                    &error,
+                )));
                 (None, true)
             }
         }
@@ -252,7 +386,12 @@ impl Model<'_> {
         let stat = match sys::fstat(dir.fd()) {
             Ok(stat) => stat,
             Err(error) => {
-                head.push(Event::Problem(Problem::about(ErrorRole::Generator, "failed to stat", self.full, &error)));
+                head.push(Event::Problem(Problem::about(
+                    ErrorRole::Generator,
+                    "failed to stat",
+                    self.full,
+                    &error,
+                )));
                 return None;
             }
         };
@@ -271,18 +410,42 @@ impl Model<'_> {
     }
 
     /// Sets all attributes, and the time if `has` says that it is wrong. Returns whether everything succeeded.
-    fn set_attrs(self, (dir, name): (&Dir, &[u8]), has: Has<'_>, mode: u32, head: &mut Vec<Event>) -> bool {
+    fn set_attrs(
+        self,
+        (dir, name): (&Dir, &[u8]),
+        has: Has<'_>,
+        mode: u32,
+        head: &mut Vec<Event>,
+    ) -> bool {
         let before = head.len();
-        let has = Has { local: LocalValues { dest: self.existing, alternate: None }, ..has };
+        let has = Has {
+            local: LocalValues {
+                dest: self.existing,
+                alternate: None,
+            },
+            ..has
+        };
         let full = || self.full.to_vec();
-        let subject =
-            AttributeTarget { fd: dir.fd(), name, full: &full, path: self.path.as_bytes(), role: ErrorRole::Generator };
+        let subject = AttributeTarget {
+            fd: dir.fd(),
+            name,
+            full: &full,
+            path: self.path.as_bytes(),
+            role: ErrorRole::Generator,
+        };
         let is_owned = attributes::finish(self.context, subject, self.source, has, mode, head);
         if !is_owned && self.existing.is_none() {
             // Its owner could not be set, so it keeps the mode with which rsync would have created it. That is a private
             // one while the list is still being received.
-            let by_umask = self.around.default_acl_mode.unwrap_or(!self.context.process.umask);
-            let kept = if self.context.options.select.no_inc_recursive { by_umask & 0o777 | 0o1000 } else { 0o700 };
+            let by_umask = self
+                .around
+                .default_acl_mode
+                .unwrap_or(!self.context.process.umask);
+            let kept = if self.context.options.select.no_inc_recursive {
+                by_umask & 0o777 | 0o1000
+            } else {
+                0o700
+            };
             let inherited = if self.around.setgid { 0o2000 } else { 0 };
             // The problem with its owner is reported already.
             let _ = sys::fchmod(dir.fd(), mode & kept | inherited);
@@ -294,7 +457,12 @@ impl Model<'_> {
 /// Returns the messages for a directory that could not be created.
 pub(super) fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
     [
-        Event::Problem(Problem::failed(ErrorRole::Generator, "recv_generator: mkdir", full, error)),
+        Event::Problem(Problem::failed(
+            ErrorRole::Generator,
+            "recv_generator: mkdir",
+            full,
+            error,
+        )),
         Event::Problem(Problem::new(SKIPPED_CONTENT, Weight::Warning)),
     ]
 }

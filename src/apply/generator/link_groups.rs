@@ -41,7 +41,12 @@ impl<'a> LinkGroups<'a> {
     /// Creates the groups of a run.
     pub(super) fn new(context: &'a Context<'a>) -> LinkGroups<'a> {
         let (near, leaders) = (ByInode::default(), Leaders::default());
-        LinkGroups { context, near, leaders, have_seen_all: false }
+        LinkGroups {
+            context,
+            near,
+            leaders,
+            have_seen_all: false,
+        }
     }
 
     /// Counts the names in a directory ahead of time, so that the last one within the lookahead is recognized.
@@ -61,10 +66,15 @@ impl<'a> LinkGroups<'a> {
     /// Returns the inode that a step shares with other names of its group. `None` if the step stands alone: it has one
     /// name only, or is left alone.
     pub(super) fn group_of(&self, plan: &DirPlan, step: &Step) -> Option<DevIno> {
-        if !self.context.policy.preserve.hard_links || matches!(step.decision.action, Action::Refuse(_)) {
+        if !self.context.policy.preserve.hard_links
+            || matches!(step.decision.action, Action::Refuse(_))
+        {
             return None;
         }
-        plan.source_of(step).inode.as_ref().map(|inode| (inode.dev, inode.ino))
+        plan.source_of(step)
+            .inode
+            .as_ref()
+            .map(|inode| (inode.dev, inode.ino))
     }
 
     /// Processes one more name of a group and returns the work that is possible now.
@@ -82,10 +92,13 @@ impl<'a> LinkGroups<'a> {
         let work = match self.leaders.get(inode) {
             Some(leader) => vec![Work::Follow(member, leader)],
             None if member.job(self.context).step.decision.action == Action::Elsewhere => {
-                std::iter::once(Work::Step(member)).chain(self.release(inode)).collect()
+                std::iter::once(Work::Step(member))
+                    .chain(self.release(inode))
+                    .collect()
             }
             None if near.must_wait(&member.job(self.context)) => {
-                near.waiting.reserve_exact(usize::from(near.waiting.is_empty()));
+                near.waiting
+                    .reserve_exact(usize::from(near.waiting.is_empty()));
                 near.waiting.push(member);
                 return Vec::new();
             }
@@ -102,7 +115,11 @@ impl<'a> LinkGroups<'a> {
     /// Does without a name of a group that was expected. Returns the work that is possible now.
     pub(super) fn leave_out(&mut self, inode: DevIno) -> Vec<Work> {
         let is_over = self.count_down(inode);
-        let work = if self.leaders.get(inode).is_some() { Vec::new() } else { self.release(inode) };
+        let work = if self.leaders.get(inode).is_some() {
+            Vec::new()
+        } else {
+            self.release(inode)
+        };
         self.forget(inode, is_over);
         work
     }
@@ -119,7 +136,11 @@ impl<'a> LinkGroups<'a> {
     fn release(&mut self, inode: DevIno) -> Vec<Work> {
         let near = self.near.entry(inode);
         near.awaited = near.awaited.saturating_sub(1);
-        let last = if near.awaited == 0 { near.waiting.pop() } else { None };
+        let last = if near.awaited == 0 {
+            near.waiting.pop()
+        } else {
+            None
+        };
         let Some(last) = last else { return Vec::new() };
         let (work, leader) = near.place(last, self.context);
         self.leaders.put(inode, leader);
@@ -151,7 +172,11 @@ impl LookaheadGroup {
     fn must_wait(&mut self, job: &Job<'_>) -> bool {
         // Names counted only after the first one began to wait are not waited for; otherwise ever more names would
         // wait.
-        self.awaited = if self.waiting.is_empty() { self.to_come } else { self.awaited.saturating_sub(1) };
+        self.awaited = if self.waiting.is_empty() {
+            self.to_come
+        } else {
+            self.awaited.saturating_sub(1)
+        };
         self.awaited > 0 && job.step.decision.action.is_new() && job.source().kind() == Kind::File
     }
 
@@ -241,15 +266,24 @@ impl Leaders {
             if let Some(home) = self.homes.last_mut() {
                 home.names.shrink_to_fit();
             }
-            self.homes.push(Home { path: parent, names: Vec::new() });
+            self.homes.push(Home {
+                path: parent,
+                names: Vec::new(),
+            });
         }
         let at = self.homes.len() - 1;
         let names = &mut self.homes[at].names;
         let name_at = u32::try_from(names.len()).expect("names of one directory stay below 4 GiB");
         names.extend_from_slice(path.name());
-        let name_len = u16::try_from(path.name().len()).expect("the kernel's names have at most 255 bytes");
+        let name_len =
+            u16::try_from(path.name().len()).expect("the kernel's names have at most 255 bytes");
         let home = u32::try_from(at).expect("there are less than 2^32 directories");
-        Placed { home, name_at, name_len, left }
+        Placed {
+            home,
+            name_at,
+            name_len,
+            left,
+        }
     }
 }
 

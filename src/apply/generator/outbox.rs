@@ -75,12 +75,19 @@ impl<'a> Outbox<'a> {
     /// Queues work together with all pending events.
     pub(super) fn queue_work(&mut self, work: Vec<Work>) -> Result<()> {
         let work = self.prepare(work)?;
-        self.queue(WorkBatch { work, ..WorkBatch::default() })
+        self.queue(WorkBatch {
+            work,
+            ..WorkBatch::default()
+        })
     }
 
     /// Queues work, unless there is none.
     pub(super) fn queue_any(&mut self, work: Vec<Work>) -> Result<()> {
-        if work.is_empty() { Ok(()) } else { self.queue_work(work) }
+        if work.is_empty() {
+            Ok(())
+        } else {
+            self.queue_work(work)
+        }
     }
 
     /// Queues a step that begins once all earlier work is done. Requests its content now.
@@ -90,7 +97,11 @@ impl<'a> Outbox<'a> {
             self.wait();
         }
         let work = self.prepare(vec![Work::Step(member)])?;
-        self.queue(WorkBatch { work, is_late: true, ..WorkBatch::default() })
+        self.queue(WorkBatch {
+            work,
+            is_late: true,
+            ..WorkBatch::default()
+        })
     }
 
     /// Requests what work needs. Returns what is left of it for the appliers.
@@ -103,22 +114,41 @@ impl<'a> Outbox<'a> {
     }
 
     fn queue(&mut self, batch: WorkBatch) -> Result<()> {
-        let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
-        let batch = WorkBatch { number: self.number, head, tally, ..batch };
+        let (head, tally) = (
+            std::mem::take(&mut self.head),
+            std::mem::take(&mut self.tally),
+        );
+        let batch = WorkBatch {
+            number: self.number,
+            head,
+            tally,
+            ..batch
+        };
         self.number += 1;
         (self.appliers.pace)(self.number);
-        self.appliers.queue.push(batch).map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))
+        self.appliers
+            .queue
+            .push(batch)
+            .map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))
     }
 
     /// Queues the pending events, if there are any.
     pub(super) fn send_events(&mut self) -> Result<()> {
         // Counts alone can wait for the next batch.
-        if self.head.is_empty() { Ok(()) } else { self.queue_work(Vec::new()) }
+        if self.head.is_empty() {
+            Ok(())
+        } else {
+            self.queue_work(Vec::new())
+        }
     }
 
     /// Sends the pending events if the peer reports all items.
     pub(super) fn send_items(&mut self) -> Result<()> {
-        if self.context.is_reported_by_peer() { self.send_events() } else { Ok(()) }
+        if self.context.is_reported_by_peer() {
+            self.send_events()
+        } else {
+            Ok(())
+        }
     }
 
     /// Reports the pending events, and does what needs no content, so that the peer gets all items in list order. Returns
@@ -144,7 +174,9 @@ impl<'a> Outbox<'a> {
                         }
                     }
                 }
-                Work::Step(member) | Work::Lead(member, _) if self.is_requested(&member.job(self.context)) => {
+                Work::Step(member) | Work::Lead(member, _)
+                    if self.is_requested(&member.job(self.context)) =>
+                {
                     self.request_content_of(member.job(self.context))?;
                     rest.push(work);
                 }
@@ -164,16 +196,34 @@ impl<'a> Outbox<'a> {
     /// before, so `rest`, which takes that, must not wait.
     fn request_xattrs_of(&mut self, job: &Job<'_>, rest: &mut Vec<Work>) -> Result<()> {
         let is_reported = match job.step.decision.action {
-            Action::Adjust(changes) | Action::Create(changes) => changes.any(Changes::XATTR | Changes::NEW),
-            Action::Transfer(changes) | Action::Copy(changes) => changes.any(Changes::XATTR | Changes::NEW),
-            Action::Keep | Action::AskDigest | Action::Refuse(_) | Action::Link | Action::Elsewhere => false,
+            Action::Adjust(changes) | Action::Create(changes) => {
+                changes.any(Changes::XATTR | Changes::NEW)
+            }
+            Action::Transfer(changes) | Action::Copy(changes) => {
+                changes.any(Changes::XATTR | Changes::NEW)
+            }
+            Action::Keep
+            | Action::AskDigest
+            | Action::Refuse(_)
+            | Action::Link
+            | Action::Elsewhere => false,
         };
-        let waits = is_reported && self.context.want_xattrs(job.file_id(), job.source(), &job.local_values());
-        if waits && !rest.is_empty() { self.queue_rest(rest) } else { Ok(()) }
+        let waits = is_reported
+            && self
+                .context
+                .want_xattrs(job.file_id(), job.source(), &job.local_values());
+        if waits && !rest.is_empty() {
+            self.queue_rest(rest)
+        } else {
+            Ok(())
+        }
     }
 
     fn queue_rest(&mut self, rest: &mut Vec<Work>) -> Result<()> {
-        self.queue(WorkBatch { work: std::mem::take(rest), ..WorkBatch::default() })
+        self.queue(WorkBatch {
+            work: std::mem::take(rest),
+            ..WorkBatch::default()
+        })
     }
 
     fn is_requested(&self, job: &Job<'_>) -> bool {
@@ -184,11 +234,17 @@ impl<'a> Outbox<'a> {
     fn do_now(&mut self, work: Work) -> Result<()> {
         let (context, appliers) = (self.context, self.appliers);
         // An error ends the wait for what the peer answers.
-        let live = |events: &mut Vec<Event>| report(context, &appliers, std::mem::take(events)).is_ok();
+        let live =
+            |events: &mut Vec<Event>| report(context, &appliers, std::mem::take(events)).is_ok();
         let mut out = Outcome::new(&mut self.applier, Some(&live));
         // If the run ends, the next call of `go_on` notices.
         let _ = work.carry_out(context, &mut out);
-        let Outcome { mut events, tally, fatal, .. } = out;
+        let Outcome {
+            mut events,
+            tally,
+            fatal,
+            ..
+        } = out;
         self.tally.merge(&tally);
         self.head.append(&mut events);
         self.report_head()?;
@@ -200,13 +256,23 @@ impl<'a> Outbox<'a> {
     /// Does the work that waits for the leaders of hard-link groups. Called before waiting for more of the list, which
     /// may come only once the listings that it holds are done.
     pub(super) fn settle_followers(&mut self) -> Result<()> {
-        let followers = if self.must_not_wait { Vec::new() } else { std::mem::take(&mut self.followers) };
-        followers.into_iter().try_for_each(|follower| self.do_now(follower))
+        let followers = if self.must_not_wait {
+            Vec::new()
+        } else {
+            std::mem::take(&mut self.followers)
+        };
+        followers
+            .into_iter()
+            .try_for_each(|follower| self.do_now(follower))
     }
 
     /// Reports the pending events, and waits for values of extended attributes that were requested with the item of a
     /// directory. All earlier work must be queued.
-    pub(super) fn report_and_await_xattrs(&mut self, dir: Option<FileId>, source: &Entry) -> Result<()> {
+    pub(super) fn report_and_await_xattrs(
+        &mut self,
+        dir: Option<FileId>,
+        source: &Entry,
+    ) -> Result<()> {
         self.report_head()?;
         self.context.await_xattrs(dir, source)
     }
@@ -214,7 +280,9 @@ impl<'a> Outbox<'a> {
     /// Returns whether lines are printed in list order, those of files after their transfer, although the peer gets items
     /// before.
     fn lines_wait(&self) -> bool {
-        self.context.reports_when_open && self.context.wants.after_transfer && self.context.is_reported_by_peer()
+        self.context.reports_when_open
+            && self.context.wants.after_transfer
+            && self.context.is_reported_by_peer()
     }
 
     /// Reports the pending events at once, or their items only to the peer.
@@ -244,15 +312,24 @@ impl<'a> Outbox<'a> {
     /// Ends the requests of a peer that sends no answer for a file that it cannot read, and repeats those whose content
     /// was wrong.
     pub(super) fn end_requests(&mut self) -> Result<()> {
-        let Some(wire) = self.context.wire.filter(|_| self.must_not_wait) else { return Ok(()) };
+        let Some(wire) = self.context.wire.filter(|_| self.must_not_wait) else {
+            return Ok(());
+        };
         wire.end_requests(&[])?;
         self.must_not_wait = false;
         self.wait();
         let retries = std::mem::take(&mut *self.appliers.retries.0.lock());
-        let files: Vec<_> = retries.iter().filter_map(|work| work.file_id(self.context)).collect();
+        let files: Vec<_> = retries
+            .iter()
+            .filter_map(|work| work.file_id(self.context))
+            .collect();
         if !files.is_empty() {
             wire.end_requests(&files)?;
-            self.queue(WorkBatch { work: retries, is_repeated: true, ..WorkBatch::default() })?;
+            self.queue(WorkBatch {
+                work: retries,
+                is_repeated: true,
+                ..WorkBatch::default()
+            })?;
         }
         Ok(())
     }
@@ -271,7 +348,9 @@ impl<'a> Outbox<'a> {
                         self.request_content_of(Job::new(self.context, plan, *step, spot))?;
                     }
                 }
-                Work::Step(member) | Work::Lead(member, _) => self.request_content_of(member.job(self.context))?,
+                Work::Step(member) | Work::Lead(member, _) => {
+                    self.request_content_of(member.job(self.context))?
+                }
                 Work::Follow(..) => {}
             }
         }
@@ -280,7 +359,9 @@ impl<'a> Outbox<'a> {
 
     fn request_content_of(&mut self, job: Job<'_>) -> Result<()> {
         let context = self.context;
-        let Action::Transfer(changes) = job.step.decision.action else { return Ok(()) };
+        let Action::Transfer(changes) = job.step.decision.action else {
+            return Ok(());
+        };
         if job.plan.listing.with_data {
             return Ok(());
         }
@@ -310,12 +391,21 @@ impl<'a> Outbox<'a> {
 
     /// Declines the unrequested data of a directory's files that are not needed.
     pub(super) fn decline(&self, plan: &DirPlan) {
-        let Some(wire) = self.context.wire.filter(|_| plan.listing.with_data) else { return };
-        let mut steps = plan.steps.iter().filter(|step| matches!(step.decision.action, Action::Transfer(_))).peekable();
+        let Some(wire) = self.context.wire.filter(|_| plan.listing.with_data) else {
+            return;
+        };
+        let mut steps = plan
+            .steps
+            .iter()
+            .filter(|step| matches!(step.decision.action, Action::Transfer(_)))
+            .peekable();
         for (at, entry) in plan.listing.list.entries.iter().enumerate() {
             let at = at as u32;
             if steps.next_if(|step| step.source == at).is_none() && entry.kind() == Kind::File {
-                wire.decline(FileId { dir: plan.listing.id, entry: at });
+                wire.decline(FileId {
+                    dir: plan.listing.id,
+                    entry: at,
+                });
             }
         }
     }
@@ -323,9 +413,17 @@ impl<'a> Outbox<'a> {
 
 /// Reports events at once, once the peer can get the items among them.
 fn report(context: &Context<'_>, appliers: &Appliers<'_>, events: Vec<Event>) -> Result<()> {
-    let files = events.iter().filter_map(|event| if let Event::Item(item) = event { item.file } else { None });
+    let files = events.iter().filter_map(|event| {
+        if let Event::Item(item) = event {
+            item.file
+        } else {
+            None
+        }
+    });
     if let Some(wire) = context.wire {
-        files.into_iter().try_for_each(|file| wire.await_client(&|client| client.has_number(file)))?;
+        files
+            .into_iter()
+            .try_for_each(|file| wire.await_client(&|client| client.has_number(file)))?;
     }
     if !events.is_empty() {
         (appliers.report_now)(events);

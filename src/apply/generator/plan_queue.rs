@@ -21,7 +21,12 @@ pub trait Plans: Sync {
     fn root(&self) -> TaskId;
     /// Returns the plan of a directory; `there` says what the destination has under its name. `None`: nothing is to be
     /// done in it, but perhaps below it, see [`Plans::stray`].
-    fn take(&self, task_id: TaskId, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>>;
+    fn take(
+        &self,
+        task_id: TaskId,
+        path: &RelPath,
+        dest_state: &DestState,
+    ) -> Result<Option<DirPlan>>;
     /// Returns the parent's plan of the next directory in which something is to be done, below a directory without a
     /// plan. It contains only that directory, whose own plan is taken as usual.
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>>;
@@ -105,13 +110,21 @@ enum UpcomingPlan {
 /// Returns the length of the list so far, with entries that no plan contains.
 pub fn count_so_far(plans: &dyn Plans, unnamed: u64) -> ListTotal {
     let total = plans.listed();
-    ListTotal { entries: total.entries + unnamed, ..total }
+    ListTotal {
+        entries: total.entries + unnamed,
+        ..total
+    }
 }
 
 impl<'a> PlanPool<'a> {
     /// Creates a stock without plans.
-    pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>, unnamed: u64) -> PlanPool<'a> {
-        let [ahead_max, open_max] = [DIRS_AHEAD, OPEN_AHEAD].map(|most| sys::share_of_open_files(OPEN_PARTS, most));
+    pub(super) fn new(
+        plans: &'a dyn Plans,
+        context: &'a Context<'a>,
+        unnamed: u64,
+    ) -> PlanPool<'a> {
+        let [ahead_max, open_max] =
+            [DIRS_AHEAD, OPEN_AHEAD].map(|most| sys::share_of_open_files(OPEN_PARTS, most));
         PlanPool {
             plans,
             context,
@@ -133,12 +146,25 @@ impl<'a> PlanPool<'a> {
     }
 
     fn root_state(&self) -> DestState {
-        if self.context.dest.is_some() { DestState::Present } else { DestState::Absent }
+        if self.context.dest.is_some() {
+            DestState::Present
+        } else {
+            DestState::Absent
+        }
     }
 
     /// Takes the plan of a directory, held or not. `None`: see [`Plans::take`].
-    pub(super) fn take(&mut self, task_id: TaskId, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>> {
-        let plan = if self.is_ahead { self.take_held(task_id) } else { self.plans.take(task_id, path, dest_state)? };
+    pub(super) fn take(
+        &mut self,
+        task_id: TaskId,
+        path: &RelPath,
+        dest_state: &DestState,
+    ) -> Result<Option<DirPlan>> {
+        let plan = if self.is_ahead {
+            self.take_held(task_id)
+        } else {
+            self.plans.take(task_id, path, dest_state)?
+        };
         Ok(self.reopened(plan))
     }
 
@@ -178,7 +204,12 @@ impl<'a> PlanPool<'a> {
     }
 
     /// Skips a directory and everything below it, held or not; see [`Plans::skip`].
-    pub(super) fn skip(&mut self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<()> {
+    pub(super) fn skip(
+        &mut self,
+        task_id: Option<TaskId>,
+        path: &RelPath,
+        left: &mut Left<'_>,
+    ) -> Result<()> {
         if !self.is_ahead {
             return self.plans.skip(task_id, path, left);
         }
@@ -186,20 +217,28 @@ impl<'a> PlanPool<'a> {
         let mut dirs = vec![(task_id, path.clone())];
         while let Some((task_id, path)) = dirs.pop() {
             let Some(task_id) = task_id else {
-                self.remove_upcoming(|dir| matches!(dir.what, UpcomingPlan::Stray) && dir.path == path);
+                self.remove_upcoming(|dir| {
+                    matches!(dir.what, UpcomingPlan::Stray) && dir.path == path
+                });
                 self.plans.skip(None, &path, left)?;
                 continue;
             };
             if let Some(mut plan) = self.take_held(task_id) {
                 dirs.extend(dirs_below(&plan).rev());
                 left(Findings::of(&mut plan))?;
-            } else if self.remove_upcoming(|dir| matches!(dir.what, UpcomingPlan::Own(id, _) if id == task_id)) {
+            } else if self.remove_upcoming(
+                |dir| matches!(dir.what, UpcomingPlan::Own(id, _) if id == task_id),
+            ) {
                 self.plans.skip(Some(task_id), &path, left)?;
             } else {
                 let strays = Vec::from_iter(std::iter::from_fn(|| self.held_stray(&path)));
                 dirs.push((None, path));
                 dirs.extend(
-                    strays.iter().rev().filter_map(|stray| stray.plan.as_ref()).flat_map(|plan| dirs_below(plan).rev()),
+                    strays
+                        .iter()
+                        .rev()
+                        .filter_map(|stray| stray.plan.as_ref())
+                        .flat_map(|plan| dirs_below(plan).rev()),
                 );
             }
         }
@@ -233,8 +272,13 @@ impl<'a> PlanPool<'a> {
 
     fn has_room(&self) -> bool {
         let is_client = self.context.is_reported_by_peer();
-        let entries_max = if is_client { ENTRIES_AHEAD_OF_CLIENT } else { ENTRIES_AHEAD };
-        self.held_dirs() == 0 || self.held_entries < entries_max && self.held_dirs() < self.ahead_max
+        let entries_max = if is_client {
+            ENTRIES_AHEAD_OF_CLIENT
+        } else {
+            ENTRIES_AHEAD
+        };
+        self.held_dirs() == 0
+            || self.held_entries < entries_max && self.held_dirs() < self.ahead_max
     }
 
     fn held_dirs(&self) -> usize {
@@ -249,24 +293,43 @@ impl<'a> PlanPool<'a> {
     fn begin(&mut self) {
         self.is_ahead = true;
         let what = UpcomingPlan::Own(self.plans.root(), self.root_state());
-        self.to_come.push(Upcoming { path: RelPath::root(), what, is_entered: true });
+        self.to_come.push(Upcoming {
+            path: RelPath::root(),
+            what,
+            is_entered: true,
+        });
     }
 
     /// Returns `false` if there is no next plan.
     fn hold_next(&mut self, see: &mut See<'_>) -> Result<bool> {
-        let Some(Upcoming { path, what, is_entered }) = self.to_come.pop() else { return Ok(false) };
+        let Some(Upcoming {
+            path,
+            what,
+            is_entered,
+        }) = self.to_come.pop()
+        else {
+            return Ok(false);
+        };
         self.context.go_on()?;
         let plan = match &what {
-            UpcomingPlan::Own(task_id, dest_state) => self.plans.take(*task_id, &path, dest_state)?,
+            UpcomingPlan::Own(task_id, dest_state) => {
+                self.plans.take(*task_id, &path, dest_state)?
+            }
             UpcomingPlan::Stray => self.plans.stray(&path)?,
         };
-        let next_stray = || Upcoming { path: path.clone(), what: UpcomingPlan::Stray, is_entered };
+        let next_stray = || Upcoming {
+            path: path.clone(),
+            what: UpcomingPlan::Stray,
+            is_entered,
+        };
         match &what {
             UpcomingPlan::Own(..) if plan.is_none() => self.to_come.push(next_stray()),
             UpcomingPlan::Stray if plan.is_some() => self.to_come.push(next_stray()),
             UpcomingPlan::Own(..) | UpcomingPlan::Stray => {}
         }
-        let plan = plan.map(|plan| self.examined(plan, is_entered, see)).transpose()?;
+        let plan = plan
+            .map(|plan| self.examined(plan, is_entered, see))
+            .transpose()?;
         match (what, plan) {
             (UpcomingPlan::Own(task_id, _), Some(plan)) => _ = self.held.insert(task_id, plan),
             (UpcomingPlan::Own(..), None) => {}
@@ -276,15 +339,27 @@ impl<'a> PlanPool<'a> {
     }
 
     /// Examines a plan that is held from now on.
-    fn examined(&mut self, mut plan: DirPlan, is_entered: bool, see: &mut See<'_>) -> Result<DirPlan> {
+    fn examined(
+        &mut self,
+        mut plan: DirPlan,
+        is_entered: bool,
+        see: &mut See<'_>,
+    ) -> Result<DirPlan> {
         if let Some(error) = plan.fatal.take() {
             return Err(error);
         }
         for sub in plan.subdirs.iter().rev() {
             let Some(task_id) = sub.task_id else { continue };
-            let (path, dest_state) = (plan.listing.path.join(plan.name_of(&sub.step)), plan.dest_state(sub));
+            let (path, dest_state) = (
+                plan.listing.path.join(plan.name_of(&sub.step)),
+                plan.dest_state(sub),
+            );
             let what = UpcomingPlan::Own(task_id, dest_state);
-            self.to_come.push(Upcoming { path, what, is_entered: is_entered && !sub.is_left() });
+            self.to_come.push(Upcoming {
+                path,
+                what,
+                is_entered: is_entered && !sub.is_left(),
+            });
         }
         see(&plan, is_entered);
         let (entries, bytes) = plan.listing.list.totals();
@@ -299,7 +374,11 @@ impl<'a> PlanPool<'a> {
     /// Returns the length of the list once all plans are held.
     pub(super) fn whole_list(&self) -> Event {
         let (entries, bytes) = self.listed;
-        Event::Listed { entries: entries + self.unnamed, bytes, complete: true }
+        Event::Listed {
+            entries: entries + self.unnamed,
+            bytes,
+            complete: true,
+        }
     }
 
     /// Returns the length of the list so far, or `None` if the complete length was already reported.
@@ -307,8 +386,16 @@ impl<'a> PlanPool<'a> {
         if self.plans.is_unbounded() {
             return None;
         }
-        let ListTotal { entries, bytes, complete } = self.count_so_far();
-        Some(Event::Listed { entries, bytes, complete })
+        let ListTotal {
+            entries,
+            bytes,
+            complete,
+        } = self.count_so_far();
+        Some(Event::Listed {
+            entries,
+            bytes,
+            complete,
+        })
     }
 
     /// Returns the length of the list so far.
@@ -323,13 +410,22 @@ impl<'a> PlanPool<'a> {
         let last = self.parent_of_last();
         // Children come after their parents in the order, so in reverse each directory knows what is left of its own.
         for &task_id in order.iter().rev() {
-            let mut plan = self.held.remove(&task_id).expect("the order is of plans that are held");
+            let mut plan = self
+                .held
+                .remove(&task_id)
+                .expect("the order is of plans that are held");
             let is_bare = |task_id| self.held.get(&task_id).is_none_or(DirPlan::is_bare);
-            pruned.extend(self.plans.walk().prune(&mut plan, last == Some(task_id), is_bare));
+            pruned.extend(
+                self.plans
+                    .walk()
+                    .prune(&mut plan, last == Some(task_id), is_bare),
+            );
             self.held.insert(task_id, plan);
         }
         for task_id in order.iter().filter(|task_id| pruned.contains(task_id)) {
-            let mut plan = self.take_held(*task_id).expect("the order is of plans that are held");
+            let mut plan = self
+                .take_held(*task_id)
+                .expect("the order is of plans that are held");
             left(Findings::of(&mut plan))?;
         }
         Ok(())
@@ -340,7 +436,11 @@ impl<'a> PlanPool<'a> {
         let mut parent = self.plans.root();
         loop {
             let sub = self.held.get(&parent)?.subdirs.last()?;
-            let is_empty = |task_id| self.held.get(&task_id).is_none_or(|plan| plan.listing.list.entries.is_empty());
+            let is_empty = |task_id| {
+                self.held
+                    .get(&task_id)
+                    .is_none_or(|plan| plan.listing.list.entries.is_empty())
+            };
             match sub.task_id {
                 Some(below) if !is_empty(below) => parent = below,
                 _ => return Some(parent),
@@ -350,15 +450,23 @@ impl<'a> PlanPool<'a> {
 
     /// Calls `change` for every held directory; it returns the new time of a directory that it changed. Decisions that
     /// depend on an old time are made again. Returns the root's new time, which the caller handles.
-    pub(super) fn change_all(&mut self, change: &mut dyn FnMut(&mut DirPlan) -> Option<Time>) -> Option<Time> {
+    pub(super) fn change_all(
+        &mut self,
+        change: &mut dyn FnMut(&mut DirPlan) -> Option<Time>,
+    ) -> Option<Time> {
         let order = self.order();
         let mut changed = HashMap::new();
         for task_id in &order {
-            let plan = self.held.get_mut(task_id).expect("the order is of plans that are held");
+            let plan = self
+                .held
+                .get_mut(task_id)
+                .expect("the order is of plans that are held");
             changed.extend(change(plan).map(|mtime| (*task_id, mtime)));
         }
         if !changed.is_empty() {
-            self.held.values_mut().for_each(|plan| decide_again(plan, &changed, self.context));
+            self.held
+                .values_mut()
+                .for_each(|plan| decide_again(plan, &changed, self.context));
         }
         changed.remove(&self.plans.root())
     }
@@ -368,7 +476,9 @@ impl<'a> PlanPool<'a> {
         let mut task_ids = vec![self.plans.root()];
         let mut order = Vec::new();
         while let Some(task_id) = task_ids.pop() {
-            let Some(plan) = self.held.get(&task_id) else { continue };
+            let Some(plan) = self.held.get(&task_id) else {
+                continue;
+            };
             task_ids.extend(plan.below().rev());
             order.push(task_id);
         }
@@ -389,10 +499,18 @@ fn entries_of(plan: &DirPlan) -> usize {
 /// Decides again about the subdirectories of a plan whose times changed.
 fn decide_again(plan: &mut DirPlan, changed: &HashMap<TaskId, Time>, context: &Context<'_>) {
     for sub in plan.subdirs.iter_mut().filter(|sub| sub.step.dest != NONE) {
-        let Some(mtime) = sub.task_id.and_then(|task_id| changed.get(&task_id)) else { continue };
+        let Some(mtime) = sub.task_id.and_then(|task_id| changed.get(&task_id)) else {
+            continue;
+        };
         let existing = &mut plan.dest.entries[sub.step.dest as usize];
         existing.mtime = *mtime;
         let source = &plan.listing.list.entries[sub.step.source as usize];
-        sub.step.decision = plan::decide(source, Some(existing), None, plan::Subject::Entry, context.policy);
+        sub.step.decision = plan::decide(
+            source,
+            Some(existing),
+            None,
+            plan::Subject::Entry,
+            context.policy,
+        );
     }
 }

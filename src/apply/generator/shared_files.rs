@@ -29,13 +29,20 @@ pub(super) struct Renewed {
 impl SharedFiles {
     /// Returns whether an earlier step changes the file that a step is about, which must be examined again. Otherwise
     /// notes whether this step changes it.
-    pub(super) fn is_changed_before(&mut self, context: &Context<'_>, plan: &DirPlan, step: &Step) -> bool {
+    pub(super) fn is_changed_before(
+        &mut self,
+        context: &Context<'_>,
+        plan: &DirPlan,
+        step: &Step,
+    ) -> bool {
         let is_alone = step.dest == NONE || context.is_dry() || context.policy.preserve.hard_links;
         if is_alone || plan.hits.contains_key(&step.source) {
             return false;
         }
         let existing = &plan.dest.entries[step.dest as usize];
-        let Some(inode) = existing.inode.as_ref().map(|inode| (inode.dev, inode.ino)) else { return false };
+        let Some(inode) = existing.inode.as_ref().map(|inode| (inode.dev, inode.ino)) else {
+            return false;
+        };
         match step.decision.action {
             Action::Adjust(_) => !self.changed.insert(inode),
             Action::Keep | Action::Transfer(_) => self.changed.contains(&inode),
@@ -58,7 +65,9 @@ pub(super) fn decided_again(
     spot: &Spot,
 ) -> Result<Option<Renewed>, Problem> {
     let name = plan.name_of(step);
-    let (Some(dir), before) = (&spot.dir, &plan.dest.entries[step.dest as usize]) else { return Ok(None) };
+    let (Some(dir), before) = (&spot.dir, &plan.dest.entries[step.dest as usize]) else {
+        return Ok(None);
+    };
     let path = spot.path.join(name);
     let full = || context.full(path.as_bytes());
     let stat = match errno::if_there(sys::stat(dir.fd(), name, false)) {
@@ -69,20 +78,39 @@ pub(super) fn decided_again(
     // The numbers are known only for files with several names.
     let is_same = match &before.inode {
         Some(before) => (stat.dev, stat.ino) == (before.dev, before.ino),
-        None => (stat.mode, stat.len_bytes, stat.mtime) == (before.mode, before.len_bytes, before.mtime),
+        None => {
+            (stat.mode, stat.len_bytes, stat.mtime) == (before.mode, before.len_bytes, before.mtime)
+        }
     };
     if !is_same && !backup::is_backup(context, &path) {
         return Ok(None);
     }
     let mut existing = Entry::of(&stat);
-    let at = EntryAt { dir, name, stat: &stat, full: &full, path: &|| path.as_bytes().to_vec() };
+    let at = EntryAt {
+        dir,
+        name,
+        stat: &stat,
+        full: &full,
+        path: &|| path.as_bytes().to_vec(),
+    };
     let completed = context.wanted.complete_dest(&mut existing, &at);
-    completed.map_err(|incomplete| unreadable_attribute("generator", incomplete, Weight::Failed))?;
+    completed
+        .map_err(|incomplete| unreadable_attribute("generator", incomplete, Weight::Failed))?;
     let source = plan.source_of(step);
     let is_transferred = |action| matches!(action, Action::Transfer(_));
     let same_content = Some(is_same && !is_transferred(step.decision.action));
-    let subject = if is_same { Subject::Included } else { Subject::Entry };
-    let decision = plan::decide(source, Some(&existing), same_content, subject, context.policy);
+    let subject = if is_same {
+        Subject::Included
+    } else {
+        Subject::Entry
+    };
+    let decision = plan::decide(
+        source,
+        Some(&existing),
+        same_content,
+        subject,
+        context.policy,
+    );
     let is_as_before = is_transferred(decision.action) == is_transferred(step.decision.action);
     Ok((!is_same || is_as_before).then_some(Renewed { existing, decision }))
 }

@@ -49,8 +49,13 @@ impl Adoption<'_> {
     }
 
     fn map_acls(&self, entry: &mut Entry) {
-        let Some(extra) = &mut entry.extra else { return };
-        for acl in [&mut extra.acl, &mut extra.default_acl].into_iter().flatten() {
+        let Some(extra) = &mut entry.extra else {
+            return;
+        };
+        for acl in [&mut extra.acl, &mut extra.default_acl]
+            .into_iter()
+            .flatten()
+        {
             let map = |class| move |id| self.mapper.map_in_acl(class, id, self.names);
             *acl = acl::map_ids(acl, map(IdClass::User), map(IdClass::Group));
         }
@@ -58,7 +63,9 @@ impl Adoption<'_> {
 
     fn map_ids(&self, entry: &mut Entry) {
         let sent = (entry.uid, entry.gid);
-        let (uid, gid) = self.mapper.wanted(entry.uid, entry.gid, self.privileges, self.names);
+        let (uid, gid) = self
+            .mapper
+            .wanted(entry.uid, entry.gid, self.privileges, self.names);
         (entry.uid, entry.gid) = (uid.unwrap_or(entry.uid), gid.unwrap_or(NO_ID));
         if self.reports_source_ids && (entry.uid, entry.gid) != sent {
             entry.extra_mut().source_ids = Some(sent);

@@ -31,8 +31,14 @@ impl Receiving<'_> {
     }
 
     /// Opens the alternate trees. One that does not exist is reported and left out.
-    pub(super) fn alternates(&self, listener: &mut dyn EventSink, tally: &mut Tally) -> Vec<Alternate> {
-        let Some(alt) = &self.terms.options.delta.alt_dest else { return Vec::new() };
+    pub(super) fn alternates(
+        &self,
+        listener: &mut dyn EventSink,
+        tally: &mut Tally,
+    ) -> Vec<Alternate> {
+        let Some(alt) = &self.terms.options.delta.alt_dest else {
+            return Vec::new();
+        };
         let owners = self.terms.options.preserve.link_owners;
         let mut found = Vec::new();
         for dir in &alt.dirs {
@@ -40,7 +46,11 @@ impl Receiving<'_> {
             let opened = trusted_path::open_dir(&path, owners);
             let is_refused = opened.as_ref().is_err_and(trusted_path::is_refused);
             // A missing directory is still reported.
-            let opened_dir = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
+            let opened_dir = if is_refused {
+                is_dir(&path).map(|()| None)
+            } else {
+                opened.map(Some)
+            };
             let root = match opened_dir {
                 // An empty directory would be compared with an entry of its new name, hardly with this directory.
                 Ok(_) if self.to.work_dir != self.to.path => None,
@@ -51,20 +61,35 @@ impl Receiving<'_> {
                         AltKind::Copy => "--copy-dest",
                         AltKind::Link => "--link-dest",
                     };
-                    let what =
-                        if error.kind() == io::ErrorKind::NotADirectory { "is not a dir" } else { "does not exist" };
+                    let what = if error.kind() == io::ErrorKind::NotADirectory {
+                        "is not a dir"
+                    } else {
+                        "does not exist"
+                    };
                     let is_shown_as_given = alt.shown_as_given || dir.starts_with(b"/");
-                    let given = if is_shown_as_given { dir.clone() } else { path::join(&self.to.work_dir, dir) };
+                    let given = if is_shown_as_given {
+                        dir.clone()
+                    } else {
+                        path::join(&self.to.work_dir, dir)
+                    };
                     // rsync reports every error as "does not exist". A directory outside of the grant may exist.
                     let (line, weight) = match sandbox::is_outside(&error) {
                         true => {
                             let why = format!(": {error}");
                             (
-                                [format!("sparsync: {option} ").as_bytes(), &given, why.as_bytes()].concat(),
+                                [
+                                    format!("sparsync: {option} ").as_bytes(),
+                                    &given,
+                                    why.as_bytes(),
+                                ]
+                                .concat(),
                                 Weight::Failed,
                             )
                         }
-                        false => ([format!("{option} arg {what}: ").as_bytes(), &given].concat(), Weight::Warning),
+                        false => (
+                            [format!("{option} arg {what}: ").as_bytes(), &given].concat(),
+                            Weight::Warning,
+                        ),
                     };
                     tally.problem(weight);
                     listener.report(&Event::Problem(Problem::new(line, weight)));
@@ -80,7 +105,14 @@ impl Receiving<'_> {
 
     /// Returns where `--backup-dir` leads. It need not exist, but anything else than a directory is an error.
     pub(super) fn backup_dir(&self) -> Result<Option<BackupDir>> {
-        let Some(dir) = self.terms.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else {
+        let Some(dir) = self
+            .terms
+            .options
+            .place
+            .backup
+            .as_ref()
+            .and_then(|backup| backup.dir.as_ref())
+        else {
             return Ok(None);
         };
         let path = arg_path::absolute(&self.to.work_dir, dir);
@@ -99,20 +131,30 @@ impl Receiving<'_> {
 
     /// Returns where `--temp-dir` leads, or an error if that is not a directory.
     pub(super) fn temp_dir(&self) -> Result<Option<TempDir>> {
-        let Some(dir) = self.terms.options.place.temp_dir.as_ref() else { return Ok(None) };
+        let Some(dir) = self.terms.options.place.temp_dir.as_ref() else {
+            return Ok(None);
+        };
         let path = arg_path::absolute(&self.to.work_dir, dir);
         let opened = match trusted_path::open_dir(&path, self.terms.options.preserve.link_owners) {
-            Err(error) if trusted_path::is_refused(&error) => is_dir(&path).map(|()| TempDir::Refused),
+            Err(error) if trusted_path::is_refused(&error) => {
+                is_dir(&path).map(|()| TempDir::Refused)
+            }
             // As in rsync, a relative path is not confined.
-            Ok(fd) if dir.starts_with(b"/") && trusted_path::check_inside(fd.as_fd()).is_err() => Ok(TempDir::Outside),
+            Ok(fd) if dir.starts_with(b"/") && trusted_path::check_inside(fd.as_fd()).is_err() => {
+                Ok(TempDir::Outside)
+            }
             opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
         };
         match opened {
             Ok(temp_dir) if !dir.is_empty() => Ok(Some(temp_dir)),
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                Err(Error::usage([b"The temp-dir is not a directory: ", dir.as_slice()].concat()).by("Receiver"))
-            }
-            _ => Err(Error::usage([b"The temp-dir does not exist: ", dir.as_slice()].concat()).by("Receiver")),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Error::usage(
+                [b"The temp-dir is not a directory: ", dir.as_slice()].concat(),
+            )
+            .by("Receiver")),
+            _ => Err(
+                Error::usage([b"The temp-dir does not exist: ", dir.as_slice()].concat())
+                    .by("Receiver"),
+            ),
         }
     }
 }

@@ -36,14 +36,30 @@ pub(super) fn run(
     tally: &mut Tally,
     lead: impl FnOnce(&mut Generator<'_>) -> Result<u64>,
 ) -> Result<()> {
-    let state = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
-    let end_of_list = || {
-        let ListTotal { entries, bytes, complete } = count_so_far(plans, unnamed);
-        (complete && !plans.is_unbounded()).then_some(Event::Listed { entries, bytes, complete })
+    let state = RunState {
+        tally: Mutex::new(std::mem::take(tally)),
+        ..RunState::default()
     };
-    let order = InOrder::new(|events: Vec<Event>| state.report(&events, listener, context, &end_of_list));
+    let end_of_list = || {
+        let ListTotal {
+            entries,
+            bytes,
+            complete,
+        } = count_so_far(plans, unnamed);
+        (complete && !plans.is_unbounded()).then_some(Event::Listed {
+            entries,
+            bytes,
+            complete,
+        })
+    };
+    let order =
+        InOrder::new(|events: Vec<Event>| state.report(&events, listener, context, &end_of_list));
     let must_not_wait = context.is_peer_silent();
-    let waiting_max = if must_not_wait { usize::MAX } else { sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING) };
+    let waiting_max = if must_not_wait {
+        usize::MAX
+    } else {
+        sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING)
+    };
     let queue: Queue<WorkBatch> = Queue::new(waiting_max.max(1));
     let retries = Retries::default();
     let apply = || {
@@ -57,7 +73,12 @@ pub(super) fn run(
             }
             let mut out = Outcome::new(&mut applier, Some(&live));
             batch.carry_out(context, &retries, &mut out);
-            let Outcome { events, tally, fatal, .. } = out;
+            let Outcome {
+                events,
+                tally,
+                fatal,
+                ..
+            } = out;
             state.add(&tally, fatal, context);
             order.put(number, events);
         }
@@ -71,7 +92,11 @@ pub(super) fn run(
         let _plans = OnDrop(|| plans.close());
         let _queue = OnDrop(|| queue.close());
         // One applier is enough. In a local run, the generator makes the plans if no scanner does.
-        let scanners = if waiting_max == 0 && context.wire.is_none() { 0 } else { context.process.threads };
+        let scanners = if waiting_max == 0 && context.wire.is_none() {
+            0
+        } else {
+            context.process.threads
+        };
         let mut scans = (0..scanners).map(|_| spawn(scope, "scan", || plans.work()));
         let mut applies = (0..context.process.threads).map(|_| spawn(scope, "apply", apply));
         applies.next().transpose()?;
@@ -168,7 +193,9 @@ impl RunState {
         let fatal = self.fatal.into_inner();
         let delivery_failure = self.delivery_failure.into_inner();
         // If the run stops because the listener is gone, the resulting error is not the cause.
-        if let Some(error) = fatal.filter(|error| delivery_failure.is_none() || error.exit != Exit::Signal) {
+        if let Some(error) =
+            fatal.filter(|error| delivery_failure.is_none() || error.exit != Exit::Signal)
+        {
             return Err(error);
         }
         if let Some(exit) = delivery_failure {

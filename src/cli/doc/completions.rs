@@ -22,11 +22,22 @@ pub fn completions(shell: CompletionShell) -> String {
 
 /// Returns all commands: first the copy, then the subcommands.
 fn commands() -> Vec<Command> {
-    let copy = flags::all().filter(|flag| flag.support != Support::ServerSide).flat_map(of_flag).collect();
-    let copy = Command { name: String::new(), help: String::new(), options: copy };
+    let copy = flags::all()
+        .filter(|flag| flag.support != Support::ServerSide)
+        .flat_map(of_flag)
+        .collect();
+    let copy = Command {
+        name: String::new(),
+        help: String::new(),
+        options: copy,
+    };
     let others = subcommand::PAGES.into_iter().map(|(name, text)| {
         let page = HelpPage::parse(text);
-        Command { name: name.to_owned(), help: short(page.summary), options: page.options().map(of_entry).collect() }
+        Command {
+            name: name.to_owned(),
+            help: short(page.summary),
+            options: page.options().map(of_entry).collect(),
+        }
     });
     std::iter::once(copy).chain(others).collect()
 }
@@ -41,19 +52,36 @@ fn of_flag(flag: &'static Flag) -> Vec<OptionEntry> {
         false => (*word).to_owned(),
     };
     let words: Vec<_> = flag.words.iter().map(lower).collect();
-    with_negation(flag, if words.is_empty() { argument(placeholder) } else { ArgumentKind::Words(words) })
+    with_negation(
+        flag,
+        if words.is_empty() {
+            argument(placeholder)
+        } else {
+            ArgumentKind::Words(words)
+        },
+    )
 }
 
 fn with_negation(flag: &'static Flag, argument: ArgumentKind) -> Vec<OptionEntry> {
     let names = std::iter::once(flag.long).chain(flag.aliases.iter().copied());
     let long = names.filter(|name| !name.is_empty()).collect();
-    let on = OptionEntry { long, short: flag.short, arity: flag.arity, argument, help: flag.help.to_owned() };
+    let on = OptionEntry {
+        long,
+        short: flag.short,
+        arity: flag.arity,
+        argument,
+        help: flag.help.to_owned(),
+    };
     let off = flag.negations.first().map(|&name| OptionEntry {
         long: vec![name],
         short: None,
         arity: Arity::Switch,
         argument: ArgumentKind::Any,
-        help: if flag.help_off.is_empty() { format!("turn off --{}", flag.long) } else { flag.help_off.to_owned() },
+        help: if flag.help_off.is_empty() {
+            format!("turn off --{}", flag.long)
+        } else {
+            flag.help_off.to_owned()
+        },
     });
     std::iter::once(on).chain(off).collect()
 }
@@ -70,7 +98,9 @@ fn of_entry((names, help): (&'static str, &str)) -> OptionEntry {
     for name in names.split(", ") {
         match (name.strip_prefix("--"), name.strip_prefix('-')) {
             (Some(long), _) => {
-                let (long, value) = long.split_once('=').map_or((long, None), |(long, value)| (long, Some(value)));
+                let (long, value) = long
+                    .split_once('=')
+                    .map_or((long, None), |(long, value)| (long, Some(value)));
                 entry.long.push(long);
                 if let Some(value) = value {
                     entry.arity = Arity::Value(value);
@@ -96,8 +126,14 @@ fn argument(placeholder: &str) -> ArgumentKind {
 
 /// Returns the first statement of a description.
 fn short(help: &str) -> String {
-    let end = ["; ", ": ", ". "].iter().filter_map(|mark| help.find(mark)).filter(|&at| at > 10).min();
-    help[..end.unwrap_or(help.len())].trim_end_matches('.').to_owned()
+    let end = ["; ", ": ", ". "]
+        .iter()
+        .filter_map(|mark| help.find(mark))
+        .filter(|&at| at > 10)
+        .min();
+    help[..end.unwrap_or(help.len())]
+        .trim_end_matches('.')
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -107,17 +143,43 @@ mod tests {
 
     #[test]
     fn subcommands_read_the_options_that_are_proposed() {
-        for command in commands().into_iter().filter(|command| !command.name.is_empty()) {
-            assert!(command.name == "server" || command.options.len() >= 3, "{}", command.name);
-            let names = command.options.iter().flat_map(|option| &option.long).map(|name| format!("--{name}"));
-            let letters = command.options.iter().filter_map(|option| option.short).map(|letter| format!("-{letter}"));
+        for command in commands()
+            .into_iter()
+            .filter(|command| !command.name.is_empty())
+        {
+            assert!(
+                command.name == "server" || command.options.len() >= 3,
+                "{}",
+                command.name
+            );
+            let names = command
+                .options
+                .iter()
+                .flat_map(|option| &option.long)
+                .map(|name| format!("--{name}"));
+            let letters = command
+                .options
+                .iter()
+                .filter_map(|option| option.short)
+                .map(|letter| format!("-{letter}"));
             for option in names.chain(letters) {
-                let words = ["--sparsync"].into_iter().chain(command.name.split(' ')).chain([option.as_str()]);
+                let words = ["--sparsync"]
+                    .into_iter()
+                    .chain(command.name.split(' '))
+                    .chain([option.as_str()]);
                 let words = words.map(OsString::from).collect::<Vec<_>>();
                 let read = subcommand::read(OsStr::new("sparsync"), &words);
-                let error = read.expect("it is a subcommand").err().map(|error| error.message).unwrap_or_default();
+                let error = read
+                    .expect("it is a subcommand")
+                    .err()
+                    .map(|error| error.message)
+                    .unwrap_or_default();
                 let error = String::from_utf8(error).unwrap();
-                assert!(!error.contains("unknown option"), "{}: {error}", command.name);
+                assert!(
+                    !error.contains("unknown option"),
+                    "{}: {error}",
+                    command.name
+                );
             }
         }
     }
@@ -125,7 +187,10 @@ mod tests {
     #[test]
     fn a_description_is_one_statement() {
         assert_eq!(short("stop the server; then more"), "stop the server");
-        assert_eq!(short("with HOST: the remote shell"), "with HOST: the remote shell");
+        assert_eq!(
+            short("with HOST: the remote shell"),
+            "with HOST: the remote shell"
+        );
         assert_eq!(short("Remove a grant. Sessions end."), "Remove a grant");
     }
 }

@@ -45,18 +45,30 @@ pub fn help_text() -> String {
     for flag in flags::all().filter(|flag| flag.support != Support::ServerSide) {
         push(&mut out, &names(flag), flag.help);
         for alias in flag.aliases {
-            push(&mut out, &format!("--{alias}"), &format!("same as --{}", flag.long));
+            push(
+                &mut out,
+                &format!("--{alias}"),
+                &format!("same as --{}", flag.long),
+            );
         }
         if let [first, others @ ..] = flag.negations
             && !flag.help_off.is_empty()
         {
             push(&mut out, &format!("--{first}"), flag.help_off);
             for other in others {
-                push(&mut out, &format!("--{other}"), &format!("same as --{first}"));
+                push(
+                    &mut out,
+                    &format!("--{other}"),
+                    &format!("same as --{first}"),
+                );
             }
         }
         if flag.long == "outbuf" {
-            push(&mut out, "--no-OPTION", "disable OPTION, also if another option implies it (--no-D)");
+            push(
+                &mut out,
+                "--no-OPTION",
+                "disable OPTION, also if another option implies it (--no-D)",
+            );
         }
     }
     out.push_str("\nUse \"rsync --daemon --help\" for the options of a daemon.\n");
@@ -113,8 +125,15 @@ mod tests {
     #[test]
     fn help_lists_options_that_other_programs_search_for() {
         let help = help_text();
-        for word in ["--old-args", "no-motd", "contimeout", "--protect-args", "--secluded-args", "--iconv", "--mkpath"]
-        {
+        for word in [
+            "--old-args",
+            "no-motd",
+            "contimeout",
+            "--protect-args",
+            "--secluded-args",
+            "--iconv",
+            "--mkpath",
+        ] {
             assert!(help.contains(word), "{word}");
         }
         assert!(help.contains("\n--no-whole-file          copy only"));
@@ -124,7 +143,11 @@ mod tests {
     #[test]
     fn overview_is_short_and_lists_the_subcommands() {
         assert!(overview().lines().count() <= 25);
-        assert!(["enroll HOST", "server status", "HOST:DEST", "--help"].iter().all(|word| overview().contains(word)));
+        assert!(
+            ["enroll HOST", "server status", "HOST:DEST", "--help"]
+                .iter()
+                .all(|word| overview().contains(word))
+        );
         let help = help_text();
         assert!(help.find("enroll HOST") < help.find("Options\n"));
     }

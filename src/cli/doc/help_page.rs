@@ -37,19 +37,33 @@ impl HelpPage {
     /// Parses a page.
     pub fn parse(text: &'static str) -> HelpPage {
         let mut lines = text.lines();
-        let mut page = HelpPage { summary: lines.next().unwrap_or_default(), usage: Vec::new(), sections: Vec::new() };
-        let mut section = Section { title: "", lines: Vec::new(), blocks: Vec::new() };
+        let mut page = HelpPage {
+            summary: lines.next().unwrap_or_default(),
+            usage: Vec::new(),
+            sections: Vec::new(),
+        };
+        let mut section = Section {
+            title: "",
+            lines: Vec::new(),
+            blocks: Vec::new(),
+        };
         let mut is_new = true;
         for line in lines {
             let words = line.trim();
-            let usage = line.strip_prefix("Usage: ").or_else(|| line.strip_prefix("  or   "));
+            let usage = line
+                .strip_prefix("Usage: ")
+                .or_else(|| line.strip_prefix("  or   "));
             if let Some(usage) = usage {
                 page.usage.push(usage);
             } else if words.is_empty() {
                 is_new = true;
                 continue;
             } else if line.bytes().all(|b| b.is_ascii_uppercase()) {
-                let next = Section { title: line, lines: Vec::new(), blocks: Vec::new() };
+                let next = Section {
+                    title: line,
+                    lines: Vec::new(),
+                    blocks: Vec::new(),
+                };
                 page.sections.push(std::mem::replace(&mut section, next));
             } else {
                 section.lines.push(line.strip_prefix("  ").unwrap_or(line));
@@ -57,7 +71,10 @@ impl HelpPage {
                 match section.blocks.last_mut() {
                     _ if is_entry => {
                         let (names, help) = words.split_once("  ").unwrap_or((words, ""));
-                        section.blocks.push(Block::Entry { names, help: help.trim().to_owned() });
+                        section.blocks.push(Block::Entry {
+                            names,
+                            help: help.trim().to_owned(),
+                        });
                     }
                     Some(Block::Paragraph(text) | Block::Entry { help: text, .. }) if !is_new => {
                         if !text.is_empty() {
@@ -76,11 +93,16 @@ impl HelpPage {
 
     /// Returns the names and descriptions of its options.
     pub fn options(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let options = self.sections.iter().filter(|section| section.title == "OPTIONS");
-        options.flat_map(|section| &section.blocks).filter_map(|block| match block {
-            Block::Entry { names, help } => Some((*names, help.as_str())),
-            Block::Paragraph(_) => None,
-        })
+        let options = self
+            .sections
+            .iter()
+            .filter(|section| section.title == "OPTIONS");
+        options
+            .flat_map(|section| &section.blocks)
+            .filter_map(|block| match block {
+                Block::Entry { names, help } => Some((*names, help.as_str())),
+                Block::Paragraph(_) => None,
+            })
     }
 }
 
@@ -100,11 +122,24 @@ mod tests {
             ("Do it.", &["sparsync x [OPTION]", "sparsync x --list"][..])
         );
         let options: Vec<_> = page.options().collect();
-        assert_eq!(options, [("--long=VALUE, -l", "first line; second line"), ("--very-long-option", "below")]);
-        let paragraphs = page.sections.iter().flat_map(|section| &section.blocks).filter_map(|block| match block {
-            Block::Paragraph(text) => Some(text.as_str()),
-            Block::Entry { .. } => None,
-        });
-        assert_eq!(paragraphs.collect::<Vec<_>>(), ["One two.", "Three.", "After."]);
+        assert_eq!(
+            options,
+            [
+                ("--long=VALUE, -l", "first line; second line"),
+                ("--very-long-option", "below")
+            ]
+        );
+        let paragraphs = page
+            .sections
+            .iter()
+            .flat_map(|section| &section.blocks)
+            .filter_map(|block| match block {
+                Block::Paragraph(text) => Some(text.as_str()),
+                Block::Entry { .. } => None,
+            });
+        assert_eq!(
+            paragraphs.collect::<Vec<_>>(),
+            ["One two.", "Three.", "After."]
+        );
     }
 }

@@ -27,7 +27,12 @@ pub fn man_page(page: &str) -> String {
                 out.sections(page, "SS");
             }
             out.examples(&pages);
-            out.see_also(&["sparsync(1)", "sparsync-enroll(1)", "systemctl(1)", "journalctl(1)"]);
+            out.see_also(&[
+                "sparsync(1)",
+                "sparsync-enroll(1)",
+                "systemctl(1)",
+                "journalctl(1)",
+            ]);
         }
         subcommand => single(&mut out, subcommand),
     }
@@ -45,8 +50,12 @@ fn single(out: &mut Roff, subcommand: &str) {
 
 /// Returns the help pages of a subcommand and of its actions.
 fn pages_of(subcommand: &str) -> Vec<(&'static str, HelpPage)> {
-    let pages = subcommand::PAGES.into_iter().filter(|(name, _)| name.split(' ').next() == Some(subcommand));
-    pages.map(|(name, text)| (name, HelpPage::parse(text))).collect()
+    let pages = subcommand::PAGES
+        .into_iter()
+        .filter(|(name, _)| name.split(' ').next() == Some(subcommand));
+    pages
+        .map(|(name, text)| (name, HelpPage::parse(text)))
+        .collect()
 }
 
 const DESCRIPTION: [&str; 3] = [
@@ -69,29 +78,67 @@ const EXAMPLES: [&str; 6] = [
 ];
 
 const ENVIRONMENT: [(&str, &str); 11] = [
-    ("SPARSYNC_TRANSPORT", "The value of --transport for all runs."),
-    ("SPARSYNC_UI", "If 1, every run on a terminal has a live display, as with --ui."),
-    ("SPARSYNC_RSYNC", "An rsync to execute for runs that sparsync does not support."),
-    ("SPARSYNC_CONFIG_DIR", "The directory for keys, hosts and grants; the state of a server goes to `state/` in it."),
+    (
+        "SPARSYNC_TRANSPORT",
+        "The value of --transport for all runs.",
+    ),
+    (
+        "SPARSYNC_UI",
+        "If 1, every run on a terminal has a live display, as with --ui.",
+    ),
+    (
+        "SPARSYNC_RSYNC",
+        "An rsync to execute for runs that sparsync does not support.",
+    ),
+    (
+        "SPARSYNC_CONFIG_DIR",
+        "The directory for keys, hosts and grants; the state of a server goes to `state/` in it.",
+    ),
     ("RSYNC_RSH", "The remote shell, as with -e."),
-    ("RSYNC_PARTIAL_DIR", "The directory for partial files with --partial."),
-    ("RSYNC_CHECKSUM_LIST, RSYNC_COMPRESS_LIST", "The methods to select from, the preferred one first."),
-    ("RSYNC_PROTECT_ARGS, RSYNC_OLD_ARGS", "Defaults of --secluded-args and --old-args."),
-    ("RSYNC_ICONV, RSYNC_MAX_ALLOC", "Defaults of --iconv and --max-alloc."),
+    (
+        "RSYNC_PARTIAL_DIR",
+        "The directory for partial files with --partial.",
+    ),
+    (
+        "RSYNC_CHECKSUM_LIST, RSYNC_COMPRESS_LIST",
+        "The methods to select from, the preferred one first.",
+    ),
+    (
+        "RSYNC_PROTECT_ARGS, RSYNC_OLD_ARGS",
+        "Defaults of --secluded-args and --old-args.",
+    ),
+    (
+        "RSYNC_ICONV, RSYNC_MAX_ALLOC",
+        "Defaults of --iconv and --max-alloc.",
+    ),
     ("CVSIGNORE", "Patterns for -C."),
-    ("POSIXLY_CORRECT", "If set, options end at the first operand."),
+    (
+        "POSIXLY_CORRECT",
+        "If set, options end at the first operand.",
+    ),
 ];
 
 const FILES: [(&str, &str); 4] = [
-    ("~/.config/sparsync (root: /etc/sparsync)", "The key, the enrolled hosts and the grants."),
-    ("~/.local/state/sparsync (root: /var/lib/sparsync)", "The log and the state of a running server."),
-    ("/etc/popt, ~/.popt", "Aliases for options, as lines `rsync alias NAME WORDS`."),
+    (
+        "~/.config/sparsync (root: /etc/sparsync)",
+        "The key, the enrolled hosts and the grants.",
+    ),
+    (
+        "~/.local/state/sparsync (root: /var/lib/sparsync)",
+        "The log and the state of a running server.",
+    ),
+    (
+        "/etc/popt, ~/.popt",
+        "Aliases for options, as lines `rsync alias NAME WORDS`.",
+    ),
     ("~/.cvsignore", "Patterns for -C."),
 ];
 
 fn sparsync(out: &mut Roff) {
     out.header("sparsync", "copy and mirror trees of files, a faster rsync");
-    let copies = OPERANDS.iter().map(|operands| format!("sparsync [OPTION]... {operands}"));
+    let copies = OPERANDS
+        .iter()
+        .map(|operands| format!("sparsync [OPTION]... {operands}"));
     let others = [
         "sparsync bench scan [OPTION]... PATH",
         "sparsync bench sync [OPTION]... SRC DST",
@@ -106,20 +153,34 @@ fn sparsync(out: &mut Roff) {
     out.title("SH", "OPTIONS");
     for (title, flags) in &flags::GROUPS {
         out.title("SS", title);
-        flags.iter().filter(|flag| flag.support != Support::ServerSide).for_each(|flag| option(out, flag));
+        flags
+            .iter()
+            .filter(|flag| flag.support != Support::ServerSide)
+            .for_each(|flag| option(out, flag));
     }
     out.title("SS", "Negations");
-    out.entry("--no-OPTION", "Disables OPTION, also if another option implies it (--no-D).");
+    out.entry(
+        "--no-OPTION",
+        "Disables OPTION, also if another option implies it (--no-D).",
+    );
     out.title("SH", "EXIT STATUS");
     Exit::meanings().for_each(|(code, words)| out.entry(&code.to_string(), words));
     out.title("SH", "ENVIRONMENT");
-    ENVIRONMENT.iter().for_each(|(names, help)| out.entry(names, help));
+    ENVIRONMENT
+        .iter()
+        .for_each(|(names, help)| out.entry(names, help));
     out.title("SH", "FILES");
-    FILES.iter().for_each(|(names, help)| out.entry(names, help));
+    FILES
+        .iter()
+        .for_each(|(names, help)| out.entry(names, help));
     out.title("SH", "EXAMPLES");
     out.verbatim(&EXAMPLES);
     let others = ["bench", "doctor", "enroll", "server"].map(|name| format!("sparsync-{name}(1)"));
-    let others: Vec<_> = others.iter().map(String::as_str).chain(["rsync(1)", "ssh(1)"]).collect();
+    let others: Vec<_> = others
+        .iter()
+        .map(String::as_str)
+        .chain(["rsync(1)", "ssh(1)"])
+        .collect();
     out.see_also(&others);
 }
 
@@ -128,8 +189,16 @@ fn option(out: &mut Roff, flag: &Flag) {
     let mut text = vec![sentence(flag.help)];
     text.extend((!flag.man.is_empty()).then(|| flag.man.to_owned()));
     if !flag.negations.is_empty() {
-        let negations: Vec<_> = flag.negations.iter().map(|name| format!("`--{name}`")).collect();
-        let effect = if flag.help_off.is_empty() { "turn it off" } else { flag.help_off };
+        let negations: Vec<_> = flag
+            .negations
+            .iter()
+            .map(|name| format!("`--{name}`"))
+            .collect();
+        let effect = if flag.help_off.is_empty() {
+            "turn it off"
+        } else {
+            flag.help_off
+        };
         text.push(format!("{}: {effect}.", negations.join(", ")));
     }
     let support = match flag.support {
@@ -138,7 +207,10 @@ fn option(out: &mut Roff, flag: &Flag) {
         Support::Refused => "Rejected on Linux, as by rsync.",
     };
     text.push(support.to_owned());
-    out.entry(&(names(flag) + &aliases.collect::<String>()), text.join(" ").trim_end());
+    out.entry(
+        &(names(flag) + &aliases.collect::<String>()),
+        text.join(" ").trim_end(),
+    );
 }
 
 /// Returns help text as a sentence: a capital letter, and a full stop.
@@ -172,7 +244,11 @@ impl Roff {
 
     /// Writes the sections of a help page, except its examples. `level`: the macro of their titles.
     fn sections(&mut self, page: &HelpPage, level: &str) {
-        for section in page.sections.iter().filter(|section| section.title != "EXAMPLES") {
+        for section in page
+            .sections
+            .iter()
+            .filter(|section| section.title != "EXAMPLES")
+        {
             if !section.title.is_empty() {
                 self.title(level, section.title);
             }
@@ -188,7 +264,9 @@ impl Roff {
 
     fn examples(&mut self, pages: &[(&str, HelpPage)]) {
         let sections = pages.iter().flat_map(|(_, page)| &page.sections);
-        let lines = sections.filter(|section| section.title == "EXAMPLES").flat_map(|section| &section.lines);
+        let lines = sections
+            .filter(|section| section.title == "EXAMPLES")
+            .flat_map(|section| &section.lines);
         self.title("SH", "EXAMPLES");
         self.verbatim(&lines.collect::<Vec<_>>());
     }
@@ -275,9 +353,14 @@ mod tests {
 
     /// Returns the options that a text names at the start of a line, or below it in a list of names.
     fn options(text: &str) -> Vec<String> {
-        let lines = text.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+        let lines = text
+            .lines()
+            .map(str::trim_start)
+            .filter(|line| line.starts_with('-'));
         let names = lines.map(|line| line.split("  ").next().unwrap_or_default());
-        let names = names.flat_map(|names| names.split([' ', ','])).filter(|name| name.starts_with('-'));
+        let names = names
+            .flat_map(|names| names.split([' ', ',']))
+            .filter(|name| name.starts_with('-'));
         let bare = |name: &str| name.split(['=', '[']).next().unwrap_or_default().to_owned();
         names.map(bare).collect()
     }
@@ -288,18 +371,25 @@ mod tests {
         let has = |page: &str, option: &str| {
             page.match_indices(option).any(|(at, _)| {
                 let (before, after) = (&page[..at], &page[at + option.len()..]);
-                before.ends_with(['"', ' ', 'B']) && after.starts_with(['"', ',', '=', '[', '\\', ' '])
+                before.ends_with(['"', ' ', 'B'])
+                    && after.starts_with(['"', ',', '=', '[', '\\', ' '])
             })
         };
         let page = unescaped("sparsync");
         let named = options(&help_text());
-        assert!(named.len() > 200 && named.iter().any(|name| name == "-z"), "{named:?}");
+        assert!(
+            named.len() > 200 && named.iter().any(|name| name == "-z"),
+            "{named:?}"
+        );
         for option in named {
             assert!(has(&page, &option), "{option}");
         }
         for verb in &MAN_PAGES[1..] {
             let page = unescaped(verb);
-            for (name, text) in subcommand::PAGES.into_iter().filter(|(name, _)| name.starts_with(verb)) {
+            for (name, text) in subcommand::PAGES
+                .into_iter()
+                .filter(|(name, _)| name.starts_with(verb))
+            {
                 let named = options(text);
                 assert!(named.iter().any(|name| name == "--help"), "{name}");
                 for option in named {
@@ -313,7 +403,10 @@ mod tests {
     fn text_is_escaped() {
         assert_eq!(escaped(".TH"), "\\&.TH");
         assert_eq!(escaped("'br"), "\\&\\(aqbr");
-        assert_eq!(escaped("a\\b --x \"~^\""), "a\\eb \\-\\-x \\(dq\\(ti\\(ha\\(dq");
+        assert_eq!(
+            escaped("a\\b --x \"~^\""),
+            "a\\eb \\-\\-x \\(dq\\(ti\\(ha\\(dq"
+        );
         let mut out = Roff(String::new());
         out.line("`-a` and `.x");
         assert_eq!(out.0, "\\fB\\-a\\fR and \\fB\\&.x\\fR\n");
@@ -322,7 +415,11 @@ mod tests {
     #[test]
     fn pages_are_ascii() {
         for page in MAN_PAGES.map(man_page) {
-            assert!(page.is_ascii(), "{:?}", page.lines().find(|line| !line.is_ascii()));
+            assert!(
+                page.is_ascii(),
+                "{:?}",
+                page.lines().find(|line| !line.is_ascii())
+            );
         }
     }
 }

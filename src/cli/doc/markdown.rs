@@ -18,7 +18,11 @@ pub fn options_markdown() -> String {
          | option | also | argument | what it does | support |\n|---|---|---|---|---|\n",
     );
     for flag in flags::all() {
-        let mut also: Vec<String> = flag.aliases.iter().map(|name| format!("`--{name}`")).collect();
+        let mut also: Vec<String> = flag
+            .aliases
+            .iter()
+            .map(|name| format!("`--{name}`"))
+            .collect();
         if !flag.long.is_empty() {
             also.extend(flag.short.map(|letter| format!("`-{letter}`")));
         }
@@ -34,9 +38,17 @@ pub fn options_markdown() -> String {
             Support::Refused => "refused",
             Support::ServerSide => "server",
         };
-        let man = if flag.man.is_empty() { String::new() } else { format!(" {}", flag.man) };
+        let man = if flag.man.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", flag.man)
+        };
         let help = format!("{}.{man}", flag.help).replace('|', "\\|");
-        out.push_str(&format!("| `{}` | {} | {argument} | {help} | {support} |\n", flag.shown(), also.join(" ")));
+        out.push_str(&format!(
+            "| `{}` | {} | {argument} | {help} | {support} |\n",
+            flag.shown(),
+            also.join(" ")
+        ));
     }
     out
 }
@@ -54,6 +66,9 @@ mod tests {
             std::fs::write(path, &text).expect("docs/OPTIONS.md can be written");
         }
         let found = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(found == text, "docs/OPTIONS.md does not match the option table: run scripts/options");
+        assert!(
+            found == text,
+            "docs/OPTIONS.md does not match the option table: run scripts/options"
+        );
     }
 }

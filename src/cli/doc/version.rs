@@ -121,7 +121,10 @@ pub fn rsync_version_json() -> String {
 
 /// Returns the names of the digests for authentication with a daemon.
 fn auth_digests() -> Vec<String> {
-    AuthDigest::ALL.iter().map(|(_, name)| name.to_string()).collect()
+    AuthDigest::ALL
+        .iter()
+        .map(|(_, name)| name.to_string())
+        .collect()
 }
 
 /// Returns the text that `--version --json` prints.
@@ -153,14 +156,19 @@ pub fn version_json() -> String {
 
 /// Returns the members of the JSON object of capabilities.
 fn capabilities() -> String {
-    let members = CAPABILITIES.iter().map(|Capability(_, key, value)| format!("    \"{key}\": {value}"));
+    let members = CAPABILITIES
+        .iter()
+        .map(|Capability(_, key, value)| format!("    \"{key}\": {value}"));
     members.collect::<Vec<_>>().join(",\n")
 }
 
 /// Returns the elements of a JSON list of names, without the aliases, which are in parentheses.
 fn quoted(names: &[String]) -> String {
     let plain = names.iter().filter(|name| !name.starts_with('('));
-    plain.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+    plain
+        .map(|name| format!("\"{name}\""))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -171,10 +179,16 @@ mod tests {
     fn version_text_has_the_lines_that_programs_parse() {
         let text = version_text();
         assert!(text.starts_with("rsync  version 3.5.0  protocol version 32\n"));
-        let capabilities = text.split("Capabilities:").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+        let capabilities = text
+            .split("Capabilities:")
+            .nth(1)
+            .and_then(|rest| rest.split("\n\n").next())
+            .unwrap();
         assert!(capabilities.contains("ACLs,") && capabilities.contains("xattrs,"));
         assert!(text.contains("sparsync"));
-        assert!(text.contains("Checksum list:\n    xxh128 xxh3 xxh64 (xxhash) md5 md4 sha1 none\n"));
+        assert!(
+            text.contains("Checksum list:\n    xxh128 xxh3 xxh64 (xxhash) md5 md4 sha1 none\n")
+        );
         assert!(text.contains("Compress list:\n    zstd lz4 zlibx zlib none\n"));
         assert!(text.lines().all(|line| line.len() < 80));
     }
@@ -196,7 +210,10 @@ mod tests {
         ] {
             assert!(text.contains(key), "{key}");
         }
-        assert_eq!(text.matches(['{', '[']).count(), text.matches(['}', ']']).count());
+        assert_eq!(
+            text.matches(['{', '[']).count(),
+            text.matches(['}', ']']).count()
+        );
         assert!(!text.contains(",\n  }") && !text.contains(",\n}"));
     }
 }

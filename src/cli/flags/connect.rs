@@ -135,7 +135,11 @@ pub const FLAGS: &[Flag] = &[
 /// Parses a `--max-alloc`, which may also come from RSYNC_MAX_ALLOC, in bytes; `None`: no limit. rsync checks
 /// it after all options.
 pub fn max_alloc_bytes(value: &[u8]) -> crate::error::Result<Option<u64>> {
-    let limits = size::SizeLimits { min: 1 << 20, min_text: "1.00M", ..size::ANY };
+    let limits = size::SizeLimits {
+        min: 1 << 20,
+        min_text: "1.00M",
+        ..size::ANY
+    };
     let bytes = size::size(&Given { value, word: value }, "max-alloc", b'b', &limits)?;
     Ok((bytes > 0).then_some(bytes))
 }

@@ -20,10 +20,14 @@ fn add_alt(args: &mut Args, kind: AltKind, dir: &[u8]) -> Result<()> {
     let name = alt_name(kind);
     if let Some(prior) = args.alt_kind.filter(|&prior| prior != kind) {
         let prior = alt_name(prior);
-        return Err(refuse(format!("ERROR: the {name} option conflicts with the {prior} option")));
+        return Err(refuse(format!(
+            "ERROR: the {name} option conflicts with the {prior} option"
+        )));
     }
     if args.alt_dirs.len() >= MAX_DIRS {
-        return Err(refuse(format!("ERROR: at most {MAX_DIRS} {name} args may be specified")));
+        return Err(refuse(format!(
+            "ERROR: at most {MAX_DIRS} {name} args may be specified"
+        )));
     }
     args.alt_kind = Some(kind);
     args.alt_dirs.push(dir.to_vec());

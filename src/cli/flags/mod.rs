@@ -20,7 +20,10 @@ pub static GROUPS: [(&str, &[Flag]); 9] = [
     ("Attributes", preserve::FLAGS),
     ("Deletion", delete::FLAGS),
     ("Writing files", place::FLAGS),
-    ("Deltas, alternate destinations and compression", delta::FLAGS),
+    (
+        "Deltas, alternate destinations and compression",
+        delta::FLAGS,
+    ),
     ("Connections and limits", connect::FLAGS),
     ("Options that rsync does not have", own::FLAGS),
 ];
@@ -59,16 +62,27 @@ mod tests {
     fn every_option_name_finds_its_flag() {
         for flag in all() {
             if !flag.long.is_empty() {
-                assert!(matches!(by_long(flag.long), Some((found, Polarity::On)) if std::ptr::eq(found, flag)));
+                assert!(
+                    matches!(by_long(flag.long), Some((found, Polarity::On)) if std::ptr::eq(found, flag))
+                );
             }
             for name in flag.aliases {
-                assert!(matches!(by_long(name), Some((found, Polarity::On)) if std::ptr::eq(found, flag)), "{name}");
+                assert!(
+                    matches!(by_long(name), Some((found, Polarity::On)) if std::ptr::eq(found, flag)),
+                    "{name}"
+                );
             }
             for name in flag.negations {
-                assert!(matches!(by_long(name), Some((found, Polarity::Off)) if std::ptr::eq(found, flag)), "{name}");
+                assert!(
+                    matches!(by_long(name), Some((found, Polarity::Off)) if std::ptr::eq(found, flag)),
+                    "{name}"
+                );
             }
             if let Some(letter) = flag.short {
-                assert!(std::ptr::eq(by_short(letter).expect("listed"), flag), "-{letter}");
+                assert!(
+                    std::ptr::eq(by_short(letter).expect("listed"), flag),
+                    "-{letter}"
+                );
             }
         }
     }
@@ -80,7 +94,12 @@ mod tests {
             if !flag.long.is_empty() {
                 names.push(flag.long.into());
             }
-            names.extend(flag.aliases.iter().chain(flag.negations).map(|name| name.to_string()));
+            names.extend(
+                flag.aliases
+                    .iter()
+                    .chain(flag.negations)
+                    .map(|name| name.to_string()),
+            );
             names.extend(flag.short.map(|letter| format!("-{letter}")));
         }
         let count = names.len();

@@ -201,7 +201,10 @@ fn set_map(args: &mut Args, map: Map, text: &[u8], by_chown: bool) -> Result<()>
             (true, false) => format!("--{name} conflicts with prior --chown."),
         }));
     }
-    *slot = Some(GivenMap { by_chown, text: text.to_vec() });
+    *slot = Some(GivenMap {
+        by_chown,
+        text: text.to_vec(),
+    });
     // The letters for a server state what is kept. With --no-o or --no-g after the map, the client sends no owners.
     match map {
         Map::User => args.preserve.owner |= !args.server,

@@ -13,12 +13,21 @@ use crate::proto::rsync::handshake::VERSION_MISMATCH;
 use std::ops::RangeInclusive;
 
 /// Checks what rsync checks while it reads the options or right after. Returns the choice of `--checksum-choice`.
-pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -> Result<Option<Checksums>> {
+pub(super) fn check_limits(
+    args: &Args,
+    list_only: bool,
+    env: Environment<'_>,
+) -> Result<Option<Checksums>> {
     policies::max_alloc_bytes(args, env)?;
     if args.old_args.is_some_and(|count| count > 0) && args.secluded_args == Some(true) {
         return Err(refuse("--secluded-args conflicts with --old-args."));
     }
-    let sums = args.checksum_choice.as_deref().map(names::checksums).transpose()?.flatten();
+    let sums = args
+        .checksum_choice
+        .as_deref()
+        .map(names::checksums)
+        .transpose()?
+        .flatten();
     if let Some(choice) = &args.compress_choice {
         names::compress(choice)?;
     }
@@ -27,7 +36,9 @@ pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -
     }
     if args.read_batch {
         if args.write_batch || args.only_write_batch {
-            return Err(refuse("--write-batch and --read-batch can not be used together"));
+            return Err(refuse(
+                "--write-batch and --read-batch can not be used together",
+            ));
         }
         if args.files_from.is_some() {
             return Err(refuse("--read-batch cannot be used with --files-from"));
@@ -37,17 +48,32 @@ pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -
         return Err(refuse(format!("--read-batch cannot be used with --{name}")));
     }
     let delete = &args.delete;
-    if [delete.before, delete.during, delete.after].into_iter().filter(|&given| given).count() > 1 {
-        return Err(refuse("You may not combine multiple --delete-WHEN options."));
+    if [delete.before, delete.during, delete.after]
+        .into_iter()
+        .filter(|&given| given)
+        .count()
+        > 1
+    {
+        return Err(refuse(
+            "You may not combine multiple --delete-WHEN options.",
+        ));
     }
     if args.delete.any && recurse(args, list_only) == Recurse::No {
-        return Err(refuse("--delete does not work without --recursive (-r) or --dirs (-d)."));
+        return Err(refuse(
+            "--delete does not work without --recursive (-r) or --dirs (-d).",
+        ));
     }
-    if args.confine_root.as_ref().is_some_and(|root| !root.starts_with(b"/")) {
+    if args
+        .confine_root
+        .as_ref()
+        .is_some_and(|root| !root.starts_with(b"/"))
+    {
         return Err(refuse("--confine-root must be an absolute path"));
     }
     if args.confine_root.is_some() && args.insecure_links {
-        return Err(refuse("--insecure-links cannot be combined with --confine-root"));
+        return Err(refuse(
+            "--insecure-links cannot be combined with --confine-root",
+        ));
     }
     Ok(sums)
 }
@@ -73,7 +99,11 @@ pub(super) fn check_writing(args: &Args, whole_file: Option<bool>) -> Result<boo
 }
 
 /// Checks what rsync checks once it has sorted the operands. `peer`: the other machine.
-pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], peer: Option<&RemoteOperand>) -> Result<()> {
+pub(super) fn check_operands(
+    args: &Args,
+    sources: &[Vec<u8>],
+    peer: Option<&RemoteOperand>,
+) -> Result<()> {
     let role = RemoteOperand::role(peer);
     let is_daemon = peer.is_some_and(|peer| peer.daemon.is_some());
     // Without a module, a daemon lists its modules.
@@ -82,7 +112,8 @@ pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], peer: Option<&Rem
         return Err(Error::usage("Empty source arg specified.").by(role));
     }
     // Connecting to a sparsync server has a timeout, as with a daemon.
-    let connects = peer.is_some_and(|peer| peer.server.is_some()) || is_daemon && args.rsh.is_none();
+    let connects =
+        peer.is_some_and(|peer| peer.server.is_some()) || is_daemon && args.rsh.is_none();
     let daemon_only = if args.connect.daemon.password_file.is_some() && !is_daemon {
         "The --password-file option may only be used when accessing an rsync daemon."
     } else if args.contimeout.is_some_and(|secs| secs != 0) && !connects {
@@ -98,12 +129,27 @@ pub(super) fn check_batch(args: &Args, options: &Options) -> Result<()> {
     if !matches!(options.batch, Some(Batch::Write { .. })) {
         return Ok(());
     }
-    let is_md5 = |name: &[u8]| [&b"auto"[..], b"md5"].iter().any(|known| name.eq_ignore_ascii_case(known));
-    let sum = args.checksum_choice.as_deref().filter(|choice| !choice.split(|&byte| byte == b',').all(is_md5));
-    let is_other = |method: &Compression| matches!(method, Compression::Zstd | Compression::Lz4 | Compression::Zlibx);
+    let is_md5 = |name: &[u8]| {
+        [&b"auto"[..], b"md5"]
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known))
+    };
+    let sum = args
+        .checksum_choice
+        .as_deref()
+        .filter(|choice| !choice.split(|&byte| byte == b',').all(is_md5));
+    let is_other = |method: &Compression| {
+        matches!(
+            method,
+            Compression::Zstd | Compression::Lz4 | Compression::Zlibx
+        )
+    };
     let method = options.delta.compress.choice.filter(is_other);
     let (option, name) = match (sum, method) {
-        (Some(sum), _) => ("--checksum-choice", String::from_utf8_lossy(sum).into_owned()),
+        (Some(sum), _) => (
+            "--checksum-choice",
+            String::from_utf8_lossy(sum).into_owned(),
+        ),
         (None, Some(method)) => ("--compress-choice", method.name().to_owned()),
         (None, None) => return Ok(()),
     };
@@ -120,7 +166,10 @@ const PROTOCOLS: RangeInclusive<i32> = 20..=32;
 pub fn check_protocol(args: &Args) -> Result<()> {
     let message = match args.protocol {
         Some(protocol) if protocol > *PROTOCOLS.end() => {
-            format!("--protocol must be no more than {} on the Client.", PROTOCOLS.end())
+            format!(
+                "--protocol must be no more than {} on the Client.",
+                PROTOCOLS.end()
+            )
         }
         Some(protocol) if protocol < *PROTOCOLS.start() => VERSION_MISMATCH.to_string(),
         Some(_) | None => return Ok(()),
@@ -130,6 +179,8 @@ pub fn check_protocol(args: &Args) -> Result<()> {
 
 /// Returns the first unsupported option.
 pub(super) fn unsupported(args: &Args) -> Option<String> {
-    let protocol = args.protocol.filter(|&protocol| protocol < OLDEST_PROTOCOL)?;
+    let protocol = args
+        .protocol
+        .filter(|&protocol| protocol < OLDEST_PROTOCOL)?;
     Some(format!("--protocol={protocol}"))
 }

@@ -18,6 +18,8 @@ impl Environment<'_> {
 
     /// Returns the number in a variable; 0 if it is not set or not a number.
     pub(super) fn number(self, name: &str) -> i64 {
-        (self.0)(name).and_then(|value| value.to_str().and_then(|text| text.trim().parse().ok())).unwrap_or(0)
+        (self.0)(name)
+            .and_then(|value| value.to_str().and_then(|text| text.trim().parse().ok()))
+            .unwrap_or(0)
     }
 }

@@ -27,10 +27,13 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
     let info = words::settle_info(verbose, &more, &args.info);
     let given = args.out_format.as_deref().map(Format::parse);
     // Names printed by --progress count, unless a format replaces them.
-    let shows_names = args.output.progress && given.as_ref().is_none_or(Format::needs_after_transfer);
-    let is_named =
-        |by_progress| words::settle_info(verbose, if by_progress { "NAME" } else { "" }, &args.info).name > 0;
-    let unsafe_links = is_named(args.output.progress && args.out_format.is_none() && args.itemize == 0);
+    let shows_names =
+        args.output.progress && given.as_ref().is_none_or(Format::needs_after_transfer);
+    let is_named = |by_progress| {
+        words::settle_info(verbose, if by_progress { "NAME" } else { "" }, &args.info).name > 0
+    };
+    let unsafe_links =
+        is_named(args.output.progress && args.out_format.is_none() && args.itemize == 0);
     let default_format = || Format::DEFAULT.to_vec();
     let has_i = given.as_ref().map_or(args.itemize > 0, Format::has_itemize);
     Output {
@@ -50,13 +53,23 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
             false => CreatedDir::Never,
         },
         unsafe_links,
-        out_format: args.out_format.clone().or_else(|| (args.itemize > 0).then(default_format)),
+        out_format: args
+            .out_format
+            .clone()
+            .or_else(|| (args.itemize > 0).then(default_format)),
         log_file: args
             .log_file
             .clone()
             .filter(|path| !path.is_empty())
-            .map(|path| LogFile { path, format: args.log_file_format.clone().unwrap_or_else(default_format) }),
-        metrics_file: args.output.metrics_file.clone().filter(|path| !path.is_empty()),
+            .map(|path| LogFile {
+                path,
+                format: args.log_file_format.clone().unwrap_or_else(default_format),
+            }),
+        metrics_file: args
+            .output
+            .metrics_file
+            .clone()
+            .filter(|path| !path.is_empty()),
         human: args.human.saturating_add(1).clamp(0, 3).unsigned_abs(),
         json: args.json,
         ui: args.output.ui || env.text("SPARSYNC_UI").as_deref() == Some(b"1"),

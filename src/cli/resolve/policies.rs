@@ -9,8 +9,9 @@ use crate::error::Result;
 use crate::options::algorithm::Algorithm as _;
 use crate::options::select::MissingArgs;
 use crate::options::{
-    AltDest, Append, ArgStyle, Backup, Batch, Check, CheckMode, Checksums, Compress, Compression, Connect, Delete,
-    Delta, FilesFrom, Iconv, IdMap, LinkOwners, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, When,
+    AltDest, Append, ArgStyle, Backup, Batch, Check, CheckMode, Checksums, Compress, Compression,
+    Connect, Delete, Delta, FilesFrom, Iconv, IdMap, LinkOwners, Place, Preserve, Recurse,
+    RemoveSource, RuleArg, Select, When,
 };
 
 /// rsync's default of `--max-alloc`.
@@ -28,12 +29,19 @@ pub(super) fn check(args: &Args, sums: Option<Checksums>) -> Check {
     } else {
         CheckMode::Quick { window_secs }
     };
-    Check { mode, sums: sums.unwrap_or_default(), window_secs, ..args.check }
+    Check {
+        mode,
+        sums: sums.unwrap_or_default(),
+        window_secs,
+        ..args.check
+    }
 }
 
 pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve> {
     let map = |given: &Option<GivenMap>, name| -> Result<Vec<IdMap>> {
-        given.as_ref().map_or(Ok(Vec::new()), |given| ids::parse(&given.text, name))
+        given
+            .as_ref()
+            .map_or(Ok(Vec::new()), |given| ids::parse(&given.text, name))
     };
     let given = &args.preserve;
     Ok(Preserve {
@@ -43,7 +51,11 @@ pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve>
         omit_dir_times: given.omit_dir_times || backup.is_some_and(|backup| backup.dir.is_none()),
         usermap: map(&args.usermap, "usermap")?,
         groupmap: map(&args.groupmap, "groupmap")?,
-        link_owners: if args.insecure_links { LinkOwners::Anyone } else { LinkOwners::Trusted },
+        link_owners: if args.insecure_links {
+            LinkOwners::Anyone
+        } else {
+            LinkOwners::Trusted
+        },
         ..given.clone()
     })
 }
@@ -54,7 +66,8 @@ const INCREMENTAL_SINCE: i32 = 30;
 /// Returns whether `--protocol` selects a version without incremental recursion. It deletes before the copy, unless the
 /// options say otherwise, and always verifies appended files.
 fn is_old(args: &Args) -> bool {
-    args.protocol.is_some_and(|protocol| protocol < INCREMENTAL_SINCE)
+    args.protocol
+        .is_some_and(|protocol| protocol < INCREMENTAL_SINCE)
 }
 
 pub(super) fn delete(args: &Args) -> Delete {
@@ -72,14 +85,22 @@ pub(super) fn delete(args: &Args) -> Delete {
         is_default_time: !(delete.before || delete.after || delete.delay || delete.during),
         excluded: delete.excluded,
         // Negative numbers mean 0, except the lowest one, which means no limit in rsync.
-        max: args.max_delete.filter(|&max| max != i32::MIN).map(|max| u64::try_from(max).unwrap_or(0)),
+        max: args
+            .max_delete
+            .filter(|&max| max != i32::MIN)
+            .map(|max| u64::try_from(max).unwrap_or(0)),
         force: args.force,
         ignore_errors: args.ignore_errors,
     }
 }
 
 pub(super) fn place(args: &Args, settled: Settled) -> Place {
-    let Settled { partial_dir, backup, inplace, .. } = settled;
+    let Settled {
+        partial_dir,
+        backup,
+        inplace,
+        ..
+    } = settled;
     Place {
         inplace,
         append: match args.append {
@@ -102,12 +123,18 @@ pub(super) fn partial_dir(args: &Args, env: Environment<'_>) -> Option<Vec<u8>> 
     let given = match &args.partial_dir {
         Some(dir) => Some(dir.clone()),
         None if args.place.delay_updates => Some(DELAY_DIR.to_vec()),
-        None if args.place.partial && !args.place.inplace && args.append == 0 && !args.preserve.write_devices => {
+        None if args.place.partial
+            && !args.place.inplace
+            && args.append == 0
+            && !args.preserve.write_devices =>
+        {
             env.text("RSYNC_PARTIAL_DIR")
         }
         None => None,
     };
-    let dir = given.map(|dir| clean(&dir)).filter(|dir| !dir.is_empty() && dir != b".");
+    let dir = given
+        .map(|dir| clean(&dir))
+        .filter(|dir| !dir.is_empty() && dir != b".");
     match dir {
         None if args.place.delay_updates => Some(DELAY_DIR.to_vec()),
         dir => dir,
@@ -138,9 +165,17 @@ fn clean(path: &[u8]) -> Vec<u8> {
 
 pub(super) fn backup(args: &Args) -> Result<Option<Backup>> {
     let dir = args.backup_dir.clone();
-    let suffix = args.suffix.clone().unwrap_or_else(|| if dir.is_some() { Vec::new() } else { b"~".to_vec() });
+    let suffix = args.suffix.clone().unwrap_or_else(|| {
+        if dir.is_some() {
+            Vec::new()
+        } else {
+            b"~".to_vec()
+        }
+    });
     if suffix.contains(&b'/') {
-        return Err(refuse([b"--suffix cannot contain slashes: ", &suffix[..]].concat()));
+        return Err(refuse(
+            [b"--suffix cannot contain slashes: ", &suffix[..]].concat(),
+        ));
     }
     let beside = dir.as_ref().is_none_or(|dir| is_relative(dir));
     if suffix.is_empty() && beside {
@@ -152,26 +187,43 @@ pub(super) fn backup(args: &Args) -> Result<Option<Backup>> {
     if !args.backup && dir.is_none() {
         return Ok(None);
     }
-    Ok(Some(Backup { dir: dir.filter(|_| !beside), suffix }))
+    Ok(Some(Backup {
+        dir: dir.filter(|_| !beside),
+        suffix,
+    }))
 }
 
 /// Returns whether a path means the directory itself: it is empty or has only `.` elements.
 fn is_relative(path: &[u8]) -> bool {
-    !path.starts_with(b"/") && path.split(|&b| b == b'/').all(|part| matches!(part, b"" | b"."))
+    !path.starts_with(b"/")
+        && path
+            .split(|&b| b == b'/')
+            .all(|part| matches!(part, b"" | b"."))
 }
 
-pub(super) fn select(args: &Args, files_from: Option<FilesFrom>, list_only: bool, settled: &Settled) -> Select {
+pub(super) fn select(
+    args: &Args,
+    files_from: Option<FilesFrom>,
+    list_only: bool,
+    settled: &Settled,
+) -> Select {
     let recurse = recurse(args, list_only);
     let mut select = args.select.clone();
     if args.dirs == Dirs::Old {
         select.rules.push(RuleArg::Implied(b"- /*/*".to_vec()));
     }
-    if let Some(backup) =
-        settled.backup.as_ref().filter(|backup| backup.dir.is_none() && args.delete.any && !args.delete.excluded)
+    if let Some(backup) = settled
+        .backup
+        .as_ref()
+        .filter(|backup| backup.dir.is_none() && args.delete.any && !args.delete.excluded)
     {
-        select.rules.push(RuleArg::Implied([b"P *", &backup.suffix[..]].concat()));
+        select
+            .rules
+            .push(RuleArg::Implied([b"P *", &backup.suffix[..]].concat()));
     }
-    select.rules.extend(Place::partials_rule(settled.partial_dir.as_deref()).map(RuleArg::Implied));
+    select
+        .rules
+        .extend(Place::partials_rule(settled.partial_dir.as_deref()).map(RuleArg::Implied));
     Select {
         recurse,
         relative: args.relative.unwrap_or(files_from.is_some()),
@@ -228,12 +280,20 @@ pub(super) fn batch(args: &Args) -> Option<Batch> {
         return Some(Batch::Read(args.batch.clone()));
     }
     // What changes nothing is not recorded.
-    let is_written = (args.write_batch || args.only_write_batch) && !args.dry_run && !args.select.list_only;
-    is_written.then(|| Batch::Write { path: args.batch.clone(), only: args.only_write_batch })
+    let is_written =
+        (args.write_batch || args.only_write_batch) && !args.dry_run && !args.select.list_only;
+    is_written.then(|| Batch::Write {
+        path: args.batch.clone(),
+        only: args.only_write_batch,
+    })
 }
 
 pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
-    let choice = match args.compress_choice.as_deref().filter(|choice| !choice.eq_ignore_ascii_case(b"auto")) {
+    let choice = match args
+        .compress_choice
+        .as_deref()
+        .filter(|choice| !choice.eq_ignore_ascii_case(b"auto"))
+    {
         None => match args.compress {
             // A level requests compression, even after --no-compress.
             0 if args.compress_level.is_some() => Some(Compression::Auto),
@@ -244,12 +304,21 @@ pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
         // Unknown names were rejected before.
         Some(choice) => Compression::named(choice),
     };
-    let suffixes = |list: &Vec<u8>| list.split(|&b| b == b'/').filter(|s| !s.is_empty()).map(<[u8]>::to_vec).collect();
+    let suffixes = |list: &Vec<u8>| {
+        list.split(|&b| b == b'/')
+            .filter(|s| !s.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
     Delta {
         whole_file,
         block_size_bytes: args.block_size,
         fuzzy: args.fuzzy.min(2),
-        alt_dest: args.alt_kind.map(|kind| AltDest { kind, dirs: args.alt_dirs.clone(), shown_as_given: false }),
+        alt_dest: args.alt_kind.map(|kind| AltDest {
+            kind,
+            dirs: args.alt_dirs.clone(),
+            shown_as_given: false,
+        }),
         compress: Compress {
             choice,
             level: args.compress_level,
@@ -261,7 +330,11 @@ pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
 
 /// `--max-alloc`, else `RSYNC_MAX_ALLOC`.
 pub(super) fn max_alloc_bytes(args: &Args, env: Environment<'_>) -> Result<Option<u64>> {
-    match args.max_alloc.clone().or_else(|| env.text("RSYNC_MAX_ALLOC")) {
+    match args
+        .max_alloc
+        .clone()
+        .or_else(|| env.text("RSYNC_MAX_ALLOC"))
+    {
         Some(value) => flags::connect::max_alloc_bytes(&value),
         None => Ok(Some(MAX_ALLOC_BYTES)),
     }
@@ -275,7 +348,9 @@ pub fn seconds(given: Option<i32>) -> u32 {
 pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
     Connect {
         port: args.port.unwrap_or(0),
-        protocol: args.protocol.and_then(|protocol| u8::try_from(protocol).ok()),
+        protocol: args
+            .protocol
+            .and_then(|protocol| u8::try_from(protocol).ok()),
         // A value that is wrong was refused before.
         max_alloc_bytes: max_alloc_bytes(args, env).unwrap_or(Some(MAX_ALLOC_BYTES)),
         timeout_secs: seconds(args.timeout),
@@ -291,15 +366,25 @@ pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
 
 /// Returns the character sets of `--iconv` or `RSYNC_ICONV`; `None`: no conversion.
 pub fn iconv(args: &Args, env: Environment<'_>) -> Option<Iconv> {
-    let from_env = || env.text("RSYNC_ICONV").filter(|spec| !spec.is_empty() && !args.server);
-    let spec = args.iconv.clone().or_else(from_env).filter(|spec| spec != b"-")?;
+    let from_env = || {
+        env.text("RSYNC_ICONV")
+            .filter(|spec| !spec.is_empty() && !args.server)
+    };
+    let spec = args
+        .iconv
+        .clone()
+        .or_else(from_env)
+        .filter(|spec| spec != b"-")?;
     let (here, there) = match spec.iter().position(|&byte| byte == b',') {
         Some(at) => (&spec[..at], &spec[at + 1..]),
         None => (&spec[..], &spec[..]),
     };
     // A server gets only its own, but takes the same spelling.
     let here = if args.server { there } else { here };
-    Some(Iconv { here: here.to_vec(), there: there.to_vec() })
+    Some(Iconv {
+        here: here.to_vec(),
+        there: there.to_vec(),
+    })
 }
 
 /// Returns how often `--old-args` counts, from the command line or the environment.
@@ -312,7 +397,9 @@ pub(super) fn old_args(args: &Args, env: Environment<'_>) -> u8 {
 }
 
 pub(super) fn arg_style(args: &Args, env: Environment<'_>) -> ArgStyle {
-    let secluded = args.secluded_args.unwrap_or_else(|| env.number("RSYNC_PROTECT_ARGS") > 0);
+    let secluded = args
+        .secluded_args
+        .unwrap_or_else(|| env.number("RSYNC_PROTECT_ARGS") > 0);
     match old_args(args, env) {
         0 if secluded => ArgStyle::Secluded,
         0 => ArgStyle::Escaped,

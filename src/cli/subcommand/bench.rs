@@ -19,7 +19,9 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
     while let Some(word) = words.word()? {
         let name = match word {
             Argument::Short('h') => return Ok(Verb::Help(Some("bench"))),
-            Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
+            Argument::Short(letter) => {
+                return Err(words.wrong(&format!("unknown option -{letter}")));
+            }
             Argument::Long(name) => name,
             Argument::Value(operand) => {
                 operands.push(operand.into_vec());
@@ -35,8 +37,15 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             "workers" => workers = Some(self::workers(words)?),
             "repeat" => {
                 let text = words.text("--repeat")?;
-                let count = text.parse().ok().filter(|count| (1..=REPEATS_MAX).contains(count));
-                let wrong = || format!("invalid --repeat value `{text}`: expected a number from 1 to {REPEATS_MAX}");
+                let count = text
+                    .parse()
+                    .ok()
+                    .filter(|count| (1..=REPEATS_MAX).contains(count));
+                let wrong = || {
+                    format!(
+                        "invalid --repeat value `{text}`: expected a number from 1 to {REPEATS_MAX}"
+                    )
+                };
                 repeats = count.ok_or_else(|| words.wrong(&wrong()))?;
             }
             other => return Err(words.wrong(&format!("unknown option --{other}"))),
@@ -45,17 +54,38 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
     let is_path = |path: &[u8]| !path.is_empty() && !path.contains(&0);
     let operands: Vec<&[u8]> = operands.iter().map(Vec::as_slice).collect();
     let trees = match (&operands[..], shapes.is_empty()) {
-        ([b"scan", source], true) if is_path(source) => BenchTrees::Given { source: source.to_vec(), dest: None },
-        ([b"sync", from, to], true) if is_path(from) && is_path(to) => {
-            BenchTrees::Given { source: from.to_vec(), dest: Some(to.to_vec()) }
-        }
+        ([b"scan", source], true) if is_path(source) => BenchTrees::Given {
+            source: source.to_vec(),
+            dest: None,
+        },
+        ([b"sync", from, to], true) if is_path(from) && is_path(to) => BenchTrees::Given {
+            source: from.to_vec(),
+            dest: Some(to.to_vec()),
+        },
         (_, true) => return Err(words.wrong("expected `scan PATH` or `sync SRC DST`")),
-        ([action @ (b"scan" | b"sync"), dir @ ..], false) if dir.len() <= 1 && dir.iter().all(|dir| is_path(dir)) => {
-            BenchTrees::Created { shapes, dir: dir.first().map(|dir| dir.to_vec()), are_copied: *action == b"sync" }
+        ([action @ (b"scan" | b"sync"), dir @ ..], false)
+            if dir.len() <= 1 && dir.iter().all(|dir| is_path(dir)) =>
+        {
+            BenchTrees::Created {
+                shapes,
+                dir: dir.first().map(|dir| dir.to_vec()),
+                are_copied: *action == b"sync",
+            }
         }
-        (_, false) => return Err(words.wrong("expected `scan --shape=LIST [DIR]` or `sync --shape=LIST [DIR]`")),
+        (_, false) => {
+            return Err(
+                words.wrong("expected `scan --shape=LIST [DIR]` or `sync --shape=LIST [DIR]`")
+            );
+        }
     };
-    Ok(Verb::Bench(Box::new(Bench { trees, workers, repeats, cold, json, svg })))
+    Ok(Verb::Bench(Box::new(Bench {
+        trees,
+        workers,
+        repeats,
+        cold,
+        json,
+        svg,
+    })))
 }
 
 fn shapes(words: &mut WordReader) -> Result<Vec<Shape>> {
@@ -64,7 +94,9 @@ fn shapes(words: &mut WordReader) -> Result<Vec<Shape>> {
     let shapes: Option<Vec<_>> = text.split(',').map(known).collect();
     shapes.ok_or_else(|| {
         let names = Shape::ALL.map(Shape::name).join(", ");
-        words.wrong(&format!("invalid --shape value `{text}`: expected a list of {names}"))
+        words.wrong(&format!(
+            "invalid --shape value `{text}`: expected a list of {names}"
+        ))
     })
 }
 

@@ -13,12 +13,18 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
         let name = match word {
             Argument::Short('h') => return Ok(Verb::Help(Some("doctor"))),
             Argument::Short('e') => "rsh".to_owned(),
-            Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
+            Argument::Short(letter) => {
+                return Err(words.wrong(&format!("unknown option -{letter}")));
+            }
             Argument::Long(name) => name,
             Argument::Value(operand) => {
-                let operand = operand.into_string().map_err(|_| words.wrong("the host is not UTF-8"))?;
+                let operand = operand
+                    .into_string()
+                    .map_err(|_| words.wrong("the host is not UTF-8"))?;
                 if let Some(first) = &host {
-                    return Err(words.wrong(&format!("unexpected argument `{operand}`: the host is `{first}` already")));
+                    return Err(words.wrong(&format!(
+                        "unexpected argument `{operand}`: the host is `{first}` already"
+                    )));
                 }
                 host = Some(words.host(&operand)?);
                 continue;
@@ -34,7 +40,11 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
         }
     }
     let host = match host {
-        Some(host) => Some(RemoteHost { host, shell, program }),
+        Some(host) => Some(RemoteHost {
+            host,
+            shell,
+            program,
+        }),
         None if !shell.is_empty() || program.is_some() => {
             return Err(words.wrong("-e and --rsync-path require a HOST"));
         }

@@ -10,7 +10,11 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
     let (mut host, mut list, mut revoke, mut json) = (None::<String>, false, None::<String>, false);
     let mut given = Vec::new();
     let mut wanted = EnrollHost {
-        reach: RemoteHost { host: String::new(), shell: Vec::new(), program: None },
+        reach: RemoteHost {
+            host: String::new(),
+            shell: Vec::new(),
+            program: None,
+        },
         rights: Rights::default(),
         name: None,
         port: None,
@@ -25,12 +29,18 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             Argument::Short('h') => return Ok(Verb::Help(Some("enroll"))),
             Argument::Short('e') => "rsh".to_owned(),
             Argument::Short('n') => "dry-run".to_owned(),
-            Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
+            Argument::Short(letter) => {
+                return Err(words.wrong(&format!("unknown option -{letter}")));
+            }
             Argument::Long(name) => name,
             Argument::Value(operand) => {
-                let operand = operand.into_string().map_err(|_| words.wrong("the host is not UTF-8"))?;
+                let operand = operand
+                    .into_string()
+                    .map_err(|_| words.wrong("the host is not UTF-8"))?;
                 if let Some(first) = &host {
-                    return Err(words.wrong(&format!("unexpected argument `{operand}`: the host is `{first}` already")));
+                    return Err(words.wrong(&format!(
+                        "unexpected argument `{operand}`: the host is `{first}` already"
+                    )));
                 }
                 host = Some(operand);
                 continue;
@@ -62,28 +72,51 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
         (true, Some(_)) => return Err(words.wrong("--list cannot be used with --revoke")),
         (true, None) => &["list", "json"],
         (false, Some(_)) => &["revoke", "rsh", "rsync-path"],
-        (false, None) => &["rsh", "rsync-path", "name", "port", "listen", "no-start", "install", "dry-run", "json"],
+        (false, None) => &[
+            "rsh",
+            "rsync-path",
+            "name",
+            "port",
+            "listen",
+            "no-start",
+            "install",
+            "dry-run",
+            "json",
+        ],
     };
     let is_new = !list && revoke.is_none();
     let is_allowed = |name: &str| allowed.contains(&name) || is_new && RIGHTS.contains(&name);
     if let Some(odd) = given.iter().find(|name| !is_allowed(name)) {
-        let why = if list { "cannot be used with --list" } else { "cannot be used with --revoke" };
+        let why = if list {
+            "cannot be used with --list"
+        } else {
+            "cannot be used with --revoke"
+        };
         return Err(words.wrong(&format!("--{odd} {why}")));
     }
     let enroll = match (host, revoke) {
         (Some(host), _) if list => {
-            return Err(words.wrong(&format!("unexpected argument `{host}`: --list lists all hosts")));
+            return Err(words.wrong(&format!(
+                "unexpected argument `{host}`: --list lists all hosts"
+            )));
         }
         (Some(host), Some(_)) => {
-            return Err(words.wrong(&format!("unexpected argument `{host}`: --revoke=HOST names the host already")));
+            return Err(words.wrong(&format!(
+                "unexpected argument `{host}`: --revoke=HOST names the host already"
+            )));
         }
         (None, None) if list => Enroll::List { json },
-        (None, Some(host)) => Enroll::Revoke(RemoteHost { host: words.host(&host)?, ..wanted.reach }),
+        (None, Some(host)) => Enroll::Revoke(RemoteHost {
+            host: words.host(&host)?,
+            ..wanted.reach
+        }),
         (Some(host), None) => {
             wanted.reach.host = words.host(&host)?;
             Enroll::Host(wanted)
         }
-        (None, None) => return Err(words.wrong("missing HOST: expected HOST or USER@HOST, as for ssh")),
+        (None, None) => {
+            return Err(words.wrong("missing HOST: expected HOST or USER@HOST, as for ssh"));
+        }
     };
     Ok(Verb::Enroll(Box::new(enroll)))
 }

@@ -4,8 +4,10 @@
 //! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
 
 /// The actions of `server`. The last two are for programs.
-pub const ACTIONS: [&str; 12] =
-    ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
+pub const ACTIONS: [&str; 12] = [
+    "start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin",
+    "session", "pipe",
+];
 
 /// The subcommands that users need, and the actions of `server`, with their help.
 pub const PAGES: [(&str, &str); 14] = [
@@ -27,13 +29,25 @@ pub const PAGES: [(&str, &str); 14] = [
 
 /// Returns the name of the page of an action of `server`; that of `server` itself if the action has none of its own.
 pub fn page_of(action: Option<&str>) -> &'static str {
-    let is_it = |name: &&str| name.strip_prefix("server ").is_some_and(|known| action == Some(known));
-    PAGES.into_iter().map(|(name, _)| name).find(is_it).unwrap_or("server")
+    let is_it = |name: &&str| {
+        name.strip_prefix("server ")
+            .is_some_and(|known| action == Some(known))
+    };
+    PAGES
+        .into_iter()
+        .map(|(name, _)| name)
+        .find(is_it)
+        .unwrap_or("server")
 }
 
 /// Returns the text of a page; `None`: the help of the whole program, which `all` creates.
 pub fn page(name: Option<&str>, all: impl FnOnce() -> String) -> String {
-    let text = |name| PAGES.into_iter().find(|(known, _)| *known == name).map(|(_, text)| text.to_owned());
+    let text = |name| {
+        PAGES
+            .into_iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, text)| text.to_owned())
+    };
     name.and_then(text).unwrap_or_else(all)
 }
 

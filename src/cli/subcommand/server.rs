@@ -1,17 +1,21 @@
 //! Parses the arguments of `server`.
 
-use super::command::{Install, NewGrant, RemoteHost, Rights, ServerAction, ServerCommand, Session, Start, Verb};
+use super::command::{
+    Install, NewGrant, RemoteHost, Rights, ServerAction, ServerCommand, Session, Start, Verb,
+};
 use super::pages::page_of;
 use super::word_reader::{Argument, RIGHTS, WordReader};
 use crate::error::{Error, Result};
 use std::os::unix::ffi::OsStringExt;
 
 /// The actions of `server` that users need, as messages list them.
-const SUBCOMMANDS: &str = "start, stop, restart, status, metrics, install, grants, grant, revoke or pin";
+const SUBCOMMANDS: &str =
+    "start, stop, restart, status, metrics, install, grants, grant, revoke or pin";
 
 /// The actions that can run on a host.
-const ON_A_HOST: [&str; 10] =
-    ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin"];
+const ON_A_HOST: [&str; 10] = [
+    "start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin",
+];
 
 /// The options of `server`, and the actions that accept them.
 pub const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
@@ -20,7 +24,10 @@ pub const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
     ("listen", &["start", "restart", "install", "grant"]),
     ("port", &["start", "restart", "install", "grant"]),
     ("or-other-port", &["start"]),
-    ("memory", &["start", "restart", "install", "grant", "session"]),
+    (
+        "memory",
+        &["start", "restart", "install", "grant", "session"],
+    ),
     ("ceiling", &["session"]),
     ("too-large", &["session"]),
     ("now", &["stop", "restart"]),
@@ -77,14 +84,20 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
     let mut got = ServerWords::default();
     while let Some(word) = words.word()? {
         let name = match word {
-            Argument::Long(name) if name == "help" => return Ok(Verb::Help(Some(page_of(got.action())))),
+            Argument::Long(name) if name == "help" => {
+                return Ok(Verb::Help(Some(page_of(got.action()))));
+            }
             Argument::Short('h') => return Ok(Verb::Help(Some(page_of(got.action())))),
             Argument::Short('e') => "rsh".to_owned(),
             Argument::Short('n') => "dry-run".to_owned(),
-            Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
+            Argument::Short(letter) => {
+                return Err(words.wrong(&format!("unknown option -{letter}")));
+            }
             Argument::Long(name) => name,
             Argument::Value(operand) => {
-                let operand = operand.into_string().map_err(|_| words.wrong("an argument is not UTF-8"))?;
+                let operand = operand
+                    .into_string()
+                    .map_err(|_| words.wrong("an argument is not UTF-8"))?;
                 got.operands.push(operand);
                 continue;
             }
@@ -121,7 +134,18 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
 }
 
 fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
-    let ServerWords { operands, given, start, now, json, system, dry_run, shell, program, .. } = got;
+    let ServerWords {
+        operands,
+        given,
+        start,
+        now,
+        json,
+        system,
+        dry_run,
+        shell,
+        program,
+        ..
+    } = got;
     let mut operands = operands.into_iter();
     let Some(action) = operands.next() else {
         return Err(words.wrong(&format!("missing subcommand: {SUBCOMMANDS}")));
@@ -130,7 +154,9 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
         return Err(words.wrong("--listen, --port and --memory require --start"));
     }
     let for_whom = |operands: &mut dyn Iterator<Item = String>, what: &str| {
-        operands.next().ok_or_else(|| words.wrong(&format!("{action}: missing {what}")))
+        operands
+            .next()
+            .ok_or_else(|| words.wrong(&format!("{action}: missing {what}")))
     };
     let settled = match action.as_str() {
         "start" => ServerAction::Start(start),
@@ -138,7 +164,11 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
         "restart" => ServerAction::Restart { start, now },
         "status" => ServerAction::Status { json },
         "metrics" => ServerAction::Metrics,
-        "install" => ServerAction::Install(Install { system, dry_run, start }),
+        "install" => ServerAction::Install(Install {
+            system,
+            dry_run,
+            start,
+        }),
         "grants" => ServerAction::Grants { json },
         "pin" => ServerAction::Pin,
         "grant" => ServerAction::Grant(Box::new(NewGrant {
@@ -150,17 +180,34 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
             json,
         })),
         "revoke" => ServerAction::Revoke {
-            who: for_whom(&mut operands, "a name or a fingerprint, as listed by `sparsync server grants`")?,
+            who: for_whom(
+                &mut operands,
+                "a name or a fingerprint, as listed by `sparsync server grants`",
+            )?,
         },
         "pipe" => ServerAction::Pipe {
-            address: for_whom(&mut operands, "the address of a server, such as 192.0.2.1:28792")?,
-            pin: for_whom(&mut operands, "the fingerprint of the server's key, SHA256:...")?,
+            address: for_whom(
+                &mut operands,
+                "the address of a server, such as 192.0.2.1:28792",
+            )?,
+            pin: for_whom(
+                &mut operands,
+                "the fingerprint of the server's key, SHA256:...",
+            )?,
         },
-        "session" if got.rights.roots.is_empty() => return Err(words.wrong("session: missing --root")),
+        "session" if got.rights.roots.is_empty() => {
+            return Err(words.wrong("session: missing --root"));
+        }
         "session" => {
-            let ServerWords { rights, ceiling, too_large, .. } = got;
+            let ServerWords {
+                rights,
+                ceiling,
+                too_large,
+                ..
+            } = got;
             let [read_only, allow_setuid, no_munge] =
-                [rights.read_only, rights.allow_setuid, rights.no_munge].map(|flag| flag == Some(true));
+                [rights.read_only, rights.allow_setuid, rights.no_munge]
+                    .map(|flag| flag == Some(true));
             let (roots, owner, memory) = (rights.roots, rights.owner, start.memory);
             ServerAction::Session(Session {
                 roots,
@@ -177,14 +224,23 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
     };
     for (name, takers) in SERVER_OPTIONS {
         if given.contains(&name) && !takers.contains(&action.as_str()) {
-            return Err(words.wrong(&format!("--{name} cannot be used with {action}, only with {}", takers.join(", "))));
+            return Err(words.wrong(&format!(
+                "--{name} cannot be used with {action}, only with {}",
+                takers.join(", ")
+            )));
         }
     }
     if let (ServerAction::Session(_), Some(host)) = (&settled, operands.as_slice().first()) {
-        return Err(words.wrong(&format!("unexpected argument `{host}`: session takes no host")));
+        return Err(words.wrong(&format!(
+            "unexpected argument `{host}`: session takes no host"
+        )));
     }
     let host = match operands.next() {
-        Some(host) => Some(RemoteHost { host: words.host(&host)?, shell, program }),
+        Some(host) => Some(RemoteHost {
+            host: words.host(&host)?,
+            shell,
+            program,
+        }),
         None if !shell.is_empty() || program.is_some() => {
             return Err(words.wrong("-e and --rsync-path require a HOST"));
         }
@@ -193,10 +249,15 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
     if let Some(extra) = operands.next() {
         return Err(words.wrong(&format!("unexpected argument `{extra}`")));
     }
-    Ok(Verb::Server(Box::new(ServerCommand { action: settled, host })))
+    Ok(Verb::Server(Box::new(ServerCommand {
+        action: settled,
+        host,
+    })))
 }
 
 /// Returns the error for a word that is none of the actions.
 pub fn no_such_action(words: &WordReader, action: &str) -> Error {
-    words.wrong(&format!("no such subcommand `{action}`: expected {SUBCOMMANDS}"))
+    words.wrong(&format!(
+        "no such subcommand `{action}`: expected {SUBCOMMANDS}"
+    ))
 }

@@ -23,65 +23,119 @@ fn server(line: &str) -> ServerCommand {
 
 fn refused(line: &str) -> String {
     match parsed(&format!("/usr/bin/sparsync {line}")) {
-        Some(Err(error)) if error.exit == crate::exit::Exit::Usage => String::from_utf8(error.text()).unwrap(),
+        Some(Err(error)) if error.exit == crate::exit::Exit::Usage => {
+            String::from_utf8(error.text()).unwrap()
+        }
         other => panic!("{line}: {other:?}"),
     }
 }
 
 #[test]
 fn subcommand_must_be_the_first_word_of_sparsync() {
-    for copy in
-        ["sparsync ./server x", "sparsync -- server x", "sparsync -a server x", "rsync server start", "sparsync"]
-            .into_iter()
-            .chain(["sparsync server v/", "sparsync server -a v/", "sparsync server host:v", "sparsync enroll v/"])
-            .chain([
-                "sparsync help v/",
-                "sparsync help sever/",
-                "sparsync help v",
-                "rsync help sever",
-                "sparsync sewer v/",
-                "sparsync enrol a b",
-                "sparsync ./enrol box",
-            ])
-            .chain([
-                "sparsync doctor v/",
-                "sparsync doctor h:v",
-                "sparsync -a doctor v",
-                "sparsync ./doctor",
-                "rsync doctor",
-            ])
-            .chain(["sparsync bench", "sparsync bench x", "rsync bench scan x"])
+    for copy in [
+        "sparsync ./server x",
+        "sparsync -- server x",
+        "sparsync -a server x",
+        "rsync server start",
+        "sparsync",
+    ]
+    .into_iter()
+    .chain([
+        "sparsync server v/",
+        "sparsync server -a v/",
+        "sparsync server host:v",
+        "sparsync enroll v/",
+    ])
+    .chain([
+        "sparsync help v/",
+        "sparsync help sever/",
+        "sparsync help v",
+        "rsync help sever",
+        "sparsync sewer v/",
+        "sparsync enrol a b",
+        "sparsync ./enrol box",
+    ])
+    .chain([
+        "sparsync doctor v/",
+        "sparsync doctor h:v",
+        "sparsync -a doctor v",
+        "sparsync ./doctor",
+        "rsync doctor",
+    ])
+    .chain(["sparsync bench", "sparsync bench x", "rsync bench scan x"])
     {
         assert_eq!(parsed(copy), None, "{copy}");
     }
     assert!(parsed("/x/rsync enroll host").is_none());
-    assert!(matches!(parsed("./sparsync server status"), Some(Ok(Verb::Server(_)))));
-    assert!(matches!(parsed("/x/rsync --sparsync server status"), Some(Ok(Verb::Server(_)))));
+    assert!(matches!(
+        parsed("./sparsync server status"),
+        Some(Ok(Verb::Server(_)))
+    ));
+    assert!(matches!(
+        parsed("/x/rsync --sparsync server status"),
+        Some(Ok(Verb::Server(_)))
+    ));
     for (line, help) in [
         ("server --help", Some("server")),
         ("enroll -h", Some("enroll")),
         ("server start --help", Some("server start")),
     ]
     .into_iter()
-    .chain([("server session --help", Some("server")), ("server --now stop -h", Some("server stop"))])
-    .chain([("help server grant", Some("server grant")), ("help server x", Some("server"))])
-    .chain([("help", None), ("help server", Some("server")), ("help enroll", Some("enroll"))])
-    .chain([("doctor --help", Some("doctor")), ("doctor h -h", Some("doctor")), ("help doctor", Some("doctor"))])
-    {
-        assert_eq!(parsed(&format!("sparsync {line}")), Some(Ok(Verb::Help(help))), "{line}");
+    .chain([
+        ("server session --help", Some("server")),
+        ("server --now stop -h", Some("server stop")),
+    ])
+    .chain([
+        ("help server grant", Some("server grant")),
+        ("help server x", Some("server")),
+    ])
+    .chain([
+        ("help", None),
+        ("help server", Some("server")),
+        ("help enroll", Some("enroll")),
+    ])
+    .chain([
+        ("doctor --help", Some("doctor")),
+        ("doctor h -h", Some("doctor")),
+        ("help doctor", Some("doctor")),
+    ]) {
+        assert_eq!(
+            parsed(&format!("sparsync {line}")),
+            Some(Ok(Verb::Help(help))),
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn help_pages_list_every_option_and_an_example() {
-    const INTERNAL: [&str; 5] = ["detached", "or-other-port", "ceiling", "too-large", "default-name"];
-    for action in ACTIONS.into_iter().filter(|action| !["session", "pipe"].contains(action)) {
+    const INTERNAL: [&str; 5] = [
+        "detached",
+        "or-other-port",
+        "ceiling",
+        "too-large",
+        "default-name",
+    ];
+    for action in ACTIONS
+        .into_iter()
+        .filter(|action| !["session", "pipe"].contains(action))
+    {
         let page = pages::page(Some(&format!("server {action}")), String::new);
-        assert!(pages::page(Some("server"), String::new).contains(&format!("\n  {action}")), "{action}");
-        assert!(page.contains(&format!("Usage: sparsync server {action}")), "{action}");
+        assert!(
+            pages::page(Some("server"), String::new).contains(&format!("\n  {action}")),
+            "{action}"
+        );
+        assert!(
+            page.contains(&format!("Usage: sparsync server {action}")),
+            "{action}"
+        );
         for (name, takers) in SERVER_OPTIONS {
             let is_listed = takers.contains(&action) && !INTERNAL.contains(&name);
-            assert_eq!(page.contains(&format!("\n  --{name}")), is_listed, "{action}: {name}");
+            assert_eq!(
+                page.contains(&format!("\n  --{name}")),
+                is_listed,
+                "{action}: {name}"
+            );
         }
     }
     for (_, page) in PAGES {
@@ -106,7 +160,10 @@ fn misspelled_subcommand_is_an_error_with_a_suggestion() {
         ("help restart", "help server restart"),
     ] {
         let error = refused(line);
-        assert!(error.contains(&format!("did you mean `sparsync {meant}`?")), "{error}");
+        assert!(
+            error.contains(&format!("did you mean `sparsync {meant}`?")),
+            "{error}"
+        );
     }
 }
 
@@ -114,17 +171,38 @@ fn misspelled_subcommand_is_an_error_with_a_suggestion() {
 fn an_action_that_does_not_exist_is_reported_unless_it_may_be_a_path() {
     let unknown = |line: &str| {
         let words: Vec<_> = line.split_whitespace().map(OsString::from).collect();
-        unknown_action(&words[0], &words[1..]).map(|error| String::from_utf8(error.message).unwrap())
+        unknown_action(&words[0], &words[1..])
+            .map(|error| String::from_utf8(error.message).unwrap())
     };
-    for line in ["sparsync server x", "./sparsync server frobnicate box", "sparsync server x box.example.org"] {
-        assert!(unknown(line).is_some_and(|error| error.contains(": no such subcommand `")), "{line}");
+    for line in [
+        "sparsync server x",
+        "./sparsync server frobnicate box",
+        "sparsync server x box.example.org",
+    ] {
+        assert!(
+            unknown(line).is_some_and(|error| error.contains(": no such subcommand `")),
+            "{line}"
+        );
     }
-    for line in
-        ["rsync server x", "sparsync ./server x", "sparsync server", "sparsync server -a x", "sparsync server x/"]
-            .into_iter()
-            .chain(["sparsync server h:x", "sparsync server x y/", "sparsync server start", "sparsync server strat"])
-            .chain(["sparsync server x.old", "sparsync servers x", "sparsync -a server x"])
-    {
+    for line in [
+        "rsync server x",
+        "sparsync ./server x",
+        "sparsync server",
+        "sparsync server -a x",
+        "sparsync server x/",
+    ]
+    .into_iter()
+    .chain([
+        "sparsync server h:x",
+        "sparsync server x y/",
+        "sparsync server start",
+        "sparsync server strat",
+    ])
+    .chain([
+        "sparsync server x.old",
+        "sparsync servers x",
+        "sparsync -a server x",
+    ]) {
         assert_eq!(unknown(line), None, "{line}");
     }
 }
@@ -134,11 +212,18 @@ fn every_server_option_is_accepted() {
     for (name, takers) in SERVER_OPTIONS {
         let results = [name.to_owned(), format!("{name}=x")].map(|option| {
             let rest = ["sparsync", "server", takers[0]].map(OsString::from);
-            read(&rest[0], &[&rest[1..], &[format!("--{option}").into()]].concat())
+            read(
+                &rest[0],
+                &[&rest[1..], &[format!("--{option}").into()]].concat(),
+            )
         });
         for read in results {
-            let words = read.map(|read| read.map_err(|error| String::from_utf8(error.message).unwrap()));
-            assert!(!matches!(words, Some(Err(words)) if words.contains("unknown option")), "{name}");
+            let words =
+                read.map(|read| read.map_err(|error| String::from_utf8(error.message).unwrap()));
+            assert!(
+                !matches!(words, Some(Err(words)) if words.contains("unknown option")),
+                "{name}"
+            );
         }
     }
 }
@@ -147,10 +232,19 @@ fn starts(in_this_process: bool) -> impl Strategy<Value = Start> {
     let listen = prop_oneof![Just("::1".to_owned()), Just("192.0.2.1".to_owned())];
     let flags = any::<[bool; 3]>();
     let memory = option::of(MEMORY_MIN_BYTES..1 << 50);
-    (flags, vec(listen, 0..3), option::of(any::<u16>()), memory).prop_map(move |(flags, listen, port, memory)| {
-        let [foreground, detached, or_other_port] = flags.map(|flag| flag && in_this_process);
-        Start { foreground, detached, listen, port, or_other_port, memory }
-    })
+    (flags, vec(listen, 0..3), option::of(any::<u16>()), memory).prop_map(
+        move |(flags, listen, port, memory)| {
+            let [foreground, detached, or_other_port] = flags.map(|flag| flag && in_this_process);
+            Start {
+                foreground,
+                detached,
+                listen,
+                port,
+                or_other_port,
+                memory,
+            }
+        },
+    )
 }
 
 fn actions() -> impl Strategy<Value = ServerAction> {
@@ -158,24 +252,54 @@ fn actions() -> impl Strategy<Value = ServerAction> {
     let root = || prop_oneof!["/[-=a-z /]{0,6}", "/[^./]{0,6}"].prop_map(String::into_bytes);
     let flags = any::<[Option<bool>; 3]>();
     let owner = || option::of("[-a-z0-9]{1,3}(:[a-z0-9é_.-]{1,3})?");
-    let rights = (vec(root(), 0..3), flags, option::of(word()), owner(), any::<[bool; 2]>());
-    let rights =
-        rights.prop_map(|(roots, [read_only, allow_setuid, no_munge], expires, owner, [no_expiry, no_owner])| {
-            let (no_expiry, no_owner) = (no_expiry && expires.is_none(), no_owner && owner.is_none());
-            Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge, owner, no_owner }
-        });
+    let rights = (
+        vec(root(), 0..3),
+        flags,
+        option::of(word()),
+        owner(),
+        any::<[bool; 2]>(),
+    );
+    let rights = rights.prop_map(
+        |(roots, [read_only, allow_setuid, no_munge], expires, owner, [no_expiry, no_owner])| {
+            let (no_expiry, no_owner) =
+                (no_expiry && expires.is_none(), no_owner && owner.is_none());
+            Rights {
+                roots,
+                read_only,
+                expires,
+                no_expiry,
+                allow_setuid,
+                no_munge,
+                owner,
+                no_owner,
+            }
+        },
+    );
     let names = (word(), option::of(word()), option::of(word()));
     let grants = (names, rights, option::of(starts(false)), any::<bool>());
     let grants = grants.prop_map(|((pin, name, default_name), rights, start, json)| {
-        ServerAction::Grant(Box::new(NewGrant { pin, name, default_name, rights, start, json }))
+        ServerAction::Grant(Box::new(NewGrant {
+            pin,
+            name,
+            default_name,
+            rights,
+            start,
+            json,
+        }))
     });
     prop_oneof![
         starts(true).prop_map(ServerAction::Start),
         any::<bool>().prop_map(|now| ServerAction::Stop { now }),
-        (starts(false), any::<bool>()).prop_map(|(start, now)| ServerAction::Restart { start, now }),
+        (starts(false), any::<bool>())
+            .prop_map(|(start, now)| ServerAction::Restart { start, now }),
         any::<bool>().prop_map(|json| ServerAction::Status { json }),
-        (any::<Option<bool>>(), any::<bool>(), starts(false))
-            .prop_map(|(system, dry_run, start)| ServerAction::Install(Install { system, dry_run, start })),
+        (any::<Option<bool>>(), any::<bool>(), starts(false)).prop_map(
+            |(system, dry_run, start)| ServerAction::Install(Install {
+                system,
+                dry_run,
+                start
+            })
+        ),
         any::<bool>().prop_map(|json| ServerAction::Grants { json }),
         Just(ServerAction::Pin),
         Just(ServerAction::Metrics),
@@ -188,18 +312,26 @@ fn actions() -> impl Strategy<Value = ServerAction> {
             option::of(any::<u32>()),
             option::of(MEMORY_MIN_BYTES..1 << 50)
         )
-            .prop_map(|(roots, [read_only, allow_setuid, no_munge, too_large], owner, ceiling, memory)| {
-                ServerAction::Session(Session {
+            .prop_map(
+                |(
                     roots,
-                    read_only,
-                    allow_setuid,
-                    no_munge,
+                    [read_only, allow_setuid, no_munge, too_large],
                     owner,
                     ceiling,
                     memory,
-                    too_large,
-                })
-            }),
+                )| {
+                    ServerAction::Session(Session {
+                        roots,
+                        read_only,
+                        allow_setuid,
+                        no_munge,
+                        owner,
+                        ceiling,
+                        memory,
+                        too_large,
+                    })
+                }
+            ),
         (word(), word()).prop_map(|(address, pin)| ServerAction::Pipe { address, pin }),
     ]
 }
@@ -216,7 +348,10 @@ proptest! {
 #[test]
 fn server_arguments_are_parsed() {
     let local = |action| ServerCommand { action, host: None };
-    assert_eq!(server("start"), local(ServerAction::Start(Start::default())));
+    assert_eq!(
+        server("start"),
+        local(ServerAction::Start(Start::default()))
+    );
     let start = Start {
         port: Some(0),
         listen: vec!["::1".into()],
@@ -224,10 +359,24 @@ fn server_arguments_are_parsed() {
         memory: Some(4 << 30),
         ..Start::default()
     };
-    assert_eq!(server("start --foreground --port 0 --listen=::1 --memory=4G"), local(ServerAction::Start(start)));
-    assert_eq!(server("stop --now"), local(ServerAction::Stop { now: true }));
-    assert_eq!(server("status --json"), local(ServerAction::Status { json: true }));
-    assert_eq!(server("revoke laptop"), local(ServerAction::Revoke { who: "laptop".into() }));
+    assert_eq!(
+        server("start --foreground --port 0 --listen=::1 --memory=4G"),
+        local(ServerAction::Start(start))
+    );
+    assert_eq!(
+        server("stop --now"),
+        local(ServerAction::Stop { now: true })
+    );
+    assert_eq!(
+        server("status --json"),
+        local(ServerAction::Status { json: true })
+    );
+    assert_eq!(
+        server("revoke laptop"),
+        local(ServerAction::Revoke {
+            who: "laptop".into()
+        })
+    );
     let session = Session {
         roots: vec![b"/a".to_vec(), b"/b".to_vec()],
         read_only: true,
@@ -243,19 +392,43 @@ fn server_arguments_are_parsed() {
         local(ServerAction::Session(session))
     );
     let remote = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
-    let reach =
-        RemoteHost { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
-    assert_eq!(remote, ServerCommand { action: ServerAction::Revoke { who: "laptop".into() }, host: Some(reach) });
-    for (misspelled, meant) in
-        [("u@[::1]", "u@::1"), ("[fe80::1]", "fe80::1"), ("::1", "::1"), ("a@fe80::1%eth0", "a@fe80::1%eth0")]
-    {
-        assert_eq!(server(&format!("status {misspelled}")).host.map(|reach| reach.host).as_deref(), Some(meant));
+    let reach = RemoteHost {
+        host: "u@host".into(),
+        shell: vec![b"rsh".to_vec()],
+        program: Some(b"/x/sparsync".to_vec()),
+    };
+    assert_eq!(
+        remote,
+        ServerCommand {
+            action: ServerAction::Revoke {
+                who: "laptop".into()
+            },
+            host: Some(reach)
+        }
+    );
+    for (misspelled, meant) in [
+        ("u@[::1]", "u@::1"),
+        ("[fe80::1]", "fe80::1"),
+        ("::1", "::1"),
+        ("a@fe80::1%eth0", "a@fe80::1%eth0"),
+    ] {
+        assert_eq!(
+            server(&format!("status {misspelled}"))
+                .host
+                .map(|reach| reach.host)
+                .as_deref(),
+            Some(meant)
+        );
     }
-    let ServerAction::Grant(grant) = server("grant SHA256:x --name n --root /a --expires 30d --start --port 7").action
+    let ServerAction::Grant(grant) =
+        server("grant SHA256:x --name n --root /a --expires 30d --start --port 7").action
     else {
         panic!("no grant")
     };
-    assert_eq!((grant.name.as_deref(), grant.rights.expires.as_deref()), (Some("n"), Some("30d")));
+    assert_eq!(
+        (grant.name.as_deref(), grant.rights.expires.as_deref()),
+        (Some("n"), Some("30d"))
+    );
     assert_eq!(grant.start.unwrap().port, Some(7));
 }
 
@@ -267,11 +440,24 @@ fn enroll_arguments_are_parsed() {
     ) else {
         panic!("not read")
     };
-    let Enroll::Host(host) = *enroll else { panic!("{enroll:?}") };
-    assert_eq!((host.rights.roots.len(), host.rights.read_only), (2, Some(true)));
+    let Enroll::Host(host) = *enroll else {
+        panic!("{enroll:?}")
+    };
+    assert_eq!(
+        (host.rights.roots.len(), host.rights.read_only),
+        (2, Some(true))
+    );
     assert_eq!((host.port, host.start), (Some(99), false));
-    assert!(host.install && host.dry_run && host.reach.host == "u@host" && host.name.as_deref() == Some("me"));
-    assert_eq!(parsed("sparsync enroll --list --json"), Some(Ok(Verb::Enroll(Box::new(Enroll::List { json: true })))));
+    assert!(
+        host.install
+            && host.dry_run
+            && host.reach.host == "u@host"
+            && host.name.as_deref() == Some("me")
+    );
+    assert_eq!(
+        parsed("sparsync enroll --list --json"),
+        Some(Ok(Verb::Enroll(Box::new(Enroll::List { json: true }))))
+    );
     assert!(
         matches!(parsed("sparsync enroll --revoke h"), Some(Ok(Verb::Enroll(e))) if matches!(*e, Enroll::Revoke(_)))
     );
@@ -279,13 +465,28 @@ fn enroll_arguments_are_parsed() {
 
 #[test]
 fn doctor_arguments_are_parsed() {
-    let Some(Ok(Verb::Doctor(doctor))) = parsed("sparsync doctor --json --path /mnt u@h -e rsh --rsync-path=x") else {
+    let Some(Ok(Verb::Doctor(doctor))) =
+        parsed("sparsync doctor --json --path /mnt u@h -e rsh --rsync-path=x")
+    else {
         panic!("not read")
     };
-    let host = RemoteHost { host: "u@h".into(), shell: vec![b"rsh".to_vec()], program: Some(b"x".to_vec()) };
-    assert_eq!(*doctor, Doctor { host: Some(host), path: Some(b"/mnt".to_vec()), json: true });
+    let host = RemoteHost {
+        host: "u@h".into(),
+        shell: vec![b"rsh".to_vec()],
+        program: Some(b"x".to_vec()),
+    };
+    assert_eq!(
+        *doctor,
+        Doctor {
+            host: Some(host),
+            path: Some(b"/mnt".to_vec()),
+            json: true
+        }
+    );
     for (given, host) in [("::1", "::1"), ("[::1]", "::1")] {
-        let Some(Ok(Verb::Doctor(doctor))) = parsed(&format!("sparsync doctor {given}")) else { panic!("{given}") };
+        let Some(Ok(Verb::Doctor(doctor))) = parsed(&format!("sparsync doctor {given}")) else {
+            panic!("{given}")
+        };
         assert_eq!(doctor.host.map(|reach| reach.host).as_deref(), Some(host));
     }
 }
@@ -293,7 +494,10 @@ fn doctor_arguments_are_parsed() {
 #[test]
 fn bench_arguments_are_parsed() {
     let bench = Bench {
-        trees: BenchTrees::Given { source: b"a".to_vec(), dest: Some(b"b".to_vec()) },
+        trees: BenchTrees::Given {
+            source: b"a".to_vec(),
+            dest: Some(b"b".to_vec()),
+        },
         workers: None,
         repeats: 3,
         cold: true,
@@ -304,12 +508,26 @@ fn bench_arguments_are_parsed() {
     assert_eq!(parsed(line), Some(Ok(Verb::Bench(Box::new(bench)))));
     let (workers, svg, shapes) = (Some(vec![1, 64]), None, vec![Shape::Deep, Shape::Many]);
     for (line, dir, are_copied) in [("scan x", Some(b"x".to_vec()), false), ("sync", None, true)] {
-        let trees = BenchTrees::Created { shapes: shapes.clone(), dir, are_copied };
-        let bench = Bench { trees, workers: workers.clone(), repeats: 5, cold: false, json: false, svg: svg.clone() };
+        let trees = BenchTrees::Created {
+            shapes: shapes.clone(),
+            dir,
+            are_copied,
+        };
+        let bench = Bench {
+            trees,
+            workers: workers.clone(),
+            repeats: 5,
+            cold: false,
+            json: false,
+            svg: svg.clone(),
+        };
         let line = format!("sparsync bench {line} --shape=deep,many --workers 1,64");
         assert_eq!(parsed(&line), Some(Ok(Verb::Bench(Box::new(bench)))));
     }
-    assert_eq!(parsed("sparsync bench -h"), Some(Ok(Verb::Help(Some("bench")))));
+    assert_eq!(
+        parsed("sparsync bench -h"),
+        Some(Ok(Verb::Help(Some("bench"))))
+    );
 }
 
 #[test]
@@ -320,20 +538,50 @@ fn argument_errors_name_the_cause_and_a_help_page() {
         ("server start -q", "unknown option -q"),
         ("server start --port", "missing value for --port"),
         ("server start --port=70000", "invalid --port value `70000`"),
-        ("server start --memory=64", "`64`: expected a size of at least 64M"),
-        ("server start --memory=much", "invalid --memory value `much`"),
-        ("server start --ceiling=3", "--ceiling cannot be used with start"),
-        ("server start --listen host", "invalid --listen value `host`"),
-        ("server start --now", "--now cannot be used with start, only with stop, restart"),
+        (
+            "server start --memory=64",
+            "`64`: expected a size of at least 64M",
+        ),
+        (
+            "server start --memory=much",
+            "invalid --memory value `much`",
+        ),
+        (
+            "server start --ceiling=3",
+            "--ceiling cannot be used with start",
+        ),
+        (
+            "server start --listen host",
+            "invalid --listen value `host`",
+        ),
+        (
+            "server start --now",
+            "--now cannot be used with start, only with stop, restart",
+        ),
         ("server start a b", "unexpected argument `b`"),
         ("server start -e rsh", "-e and --rsync-path require a HOST"),
         ("server start --json=x", "--json"),
         ("server revoke", "revoke: missing a name or a fingerprint"),
-        ("server grant x --expires 1d --no-expiry", "--expires cannot be used with --no-expiry"),
-        ("server grant x --owner=a --no-owner", "--owner cannot be used with --no-owner"),
-        ("server grant x --owner=a:", "invalid --owner value `a:`: expected USER or USER:GROUP"),
-        ("server grant x --name n --root a", "`a`: expected an absolute path"),
-        ("server grant x --name n --root /a/../b", "expected an absolute path"),
+        (
+            "server grant x --expires 1d --no-expiry",
+            "--expires cannot be used with --no-expiry",
+        ),
+        (
+            "server grant x --owner=a --no-owner",
+            "--owner cannot be used with --no-owner",
+        ),
+        (
+            "server grant x --owner=a:",
+            "invalid --owner value `a:`: expected USER or USER:GROUP",
+        ),
+        (
+            "server grant x --name n --root a",
+            "`a`: expected an absolute path",
+        ),
+        (
+            "server grant x --name n --root /a/../b",
+            "expected an absolute path",
+        ),
         ("server session", "session: missing --root"),
         ("server session --root / host", "unexpected argument `host`"),
         ("server status -oProxyCommand=x", "unknown option -o"),
@@ -345,19 +593,40 @@ fn argument_errors_name_the_cause_and_a_help_page() {
         ("enroll a:b", "without a colon"),
         ("enroll fe80::1%", "without a colon"),
         ("enroll --list a", "--list lists all hosts"),
-        ("enroll --list --port 7", "--port cannot be used with --list"),
+        (
+            "enroll --list --port 7",
+            "--port cannot be used with --list",
+        ),
         ("enroll --json -n a", "--json cannot be used with --dry-run"),
-        ("enroll --json --revoke a", "--json cannot be used with --revoke"),
-        ("enroll --revoke a b", "--revoke=HOST names the host already"),
-        ("enroll --port 0 a", "invalid --port value `0`: expected a number from 1"),
+        (
+            "enroll --json --revoke a",
+            "--json cannot be used with --revoke",
+        ),
+        (
+            "enroll --revoke a b",
+            "--revoke=HOST names the host already",
+        ),
+        (
+            "enroll --port 0 a",
+            "invalid --port value `0`: expected a number from 1",
+        ),
         ("enroll --root x a", "expected an absolute path"),
         ("enroll -- -oProxyCommand=x", "invalid host"),
         ("bench scan", "expected `scan PATH` or `sync SRC DST`"),
         ("bench sync a", "expected `scan PATH` or `sync SRC DST`"),
         ("bench scan a --repeat=0", "invalid --repeat value `0`"),
-        ("bench scan a --workers=1,0", "invalid --workers value `1,0`: expected a list of numbers from 1 to 64"),
-        ("bench scan --shape=", "invalid --shape value ``: expected a list of many, large, deep, mixed"),
-        ("bench sync --shape=deep a b", "expected `scan --shape=LIST [DIR]` or `sync --shape=LIST [DIR]`"),
+        (
+            "bench scan a --workers=1,0",
+            "invalid --workers value `1,0`: expected a list of numbers from 1 to 64",
+        ),
+        (
+            "bench scan --shape=",
+            "invalid --shape value ``: expected a list of many, large, deep, mixed",
+        ),
+        (
+            "bench sync --shape=deep a b",
+            "expected `scan --shape=LIST [DIR]` or `sync --shape=LIST [DIR]`",
+        ),
         ("bench scan a -q", "unknown option -q"),
         ("doctor a b", "unexpected argument `b`"),
         ("doctor --colour", "unknown option --colour"),
@@ -367,6 +636,9 @@ fn argument_errors_name_the_cause_and_a_help_page() {
     ] {
         let error = refused(line);
         assert!(error.contains(words), "{line}: {error}");
-        assert!(error.starts_with("sparsync ") && error.ends_with("--help`"), "{error}");
+        assert!(
+            error.starts_with("sparsync ") && error.ends_with("--help`"),
+            "{error}"
+        );
     }
 }

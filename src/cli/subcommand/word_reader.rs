@@ -31,47 +31,66 @@ pub struct WordReader {
 impl WordReader {
     pub fn wrong(&self, what: &str) -> Error {
         let verb = self.verb;
-        Error::usage(format!("sparsync {verb}: {what}")).with_hint(format!("see `sparsync {verb} --help`"))
+        Error::usage(format!("sparsync {verb}: {what}"))
+            .with_hint(format!("see `sparsync {verb} --help`"))
     }
 
     pub fn next(&mut self) -> Result<Option<lexopt::Arg<'_>>> {
         // The message of lexopt ("unexpected argument ...") becomes part of the error.
         let verb = self.verb;
         self.parser.next().map_err(|error| {
-            Error::usage(format!("sparsync {verb}: {error}")).with_hint(format!("see `sparsync {verb} --help`"))
+            Error::usage(format!("sparsync {verb}: {error}"))
+                .with_hint(format!("see `sparsync {verb} --help`"))
         })
     }
 
     pub fn value(&mut self, of: &str) -> Result<OsString> {
-        self.parser.value().map_err(|_| self.wrong(&format!("missing value for {of}")))
+        self.parser
+            .value()
+            .map_err(|_| self.wrong(&format!("missing value for {of}")))
     }
 
     pub fn text(&mut self, of: &str) -> Result<String> {
         let value = self.value(of)?;
-        value.into_string().map_err(|_| self.wrong(&format!("the value of {of} is not UTF-8")))
+        value
+            .into_string()
+            .map_err(|_| self.wrong(&format!("the value of {of} is not UTF-8")))
     }
 
     pub fn port(&mut self, least: u16) -> Result<u16> {
         let text = self.text("--port")?;
         let port = text.parse().ok().filter(|port| *port >= least);
         port.ok_or_else(|| {
-            self.wrong(&format!("invalid --port value `{text}`: expected a number from {least} to 65535"))
+            self.wrong(&format!(
+                "invalid --port value `{text}`: expected a number from {least} to 65535"
+            ))
         })
     }
 
     pub fn memory(&mut self) -> Result<u64> {
         let text = self.text("--memory")?;
-        let given = Given { value: text.as_bytes(), word: text.as_bytes() };
-        let bytes = size::size(&given, "memory", b'b', &size::ANY).ok().filter(|&bytes| bytes >= MEMORY_MIN_BYTES);
+        let given = Given {
+            value: text.as_bytes(),
+            word: text.as_bytes(),
+        };
+        let bytes = size::size(&given, "memory", b'b', &size::ANY)
+            .ok()
+            .filter(|&bytes| bytes >= MEMORY_MIN_BYTES);
         bytes.ok_or_else(|| {
-            self.wrong(&format!("invalid --memory value `{text}`: expected a size of at least 64M, such as 4G"))
+            self.wrong(&format!(
+                "invalid --memory value `{text}`: expected a size of at least 64M, such as 4G"
+            ))
         })
     }
 
     /// The number of an open file.
     pub fn ceiling(&mut self) -> Result<u32> {
         let text = self.text("--ceiling")?;
-        text.parse().map_err(|_| self.wrong(&format!("invalid --ceiling value `{text}`: expected a file descriptor")))
+        text.parse().map_err(|_| {
+            self.wrong(&format!(
+                "invalid --ceiling value `{text}`: expected a file descriptor"
+            ))
+        })
     }
 
     pub fn root(&mut self) -> Result<Vec<u8>> {
@@ -80,9 +99,9 @@ impl WordReader {
         let climbs = bytes.split(|&b| b == b'/').any(|part| part == b"..");
         if bytes.first() != Some(&b'/') || climbs || root.to_str().is_none() {
             let shown = root.to_string_lossy();
-            return Err(
-                self.wrong(&format!("invalid --root value `{shown}`: expected an absolute path in UTF-8 without `..`"))
-            );
+            return Err(self.wrong(&format!(
+                "invalid --root value `{shown}`: expected an absolute path in UTF-8 without `..`"
+            )));
         }
         Ok(root.into_vec())
     }
@@ -90,7 +109,9 @@ impl WordReader {
     pub fn listen(&mut self) -> Result<String> {
         let address = self.text("--listen")?;
         if address.parse::<std::net::IpAddr>().is_err() {
-            let what = format!("invalid --listen value `{address}`: expected an IP address, without a port");
+            let what = format!(
+                "invalid --listen value `{address}`: expected an IP address, without a port"
+            );
             return Err(self.wrong(&what));
         }
         Ok(address)
@@ -100,7 +121,9 @@ impl WordReader {
         let owner = self.text("--owner")?;
         match is_owner(&owner) {
             true => Ok(owner),
-            false => Err(self.wrong(&format!("invalid --owner value `{owner}`: expected USER or USER:GROUP"))),
+            false => Err(self.wrong(&format!(
+                "invalid --owner value `{owner}`: expected USER or USER:GROUP"
+            ))),
         }
     }
 
@@ -131,22 +154,44 @@ impl WordReader {
     pub fn shell(&mut self) -> Result<Vec<Vec<u8>>> {
         let text = self.value("-e")?;
         let words = shell::split(text.as_bytes())?;
-        if words.is_empty() { Err(self.wrong("missing command for -e")) } else { Ok(words) }
+        if words.is_empty() {
+            Err(self.wrong("missing command for -e"))
+        } else {
+            Ok(words)
+        }
     }
 
     /// Checks a host name, and returns it in the form that a remote shell expects.
     pub fn host(&self, word: &str) -> Result<String> {
-        let (user, name) = word.rsplit_once('@').map_or((None, word), |(user, name)| (Some(user), name));
+        let (user, name) = word
+            .rsplit_once('@')
+            .map_or((None, word), |(user, name)| (Some(user), name));
         // An address may have brackets, as it has before the colon of a path. ssh accepts it only without them.
-        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        let name = name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'))
+            .unwrap_or(name);
         let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
-        if name.is_empty() || user == Some("") || word.starts_with('-') || !word.chars().all(is_plain) {
-            return Err(self.wrong(&format!("invalid host `{word}`: expected HOST or USER@HOST")));
+        if name.is_empty()
+            || user == Some("")
+            || word.starts_with('-')
+            || !word.chars().all(is_plain)
+        {
+            return Err(self.wrong(&format!(
+                "invalid host `{word}`: expected HOST or USER@HOST"
+            )));
         }
         // A link-local address names its interface: fe80::1%eth0.
-        let address = name.split_once('%').filter(|(_, interface)| !interface.is_empty()).map_or(name, |(ip, _)| ip);
-        if name.ends_with(':') || name.contains(':') && address.parse::<std::net::Ipv6Addr>().is_err() {
-            return Err(self.wrong(&format!("invalid host `{word}`: expected HOST or USER@HOST, without a colon")));
+        let address = name
+            .split_once('%')
+            .filter(|(_, interface)| !interface.is_empty())
+            .map_or(name, |(ip, _)| ip);
+        if name.ends_with(':')
+            || name.contains(':') && address.parse::<std::net::Ipv6Addr>().is_err()
+        {
+            return Err(self.wrong(&format!(
+                "invalid host `{word}`: expected HOST or USER@HOST, without a colon"
+            )));
         }
         Ok(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")))
     }

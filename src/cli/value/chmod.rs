@@ -6,14 +6,19 @@ use crate::options::ModeChange;
 ///
 /// Without a class (`+w`) the bits in `umask` are left unchanged, as in chmod(1).
 pub fn parse(text: &[u8], umask: u32) -> Option<Vec<ModeChange>> {
-    text.split(|&b| b == b',').map(|part| parse_part(part, umask)).collect()
+    text.split(|&b| b == b',')
+        .map(|part| parse_part(part, umask))
+        .collect()
 }
 
 fn parse_part(part: &[u8], umask: u32) -> Option<ModeChange> {
     let (mut dirs, mut files) = (true, true);
     let mut at = 0;
     let mut who = ChmodWho::default();
-    if part.iter().all(|b| b.is_ascii_digit() || matches!(b, b'D' | b'F')) {
+    if part
+        .iter()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'D' | b'F'))
+    {
         // Octal digits, possibly after repetitions of one prefix.
         while let Some(&letter @ (b'D' | b'F')) = part.get(at) {
             narrow(letter, &mut dirs, &mut files)?;
@@ -27,14 +32,28 @@ fn parse_part(part: &[u8], umask: u32) -> Option<ModeChange> {
             b'u' => who.user = true,
             b'g' => who.group = true,
             b'o' => who.other = true,
-            b'a' => who = ChmodWho { user: true, group: true, other: true },
+            b'a' => {
+                who = ChmodWho {
+                    user: true,
+                    group: true,
+                    other: true,
+                }
+            }
             op @ (b'+' | b'-' | b'=') => break *op,
             _ => return None,
         }
         at += 1;
     };
     let unnamed = !who.any();
-    let classes = if unnamed { ChmodWho { user: true, group: true, other: true } } else { who };
+    let classes = if unnamed {
+        ChmodWho {
+            user: true,
+            group: true,
+            other: true,
+        }
+    } else {
+        who
+    };
     let allowed = if unnamed { 0o777 & !umask } else { 0o777 };
     let mut change = ModeChange {
         dirs,
@@ -152,7 +171,11 @@ impl ChmodWho {
 
     /// Returns the bits that `s` stands for. Without user or group, rsync means set-user-ID.
     fn setid(self) -> u32 {
-        if self.user || self.group { self.special() } else { 0o4000 }
+        if self.user || self.group {
+            self.special()
+        } else {
+            0o4000
+        }
     }
 }
 
@@ -163,17 +186,22 @@ mod tests {
     /// Applies the changes as the receiver does.
     fn apply(mode: u32, is_dir: bool, changes: &[ModeChange]) -> u32 {
         let any_x = mode & 0o111 != 0;
-        changes.iter().filter(|c| if is_dir { c.dirs } else { c.files }).fold(mode, |mode, c| {
-            let copied = c.copy_from_shift.map_or(0, |shift| (((mode >> shift) & 7) * c.copy_to) & c.copy_mask);
-            let mut mode = mode & !c.and;
-            if c.copy_removes {
-                mode &= !copied;
-            } else {
-                mode |= copied;
-            }
-            mode |= c.or;
-            if is_dir || any_x { mode | c.or_x } else { mode }
-        })
+        changes
+            .iter()
+            .filter(|c| if is_dir { c.dirs } else { c.files })
+            .fold(mode, |mode, c| {
+                let copied = c
+                    .copy_from_shift
+                    .map_or(0, |shift| (((mode >> shift) & 7) * c.copy_to) & c.copy_mask);
+                let mut mode = mode & !c.and;
+                if c.copy_removes {
+                    mode &= !copied;
+                } else {
+                    mode |= copied;
+                }
+                mode |= c.or;
+                if is_dir || any_x { mode | c.or_x } else { mode }
+            })
     }
 
     fn check(table: &str, umask: u32) {
@@ -181,7 +209,11 @@ mod tests {
             let words: Vec<&str> = line.split_whitespace().collect();
             let octal = |text| u32::from_str_radix(text, 8).unwrap();
             let changes = parse(words[1].as_bytes(), umask).unwrap_or_else(|| panic!("{line}"));
-            assert_eq!(apply(octal(words[0]), words[2] == "d", &changes), octal(words[3]), "{line}");
+            assert_eq!(
+                apply(octal(words[0]), words[2] == "d", &changes),
+                octal(words[3]),
+                "{line}"
+            );
         }
     }
 
@@ -197,7 +229,10 @@ mod tests {
              7642 =st f 7000\n 0642 o-s f 642\n 7642 -st f 2642\n 0642 ug=t f 1002",
             0o022,
         );
-        check("0444 +x f 544\n 0444 =rw f 600\n 0666 -w f 466\n 711 -X f 611\n 755 =X f 100", 0o077);
+        check(
+            "0444 +x f 544\n 0444 =rw f 600\n 0666 -w f 466\n 711 -X f 611\n 755 =X f 100",
+            0o077,
+        );
     }
 
     #[test]
@@ -215,12 +250,15 @@ mod tests {
     #[test]
     fn invalid_chmod_is_rejected() {
         for text in [
-            "", "u", "x", "u+z", "888", "17777", "D", "F", "DFu+x", "u=gr", "g=u-x", "u+x-w", "u+x,", ",u+x", "t", "X",
-            "u=go", "u+rg", "Dx", "u++x", "75x", "644,", "DF644", "FD600", "u+Fx", "700x", "u+ux",
+            "", "u", "x", "u+z", "888", "17777", "D", "F", "DFu+x", "u=gr", "g=u-x", "u+x-w",
+            "u+x,", ",u+x", "t", "X", "u=go", "u+rg", "Dx", "u++x", "75x", "644,", "DF644",
+            "FD600", "u+Fx", "700x", "u+ux",
         ] {
             assert!(parse(text.as_bytes(), 0).is_none(), "{text}");
         }
-        for text in ["DD755", "00755", "u+", "=", "+", "go=", "aa+x", "ua+x", "F-X"] {
+        for text in [
+            "DD755", "00755", "u+", "=", "+", "go=", "aa+x", "ua+x", "F-X",
+        ] {
             assert!(parse(text.as_bytes(), 0).is_some(), "{text}");
         }
     }

@@ -7,7 +7,9 @@ use crate::options::{IdFrom, IdMap, IdTo};
 ///
 /// The receiver looks up the names later. Errors name the Receiver as their role, because rsync parses the map there.
 pub fn parse(text: &[u8], name: &str) -> Result<Vec<IdMap>> {
-    text.split(|&b| b == b',').map(|pair| parse_pair(pair, name)).collect()
+    text.split(|&b| b == b',')
+        .map(|pair| parse_pair(pair, name))
+        .collect()
 }
 
 fn parse_pair(pair: &[u8], name: &str) -> Result<IdMap> {
@@ -21,9 +23,15 @@ fn parse_pair(pair: &[u8], name: &str) -> Result<IdMap> {
     };
     let (from, to) = (&pair[..colon], &pair[colon + 1..]);
     if to.is_empty() {
-        return Err(refused(&format!("No name found after colon --{name}: "), pair));
+        return Err(refused(
+            &format!("No name found after colon --{name}: "),
+            pair,
+        ));
     }
-    let number = |text: &[u8]| match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
+    let number = |text: &[u8]| match std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok())
+    {
         Some(id) => Ok::<u32, Error>(id),
         None => Err(refused("Invalid ID number: ", text)),
     };
@@ -38,7 +46,11 @@ fn parse_pair(pair: &[u8], name: &str) -> Result<IdMap> {
         }
         _ => IdFrom::Name(from.to_vec()),
     };
-    let to = if is_number(to) { IdTo::Id(number(to)?) } else { IdTo::Name(to.to_vec()) };
+    let to = if is_number(to) {
+        IdTo::Id(number(to)?)
+    } else {
+        IdTo::Name(to.to_vec())
+    };
     Ok(IdMap { from, to })
 }
 
@@ -49,8 +61,20 @@ mod tests {
     #[test]
     fn id_maps_are_parsed() {
         let maps = parse(b"0:1,5-9:x,*:y,:9", "usermap").unwrap();
-        assert_eq!(maps[0], IdMap { from: IdFrom::Range(0, 0), to: IdTo::Id(1) });
-        assert_eq!(maps[1], IdMap { from: IdFrom::Range(5, 9), to: IdTo::Name(b"x".to_vec()) });
+        assert_eq!(
+            maps[0],
+            IdMap {
+                from: IdFrom::Range(0, 0),
+                to: IdTo::Id(1)
+            }
+        );
+        assert_eq!(
+            maps[1],
+            IdMap {
+                from: IdFrom::Range(5, 9),
+                to: IdTo::Name(b"x".to_vec())
+            }
+        );
         assert_eq!(maps[2].from, IdFrom::Name(b"*".to_vec()));
         assert_eq!(maps[3].from, IdFrom::Name(Vec::new()));
     }

@@ -6,17 +6,28 @@ use crate::options::algorithm::{Algorithm as _, list_of, no_common};
 use crate::options::{Checksum, Checksums, Compression};
 
 /// The arguments of `--checksum-choice`. `xxhash` is an older name of `xxh64`.
-pub const CHECKSUM_NAMES: [&str; 8] = ["xxh128", "xxh3", "xxh64", "xxhash", "md5", "md4", "sha1", "none"];
+pub const CHECKSUM_NAMES: [&str; 8] = [
+    "xxh128", "xxh3", "xxh64", "xxhash", "md5", "md4", "sha1", "none",
+];
 
 /// Returns the names of checksums as `--version` lists them. An alias of the name before it is in parentheses.
 pub fn all_checksums() -> Vec<String> {
-    let shown = |name: &str| if name == "xxhash" { format!("({name})") } else { name.to_owned() };
+    let shown = |name: &str| {
+        if name == "xxhash" {
+            format!("({name})")
+        } else {
+            name.to_owned()
+        }
+    };
     CHECKSUM_NAMES.into_iter().map(shown).collect()
 }
 
 /// Returns the names of compression methods as `--version` lists them.
 pub fn all_compressions() -> Vec<String> {
-    Compression::ALL.iter().map(|(_, name)| (*name).to_owned()).collect()
+    Compression::ALL
+        .iter()
+        .map(|(_, name)| (*name).to_owned())
+        .collect()
 }
 
 /// Parses `--checksum-choice`: one name for transfer and comparison, or one for each. `None`: `auto`, so the ends
@@ -37,7 +48,10 @@ pub fn checksums(text: &[u8]) -> Result<Option<Checksums>> {
         None if name.eq_ignore_ascii_case(AUTO) => Ok(Checksum::Md5),
         None => Err(unknown(name, "checksum")),
     };
-    Ok(Some(Checksums { transfer: named(transfer)?, listed: named(listed)? }))
+    Ok(Some(Checksums {
+        transfer: named(transfer)?,
+        listed: named(listed)?,
+    }))
 }
 
 /// Returns the checksum that RSYNC_CHECKSUM_LIST selects: the first one of the client's list that the server's list
@@ -49,10 +63,14 @@ pub fn checksum_list(text: &[u8]) -> Result<Option<Checksum>> {
         return Ok(None);
     }
     let [client, server] = known_checksums(text);
-    match client.iter().find(|(_, sum)| server.iter().any(|(_, other)| other == sum)) {
+    match client
+        .iter()
+        .find(|(_, sum)| server.iter().any(|(_, other)| other == sum))
+    {
         Some(&(_, sum)) => Ok(Some(sum)),
         None => {
-            let [server, client] = [&server, &client].map(|list| list_of(list.iter().map(|(name, _)| *name)));
+            let [server, client] =
+                [&server, &client].map(|list| list_of(list.iter().map(|(name, _)| *name)));
             Err(Error::new(Exit::Unsupported, no_common("checksum", &server, &client)).by("sender"))
         }
     }
@@ -74,7 +92,11 @@ fn known_checksums(text: &[u8]) -> [Vec<(&'static str, Checksum)>; 2] {
     [client, server].map(|list| {
         let words = list.split(u8::is_ascii_whitespace);
         words
-            .filter_map(|word| CHECKSUM_NAMES.into_iter().find(|name| word.eq_ignore_ascii_case(name.as_bytes())))
+            .filter_map(|word| {
+                CHECKSUM_NAMES
+                    .into_iter()
+                    .find(|name| word.eq_ignore_ascii_case(name.as_bytes()))
+            })
             .filter_map(|name| Some((name, Checksum::named(name.as_bytes())?)))
             .collect()
     })
@@ -85,8 +107,14 @@ pub const COMPRESSION_NAMES: [&str; 6] = ["auto", "zstd", "lz4", "zlibx", "zlib"
 
 /// Checks `--compress-choice`.
 pub fn compress(text: &[u8]) -> Result<()> {
-    let is_known = COMPRESSION_NAMES.iter().any(|known| text.eq_ignore_ascii_case(known.as_bytes()));
-    if is_known { Ok(()) } else { Err(unknown(text, "compress")) }
+    let is_known = COMPRESSION_NAMES
+        .iter()
+        .any(|known| text.eq_ignore_ascii_case(known.as_bytes()));
+    if is_known {
+        Ok(())
+    } else {
+        Err(unknown(text, "compress"))
+    }
 }
 
 /// The end of a copy that reads `RSYNC_COMPRESS_LIST`: the client uses the part before `&`, the server the part after
@@ -108,7 +136,10 @@ pub fn compress_list(text: &[u8], end: End) -> Option<Vec<Compression>> {
         End::Client => client,
         End::Server => parts.next().unwrap_or(client),
     };
-    let mut names = part.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty()).peekable();
+    let mut names = part
+        .split(u8::is_ascii_whitespace)
+        .filter(|name| !name.is_empty())
+        .peekable();
     names.peek()?;
     let mut list: Vec<Compression> = Vec::new();
     for method in names.filter_map(Compression::named) {
@@ -132,10 +163,17 @@ mod tests {
     #[test]
     fn compress_list_has_a_part_for_each_end() {
         use Compression::{Lz4, No, Zlib, Zlibx, Zstd};
-        let both = |text: &str| [End::Client, End::Server].map(|end| compress_list(text.as_bytes(), end));
+        let both =
+            |text: &str| [End::Client, End::Server].map(|end| compress_list(text.as_bytes(), end));
         assert_eq!(both(""), [None, None]);
-        assert_eq!(both("zlib lz4"), [Some(vec![Zlib, Lz4]), Some(vec![Zlib, Lz4])]);
-        assert_eq!(both("ZLIBX none & zstd"), [Some(vec![Zlibx, No]), Some(vec![Zstd])]);
+        assert_eq!(
+            both("zlib lz4"),
+            [Some(vec![Zlib, Lz4]), Some(vec![Zlib, Lz4])]
+        );
+        assert_eq!(
+            both("ZLIBX none & zstd"),
+            [Some(vec![Zlibx, No]), Some(vec![Zstd])]
+        );
         assert_eq!(both("lz4&"), [Some(vec![Lz4]), None]);
         assert_eq!(both("&lz4 lz4 brotli"), [None, Some(vec![Lz4])]);
         assert_eq!(both("brotli"), [Some(vec![]), Some(vec![])]);
@@ -144,15 +182,29 @@ mod tests {
     #[test]
     fn checksum_and_compress_names_are_checked() {
         let both = |transfer, listed| Some(Checksums { transfer, listed });
-        let read = |text: &str| checksums(text.as_bytes()).map_err(|error| String::from_utf8(error.message).unwrap());
+        let read = |text: &str| {
+            checksums(text.as_bytes()).map_err(|error| String::from_utf8(error.message).unwrap())
+        };
         assert_eq!(read("MD5"), Ok(both(Checksum::Md5, Checksum::Md5)));
         assert_eq!(read("md5,none"), Ok(both(Checksum::Md5, Checksum::None)));
         assert_eq!((read("auto"), read("Auto,auto")), (Ok(None), Ok(None)));
-        assert_eq!(read("auto,xxhash"), Ok(both(Checksum::Md5, Checksum::Xxh64)));
-        for (text, name) in [("", ""), (",md5", ",md5"), ("md5,", ""), ("md5,sha1,x", "sha1,x"), ("x,md5", "x")] {
+        assert_eq!(
+            read("auto,xxhash"),
+            Ok(both(Checksum::Md5, Checksum::Xxh64))
+        );
+        for (text, name) in [
+            ("", ""),
+            (",md5", ",md5"),
+            ("md5,", ""),
+            ("md5,sha1,x", "sha1,x"),
+            ("x,md5", "x"),
+        ] {
             assert_eq!(read(text), Err(format!("unknown checksum name: {name}")));
         }
-        assert_eq!(compress(b"").unwrap_err().message, b"unknown compress name: ");
+        assert_eq!(
+            compress(b"").unwrap_err().message,
+            b"unknown compress name: "
+        );
         assert_eq!(compress(b"x").unwrap_err().exit, Exit::Unsupported);
     }
     #[test]
@@ -161,10 +213,24 @@ mod tests {
         assert_eq!((read(""), read("  ")), (Ok(None), Ok(None)));
         assert_eq!(read("foo MD4 md5"), Ok(Some(Checksum::Md4)));
         assert_eq!(read("sha1 md5 & xxh3 md5"), Ok(Some(Checksum::Md5)));
-        assert_eq!(server_checksums(b"sha1 & xxh3 md5 x"), Some(vec![Checksum::Xxh3, Checksum::Md5]));
-        assert_eq!((server_checksums(b" "), server_checksums(b"x")), (None, Some(Vec::new())));
-        let failed = |lists: &str| Err(format!("Failed to negotiate a checksum choice.\n{lists}").into_bytes());
-        assert_eq!(read("md5,md4"), failed("Server list: INVALID\nClient list: INVALID"));
-        assert_eq!(read("sha1 & md5 xxhash"), failed("Server list: md5 xxhash\nClient list: sha1"));
+        assert_eq!(
+            server_checksums(b"sha1 & xxh3 md5 x"),
+            Some(vec![Checksum::Xxh3, Checksum::Md5])
+        );
+        assert_eq!(
+            (server_checksums(b" "), server_checksums(b"x")),
+            (None, Some(Vec::new()))
+        );
+        let failed = |lists: &str| {
+            Err(format!("Failed to negotiate a checksum choice.\n{lists}").into_bytes())
+        };
+        assert_eq!(
+            read("md5,md4"),
+            failed("Server list: INVALID\nClient list: INVALID")
+        );
+        assert_eq!(
+            read("sha1 & md5 xxhash"),
+            failed("Server list: md5 xxhash\nClient list: sha1")
+        );
     }
 }

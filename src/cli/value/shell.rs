@@ -23,7 +23,10 @@ pub fn split(text: &[u8]) -> Result<Vec<Vec<u8>>> {
         }
     }
     if let Some(quote) = quote {
-        return Err(Error::usage(format!("Missing trailing-{} in remote-shell command.", char::from(quote))));
+        return Err(Error::usage(format!(
+            "Missing trailing-{} in remote-shell command.",
+            char::from(quote)
+        )));
     }
     words.extend(word);
     Ok(words)
@@ -50,6 +53,9 @@ mod tests {
                 "{text}"
             );
         }
-        assert_eq!(split(b"a 'b").unwrap_err().message, b"Missing trailing-' in remote-shell command.");
+        assert_eq!(
+            split(b"a 'b").unwrap_err().message,
+            b"Missing trailing-' in remote-shell command."
+        );
     }
 }

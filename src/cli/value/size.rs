@@ -17,7 +17,12 @@ pub struct SizeLimits {
 }
 
 /// No limits but those of the type.
-pub const ANY: SizeLimits = SizeLimits { min: 0, min_text: "", max: i64::MAX as u64, max_text: "" };
+pub const ANY: SizeLimits = SizeLimits {
+    min: 0,
+    min_text: "",
+    max: i64::MAX as u64,
+    max_text: "",
+};
 
 /// Parses the SIZE of the option `name` (without dashes). `unit` is the letter that a bare number implies.
 pub fn size(given: &Given<'_>, name: &str, unit: u8, limits: &SizeLimits) -> Result<u64> {
@@ -35,9 +40,10 @@ pub fn size(given: &Given<'_>, name: &str, unit: u8, limits: &SizeLimits) -> Res
         ParsedSize::Invalid => Err(refused(" is invalid")),
         ParsedSize::TooLarge => Err(too_large()),
         ParsedSize::Bytes(bytes) if bytes > limits.max => Err(too_large()),
-        ParsedSize::Bytes(bytes) if bytes < limits.min && bytes != 0 => {
-            Err(refused(&format!(" is too small (min: {} or 0 for unlimited)", limits.min_text)))
-        }
+        ParsedSize::Bytes(bytes) if bytes < limits.min && bytes != 0 => Err(refused(&format!(
+            " is too small (min: {} or 0 for unlimited)",
+            limits.min_text
+        ))),
         ParsedSize::Bytes(bytes) => Ok(bytes),
     }
 }
@@ -54,7 +60,11 @@ fn parse(text: &[u8], unit: u8) -> ParsedSize {
     }
     if let Some(rest) = text.strip_prefix(b"-") {
         // C reads the number first: a negative one is too large, whatever follows it.
-        return if split_number(rest).0 > 0.0 { ParsedSize::TooLarge } else { ParsedSize::Invalid };
+        return if split_number(rest).0 > 0.0 {
+            ParsedSize::TooLarge
+        } else {
+            ParsedSize::Invalid
+        };
     }
     let (number, mut rest) = split_number(text);
     if rest.len() == text.len() {
@@ -109,7 +119,10 @@ fn parse(text: &[u8], unit: u8) -> ParsedSize {
 fn split_number(text: &[u8]) -> (f64, &[u8]) {
     let mut length = text.iter().take_while(|b| b.is_ascii_digit()).count();
     if text.get(length) == Some(&b'.') {
-        length += 1 + text[length + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
+        length += 1 + text[length + 1..]
+            .iter()
+            .take_while(|b| b.is_ascii_digit())
+            .count();
     }
     let (number, rest) = text.split_at(length);
     let number = String::from_utf8_lossy(number);
@@ -122,8 +135,16 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> std::result::Result<u64, String> {
-        size(&Given { value: text.as_bytes(), word: b"" }, "max-size", b'b', &ANY)
-            .map_err(|e| String::from_utf8(e.message).unwrap())
+        size(
+            &Given {
+                value: text.as_bytes(),
+                word: b"",
+            },
+            "max-size",
+            b'b',
+            &ANY,
+        )
+        .map_err(|e| String::from_utf8(e.message).unwrap())
     }
 
     #[test]
@@ -159,13 +180,27 @@ mod tests {
     #[test]
     fn invalid_sizes_have_rsyncs_errors() {
         for text in [
-            "x", "1x", "1+2", "1e", "1.x", "1kk", "1ki", "1k+", " 1", "+1", "1,5k", "1.5.5k", "0x10", "1K+1x", "-",
-            "-0", "-x",
+            "x", "1x", "1+2", "1e", "1.x", "1kk", "1ki", "1k+", " 1", "+1", "1,5k", "1.5.5k",
+            "0x10", "1K+1x", "-", "-0", "-x",
         ] {
-            assert_eq!(read(text), Err(format!("rsync: --max-size={text} is invalid")));
+            assert_eq!(
+                read(text),
+                Err(format!("rsync: --max-size={text} is invalid"))
+            );
         }
-        for text in ["-1", "-1x", "0-1", "9999999p", "8192p-1", "9223372036854775807", "99999999999999999999"] {
-            assert_eq!(read(text), Err(format!("rsync: --max-size={text} is too large")));
+        for text in [
+            "-1",
+            "-1x",
+            "0-1",
+            "9999999p",
+            "8192p-1",
+            "9223372036854775807",
+            "99999999999999999999",
+        ] {
+            assert_eq!(
+                read(text),
+                Err(format!("rsync: --max-size={text} is too large"))
+            );
         }
     }
 }

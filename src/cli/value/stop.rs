@@ -12,7 +12,10 @@ pub fn after(text: &[u8]) -> Result<u64> {
     let trimmed = text.trim_ascii_start();
     let trimmed = trimmed.strip_prefix(b"+").unwrap_or(trimmed);
     let digits = trimmed.iter().take_while(|b| b.is_ascii_digit()).count();
-    match std::str::from_utf8(&trimmed[..digits]).ok().and_then(|digits| digits.parse::<i64>().ok()) {
+    match std::str::from_utf8(&trimmed[..digits])
+        .ok()
+        .and_then(|digits| digits.parse::<i64>().ok())
+    {
         Some(minutes) if minutes > 0 => Ok(minutes.unsigned_abs()),
         _ => Err(refuse([b"invalid --stop-after value: ", text].concat())),
     }
@@ -32,9 +35,18 @@ fn at_in(text: &[u8], now_unix_secs: i64, zone: &TimeZone) -> Result<i64> {
     let now = zone.to_datetime(now);
     let secs = |time: DateTime| zone.to_timestamp(time).ok().map(|time| time.as_second());
     let next = |times: &mut dyn Iterator<Item = Option<DateTime>>| {
-        times.flatten().filter_map(secs).find(|&time| time > now_unix_secs)
+        times
+            .flatten()
+            .filter_map(secs)
+            .find(|&time| time > now_unix_secs)
     };
-    let StopTime { year, month, day, hour, minute } = moment;
+    let StopTime {
+        year,
+        month,
+        day,
+        hour,
+        minute,
+    } = moment;
     let time = jiff::civil::time(hour.unwrap_or(0), minute, 0, 0);
     let found = match (year, month, day, hour) {
         (Some(year), Some(month), Some(day), _) => {
@@ -47,23 +59,45 @@ fn at_in(text: &[u8], now_unix_secs: i64, zone: &TimeZone) -> Result<i64> {
             }
             // A day past the end of its month counts on into the next one, as in C.
             let year = i16::try_from(year).unwrap_or(9998).min(9998);
-            let date = Date::new(year, month, 1).ok().map(|date| date.saturating_add((i64::from(day) - 1).days()));
-            let time = date.map(|date| date.to_datetime(time)).and_then(secs).ok_or_else(refused)?;
+            let date = Date::new(year, month, 1)
+                .ok()
+                .map(|date| date.saturating_add((i64::from(day) - 1).days()));
+            let time = date
+                .map(|date| date.to_datetime(time))
+                .and_then(secs)
+                .ok_or_else(refused)?;
             if time <= now_unix_secs {
-                return Err(refuse([b"--stop-at time is not in the future: ", text].concat()));
+                return Err(refuse(
+                    [b"--stop-at time is not in the future: ", text].concat(),
+                ));
             }
             Some(time)
         }
-        (_, Some(month), Some(day), _) => {
-            next(&mut (0..9).map(|ahead| Some(Date::new(now.year() + ahead, month, day).ok()?.to_datetime(time))))
-        }
-        (_, _, Some(day), _) => next(&mut (0..13).map(|ahead| {
-            let month = now.date().first_of_month().saturating_add(i64::from(ahead).months());
-            Some(Date::new(month.year(), month.month(), day).ok()?.to_datetime(time))
+        (_, Some(month), Some(day), _) => next(&mut (0..9).map(|ahead| {
+            Some(
+                Date::new(now.year() + ahead, month, day)
+                    .ok()?
+                    .to_datetime(time),
+            )
         })),
-        (_, _, _, Some(_)) => {
-            next(&mut (0..3).map(|ahead| Some(now.date().saturating_add(i64::from(ahead).days()).to_datetime(time))))
-        }
+        (_, _, Some(day), _) => next(&mut (0..13).map(|ahead| {
+            let month = now
+                .date()
+                .first_of_month()
+                .saturating_add(i64::from(ahead).months());
+            Some(
+                Date::new(month.year(), month.month(), day)
+                    .ok()?
+                    .to_datetime(time),
+            )
+        })),
+        (_, _, _, Some(_)) => next(&mut (0..3).map(|ahead| {
+            Some(
+                now.date()
+                    .saturating_add(i64::from(ahead).days())
+                    .to_datetime(time),
+            )
+        })),
         _ => {
             let hour = now.date().at(now.hour(), minute, 0, 0);
             next(&mut (0..3).map(|ahead| Some(hour.saturating_add(i64::from(ahead).hours()))))
@@ -91,10 +125,19 @@ fn parse(text: &[u8]) -> Option<StopTime> {
         if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
             return None;
         }
-        text.parse().ok().filter(|number| (from..=to).contains(number))
+        text.parse()
+            .ok()
+            .filter(|number| (from..=to).contains(number))
     };
-    let small = |text: &str, from: i64, to: i64| number(text, from, to).and_then(|n| i8::try_from(n).ok());
-    let mut moment = StopTime { year: None, month: None, day: None, hour: None, minute: 0 };
+    let small =
+        |text: &str, from: i64, to: i64| number(text, from, to).and_then(|n| i8::try_from(n).ok());
+    let mut moment = StopTime {
+        year: None,
+        month: None,
+        day: None,
+        hour: None,
+        minute: 0,
+    };
     if date.is_empty() && time.is_none_or(str::is_empty) {
         return None;
     }
@@ -136,8 +179,12 @@ mod tests {
     const NOW: i64 = 1_795_222_574;
 
     fn parsed(text: &str) -> std::result::Result<String, String> {
-        let secs = at_in(text.as_bytes(), NOW, &TimeZone::UTC).map_err(|e| String::from_utf8(e.message).unwrap())?;
-        Ok(TimeZone::UTC.to_datetime(Timestamp::from_second(secs).unwrap()).strftime("%Y-%m-%dT%H:%M").to_string())
+        let secs = at_in(text.as_bytes(), NOW, &TimeZone::UTC)
+            .map_err(|e| String::from_utf8(e.message).unwrap())?;
+        Ok(TimeZone::UTC
+            .to_datetime(Timestamp::from_second(secs).unwrap())
+            .strftime("%Y-%m-%dT%H:%M")
+            .to_string())
     }
 
     #[test]
@@ -195,10 +242,24 @@ mod tests {
             "2099-12-31T10:00:00",
             ":60",
         ] {
-            assert_eq!(parsed(text), Err(format!("rsync: invalid --stop-at format: {text}")));
+            assert_eq!(
+                parsed(text),
+                Err(format!("rsync: invalid --stop-at format: {text}"))
+            );
         }
-        for text in ["2020-01-01", "26-1-1", "126-1-1", "2026-11-21", "2026-11-21T00:56"] {
-            assert_eq!(parsed(text), Err(format!("rsync: --stop-at time is not in the future: {text}")));
+        for text in [
+            "2020-01-01",
+            "26-1-1",
+            "126-1-1",
+            "2026-11-21",
+            "2026-11-21T00:56",
+        ] {
+            assert_eq!(
+                parsed(text),
+                Err(format!(
+                    "rsync: --stop-at time is not in the future: {text}"
+                ))
+            );
         }
     }
 

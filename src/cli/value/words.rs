@@ -26,26 +26,70 @@ struct Word<T> {
 
 macro_rules! word {
     ($name:literal, $field:ident, $help:literal) => {
-        Word { name: $name, help: $help, field: Some(|all| &mut all.$field) }
+        Word {
+            name: $name,
+            help: $help,
+            field: Some(|all| &mut all.$field),
+        }
     };
     ($name:literal, $help:literal) => {
-        Word { name: $name, help: $help, field: None }
+        Word {
+            name: $name,
+            help: $help,
+            field: None,
+        }
     };
 }
 
 const INFO: [Word<Info>; 13] = [
     word!("BACKUP", backup, "Mention files backed up"),
-    word!("COPY", copy, "Mention files copied locally on the receiving side"),
+    word!(
+        "COPY",
+        copy,
+        "Mention files copied locally on the receiving side"
+    ),
     word!("DEL", del, "Mention deletions on the receiving side"),
-    word!("FLIST", flist, "Mention file-list receiving/sending (levels 1-2)"),
-    word!("MISC", misc, "Mention miscellaneous information (levels 1-2)"),
+    word!(
+        "FLIST",
+        flist,
+        "Mention file-list receiving/sending (levels 1-2)"
+    ),
+    word!(
+        "MISC",
+        misc,
+        "Mention miscellaneous information (levels 1-2)"
+    ),
     word!("MOUNT", mount, "Mention mounts that were found or skipped"),
-    word!("NAME", name, "Mention 1) updated file/dir names, 2) unchanged names"),
-    word!("NONREG", nonreg, "Mention skipped non-regular files (default 1, 0 disables)"),
-    word!("PROGRESS", progress, "Mention 1) per-file progress or 2) total transfer progress"),
-    word!("REMOVE", remove, "Mention files removed on the sending side"),
-    word!("SKIP", skip, "Mention files skipped due to transfer overrides (levels 1-2)"),
-    word!("STATS", stats, "Mention statistics at end of run (levels 1-3)"),
+    word!(
+        "NAME",
+        name,
+        "Mention 1) updated file/dir names, 2) unchanged names"
+    ),
+    word!(
+        "NONREG",
+        nonreg,
+        "Mention skipped non-regular files (default 1, 0 disables)"
+    ),
+    word!(
+        "PROGRESS",
+        progress,
+        "Mention 1) per-file progress or 2) total transfer progress"
+    ),
+    word!(
+        "REMOVE",
+        remove,
+        "Mention files removed on the sending side"
+    ),
+    word!(
+        "SKIP",
+        skip,
+        "Mention files skipped due to transfer overrides (levels 1-2)"
+    ),
+    word!(
+        "STATS",
+        stats,
+        "Mention statistics at end of run (levels 1-3)"
+    ),
     word!("SYMSAFE", symsafe, "Mention symlinks that are unsafe"),
 ];
 
@@ -55,9 +99,17 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("BIND", "Debug socket bind actions"),
     word!("CHDIR", "Debug when the current directory changes"),
     word!("CONNECT", connect, "Debug connection events (levels 1-2)"),
-    word!("CMD", cmd, "Debug commands+options that are issued (levels 1-2)"),
+    word!(
+        "CMD",
+        cmd,
+        "Debug commands+options that are issued (levels 1-2)"
+    ),
     word!("DEL", del, "Debug delete actions (levels 1-3)"),
-    word!("DELTASUM", deltasum, "Debug delta-transfer checksumming (levels 1-4)"),
+    word!(
+        "DELTASUM",
+        deltasum,
+        "Debug delta-transfer checksumming (levels 1-4)"
+    ),
     word!("DUP", dup, "Debug weeding of duplicate names"),
     word!("EXIT", "Debug exit events (levels 1-3)"),
     word!("FILTER", filter, "Debug filter actions (levels 1-3)"),
@@ -66,10 +118,18 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("GENR", genr, "Debug generator functions"),
     word!("HASH", "Debug hashtable code"),
     word!("HLINK", hlink, "Debug hard-link actions (levels 1-3)"),
-    word!("ICONV", iconv, "Debug iconv character conversions (levels 1-2)"),
+    word!(
+        "ICONV",
+        iconv,
+        "Debug iconv character conversions (levels 1-2)"
+    ),
     word!("IO", "Debug I/O routines (levels 1-4)"),
     word!("NSTR", nstr, "Debug negotiation strings"),
-    word!("OWN", own, "Debug ownership changes in users & groups (levels 1-2)"),
+    word!(
+        "OWN",
+        own,
+        "Debug ownership changes in users & groups (levels 1-2)"
+    ),
     word!("PROTO", "Debug protocol information"),
     word!("RECV", recv, "Debug receiver functions"),
     word!("SEND", send, "Debug sender functions"),
@@ -92,8 +152,11 @@ const fn names<T, const N: usize>(words: &[Word<T>; N]) -> [&'static str; N] {
 }
 
 /// The words that each `-v` adds to `--info`. The first entry applies without `-v`.
-const INFO_BY_VERBOSITY: [&str; 3] =
-    ["NONREG", "COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE", "BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP"];
+const INFO_BY_VERBOSITY: [&str; 3] = [
+    "NONREG",
+    "COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE",
+    "BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP",
+];
 
 /// The words that each `-v` adds to `--debug`. The first entry applies without `-v`.
 const DEBUG_BY_VERBOSITY: [&str; 6] = [
@@ -133,7 +196,11 @@ fn read<T, const N: usize>(
     for part in text.split(|&b| b == b',').filter(|part| !part.is_empty()) {
         let digits = part.iter().rev().take_while(|b| b.is_ascii_digit()).count();
         // A word of digits only is a name, not a level.
-        let (name, digits) = part.split_at(if digits == part.len() { digits } else { part.len() - digits });
+        let (name, digits) = part.split_at(if digits == part.len() {
+            digits
+        } else {
+            part.len() - digits
+        });
         let level = match std::str::from_utf8(digits) {
             Ok("") => 1,
             Ok(digits) => digits.parse().unwrap_or(u8::MAX),
@@ -176,7 +243,11 @@ fn settle<T: Default, const N: usize>(
     given: &Levels<N>,
 ) -> T {
     let mut base = Levels::<N>::default();
-    for added in by_verbosity.iter().take(usize::from(verbose) + 1).chain([&more]) {
+    for added in by_verbosity
+        .iter()
+        .take(usize::from(verbose) + 1)
+        .chain([&more])
+    {
         let mut step = Levels::<N>::default();
         // The tables above contain only known words; a test parses them all.
         let _ = read(added.as_bytes(), &mut step, words, "");
@@ -200,11 +271,21 @@ pub fn info_for_server(levels: &InfoLevels, push: bool) -> Option<String> {
     const CLIENT: [&str; 2] = ["FLIST", "PROGRESS"];
     const RECEIVER: [&str; 5] = ["BACKUP", "COPY", "DEL", "NONREG", "SKIP"];
     const SENDER: [&str; 1] = ["REMOVE"];
-    let name = |word: &str, level: u8| if level == 1 { word.to_string() } else { format!("{word}{level}") };
+    let name = |word: &str, level: u8| {
+        if level == 1 {
+            word.to_string()
+        } else {
+            format!("{word}{level}")
+        }
+    };
     let mut parts = Vec::new();
     // `all` and `none` set every word, so the most frequent level is sent once for all of them.
     let all = levels.0.iter().copied().collect::<Option<Vec<u8>>>();
-    let most = all.and_then(|all| all.iter().copied().max_by_key(|level| all.iter().filter(|l| *l == level).count()));
+    let most = all.and_then(|all| {
+        all.iter()
+            .copied()
+            .max_by_key(|level| all.iter().filter(|l| *l == level).count())
+    });
     match most {
         Some(0) => parts.push("NONE".to_string()),
         Some(level) => parts.push(name("ALL", level)),
@@ -233,14 +314,23 @@ pub fn debug_help() -> String {
 }
 
 fn help<T>(words: &[Word<T>], by_verbosity: &[&str], option: &str) -> String {
-    let mut out = String::from("Use OPT or OPT1 for level 1 output, OPT2 for level 2, etc.; OPT0 silences.\n\n");
+    let mut out = String::from(
+        "Use OPT or OPT1 for level 1 output, OPT2 for level 2, etc.; OPT0 silences.\n\n",
+    );
     let mut line = |name: &str, help: &str| out.push_str(&format!("{name:<10} {help}\n"));
     words.iter().for_each(|word| line(word.name, word.help));
     line("\nALL", &format!(" Set all {option} options (e.g. all4)"));
-    line("NONE", &format!("Silence all {option} options (same as all0)"));
+    line(
+        "NONE",
+        &format!("Silence all {option} options (same as all0)"),
+    );
     line("HELP", "Output this help message");
     out.push_str("\nOptions added at each level of verbosity:\n");
-    for (level, added) in by_verbosity.iter().enumerate().filter(|(_, added)| !added.is_empty()) {
+    for (level, added) in by_verbosity
+        .iter()
+        .enumerate()
+        .filter(|(_, added)| !added.is_empty())
+    {
         out.push_str(&format!("{level}) {added}\n"));
     }
     out
@@ -263,10 +353,21 @@ mod tests {
     #[test]
     fn explicit_info_word_overrides_verbosity() {
         let mut given = InfoLevels::default();
-        assert_eq!(info(b"name0,Stats2,,del3,", &mut given).unwrap(), WordsArgument::Levels);
+        assert_eq!(
+            info(b"name0,Stats2,,del3,", &mut given).unwrap(),
+            WordsArgument::Levels
+        );
         let all = settle_info(2, "FLIST2,NAME,PROGRESS", &given);
         assert_eq!(
-            (all.name, all.stats, all.del, all.misc, all.flist, all.progress, all.nonreg),
+            (
+                all.name,
+                all.stats,
+                all.del,
+                all.misc,
+                all.flist,
+                all.progress,
+                all.nonreg
+            ),
             (0, 2, 3, 2, 2, 1, 1)
         );
         assert_eq!(settle_info(0, "", &InfoLevels::default()).nonreg, 1);
@@ -279,11 +380,23 @@ mod tests {
 
     #[test]
     fn unknown_info_word_is_named_in_the_error() {
-        for (text, name) in [("x", "x"), ("foo2,bar", "foo"), ("name1x", "name1x"), ("name,na", "na"), ("2", "2")] {
+        for (text, name) in [
+            ("x", "x"),
+            ("foo2,bar", "foo"),
+            ("name1x", "name1x"),
+            ("name,na", "na"),
+            ("2", "2"),
+        ] {
             let error = info(text.as_bytes(), &mut InfoLevels::default()).unwrap_err();
-            assert_eq!(error.message, format!("Unknown --info item: \"{name}\"").as_bytes());
+            assert_eq!(
+                error.message,
+                format!("Unknown --info item: \"{name}\"").as_bytes()
+            );
         }
-        assert_eq!(info(b"name,HELP2,x", &mut InfoLevels::default()).unwrap(), WordsArgument::Help);
+        assert_eq!(
+            info(b"name,HELP2,x", &mut InfoLevels::default()).unwrap(),
+            WordsArgument::Help
+        );
     }
 
     #[test]
@@ -292,7 +405,9 @@ mod tests {
         assert!(text.starts_with("Use OPT or OPT1"));
         assert!(text.contains("\nBACKUP     Mention files backed up\n"));
         assert!(text.contains("\n\nALL        Set all --info options (e.g. all4)\n"));
-        assert!(text.ends_with("1) COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE\n2) BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP\n"));
+        assert!(text.ends_with(
+            "1) COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE\n2) BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP\n"
+        ));
         assert!(debug_help().contains("\nACL        Debug extra ACL info\n"));
     }
 }

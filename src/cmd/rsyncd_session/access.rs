@@ -4,7 +4,9 @@ use super::peer::{DaemonPeer, forward};
 use super::{DaemonConnection, Refusal, refuse, refuse_unknown};
 use crate::fs::{ids, sys};
 use crate::options::LinkOwners;
-use crate::proto::rsync::daemon::{AuthDigest, DaemonGreeting, DaemonLine, parse_credentials, read_line};
+use crate::proto::rsync::daemon::{
+    AuthDigest, DaemonGreeting, DaemonLine, parse_credentials, read_line,
+};
 use crate::report::event::errno_words;
 use crate::rsyncd::access;
 use crate::rsyncd::auth::{self, AuthAccess, AuthResponse, SecretsStat};
@@ -20,11 +22,35 @@ const LOCK_BYTES: i64 = 4;
 
 impl DaemonConnection<'_> {
     /// Checks `hosts allow` and `hosts deny`.
-    pub(super) fn check_host(&self, values: &Values, name: &[u8], peer: &DaemonPeer) -> Result<(), Refusal> {
-        let (allow, deny) = (self.text(values, Param::HostsAllow), self.text(values, Param::HostsDeny));
-        let lookup = values.flag(Param::ForwardLookup).then_some(&forward as access::ForwardLookup<'_>);
-        if !access::is_allowed(&peer.host, allow.as_deref(), deny.as_deref(), lookup, &|line| self.log.put(line)) {
-            self.log.put(&[b"rsync denied on module ", name, b" from ", &peer.shown()[..]].concat());
+    pub(super) fn check_host(
+        &self,
+        values: &Values,
+        name: &[u8],
+        peer: &DaemonPeer,
+    ) -> Result<(), Refusal> {
+        let (allow, deny) = (
+            self.text(values, Param::HostsAllow),
+            self.text(values, Param::HostsDeny),
+        );
+        let lookup = values
+            .flag(Param::ForwardLookup)
+            .then_some(&forward as access::ForwardLookup<'_>);
+        if !access::is_allowed(
+            &peer.host,
+            allow.as_deref(),
+            deny.as_deref(),
+            lookup,
+            &|line| self.log.put(line),
+        ) {
+            self.log.put(
+                &[
+                    b"rsync denied on module ",
+                    name,
+                    b" from ",
+                    &peer.shown()[..],
+                ]
+                .concat(),
+            );
             if !values.flag(Param::List) {
                 return refuse_unknown(name);
             }
@@ -37,19 +63,25 @@ impl DaemonConnection<'_> {
     pub(super) fn claim_connection(&self, values: &Values) -> Result<(), Refusal> {
         let max = values.number(Param::MaxConnections);
         let reached = || {
-            self.log.put(format!("max connections ({max}) reached").as_bytes());
-            refuse(format!("max connections ({max}) reached -- try again later"))
+            self.log
+                .put(format!("max connections ({max}) reached").as_bytes());
+            refuse(format!(
+                "max connections ({max}) reached -- try again later"
+            ))
         };
         if max < 0 {
             return reached();
         }
-        let Some(path) = self.text(values, Param::LockFile).filter(|_| max > 0) else { return Ok(()) };
+        let Some(path) = self.text(values, Param::LockFile).filter(|_| max > 0) else {
+            return Ok(());
+        };
         let opened = crate::fs::trusted_path::open_append(&path, 0o600, LinkOwners::Trusted);
         let file = match opened {
             Ok(file) => file,
             Err(error) => {
                 let start = b"rsync: [Receiver] failed to open lock file ".as_slice();
-                self.log.put(&[start, &path, b": ", &errno_words(&error)].concat());
+                self.log
+                    .put(&[start, &path, b": ", &errno_words(&error)].concat());
                 return refuse("failed to open lock file");
             }
         };
@@ -72,17 +104,34 @@ impl DaemonConnection<'_> {
         protocol: u8,
         peer: &DaemonPeer,
     ) -> Result<(Vec<u8>, AuthAccess), Refusal> {
-        let Some(users) = self.text(values, Param::AuthUsers) else { return Ok((Vec::new(), AuthAccess::Unchanged)) };
+        let Some(users) = self.text(values, Param::AuthUsers) else {
+            return Ok((Vec::new(), AuthAccess::Unchanged));
+        };
         let denied = |connection: &Self, user: Option<&[u8]>, why: &[u8]| {
-            let by = user.map(|user| [b" for ".as_slice(), user].concat()).unwrap_or_default();
-            let start = [b"auth failed on module ", name, b" from ", &peer.shown()[..]].concat();
+            let by = user
+                .map(|user| [b" for ".as_slice(), user].concat())
+                .unwrap_or_default();
+            let start = [
+                b"auth failed on module ",
+                name,
+                b" from ",
+                &peer.shown()[..],
+            ]
+            .concat();
             connection.log.put(&[&start[..], &by, b": ", why].concat());
             refuse([b"auth failed on module ", name].concat())
         };
         let ours = DaemonGreeting::ours(protocol).digests.unwrap_or_default();
         // Each side prefers its own first digest; all lists have the same order.
-        let Some(digest) = AuthDigest::choose(Some(&ours), theirs.digests.as_deref(), protocol) else {
-            return refuse([b"your client does not support one of our daemon-auth checksums: ", &ours[..]].concat());
+        let Some(digest) = AuthDigest::choose(Some(&ours), theirs.digests.as_deref(), protocol)
+        else {
+            return refuse(
+                [
+                    b"your client does not support one of our daemon-auth checksums: ",
+                    &ours[..],
+                ]
+                .concat(),
+            );
         };
         if let Some(floor) = self.text(values, Param::AuthDigest)
             && let Err(why) = auth::check_digest(&floor, digest)
@@ -92,7 +141,9 @@ impl DaemonConnection<'_> {
         let challenge = digest.challenge(&sys::random::<32>());
         self.send(&DaemonLine::AuthRequired(challenge.clone()).line())?;
         let line = match read_line(&mut self.input) {
-            Err(error) if self.input.has_timed_out || self.env.stop.load(Ordering::Relaxed) => return Err(error.into()),
+            Err(error) if self.input.has_timed_out || self.env.stop.load(Ordering::Relaxed) => {
+                return Err(error.into());
+            }
             // A client that leaves has failed, too: the log shows attempts.
             line => line.unwrap_or_default(),
         };
@@ -111,11 +162,18 @@ impl DaemonConnection<'_> {
             Ok(read) => read,
             Err(error) => {
                 let start = b"rsync: [Receiver] failed to open secrets file ".as_slice();
-                self.log.put(&[start, &file, b": ", &errno_words(&error)].concat());
+                self.log
+                    .put(&[start, &file, b": ", &errno_words(&error)].concat());
                 return denied(self, Some(user), b"no secrets file");
             }
         };
-        let strict = auth::check_strict(SecretsStat { mode: stat.mode, uid: stat.uid }, sys::ids().0 == 0);
+        let strict = auth::check_strict(
+            SecretsStat {
+                mode: stat.mode,
+                uid: stat.uid,
+            },
+            sys::ids().0 == 0,
+        );
         if let Err(why) = strict
             && values.flag(Param::StrictModes)
         {
@@ -123,7 +181,12 @@ impl DaemonConnection<'_> {
             return denied(self, Some(user), b"ignoring secrets file");
         }
         let secrets = sys::read_to_end(opened.as_fd(), SECRETS_MAX_BYTES).unwrap_or_default();
-        let answer = AuthResponse { user, digest, challenge: &challenge, response };
+        let answer = AuthResponse {
+            user,
+            digest,
+            challenge: &challenge,
+            response,
+        };
         if let Err(why) = answer.check(&secrets, rule.group.as_deref()) {
             return denied(self, Some(user), why.as_bytes());
         }

@@ -31,13 +31,24 @@ impl Arguments {
         server_args::limit_verbosity(&mut options, usize::try_from(max_verbosity).unwrap_or(0));
         let is_limited = options != requested;
         // The first path is a dot.
-        let paths = paths.iter().skip(1).flat_map(|path| module_path::split_arg(path, module)).collect();
-        Arguments { options, paths, is_limited }
+        let paths = paths
+            .iter()
+            .skip(1)
+            .flat_map(|path| module_path::split_arg(path, module))
+            .collect();
+        Arguments {
+            options,
+            paths,
+            is_limited,
+        }
     }
 
     /// Returns the paths relative to the module. `is_relative`: with `-R`.
     pub(super) fn paths_in(&self, module: &[u8], is_relative: bool) -> Vec<Vec<u8>> {
-        self.paths.iter().map(|path| module_path::path_in_module(path, module, is_relative)).collect()
+        self.paths
+            .iter()
+            .map(|path| module_path::path_in_module(path, module, is_relative))
+            .collect()
     }
 }
 

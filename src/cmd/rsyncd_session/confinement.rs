@@ -35,12 +35,21 @@ impl DaemonConnection<'_> {
         let (gid, uid) = match (gid, uid) {
             (Ok(gid), Ok(uid)) => (gid, uid),
             (Err(name), _) | (_, Err(name)) => {
-                self.log.put(&[b"Invalid daemon uid or gid ", &name[..]].concat());
+                self.log
+                    .put(&[b"Invalid daemon uid or gid ", &name[..]].concat());
                 return Err(Refusal::Over);
             }
         };
         sys::take_identity(uid, gid.as_slice()).map_err(|(what, error)| {
-            self.log.put(&[b"daemon ", what.as_bytes(), b" failed: ", &errno_words(&error)[..]].concat());
+            self.log.put(
+                &[
+                    b"daemon ",
+                    what.as_bytes(),
+                    b" failed: ",
+                    &errno_words(&error)[..],
+                ]
+                .concat(),
+            );
             Refusal::Over
         })
     }
@@ -55,11 +64,20 @@ impl DaemonConnection<'_> {
         let (name, values) = (&module.name[..], &module.values);
         let identity = self.identity(values)?;
         let Some(path) = self.text(values, Param::Path) else {
-            self.log.put(&[b"No path specified for module ", name].concat());
+            self.log
+                .put(&[b"No path specified for module ", name].concat());
             return refuse("no path setting.");
         };
         if !path.starts_with(b"/") {
-            self.log.put(&[b"the path of module ", name, b" is not absolute: ", &path[..]].concat());
+            self.log.put(
+                &[
+                    b"the path of module ",
+                    name,
+                    b" is not absolute: ",
+                    &path[..],
+                ]
+                .concat(),
+            );
             return refuse("no path setting.");
         }
         let wanted = values.optional_flag(Param::UseChroot);
@@ -75,7 +93,10 @@ impl DaemonConnection<'_> {
         self.set_var("RSYNC_PID", std::process::id().to_string());
         let rules = self.read_rules(values)?;
         // Below another root, the system may not find its tables.
-        let charset = self.text(values, Param::Charset).map(|name| charset::open(&name)).transpose();
+        let charset = self
+            .text(values, Param::Charset)
+            .map(|name| charset::open(&name))
+            .transpose();
         let charset = charset.or_else(|line| {
             self.log.put(&line);
             refuse("invalid charset")
@@ -91,38 +112,76 @@ impl DaemonConnection<'_> {
             place = ModulePath::of(&path, false);
         }
         if let Err(error) = sys::change_dir(&place.dir) {
-            self.log.put(&[b"rsync: [Receiver] chdir ", &place.dir[..], b" failed: ", &errno_words(&error)].concat());
+            self.log.put(
+                &[
+                    b"rsync: [Receiver] chdir ",
+                    &place.dir[..],
+                    b" failed: ",
+                    &errno_words(&error),
+                ]
+                .concat(),
+            );
             return refuse("chdir failed");
         }
-        let munges = values.optional_flag(Param::MungeSymlinks).unwrap_or(!place.is_whole_root());
+        let munges = values
+            .optional_flag(Param::MungeSymlinks)
+            .unwrap_or(!place.is_whole_root());
         let prefix = crate::plan::safelink::MUNGED;
-        if munges && sys::stat_path(prefix, true).is_ok_and(|stat| stat.mode & 0o170_000 == 0o040_000) {
-            self.log.put(&[b"Symlink munging is unsafe when a ", prefix, b" directory exists."].concat());
+        if munges
+            && sys::stat_path(prefix, true).is_ok_and(|stat| stat.mode & 0o170_000 == 0o040_000)
+        {
+            self.log.put(
+                &[
+                    b"Symlink munging is unsafe when a ",
+                    prefix,
+                    b" directory exists.",
+                ]
+                .concat(),
+            );
             return refuse("daemon security issue -- contact admin");
         }
         if let Some((uid, gids)) = identity
             && let Err((what, error)) = sys::take_identity(Some(uid), &gids)
         {
-            self.log.put(&[b"rsync: [Receiver] ", what.as_bytes(), b" failed: ", &errno_words(&error)[..]].concat());
+            self.log.put(
+                &[
+                    b"rsync: [Receiver] ",
+                    what.as_bytes(),
+                    b" failed: ",
+                    &errno_words(&error)[..],
+                ]
+                .concat(),
+            );
             return refuse(format!("{what} failed"));
         }
-        let roots = if values.flag(Param::InsecureLinks) { b"/".to_vec() } else { place.dir.clone() };
+        let roots = if values.flag(Param::InsecureLinks) {
+            b"/".to_vec()
+        } else {
+            place.dir.clone()
+        };
         let rules = ModuleRules::new(rules, &place.dir).map(Arc::new);
-        let hidden = rules
-            .clone()
-            .map(|rules| -> sandbox::HiddenPaths { Box::new(move |path, is_dir| rules.exclude(path, is_dir)) });
+        let hidden = rules.clone().map(|rules| -> sandbox::HiddenPaths {
+            Box::new(move |path, is_dir| rules.exclude(path, is_dir))
+        });
         if let Err(error) = sandbox::confine_module(&[roots], read_only, hidden) {
             self.log.put(&failed("openat2", &place.dir, &error));
             return refuse("chdir failed");
         }
-        Ok(ModulePlace { path: place, munges, rules, hooks, charset })
+        Ok(ModulePlace {
+            path: place,
+            munges,
+            rules,
+            hooks,
+            charset,
+        })
     }
 
     /// Returns the user and the groups that serve the module; `None` if this process is not privileged.
     fn identity(&self, values: &Values) -> Result<Option<(u32, Vec<u32>)>, Refusal> {
         let known = ModuleIds::new();
         let invalid = |what: &str, name: &[u8]| {
-            self.log.put(&[b"Invalid ", what.as_bytes(), b" ", name].concat());
+            self.log
+                .put(&[b"Invalid ", what.as_bytes(), b" ", name].concat());
             refuse([b"invalid ", what.as_bytes(), b" ", name].concat())
         };
         let name = self.text(values, Param::Uid);
@@ -131,17 +190,24 @@ impl DaemonConnection<'_> {
             return Ok(None);
         }
         let user = name.as_deref().unwrap_or(DEFAULT_USER);
-        let Some(uid) = known.user(user) else { return invalid("uid", user) };
+        let Some(uid) = known.user(user) else {
+            return invalid("uid", user);
+        };
         let Some(list) = gid_list else {
             let default = DEFAULT_GROUPS.iter().find_map(|name| known.group(name));
-            return default.map_or_else(|| invalid("gid", DEFAULT_USER), |gid| Ok(Some((uid, vec![gid]))));
+            return default.map_or_else(
+                || invalid("gid", DEFAULT_USER),
+                |gid| Ok(Some((uid, vec![gid]))),
+            );
         };
         let mut gids = Vec::new();
         for (index, element) in crate::rsyncd::list_elements(&list).enumerate() {
             match known.group(element) {
                 _ if element == b"*" && index == 0 => {
                     let all = ids::group_ids_of(uid);
-                    let Some(all) = all else { return invalid("gid", element) };
+                    let Some(all) = all else {
+                        return invalid("gid", element);
+                    };
                     gids.extend(all);
                 }
                 Some(gid) => gids.push(gid),
@@ -155,9 +221,14 @@ impl DaemonConnection<'_> {
     fn read_rules(&self, values: &Values) -> Result<Vec<Parsed>, Refusal> {
         let listed = |param: Param, of: fn(Vec<u8>) -> RuleArg| {
             let text = self.text(values, param).unwrap_or_default();
-            split_rules(&text, param == Param::Filter).into_iter().map(of).collect::<Vec<_>>()
+            split_rules(&text, param == Param::Filter)
+                .into_iter()
+                .map(of)
+                .collect::<Vec<_>>()
         };
-        let file = |param: Param, of: fn(Vec<u8>) -> RuleArg| self.text(values, param).map(of).into_iter().collect();
+        let file = |param: Param, of: fn(Vec<u8>) -> RuleArg| {
+            self.text(values, param).map(of).into_iter().collect()
+        };
         let args = [
             listed(Param::Filter, RuleArg::Filter),
             file(Param::IncludeFrom, RuleArg::IncludeFrom),
@@ -166,7 +237,10 @@ impl DaemonConnection<'_> {
             listed(Param::Exclude, RuleArg::Exclude),
         ];
         input_files::module_rules(self.env, &args.concat()).map_err(|error| {
-            let lines = [error.message, final_error::error_line(error.exit, "Receiver")];
+            let lines = [
+                error.message,
+                final_error::error_line(error.exit, "Receiver"),
+            ];
             lines.iter().for_each(|line| self.log.put(line));
             Refusal::Over
         })

@@ -27,23 +27,53 @@ pub(super) fn request_vars(words: &Arguments, paths: &[Vec<u8>], request: &[u8])
     let dot = b".".to_vec();
     // The module itself is a dot, as in rsync.
     let paths = words.paths.iter().zip(paths);
-    let paths = paths.map(|(given, path)| if path == b"./" && !given.ends_with(b"./") { &dot } else { path });
-    let all = std::iter::once(&b"rsyncd"[..]).chain(words.options.iter().chain([&dot]).chain(paths).map(Vec::as_slice));
-    let args = all.enumerate().map(|(index, word)| (format!("RSYNC_ARG{index}"), word.to_vec()));
-    args.chain([("RSYNC_REQUEST".into(), request.to_vec())]).collect()
+    let paths = paths.map(|(given, path)| {
+        if path == b"./" && !given.ends_with(b"./") {
+            &dot
+        } else {
+            path
+        }
+    });
+    let all = std::iter::once(&b"rsyncd"[..]).chain(
+        words
+            .options
+            .iter()
+            .chain([&dot])
+            .chain(paths)
+            .map(Vec::as_slice),
+    );
+    let args = all
+        .enumerate()
+        .map(|(index, word)| (format!("RSYNC_ARG{index}"), word.to_vec()));
+    args.chain([("RSYNC_REQUEST".into(), request.to_vec())])
+        .collect()
 }
 
 impl DaemonConnection<'_> {
     /// Runs `early exec`, and starts the processes for the other programs.
-    pub(super) fn start_hooks(&mut self, values: &Values, early_input: &[u8]) -> Result<PendingHooks, Refusal> {
-        let raw = |param: Param| values.raw(param).filter(|_| self.env.var("RSYNC_NO_XFER_EXEC").is_none());
-        let (early, pre, post) = (raw(Param::EarlyExec), raw(Param::PreXferExec), raw(Param::PostXferExec));
+    pub(super) fn start_hooks(
+        &mut self,
+        values: &Values,
+        early_input: &[u8],
+    ) -> Result<PendingHooks, Refusal> {
+        let raw = |param: Param| {
+            values
+                .raw(param)
+                .filter(|_| self.env.var("RSYNC_NO_XFER_EXEC").is_none())
+        };
+        let (early, pre, post) = (
+            raw(Param::EarlyExec),
+            raw(Param::PreXferExec),
+            raw(Param::PostXferExec),
+        );
         let vars = self.hook_vars.clone();
-        let command =
-            |text: &[u8], vars: &HookVars| rsyncd_hooks::command(text, vars, &|name| variable(self.env, name));
+        let command = |text: &[u8], vars: &HookVars| {
+            rsyncd_hooks::command(text, vars, &|name| variable(self.env, name))
+        };
         if let Some(text) = post {
             let started = command(&text, &vars).and_then(|command| {
-                rsyncd_hooks::before_post_xfer(self.env, &command, &vars).map_err(|error| errno_words(&error))
+                rsyncd_hooks::before_post_xfer(self.env, &command, &vars)
+                    .map_err(|error| errno_words(&error))
             });
             if let Err(why) = started {
                 self.log.put(&why);
@@ -53,11 +83,14 @@ impl DaemonConnection<'_> {
         if let Some(text) = early {
             let ran = command(&text, &vars).and_then(|command| {
                 let vars = [&vars[..], &[("RSYNC_REQUEST".into(), b"(NONE)".to_vec())]].concat();
-                rsyncd_hooks::run(self.env, &command, &vars, early_input, false).map_err(|error| errno_words(&error))
+                rsyncd_hooks::run(self.env, &command, &vars, early_input, false)
+                    .map_err(|error| errno_words(&error))
             });
             let why = match ran {
                 Ok((0, _)) => None,
-                Ok((status, _)) => Some(format!("early exec returned failure ({status})").into_bytes()),
+                Ok((status, _)) => {
+                    Some(format!("early exec returned failure ({status})").into_bytes())
+                }
                 Err(why) => Some(why),
             };
             if let Some(why) = why {
@@ -68,7 +101,8 @@ impl DaemonConnection<'_> {
         let mut pending = PendingHooks::default();
         if let Some(text) = values.raw(Param::NameConverter) {
             let started = command(&text, &vars).and_then(|command| {
-                PendingConverter::start(self.env, &vars, &command).map_err(|error| errno_words(&error))
+                PendingConverter::start(self.env, &vars, &command)
+                    .map_err(|error| errno_words(&error))
             });
             match started {
                 Ok(converter) => pending.name_converter = Some(converter),
@@ -91,7 +125,11 @@ impl DaemonConnection<'_> {
     }
 
     /// Starts `name converter`. If it fails, the session is stopped.
-    pub(super) fn begin_conversion(&self, pending: PendingConverter, vars: &HookVars) -> Result<(), Error> {
+    pub(super) fn begin_conversion(
+        &self,
+        pending: PendingConverter,
+        vars: &HookVars,
+    ) -> Result<(), Error> {
         let converter = pending.begin(vars).map_err(|error| {
             self.log.put(&errno_words(&error));
             Error::new(Exit::Unsupported, "rsync: name-converter exec failed")
@@ -113,10 +151,17 @@ impl DaemonConnection<'_> {
         let words = match pre_xfer.run(vars) {
             Ok((0, _)) => return None,
             Ok((status, output)) => {
-                let end = if output.is_empty() { Vec::new() } else { [b"\n", output.trim_ascii_end()].concat() };
+                let end = if output.is_empty() {
+                    Vec::new()
+                } else {
+                    [b"\n", output.trim_ascii_end()].concat()
+                };
                 [
-                    format!("pre-xfer exec returned failure ({status}){}", if end.is_empty() { "" } else { ":" })
-                        .as_bytes(),
+                    format!(
+                        "pre-xfer exec returned failure ({status}){}",
+                        if end.is_empty() { "" } else { ":" }
+                    )
+                    .as_bytes(),
                     &end,
                 ]
                 .concat()

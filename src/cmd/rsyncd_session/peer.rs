@@ -26,9 +26,14 @@ pub(super) struct DaemonPeer {
 
 impl DaemonPeer {
     fn of(address: Option<IpAddr>, looks_up: bool) -> DaemonPeer {
-        let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)).to_canonical();
+        let address = address
+            .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+            .to_canonical();
         let mut peer = DaemonPeer {
-            host: ClientHost { address, name: None },
+            host: ClientHost {
+                address,
+                name: None,
+            },
             name: b"UNDETERMINED".to_vec(),
             address: address.to_string().into_bytes(),
         };
@@ -61,7 +66,10 @@ impl DaemonPeer {
 /// Looks up the addresses of a name.
 pub(super) fn forward(name: &[u8]) -> Vec<IpAddr> {
     let found = daemon_socket::addresses(&String::from_utf8_lossy(name), 0).unwrap_or_default();
-    found.into_iter().map(|address| address.ip().to_canonical()).collect()
+    found
+        .into_iter()
+        .map(|address| address.ip().to_canonical())
+        .collect()
 }
 
 impl DaemonConnection<'_> {
@@ -73,7 +81,9 @@ impl DaemonConnection<'_> {
         if self.args.by_shell {
             // As sshd and rshd describe the client.
             let ssh = self.env.var("SSH_CONNECTION").map(OsString::into_vec);
-            let first = ssh.as_deref().and_then(|text| text.split(|&byte| byte == b' ').next());
+            let first = ssh
+                .as_deref()
+                .and_then(|text| text.split(|&byte| byte == b' ').next());
             let address = first.and_then(|text| str::from_utf8(text).ok()?.parse().ok());
             return Ok(DaemonPeer::of(address.or(socket), looks_up));
         }
@@ -81,12 +91,15 @@ impl DaemonConnection<'_> {
             return Ok(DaemonPeer::of(socket, looks_up));
         }
         let direct = DaemonPeer::of(socket, false);
-        let hosts = self.text(globals, Param::ProxyProtocolHosts).unwrap_or_default();
+        let hosts = self
+            .text(globals, Param::ProxyProtocolHosts)
+            .unwrap_or_default();
         let complain = |line: &[u8]| self.log.put(line);
-        let is_proxy =
-            !hosts.is_empty() && access::is_allowed(&direct.host, Some(&hosts), None, Some(&forward), &complain);
+        let is_proxy = !hosts.is_empty()
+            && access::is_allowed(&direct.host, Some(&hosts), None, Some(&forward), &complain);
         if !is_proxy {
-            self.log.put(&[b"proxy protocol header rejected from ", &direct.shown()[..]].concat());
+            self.log
+                .put(&[b"proxy protocol header rejected from ", &direct.shown()[..]].concat());
             return Err(Refusal::Over);
         }
         let address = read_proxy_header(&mut self.input)?;
@@ -113,10 +126,16 @@ fn read_proxy_header(input: &mut impl Read) -> Result<Option<IpAddr>, Refusal> {
             ["PROXY", "UNKNOWN", ..] => Ok(None),
             ["PROXY", family @ ("TCP4" | "TCP6"), source, dest, from, to] => {
                 let source: IpAddr = source.parse().map_err(|_| Refusal::Over)?;
-                let is_valid = dest.parse::<IpAddr>().is_ok_and(|dest| dest.is_ipv4() == source.is_ipv4())
+                let is_valid = dest
+                    .parse::<IpAddr>()
+                    .is_ok_and(|dest| dest.is_ipv4() == source.is_ipv4())
                     && [from, to].iter().all(|port| port.parse::<u16>().is_ok())
                     && source.is_ipv4() == (family == "TCP4");
-                if is_valid { Ok(Some(source)) } else { Err(Refusal::Over) }
+                if is_valid {
+                    Ok(Some(source))
+                } else {
+                    Err(Refusal::Over)
+                }
             }
             _ => Err(Refusal::Over),
         };
@@ -129,7 +148,9 @@ fn read_proxy_header(input: &mut impl Read) -> Result<Option<IpAddr>, Refusal> {
     let body = input.byte_vec(len)?;
     match (rest[11], rest[12], &body[..]) {
         (0x20, ..) => Ok(None),
-        (0x21, 0x11, [a, b, c, d, _, _, _, _, _, _, _, _]) => Ok(Some(Ipv4Addr::new(*a, *b, *c, *d).into())),
+        (0x21, 0x11, [a, b, c, d, _, _, _, _, _, _, _, _]) => {
+            Ok(Some(Ipv4Addr::new(*a, *b, *c, *d).into()))
+        }
         (0x21, 0x21, body) if body.len() == 36 => {
             let source: [u8; 16] = body[..16].try_into().map_err(|_| Refusal::Over)?;
             Ok(Some(IpAddr::from(source)))

@@ -14,7 +14,9 @@ use crate::exit::Exit;
 use crate::filter::ModuleRules;
 use crate::fs::charset::{self, NameCharset};
 use crate::fs::{glob, sandbox, sys};
-use crate::options::{FilesFrom, LinkOwners, ModeChange, Options, PeerLinks, RemoveSource, StderrMode};
+use crate::options::{
+    FilesFrom, LinkOwners, ModeChange, Options, PeerLinks, RemoveSource, StderrMode,
+};
 use crate::proto::greeting::BEHIND_RSYNC_OLDEST;
 use crate::proto::rsync::daemon::{args_end, decode_args, decode_secluded_args};
 use crate::report::format::Format;
@@ -38,46 +40,119 @@ use std::time::Duration;
 impl DaemonConnection<'_> {
     /// Reads the arguments, and runs the session.
     pub(super) fn serve(&mut self, accepted: Accepted<'_>) -> Result<Exit, Refusal> {
-        let Accepted { module, peer, protocol, user, read_only, place } = accepted;
-        let ModulePlace { path, munges, rules, hooks, charset } = place;
+        let Accepted {
+            module,
+            peer,
+            protocol,
+            user,
+            read_only,
+            place,
+        } = accepted;
+        let ModulePlace {
+            path,
+            munges,
+            rules,
+            hooks,
+            charset,
+        } = place;
         let (name, values) = (&module.name, &module.values);
-        let words = Arguments::of(self.read_arguments(protocol, charset)?, name, values.number(Param::MaxVerbosity));
+        let words = Arguments::of(
+            self.read_arguments(protocol, charset)?,
+            name,
+            values.number(Param::MaxVerbosity),
+        );
         self.report.take().into_iter().for_each(RequestReport::send);
-        let line: Vec<_> = words.options.iter().chain([&b".".to_vec()]).cloned().map(OsString::from_vec).collect();
+        let line: Vec<_> = words
+            .options
+            .iter()
+            .chain([&b".".to_vec()])
+            .cloned()
+            .map(OsString::from_vec)
+            .collect();
         let (umask, now) = (self.env.umask, clock::now_unix().0);
-        let (mut request, given) = cli::read_stock_args(&line, umask, now, &|name| self.env.var(name));
+        let (mut request, given) =
+            cli::read_stock_args(&line, umask, now, &|name| self.env.var(name));
         let sends = request.serve.sends;
-        let by = if user.is_empty() { Vec::new() } else { [&user[..], b"@"].concat() };
+        let by = if user.is_empty() {
+            Vec::new()
+        } else {
+            [&user[..], b"@"].concat()
+        };
         let direction: &[u8] = if sends { b"on" } else { b"to" };
         let requested = words.paths.join(&b' ');
-        self.log.put(&[b"rsync ", direction, b" ", &requested, b" from ", &by, &peer.shown()].concat());
-        let is_relative =
-            sends && !path.is_whole_root() && request.options.as_ref().is_ok_and(|options| options.select.relative);
+        self.log.put(
+            &[
+                b"rsync ",
+                direction,
+                b" ",
+                &requested,
+                b" from ",
+                &by,
+                &peer.shown(),
+            ]
+            .concat(),
+        );
+        let is_relative = sends
+            && !path.is_whole_root()
+            && request
+                .options
+                .as_ref()
+                .is_ok_and(|options| options.select.relative);
         request.serve.operands = words.paths_in(name, is_relative);
-        let mut refusal = self
-            .refused(values, &given, &mut request)
-            .or_else(|| request.options.as_ref().err().map(|error| Error { exit: Exit::Unsupported, ..error.clone() }));
+        let mut refusal = self.refused(values, &given, &mut request).or_else(|| {
+            request.options.as_ref().err().map(|error| Error {
+                exit: Exit::Unsupported,
+                ..error.clone()
+            })
+        });
         let hook_vars = request_vars(&words, &request.serve.operands, &requested);
         if let Some(pre_xfer) = hooks.pre_xfer {
             refusal = refusal.or(self.run_pre_xfer(pre_xfer, &hook_vars));
         }
         let mut options = request.options.as_ref().cloned().unwrap_or_default();
         if !sends {
-            request.serve.operands.iter_mut().for_each(|dest| *dest = path.dest(dest));
+            request
+                .serve
+                .operands
+                .iter_mut()
+                .for_each(|dest| *dest = path.dest(dest));
         }
-        let dest = request.serve.operands.first().filter(|_| !sends).cloned().unwrap_or_default();
+        let dest = request
+            .serve
+            .operands
+            .first()
+            .filter(|_| !sends)
+            .cloned()
+            .unwrap_or_default();
         let announced = self.apply(values, &path, &dest, munges, &mut options);
         let refusal = refusal
             .or_else(|| access_error(values, read_only, sends, &options))
-            .or_else(|| self.change_modes(values, sends, &mut options.preserve.chmod).err());
-        let converter = hooks.name_converter.filter(|_| refusal.is_none() && !options.preserve.numeric_ids);
+            .or_else(|| {
+                self.change_modes(values, sends, &mut options.preserve.chmod)
+                    .err()
+            });
+        let converter = hooks
+            .name_converter
+            .filter(|_| refusal.is_none() && !options.preserve.numeric_ids);
         let refusal = refusal.or_else(|| self.begin_conversion(converter?, &hook_vars).err());
         let begins = refusal.is_none();
         let refusal = refusal
-            .or_else(|| rules.as_ref().and_then(|rules| path_error(rules, sends, &path, &request, &options)))
+            .or_else(|| {
+                rules
+                    .as_ref()
+                    .and_then(|rules| path_error(rules, sends, &path, &request, &options))
+            })
             .map(|error| error.by(stock_server::role_of(&request)));
-        let begins = begins && refusal.as_ref().is_none_or(|error| !sends && error.exit != Exit::Unsupported);
-        request.serve.operands = request.serve.operands.iter().flat_map(|path| glob::expand(path)).collect();
+        let begins = begins
+            && refusal
+                .as_ref()
+                .is_none_or(|error| !sends && error.exit != Exit::Unsupported);
+        request.serve.operands = request
+            .serve
+            .operands
+            .iter()
+            .flat_map(|path| glob::expand(path))
+            .collect();
         let link = self.link(options.connect.timeout_secs)?;
         sys::lift_open_files(sys::OPEN_FILES_MAX);
         self.env.cwd.clone_from(&path.dir);
@@ -94,72 +169,134 @@ impl DaemonConnection<'_> {
             && !words.is_limited
             && can_be_native(values, &request, &options);
         if begins {
-            (log.put)(if sends { b"building file list" } else { b"receiving file list" });
+            (log.put)(if sends {
+                b"building file list"
+            } else {
+                b"receiving file list"
+            });
         }
         if is_native {
             let adapt = |options: &mut Options| {
                 self.apply(values, &path, &dest, munges, options);
             };
-            let module = ServedModule { serve: &request.serve, adapt: &adapt, log };
+            let module = ServedModule {
+                serve: &request.serve,
+                adapt: &adapt,
+                log,
+            };
             return Ok(server_session::of_module(self.env, link, &module));
         }
         if sends {
             sys::use_one_memory_pool();
         }
-        let terms = DaemonTerms { protocol, timeout_secs: announced, log: &log };
+        let terms = DaemonTerms {
+            protocol,
+            timeout_secs: announced,
+            log: &log,
+        };
         let transfer_log = self.transfer_log(values, &options, sends);
-        let side = DaemonSide { terms, rules, refusal, transfer_log };
+        let side = DaemonSide {
+            terms,
+            rules,
+            refusal,
+            transfer_log,
+        };
         let mut tally = Tally::default();
-        let ended = stock_server::serve_over(self.env, &request, &options, (link, Some(side)), &mut tally);
+        let ended =
+            stock_server::serve_over(self.env, &request, &options, (link, Some(side)), &mut tally);
         Ok(ended.map_or_else(|error| error.exit, |()| tally.exit_of_server()))
     }
 
     /// Reads the arguments of the client. `charset`: that of the module.
-    fn read_arguments(&mut self, protocol: u8, charset: Option<NameCharset>) -> Result<Vec<Vec<u8>>, Refusal> {
+    fn read_arguments(
+        &mut self,
+        protocol: u8,
+        charset: Option<NameCharset>,
+    ) -> Result<Vec<Vec<u8>>, Refusal> {
         let mut words = decode_args(&mut self.input, args_end(protocol))?;
         if server_args::has_charset(&words) {
             charset.into_iter().for_each(charset::install);
         }
         if server_args::is_secluded(&words) {
             server_args::take_secluded(&mut words);
-            words.extend(decode_secluded_args(&mut self.input)?.into_iter().map(charset::line_from_wire));
-            charset::of_names().into_iter().for_each(NameCharset::convert_lists);
+            words.extend(
+                decode_secluded_args(&mut self.input)?
+                    .into_iter()
+                    .map(charset::line_from_wire),
+            );
+            charset::of_names()
+                .into_iter()
+                .for_each(NameCharset::convert_lists);
         }
         Ok(words)
     }
 
     /// Returns the error for the first option that the module refuses.
-    fn refused(&self, values: &Values, given: &[GivenOption], request: &mut cli::ServeStock) -> Option<Error> {
+    fn refused(
+        &self,
+        values: &Values,
+        given: &[GivenOption],
+        request: &mut cli::ServeStock,
+    ) -> Option<Error> {
         let refused = RefusedOptions::parse(
             &self.text(values, Param::RefuseOptions).unwrap_or_default(),
             request.serve.sends,
             values.raw(Param::Charset).is_some(),
         );
-        let before_capabilities = given.iter().position(|option| option.flag.long == "rsh").unwrap_or(given.len());
+        let before_capabilities = given
+            .iter()
+            .position(|option| option.flag.long == "rsh")
+            .unwrap_or(given.len());
         if refused.first_of(&given[..before_capabilities]).is_some() {
             // As in rsync, the rest is not read.
             request.capabilities.clear();
         }
         let option = refused.first_of(given)?;
-        Some(Error::new(Exit::Unsupported, format!("rsync: The server is configured to refuse {option}")))
+        Some(Error::new(
+            Exit::Unsupported,
+            format!("rsync: The server is configured to refuse {option}"),
+        ))
     }
 
     /// Returns the link to the client, behind its arguments. `timeout_secs`: 0 for none.
     fn link(&mut self, timeout_secs: u32) -> Result<Link, Refusal> {
         let idle = (timeout_secs > 0).then(|| Duration::from_secs(timeout_secs.into()));
-        let patience = Patience { stop: self.env.stop.clone(), ..Patience::of_a_copy(idle) };
+        let patience = Patience {
+            stop: self.env.stop.clone(),
+            ..Patience::of_a_copy(idle)
+        };
         let leaves = patience.beaten.clone();
-        let link = self.env.handle_signals().and_then(|()| stdio::link(patience))?;
+        let link = self
+            .env
+            .handle_signals()
+            .and_then(|()| stdio::link(patience))?;
         let reader = Box::new(std::mem::take(&mut self.input.buffer).chain(link.reader));
-        Ok(Link { reader, leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link })
+        Ok(Link {
+            reader,
+            leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))),
+            ..link
+        })
     }
 
     /// Returns what logs the transfers, if the module wants that.
-    fn transfer_log(&self, values: &Values, options: &Options, sends: bool) -> Option<TextReporter> {
-        let format = self.text(values, Param::LogFormat).filter(|_| values.flag(Param::TransferLogging))?;
+    fn transfer_log(
+        &self,
+        values: &Values,
+        options: &Options,
+        sends: bool,
+    ) -> Option<TextReporter> {
+        let format = self
+            .text(values, Param::LogFormat)
+            .filter(|_| values.flag(Param::TransferLogging))?;
         let format = Format::of_module(&format, &|letter| self.log_constant(letter));
         let log = self.log.clone();
-        Some(copy::transfer_log(self.env, options, sends, format, Box::new(move |line| log.put(line))))
+        Some(copy::transfer_log(
+            self.env,
+            options,
+            sends,
+            format,
+            Box::new(move |line| log.put(line)),
+        ))
     }
 
     /// Returns the value of an escape of `log format` that is the same for the whole session.
@@ -176,28 +313,61 @@ impl DaemonConnection<'_> {
     }
 
     /// Adds the changes of permissions that a module requires to those of the client.
-    fn change_modes(&self, values: &Values, sends: bool, changes: &mut Vec<ModeChange>) -> Result<(), Error> {
-        let param = if sends { Param::OutgoingChmod } else { Param::IncomingChmod };
-        let Some(text) = self.text(values, param) else { return Ok(()) };
+    fn change_modes(
+        &self,
+        values: &Values,
+        sends: bool,
+        changes: &mut Vec<ModeChange>,
+    ) -> Result<(), Error> {
+        let param = if sends {
+            Param::OutgoingChmod
+        } else {
+            Param::IncomingChmod
+        };
+        let Some(text) = self.text(values, param) else {
+            return Ok(());
+        };
         let Some(required) = cli::value::chmod::parse(&text, self.env.umask) else {
             // The value has variables. Otherwise, it is an error at start. Without the changes, files could be accessible
             // to more users than the module permits.
-            self.log.put(&[b"Invalid \"", param.name().as_bytes(), b"\" directive: ", &text].concat());
-            return Err(Error::usage(format!("ERROR: module has an invalid \"{}\"", param.name())));
+            self.log.put(
+                &[
+                    b"Invalid \"",
+                    param.name().as_bytes(),
+                    b"\" directive: ",
+                    &text,
+                ]
+                .concat(),
+            );
+            return Err(Error::usage(format!(
+                "ERROR: module has an invalid \"{}\"",
+                param.name()
+            )));
         };
         changes.extend(required);
         Ok(())
     }
 
     /// Applies the parameters of a module to the options of a client, except changes of permissions. Returns the timeout to announce.
-    fn apply(&self, values: &Values, path: &ModulePath, dest: &[u8], munges: bool, options: &mut Options) -> u32 {
-        let most = cli::settle(&[verbosity(values.number(Param::MaxVerbosity))], &[], 0, 0).unwrap_or_default().output;
+    fn apply(
+        &self,
+        values: &Values,
+        path: &ModulePath,
+        dest: &[u8],
+        munges: bool,
+        options: &mut Options,
+    ) -> u32 {
+        let most = cli::settle(&[verbosity(values.number(Param::MaxVerbosity))], &[], 0, 0)
+            .unwrap_or_default()
+            .output;
         options.output.info.limit(&most.info);
         options.output.debug.limit(&most.debug);
         options.output.stderr = StderrMode::Client;
         let preserve = &mut options.preserve;
         let has_names = path.chroot.is_none() || values.raw(Param::NameConverter).is_some();
-        preserve.numeric_ids |= values.optional_flag(Param::NumericIds).unwrap_or(!has_names);
+        preserve.numeric_ids |= values
+            .optional_flag(Param::NumericIds)
+            .unwrap_or(!has_names);
         preserve.fake_super = values.flag(Param::FakeSuper);
         // Only the module decides whether links are munged.
         preserve.munge_links = false;
@@ -214,10 +384,17 @@ impl DaemonConnection<'_> {
         }
         options.select.ignore_unreadable = values.flag(Param::IgnoreNonreadable);
         options.delete.ignore_errors |= values.flag(Param::IgnoreErrors);
-        if self.text(values, Param::DontCompress).is_some_and(|list| list == b"*") {
+        if self
+            .text(values, Param::DontCompress)
+            .is_some_and(|list| list == b"*")
+        {
             options.delta.compress.level = Some(1);
         }
-        if let Some(rate) = u64::try_from(self.args.bwlimit).ok().filter(|&rate| rate > 0).map(|rate| rate * 1024) {
+        if let Some(rate) = u64::try_from(self.args.bwlimit)
+            .ok()
+            .filter(|&rate| rate > 0)
+            .map(|rate| rate * 1024)
+        {
             let limit = &mut options.connect.bwlimit_bytes_per_sec;
             *limit = Some(limit.map_or(rate, |given| given.min(rate)));
         }
@@ -240,7 +417,11 @@ impl DaemonConnection<'_> {
 /// The option that requests this many levels of verbosity.
 fn verbosity(levels: i32) -> Vec<u8> {
     let levels = usize::try_from(levels).unwrap_or(0).min(VERBOSITY_MAX);
-    if levels == 0 { b"--no-verbose".to_vec() } else { [b"-".as_slice(), &b"v".repeat(levels)].concat() }
+    if levels == 0 {
+        b"--no-verbose".to_vec()
+    } else {
+        [b"-".as_slice(), &b"v".repeat(levels)].concat()
+    }
 }
 
 /// The most levels of verbosity.
@@ -249,9 +430,18 @@ const VERBOSITY_MAX: usize = 9;
 /// Returns whether a sparsync can be served in sparsync's own protocol: nothing changes attributes at this end alone,
 /// every option is permitted, and nothing is needed that only sessions in rsync's protocol have.
 fn can_be_native(values: &Values, request: &cli::ServeStock, options: &Options) -> bool {
-    let flags = [Param::FakeSuper, Param::IgnoreNonreadable, Param::TransferLogging];
-    let texts =
-        [Param::IncomingChmod, Param::OutgoingChmod, Param::Charset, Param::RefuseOptions, Param::NameConverter];
+    let flags = [
+        Param::FakeSuper,
+        Param::IgnoreNonreadable,
+        Param::TransferLogging,
+    ];
+    let texts = [
+        Param::IncomingChmod,
+        Param::OutgoingChmod,
+        Param::Charset,
+        Param::RefuseOptions,
+        Param::NameConverter,
+    ];
     !flags.into_iter().any(|param| values.flag(param))
         && texts.into_iter().all(|param| values.raw(param).is_none())
         && options.requires_stock().is_none()
@@ -268,13 +458,26 @@ fn sanitize_options(options: &mut Options, dir: &[u8], dest: &[u8]) {
         Some(FilesFrom::File(path)) => Some(path),
         Some(FilesFrom::Far(_) | FilesFrom::Sent(_) | FilesFrom::Stdin) | None => None,
     };
-    for path in [backup, place.temp_dir.as_mut(), place.partial_dir.as_mut(), listed].into_iter().flatten() {
+    for path in [
+        backup,
+        place.temp_dir.as_mut(),
+        place.partial_dir.as_mut(),
+        listed,
+    ]
+    .into_iter()
+    .flatten()
+    {
         *path = module_path::option_path(path, dir, 0);
     }
-    let depth = dest.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")).count();
+    let depth = dest
+        .split(|&byte| byte == b'/')
+        .filter(|part| !matches!(*part, b"" | b"."))
+        .count();
     if let Some(alt) = &mut options.delta.alt_dest {
         alt.shown_as_given = true;
-        alt.dirs.iter_mut().for_each(|path| *path = module_path::option_path(path, dir, depth));
+        alt.dirs
+            .iter_mut()
+            .for_each(|path| *path = module_path::option_path(path, dir, depth));
     }
 }
 
@@ -312,11 +515,22 @@ fn path_error(
     if backup.into_iter().chain(&place.temp_dir).any(is_excluded) {
         return Some(Error::new(Exit::Unsupported, format!("rsync: {REJECTED}")));
     }
-    if options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs).any(is_excluded) {
+    if options
+        .delta
+        .alt_dest
+        .iter()
+        .flat_map(|alt| &alt.dirs)
+        .any(is_excluded)
+    {
         return Some(Error::usage(REJECTED));
     }
     let dest = dest.filter(|dest| sandbox::is_hidden(dest))?;
-    let words = [b"ERROR: daemon has excluded destination \"".as_slice(), dest, b"\""].concat();
+    let words = [
+        b"ERROR: daemon has excluded destination \"".as_slice(),
+        dest,
+        b"\"",
+    ]
+    .concat();
     Some(Error::new(Exit::FileSelect, words))
 }
 
@@ -335,18 +549,43 @@ fn working_dirs(operands: &[Vec<u8>], sends: bool, options: &Options) -> Vec<Vec
             (true, _) => vec![parent],
         }
     });
-    dirs.filter(|dir| !dir.is_empty()).map(<[u8]>::to_vec).collect()
+    dirs.filter(|dir| !dir.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect()
 }
 
 /// Changes a message as a daemon prints it: paths begin at the module, whose name comes behind them. Those below a
 /// directory in which rsync works begin with a slash.
 fn in_module(line: Vec<u8>, dir: &[u8], bases: &[Vec<u8>], module: &[u8]) -> Vec<u8> {
-    let starts = [&b"rsync: ["[..], b"file has vanished: ", b"symlink has no referent: ", b"uid ", b"gid "];
+    let starts = [
+        &b"rsync: ["[..],
+        b"file has vanished: ",
+        b"symlink has no referent: ",
+        b"uid ",
+        b"gid ",
+    ];
     let is_about_file = starts.into_iter().any(|start| line.starts_with(start));
-    let Some(begin) = line.iter().position(|&byte| byte == b'"').filter(|_| is_about_file) else { return line };
+    let Some(begin) = line
+        .iter()
+        .position(|&byte| byte == b'"')
+        .filter(|_| is_about_file)
+    else {
+        return line;
+    };
     let last = |end: &[u8]| line.windows(end.len()).rposition(|window| window == end);
-    let ends = [&b"\" -> "[..], b"\" (from ", b"\" failed: ", b"\") failed: ", b"\", continuing: ", b"\": "];
-    let Some(end) = ends.into_iter().find_map(last).or_else(|| line.len().checked_sub(1)) else {
+    let ends = [
+        &b"\" -> "[..],
+        b"\" (from ",
+        b"\" failed: ",
+        b"\") failed: ",
+        b"\", continuing: ",
+        b"\": ",
+    ];
+    let Some(end) = ends
+        .into_iter()
+        .find_map(last)
+        .or_else(|| line.len().checked_sub(1))
+    else {
         return line;
     };
     if end <= begin || line[end] != b'"' {
@@ -356,14 +595,29 @@ fn in_module(line: Vec<u8>, dir: &[u8], bases: &[Vec<u8>], module: &[u8]) -> Vec
     let inner = match path.strip_prefix(dir) {
         _ if dir == b"/" => path,
         Some(rest) if rest.starts_with(b"/") => {
-            let is_below =
-                |base: &Vec<u8>| rest[1..].strip_prefix(&base[..]).is_some_and(|name| name.starts_with(b"/"));
+            let is_below = |base: &Vec<u8>| {
+                rest[1..]
+                    .strip_prefix(&base[..])
+                    .is_some_and(|name| name.starts_with(b"/"))
+            };
             // rsync reports as `Receiver` only before it has entered the destination.
             let is_inside = !line.starts_with(b"rsync: [Receiver] ");
-            if is_inside && bases.iter().any(is_below) { rest } else { &rest[1..] }
+            if is_inside && bases.iter().any(is_below) {
+                rest
+            } else {
+                &rest[1..]
+            }
         }
         Some(b"") => b".",
         _ => path,
     };
-    [&line[..=begin], inner, b"\" (in ", module, b")", &line[end + 1..]].concat()
+    [
+        &line[..=begin],
+        inner,
+        b"\" (in ",
+        module,
+        b")",
+        &line[end + 1..],
+    ]
+    .concat()
 }

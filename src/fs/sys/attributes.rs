@@ -40,7 +40,12 @@ pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
             return chmod_without_proc(&at, kind, mode & 0o7777);
         }
         let path = proc_fd(fd.as_fd());
-        Ok(fs::chmodat(fs::CWD, path.as_slice(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
+        Ok(fs::chmodat(
+            fs::CWD,
+            path.as_slice(),
+            Mode::from_raw_mode(mode & 0o7777),
+            AtFlags::empty(),
+        )?)
     })
 }
 
@@ -55,7 +60,15 @@ fn chmod_without_proc(at: &PermittedName<'_>, kind: fs::FileType, mode: u32) -> 
     let dir = at.dir().as_raw_fd();
     // SAFETY: the directory is open and the name ends in NUL. Both outlive the call, which does not write to our
     // memory.
-    let done = unsafe { libc::syscall(FCHMODAT2, dir, name.as_ptr(), mode, libc::AT_SYMLINK_NOFOLLOW) };
+    let done = unsafe {
+        libc::syscall(
+            FCHMODAT2,
+            dir,
+            name.as_ptr(),
+            mode,
+            libc::AT_SYMLINK_NOFOLLOW,
+        )
+    };
     if done == 0 {
         return Ok(());
     }
@@ -71,7 +84,12 @@ fn chmod_without_proc(at: &PermittedName<'_>, kind: fs::FileType, mode: u32) -> 
 
 /// Sets owner and group of an entry without following a symlink; `None` keeps the current one. An empty name means
 /// `dir` itself, which may be an open file.
-pub fn chown(dir: BorrowedFd<'_>, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+pub fn chown(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> io::Result<()> {
     attempt(Call::Chown, || {
         may_write()?;
         let uid = uid.map(rustix::process::Uid::from_raw);
@@ -80,20 +98,40 @@ pub fn chown(dir: BorrowedFd<'_>, name: &[u8], uid: Option<u32>, gid: Option<u32
             return Ok(fs::fchown(dir, uid, gid)?);
         }
         let at = spot(dir, name)?;
-        Ok(fs::chownat(at.dir(), &*at.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+        Ok(fs::chownat(
+            at.dir(),
+            &*at.name,
+            uid,
+            gid,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?)
     })
 }
 
 /// Sets access and modification time without following a symlink; `None` keeps the current one. An empty name means
 /// `dir` itself, which may be an open file.
-pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Option<Time>) -> io::Result<()> {
+pub fn utimes(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    atime: Option<Time>,
+    mtime: Option<Time>,
+) -> io::Result<()> {
     attempt(Call::Utimes, || {
         may_write()?;
         let spec = |time: Option<Time>| match time {
-            Some(time) => fs::Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) as _ },
-            None => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+            Some(time) => fs::Timespec {
+                tv_sec: time.secs,
+                tv_nsec: i64::from(time.nanos) as _,
+            },
+            None => fs::Timespec {
+                tv_sec: 0,
+                tv_nsec: fs::UTIME_OMIT,
+            },
         };
-        let times = fs::Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
+        let times = fs::Timestamps {
+            last_access: spec(atime),
+            last_modification: spec(mtime),
+        };
         if name.is_empty() {
             return match fs::futimens(dir, &times) {
                 // A directory that was opened only for search.
@@ -102,7 +140,12 @@ pub fn utimes(dir: BorrowedFd<'_>, name: &[u8], atime: Option<Time>, mtime: Opti
             };
         }
         let at = spot(dir, name)?;
-        Ok(fs::utimensat(at.dir(), &*at.name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+        Ok(fs::utimensat(
+            at.dir(),
+            &*at.name,
+            &times,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?)
     })
 }
 
@@ -172,7 +215,10 @@ pub fn lremovexattr(path: &[u8], name: &[u8]) -> io::Result<()> {
 
 /// Makes a call in a thread with its own working directory, for calls that take only a path.
 #[allow(unsafe_code)]
-pub fn within<T: Send>(dir: BorrowedFd<'_>, call: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+pub fn within<T: Send>(
+    dir: BorrowedFd<'_>,
+    call: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
     let apart = || {
         // SAFETY: this unshares only the working directory, the root directory and the umask of the thread, no memory
@@ -183,7 +229,9 @@ pub fn within<T: Send>(dir: BorrowedFd<'_>, call: impl FnOnce() -> io::Result<T>
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, apart)?;
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread crashed")))
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("a thread crashed")))
     })
 }
 
@@ -191,7 +239,9 @@ pub fn within<T: Send>(dir: BorrowedFd<'_>, call: impl FnOnce() -> io::Result<T>
 const XATTR_MAX: usize = 64 * 1024;
 
 /// Makes a call with a small buffer and, if that is too small, with the largest possible one.
-fn grown(mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
+fn grown(
+    mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+) -> io::Result<Option<Vec<u8>>> {
     let mut call = |buffer: &mut [u8]| loop {
         match call(&mut *buffer) {
             Err(Errno::INTR) => {}

@@ -17,7 +17,9 @@ pub fn locale_charset() -> Vec<u8> {
         if locale.is_null() {
             return OF_NO_LOCALE.to_vec();
         }
-        let name = CStr::from_ptr(libc::nl_langinfo_l(libc::CODESET, locale)).to_bytes().to_vec();
+        let name = CStr::from_ptr(libc::nl_langinfo_l(libc::CODESET, locale))
+            .to_bytes()
+            .to_vec();
         libc::freelocale(locale);
         name
     }
@@ -57,7 +59,9 @@ impl CharsetConverter {
         if descriptor.addr() == usize::MAX {
             return Err(io::Error::last_os_error());
         }
-        Ok(CharsetConverter { descriptor: Mutex::new(Descriptor(descriptor)) })
+        Ok(CharsetConverter {
+            descriptor: Mutex::new(Descriptor(descriptor)),
+        })
     }
 
     /// Converts a text. Fails with EILSEQ or EINVAL if it is not in the first character set, or not expressible in the
@@ -83,13 +87,27 @@ impl CharsetConverter {
             let mut to = out[len_bytes..].as_mut_ptr().cast::<libc::c_char>();
             // Once the text is converted, a call without a text writes what returns to the initial state.
             let flushes = rest.is_empty();
-            let source = if flushes { std::ptr::null_mut() } else { &raw mut from };
+            let source = if flushes {
+                std::ptr::null_mut()
+            } else {
+                &raw mut from
+            };
             // SAFETY: the lengths are those of the buffers, which outlive the call. The text is only read.
-            let done = unsafe { libc::iconv(descriptor.0, source, &raw mut from_len, &raw mut to, &raw mut free) };
+            let done = unsafe {
+                libc::iconv(
+                    descriptor.0,
+                    source,
+                    &raw mut from_len,
+                    &raw mut to,
+                    &raw mut free,
+                )
+            };
             let error = io::Error::last_os_error();
             (rest, len_bytes) = (&rest[rest.len() - from_len..], out.len() - free);
             match done {
-                usize::MAX if error.raw_os_error() == Some(libc::E2BIG) => out.resize(out.len() * 2, 0),
+                usize::MAX if error.raw_os_error() == Some(libc::E2BIG) => {
+                    out.resize(out.len() * 2, 0)
+                }
                 usize::MAX => return Err(error),
                 _ => is_flushed = flushes,
             }
@@ -109,16 +127,28 @@ mod tests {
         let from_utf8 = CharsetConverter::open(b"UTF-8", b"ISO-8859-1").unwrap();
         assert_eq!(to_utf8.convert(b"\xe4.txt").unwrap(), "ä.txt".as_bytes());
         assert_eq!(from_utf8.convert("ä.txt".as_bytes()).unwrap(), b"\xe4.txt");
-        let kind = |text: &[u8]| from_utf8.convert(text).map_err(|error| error.raw_os_error());
+        let kind = |text: &[u8]| {
+            from_utf8
+                .convert(text)
+                .map_err(|error| error.raw_os_error())
+        };
         // Not in the character set, not expressible, and incomplete.
-        for (text, errno) in [(&b"a\xff"[..], libc::EILSEQ), ("a€".as_bytes(), libc::EILSEQ), (b"a\xc3", libc::EINVAL)]
-        {
+        for (text, errno) in [
+            (&b"a\xff"[..], libc::EILSEQ),
+            ("a€".as_bytes(), libc::EILSEQ),
+            (b"a\xc3", libc::EINVAL),
+        ] {
             assert_eq!(kind(text), Err(Some(errno)), "{}", text.escape_ascii());
         }
         // A failure leaves nothing behind.
         assert_eq!(from_utf8.convert(b"b").unwrap(), b"b");
         assert_eq!(from_utf8.convert(b"").unwrap(), b"");
-        assert_eq!(CharsetConverter::open(b"no such set", b"UTF-8").unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(
+            CharsetConverter::open(b"no such set", b"UTF-8")
+                .unwrap_err()
+                .raw_os_error(),
+            Some(libc::EINVAL)
+        );
     }
 
     #[test]
@@ -127,7 +157,10 @@ mod tests {
         let back = CharsetConverter::open(b"ISO-2022-JP", b"UTF-8").unwrap();
         let text = "a日".repeat(500);
         let converted = there.convert(text.as_bytes()).unwrap();
-        assert!(converted.ends_with(b"\x1b(B"), "the last state is the initial one");
+        assert!(
+            converted.ends_with(b"\x1b(B"),
+            "the last state is the initial one"
+        );
         assert_eq!(back.convert(&converted).unwrap(), text.as_bytes());
     }
 }

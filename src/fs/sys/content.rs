@@ -28,14 +28,21 @@ pub fn pread(fd: BorrowedFd<'_>, into: &mut [u8], at: u64) -> io::Result<usize> 
 pub fn is_cached(fd: BorrowedFd<'_>) -> bool {
     let mut byte = [0];
     let look = attempt(Call::Read, || {
-        Ok(rustix::io::preadv2(fd, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT)?)
+        Ok(rustix::io::preadv2(
+            fd,
+            &mut [IoSliceMut::new(&mut byte)],
+            0,
+            ReadWriteFlags::NOWAIT,
+        )?)
     });
     !look.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// Has the kernel read a file into its cache, without waiting for it.
 pub fn will_read(fd: BorrowedFd<'_>) -> io::Result<()> {
-    attempt(Call::Advise, || Ok(fs::fadvise(fd, 0, None, Advice::WillNeed)?))
+    attempt(Call::Advise, || {
+        Ok(fs::fadvise(fd, 0, None, Advice::WillNeed)?)
+    })
 }
 
 /// Fills a buffer from an offset on.
@@ -52,7 +59,9 @@ pub fn pread_exact(fd: BorrowedFd<'_>, mut into: &mut [u8], mut at: u64) -> io::
 /// Writes all bytes at the file's position.
 pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        match change(Call::Write, fd, || Ok(rustix::io::write(fd, &bytes[..granted(bytes.len())])?))? {
+        match change(Call::Write, fd, || {
+            Ok(rustix::io::write(fd, &bytes[..granted(bytes.len())])?)
+        })? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => bytes = &bytes[n..],
         }
@@ -63,10 +72,14 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 /// Writes all bytes at an offset, or at the current position of files that cannot seek, such as a terminal.
 pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
-        match change(Call::Write, fd, || Ok(rustix::io::pwrite(fd, &bytes[..granted(bytes.len())], at)?)) {
+        match change(Call::Write, fd, || {
+            Ok(rustix::io::pwrite(fd, &bytes[..granted(bytes.len())], at)?)
+        }) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => (bytes, at) = (&bytes[n..], at + n as u64),
-            Err(error) if error.kind() == io::ErrorKind::NotSeekable => return write_all(fd, bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotSeekable => {
+                return write_all(fd, bytes);
+            }
             Err(error) => return Err(error),
         }
     }
@@ -75,7 +88,15 @@ pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Resu
 
 /// Copies inside the kernel, from the position of one file to that of the other; 0 means end of file.
 pub fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len_bytes: usize) -> io::Result<usize> {
-    change(Call::CopyRange, to, || Ok(fs::copy_file_range(from, None, to, None, granted(len_bytes))?))
+    change(Call::CopyRange, to, || {
+        Ok(fs::copy_file_range(
+            from,
+            None,
+            to,
+            None,
+            granted(len_bytes),
+        )?)
+    })
 }
 
 /// Makes `to` share the blocks of `from`, if the file system supports it.
@@ -107,7 +128,9 @@ pub fn content_len(fd: BorrowedFd<'_>) -> io::Result<u64> {
     if Kind::of_mode(stat.mode) != Some(Kind::Device) {
         return Ok(stat.len_bytes);
     }
-    let len_bytes = attempt(Call::Seek, || Ok(fs::seek(fd, fs::SeekFrom::End(0)).unwrap_or(0)))?;
+    let len_bytes = attempt(Call::Seek, || {
+        Ok(fs::seek(fd, fs::SeekFrom::End(0)).unwrap_or(0))
+    })?;
     if len_bytes > 0 {
         seek_to(fd, 0)?;
     }
@@ -121,13 +144,25 @@ pub fn truncate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
 
 /// Reserves blocks without changing the length.
 pub fn allocate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
-    change(Call::Allocate, fd, || Ok(fs::fallocate(fd, fs::FallocateFlags::KEEP_SIZE, 0, len_bytes)?))
+    change(Call::Allocate, fd, || {
+        Ok(fs::fallocate(
+            fd,
+            fs::FallocateFlags::KEEP_SIZE,
+            0,
+            len_bytes,
+        )?)
+    })
 }
 
 /// Punches a hole.
 pub fn punch(fd: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
     change(Call::Allocate, fd, || {
-        Ok(fs::fallocate(fd, fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE, at, len_bytes)?)
+        Ok(fs::fallocate(
+            fd,
+            fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE,
+            at,
+            len_bytes,
+        )?)
     })
 }
 
@@ -167,15 +202,19 @@ pub fn settle(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Releases the lock of [`try_lock`].
 pub fn unlock(fd: BorrowedFd<'_>) -> io::Result<()> {
-    attempt(Call::Lock, || Ok(fs::flock(fd, fs::FlockOperation::Unlock)?))
+    attempt(Call::Lock, || {
+        Ok(fs::flock(fd, fs::FlockOperation::Unlock)?)
+    })
 }
 
 /// Locks a temp file exclusively, to mark it as in use; `false` if another process holds a lock.
 pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    attempt(Call::Lock, || match fs::flock(fd, fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(error) => Err(error.into()),
+    attempt(Call::Lock, || {
+        match fs::flock(fd, fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     })
 }
 
@@ -186,7 +225,10 @@ pub fn try_lock_range(fd: BorrowedFd<'_>, start: i64, len: i64) -> io::Result<bo
     attempt(Call::Lock, || {
         // SAFETY: the structure consists of integers, for which zero is valid.
         let mut range: libc::flock = unsafe { std::mem::zeroed() };
-        (range.l_type, range.l_whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
+        (range.l_type, range.l_whence) = (
+            libc::F_WRLCK as libc::c_short,
+            libc::SEEK_SET as libc::c_short,
+        );
         (range.l_start, range.l_len) = (start, len);
         // SAFETY: the descriptor is open, and the call only reads the structure.
         if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLK, &raw const range) } == 0 {
@@ -202,21 +244,30 @@ pub fn try_lock_range(fd: BorrowedFd<'_>, start: i64, len: i64) -> io::Result<bo
 
 /// Locks a file shared with other processes; `false` if another process holds it exclusively.
 pub fn try_share_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    attempt(Call::Lock, || match fs::flock(fd, fs::FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(error) => Err(error.into()),
+    attempt(Call::Lock, || {
+        match fs::flock(fd, fs::FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     })
 }
 
 /// Locks a file exclusively. Waits until other locks are released.
 pub fn lock(fd: BorrowedFd<'_>) -> io::Result<()> {
-    attempt(Call::Lock, || retry(|| fs::flock(fd, fs::FlockOperation::LockExclusive)))
+    attempt(Call::Lock, || {
+        retry(|| fs::flock(fd, fs::FlockOperation::LockExclusive))
+    })
 }
 
 /// Reads a whole file at any path, up to `max_bytes`. In a session of a server, it must be a regular file.
 pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
-    attempt(Call::Open, || read_whole(open_through(fs::CWD, path, whole_flags(), Mode::empty())?.as_fd(), max_bytes))
+    attempt(Call::Open, || {
+        read_whole(
+            open_through(fs::CWD, path, whole_flags(), Mode::empty())?.as_fd(),
+            max_bytes,
+        )
+    })
 }
 
 /// Returns the flags for opening a file for [`read_whole`]. In a session of a server, opening a fifo must not wait for
@@ -230,8 +281,13 @@ pub(in crate::fs) fn whole_flags() -> OFlags {
 /// Reads a file that was just opened, up to `max_bytes`. In a session of a server, it must be a regular file.
 pub(in crate::fs) fn read_whole(fd: BorrowedFd<'_>, max_bytes: usize) -> io::Result<Vec<u8>> {
     let is_session = sandbox::of_process().is_some();
-    if is_session && fs::FileType::from_raw_mode(fs::fstat(fd)?.st_mode) != fs::FileType::RegularFile {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    if is_session
+        && fs::FileType::from_raw_mode(fs::fstat(fd)?.st_mode) != fs::FileType::RegularFile
+    {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        ));
     }
     read_to_end(fd, max_bytes)
 }

@@ -13,7 +13,13 @@ pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) ->
     attempt(Call::Link, || {
         may_write()?;
         let (old, new) = (spot(from, old)?, spot(to, new)?);
-        Ok(fs::linkat(old.dir(), &*old.name, new.dir(), &*new.name, AtFlags::empty())?)
+        Ok(fs::linkat(
+            old.dir(),
+            &*old.name,
+            new.dir(),
+            &*new.name,
+            AtFlags::empty(),
+        )?)
     })
 }
 
@@ -28,12 +34,23 @@ pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) 
 }
 
 /// Like [`rename`], but fails with [`io::ErrorKind::AlreadyExists`] if the new name exists.
-pub fn rename_new(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
+pub fn rename_new(
+    from: BorrowedFd<'_>,
+    old: &[u8],
+    to: BorrowedFd<'_>,
+    new: &[u8],
+) -> io::Result<()> {
     super::note_names([(from, old), (to, new)]);
     attempt(Call::Rename, || {
         may_write()?;
         let (old, new) = (spot(from, old)?, spot(to, new)?);
-        Ok(fs::renameat_with(old.dir(), &*old.name, new.dir(), &*new.name, fs::RenameFlags::NOREPLACE)?)
+        Ok(fs::renameat_with(
+            old.dir(),
+            &*old.name,
+            new.dir(),
+            &*new.name,
+            fs::RenameFlags::NOREPLACE,
+        )?)
     })
 }
 
@@ -96,8 +113,10 @@ pub fn device_parts(rdev: u64) -> (u32, u32) {
 pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Result<()> {
     attempt(Call::MkNod, || {
         may_write()?;
-        let is_device =
-            matches!(fs::FileType::from_raw_mode(mode), fs::FileType::CharacterDevice | fs::FileType::BlockDevice);
+        let is_device = matches!(
+            fs::FileType::from_raw_mode(mode),
+            fs::FileType::CharacterDevice | fs::FileType::BlockDevice
+        );
         if is_device && sandbox::of_process().is_some_and(|reach| !reach.is_everything()) {
             // Opening it, even because it replaced a file, would give access outside of the roots.
             return Err(Errno::PERM.into());

@@ -86,7 +86,8 @@ fn not_null(at: *mut u8) -> *mut u8 {
 #[cold]
 #[allow(unsafe_code)]
 pub fn out_of_memory() -> ! {
-    const WORDS: &[u8] = b"sparsync: out of memory\nrsync error: error allocating core memory buffers (code 22)\n";
+    const WORDS: &[u8] =
+        b"sparsync: out of memory\nrsync error: error allocating core memory buffers (code 22)\n";
     // The exit code reports the error as well.
     let _ = rustix::io::write(rustix::stdio::stderr(), WORDS);
     // SAFETY: _exit runs no code of this process.

@@ -8,7 +8,10 @@ use std::io;
 /// Waits until data can be read or the peer has closed its end; `false` after a timeout.
 pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let limit = Timespec { tv_sec: i64::from(millis / 1000), tv_nsec: i64::from(millis % 1000) * 1_000_000 };
+    let limit = Timespec {
+        tv_sec: i64::from(millis / 1000),
+        tv_nsec: i64::from(millis % 1000) * 1_000_000,
+    };
     match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),
@@ -19,8 +22,14 @@ pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
 /// Waits until one of several files can be read; `false` after a timeout.
 pub fn wait_any_readable(fds: &[BorrowedFd<'_>], millis: u32) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let limit = Timespec { tv_sec: i64::from(millis / 1000), tv_nsec: i64::from(millis % 1000) * 1_000_000 };
-    let mut watched: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let limit = Timespec {
+        tv_sec: i64::from(millis / 1000),
+        tv_nsec: i64::from(millis % 1000) * 1_000_000,
+    };
+    let mut watched: Vec<_> = fds
+        .iter()
+        .map(|fd| PollFd::new(fd, PollFlags::IN))
+        .collect();
     match poll(&mut watched, Some(&limit)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),
@@ -31,24 +40,38 @@ pub fn wait_any_readable(fds: &[BorrowedFd<'_>], millis: u32) -> io::Result<bool
 /// Waits until data can be written.
 pub fn wait_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, poll};
-    Ok(rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None)).map(drop)?)
+    Ok(
+        rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None))
+            .map(drop)?,
+    )
 }
 
 /// Reads from a pipe or socket to a peer; 0 means end of stream.
 pub fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
-    Ok(rustix::io::retry_on_intr(|| enter_link().and_then(|()| rustix::io::read(fd, &mut *into)))?)
+    Ok(rustix::io::retry_on_intr(|| {
+        enter_link().and_then(|()| rustix::io::read(fd, &mut *into))
+    })?)
 }
 
 /// Writes to a pipe or socket to a peer, as much as its buffer takes.
 pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::io::retry_on_intr(|| enter_link().and_then(|()| rustix::io::write(fd, bytes)))?)
+    Ok(rustix::io::retry_on_intr(|| {
+        enter_link().and_then(|()| rustix::io::write(fd, bytes))
+    })?)
 }
 
 /// Returns whether the peer has closed its end of a socket, even if received data is still unread.
 pub fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut watched = [PollFd::new(&fd, PollFlags::RDHUP)];
-    poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    poll(
+        &mut watched,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )
+    .is_ok_and(|ready| ready > 0)
 }
 
 /// The requested capacity of a pipe to or from a peer. A process that writes should not have to wait until the other
@@ -66,7 +89,11 @@ pub fn widen_pipe(fd: BorrowedFd<'_>) {
 /// this machine knows; in bytes.
 pub fn path_mtu(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<u32> {
     use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
-    Ok(if is_ipv6 { ipv6_mtu(socket) } else { ip_mtu(socket) }?)
+    Ok(if is_ipv6 {
+        ipv6_mtu(socket)
+    } else {
+        ip_mtu(socket)
+    }?)
 }
 
 /// Binds a UDP socket to an address. At `::` it also accepts IPv4, regardless of `net.ipv6.bindv6only`.
@@ -111,17 +138,24 @@ pub fn peer_address(fd: BorrowedFd<'_>) -> Option<std::net::SocketAddr> {
 pub fn host_name_of(address: std::net::IpAddr) -> Option<Vec<u8>> {
     const NAME_MAX_BYTES: usize = 1025;
     // SAFETY: the structures consist of integers, for which zero is valid.
-    let (mut v4, mut v6): (libc::sockaddr_in, libc::sockaddr_in6) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let (mut v4, mut v6): (libc::sockaddr_in, libc::sockaddr_in6) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     let (pointer, len) = match address {
         std::net::IpAddr::V4(address) => {
             v4.sin_family = libc::AF_INET as libc::sa_family_t;
             v4.sin_addr.s_addr = u32::from_ne_bytes(address.octets());
-            ((&raw const v4).cast::<libc::sockaddr>(), std::mem::size_of_val(&v4))
+            (
+                (&raw const v4).cast::<libc::sockaddr>(),
+                std::mem::size_of_val(&v4),
+            )
         }
         std::net::IpAddr::V6(address) => {
             v6.sin6_family = libc::AF_INET6 as libc::sa_family_t;
             v6.sin6_addr.s6_addr = address.octets();
-            ((&raw const v6).cast::<libc::sockaddr>(), std::mem::size_of_val(&v6))
+            (
+                (&raw const v6).cast::<libc::sockaddr>(),
+                std::mem::size_of_val(&v6),
+            )
         }
     };
     let mut name = [0u8; NAME_MAX_BYTES];
@@ -137,7 +171,10 @@ pub fn host_name_of(address: std::net::IpAddr) -> Option<Vec<u8>> {
             libc::NI_NAMEREQD,
         )
     };
-    let len = name.iter().position(|&byte| byte == 0).filter(|_| failed == 0)?;
+    let len = name
+        .iter()
+        .position(|&byte| byte == 0)
+        .filter(|_| failed == 0)?;
     Some(name[..len].to_vec())
 }
 
@@ -147,8 +184,17 @@ pub fn tcp_socket(is_ipv6: bool, local: Option<std::net::IpAddr>) -> io::Result<
     if let Some(local) = local {
         return bound((local, 0).into(), SocketType::STREAM);
     }
-    let family = if is_ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
-    Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+    let family = if is_ipv6 {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
+    };
+    Ok(socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
 }
 
 /// Connects a socket. Calls `check` ten times a second meanwhile; an error of it ends the attempt.
@@ -158,7 +204,10 @@ pub fn connect_tcp(
     check: &dyn Fn() -> io::Result<()>,
 ) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    const LOOK: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000_000,
+    };
     rustix::io::ioctl_fionbio(socket, true)?;
     match rustix::net::connect(socket, &address) {
         Ok(()) => {}
@@ -182,7 +231,12 @@ const SOCKET_OPTIONS: [(&str, i32, i32, Option<i32>); 12] = [
     ("SO_BROADCAST", libc::SOL_SOCKET, libc::SO_BROADCAST, None),
     ("TCP_NODELAY", libc::IPPROTO_TCP, libc::TCP_NODELAY, None),
     ("IPTOS_LOWDELAY", libc::IPPROTO_IP, libc::IP_TOS, Some(0x10)),
-    ("IPTOS_THROUGHPUT", libc::IPPROTO_IP, libc::IP_TOS, Some(0x08)),
+    (
+        "IPTOS_THROUGHPUT",
+        libc::IPPROTO_IP,
+        libc::IP_TOS,
+        Some(0x08),
+    ),
     ("SO_SNDBUF", libc::SOL_SOCKET, libc::SO_SNDBUF, None),
     ("SO_RCVBUF", libc::SOL_SOCKET, libc::SO_RCVBUF, None),
     ("SO_SNDLOWAT", libc::SOL_SOCKET, libc::SO_SNDLOWAT, None),
@@ -204,7 +258,11 @@ impl SocketOption {
     /// Finds an option by its name.
     pub fn named(name: &str) -> Option<SocketOption> {
         let found = SOCKET_OPTIONS.iter().find(|(known, ..)| *known == name);
-        found.map(|&(_, level, number, implied)| SocketOption { level, number, implied })
+        found.map(|&(_, level, number, implied)| SocketOption {
+            level,
+            number,
+            implied,
+        })
     }
 
     /// Sets the option. As in rsync, every value is an int, which the system rejects for some options.
@@ -212,17 +270,35 @@ impl SocketOption {
     pub fn set(self, socket: BorrowedFd<'_>, value: i32) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         let value = self.implied.unwrap_or(value);
-        let (pointer, len) = ((&raw const value).cast::<libc::c_void>(), std::mem::size_of::<i32>());
+        let (pointer, len) = (
+            (&raw const value).cast::<libc::c_void>(),
+            std::mem::size_of::<i32>(),
+        );
         // SAFETY: the pointer is valid for the length, and the system copies the value.
-        let result =
-            unsafe { libc::setsockopt(socket.as_raw_fd(), self.level, self.number, pointer, len as libc::socklen_t) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                self.level,
+                self.number,
+                pointer,
+                len as libc::socklen_t,
+            )
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }
 
 fn bound(address: std::net::SocketAddr, kind: rustix::net::SocketType) -> io::Result<OwnedFd> {
     use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
-    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let family = if address.is_ipv6() {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
+    };
     let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, false)?;
@@ -260,7 +336,11 @@ pub fn acknowledge_at_once(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Makes the system probe the peer of a TCP connection every `probe`, and close the connection after `idle` without an
 /// answer.
-pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle: std::time::Duration) {
+pub fn watch_connection(
+    socket: BorrowedFd<'_>,
+    probe: std::time::Duration,
+    idle: std::time::Duration,
+) {
     use rustix::net::sockopt as options;
     let probes = idle.as_secs() / probe.as_secs().max(1);
     // These options exist on every Linux. Without them, a dead peer is only noticed later.
@@ -268,7 +348,8 @@ pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle
     let _ = options::set_tcp_keepidle(socket, probe);
     let _ = options::set_tcp_keepintvl(socket, probe);
     let _ = options::set_tcp_keepcnt(socket, u32::try_from(probes).unwrap_or(u32::MAX).max(1));
-    let _ = options::set_tcp_user_timeout(socket, u32::try_from(idle.as_millis()).unwrap_or(u32::MAX));
+    let _ =
+        options::set_tcp_user_timeout(socket, u32::try_from(idle.as_millis()).unwrap_or(u32::MAX));
 }
 
 /// The state of a TCP connection according to the system.

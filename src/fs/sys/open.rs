@@ -20,7 +20,9 @@ pub enum Follow {
 /// The maximum length of a path for one call, including its NUL.
 pub const PATH_MAX: usize = 4096;
 
-pub(in crate::fs) const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+pub(in crate::fs) const DIR_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 
 const SEARCH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -35,11 +37,18 @@ pub fn open_dir_to_search(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io
     open_dir_with(at, path, follow, SEARCH_FLAGS)
 }
 
-fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags) -> io::Result<OwnedFd> {
+fn open_dir_with(
+    at: BorrowedFd<'_>,
+    path: &[u8],
+    follow: Follow,
+    flags: OFlags,
+) -> io::Result<OwnedFd> {
     attempt(Call::OpenDir, || {
         let path: &[u8] = if path.is_empty() { b"." } else { path };
         let resolve = match follow {
-            Follow::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+            Follow::Never => {
+                ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS
+            }
             Follow::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
             Follow::Anywhere => return open_through(at, path, flags, Mode::empty()),
         };
@@ -58,17 +67,33 @@ fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags)
 }
 
 /// Does the same for kernels and sandboxes without `openat2`: one element at a time, without following symlinks.
-pub(in crate::fs) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Result<OwnedFd> {
+pub(in crate::fs) fn stepwise(
+    at: BorrowedFd<'_>,
+    path: &[u8],
+    last: OFlags,
+) -> io::Result<OwnedFd> {
     let mut current: Option<OwnedFd> = None;
-    let mut parts = path.split(|&b| b == b'/').filter(|p| !p.is_empty()).peekable();
+    let mut parts = path
+        .split(|&b| b == b'/')
+        .filter(|p| !p.is_empty())
+        .peekable();
     while let Some(part) = parts.next() {
         if part == b".." {
             return Err(Errno::LOOP.into());
         }
         let from = current.as_ref().map_or(at, |fd| fd.as_fd());
         // Directories on the way need only be searchable, not readable.
-        let flags = if parts.peek().is_some() { SEARCH_FLAGS } else { last };
-        current = Some(fs::openat(from, part, flags | OFlags::NOFOLLOW, Mode::empty())?);
+        let flags = if parts.peek().is_some() {
+            SEARCH_FLAGS
+        } else {
+            last
+        };
+        current = Some(fs::openat(
+            from,
+            part,
+            flags | OFlags::NOFOLLOW,
+            Mode::empty(),
+        )?);
     }
     current.ok_or_else(|| Errno::NOENT.into())
 }
@@ -76,16 +101,25 @@ pub(in crate::fs) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> 
 /// Opens any path as a directory, following symlinks. Paths from the command line are opened by
 /// [`crate::fs::trusted_path`].
 pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
-    attempt(Call::OpenDir, || open_through(fs::CWD, path, DIR_FLAGS, Mode::empty()))
+    attempt(Call::OpenDir, || {
+        open_through(fs::CWD, path, DIR_FLAGS, Mode::empty())
+    })
 }
 
 /// Like [`open_dir_path`], for a directory that may not be listed.
 pub fn open_dir_path_to_search(path: &[u8]) -> io::Result<OwnedFd> {
-    attempt(Call::OpenDir, || open_through(fs::CWD, path, SEARCH_FLAGS, Mode::empty()))
+    attempt(Call::OpenDir, || {
+        open_through(fs::CWD, path, SEARCH_FLAGS, Mode::empty())
+    })
 }
 
 /// Opens a file for reading. Never waits on a fifo that replaced it.
-pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], follow: bool, noatime: bool) -> io::Result<OwnedFd> {
+pub fn open_read(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    follow: bool,
+    noatime: bool,
+) -> io::Result<OwnedFd> {
     attempt(Call::Open, || {
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         if !follow {
@@ -96,7 +130,8 @@ pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], follow: bool, noatime: bool) 
         }
         let open = |flags: OFlags| match follow {
             true => open_through(dir, name, flags, Mode::empty()),
-            false => spot(dir, name).and_then(|at| Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)),
+            false => spot(dir, name)
+                .and_then(|at| Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)),
         };
         match open(flags) {
             // Only the owner may use O_NOATIME.
@@ -121,10 +156,16 @@ pub fn open_write(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
 /// Creates a file that must not exist.
 pub fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     attempt(Call::Create, || {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         may_write()?;
         let at = spot(dir, name)?;
-        Ok(fs::openat(at.dir(), &*at.name, flags, Mode::from_raw_mode(mode))?)
+        Ok(fs::openat(
+            at.dir(),
+            &*at.name,
+            flags,
+            Mode::from_raw_mode(mode),
+        )?)
     })
 }
 
@@ -135,7 +176,12 @@ pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
         if super::has_no_tmpfile() {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        Ok(fs::openat(dir, c".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(mode))?)
+        Ok(fs::openat(
+            dir,
+            c".",
+            OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC,
+            Mode::from_raw_mode(mode),
+        )?)
     })
 }
 
@@ -149,7 +195,13 @@ pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io:
             // Kernels before 6.10 require a capability for that, but allow the detour through /proc.
             Err(Errno::NOENT | Errno::PERM) => {
                 let (proc, path) = in_proc(fd);
-                Ok(fs::linkat(proc, path.as_slice(), at.dir(), &*at.name, AtFlags::SYMLINK_FOLLOW)?)
+                Ok(fs::linkat(
+                    proc,
+                    path.as_slice(),
+                    at.dir(),
+                    &*at.name,
+                    AtFlags::SYMLINK_FOLLOW,
+                )?)
             }
             other => Ok(other?),
         }
@@ -158,21 +210,35 @@ pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io:
 
 /// Creates an unnamed file in memory. Child processes inherit it under the same descriptor number.
 pub fn shared_file(called: &std::ffi::CStr) -> io::Result<OwnedFd> {
-    attempt(Call::Open, || Ok(rustix::fs::memfd_create(called, rustix::fs::MemfdFlags::empty())?))
+    attempt(Call::Open, || {
+        Ok(rustix::fs::memfd_create(
+            called,
+            rustix::fs::MemfdFlags::empty(),
+        )?)
+    })
 }
 
 /// Opens a file at any path for reading.
 pub fn open_path(path: &[u8]) -> io::Result<OwnedFd> {
     attempt(Call::Open, || {
-        open_through(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+        open_through(
+            fs::CWD,
+            path,
+            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY,
+            Mode::empty(),
+        )
     })
 }
 
 /// Opens a file in a directory of ours for appending, and creates it if it does not exist. A symlink is an error.
 pub fn open_append_at(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     attempt(Call::Open, || {
-        let flags =
-            OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NOFOLLOW;
+        let flags = OFlags::WRONLY
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::CLOEXEC
+            | OFlags::NOCTTY
+            | OFlags::NOFOLLOW;
         may_write()?;
         open_through(dir, name, flags, Mode::from_raw_mode(mode))
     })

@@ -15,7 +15,11 @@ static KEPT_PROC: std::sync::OnceLock<OwnedFd> = std::sync::OnceLock::new();
 /// Keeps `/proc` open. Call it before the root of this process changes: a `/proc` below the new root can be anything.
 pub(super) fn keep_proc() {
     if KEPT_PROC.get().is_none()
-        && let Ok(proc) = fs::open(c"/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        && let Ok(proc) = fs::open(
+            c"/proc",
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
     {
         // Only one thread exists.
         let _ = KEPT_PROC.set(proc);
@@ -33,5 +37,6 @@ pub fn in_proc(fd: BorrowedFd<'_>) -> (BorrowedFd<'static>, Vec<u8>) {
 /// Returns whether [`proc_fd`] works. It does not in a chroot.
 pub fn has_proc() -> bool {
     static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    KEPT_PROC.get().is_none() && *HAS.get_or_init(|| fs::access("/proc/self/fd", fs::Access::EXISTS).is_ok())
+    KEPT_PROC.get().is_none()
+        && *HAS.get_or_init(|| fs::access("/proc/self/fd", fs::Access::EXISTS).is_ok())
 }

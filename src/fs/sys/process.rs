@@ -22,7 +22,10 @@ pub fn random<const N: usize>() -> [u8; N] {
 
 /// Returns the effective user and group of this process.
 pub fn ids() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+    (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    )
 }
 
 /// Makes this process run as this user with these groups, for good. The first group is the primary one, and a user
@@ -30,7 +33,13 @@ pub fn ids() -> (u32, u32) {
 #[allow(unsafe_code)]
 pub fn become_user(uid: u32, groups: &[u32]) -> Result<(), (&'static str, io::Error)> {
     // These functions of the C library change all threads. The system calls would change only the calling one.
-    let check = |name, done: libc::c_int| if done == 0 { Ok(()) } else { Err((name, io::Error::last_os_error())) };
+    let check = |name, done: libc::c_int| {
+        if done == 0 {
+            Ok(())
+        } else {
+            Err((name, io::Error::last_os_error()))
+        }
+    };
     let gid = groups.first().copied().unwrap_or(uid);
     // SAFETY: these functions take numbers, and an array that outlives the call together with its length.
     unsafe {
@@ -101,7 +110,8 @@ pub fn wait_for(pid: u32, millis: u32) -> io::Result<Option<i32>> {
 /// Collects the child processes that have ended.
 pub fn collect_ended() -> impl Iterator<Item = u32> {
     let ended = || rustix::process::wait(rustix::process::WaitOptions::NOHANG);
-    std::iter::from_fn(move || ended().ok().flatten()).map(|(pid, _)| pid.as_raw_nonzero().get().cast_unsigned())
+    std::iter::from_fn(move || ended().ok().flatten())
+        .map(|(pid, _)| pid.as_raw_nonzero().get().cast_unsigned())
 }
 
 /// Makes the system keep ended child processes until they are collected, also if the program that started this one
@@ -126,9 +136,18 @@ pub fn lift_open_files(most: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let Some(now) = limit.current else { return };
-    let lifted = limit.maximum.map_or(most, |maximum| maximum.min(most)).max(now);
+    let lifted = limit
+        .maximum
+        .map_or(most, |maximum| maximum.min(most))
+        .max(now);
     // Raising the current limit to at most the maximum is always permitted.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lifted), ..limit });
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(lifted),
+            ..limit
+        },
+    );
 }
 
 /// Marks inherited descriptors other than the standard streams as close-on-exec. Otherwise, child processes of a
@@ -138,7 +157,9 @@ pub fn keep_inherited_files() -> io::Result<()> {
     let dir = open_dir_path(b"/proc/self/fd")?;
     let mut inherited = Vec::new();
     list(dir.as_fd(), |file| {
-        let number = std::str::from_utf8(file.name).ok().and_then(|name| name.parse::<i32>().ok());
+        let number = std::str::from_utf8(file.name)
+            .ok()
+            .and_then(|name| name.parse::<i32>().ok());
         inherited.extend(number.filter(|&number| number > 2));
     })?;
     for number in inherited {
@@ -157,7 +178,9 @@ const OPEN_FILES_NEEDED: usize = 32;
 /// Returns the limit on open files, without those that every run needs, divided by `parts`, and at most `most`.
 pub fn share_of_open_files(parts: usize, most: usize) -> usize {
     use rustix::process::{Resource, getrlimit};
-    let now = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX));
+    let now = getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX));
     (now.saturating_sub(OPEN_FILES_NEEDED) / parts).min(most)
 }
 
@@ -171,7 +194,8 @@ pub fn processor_time() -> [Duration; 2] {
         usage.assume_init()
     };
     [usage.ru_utime, usage.ru_stime].map(|time| {
-        Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
+        Duration::from_secs(time.tv_sec.unsigned_abs())
+            + Duration::from_micros(time.tv_usec.unsigned_abs())
     })
 }
 
@@ -199,7 +223,13 @@ pub fn limit_memory(bytes: u64) {
     let maximum = getrlimit(Resource::Data).maximum;
     let bytes = maximum.map_or(bytes, |maximum| maximum.min(bytes));
     // Lowering a limit is always permitted.
-    let _ = setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) });
+    let _ = setrlimit(
+        Resource::Data,
+        Rlimit {
+            current: Some(bytes),
+            maximum: Some(bytes),
+        },
+    );
 }
 
 /// Sets the umask, for a program that replaces this one.
@@ -209,11 +239,18 @@ pub fn set_umask(umask: u32) {
 
 /// Returns the name of this machine.
 pub fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Returns the system and the machine type, as printed by `uname -s -m`.
 pub fn system_and_machine() -> String {
     let names = rustix::system::uname();
-    format!("{} {}", names.sysname().to_string_lossy(), names.machine().to_string_lossy())
+    format!(
+        "{} {}",
+        names.sysname().to_string_lossy(),
+        names.machine().to_string_lossy()
+    )
 }

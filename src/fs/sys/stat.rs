@@ -24,7 +24,9 @@ fn wanted(links: bool) -> StatxFlags {
 
 /// Returns whether this process may read a file, or list a directory. Follows a symlink.
 pub fn may_read(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
-    spot(dir, name).is_ok_and(|at| fs::accessat(at.dir(), &*at.name, Access::READ_OK, AtFlags::EACCESS).is_ok())
+    spot(dir, name).is_ok_and(|at| {
+        fs::accessat(at.dir(), &*at.name, Access::READ_OK, AtFlags::EACCESS).is_ok()
+    })
 }
 
 /// Returns the attributes of a name in a directory.
@@ -35,7 +37,11 @@ pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> 
         if follows && sandbox::of_process().is_some_and(|reach| !reach.is_everything()) {
             return stat_in_reach(dir, name);
         }
-        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let flags = if follow {
+            AtFlags::empty()
+        } else {
+            AtFlags::SYMLINK_NOFOLLOW
+        };
         let at = spot(dir, name)?;
         let (dir, name) = (at.dir(), &*at.name);
         match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted(true)) {
@@ -76,7 +82,10 @@ pub fn fstat(fd: BorrowedFd<'_>) -> io::Result<Stat> {
 }
 
 fn from_statx(s: &fs::Statx) -> Stat {
-    let time = |t: &fs::StatxTimestamp| Time { secs: t.tv_sec, nanos: t.tv_nsec };
+    let time = |t: &fs::StatxTimestamp| Time {
+        secs: t.tv_sec,
+        nanos: t.tv_nsec,
+    };
     Stat {
         mode: u32::from(s.stx_mode),
         uid: s.stx_uid,
@@ -91,14 +100,23 @@ fn from_statx(s: &fs::Statx) -> Stat {
     }
 }
 
-#[allow(clippy::unnecessary_cast, reason = "the widths differ between architectures")]
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the widths differ between architectures"
+)]
 fn from_stat(s: &fs::Stat) -> Stat {
     Stat {
         mode: s.st_mode as u32,
         uid: s.st_uid,
         gid: s.st_gid,
-        mtime: Time { secs: s.st_mtime as i64, nanos: s.st_mtime_nsec as u32 },
-        atime: Time { secs: s.st_atime as i64, nanos: s.st_atime_nsec as u32 },
+        mtime: Time {
+            secs: s.st_mtime as i64,
+            nanos: s.st_mtime_nsec as u32,
+        },
+        atime: Time {
+            secs: s.st_atime as i64,
+            nanos: s.st_atime_nsec as u32,
+        },
         len_bytes: s.st_size as u64,
         dev: s.st_dev as u64,
         ino: s.st_ino as u64,
@@ -167,7 +185,10 @@ pub fn birth(fd: BorrowedFd<'_>) -> io::Result<Option<Time>> {
     attempt(Call::FStat, || {
         let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
         let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-        Ok(is_known.then_some(Time { secs: found.stx_btime.tv_sec, nanos: found.stx_btime.tv_nsec }))
+        Ok(is_known.then_some(Time {
+            secs: found.stx_btime.tv_sec,
+            nanos: found.stx_btime.tv_nsec,
+        }))
     })
 }
 
@@ -176,13 +197,23 @@ pub fn birth(fd: BorrowedFd<'_>) -> io::Result<Option<Time>> {
 pub fn changed(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Time> {
     attempt(Call::Stat, || {
         let at = spot(dir, name)?;
-        let found = fs::statx(at.dir(), &*at.name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::CTIME)?;
-        Ok(Time { secs: found.stx_ctime.tv_sec, nanos: found.stx_ctime.tv_nsec })
+        let found = fs::statx(
+            at.dir(),
+            &*at.name,
+            AtFlags::SYMLINK_NOFOLLOW,
+            StatxFlags::CTIME,
+        )?;
+        Ok(Time {
+            secs: found.stx_ctime.tv_sec,
+            nanos: found.stx_ctime.tv_nsec,
+        })
     })
 }
 
 /// Returns the device and inode of the file that a path leads to.
 pub fn identity(path: &std::ffi::OsStr) -> Option<(u64, u64)> {
     use std::os::unix::ffi::OsStrExt;
-    stat_path(path.as_bytes(), true).ok().map(|stat| (stat.dev, stat.ino))
+    stat_path(path.as_bytes(), true)
+        .ok()
+        .map(|stat| (stat.dev, stat.ino))
 }

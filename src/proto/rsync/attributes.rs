@@ -2,8 +2,8 @@
 
 use super::decode_error::{Result, checked, violation};
 use super::limits::{
-    ACL_ENTRIES_MAX, XATTR_LIST_MAX_BYTES, XATTR_NAME_MAX_BYTES, XATTR_SHORT_MAX_BYTES, XATTR_VALUE_MAX_BYTES,
-    XATTRS_MAX,
+    ACL_ENTRIES_MAX, XATTR_LIST_MAX_BYTES, XATTR_NAME_MAX_BYTES, XATTR_SHORT_MAX_BYTES,
+    XATTR_VALUE_MAX_BYTES, XATTRS_MAX,
 };
 use super::number::{ReadWire as _, WriteWire as _};
 use crate::digest;
@@ -51,14 +51,28 @@ impl Acl {
     }
 
     fn encode(&self, known: &mut IdsWithName, out: &mut Vec<u8>) {
-        let bits = self.parts().into_iter().enumerate().map(|(at, part)| u8::from(part.is_some()) << at);
+        let bits = self
+            .parts()
+            .into_iter()
+            .enumerate()
+            .map(|(at, part)| u8::from(part.is_some()) << at);
         out.put(&[bits.sum::<u8>() | if self.named.is_some() { HAS_NAMES } else { 0 }]);
-        self.parts().into_iter().flatten().for_each(|part| out.put_varint(part.into()));
+        self.parts()
+            .into_iter()
+            .flatten()
+            .for_each(|part| out.put_varint(part.into()));
         let Some(named) = &self.named else { return };
         out.put_varint(named.len() as i32);
-        for AclEntry { is_user, id, permissions, name } in named {
+        for AclEntry {
+            is_user,
+            id,
+            permissions,
+            name,
+        } in named
+        {
             let name = name.as_ref().filter(|_| known.is_new(*is_user, *id));
-            let bits = if *is_user { IS_USER } else { 0 } | if name.is_some() { NAME_FOLLOWS } else { 0 };
+            let bits =
+                if *is_user { IS_USER } else { 0 } | if name.is_some() { NAME_FOLLOWS } else { 0 };
             out.put_varint(id.cast_signed());
             out.put_varint(i32::from(*permissions) << 2 | bits);
             if let Some(name) = name {
@@ -86,13 +100,28 @@ impl Acl {
             for _ in 0..count {
                 let id = input.varint()?.cast_unsigned();
                 let access = input.varint_in(31, "the mode of an ACL entry")? as i32;
-                let name = if access & NAME_FOLLOWS != 0 { Some(input.short_string()?) } else { None };
+                let name = if access & NAME_FOLLOWS != 0 {
+                    Some(input.short_string()?)
+                } else {
+                    None
+                };
                 let (is_user, permissions) = (access & IS_USER != 0, (access >> 2) as u8);
-                entries.push(AclEntry { is_user, id, permissions, name });
+                entries.push(AclEntry {
+                    is_user,
+                    id,
+                    permissions,
+                    name,
+                });
             }
             named = Some(entries);
         }
-        Ok(Acl { user, group, mask, other, named })
+        Ok(Acl {
+            user,
+            group,
+            mask,
+            other,
+            named,
+        })
     }
 }
 
@@ -106,7 +135,11 @@ pub struct IdsWithName {
 impl IdsWithName {
     /// Returns whether the name has not been sent yet, and remembers that it is now.
     pub fn is_new(&mut self, is_user: bool, id: u32) -> bool {
-        if is_user { self.users.insert(id) } else { self.groups.insert(id) }
+        if is_user {
+            self.users.insert(id)
+        } else {
+            self.groups.insert(id)
+        }
     }
 }
 
@@ -148,7 +181,9 @@ fn encode_xattrs(list: &Xattrs, out: &mut Vec<u8>) {
         out.put(name);
         out.put(b"\0");
         match value {
-            XattrValue::Full(value) if len > XATTR_SHORT_MAX_BYTES => out.put(&digest::of_attribute(value)),
+            XattrValue::Full(value) if len > XATTR_SHORT_MAX_BYTES => {
+                out.put(&digest::of_attribute(value))
+            }
             XattrValue::Full(value) => out.put(value),
             XattrValue::Abbreviated { digest, .. } => out.put(digest),
         }
@@ -159,16 +194,29 @@ fn decode_xattrs(input: &mut impl Read) -> Result<Xattrs> {
     let count = input.varint_in(XATTRS_MAX, "the number of extended attributes")?;
     let (mut list, mut total) = (Vec::new(), 0);
     for _ in 0..count {
-        let name_len = input.varint_in(XATTR_NAME_MAX_BYTES, "the length of the name of an extended attribute")?;
-        let len_bytes = input.varint_in(XATTR_VALUE_MAX_BYTES, "the length of an extended attribute")?;
-        total = checked((total + name_len + len_bytes) as i64, XATTR_LIST_MAX_BYTES, "the size of all attributes")?;
+        let name_len = input.varint_in(
+            XATTR_NAME_MAX_BYTES,
+            "the length of the name of an extended attribute",
+        )?;
+        let len_bytes =
+            input.varint_in(XATTR_VALUE_MAX_BYTES, "the length of an extended attribute")?;
+        total = checked(
+            (total + name_len + len_bytes) as i64,
+            XATTR_LIST_MAX_BYTES,
+            "the size of all attributes",
+        )?;
         let mut name = input.byte_vec(name_len)?;
         if name.pop() != Some(0) || name.is_empty() || name.contains(&0) {
-            return Err(violation("the name of an extended attribute does not end in one NUL"));
+            return Err(violation(
+                "the name of an extended attribute does not end in one NUL",
+            ));
         }
         let value = match len_bytes {
             ..=XATTR_SHORT_MAX_BYTES => XattrValue::Full(input.byte_vec(len_bytes)?),
-            _ => XattrValue::Abbreviated { len_bytes, digest: input.array()? },
+            _ => XattrValue::Abbreviated {
+                len_bytes,
+                digest: input.array()?,
+            },
         };
         list.push(Xattr { name, value });
     }
@@ -196,12 +244,16 @@ pub struct AttributeEncoder {
 impl AttributeEncoder {
     /// Appends the access ACL of an entry.
     pub fn access_acl(&mut self, acl: &Arc<Acl>, known: &mut IdsWithName, out: &mut Vec<u8>) {
-        shared(&mut self.access, acl, out, |acl, out| acl.encode(known, out));
+        shared(&mut self.access, acl, out, |acl, out| {
+            acl.encode(known, out)
+        });
     }
 
     /// Appends the default ACL of a directory; an empty one stands for none.
     pub fn default_acl(&mut self, acl: &Arc<Acl>, known: &mut IdsWithName, out: &mut Vec<u8>) {
-        shared(&mut self.default, acl, out, |acl, out| acl.encode(known, out));
+        shared(&mut self.default, acl, out, |acl, out| {
+            acl.encode(known, out)
+        });
     }
 
     /// Appends the extended attributes of an entry.
@@ -287,12 +339,18 @@ pub fn decode_xattr_request(input: &mut impl Read, count: usize) -> Result<Vec<u
 
 fn next_number(input: &mut impl Read, last: Option<u32>, count: usize) -> Result<Option<u32>> {
     let last = last.unwrap_or(0);
-    let step = input.varint_in(count.saturating_sub(last as usize), "the step to a requested attribute")?;
+    let step = input.varint_in(
+        count.saturating_sub(last as usize),
+        "the step to a requested attribute",
+    )?;
     Ok((step > 0).then(|| last + step as u32))
 }
 
 /// Appends the answer to a request: each number with its value.
-pub fn encode_xattr_answer<'a>(values: impl IntoIterator<Item = (u32, &'a [u8])>, out: &mut Vec<u8>) {
+pub fn encode_xattr_answer<'a>(
+    values: impl IntoIterator<Item = (u32, &'a [u8])>,
+    out: &mut Vec<u8>,
+) {
     let mut last = 0;
     for (number, value) in values {
         out.put_varint((number - last).cast_signed());
@@ -308,7 +366,11 @@ pub fn decode_xattr_answer(input: &mut impl Read, count: usize) -> Result<Vec<(u
     let (mut values, mut total) = (Vec::<(u32, Vec<u8>)>::new(), 0);
     while let Some(number) = next_number(input, values.last().map(|(number, _)| *number), count)? {
         let len = input.varint_in(XATTR_VALUE_MAX_BYTES, "the length of an extended attribute")?;
-        total = checked((total + len) as i64, XATTR_LIST_MAX_BYTES, "the size of all attributes")?;
+        total = checked(
+            (total + len) as i64,
+            XATTR_LIST_MAX_BYTES,
+            "the size of all attributes",
+        )?;
         values.push((number, input.byte_vec(len)?));
     }
     Ok(values)
@@ -323,7 +385,12 @@ mod tests {
     fn acl() -> impl Strategy<Value = Acl> {
         let part = || proptest::option::of(0u8..8);
         let entry = (any::<bool>(), any::<u32>(), 0u8..8);
-        let entry = entry.prop_map(|(is_user, id, permissions)| AclEntry { is_user, id, permissions, name: None });
+        let entry = entry.prop_map(|(is_user, id, permissions)| AclEntry {
+            is_user,
+            id,
+            permissions,
+            name: None,
+        });
         let named = proptest::option::of(proptest::collection::vec(entry, 0..5));
         (part(), part(), part(), part(), named).prop_map(|(user, group, mask, other, named)| Acl {
             user,
@@ -335,11 +402,19 @@ mod tests {
     }
 
     fn xattrs() -> impl Strategy<Value = Xattrs> {
-        let value = proptest::collection::vec(any::<u8>(), 0..=XATTR_SHORT_MAX_BYTES).prop_map(XattrValue::Full);
+        let value = proptest::collection::vec(any::<u8>(), 0..=XATTR_SHORT_MAX_BYTES)
+            .prop_map(XattrValue::Full);
         let long = (33usize..1 << 27, any::<[u8; 16]>());
-        let long = long.prop_map(|(len_bytes, digest)| XattrValue::Abbreviated { len_bytes, digest });
+        let long =
+            long.prop_map(|(len_bytes, digest)| XattrValue::Abbreviated { len_bytes, digest });
         let xattr = ("user\\.[a-z]{1,9}", prop_oneof![value, long]);
-        proptest::collection::vec(xattr.prop_map(|(name, value)| Xattr { name: name.into_bytes(), value }), 0..5)
+        proptest::collection::vec(
+            xattr.prop_map(|(name, value)| Xattr {
+                name: name.into_bytes(),
+                value,
+            }),
+            0..5,
+        )
     }
 
     proptest! {
@@ -395,18 +470,34 @@ mod tests {
     fn lengths_beyond_a_limit_are_rejected_before_anything_is_read() {
         let (names, name_len) = (XATTRS_MAX as i32 + 1, XATTR_NAME_MAX_BYTES as i32 + 1);
         let value_len = XATTR_VALUE_MAX_BYTES as i32 + 1;
-        for list in [&[0, names][..], &[0, -1], &[0, 1, name_len], &[0, 1, -1], &[0, 1, 7, value_len], &[0, 1, 7, -1]] {
-            let error = AttributeDecoder::default().xattrs(&mut &numbers(list)[..]).unwrap_err();
-            assert!(matches!(error, DecodeError::Violation { .. }), "{list:?}: {error:?}");
+        for list in [
+            &[0, names][..],
+            &[0, -1],
+            &[0, 1, name_len],
+            &[0, 1, -1],
+            &[0, 1, 7, value_len],
+            &[0, 1, 7, -1],
+        ] {
+            let error = AttributeDecoder::default()
+                .xattrs(&mut &numbers(list)[..])
+                .unwrap_err();
+            assert!(
+                matches!(error, DecodeError::Violation { .. }),
+                "{list:?}: {error:?}"
+            );
         }
         // Each of five values is short enough, but not all of them.
         let len = XATTR_VALUE_MAX_BYTES as i32;
         let long = || [&numbers(&[7, len])[..], b"user.a\0", &[0; 16]].concat();
         let list = [numbers(&[0, 5]), long(), long(), long(), long(), long()].concat();
-        let error = AttributeDecoder::default().xattrs(&mut &list[..]).unwrap_err();
+        let error = AttributeDecoder::default()
+            .xattrs(&mut &list[..])
+            .unwrap_err();
         assert!(matches!(error, DecodeError::Violation { .. }), "{error:?}");
         let acl = [&[0, HAS_NAMES][..], &numbers(&[ACL_ENTRIES_MAX as i32 + 1])].concat();
-        let error = AttributeDecoder::default().access_acl(&mut &acl[..]).unwrap_err();
+        let error = AttributeDecoder::default()
+            .access_acl(&mut &acl[..])
+            .unwrap_err();
         assert!(matches!(error, DecodeError::Violation { .. }), "{error:?}");
         let error = decode_xattr_answer(&mut &numbers(&[1, value_len])[..], 1).unwrap_err();
         assert!(matches!(error, DecodeError::Violation { .. }), "{error:?}");
@@ -417,23 +508,50 @@ mod tests {
         for index in [1, 2, -1, i32::MAX] {
             let bytes = numbers(&[index]);
             let mut decoder = AttributeDecoder::default();
-            assert!(matches!(decoder.xattrs(&mut &bytes[..]), Err(DecodeError::Violation { .. })), "{index}");
-            assert!(matches!(decoder.access_acl(&mut &bytes[..]), Err(DecodeError::Violation { .. })), "{index}");
-            assert!(matches!(decoder.default_acl(&mut &bytes[..]), Err(DecodeError::Violation { .. })), "{index}");
+            assert!(
+                matches!(
+                    decoder.xattrs(&mut &bytes[..]),
+                    Err(DecodeError::Violation { .. })
+                ),
+                "{index}"
+            );
+            assert!(
+                matches!(
+                    decoder.access_acl(&mut &bytes[..]),
+                    Err(DecodeError::Violation { .. })
+                ),
+                "{index}"
+            );
+            assert!(
+                matches!(
+                    decoder.default_acl(&mut &bytes[..]),
+                    Err(DecodeError::Violation { .. })
+                ),
+                "{index}"
+            );
         }
         for request in [&[4, 0][..], &[2, 2, 0], &[-1, 0], &[i32::MAX, 0]] {
             let bytes = numbers(request);
             let requested = decode_xattr_request(&mut &bytes[..], 3);
-            assert!(matches!(requested, Err(DecodeError::Violation { .. })), "{request:?}");
+            assert!(
+                matches!(requested, Err(DecodeError::Violation { .. })),
+                "{request:?}"
+            );
         }
     }
 
     #[test]
     fn a_long_value_is_abbreviated() {
-        let list = vec![Xattr { name: b"user.long".to_vec(), value: XattrValue::Full(vec![b'L'; 100]) }];
+        let list = vec![Xattr {
+            name: b"user.long".to_vec(),
+            value: XattrValue::Full(vec![b'L'; 100]),
+        }];
         let mut out = Vec::new();
         encode_xattrs(&list, &mut out);
-        let value = XattrValue::Abbreviated { len_bytes: 100, digest: digest::of_attribute(&[b'L'; 100]) };
+        let value = XattrValue::Abbreviated {
+            len_bytes: 100,
+            digest: digest::of_attribute(&[b'L'; 100]),
+        };
         assert_eq!(decode_xattrs(&mut &out[..]).unwrap()[0].value, value);
     }
 }

@@ -91,15 +91,30 @@ impl BatchHeader {
         let options = BatchOptions(input.int()?.cast_unsigned());
         let version = input.int()?;
         if version > i32::from(newest) {
-            let cause = format!("The protocol version in the batch file is too new ({version} > {newest}).");
+            let cause = format!(
+                "The protocol version in the batch file is too new ({version} > {newest})."
+            );
             return Err(violation(cause));
         }
-        let protocol = u8::try_from(version).ok().filter(|protocol| VERSIONS.contains(protocol));
+        let protocol = u8::try_from(version)
+            .ok()
+            .filter(|protocol| VERSIONS.contains(protocol));
         let protocol = protocol.ok_or_else(|| {
-            violation(format!("sparsync: cannot read the batch file: protocol {version} is not supported"))
+            violation(format!(
+                "sparsync: cannot read the batch file: protocol {version} is not supported"
+            ))
         })?;
-        let compat = if protocol >= 30 { CompatFlags::decode(input)? } else { CompatFlags::default() };
-        Ok(BatchHeader { options: options.valid_in(protocol), protocol, compat, seed: input.int()? })
+        let compat = if protocol >= 30 {
+            CompatFlags::decode(input)?
+        } else {
+            CompatFlags::default()
+        };
+        Ok(BatchHeader {
+            options: options.valid_in(protocol),
+            protocol,
+            compat,
+            seed: input.int()?,
+        })
     }
 }
 
@@ -125,7 +140,10 @@ mod tests {
     fn other_versions_are_rejected() {
         for version in [26, 33, -1] {
             let bytes = [0, version, 0, 0].map(i32::to_le_bytes).concat();
-            assert!(BatchHeader::decode(&mut &bytes[..], 32).is_err(), "{version}");
+            assert!(
+                BatchHeader::decode(&mut &bytes[..], 32).is_err(),
+                "{version}"
+            );
         }
     }
 }

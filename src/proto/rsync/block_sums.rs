@@ -26,14 +26,22 @@ impl RollingSum {
 
     /// Moves the block by one byte: removes the first one, and appends another.
     pub fn roll(&mut self, removed: u8, appended: u8) {
-        self.sum = self.sum.wrapping_add(signed(appended)).wrapping_sub(signed(removed));
-        self.weighted = self.weighted.wrapping_add(self.sum).wrapping_sub(self.len.wrapping_mul(signed(removed)));
+        self.sum = self
+            .sum
+            .wrapping_add(signed(appended))
+            .wrapping_sub(signed(removed));
+        self.weighted = self
+            .weighted
+            .wrapping_add(self.sum)
+            .wrapping_sub(self.len.wrapping_mul(signed(removed)));
     }
 
     /// Removes the first byte, at the end of a file.
     pub fn shrink(&mut self, removed: u8) {
         self.sum = self.sum.wrapping_sub(signed(removed));
-        self.weighted = self.weighted.wrapping_sub(self.len.wrapping_mul(signed(removed)));
+        self.weighted = self
+            .weighted
+            .wrapping_sub(self.len.wrapping_mul(signed(removed)));
         self.len -= 1;
     }
 
@@ -70,7 +78,8 @@ impl Sums {
 
     /// Returns the greatest length of the strong sum of a block.
     pub fn strong_len_max_bytes(&self) -> usize {
-        self.digest_len_bytes().min(super::limits::STRONG_SUM_MAX_BYTES)
+        self.digest_len_bytes()
+            .min(super::limits::STRONG_SUM_MAX_BYTES)
     }
 
     /// Returns the strong sum of a block, of which the first bytes are sent.
@@ -79,13 +88,22 @@ impl Sums {
         let seed = self.seed.to_le_bytes();
         let seed: &[u8] = if self.seed == 0 { &[] } else { &seed };
         match self.checksum {
-            Checksum::Xxh128 => XxHash3_128::oneshot_with_seed(wide_seed, block).to_le_bytes().to_vec(),
-            Checksum::Xxh3 => XxHash3_64::oneshot_with_seed(wide_seed, block).to_le_bytes().to_vec(),
+            Checksum::Xxh128 => XxHash3_128::oneshot_with_seed(wide_seed, block)
+                .to_le_bytes()
+                .to_vec(),
+            Checksum::Xxh3 => XxHash3_64::oneshot_with_seed(wide_seed, block)
+                .to_le_bytes()
+                .to_vec(),
             Checksum::Xxh64 => XxHash64::oneshot(wide_seed, block).to_le_bytes().to_vec(),
             checksum @ (Checksum::Md5 | Checksum::Md4 | Checksum::Sha1 | Checksum::None) => {
-                let is_first = self.is_seed_first && checksum == Checksum::Md5 || checksum == Checksum::Sha1;
+                let is_first =
+                    self.is_seed_first && checksum == Checksum::Md5 || checksum == Checksum::Sha1;
                 let mut hasher = FileDigest::new(checksum, None);
-                let parts = if is_first { [seed, block] } else { [block, seed] };
+                let parts = if is_first {
+                    [seed, block]
+                } else {
+                    [block, seed]
+                };
                 parts.into_iter().for_each(|part| hasher.update(part));
                 hasher.finish()
             }

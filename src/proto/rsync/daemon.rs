@@ -1,7 +1,9 @@
 //! The start of a conversation with a daemon: lines, authentication, arguments.
 
 use super::decode_error::{Result, checked, violation};
-use super::limits::{DAEMON_ARGS_MAX, DAEMON_ARGS_MAX_BYTES, DAEMON_LINE_MAX_BYTES, EARLY_INPUT_MAX_BYTES};
+use super::limits::{
+    DAEMON_ARGS_MAX, DAEMON_ARGS_MAX_BYTES, DAEMON_LINE_MAX_BYTES, EARLY_INPUT_MAX_BYTES,
+};
 use super::number::ReadWire as _;
 use crate::digest::FileDigest;
 use crate::options::Checksum;
@@ -22,7 +24,9 @@ pub fn read_line(input: &mut impl Read) -> Result<Vec<u8>> {
             b'\n' => return Ok(line),
             b'\r' => {}
             0 => return Err(violation("a line with a NUL")),
-            _ if line.len() == DAEMON_LINE_MAX_BYTES => return Err(violation("a line that is too long")),
+            _ if line.len() == DAEMON_LINE_MAX_BYTES => {
+                return Err(violation("a line that is too long"));
+            }
             byte => line.push(byte),
         }
     }
@@ -54,7 +58,11 @@ impl DaemonGreeting {
     /// Returns the greeting of a release that supports all digests.
     pub fn ours(protocol: u8) -> DaemonGreeting {
         let names: Vec<_> = AuthDigest::ALL.iter().map(|(_, name)| *name).collect();
-        DaemonGreeting { protocol, sub: 0, digests: Some(names.join(" ").into_bytes()) }
+        DaemonGreeting {
+            protocol,
+            sub: 0,
+            digests: Some(names.join(" ").into_bytes()),
+        }
     }
 
     /// Returns the line, with its end.
@@ -79,7 +87,11 @@ impl DaemonGreeting {
             Some(dot) => (&version[..dot], Some(&version[dot + 1..])),
             None => (version, None),
         };
-        let number = |digits: &[u8]| str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u8>().ok());
+        let number = |digits: &[u8]| {
+            str::from_utf8(digits)
+                .ok()
+                .and_then(|digits| digits.parse::<u8>().ok())
+        };
         let protocol = number(major).ok_or(BadGreeting::Other)?;
         let sub = match minor {
             Some(minor) => number(minor).ok_or(BadGreeting::Other)?,
@@ -89,13 +101,19 @@ impl DaemonGreeting {
         if protocol > 31 && digests.is_none() {
             return Err(BadGreeting::NoDigests);
         }
-        Ok(DaemonGreeting { protocol, sub, digests })
+        Ok(DaemonGreeting {
+            protocol,
+            sub,
+            digests,
+        })
     }
 
     /// Returns the version of a connection between two sides.
     pub fn agree(&self, other: &DaemonGreeting) -> u8 {
         let differs = self.protocol == other.protocol && self.sub != other.sub;
-        self.protocol.min(other.protocol).saturating_sub(u8::from(differs))
+        self.protocol
+            .min(other.protocol)
+            .saturating_sub(u8::from(differs))
     }
 }
 
@@ -128,16 +146,33 @@ impl AuthDigest {
 
     /// Returns the first digest of the client that the daemon has too. A side without a list gets the digest that its
     /// version implies; `None` if the lists have nothing in common.
-    pub fn choose(client: Option<&[u8]>, daemon: Option<&[u8]>, protocol: u8) -> Option<AuthDigest> {
+    pub fn choose(
+        client: Option<&[u8]>,
+        daemon: Option<&[u8]>,
+        protocol: u8,
+    ) -> Option<AuthDigest> {
         let names = |list: &[u8]| -> Vec<AuthDigest> {
-            let known = |name: &[u8]| Self::ALL.iter().find(|(_, known)| name.eq_ignore_ascii_case(known.as_bytes()));
-            list.split(|&byte| byte == b' ').filter_map(known).map(|(digest, _)| *digest).collect()
+            let known = |name: &[u8]| {
+                Self::ALL
+                    .iter()
+                    .find(|(_, known)| name.eq_ignore_ascii_case(known.as_bytes()))
+            };
+            list.split(|&byte| byte == b' ')
+                .filter_map(known)
+                .map(|(digest, _)| *digest)
+                .collect()
         };
         let (Some(client), Some(daemon)) = (client, daemon) else {
-            return Some(if protocol >= 30 { AuthDigest::Md5 } else { AuthDigest::OldMd4 });
+            return Some(if protocol >= 30 {
+                AuthDigest::Md5
+            } else {
+                AuthDigest::OldMd4
+            });
         };
         let of_daemon = names(daemon);
-        names(client).into_iter().find(|digest| of_daemon.contains(digest))
+        names(client)
+            .into_iter()
+            .find(|digest| of_daemon.contains(digest))
     }
 
     fn hash(self, text: &[u8]) -> Vec<u8> {
@@ -164,7 +199,9 @@ impl AuthDigest {
 
     /// Returns the response to a challenge.
     pub fn response(self, secret: &[u8], challenge: &[u8]) -> Vec<u8> {
-        STANDARD_NO_PAD.encode(self.hash(&[secret, challenge].concat())).into_bytes()
+        STANDARD_NO_PAD
+            .encode(self.hash(&[secret, challenge].concat()))
+            .into_bytes()
     }
 }
 
@@ -189,7 +226,9 @@ impl DaemonLine {
         match line.strip_prefix(PREFIX) {
             Some(b"OK") => DaemonLine::Ok,
             Some(b"EXIT") => DaemonLine::Exit,
-            Some(rest) if rest.starts_with(b"AUTHREQD ") => DaemonLine::AuthRequired(rest[9..].to_vec()),
+            Some(rest) if rest.starts_with(b"AUTHREQD ") => {
+                DaemonLine::AuthRequired(rest[9..].to_vec())
+            }
             _ if line.starts_with(ERROR_PREFIX) => DaemonLine::Error(line.to_vec()),
             _ => DaemonLine::Text(line.to_vec()),
         }
@@ -232,11 +271,15 @@ impl ClientLine {
         match line {
             b"" | b"#list" => Ok(ClientLine::List),
             [b'#', command @ ..] => {
-                let unknown = || violation(format!("Unknown command '#{}'", command.escape_ascii()));
+                let unknown =
+                    || violation(format!("Unknown command '#{}'", command.escape_ascii()));
                 let digits = command.strip_prefix(b"early_input=").ok_or_else(unknown)?;
-                let len = str::from_utf8(digits).ok().and_then(|digits| digits.parse::<usize>().ok());
+                let len = str::from_utf8(digits)
+                    .ok()
+                    .and_then(|digits| digits.parse::<usize>().ok());
                 let len = len.filter(|len| (1..=EARLY_INPUT_MAX_BYTES).contains(len));
-                len.map(ClientLine::EarlyInput).ok_or_else(|| violation("invalid early_input length"))
+                len.map(ClientLine::EarlyInput)
+                    .ok_or_else(|| violation("invalid early_input length"))
             }
             module => Ok(ClientLine::Module(module.to_vec())),
         }
@@ -245,10 +288,16 @@ impl ClientLine {
 
 /// Returns the request for a connection through an HTTP proxy. `credentials`: `user:password`.
 pub fn proxy_request(host: &[u8], port: u16, credentials: Option<&[u8]>) -> Vec<u8> {
-    let mut request = [b"CONNECT ", host, format!(":{port} HTTP/1.0\r\n").as_bytes()].concat();
+    let mut request = [
+        b"CONNECT ",
+        host,
+        format!(":{port} HTTP/1.0\r\n").as_bytes(),
+    ]
+    .concat();
     if let Some(credentials) = credentials {
         let credentials = STANDARD.encode(credentials);
-        request.extend_from_slice(format!("Proxy-Authorization: Basic {credentials}\r\n").as_bytes());
+        request
+            .extend_from_slice(format!("Proxy-Authorization: Basic {credentials}\r\n").as_bytes());
     }
     request.extend_from_slice(b"\r\n");
     request
@@ -256,9 +305,13 @@ pub fn proxy_request(host: &[u8], port: u16, credentials: Option<&[u8]>) -> Vec<
 
 /// Returns whether the first line of a proxy's answer accepts the connection: `HTTP/x.y 2xx`.
 pub fn proxy_accepts(line: &[u8]) -> bool {
-    let rest = line.strip_prefix(b"HTTP/").map(|rest| rest.trim_ascii_start());
+    let rest = line
+        .strip_prefix(b"HTTP/")
+        .map(|rest| rest.trim_ascii_start());
     let version_len = rest.and_then(|rest| rest.iter().position(|&byte| byte == b' '));
-    let status = rest.zip(version_len).map(|(rest, len)| rest[len..].trim_ascii_start());
+    let status = rest
+        .zip(version_len)
+        .map(|(rest, len)| rest[len..].trim_ascii_start());
     status.is_some_and(|status| status.starts_with(b"2"))
 }
 
@@ -276,7 +329,11 @@ pub fn args_end(protocol: u8) -> u8 {
 /// Encodes secluded arguments, which follow the name of the program.
 pub fn secluded_args(args: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
-    encode_args(std::iter::once(&b"rsync"[..]).chain(args.iter().map(Vec::as_slice)), 0, &mut out);
+    encode_args(
+        std::iter::once(&b"rsync"[..]).chain(args.iter().map(Vec::as_slice)),
+        0,
+        &mut out,
+    );
     out
 }
 
@@ -311,7 +368,11 @@ pub fn decode_args(input: &mut impl Read, end: u8) -> Result<Vec<Vec<u8>>> {
             return Ok(args);
         }
         args.push(arg);
-        checked(args.len() as i64, DAEMON_ARGS_MAX, "the number of arguments")?;
+        checked(
+            args.len() as i64,
+            DAEMON_ARGS_MAX,
+            "the number of arguments",
+        )?;
     }
 }
 
@@ -323,12 +384,31 @@ mod tests {
     #[test]
     fn greetings_are_parsed_and_written() {
         let line = b"@RSYNCD: 32.0 sha512 sha256 sha1 md5 md4";
-        assert_eq!(DaemonGreeting::parse(line).unwrap(), DaemonGreeting::ours(32));
+        assert_eq!(
+            DaemonGreeting::parse(line).unwrap(),
+            DaemonGreeting::ours(32)
+        );
         assert_eq!(DaemonGreeting::ours(32).line(), [&line[..], b"\n"].concat());
         let old = DaemonGreeting::parse(b"@RSYNCD: 27").unwrap();
-        assert_eq!(old, DaemonGreeting { protocol: 27, sub: 0, digests: None });
-        let prerelease = DaemonGreeting { sub: 14, ..DaemonGreeting::ours(31) };
-        assert_eq!((prerelease.agree(&DaemonGreeting::ours(31)), prerelease.agree(&old)), (30, 27));
+        assert_eq!(
+            old,
+            DaemonGreeting {
+                protocol: 27,
+                sub: 0,
+                digests: None
+            }
+        );
+        let prerelease = DaemonGreeting {
+            sub: 14,
+            ..DaemonGreeting::ours(31)
+        };
+        assert_eq!(
+            (
+                prerelease.agree(&DaemonGreeting::ours(31)),
+                prerelease.agree(&old)
+            ),
+            (30, 27)
+        );
         for (wrong, why) in [
             ("@RSYNCD: 30", BadGreeting::NoSub),
             ("@RSYNCD: 32.0", BadGreeting::NoDigests),
@@ -342,11 +422,18 @@ mod tests {
 
     #[test]
     fn digests_are_chosen_by_the_client() {
-        let choose =
-            |client: &str, daemon: &str| AuthDigest::choose(Some(client.as_bytes()), Some(daemon.as_bytes()), 32);
-        assert_eq!(choose("sha256 md5", "sha512 sha256 md5"), Some(AuthDigest::Sha256));
+        let choose = |client: &str, daemon: &str| {
+            AuthDigest::choose(Some(client.as_bytes()), Some(daemon.as_bytes()), 32)
+        };
+        assert_eq!(
+            choose("sha256 md5", "sha512 sha256 md5"),
+            Some(AuthDigest::Sha256)
+        );
         assert_eq!(choose("md4", "md5"), None);
-        assert_eq!(AuthDigest::choose(Some(b"md4"), None, 31), Some(AuthDigest::Md5));
+        assert_eq!(
+            AuthDigest::choose(Some(b"md4"), None, 31),
+            Some(AuthDigest::Md5)
+        );
         assert_eq!(AuthDigest::choose(None, None, 29), Some(AuthDigest::OldMd4));
         let lengths = AuthDigest::ALL.map(|(digest, _)| digest.challenge(b"x").len());
         assert_eq!(lengths, [86, 43, 27, 22, 22]);
@@ -355,24 +442,47 @@ mod tests {
     #[test]
     fn lines_of_a_client_are_parsed() {
         assert_eq!(ClientLine::parse(b"#list").unwrap(), ClientLine::List);
-        assert_eq!(ClientLine::parse(b"#early_input=5120").unwrap(), ClientLine::EarlyInput(5120));
-        assert_eq!(ClientLine::parse(b"m").unwrap(), ClientLine::Module(b"m".to_vec()));
+        assert_eq!(
+            ClientLine::parse(b"#early_input=5120").unwrap(),
+            ClientLine::EarlyInput(5120)
+        );
+        assert_eq!(
+            ClientLine::parse(b"m").unwrap(),
+            ClientLine::Module(b"m".to_vec())
+        );
         for wrong in ["#early_input=0", "#early_input=5121", "#other"] {
             assert!(ClientLine::parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
-        assert_eq!(parse_credentials(b"joe abc"), Some((&b"joe"[..], &b"abc"[..])));
-        assert_eq!(listing_line(b"m", b"test module"), b"m              \ttest module\n");
+        assert_eq!(
+            parse_credentials(b"joe abc"),
+            Some((&b"joe"[..], &b"abc"[..]))
+        );
+        assert_eq!(
+            listing_line(b"m", b"test module"),
+            b"m              \ttest module\n"
+        );
     }
 
     #[test]
     fn proxies_are_asked_and_understood() {
-        assert_eq!(proxy_request(b"h", 5, None), b"CONNECT h:5 HTTP/1.0\r\n\r\n");
+        assert_eq!(
+            proxy_request(b"h", 5, None),
+            b"CONNECT h:5 HTTP/1.0\r\n\r\n"
+        );
         let with = b"CONNECT h:5 HTTP/1.0\r\nProxy-Authorization: Basic dTpw\r\n\r\n";
         assert_eq!(proxy_request(b"h", 5, Some(b"u:p")), with);
         for line in ["HTTP/1.0 200 OK", "HTTP/1.1 299", "HTTP/1.0  200 OK"] {
             assert!(proxy_accepts(line.as_bytes()), "{line}");
         }
-        for line in ["", "HTTP/1.0", "HTTP/1.0 ", "HTTP/1.0 403 2", "HTTP 200", "foo", "HTTP/200"] {
+        for line in [
+            "",
+            "HTTP/1.0",
+            "HTTP/1.0 ",
+            "HTTP/1.0 403 2",
+            "HTTP 200",
+            "foo",
+            "HTTP/200",
+        ] {
             assert!(!proxy_accepts(line.as_bytes()), "{line}");
         }
     }

@@ -80,7 +80,12 @@ pub struct FileEntry {
 impl FileEntry {
     /// Creates an entry with the other fields at their defaults.
     pub fn new(path: impl Into<Vec<u8>>, mode: u32) -> FileEntry {
-        FileEntry { path: path.into(), mode, has_content: true, ..FileEntry::default() }
+        FileEntry {
+            path: path.into(),
+            mode,
+            has_content: true,
+            ..FileEntry::default()
+        }
     }
 
     /// Returns the kind of the entry. A mode of an unknown type counts as that of a special file.
@@ -153,7 +158,10 @@ impl ListOptions {
     /// Whether lists of user and of group names follow a list.
     fn id_lists(&self) -> (bool, bool) {
         let has_lists = !self.is_incremental() && !self.numeric_ids;
-        (has_lists && (self.owners || self.acls), has_lists && (self.groups || self.acls))
+        (
+            has_lists && (self.owners || self.acls),
+            has_lists && (self.groups || self.acls),
+        )
     }
 
     /// Whether an entry has a device number.
@@ -181,7 +189,11 @@ impl ListOptions {
 
     /// Returns the length of the digest of an entry; 0 if it has none.
     fn digest_len(&self, kind: Kind) -> usize {
-        if kind == Kind::File || self.protocol < 28 { self.digest_len_bytes } else { 0 }
+        if kind == Kind::File || self.protocol < 28 {
+            self.digest_len_bytes
+        } else {
+            0
+        }
     }
 }
 
@@ -249,11 +261,17 @@ struct Position {
 
 impl Position {
     fn first(options: &ListOptions) -> Position {
-        Position { start: i32::from(options.is_incremental()), count: 0 }
+        Position {
+            start: i32::from(options.is_incremental()),
+            count: 0,
+        }
     }
 
     fn next_list(self) -> Position {
-        Position { start: self.start.saturating_add(self.count).saturating_add(1), count: 0 }
+        Position {
+            start: self.start.saturating_add(self.count).saturating_add(1),
+            count: 0,
+        }
     }
 }
 
@@ -272,7 +290,13 @@ impl ListEncoder {
     pub fn new(options: ListOptions) -> ListEncoder {
         let position = Position::first(&options);
         let (previous, known) = (Previous::default(), IdsWithName::default());
-        ListEncoder { options, previous, position, known, attributes: AttributeEncoder::default() }
+        ListEncoder {
+            options,
+            previous,
+            position,
+            known,
+            attributes: AttributeEncoder::default(),
+        }
     }
 
     /// Returns the index that the next entry has in the order of sending.
@@ -293,7 +317,9 @@ impl ListEncoder {
                 out.put_varint(first);
                 first >= self.position.start
             }
-            HardLink::None | HardLink::First | HardLink::Member(_) | HardLink::Inode { .. } => false,
+            HardLink::None | HardLink::First | HardLink::Member(_) | HardLink::Inode { .. } => {
+                false
+            }
         };
         if !is_abbreviated {
             self.put_fields(entry, kind, flags, out);
@@ -308,7 +334,10 @@ impl ListEncoder {
             }
         }
         if self.options.xattrs {
-            let list = entry.xattrs.as_ref().map_or_else(Arc::default, |shared| shared.list.clone());
+            let list = entry
+                .xattrs
+                .as_ref()
+                .map_or_else(Arc::default, |shared| shared.list.clone());
             self.attributes.xattrs(&list, out);
         }
     }
@@ -342,18 +371,27 @@ impl ListEncoder {
             set(SAME_ATIME, is_same && options.protocol > 27);
         }
         if options.crtimes {
-            set(CRTIME_EQ_MTIME, options.has_varint_flags() && entry.crtime == entry.mtime);
+            set(
+                CRTIME_EQ_MTIME,
+                options.has_varint_flags() && entry.crtime == entry.mtime,
+            );
         }
         match (options.has_rdev(entry.mode), options.protocol) {
             (true, ..=27) if kind == Kind::Device => {
-                set(SAME_RDEV_27, replace(&mut previous.rdev, packed_rdev(entry.rdev)));
+                set(
+                    SAME_RDEV_27,
+                    replace(&mut previous.rdev, packed_rdev(entry.rdev)),
+                );
             }
             (true, ..=27) => set(SAME_RDEV_27, true),
             (false, ..=27) => previous.rdev = 0,
             (true, protocol) => {
                 let is_same = kind == Kind::Special || replace(&mut previous.major, entry.rdev.0);
                 set(SAME_RDEV_MAJOR, is_same);
-                set(RDEV_MINOR_8, protocol < 30 && (kind == Kind::Special || entry.rdev.1 <= 0xff));
+                set(
+                    RDEV_MINOR_8,
+                    protocol < 30 && (kind == Kind::Special || entry.rdev.1 <= 0xff),
+                );
             }
             (false, _) => {}
         }
@@ -380,7 +418,9 @@ impl ListEncoder {
             _ if self.options.has_varint_flags() => {
                 out.put_varint(if flags == 0 { EXTENDED } else { flags }.cast_signed());
             }
-            28.. if flags > 0xff || flags == 0 && is_dir => out.put_shortint((flags | EXTENDED) as u16),
+            28.. if flags > 0xff || flags == 0 && is_dir => {
+                out.put_shortint((flags | EXTENDED) as u16)
+            }
             28.. => out.put(&[if flags == 0 { TOP_DIR } else { flags } as u8]),
             _ if flags & 0xff == 0 => out.put(&[if is_dir { LONG_NAME } else { TOP_DIR } as u8]),
             _ => out.put(&[flags as u8]),
@@ -432,13 +472,25 @@ impl ListEncoder {
             }
         };
         if flags & SAME_UID == 0 {
-            put_id(entry.uid, protocol >= 30 && flags & USER_NAME_FOLLOWS != 0, &entry.user);
+            put_id(
+                entry.uid,
+                protocol >= 30 && flags & USER_NAME_FOLLOWS != 0,
+                &entry.user,
+            );
         }
         if flags & SAME_GID == 0 {
-            put_id(entry.gid, protocol >= 30 && flags & GROUP_NAME_FOLLOWS != 0, &entry.group);
+            put_id(
+                entry.gid,
+                protocol >= 30 && flags & GROUP_NAME_FOLLOWS != 0,
+                &entry.group,
+            );
         }
         if options.has_rdev(entry.mode) {
-            let (major, minor) = if kind == Kind::Special { (0, 0) } else { entry.rdev };
+            let (major, minor) = if kind == Kind::Special {
+                (0, 0)
+            } else {
+                entry.rdev
+            };
             if protocol < 28 {
                 if flags & SAME_RDEV_27 == 0 {
                     out.put(&packed_rdev(entry.rdev).to_le_bytes());
@@ -520,7 +572,11 @@ fn replace<T: PartialEq>(place: &mut T, value: T) -> bool {
 
 /// Returns the number of bytes that two paths share, at most 255.
 fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take(255).take_while(|(a, b)| a == b).count()
+    a.iter()
+        .zip(b)
+        .take(255)
+        .take_while(|(a, b)| a == b)
+        .count()
 }
 
 /// Returns a device number as Linux stores it in 32 bits.
@@ -562,7 +618,13 @@ impl ListDecoder {
     /// Creates the decoder of a new connection.
     pub fn new(options: ListOptions) -> ListDecoder {
         let (previous, position) = (Previous::default(), Position::first(&options));
-        ListDecoder { options, previous, position, attributes: AttributeDecoder::default(), firsts: HashMap::new() }
+        ListDecoder {
+            options,
+            previous,
+            position,
+            attributes: AttributeDecoder::default(),
+            firsts: HashMap::new(),
+        }
     }
 
     /// Returns the index that the next entry has in the order of sending.
@@ -573,8 +635,9 @@ impl ListDecoder {
     /// Reads an entry or the end of the list.
     pub fn next(&mut self, input: &mut impl Read) -> Result<ListItem> {
         let flags = self.read_flags(input)?;
-        let is_end_with_error =
-            !self.options.has_varint_flags() && flags == IO_ERROR_ENDLIST | EXTENDED && self.options.has_safe_end();
+        let is_end_with_error = !self.options.has_varint_flags()
+            && flags == IO_ERROR_ENDLIST | EXTENDED
+            && self.options.has_safe_end();
         if flags != 0 && !is_end_with_error {
             return Ok(ListItem::Entry(Box::new(self.read_entry(flags, input)?)));
         }
@@ -602,7 +665,11 @@ impl ListDecoder {
         }
         let low = u32::from(input.byte()?);
         let has_more = self.options.protocol >= 28 && low & EXTENDED != 0;
-        Ok(if has_more { low | u32::from(input.byte()?) << 8 } else { low })
+        Ok(if has_more {
+            low | u32::from(input.byte()?) << 8
+        } else {
+            low
+        })
     }
 
     #[allow(clippy::type_complexity, reason = "the two parts of one list")]
@@ -610,11 +677,17 @@ impl ListDecoder {
         let mut list = Vec::new();
         loop {
             match input.varint30(self.options.protocol)?.cast_unsigned() {
-                0 if self.options.compat.has(CompatFlags::ID0_NAMES) => return Ok((list, input.short_string()?)),
+                0 if self.options.compat.has(CompatFlags::ID0_NAMES) => {
+                    return Ok((list, input.short_string()?));
+                }
                 0 => return Ok((list, Vec::new())),
                 id => list.push((id, input.short_string()?)),
             }
-            checked(list.len() as i64, IDS_MAX, "the number of names in a list of users or groups")?;
+            checked(
+                list.len() as i64,
+                IDS_MAX,
+                "the number of names in a list of users or groups",
+            )?;
         }
     }
 
@@ -631,18 +704,27 @@ impl ListDecoder {
         let mut hard_link = HardLink::None;
         if is_linked {
             hard_link = match flags & HLINK_FIRST {
-                0 => {
-                    HardLink::Member(checked(i64::from(input.varint()?), index as usize, "the index of a link")? as i32)
-                }
+                0 => HardLink::Member(checked(
+                    i64::from(input.varint()?),
+                    index as usize,
+                    "the index of a link",
+                )? as i32),
                 _ => HardLink::First,
             };
         }
         let mut entry = match hard_link {
             HardLink::Member(first) if first >= self.position.start => {
                 let Some(first) = self.firsts.get(&first) else {
-                    return Err(violation(format!("a hard link to entry {first}, which is not the first of a group")));
+                    return Err(violation(format!(
+                        "a hard link to entry {first}, which is not the first of a group"
+                    )));
                 };
-                let entry = FileEntry { path, user: None, group: None, ..first.clone() };
+                let entry = FileEntry {
+                    path,
+                    user: None,
+                    group: None,
+                    ..first.clone()
+                };
                 self.remember(&entry);
                 entry
             }
@@ -673,20 +755,37 @@ impl ListDecoder {
             entry.xattrs = Some(self.attributes.xattrs(input)?);
         }
         if entry.hard_link == HardLink::First {
-            self.firsts.insert(index, FileEntry { access_acl: None, default_acl: None, xattrs: None, ..entry.clone() });
+            self.firsts.insert(
+                index,
+                FileEntry {
+                    access_acl: None,
+                    default_acl: None,
+                    xattrs: None,
+                    ..entry.clone()
+                },
+            );
         }
         Ok(entry)
     }
 
     fn read_path(&self, flags: u32, input: &mut impl Read) -> Result<Vec<u8>> {
-        let shared = if flags & SAME_NAME != 0 { usize::from(input.byte()?) } else { 0 };
+        let shared = if flags & SAME_NAME != 0 {
+            usize::from(input.byte()?)
+        } else {
+            0
+        };
         let len = match flags & LONG_NAME {
             0 => i32::from(input.byte()?),
             _ => input.varint30(self.options.protocol)?,
         };
-        let len = checked(i64::from(len), PATH_MAX_BYTES - shared, "the length of a path")?;
+        let len = checked(
+            i64::from(len),
+            PATH_MAX_BYTES - shared,
+            "the length of a path",
+        )?;
         let prefix = self.previous.path.get(..shared);
-        let prefix = prefix.ok_or_else(|| violation("a path that shares more than its predecessor has"))?;
+        let prefix =
+            prefix.ok_or_else(|| violation("a path that shares more than its predecessor has"))?;
         let path = [prefix, &input.byte_vec(len)?].concat();
         self.check_path(&path)?;
         Ok(path)
@@ -699,15 +798,25 @@ impl ListDecoder {
         };
         let is_component = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
         // `/.` is the root of the file system.
-        if matches!((path, self.options.relative), (b".", _) | (b"/" | b"/.", true))
-            || relative.split(|&b| b == b'/').all(is_component)
+        if matches!(
+            (path, self.options.relative),
+            (b".", _) | (b"/" | b"/.", true)
+        ) || relative.split(|&b| b == b'/').all(is_component)
         {
             return Ok(());
         }
-        Err(violation(format!("invalid path in a file list: {}", path.escape_ascii())))
+        Err(violation(format!(
+            "invalid path in a file list: {}",
+            path.escape_ascii()
+        )))
     }
 
-    fn read_fields(&mut self, entry: &mut FileEntry, flags: u32, input: &mut impl Read) -> Result<()> {
+    fn read_fields(
+        &mut self,
+        entry: &mut FileEntry,
+        flags: u32,
+        input: &mut impl Read,
+    ) -> Result<()> {
         let (options, previous) = (&self.options, &mut self.previous);
         let protocol = options.protocol;
         entry.size = input.varlong30(protocol, 3)?;
@@ -726,7 +835,11 @@ impl ListDecoder {
         }
         if options.crtimes {
             let is_mtime = options.has_varint_flags() && flags & CRTIME_EQ_MTIME != 0;
-            entry.crtime = if is_mtime { entry.mtime } else { input.varlong(4)? };
+            entry.crtime = if is_mtime {
+                entry.mtime
+            } else {
+                input.varlong(4)?
+            };
         }
         if flags & SAME_MODE == 0 {
             previous.mode = input.int()?.cast_unsigned();
@@ -734,7 +847,10 @@ impl ListDecoder {
         entry.mode = previous.mode;
         let is_known = Kind::of_mode(entry.mode).is_some() && entry.mode <= MODE_MAX;
         if !(is_known || entry.mode == 0 && options.missing_args) {
-            return Err(violation(format!("an entry with the mode {:o}", entry.mode)));
+            return Err(violation(format!(
+                "an entry with the mode {:o}",
+                entry.mode
+            )));
         }
         let kind = entry.kind();
         if options.has_atime(kind) {
@@ -747,7 +863,11 @@ impl ListDecoder {
             if flags & SAME_UID == 0 {
                 previous.uid = input.varint30(protocol)?.cast_unsigned();
                 let has_name = protocol >= 30 && flags & USER_NAME_FOLLOWS != 0;
-                entry.user = if has_name { Some(input.short_string()?) } else { None };
+                entry.user = if has_name {
+                    Some(input.short_string()?)
+                } else {
+                    None
+                };
             }
             entry.uid = previous.uid;
         }
@@ -755,7 +875,11 @@ impl ListDecoder {
             if flags & SAME_GID == 0 {
                 previous.gid = input.varint30(protocol)?.cast_unsigned();
                 let has_name = protocol >= 30 && flags & GROUP_NAME_FOLLOWS != 0;
-                entry.group = if has_name { Some(input.short_string()?) } else { None };
+                entry.group = if has_name {
+                    Some(input.short_string()?)
+                } else {
+                    None
+                };
             }
             entry.gid = previous.gid;
         }
@@ -784,7 +908,11 @@ impl ListDecoder {
         }
         if kind == Kind::Symlink && options.links {
             let len = input.varint30(protocol)?;
-            let len = checked(i64::from(len), TARGET_MAX_BYTES, "the length of the target of a symlink");
+            let len = checked(
+                i64::from(len),
+                TARGET_MAX_BYTES,
+                "the length of the target of a symlink",
+            );
             let len = len.map_err(|error| error.with_exit(Exit::Malloc))?;
             entry.target = input.byte_vec(len)?;
             if len == 0 || entry.target.contains(&0) {
@@ -795,7 +923,10 @@ impl ListDecoder {
             if protocol < 28 || flags & SAME_DEV_29 == 0 {
                 previous.dev = input.longint()?.wrapping_sub(1);
             }
-            entry.hard_link = HardLink::Inode { dev: previous.dev, inode: input.longint()? };
+            entry.hard_link = HardLink::Inode {
+                dev: previous.dev,
+                inode: input.longint()?,
+            };
         }
         let digest = input.byte_vec(options.digest_len(kind))?;
         if kind == Kind::File {

@@ -1,7 +1,9 @@
 //! The filter list, which the client sends to the server, and the names of `--files-from`.
 
 use super::decode_error::{Result, checked, unsupported, violation};
-use super::limits::{LISTED_NAMES_MAX_BYTES, PATH_MAX_BYTES, RULE_MAX_BYTES, RULES_MAX, RULES_MAX_BYTES};
+use super::limits::{
+    LISTED_NAMES_MAX_BYTES, PATH_MAX_BYTES, RULE_MAX_BYTES, RULES_MAX, RULES_MAX_BYTES,
+};
 use super::number::{ReadWire as _, WriteWire as _};
 use std::io::Read;
 
@@ -44,14 +46,14 @@ impl WireRule {
         let mut text = Vec::with_capacity(self.pattern.len() + self.modifiers.len() + 2);
         if protocol >= 29 {
             text.push(prefix);
-            text.extend(
-                MODIFIERS
-                    .iter()
-                    .filter(|&&letter| self.modifiers.contains(&letter) && (letter != b'p' || protocol >= 30)),
-            );
+            text.extend(MODIFIERS.iter().filter(|&&letter| {
+                self.modifiers.contains(&letter) && (letter != b'p' || protocol >= 30)
+            }));
             text.push(b' ');
         } else {
-            if self.kind == RuleKind::DirMerge || self.modifiers.iter().any(|letter| !b"srp".contains(letter)) {
+            if self.kind == RuleKind::DirMerge
+                || self.modifiers.iter().any(|letter| !b"srp".contains(letter))
+            {
                 return Err(unsupported("filter rules are too modern for remote rsync."));
             }
             let is_ambiguous = self.pattern.starts_with(b"- ") || self.pattern.starts_with(b"+ ");
@@ -75,22 +77,41 @@ impl WireRule {
         };
         if protocol < 29 {
             let has_prefix = text.starts_with(b"- ") || text.starts_with(b"+ ");
-            let (kind, pattern) = if has_prefix { (kind, &text[2..]) } else { (RuleKind::Exclude, text) };
-            return Ok(WireRule { kind, modifiers: Vec::new(), pattern: pattern.to_vec() });
+            let (kind, pattern) = if has_prefix {
+                (kind, &text[2..])
+            } else {
+                (RuleKind::Exclude, text)
+            };
+            return Ok(WireRule {
+                kind,
+                modifiers: Vec::new(),
+                pattern: pattern.to_vec(),
+            });
         }
-        let space = text.iter().position(|&byte| byte == b' ').ok_or_else(invalid)?;
+        let space = text
+            .iter()
+            .position(|&byte| byte == b' ')
+            .ok_or_else(invalid)?;
         let (modifiers, pattern) = (&text[1..space], &text[space + 1..]);
         if modifiers.iter().any(|letter| !MODIFIERS.contains(letter)) {
             return Err(invalid());
         }
-        Ok(WireRule { kind, modifiers: modifiers.to_vec(), pattern: pattern.to_vec() })
+        Ok(WireRule {
+            kind,
+            modifiers: modifiers.to_vec(),
+            pattern: pattern.to_vec(),
+        })
     }
 }
 
 /// Appends a rule of a filter list. Fails if the protocol does not have it, or if it is too long.
 pub fn encode_rule(rule: &WireRule, protocol: u8, out: &mut Vec<u8>) -> Result<()> {
     let text = rule.text(protocol)?;
-    let len = checked(text.len() as i64, RULE_MAX_BYTES, "the length of a filter rule")?;
+    let len = checked(
+        text.len() as i64,
+        RULE_MAX_BYTES,
+        "the length of a filter rule",
+    )?;
     if len > 0 {
         out.put_int(len as i32);
         out.put(&text);
@@ -107,12 +128,24 @@ pub fn encode_rules_end(out: &mut Vec<u8>) {
 pub fn decode(input: &mut impl Read, protocol: u8) -> Result<Vec<WireRule>> {
     let (mut rules, mut all_len) = (Vec::new(), 0);
     loop {
-        let len = checked(i64::from(input.int()?), RULE_MAX_BYTES, "the length of a filter rule")?;
+        let len = checked(
+            i64::from(input.int()?),
+            RULE_MAX_BYTES,
+            "the length of a filter rule",
+        )?;
         if len == 0 {
             return Ok(rules);
         }
-        all_len = checked((all_len + len) as i64, RULES_MAX_BYTES, "the length of all filter rules")?;
-        checked(rules.len() as i64 + 1, RULES_MAX, "the number of filter rules")?;
+        all_len = checked(
+            (all_len + len) as i64,
+            RULES_MAX_BYTES,
+            "the length of all filter rules",
+        )?;
+        checked(
+            rules.len() as i64 + 1,
+            RULES_MAX,
+            "the number of filter rules",
+        )?;
         rules.push(WireRule::parse(&input.byte_vec(len)?, protocol)?);
     }
 }
@@ -136,7 +169,9 @@ pub fn decode_name(input: &mut impl Read) -> Result<Option<Vec<u8>>> {
     loop {
         match input.byte()? {
             0 => return Ok((!name.is_empty()).then_some(name)),
-            _ if name.len() == PATH_MAX_BYTES => return Err(violation("a name of --files-from is too long")),
+            _ if name.len() == PATH_MAX_BYTES => {
+                return Err(violation("a name of --files-from is too long"));
+            }
             byte => name.push(byte),
         }
     }
@@ -147,7 +182,11 @@ pub fn decode_names(input: &mut impl Read) -> Result<Vec<Vec<u8>>> {
     let (mut names, mut all_len) = (Vec::new(), 0);
     while let Some(name) = decode_name(input)? {
         let len = all_len + name.len() + size_of::<Vec<u8>>();
-        all_len = checked(len as i64, LISTED_NAMES_MAX_BYTES, "the length of the list of --files-from")?;
+        all_len = checked(
+            len as i64,
+            LISTED_NAMES_MAX_BYTES,
+            "the length of the list of --files-from",
+        )?;
         names.push(name);
     }
     Ok(names)
@@ -164,8 +203,18 @@ mod tests {
         rule.put_int(5000);
         rule.put(b"- ");
         rule.put(&[b'x'; 4998]);
-        let error = decode(&mut EndlessInput { piece: &rule, at: 0 }, 32).unwrap_err();
-        assert!(format!("{error:?}").contains("the length of all filter rules"), "{error:?}");
+        let error = decode(
+            &mut EndlessInput {
+                piece: &rule,
+                at: 0,
+            },
+            32,
+        )
+        .unwrap_err();
+        assert!(
+            format!("{error:?}").contains("the length of all filter rules"),
+            "{error:?}"
+        );
     }
 
     /// Repeats some bytes without end.
@@ -186,7 +235,10 @@ mod tests {
 
     #[test]
     fn listed_names_end_with_an_empty_one() {
-        assert_eq!(decode_names(&mut &b"a\0d/b\0\0rest"[..]).unwrap(), [b"a".to_vec(), b"d/b".to_vec()]);
+        assert_eq!(
+            decode_names(&mut &b"a\0d/b\0\0rest"[..]).unwrap(),
+            [b"a".to_vec(), b"d/b".to_vec()]
+        );
         assert!(decode_names(&mut &b"a\0b"[..]).is_err());
     }
 
@@ -218,12 +270,19 @@ mod tests {
 
     #[test]
     fn old_peers_get_bare_patterns() {
-        for (text, wanted) in
-            [("- *.o", "*.o"), ("+ /sub/", "+ /sub/"), ("- + x", "- + x"), ("-s a", "a"), ("+r b", "+ b")]
-        {
+        for (text, wanted) in [
+            ("- *.o", "*.o"),
+            ("+ /sub/", "+ /sub/"),
+            ("- + x", "- + x"),
+            ("-s a", "a"),
+            ("+r b", "+ b"),
+        ] {
             let old = rule(text.as_bytes()).text(28).unwrap();
             assert_eq!(old, wanted.as_bytes());
-            assert_eq!(WireRule::parse(&old, 28).unwrap().pattern, rule(text.as_bytes()).pattern);
+            assert_eq!(
+                WireRule::parse(&old, 28).unwrap().pattern,
+                rule(text.as_bytes()).pattern
+            );
         }
         assert_eq!(rule(b"-p a").text(29).unwrap(), b"- a");
         for modern in ["-! a", ": .rsync-filter", "-C "] {

@@ -20,7 +20,9 @@ const PEER_VERSIONS: RangeInclusive<i32> = 27..=40;
 pub fn choose_version(ours: u8, peer: i32) -> Result<u8> {
     match u8::try_from(peer) {
         Ok(version) if PEER_VERSIONS.contains(&peer) => Ok(version.min(ours)),
-        _ => Err(violation(format!("the peer announces version {peer}; is the shell of its account clean?"))),
+        _ => Err(violation(format!(
+            "the peer announces version {peer}; is the shell of its account clean?"
+        ))),
     }
 }
 
@@ -89,13 +91,26 @@ pub struct Capabilities {
 impl Capabilities {
     /// Parses the text after `e`. Ignores letters of later versions.
     pub fn parse(text: &[u8]) -> Capabilities {
-        let digits = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.').unwrap_or(text.len());
+        let digits = text
+            .iter()
+            .position(|byte| !byte.is_ascii_digit() && *byte != b'.')
+            .unwrap_or(text.len());
         let (version, letters) = text.split_at(digits);
-        let number = |part: &[u8]| str::from_utf8(part).ok().and_then(|digits| digits.parse().ok());
+        let number = |part: &[u8]| {
+            str::from_utf8(part)
+                .ok()
+                .and_then(|digits| digits.parse().ok())
+        };
         let dot = version.iter().position(|&byte| byte == b'.');
-        let prerelease = dot.and_then(|dot| Some((number(&version[..dot])?, number(&version[dot + 1..])?)));
-        let flags = LETTERS.iter().filter(|(letter, _)| letters.contains(letter));
-        Capabilities { prerelease, flags: CompatFlags(flags.fold(0, |all, (_, flag)| all | flag.0)) }
+        let prerelease =
+            dot.and_then(|dot| Some((number(&version[..dot])?, number(&version[dot + 1..])?)));
+        let flags = LETTERS
+            .iter()
+            .filter(|(letter, _)| letters.contains(letter));
+        Capabilities {
+            prerelease,
+            flags: CompatFlags(flags.fold(0, |all, (_, flag)| all | flag.0)),
+        }
     }
 
     /// Returns the flags that a server sets which supports `ours`. Symlink times and conversion depend on the server
@@ -109,7 +124,12 @@ impl Capabilities {
 /// Returns the algorithm list of one side. Every peer agrees only if the order is that of [`Algorithm::ALL`], so this
 /// restores it; a client leaves out "none".
 pub fn offer<A: Algorithm>(offered: &[A]) -> String {
-    list_of(A::ALL.iter().filter(|(known, _)| offered.contains(known)).map(|(_, name)| *name))
+    list_of(
+        A::ALL
+            .iter()
+            .filter(|(known, _)| offered.contains(known))
+            .map(|(_, name)| *name),
+    )
 }
 
 /// Reads the algorithm list of the peer: its names, separated by blanks.
@@ -120,14 +140,24 @@ pub fn decode_offer(input: &mut impl Read) -> Result<Vec<u8>> {
 /// Returns the first algorithm of the client that the server has too; `None`: they have none in common. A server calls
 /// this with the client's list, a client with its own list as text, so that old and new peers choose the same.
 pub fn choose<A: Algorithm>(client: &[u8], server: &[u8]) -> Option<A> {
-    let names = |list: &[u8]| -> Vec<A> { list.split(|&byte| byte == b' ').filter_map(A::named).collect() };
+    let names = |list: &[u8]| -> Vec<A> {
+        list.split(|&byte| byte == b' ')
+            .filter_map(A::named)
+            .collect()
+    };
     let of_server = names(server);
-    names(client).into_iter().find(|algorithm| of_server.contains(algorithm))
+    names(client)
+        .into_iter()
+        .find(|algorithm| of_server.contains(algorithm))
 }
 
 /// Returns the checksum of a connection on which no lists were exchanged.
 pub fn default_checksum(protocol: u8) -> Checksum {
-    if protocol >= 30 { Checksum::Md5 } else { Checksum::Md4 }
+    if protocol >= 30 {
+        Checksum::Md5
+    } else {
+        Checksum::Md4
+    }
 }
 
 #[cfg(test)]
@@ -151,26 +181,51 @@ mod tests {
     fn capability_texts_are_parsed() {
         let stock = Capabilities::parse(b".iLsfxCIvu");
         assert_eq!((stock.flags, stock.prerelease), (CompatFlags(0x1ff), None));
-        assert_eq!(Capabilities::parse(b".LsfxCIvu").agree(CompatFlags(0x1ff)), CompatFlags(0x1fe));
+        assert_eq!(
+            Capabilities::parse(b".LsfxCIvu").agree(CompatFlags(0x1ff)),
+            CompatFlags(0x1fe)
+        );
         // Flags that old servers and clients agree on.
-        assert_eq!(Capabilities::parse(b".iL").agree(CompatFlags(0x1ff)), CompatFlags(0x7));
-        assert_eq!(Capabilities::parse(b"").agree(CompatFlags(0x1ff)), CompatFlags(0x6));
+        assert_eq!(
+            Capabilities::parse(b".iL").agree(CompatFlags(0x1ff)),
+            CompatFlags(0x7)
+        );
+        assert_eq!(
+            Capabilities::parse(b"").agree(CompatFlags(0x1ff)),
+            CompatFlags(0x6)
+        );
         let prerelease = Capabilities::parse(b"31.14iL");
-        assert_eq!((prerelease.prerelease, prerelease.flags), (Some((31, 14)), CompatFlags(3)));
+        assert_eq!(
+            (prerelease.prerelease, prerelease.flags),
+            (Some((31, 14)), CompatFlags(3))
+        );
     }
 
     #[test]
     fn offers_have_the_canonical_order() {
-        assert_eq!(offer(&[Checksum::Md4, Checksum::Md5, Checksum::Xxh128]), "xxh128 md5 md4");
-        assert_eq!(decode_offer(&mut &b"\x0exxh128 md5 md4"[..]).unwrap(), b"xxh128 md5 md4");
+        assert_eq!(
+            offer(&[Checksum::Md4, Checksum::Md5, Checksum::Xxh128]),
+            "xxh128 md5 md4"
+        );
+        assert_eq!(
+            decode_offer(&mut &b"\x0exxh128 md5 md4"[..]).unwrap(),
+            b"xxh128 md5 md4"
+        );
     }
 
     #[test]
     fn the_choice_follows_the_client() {
-        let choice = |client: &str, server: &str| choose::<Checksum>(client.as_bytes(), server.as_bytes());
-        assert_eq!(choice(CLIENT, "xxh128 xxh3 none").unwrap(), Checksum::Xxh128);
+        let choice =
+            |client: &str, server: &str| choose::<Checksum>(client.as_bytes(), server.as_bytes());
+        assert_eq!(
+            choice(CLIENT, "xxh128 xxh3 none").unwrap(),
+            Checksum::Xxh128
+        );
         assert_eq!(choice("md5 XXHash", "xxh64 none").unwrap(), Checksum::Xxh64);
         assert_eq!(choice("INVALID", "xxh64 none"), None);
-        assert_eq!(choose::<Compression>(b"lz4 zlib", b"zstd lz4 zlib").unwrap(), Compression::Lz4);
+        assert_eq!(
+            choose::<Compression>(b"lz4 zlib", b"zstd lz4 zlib").unwrap(),
+            Compression::Lz4
+        );
     }
 }

@@ -2,7 +2,9 @@
 
 use super::block_sums::Sums;
 use super::decode_error::{Result, checked, violation};
-use super::limits::{BLOCK_MAX_BYTES, BLOCKS_MAX, OLD_BLOCK_MAX_BYTES, PATH_MAX_BYTES, STRONG_SUM_MAX_BYTES};
+use super::limits::{
+    BLOCK_MAX_BYTES, BLOCKS_MAX, OLD_BLOCK_MAX_BYTES, PATH_MAX_BYTES, STRONG_SUM_MAX_BYTES,
+};
 use super::number::{ReadWire as _, WriteWire as _};
 use std::io::Read;
 
@@ -103,14 +105,25 @@ impl ItemHead {
     /// Reads a head.
     pub fn decode(input: &mut impl Read, protocol: u8) -> Result<ItemHead> {
         if protocol < 29 {
-            return Ok(ItemHead { flags: ItemFlags::TRANSFER, ..ItemHead::default() });
+            return Ok(ItemHead {
+                flags: ItemFlags::TRANSFER,
+                ..ItemHead::default()
+            });
         }
         let flags = ItemFlags(input.shortint()?);
-        let basis = if flags.has(ItemFlags::BASIS_TYPE_FOLLOWS) { Some(BasisType(input.byte()?)) } else { None };
+        let basis = if flags.has(ItemFlags::BASIS_TYPE_FOLLOWS) {
+            Some(BasisType(input.byte()?))
+        } else {
+            None
+        };
         let name = match flags.has(ItemFlags::XNAME_FOLLOWS) {
             true => {
                 let len = input.vstring_len()? as i64;
-                Some(input.byte_vec(checked(len, PATH_MAX_BYTES, "the length of the name of an item")?)?)
+                Some(input.byte_vec(checked(
+                    len,
+                    PATH_MAX_BYTES,
+                    "the length of the name of an item",
+                )?)?)
             }
             false => None,
         };
@@ -121,7 +134,9 @@ impl ItemHead {
     /// run. `has_shortcut`: protocol 31 or later without
     /// [`AVOID_XATTR_OPTIM`](super::handshake::CompatFlags::AVOID_XATTR_OPTIM).
     pub fn has_xattrs(&self, has_shortcut: bool) -> bool {
-        let is_linked = self.flags.has(ItemFlags::XNAME_FOLLOWS | ItemFlags::LOCAL_CHANGE);
+        let is_linked = self
+            .flags
+            .has(ItemFlags::XNAME_FOLLOWS | ItemFlags::LOCAL_CHANGE);
         self.flags.has(ItemFlags::REPORT_XATTR) && !(has_shortcut && is_linked)
     }
 }
@@ -152,12 +167,22 @@ impl SumHead {
         if basis_len_bytes == 0 {
             return Ok(SumHead::default());
         }
-        let block = block_len_bytes.map_or_else(|| block_len(basis_len_bytes, protocol), u64::from).max(1);
+        let block = block_len_bytes
+            .map_or_else(|| block_len(basis_len_bytes, protocol), u64::from)
+            .max(1);
         let block = block.min(block_max(protocol) as u64);
         let count = basis_len_bytes.div_ceil(block).cast_signed();
-        let count = checked(count, BLOCKS_MAX as usize, "the number of blocks of a basis")? as i32;
+        let count = checked(
+            count,
+            BLOCKS_MAX as usize,
+            "the number of blocks of a basis",
+        )? as i32;
         let longest = sums.strong_len_max_bytes();
-        let strong = if is_retry { longest } else { strong_len(basis_len_bytes, block, longest) };
+        let strong = if is_retry {
+            longest
+        } else {
+            strong_len(basis_len_bytes, block, longest)
+        };
         Ok(SumHead {
             count,
             block_len_bytes: block as i32,
@@ -168,15 +193,21 @@ impl SumHead {
 
     /// Appends the head.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        [self.count, self.block_len_bytes, self.strong_len_bytes, self.remainder_bytes]
-            .into_iter()
-            .for_each(|number| out.put_int(number));
+        [
+            self.count,
+            self.block_len_bytes,
+            self.strong_len_bytes,
+            self.remainder_bytes,
+        ]
+        .into_iter()
+        .for_each(|number| out.put_int(number));
     }
 
     /// Reads a head and checks its numbers.
     pub fn decode(input: &mut impl Read, protocol: u8) -> Result<SumHead> {
-        let mut next =
-            |max: i32, what: &str| -> Result<i32> { Ok(checked(i64::from(input.int()?), max as usize, what)? as i32) };
+        let mut next = |max: i32, what: &str| -> Result<i32> {
+            Ok(checked(i64::from(input.int()?), max as usize, what)? as i32)
+        };
         let count = next(BLOCKS_MAX, "the number of blocks of a basis")?;
         let block_len_bytes = next(block_max(protocol), "the length of a block")?;
         let strong_len_bytes = next(STRONG_SUM_MAX_BYTES as i32, "the length of a strong sum")?;
@@ -184,7 +215,12 @@ impl SumHead {
         if count > 0 && block_len_bytes == 0 {
             return Err(violation("blocks of no length"));
         }
-        Ok(SumHead { count, block_len_bytes, strong_len_bytes, remainder_bytes })
+        Ok(SumHead {
+            count,
+            block_len_bytes,
+            strong_len_bytes,
+            remainder_bytes,
+        })
     }
 
     /// Returns the length of the sums that follow, all together.
@@ -207,7 +243,11 @@ impl SumHead {
     pub fn block(&self, number: u32) -> Option<(u64, usize)> {
         let last = u32::try_from(self.count).ok()?.checked_sub(1)?;
         let is_short = number == last && self.remainder_bytes > 0;
-        let len = if is_short { self.remainder_bytes } else { self.block_len_bytes };
+        let len = if is_short {
+            self.remainder_bytes
+        } else {
+            self.block_len_bytes
+        };
         let offset = u64::from(number) * u64::from(self.block_len_bytes.cast_unsigned());
         (number <= last).then_some((offset, len as usize))
     }
@@ -215,7 +255,11 @@ impl SumHead {
 
 /// Returns the greatest length of a block.
 pub fn block_max(protocol: u8) -> i32 {
-    if protocol < 30 { OLD_BLOCK_MAX_BYTES } else { BLOCK_MAX_BYTES }
+    if protocol < 30 {
+        OLD_BLOCK_MAX_BYTES
+    } else {
+        BLOCK_MAX_BYTES
+    }
 }
 
 /// Returns the length of the blocks of a basis without `--block-size`.
@@ -246,10 +290,16 @@ impl BlockSum {
     /// Computes the sums of a block.
     pub fn of_block(block: &[u8], head: &SumHead, sums: &Sums) -> BlockSum {
         let sum = sums.block_sum(block);
-        let len = sum.len().min(head.strong_len_bytes.max(0) as usize).min(STRONG_SUM_MAX_BYTES);
+        let len = sum
+            .len()
+            .min(head.strong_len_bytes.max(0) as usize)
+            .min(STRONG_SUM_MAX_BYTES);
         let mut strong = [0; STRONG_SUM_MAX_BYTES];
         strong[..len].copy_from_slice(&sum[..len]);
-        BlockSum { rolling: super::block_sums::RollingSum::new(block).value(), strong }
+        BlockSum {
+            rolling: super::block_sums::RollingSum::new(block).value(),
+            strong,
+        }
     }
 
     /// Appends the sums.
@@ -273,13 +323,23 @@ mod tests {
     use crate::options::Checksum;
     use proptest::prelude::*;
 
-    const SUMS: Sums = Sums { checksum: Checksum::Xxh128, seed: 0, is_seed_first: true, is_implied: false };
+    const SUMS: Sums = Sums {
+        checksum: Checksum::Xxh128,
+        seed: 0,
+        is_seed_first: true,
+        is_implied: false,
+    };
 
     #[test]
     fn heads_follow_the_length_of_the_basis() {
         let head = |len, protocol, is_retry| {
             let head = SumHead::of_basis(len, None, &SUMS, protocol, is_retry).unwrap();
-            (head.count, head.block_len_bytes, head.strong_len_bytes, head.remainder_bytes)
+            (
+                head.count,
+                head.block_len_bytes,
+                head.strong_len_bytes,
+                head.remainder_bytes,
+            )
         };
         assert_eq!(head(0, 32, false), (0, 0, 0, 0));
         assert_eq!(head(70_000, 32, false), (100, 700, 2, 0));
@@ -289,13 +349,29 @@ mod tests {
         assert_eq!(head(1 << 40, 32, false), (1 << 23, 1 << 17, 6, 0));
         assert_eq!(head(1 << 40, 29, false), (1 << 20, 1 << 20, 5, 0));
         let chosen = SumHead::of_basis(100, Some(32), &SUMS, 32, false).unwrap();
-        assert_eq!((chosen.count, chosen.remainder_bytes, chosen.basis_len_bytes()), (4, 4, 100));
-        assert_eq!((chosen.block(2), chosen.block(3), chosen.block(4)), (Some((64, 32)), Some((96, 4)), None));
+        assert_eq!(
+            (
+                chosen.count,
+                chosen.remainder_bytes,
+                chosen.basis_len_bytes()
+            ),
+            (4, 4, 100)
+        );
+        assert_eq!(
+            (chosen.block(2), chosen.block(3), chosen.block(4)),
+            (Some((64, 32)), Some((96, 4)), None)
+        );
     }
 
     #[test]
     fn heads_beyond_a_limit_are_rejected() {
-        for numbers in [[-1, 700, 2, 0], [1, 0, 2, 0], [1, (128 << 10) + 1, 2, 0], [1, 700, 17, 0], [1, 700, 2, 701]] {
+        for numbers in [
+            [-1, 700, 2, 0],
+            [1, 0, 2, 0],
+            [1, (128 << 10) + 1, 2, 0],
+            [1, 700, 17, 0],
+            [1, 700, 2, 701],
+        ] {
             let bytes: Vec<u8> = numbers.into_iter().flat_map(i32::to_le_bytes).collect();
             assert!(SumHead::decode(&mut &bytes[..], 32).is_err(), "{numbers:?}");
         }

@@ -85,34 +85,44 @@ pub enum Control {
 
 /// Appends a frame. The payload must not exceed [`FRAME_MAX_BYTES`].
 pub fn encode_frame(tag: FrameTag, payload: &[u8], out: &mut Vec<u8>) {
-    assert!(payload.len() <= FRAME_MAX_BYTES, "the length of a frame has 24 bits");
+    assert!(
+        payload.len() <= FRAME_MAX_BYTES,
+        "the length of a frame has 24 bits"
+    );
     out.put_int((i32::from(TAG_BASE + tag as u8) << 24) | payload.len() as i32);
     out.put(payload);
 }
 
 /// Returns the header of a data frame. The length must not exceed [`FRAME_MAX_BYTES`].
 pub fn data_header(len_bytes: usize) -> [u8; 4] {
-    assert!(len_bytes <= FRAME_MAX_BYTES, "the length of a frame has 24 bits");
+    assert!(
+        len_bytes <= FRAME_MAX_BYTES,
+        "the length of a frame has 24 bits"
+    );
     ((i32::from(TAG_BASE) << 24) | len_bytes as i32).to_le_bytes()
 }
 
 /// Appends a part of the data stream as frames; none if it is empty.
 pub fn encode_data(data: &[u8], out: &mut Vec<u8>) {
-    data.chunks(FRAME_SENT_MAX_BYTES).for_each(|piece| encode_frame(FrameTag::Data, piece, out));
+    data.chunks(FRAME_SENT_MAX_BYTES)
+        .for_each(|piece| encode_frame(FrameTag::Data, piece, out));
 }
 
 /// Appends the frames of a control message. Text is cut into frames that every peer accepts.
 pub fn encode_control(control: &Control, out: &mut Vec<u8>) {
     match control {
         Control::Text(tag, text) => {
-            text.chunks(TEXT_MAX_BYTES).for_each(|piece| encode_frame(*tag, piece, out));
+            text.chunks(TEXT_MAX_BYTES)
+                .for_each(|piece| encode_frame(*tag, piece, out));
         }
         Control::IoError(bits) => encode_frame(FrameTag::IoError, &bits.to_le_bytes(), out),
         Control::IoTimeout(secs) => encode_frame(FrameTag::IoTimeout, &secs.to_le_bytes(), out),
         Control::KeepAlive => encode_frame(FrameTag::Data, b"", out),
         Control::Noop => encode_frame(FrameTag::Noop, b"", out),
         Control::ErrorExit(None) => encode_frame(FrameTag::ErrorExit, b"", out),
-        Control::ErrorExit(Some(code)) => encode_frame(FrameTag::ErrorExit, &code.to_le_bytes(), out),
+        Control::ErrorExit(Some(code)) => {
+            encode_frame(FrameTag::ErrorExit, &code.to_le_bytes(), out)
+        }
         Control::Success(index) => encode_frame(FrameTag::Success, &index.to_le_bytes(), out),
         Control::Deleted { path, is_dir } => {
             let mut payload = path.clone();
@@ -137,27 +147,43 @@ impl FrameHeader {
     pub fn decode(header: [u8; 4]) -> Result<FrameHeader> {
         let [a, b, c, number] = header;
         let len_bytes = u32::from_le_bytes([a, b, c, 0]) as usize;
-        let tag = FrameTag::ALL.into_iter().find(|&tag| TAG_BASE + tag as u8 == number);
+        let tag = FrameTag::ALL
+            .into_iter()
+            .find(|&tag| TAG_BASE + tag as u8 == number);
         let Some(tag) = tag else {
-            return Err(broken_stream(format!("unexpected tag {}", i16::from(number) - i16::from(TAG_BASE))));
+            return Err(broken_stream(format!(
+                "unexpected tag {}",
+                i16::from(number) - i16::from(TAG_BASE)
+            )));
         };
         let is_valid = match tag {
             FrameTag::Data => true,
-            FrameTag::ErrorXfer | FrameTag::Info | FrameTag::Error | FrameTag::Warning => len_bytes <= TEXT_MAX_BYTES,
+            FrameTag::ErrorXfer | FrameTag::Info | FrameTag::Error | FrameTag::Warning => {
+                len_bytes <= TEXT_MAX_BYTES
+            }
             FrameTag::Noop => len_bytes == 0,
             FrameTag::ErrorExit => matches!(len_bytes, 0 | 4),
-            FrameTag::IoError | FrameTag::IoTimeout | FrameTag::Success | FrameTag::NoSend => len_bytes == 4,
+            FrameTag::IoError | FrameTag::IoTimeout | FrameTag::Success | FrameTag::NoSend => {
+                len_bytes == 4
+            }
             FrameTag::Deleted => len_bytes <= PATH_MAX_BYTES + 1,
         };
         match is_valid {
             true => Ok(FrameHeader { tag, len_bytes }),
-            false => Err(broken_stream(format!("a message of kind {} with {len_bytes} bytes", tag as u8))),
+            false => Err(broken_stream(format!(
+                "a message of kind {} with {len_bytes} bytes",
+                tag as u8
+            ))),
         }
     }
 
     /// Decodes the payload; `None` if it is data.
     fn control(self, mut payload: Vec<u8>) -> Option<Control> {
-        let number = || payload.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes));
+        let number = || {
+            payload
+                .first_chunk()
+                .map_or(0, |bytes| i32::from_le_bytes(*bytes))
+        };
         Some(match self.tag {
             FrameTag::Data if self.len_bytes > 0 => return None,
             FrameTag::Data => Control::KeepAlive,
@@ -172,7 +198,10 @@ impl FrameHeader {
             FrameTag::NoSend => Control::NoSend(number()),
             FrameTag::Deleted => {
                 let is_dir = payload.pop_if(|last| *last == 0).is_some();
-                Control::Deleted { path: payload, is_dir }
+                Control::Deleted {
+                    path: payload,
+                    is_dir,
+                }
             }
         })
     }
@@ -201,12 +230,22 @@ pub type Record = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
 impl<R: Read, H: FnMut(Control) -> Result<()>> Demultiplexer<R, H> {
     /// Creates a demultiplexer for a stream that has no frames yet.
     pub fn new(input: R, handle: H) -> Demultiplexer<R, H> {
-        Demultiplexer { input, handle, has_frames: false, rest_bytes: 0, read_bytes: 0, record: None }
+        Demultiplexer {
+            input,
+            handle,
+            has_frames: false,
+            rest_bytes: 0,
+            read_bytes: 0,
+            record: None,
+        }
     }
 
     /// Determines whether frames follow. Must not be called within a data frame.
     pub fn set_frames(&mut self, has_frames: bool) {
-        assert_eq!(self.rest_bytes, 0, "frames begin and end at the border of a frame");
+        assert_eq!(
+            self.rest_bytes, 0,
+            "frames begin and end at the border of a frame"
+        );
         self.has_frames = has_frames;
     }
 
@@ -262,8 +301,14 @@ impl<R: Read, H: FnMut(Control) -> Result<()>> Read for Demultiplexer<R, H> {
         let got = self.input.read(&mut into[..most])?;
         self.rest_bytes -= got;
         self.read_bytes += got as u64;
-        self.record.as_mut().map_or(Ok(()), |record| record(&into[..got]))?;
-        if got == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(got) }
+        self.record
+            .as_mut()
+            .map_or(Ok(()), |record| record(&into[..got]))?;
+        if got == 0 {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(got)
+        }
     }
 }
 
@@ -275,7 +320,12 @@ mod tests {
 
     fn control() -> impl Strategy<Value = Control> {
         let bytes = || proptest::collection::vec(1u8.., 1..300);
-        let text = prop::sample::select(vec![FrameTag::ErrorXfer, FrameTag::Info, FrameTag::Error, FrameTag::Warning]);
+        let text = prop::sample::select(vec![
+            FrameTag::ErrorXfer,
+            FrameTag::Info,
+            FrameTag::Error,
+            FrameTag::Warning,
+        ]);
         prop_oneof![
             (text, bytes()).prop_map(|(tag, text)| Control::Text(tag, text)),
             any::<i32>().prop_map(Control::IoError),
@@ -324,8 +374,13 @@ mod tests {
         let error = input.byte().unwrap_err();
         assert!(matches!(&error, DecodeError::Violation { .. }), "{error:?}");
         assert_eq!(error.to_string(), "protocol error: unexpected tag 5");
-        let mut ended = Demultiplexer::new(&[0, 0, 0, 93, 0, 0, 0, 7][..], |_| Err(broken_stream("the peer gave up")));
+        let mut ended = Demultiplexer::new(&[0, 0, 0, 93, 0, 0, 0, 7][..], |_| {
+            Err(broken_stream("the peer gave up"))
+        });
         ended.set_frames(true);
-        assert_eq!(ended.byte().unwrap_err().to_string(), "protocol error: the peer gave up");
+        assert_eq!(
+            ended.byte().unwrap_err().to_string(),
+            "protocol error: the peer gave up"
+        );
     }
 }

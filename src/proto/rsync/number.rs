@@ -76,12 +76,20 @@ pub trait ReadWire: Read {
 
     /// Reads an int before protocol 30, else a varint.
     fn varint30(&mut self, protocol: u8) -> Result<i32> {
-        if protocol < 30 { self.int() } else { self.varint() }
+        if protocol < 30 {
+            self.int()
+        } else {
+            self.varint()
+        }
     }
 
     /// Reads a longint before protocol 30, else a varlong.
     fn varlong30(&mut self, protocol: u8, min: usize) -> Result<i64> {
-        if protocol < 30 { self.longint() } else { self.varlong(min) }
+        if protocol < 30 {
+            self.longint()
+        } else {
+            self.varlong(min)
+        }
     }
 
     /// Reads `len` bytes. The caller has compared the length with a limit. Memory grows as bytes arrive.
@@ -164,12 +172,20 @@ pub trait WriteWire {
 
     /// Appends an int before protocol 30, else a varint.
     fn put_varint30(&mut self, protocol: u8, value: i32) {
-        if protocol < 30 { self.put_int(value) } else { self.put_varint(value) }
+        if protocol < 30 {
+            self.put_int(value)
+        } else {
+            self.put_varint(value)
+        }
     }
 
     /// Appends a longint before protocol 30, else a varlong.
     fn put_varlong30(&mut self, protocol: u8, value: i64, min: usize) {
-        if protocol < 30 { self.put_longint(value) } else { self.put_varlong(value, min) }
+        if protocol < 30 {
+            self.put_longint(value)
+        } else {
+            self.put_varlong(value, min)
+        }
     }
 
     /// Appends a string with a length of one or two bytes. Cuts what exceeds [`VSTRING_MAX_BYTES`].
@@ -198,7 +214,10 @@ impl WriteWire for Vec<u8> {
 
 /// Appends a varint (`min` is 1) or varlong.
 fn put_variable(out: &mut (impl WriteWire + ?Sized), bytes: &[u8], min: usize) {
-    let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let used = bytes
+        .iter()
+        .rposition(|&byte| byte != 0)
+        .map_or(0, |last| last + 1);
     let len = used.max(min);
     // `ones(n)`: a byte that begins with n one-bits.
     let ones = |count: usize| !(0xffu16 >> count) as u8;
@@ -264,7 +283,10 @@ struct Memory {
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory { positive: -1, negative: 1 }
+        Memory {
+            positive: -1,
+            negative: 1,
+        }
     }
 }
 
@@ -278,7 +300,10 @@ pub struct NdxEncoder {
 impl NdxEncoder {
     /// Creates the encoder of a new connection.
     pub fn new(protocol: u8) -> NdxEncoder {
-        NdxEncoder { protocol, memory: Memory::default() }
+        NdxEncoder {
+            protocol,
+            memory: Memory::default(),
+        }
     }
 
     /// Appends an index.
@@ -318,7 +343,10 @@ pub struct NdxDecoder {
 impl NdxDecoder {
     /// Creates the decoder of a new connection.
     pub fn new(protocol: u8) -> NdxDecoder {
-        NdxDecoder { protocol, memory: Memory::default() }
+        NdxDecoder {
+            protocol,
+            memory: Memory::default(),
+        }
     }
 
     /// Reads an index.
@@ -331,8 +359,16 @@ impl NdxDecoder {
             0xff => (input.byte()?, true),
             first => (first, false),
         };
-        let memory = if is_negative { &mut self.memory.negative } else { &mut self.memory.positive };
-        let step = |step: i32| memory.checked_add(step).ok_or_else(|| violation("an index of more than 31 bits"));
+        let memory = if is_negative {
+            &mut self.memory.negative
+        } else {
+            &mut self.memory.positive
+        };
+        let step = |step: i32| {
+            memory
+                .checked_add(step)
+                .ok_or_else(|| violation("an index of more than 31 bits"))
+        };
         let value = match first {
             0xfe => match input.array::<2>()? {
                 [high, low] if high >= 0x80 => {
@@ -356,9 +392,12 @@ mod tests {
 
     #[test]
     fn numbers_have_the_bytes_of_the_specification() {
-        for (value, wanted) in
-            [(0, &[0][..]), (0x1ff, &[0x81, 0xff]), (200, &[0x80, 0xc8]), (-1, &[0xf0, 0xff, 0xff, 0xff, 0xff])]
-        {
+        for (value, wanted) in [
+            (0, &[0][..]),
+            (0x1ff, &[0x81, 0xff]),
+            (200, &[0x80, 0xc8]),
+            (-1, &[0xf0, 0xff, 0xff, 0xff, 0xff]),
+        ] {
             let mut out = Vec::new();
             out.put_varint(value);
             assert_eq!(out, wanted, "{value}");
@@ -380,7 +419,11 @@ mod tests {
         assert!((&[0xfc; 12][..]).varlong(4).is_err());
         assert!((&[0xff; 12][..]).varlong(3).is_err());
         let mut near_the_end = NdxDecoder::new(32);
-        assert!(near_the_end.decode(&mut &[0xfe, 0xff, 0xff, 0xff, 0xff][..]).is_ok());
+        assert!(
+            near_the_end
+                .decode(&mut &[0xfe, 0xff, 0xff, 0xff, 0xff][..])
+                .is_ok()
+        );
         assert!(near_the_end.decode(&mut &[1][..]).is_err());
     }
 

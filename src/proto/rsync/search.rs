@@ -40,13 +40,24 @@ impl BlockIndex {
         for _ in 0..count {
             blocks.push(BlockSum::decode(&mut request, &head)?);
         }
-        let (mut first, mut next, mut is_used) = (HashMap::new(), vec![None; blocks.len()], vec![false; 1 << 16]);
+        let (mut first, mut next, mut is_used) = (
+            HashMap::new(),
+            vec![None; blocks.len()],
+            vec![false; 1 << 16],
+        );
         // The last block is entered first, so that the first of equal blocks is found.
         for (number, block) in (0..count).zip(&blocks).rev() {
             next[number as usize] = first.insert(block.rolling, number);
             is_used[(block.rolling & 0xffff) as usize] = true;
         }
-        Ok(BlockIndex { head, sums, blocks, first, next, is_used })
+        Ok(BlockIndex {
+            head,
+            sums,
+            blocks,
+            first,
+            next,
+            is_used,
+        })
     }
 
     /// Searches a file of at most `max_bytes`, and passes its parts in order to `emit`. `in_place`: the receiver writes
@@ -67,7 +78,10 @@ impl BlockIndex {
         let mut rolling: Option<RollingSum> = None;
         // The block after the last match is the most likely next one.
         let mut expected = None;
-        let mut gone = in_place.then(|| Gone { before: 0, kept: vec![false; self.blocks.len()] });
+        let mut gone = in_place.then(|| Gone {
+            before: 0,
+            kept: vec![false; self.blocks.len()],
+        });
         loop {
             if !is_end && buffer.len() - at <= 2 * block_len {
                 if at - literal >= LITERAL_BYTES || literal > 0 {
@@ -111,7 +125,13 @@ impl BlockIndex {
                     continue;
                 }
                 emit_literal(&buffer[literal..at], emit)?;
-                emit(Op::Copy { offset_bytes, len_bytes: len as u64 }, window)?;
+                emit(
+                    Op::Copy {
+                        offset_bytes,
+                        len_bytes: len as u64,
+                    },
+                    window,
+                )?;
                 if let Some(gone) = gone.as_mut().filter(|_| offset_bytes == place) {
                     gone.kept[number as usize] = true;
                 }
@@ -151,7 +171,13 @@ impl BlockIndex {
     }
 
     /// Returns the block that a window of the file equals.
-    fn find(&self, rolling: u32, window: &[u8], gone: Option<&Gone>, expected: Option<u32>) -> Option<u32> {
+    fn find(
+        &self,
+        rolling: u32,
+        window: &[u8],
+        gone: Option<&Gone>,
+        expected: Option<u32>,
+    ) -> Option<u32> {
         if !self.is_used[(rolling & 0xffff) as usize] {
             return None;
         }
@@ -159,15 +185,23 @@ impl BlockIndex {
         let sum = BlockSum::of_block(window, &self.head, &self.sums);
         let is_same = |number: u32| {
             let block = &self.blocks[number as usize];
-            let place = self.head.block(number).filter(|(_, len)| *len == window.len());
-            place.is_some_and(|(offset, _)| gone.is_none_or(|gone| !gone.has(number, offset))) && *block == sum
+            let place = self
+                .head
+                .block(number)
+                .filter(|(_, len)| *len == window.len());
+            place.is_some_and(|(offset, _)| gone.is_none_or(|gone| !gone.has(number, offset)))
+                && *block == sum
         };
         // A block that stays where it is remains usable.
         let block_len = u64::from(self.head.block_len_bytes.cast_unsigned()).max(1);
-        let before = gone.map(|gone| gone.before).filter(|before| before.is_multiple_of(block_len));
+        let before = gone
+            .map(|gone| gone.before)
+            .filter(|before| before.is_multiple_of(block_len));
         let staying = before.and_then(|before| u32::try_from(before / block_len).ok());
         let preferred = [staying, expected].into_iter().flatten();
-        if let Some(number) = preferred.filter(|&number| (number as usize) < self.blocks.len()).find(|&it| is_same(it))
+        if let Some(number) = preferred
+            .filter(|&number| (number as usize) < self.blocks.len())
+            .find(|&it| is_same(it))
         {
             return Some(number);
         }
@@ -198,7 +232,9 @@ impl Gone {
 }
 
 fn emit_literal(literal: &[u8], emit: &mut Emit<'_>) -> io::Result<()> {
-    literal.chunks(LITERAL_BYTES).try_for_each(|piece| emit(Op::Data(piece), piece))
+    literal
+        .chunks(LITERAL_BYTES)
+        .try_for_each(|piece| emit(Op::Data(piece), piece))
 }
 
 #[cfg(test)]
@@ -207,7 +243,12 @@ mod tests {
     use crate::options::Checksum;
     use proptest::prelude::*;
 
-    const SUMS: Sums = Sums { checksum: Checksum::Xxh128, seed: 7, is_seed_first: true, is_implied: false };
+    const SUMS: Sums = Sums {
+        checksum: Checksum::Xxh128,
+        seed: 7,
+        is_seed_first: true,
+        is_implied: false,
+    };
 
     /// Searches `new` for blocks of `old`, and rebuilds it from the result. Returns it with the count of literal bytes.
     fn rebuilt(old: &[u8], new: &[u8], block_len: u32, in_place: bool) -> (Vec<u8>, usize) {
@@ -238,8 +279,15 @@ mod tests {
                     literal_bytes += data.len();
                     out.extend_from_slice(data);
                 }
-                Op::Copy { offset_bytes, len_bytes } => {
-                    moved_bytes += if offset_bytes == from as u64 { 0 } else { len_bytes as usize };
+                Op::Copy {
+                    offset_bytes,
+                    len_bytes,
+                } => {
+                    moved_bytes += if offset_bytes == from as u64 {
+                        0
+                    } else {
+                        len_bytes as usize
+                    };
                     out.extend_from_slice(&basis[offset_bytes as usize..][..len_bytes as usize]);
                 }
             }
@@ -261,12 +309,17 @@ mod tests {
         let mut new = old.clone();
         new[300_123..300_126].copy_from_slice(b"new");
         let (out, literal_bytes, moved_bytes) = searched(&old, &new, 700, true);
-        assert!(out == new && literal_bytes <= 700 && moved_bytes == 0, "{literal_bytes}, {moved_bytes}");
+        assert!(
+            out == new && literal_bytes <= 700 && moved_bytes == 0,
+            "{literal_bytes}, {moved_bytes}"
+        );
     }
 
     #[test]
     fn shifted_blocks_and_the_short_last_one_are_found() {
-        let old: Vec<u8> = (0..600_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let old: Vec<u8> = (0..600_000u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
+            .collect();
         let mut new = old.clone();
         new.splice(1000..1000, *b"inserted");
         let (out, literal_bytes) = rebuilt(&old, &new, 700, false);
@@ -275,7 +328,11 @@ mod tests {
         assert_eq!(rebuilt(&old, &old, 700, true).1, 0);
         assert_eq!(rebuilt(&[], &new, 700, false), (new.clone(), new.len()));
         let twice = [&old[..70_000], &old[..70_000]].concat();
-        assert_eq!(rebuilt(&old[..70_000], &twice, 700, true).1, 0, "a block that stays is used again");
+        assert_eq!(
+            rebuilt(&old[..70_000], &twice, 700, true).1,
+            0,
+            "a block that stays is used again"
+        );
     }
 
     proptest! {

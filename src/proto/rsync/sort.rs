@@ -12,13 +12,19 @@ pub fn compare(a: &FileEntry, b: &FileEntry, protocol: u8) -> Ordering {
     }
     // `.` precedes everything.
     let is_root = |entry: &FileEntry| entry.path == b"." && entry.is_dir();
-    is_root(b).cmp(&is_root(a)).then_with(|| compare_paths((&a.path, a.is_dir()), (&b.path, b.is_dir())))
+    is_root(b)
+        .cmp(&is_root(a))
+        .then_with(|| compare_paths((&a.path, a.is_dir()), (&b.path, b.is_dir())))
 }
 
 /// Returns the positions of the entries of one list by their numbers: the entry at place `n` has the index `start + n`.
 /// They are those in sorted order, or in the order of sending if names are converted (`--iconv`).
 pub fn numbered(entries: &[FileEntry], protocol: u8, is_converted: bool) -> Vec<u32> {
-    if is_converted { (0..).take(entries.len()).collect() } else { sorted(entries, protocol) }
+    if is_converted {
+        (0..).take(entries.len()).collect()
+    } else {
+        sorted(entries, protocol)
+    }
 }
 
 /// Returns the positions of the entries of one list in sorted order.
@@ -65,9 +71,15 @@ mod tests {
     const FILE: u32 = 0o100_644;
 
     fn order(names: &[(&str, u32)], protocol: u8) -> Vec<String> {
-        let entries: Vec<_> = names.iter().map(|(name, mode)| FileEntry::new(*name, *mode)).collect();
+        let entries: Vec<_> = names
+            .iter()
+            .map(|(name, mode)| FileEntry::new(*name, *mode))
+            .collect();
         let places = sorted(&entries, protocol);
-        places.iter().map(|&at| String::from_utf8(entries[at as usize].path.clone()).unwrap()).collect()
+        places
+            .iter()
+            .map(|&at| String::from_utf8(entries[at as usize].path.clone()).unwrap())
+            .collect()
     }
 
     #[test]
@@ -82,22 +94,37 @@ mod tests {
             ("a-dir", DIR),
             ("!", FILE),
         ];
-        assert_eq!(order(&names, 32), [".", "!", "zz", "a-dir", "a.dir", "a", "a/x", "a0"]);
-        assert_eq!(order(&names, 28), ["!", ".", "a", "a-dir", "a.dir", "a/x", "a0", "zz"]);
+        assert_eq!(
+            order(&names, 32),
+            [".", "!", "zz", "a-dir", "a.dir", "a", "a/x", "a0"]
+        );
+        assert_eq!(
+            order(&names, 28),
+            ["!", ".", "a", "a-dir", "a.dir", "a/x", "a0", "zz"]
+        );
     }
 
     #[test]
     fn directory_wins_over_a_duplicate_file() {
         let mut entries = [
             FileEntry::new("a", FILE),
-            FileEntry { has_content: false, ..FileEntry::new("a", DIR) },
-            FileEntry { is_top_dir: true, ..FileEntry::new("a", DIR) },
+            FileEntry {
+                has_content: false,
+                ..FileEntry::new("a", DIR)
+            },
+            FileEntry {
+                is_top_dir: true,
+                ..FileEntry::new("a", DIR)
+            },
             FileEntry::new("b", FILE),
             FileEntry::new("b", FILE),
         ];
         let places = sorted(&entries, 32);
         let dropped = drop_duplicates(&mut entries, &places, 32);
-        let dropped: Vec<_> = dropped.into_iter().map(|place| places[place as usize]).collect();
+        let dropped: Vec<_> = dropped
+            .into_iter()
+            .map(|place| places[place as usize])
+            .collect();
         assert_eq!(dropped, [4, 0, 2]);
         assert!(entries[1].is_top_dir && entries[1].has_content);
     }

@@ -23,10 +23,24 @@ pub struct Stats {
 impl Stats {
     /// Appends the statistics.
     pub fn encode(&self, protocol: u8, out: &mut Vec<u8>) {
-        let Stats { read_bytes, written_bytes, total_bytes, list_build_ms, list_send_ms } = *self;
-        let all = [read_bytes, written_bytes, total_bytes, list_build_ms, list_send_ms];
+        let Stats {
+            read_bytes,
+            written_bytes,
+            total_bytes,
+            list_build_ms,
+            list_send_ms,
+        } = *self;
+        let all = [
+            read_bytes,
+            written_bytes,
+            total_bytes,
+            list_build_ms,
+            list_send_ms,
+        ];
         let count = if protocol < 29 { 3 } else { 5 };
-        all[..count].iter().for_each(|number| out.put_varlong30(protocol, *number, 3));
+        all[..count]
+            .iter()
+            .for_each(|number| out.put_varlong30(protocol, *number, 3));
     }
 
     /// Reads the statistics.
@@ -36,8 +50,18 @@ impl Stats {
             number => Err(violation(format!("a statistic of {number}"))),
         };
         let (read_bytes, written_bytes, total_bytes) = (next()?, next()?, next()?);
-        let (list_build_ms, list_send_ms) = if protocol < 29 { (0, 0) } else { (next()?, next()?) };
-        Ok(Stats { read_bytes, written_bytes, total_bytes, list_build_ms, list_send_ms })
+        let (list_build_ms, list_send_ms) = if protocol < 29 {
+            (0, 0)
+        } else {
+            (next()?, next()?)
+        };
+        Ok(Stats {
+            read_bytes,
+            written_bytes,
+            total_bytes,
+            list_build_ms,
+            list_send_ms,
+        })
     }
 }
 
@@ -57,7 +81,13 @@ pub struct DeletionCounts {
 impl DeletionCounts {
     /// Appends the counts. Counts beyond the limit are sent as the limit.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let DeletionCounts { files, dirs, symlinks, devices, specials } = *self;
+        let DeletionCounts {
+            files,
+            dirs,
+            symlinks,
+            devices,
+            specials,
+        } = *self;
         for count in [files, dirs, symlinks, devices, specials] {
             out.put_varint(count.min(DELETIONS_MAX.cast_unsigned()).cast_signed());
         }
@@ -65,8 +95,18 @@ impl DeletionCounts {
 
     /// Reads the counts.
     pub fn decode(input: &mut impl Read) -> Result<DeletionCounts> {
-        let mut next = || input.varint_in(DELETIONS_MAX as usize, "the number of deletions").map(|count| count as u32);
-        Ok(DeletionCounts { files: next()?, dirs: next()?, symlinks: next()?, devices: next()?, specials: next()? })
+        let mut next = || {
+            input
+                .varint_in(DELETIONS_MAX as usize, "the number of deletions")
+                .map(|count| count as u32)
+        };
+        Ok(DeletionCounts {
+            files: next()?,
+            dirs: next()?,
+            symlinks: next()?,
+            devices: next()?,
+            specials: next()?,
+        })
     }
 }
 

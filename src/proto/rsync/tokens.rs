@@ -8,7 +8,8 @@ use flate2::{Compress, Decompress, FlushCompress, FlushDecompress};
 use std::io::Read;
 use std::ops::Range;
 use zstd::stream::raw::{
-    CParameter, DParameter, Decoder as ZstdDecoder, Encoder as ZstdEncoder, InBuffer, Operation as _, OutBuffer,
+    CParameter, DParameter, Decoder as ZstdDecoder, Encoder as ZstdEncoder, InBuffer,
+    Operation as _, OutBuffer,
 };
 
 /// The literal bytes of one plain token that we send.
@@ -56,22 +57,33 @@ enum Packer {
     Plain,
     Lz4,
     Zstd(Box<ZstdEncoder<'static>>),
-    Deflate { deflate: Compress, has_history: bool, has_old_history: bool },
+    Deflate {
+        deflate: Compress,
+        has_history: bool,
+        has_old_history: bool,
+    },
 }
 
 impl TokenEncoder {
     /// Creates the encoder of a connection. The level is that of the method; `None` for its default.
     pub fn new(method: Compression, level: Option<i32>, protocol: u8) -> Result<TokenEncoder> {
         let deflate = |has_history| {
-            let level = level.and_then(|level| u32::try_from(level).ok()).map_or(6, |level| level.min(9));
+            let level = level
+                .and_then(|level| u32::try_from(level).ok())
+                .map_or(6, |level| level.min(9));
             let deflate = Compress::new(flate2::Compression::new(level), false);
-            Packer::Deflate { deflate, has_history, has_old_history: protocol <= 30 }
+            Packer::Deflate {
+                deflate,
+                has_history,
+                has_old_history: protocol <= 30,
+            }
         };
         let method = match method {
             Compression::No => Packer::Plain,
             Compression::Lz4 => Packer::Lz4,
             Compression::Auto | Compression::Zstd => {
-                let mut encoder = ZstdEncoder::new(level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL))?;
+                let mut encoder =
+                    ZstdEncoder::new(level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL))?;
                 // A higher level could demand a larger window than a decoder accepts.
                 if level.is_some_and(|level| level > 19) {
                     encoder.set_parameter(CParameter::WindowLog(ZSTD_WINDOW_LOG_MAX))?;
@@ -81,7 +93,12 @@ impl TokenEncoder {
             Compression::Zlibx => deflate(false),
             Compression::Zlib => deflate(true),
         };
-        Ok(TokenEncoder { method, run: None, last: 0, has_literals: false })
+        Ok(TokenEncoder {
+            method,
+            run: None,
+            last: 0,
+            has_literals: false,
+        })
     }
 
     /// Appends literal data.
@@ -135,7 +152,12 @@ impl TokenEncoder {
                 Some((number, 1))
             }
         };
-        if let Packer::Deflate { deflate, has_history: true, has_old_history } = &mut self.method {
+        if let Packer::Deflate {
+            deflate,
+            has_history: true,
+            has_old_history,
+        } = &mut self.method
+        {
             for piece in history_pieces(data.len(), *has_old_history) {
                 run_deflate(deflate, &data[piece], FlushCompress::Sync)?;
             }
@@ -181,7 +203,9 @@ impl TokenEncoder {
 
     /// Writes the code of the pending blocks.
     fn put_run(&mut self, out: &mut Vec<u8>) {
-        let Some((first, count)) = self.run.take() else { return };
+        let Some((first, count)) = self.run.take() else {
+            return;
+        };
         let (step, more) = (first.wrapping_sub(self.last), count - 1);
         match step {
             0..=63 => out.put(&[if more > 0 { RUN } else { BLOCK } | step as u8]),
@@ -206,7 +230,10 @@ fn put_packed(packed: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Lets a zstd stream append to a buffer, which has room for more output afterwards if the stream has.
-fn grow(buffer: &mut Vec<u8>, run: impl FnOnce(&mut OutBuffer<'_, [u8]>) -> Result<usize>) -> Result<usize> {
+fn grow(
+    buffer: &mut Vec<u8>,
+    run: impl FnOnce(&mut OutBuffer<'_, [u8]>) -> Result<usize>,
+) -> Result<usize> {
     let begin = buffer.len();
     buffer.resize(begin + LITERAL_MAX_BYTES, 0);
     let mut output = OutBuffer::around(&mut buffer[begin..]);
@@ -236,7 +263,11 @@ fn run_deflate(deflate: &mut Compress, data: &[u8], flush: FlushCompress) -> Res
 fn history_pieces(len: usize, has_old_history: bool) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(HISTORY_PIECE_MAX_BYTES).map(move |begin| {
         let end = len.min(begin + HISTORY_PIECE_MAX_BYTES);
-        if has_old_history { 0..end - begin } else { begin..end }
+        if has_old_history {
+            0..end - begin
+        } else {
+            begin..end
+        }
     })
 }
 
@@ -265,7 +296,11 @@ enum Unpacker {
     Plain,
     Lz4,
     Zstd(Box<ZstdDecoder<'static>>),
-    Inflate { inflate: Decompress, has_history: bool, has_old_history: bool },
+    Inflate {
+        inflate: Decompress,
+        has_history: bool,
+        has_old_history: bool,
+    },
 }
 
 impl TokenDecoder {
@@ -302,7 +337,13 @@ impl TokenDecoder {
 
     /// Returns the literals of `zlib` compressed, for a decoder that can read the basis: see [`TokenDecoder::unpack`].
     pub fn deferring(self) -> TokenDecoder {
-        let defers = matches!(self.method, Unpacker::Inflate { has_history: true, .. });
+        let defers = matches!(
+            self.method,
+            Unpacker::Inflate {
+                has_history: true,
+                ..
+            }
+        );
         TokenDecoder { defers, ..self }
     }
 
@@ -317,7 +358,11 @@ impl TokenDecoder {
                 self.run = (number.wrapping_add(1), self.run.1 - 1);
                 return Ok(Token::Block(number));
             }
-            let literal = if self.defers { std::mem::take(&mut self.packed.0) } else { self.unpacked()? };
+            let literal = if self.defers {
+                std::mem::take(&mut self.packed.0)
+            } else {
+                self.unpacked()?
+            };
             if !literal.is_empty() {
                 return Ok(Token::Literal(literal));
             }
@@ -331,7 +376,9 @@ impl TokenDecoder {
                 self.has_literals = true;
                 continue;
             }
-            if std::mem::take(&mut self.has_literals) && matches!(self.method, Unpacker::Inflate { .. }) {
+            if std::mem::take(&mut self.has_literals)
+                && matches!(self.method, Unpacker::Inflate { .. })
+            {
                 // The sender leaves out the mark, which can be followed by pending output.
                 self.packed = (SYNC_MARK.to_vec(), 0);
                 self.next = Some(first);
@@ -350,8 +397,16 @@ impl TokenDecoder {
                 _ => return Err(broken_stream(format!("unknown token {first:#x}"))),
             };
             let has_more = first >= RUN || first == LONG_RUN;
-            let more = if has_more { u32::from(input.shortint()?) } else { 0 };
-            let begin = begin.filter(|begin| begin.checked_add(more).is_some_and(|last| last <= i32::MAX as u32));
+            let more = if has_more {
+                u32::from(input.shortint()?)
+            } else {
+                0
+            };
+            let begin = begin.filter(|begin| {
+                begin
+                    .checked_add(more)
+                    .is_some_and(|last| last <= i32::MAX as u32)
+            });
             let begin = begin.ok_or_else(|| violation("a block number of more than 31 bits"))?;
             self.last = begin + more;
             self.run = (begin, more + 1);
@@ -373,21 +428,29 @@ impl TokenDecoder {
 
     /// Adds the content of a block to the history, which `zlib` needs; the other methods ignore it.
     pub fn see_block(&mut self, data: &[u8]) -> Result<()> {
-        self.history(data.len()).try_for_each(|piece| self.see(&data[piece]))
+        self.history(data.len())
+            .try_for_each(|piece| self.see(&data[piece]))
     }
 
     /// Returns which parts of a block of this length must be passed to [`TokenDecoder::see`], in order.
     pub fn history(&self, block_len: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let old = match self.method {
-            Unpacker::Inflate { has_history: true, has_old_history, .. } => Some(has_old_history),
+            Unpacker::Inflate {
+                has_history: true,
+                has_old_history,
+                ..
+            } => Some(has_old_history),
             _ => None,
         };
-        old.into_iter().flat_map(move |old| history_pieces(block_len, old))
+        old.into_iter()
+            .flat_map(move |old| history_pieces(block_len, old))
     }
 
     /// Adds a part of a block to the history. See [`TokenDecoder::history`].
     pub fn see(&mut self, piece: &[u8]) -> Result<()> {
-        let Unpacker::Inflate { inflate, .. } = &mut self.method else { return Ok(()) };
+        let Unpacker::Inflate { inflate, .. } = &mut self.method else {
+            return Ok(());
+        };
         // A stored block: it yields its own content.
         let len = piece.len() as u16;
         let head = [&[0][..], &len.to_le_bytes(), &(!len).to_le_bytes()].concat();
@@ -451,7 +514,11 @@ pub fn skip(input: &mut impl Read, is_compressed: bool) -> Result<bool> {
     let mut has_blocks = false;
     let pass = |input: &mut dyn Read, len_bytes: u64| -> Result<()> {
         let passed = std::io::copy(&mut input.take(len_bytes), &mut std::io::sink())?;
-        if passed < len_bytes { Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()) } else { Ok(()) }
+        if passed < len_bytes {
+            Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())
+        } else {
+            Ok(())
+        }
     };
     loop {
         if !is_compressed {
@@ -498,7 +565,9 @@ fn run_zstd(decoder: &mut ZstdDecoder<'static>, packed: &[u8]) -> Result<(usize,
     let mut literal = Vec::new();
     let mut input = InBuffer::around(packed);
     grow(&mut literal, |output| {
-        decoder.run(&mut input, output).map_err(|error| broken_stream(format!("invalid zstd data ({error})")))
+        decoder
+            .run(&mut input, output)
+            .map_err(|error| broken_stream(format!("invalid zstd data ({error})")))
     })?;
     if input.pos() == 0 && literal.is_empty() && !packed.is_empty() {
         return Err(broken_stream("zstd data that cannot be decoded"));

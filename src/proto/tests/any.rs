@@ -10,8 +10,8 @@ use crate::proto::limits::{
     ADDRESSES_MAX, COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX,
 };
 use crate::proto::{
-    Basis, Class, ContentDigest, DestDirState, DirListing, FileId, IdName, Lane, Meeting, Message, Roots, Setup,
-    SubdirFlags,
+    Basis, Class, ContentDigest, DestDirState, DirListing, FileId, IdName, Lane, Meeting, Message,
+    Roots, Setup, SubdirFlags,
 };
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -29,12 +29,17 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 /// Names with common prefixes, and names of arbitrary bytes.
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let likely = "[ab]{1,4}([-.x][0-9]{0,3})?".prop_map(String::into_bytes);
-    let any = vec(select((1..=u8::MAX).filter(|b| *b != b'/').collect::<Vec<u8>>()), 1..=255);
-    prop_oneof![8 => likely, 1 => any].prop_filter("no element", |name| name != b"." && name != b"..")
+    let any = vec(
+        select((1..=u8::MAX).filter(|b| *b != b'/').collect::<Vec<u8>>()),
+        1..=255,
+    );
+    prop_oneof![8 => likely, 1 => any]
+        .prop_filter("no element", |name| name != b"." && name != b"..")
 }
 
 fn path() -> impl Strategy<Value = RelPath> {
-    vec(name(), 0..4).prop_map(|names| RelPath::parse(&names.join(&b'/')).expect("names make a path"))
+    vec(name(), 0..4)
+        .prop_map(|names| RelPath::parse(&names.join(&b'/')).expect("names make a path"))
 }
 
 fn time() -> impl Strategy<Value = Time> {
@@ -46,7 +51,11 @@ fn time() -> impl Strategy<Value = Time> {
 fn xattrs() -> impl Strategy<Value = Arc<Xattrs>> {
     let name = vec(1..=u8::MAX, 1..20);
     btree_map(name, bytes(), 0..4).prop_map(|all| {
-        Arc::new(all.into_iter().map(|(name, value)| (name.into_boxed_slice(), value.into_boxed_slice())).collect())
+        Arc::new(
+            all.into_iter()
+                .map(|(name, value)| (name.into_boxed_slice(), value.into_boxed_slice()))
+                .collect(),
+        )
     })
 }
 
@@ -58,46 +67,80 @@ fn digest() -> impl Strategy<Value = ContentDigest> {
 fn extra() -> impl Strategy<Value = Extra> {
     let boxed = || option::of(bytes().prop_map(Vec::into_boxed_slice));
     // Only a few different sets of attributes, so that neighbours share theirs.
-    let sets = vec![Arc::new(vec![(b"user.a"[..].into(), b"1"[..].into())]), Arc::new(Vec::new())];
+    let sets = vec![
+        Arc::new(vec![(b"user.a"[..].into(), b"1"[..].into())]),
+        Arc::new(Vec::new()),
+    ];
     let xattrs = option::of(prop_oneof![select(sets), xattrs()]);
     let numbers = (any::<u64>(), option::of(time()));
-    (boxed(), boxed(), boxed(), numbers, xattrs, option::of(digest()), any::<bool>()).prop_map(
-        |(target, acl, default_acl, (rdev, atime), xattrs, digest, is_mount_point)| Extra {
-            target,
-            rdev,
-            atime,
-            xattrs,
-            acl,
-            default_acl,
-            digest,
-            is_mount_point,
-            source_ids: None,
-            source_target: None,
-            takes_content: false,
-            has_abbreviated: false,
-            is_unsettled: false,
-        },
+    (
+        boxed(),
+        boxed(),
+        boxed(),
+        numbers,
+        xattrs,
+        option::of(digest()),
+        any::<bool>(),
     )
+        .prop_map(
+            |(target, acl, default_acl, (rdev, atime), xattrs, digest, is_mount_point)| Extra {
+                target,
+                rdev,
+                atime,
+                xattrs,
+                acl,
+                default_acl,
+                digest,
+                is_mount_point,
+                source_ids: None,
+                source_target: None,
+                takes_content: false,
+                has_abbreviated: false,
+                is_unsettled: false,
+            },
+        )
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
-    let kinds = vec![0o100000, 0o100000, 0o040000, 0o120000, 0o020000, 0o060000, 0o010000, 0o140000];
+    let kinds = vec![
+        0o100000, 0o100000, 0o040000, 0o120000, 0o020000, 0o060000, 0o010000, 0o140000,
+    ];
     let modes = prop_oneof![0u32..=0o7777, Just(0o644)];
     let ids = || prop_oneof![Just(0), Just(1000), any::<u32>()];
     let lens = prop_oneof![0u64..10, 0..=FILE_MAX_BYTES];
     let origin = prop_oneof![9 => Just(0), 1 => any::<u16>()];
-    let inode = any::<(u64, u64, u32)>().prop_map(|(dev, ino, nlink)| Box::new(Inode { dev, ino, nlink }));
+    let inode =
+        any::<(u64, u64, u32)>().prop_map(|(dev, ino, nlink)| Box::new(Inode { dev, ino, nlink }));
     let more = (option::weighted(0.3, inode), option::weighted(0.3, extra()));
-    (select(kinds), modes, ids(), ids(), time(), lens, origin, more).prop_map(
-        |(kind, mode, uid, gid, mtime, len_bytes, origin, (inode, extra))| {
-            let stat = Stat { mode: kind | mode, uid, gid, mtime, len_bytes, ..Stat::default() };
-            let mut entry = Entry::of(&stat);
-            (entry.origin, entry.inode) = (origin, inode);
-            // An empty extra is the same as none.
-            entry.extra = extra.filter(|extra| *extra != Extra::default()).map(Box::new);
-            entry
-        },
+    (
+        select(kinds),
+        modes,
+        ids(),
+        ids(),
+        time(),
+        lens,
+        origin,
+        more,
     )
+        .prop_map(
+            |(kind, mode, uid, gid, mtime, len_bytes, origin, (inode, extra))| {
+                let stat = Stat {
+                    mode: kind | mode,
+                    uid,
+                    gid,
+                    mtime,
+                    len_bytes,
+                    ..Stat::default()
+                };
+                let mut entry = Entry::of(&stat);
+                (entry.origin, entry.inode) = (origin, inode);
+                // An empty extra is the same as none.
+                entry.extra = extra
+                    .filter(|extra| *extra != Extra::default())
+                    .map(Box::new);
+                entry
+            },
+        )
 }
 
 /// A sorted list of at most `max` entries.
@@ -106,7 +149,9 @@ pub fn list(max: usize) -> impl Strategy<Value = DirList> {
         let mut named: Vec<(Vec<u8>, Entry)> = named.into_iter().collect();
         named.sort_by(|a, b| order::compare((&a.0, a.1.is_dir()), (&b.0, b.1.is_dir())));
         let mut list = DirList::default();
-        named.into_iter().for_each(|(name, entry)| list.push_entry(&name, entry));
+        named
+            .into_iter()
+            .for_each(|(name, entry)| list.push_entry(&name, entry));
         list
     })
 }
@@ -126,30 +171,52 @@ fn described(max: usize) -> impl Strategy<Value = (DirList, Vec<SubdirFlags>)> {
         let dirs = list.entries.iter().filter(|entry| entry.is_dir()).count();
         let bit = |at: usize| random >> (at % 64) & 1 == 1;
         let subs = (0..dirs)
-            .map(|at| SubdirFlags { is_walked: bit(2 * at), is_implied: bit(2 * at + 1), ..SubdirFlags::default() })
+            .map(|at| SubdirFlags {
+                is_walked: bit(2 * at),
+                is_implied: bit(2 * at + 1),
+                ..SubdirFlags::default()
+            })
             .collect();
         (list, subs)
     })
 }
 
 fn problem() -> impl Strategy<Value = Problem> {
-    let weights = select(vec![Weight::SourceError, Weight::Failed, Weight::Vanished, Weight::Warning]);
-    (bytes(), weights).prop_map(|(line, weight)| Problem { line, weight, is_of_peer: true })
+    let weights = select(vec![
+        Weight::SourceError,
+        Weight::Failed,
+        Weight::Vanished,
+        Weight::Warning,
+    ]);
+    (bytes(), weights).prop_map(|(line, weight)| Problem {
+        line,
+        weight,
+        is_of_peer: true,
+    })
 }
 
 fn id_names() -> impl Strategy<Value = Vec<IdName>> {
-    vec((any::<bool>(), any::<u32>(), name()).prop_map(|(is_group, id, name)| IdName { is_group, id, name }), 0..3)
+    vec(
+        (any::<bool>(), any::<u32>(), name()).prop_map(|(is_group, id, name)| IdName {
+            is_group,
+            id,
+            name,
+        }),
+        0..3,
+    )
 }
 
 fn tally() -> impl Strategy<Value = Box<Tally>> {
     let kinds = || {
-        [0..=COUNT_MAX, 0..=9, 0..=9, 0..=300, 0..=9].prop_map(|[files, dirs, symlinks, devices, specials]| Kinds {
-            files,
-            dirs,
-            symlinks,
-            devices,
-            specials,
-        })
+        [0..=COUNT_MAX, 0..=9, 0..=9, 0..=300, 0..=9].prop_map(
+            |[files, dirs, symlinks, devices, specials]| Kinds {
+                files,
+                dirs,
+                symlinks,
+                devices,
+                specials,
+            },
+        )
     };
     let counts = proptest::array::uniform6(0..=COUNT_MAX);
     let bytes = proptest::array::uniform5(0..=TOTAL_MAX_BYTES);
@@ -178,18 +245,51 @@ fn tally() -> impl Strategy<Value = Box<Tally>> {
 }
 
 fn sides() -> impl Strategy<Value = Sides> {
-    select(vec![Sides::Unsaid, Sides::Sender, Sides::Receiver, Sides::Both])
+    select(vec![
+        Sides::Unsaid,
+        Sides::Sender,
+        Sides::Receiver,
+        Sides::Both,
+    ])
 }
 
 fn parsed() -> impl Strategy<Value = Parsed> {
     let rule = (any::<[bool; 6]>(), sides(), bytes()).prop_map(|(flags, sides, pattern)| {
         let [include, absolute, negate, perishable, xattr, from_file] = flags;
-        Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern: pattern.into(), from_file })
+        Parsed::Rule(Rule {
+            include,
+            sides,
+            absolute,
+            negate,
+            perishable,
+            xattr,
+            pattern: pattern.into(),
+            from_file,
+        })
     });
-    let formats = select(vec![MergeFormat::Rules, MergeFormat::Excludes, MergeFormat::Includes, MergeFormat::Cvs]);
-    let merge = (any::<[bool; 7]>(), formats, sides(), bytes(), option::of(bytes())).prop_map(
-        |(flags, format, sides, name, named_at)| {
-            let [per_dir, no_inherit, word_split, exclude_itself, absolute, perishable, xattr] = flags;
+    let formats = select(vec![
+        MergeFormat::Rules,
+        MergeFormat::Excludes,
+        MergeFormat::Includes,
+        MergeFormat::Cvs,
+    ]);
+    let merge = (
+        any::<[bool; 7]>(),
+        formats,
+        sides(),
+        bytes(),
+        option::of(bytes()),
+    )
+        .prop_map(|(flags, format, sides, name, named_at)| {
+            let [
+                per_dir,
+                no_inherit,
+                word_split,
+                exclude_itself,
+                absolute,
+                perishable,
+                xattr,
+            ] = flags;
             Parsed::Merge(Box::new(Merge {
                 name,
                 per_dir,
@@ -203,11 +303,17 @@ fn parsed() -> impl Strategy<Value = Parsed> {
                 xattr,
                 named_at,
             }))
-        },
-    );
+        });
     let cvs = (any::<[bool; 5]>(), sides()).prop_map(|(flags, sides)| {
         let [include, absolute, negate, perishable, from_file] = flags;
-        Parsed::Cvs(Cvs { include, sides, absolute, negate, perishable, from_file })
+        Parsed::Cvs(Cvs {
+            include,
+            sides,
+            absolute,
+            negate,
+            perishable,
+            from_file,
+        })
     });
     prop_oneof![rule, merge, cvs, Just(Parsed::Clear), Just(Parsed::Nothing)]
 }
@@ -215,41 +321,87 @@ fn parsed() -> impl Strategy<Value = Parsed> {
 fn setup() -> impl Strategy<Value = Setup> {
     let words = || vec(bytes(), 0..4);
     let wants = any::<[bool; 8]>().prop_map(|wants| {
-        let [items, unchanged, after_transfer, progress, whole_list, begin, digest, paths] = wants;
-        Wants { items, unchanged, after_transfer, progress, whole_list, begin, digest, paths }
+        let [
+            items,
+            unchanged,
+            after_transfer,
+            progress,
+            whole_list,
+            begin,
+            digest,
+            paths,
+        ] = wants;
+        Wants {
+            items,
+            unchanged,
+            after_transfer,
+            progress,
+            whole_list,
+            begin,
+            digest,
+            paths,
+        }
     });
-    let texts = (option::of(bytes()), option::of(bytes()), option::of(words()));
-    (any::<[bool; 2]>(), words(), words(), vec(parsed(), 0..4), texts, words(), (wants, 0..=UMASK_MAX)).prop_map(
-        |(
-            [server_sends, profile],
-            words,
-            remote_words,
-            rules,
-            (cvs_home, cvs_env, listed),
-            operands,
-            (wants, umask),
-        )| Setup {
-            server_sends,
-            words,
-            remote_words,
-            rules: rules.into(),
-            cvs_home,
-            cvs_env,
-            listed,
-            operands,
-            wants,
-            profile,
-            umask,
-        },
+    let texts = (
+        option::of(bytes()),
+        option::of(bytes()),
+        option::of(words()),
+    );
+    (
+        any::<[bool; 2]>(),
+        words(),
+        words(),
+        vec(parsed(), 0..4),
+        texts,
+        words(),
+        (wants, 0..=UMASK_MAX),
     )
+        .prop_map(
+            |(
+                [server_sends, profile],
+                words,
+                remote_words,
+                rules,
+                (cvs_home, cvs_env, listed),
+                operands,
+                (wants, umask),
+            )| Setup {
+                server_sends,
+                words,
+                remote_words,
+                rules: rules.into(),
+                cvs_home,
+                cvs_env,
+                listed,
+                operands,
+                wants,
+                profile,
+                umask,
+            },
+        )
 }
 
 fn roots() -> impl Strategy<Value = Roots> {
     let single = option::of(path().prop_filter("a name", |path| !path.is_root()));
-    let head = (0..=COUNT_MAX, single, option::of(any::<bool>()), option::of(itself()), bytes());
-    let lists = (vec(path(), 0..3), vec(path(), 0..3), vec(problem(), 0..3), vec(bytes(), 0..3), id_names());
+    let head = (
+        0..=COUNT_MAX,
+        single,
+        option::of(any::<bool>()),
+        option::of(itself()),
+        bytes(),
+    );
+    let lists = (
+        vec(path(), 0..3),
+        vec(path(), 0..3),
+        vec(problem(), 0..3),
+        vec(bytes(), 0..3),
+        id_names(),
+    );
     (head, lists).prop_map(
-        |((found, single, lone_dir_is_bare, top, top_shown), (missing, whole, problems, notes, ids))| Roots {
+        |(
+            (found, single, lone_dir_is_bare, top, top_shown),
+            (missing, whole, problems, notes, ids),
+        )| Roots {
             found,
             single: single.map(|path| path.as_bytes().to_vec()),
             lone_dir_is_bare,
@@ -277,28 +429,50 @@ fn seen() -> impl Strategy<Value = DestDirState> {
 pub fn listing(max: usize) -> impl Strategy<Value = DirListing> {
     let itself = prop_oneof![Just(DirList::default()), itself()];
     let flags = any::<[bool; 4]>();
-    let lists = (vec(problem(), 0..3), vec(bytes(), 0..3), id_names(), vec(bytes(), 0..3));
-    (any::<u64>(), path(), itself, described(max), flags, lists, option::of(name())).prop_map(
-        |(id, path, itself, (list, subs), flags, (problems, notes, ids, shown), renamed_from)| {
-            let [may_delete, is_named, with_data, more] = flags;
-            DirListing {
+    let lists = (
+        vec(problem(), 0..3),
+        vec(bytes(), 0..3),
+        id_names(),
+        vec(bytes(), 0..3),
+    );
+    (
+        any::<u64>(),
+        path(),
+        itself,
+        described(max),
+        flags,
+        lists,
+        option::of(name()),
+    )
+        .prop_map(
+            |(
                 id,
                 path,
                 itself,
-                list: list.into(),
-                subs,
-                may_delete,
-                is_named,
-                with_data,
-                more,
-                problems,
-                notes,
-                ids,
-                shown,
+                (list, subs),
+                flags,
+                (problems, notes, ids, shown),
                 renamed_from,
-            }
-        },
-    )
+            )| {
+                let [may_delete, is_named, with_data, more] = flags;
+                DirListing {
+                    id,
+                    path,
+                    itself,
+                    list: list.into(),
+                    subs,
+                    may_delete,
+                    is_named,
+                    with_data,
+                    more,
+                    problems,
+                    notes,
+                    ids,
+                    shown,
+                    renamed_from,
+                }
+            },
+        )
 }
 
 fn file() -> impl Strategy<Value = FileId> {
@@ -319,56 +493,98 @@ fn basis() -> impl Strategy<Value = Basis> {
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
-    select(vec![Kind::File, Kind::Dir, Kind::Symlink, Kind::Device, Kind::Special])
+    select(vec![
+        Kind::File,
+        Kind::Dir,
+        Kind::Symlink,
+        Kind::Device,
+        Kind::Special,
+    ])
 }
 
 fn item() -> impl Strategy<Value = Item> {
-    let updates = vec![Update::Received, Update::Sent, Update::Local, Update::HardLink, Update::Attrs];
-    let changes = (0u16..1 << 11).prop_map(|bits| Changes::from_bits(bits).expect("there are eleven bits"));
+    let updates = vec![
+        Update::Received,
+        Update::Sent,
+        Update::Local,
+        Update::HardLink,
+        Update::Attrs,
+    ];
+    let changes =
+        (0u16..1 << 11).prop_map(|bits| Changes::from_bits(bits).expect("there are eleven bits"));
     let names = (bytes(), bytes(), option::of(bytes()), option::of(bytes()));
     let lens = [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES];
     let numbers = (any::<[u32; 3]>(), time(), option::of(time()), lens);
-    (names, kind(), select(updates), changes, numbers, option::of(bytes()), any::<bool>()).prop_map(
-        |((name, sender_path, target, linked_to), kind, update, changes, numbers, digest, transfer)| {
-            let ([mode, uid, gid], mtime, atime, [len_bytes, moved_bytes]) = numbers;
-            Item {
-                name,
-                sender_path,
+    (
+        names,
+        kind(),
+        select(updates),
+        changes,
+        numbers,
+        option::of(bytes()),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(
+                (name, sender_path, target, linked_to),
                 kind,
                 update,
                 changes,
-                target,
-                linked_to,
-                source_target: None,
-                mode,
-                uid,
-                gid,
-                mtime,
-                atime,
-                len_bytes,
-                moved_bytes,
-                sums_bytes: 0,
+                numbers,
                 digest,
                 transfer,
-                file: None,
-            }
-        },
-    )
+            )| {
+                let ([mode, uid, gid], mtime, atime, [len_bytes, moved_bytes]) = numbers;
+                Item {
+                    name,
+                    sender_path,
+                    kind,
+                    update,
+                    changes,
+                    target,
+                    linked_to,
+                    source_target: None,
+                    mode,
+                    uid,
+                    gid,
+                    mtime,
+                    atime,
+                    len_bytes,
+                    moved_bytes,
+                    sums_bytes: 0,
+                    digest,
+                    transfer,
+                    file: None,
+                }
+            },
+        )
 }
 
 fn event() -> impl Strategy<Value = Event> {
     let listed = ([0..=COUNT_MAX, 0..=TOTAL_MAX_BYTES], any::<bool>());
     prop_oneof![
         item().prop_map(|item| Event::Item(Box::new(item))),
-        (bytes(), kind(), any::<u32>()).prop_map(|(name, kind, mode)| Event::Deleted { name, kind, mode }),
+        (bytes(), kind(), any::<u32>()).prop_map(|(name, kind, mode)| Event::Deleted {
+            name,
+            kind,
+            mode
+        }),
         bytes().prop_map(Event::Note),
         problem().prop_map(Event::Problem),
         bytes().prop_map(Event::Missing),
-        listed.prop_map(|([entries, bytes], complete)| Event::Listed { entries, bytes, complete }),
+        listed.prop_map(|([entries, bytes], complete)| Event::Listed {
+            entries,
+            bytes,
+            complete
+        }),
         (0..=COUNT_MAX).prop_map(Event::Checked),
         bytes().prop_map(Event::Begin),
-        [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES]
-            .prop_map(|[done_bytes, len_bytes]| Event::Progress { done_bytes, len_bytes }),
+        [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES].prop_map(|[done_bytes, len_bytes]| {
+            Event::Progress {
+                done_bytes,
+                len_bytes,
+            }
+        }),
     ]
 }
 
@@ -379,24 +595,52 @@ fn exit() -> impl Strategy<Value = Exit> {
 /// Any message; every kind is equally likely.
 pub fn message() -> BoxedStrategy<Message> {
     let requested_lane = prop_oneof![Just(Lane::Requested), Just(Lane::Again)];
-    let more = (described(9), vec(problem(), 0..3), vec(bytes(), 0..3), any::<bool>());
+    let more = (
+        described(9),
+        vec(problem(), 0..3),
+        vec(bytes(), 0..3),
+        any::<bool>(),
+    );
     let kinds: Vec<BoxedStrategy<Message>> = vec![
-        setup().prop_map(|setup| Message::Setup(Box::new(setup))).boxed(),
-        roots().prop_map(|roots| Message::Roots(Box::new(roots))).boxed(),
-        vec(seen(), 0..5).prop_map(Message::Digests).boxed(),
-        listing(9).prop_map(|listing| Message::Dir(Box::new(listing))).boxed(),
-        more.prop_map(|((list, subs), problems, notes, last)| Message::More { list, subs, problems, notes, last })
+        setup()
+            .prop_map(|setup| Message::Setup(Box::new(setup)))
             .boxed(),
+        roots()
+            .prop_map(|roots| Message::Roots(Box::new(roots)))
+            .boxed(),
+        vec(seen(), 0..5).prop_map(Message::Digests).boxed(),
+        listing(9)
+            .prop_map(|listing| Message::Dir(Box::new(listing)))
+            .boxed(),
+        more.prop_map(|((list, subs), problems, notes, last)| Message::More {
+            list,
+            subs,
+            problems,
+            notes,
+            last,
+        })
+        .boxed(),
         tally().prop_map(Message::DirsEnd).boxed(),
-        (file(), requested_lane, basis()).prop_map(|(file, lane, basis)| Message::Want { file, lane, basis }).boxed(),
+        (file(), requested_lane, basis())
+            .prop_map(|(file, lane, basis)| Message::Want { file, lane, basis })
+            .boxed(),
         any::<u64>().prop_map(Message::Done).boxed(),
         file().prop_map(Message::Placed).boxed(),
         tally().prop_map(Message::WantsEnd).boxed(),
         (file(), lane(), bytes(), digest())
-            .prop_map(|(file, lane, data, digest)| Message::Whole { file, lane, data, digest })
+            .prop_map(|(file, lane, data, digest)| Message::Whole {
+                file,
+                lane,
+                data,
+                digest,
+            })
             .boxed(),
-        (file(), lane()).prop_map(|(file, lane)| Message::Begin { file, lane }).boxed(),
-        (lane(), vec(any::<u8>(), 1..200)).prop_map(|(lane, data)| Message::Data { lane, data }).boxed(),
+        (file(), lane())
+            .prop_map(|(file, lane)| Message::Begin { file, lane })
+            .boxed(),
+        (lane(), vec(any::<u8>(), 1..200))
+            .prop_map(|(lane, data)| Message::Data { lane, data })
+            .boxed(),
         (lane(), 0u64..1 << 62, 1u64..1 << 62)
             .prop_map(|(lane, offset_bytes, len_bytes)| Message::Copy {
                 lane,
@@ -405,23 +649,47 @@ pub fn message() -> BoxedStrategy<Message> {
                 content: Vec::new(),
             })
             .boxed(),
-        (lane(), digest()).prop_map(|(lane, digest)| Message::End { lane, digest }).boxed(),
+        (lane(), digest())
+            .prop_map(|(lane, digest)| Message::End { lane, digest })
+            .boxed(),
         (file(), lane(), option::of(problem()))
-            .prop_map(|(file, lane, problem)| Message::Unsent { file, lane, problem })
+            .prop_map(|(file, lane, problem)| Message::Unsent {
+                file,
+                lane,
+                problem,
+            })
             .boxed(),
         event().prop_map(Message::Event).boxed(),
         (select(Class::ALL.to_vec()), 0u64..=GRANT_MAX_BYTES)
             .prop_map(|(class, bytes)| Message::Grant { class, bytes })
             .boxed(),
         Just(Message::Ping).boxed(),
-        select(Class::ALL.to_vec()).prop_map(Message::Blocked).boxed(),
-        option::of(bytes()).prop_map(|refused| Message::Verdict { refused }).boxed(),
+        select(Class::ALL.to_vec())
+            .prop_map(Message::Blocked)
+            .boxed(),
+        option::of(bytes())
+            .prop_map(|refused| Message::Verdict { refused })
+            .boxed(),
         (exit(), bytes(), select(ROLES.to_vec()))
-            .prop_map(|(exit, message, role)| Message::Fail { exit, message, role })
+            .prop_map(|(exit, message, role)| Message::Fail {
+                exit,
+                message,
+                role,
+            })
             .boxed(),
         tally().prop_map(Message::Bye).boxed(),
-        (any::<[u8; 32]>(), any::<u16>(), vec(any::<std::net::IpAddr>(), 0..=ADDRESSES_MAX))
-            .prop_map(|(pin, port, addresses)| Message::Meet(Meeting { pin, port, addresses }))
+        (
+            any::<[u8; 32]>(),
+            any::<u16>(),
+            vec(any::<std::net::IpAddr>(), 0..=ADDRESSES_MAX),
+        )
+            .prop_map(|(pin, port, addresses)| {
+                Message::Meet(Meeting {
+                    pin,
+                    port,
+                    addresses,
+                })
+            })
             .boxed(),
     ];
     proptest::strategy::Union::new(kinds).boxed()

@@ -11,8 +11,8 @@ use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::proto::message::ContentDigest;
 use crate::proto::{
-    Basis, Class, DestDirState, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Setup,
-    SubdirFlags, decode_greeting, encode_greeting,
+    Basis, Class, DestDirState, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message,
+    Roots, Setup, SubdirFlags, decode_greeting, encode_greeting,
 };
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -33,12 +33,26 @@ const FILE: FileId = FileId { dir: 3, entry: 300 };
 /// Parses hexadecimal digits; spaces, bars and newlines only help the reader.
 pub fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
-    assert!(hex.bytes().all(|b| b.is_ascii_hexdigit() || b.is_ascii_whitespace() || b == b'|'), "{hex}");
-    digits.chunks(2).map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap()).collect()
+    assert!(
+        hex.bytes()
+            .all(|b| b.is_ascii_hexdigit() || b.is_ascii_whitespace() || b == b'|'),
+        "{hex}"
+    );
+    digits
+        .chunks(2)
+        .map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap())
+        .collect()
 }
 
 fn stat(mode: u32, secs: i64, nanos: u32, len_bytes: u64) -> Stat {
-    Stat { mode, uid: 1000, gid: 1000, mtime: Time { secs, nanos }, len_bytes, ..Stat::default() }
+    Stat {
+        mode,
+        uid: 1000,
+        gid: 1000,
+        mtime: Time { secs, nanos },
+        len_bytes,
+        ..Stat::default()
+    }
 }
 
 /// Two files, and a directory with an attribute.
@@ -70,7 +84,11 @@ fn rare() -> DirList {
     list.push(b"l", &stat(0o120777, 0, 0, 1)).extra_mut().target = Some(b"t"[..].into());
     let fifo = list.push(b"p", &stat(0o010600, 0, 0, 0));
     fifo.origin = 2;
-    fifo.inode = Some(Box::new(Inode { dev: 1, ino: 2, nlink: 3 }));
+    fifo.inode = Some(Box::new(Inode {
+        dev: 1,
+        ino: 2,
+        nlink: 3,
+    }));
     fifo.extra = Some(Box::new(Extra {
         target: None,
         rdev: 0x0103,
@@ -94,7 +112,13 @@ const RARE: &str = "02
     8e 00 01|70 8023 00 02 de 03 8302 01 02 03 02|02000000 01|41 00 d9d9d9d9d9d9d9d9d9d9d9d9d9d9d9d9";
 
 fn tally() -> Box<Tally> {
-    let kinds = |n| Kinds { files: n, dirs: n + 1, symlinks: n + 2, devices: n + 3, specials: n + 4 };
+    let kinds = |n| Kinds {
+        files: n,
+        dirs: n + 1,
+        symlinks: n + 2,
+        devices: n + 3,
+        specials: n + 4,
+    };
     Box::new(Tally {
         listed: kinds(1),
         created: kinds(6),
@@ -118,7 +142,11 @@ fn tally() -> Box<Tally> {
 const TALLY: &str = "01 0102030405 060708090a 0b0c0d0e0f 10 ac02 12 13 14 15 16 17 18 19 1a";
 
 fn problem() -> Problem {
-    Problem { line: b"oh".to_vec(), weight: Weight::Vanished, is_of_peer: true }
+    Problem {
+        line: b"oh".to_vec(),
+        weight: Weight::Vanished,
+        is_of_peer: true,
+    }
 }
 
 fn path(path: &str) -> RelPath {
@@ -127,7 +155,11 @@ fn path(path: &str) -> RelPath {
 
 pub fn setup() -> Setup {
     let rules = vec![
-        Parsed::Rule(Rule { perishable: true, pattern: b"*.o".as_slice().into(), ..Rule::default() }),
+        Parsed::Rule(Rule {
+            perishable: true,
+            pattern: b"*.o".as_slice().into(),
+            ..Rule::default()
+        }),
         Parsed::Clear,
         Parsed::Merge(Box::new(Merge {
             name: b".r".to_vec(),
@@ -137,7 +169,11 @@ pub fn setup() -> Setup {
             named_at: Some(b"f line 3".to_vec()),
             ..Merge::default()
         })),
-        Parsed::Cvs(Cvs { include: true, sides: Sides::Both, ..Cvs::default() }),
+        Parsed::Cvs(Cvs {
+            include: true,
+            sides: Sides::Both,
+            ..Cvs::default()
+        }),
         Parsed::Nothing,
     ];
     Setup {
@@ -149,15 +185,26 @@ pub fn setup() -> Setup {
         cvs_env: None,
         listed: Some(vec![b"d/f".to_vec()]),
         operands: vec![b"dst".to_vec()],
-        wants: Wants { items: true, progress: true, ..Wants::default() },
+        wants: Wants {
+            items: true,
+            progress: true,
+            ..Wants::default()
+        },
         profile: false,
         umask: 0o077,
     }
 }
 
 fn listing() -> DirListing {
-    let subs = vec![SubdirFlags { is_walked: true, ..SubdirFlags::default() }];
-    let ids = vec![IdName { is_group: true, id: 1000, name: b"us".to_vec() }];
+    let subs = vec![SubdirFlags {
+        is_walked: true,
+        ..SubdirFlags::default()
+    }];
+    let ids = vec![IdName {
+        is_group: true,
+        id: 1000,
+        name: b"us".to_vec(),
+    }];
     DirListing {
         id: 3,
         path: path("x/y"),
@@ -189,7 +236,10 @@ fn item() -> Item {
         mode: 0o120777,
         uid: 0,
         gid: 1000,
-        mtime: Time { secs: -1, nanos: 999_999_999 },
+        mtime: Time {
+            secs: -1,
+            nanos: 999_999_999,
+        },
         atime: Some(Time { secs: 1, nanos: 0 }),
         len_bytes: 1,
         moved_bytes: 0,
@@ -215,10 +265,16 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ids: Vec::new(),
     };
     let seen = vec![
-        DestDirState::Dir { digest: Some([0xdd; 12]), children: vec![1, 0xdeadbeef] },
+        DestDirState::Dir {
+            digest: Some([0xdd; 12]),
+            children: vec![1, 0xdeadbeef],
+        },
         DestDirState::Absent,
         DestDirState::Large(20_000),
-        DestDirState::Dir { digest: None, children: Vec::new() },
+        DestDirState::Dir {
+            digest: None,
+            children: Vec::new(),
+        },
     ];
     let digest = "d1d1d1d1 d1d1d1d1 d1d1d1d1 d1d1d1d1";
     let with_list = |before: &str, list: &str, after: &str| format!("{before} {list} {after}");
@@ -357,7 +413,11 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ("Event: begin", Event::Begin(b"a".to_vec()), "11 03 | 07 01|61"),
         ("Event: progress", Event::Progress { done_bytes: 5, len_bytes: 300 }, "11 04 | 08 05 ac02"),
     ];
-    rows.extend(events.into_iter().map(|(name, event, hex)| (name, Message::Event(event), hex.to_owned())));
+    rows.extend(
+        events
+            .into_iter()
+            .map(|(name, event, hex)| (name, Message::Event(event), hex.to_owned())),
+    );
     rows
 }
 
@@ -366,7 +426,13 @@ fn messages_encode_to_and_decode_from_golden_bytes() {
     for (name, message, hex) in table() {
         let want = bytes(&hex);
         let frame = encoded(&message);
-        let show = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
+        let show = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         assert_eq!(show(&frame), show(&want), "{name}");
         assert!(same(&super::decoded(&want).unwrap(), &message), "{name}");
     }
@@ -374,7 +440,8 @@ fn messages_encode_to_and_decode_from_golden_bytes() {
 
 #[test]
 fn every_kind_has_golden_bytes() {
-    let kinds: std::collections::BTreeSet<u8> = table().iter().map(|(_, _, hex)| bytes(hex)[0]).collect();
+    let kinds: std::collections::BTreeSet<u8> =
+        table().iter().map(|(_, _, hex)| bytes(hex)[0]).collect();
     assert_eq!(kinds, (1..=24).collect());
 }
 
@@ -396,12 +463,27 @@ fn greeting_has_its_golden_bytes() {
     let known = "0807060504030201";
     for (greeting, want) in [
         (greeting.clone(), begin("27", known) + " | 01 0300 646972"),
-        (Greeting { guess: Some(path("")), ..greeting.clone() }, begin("24", known) + " | 01 0000"),
-        (Greeting { guess: None, ..greeting }, begin("22", known) + " | 00"),
+        (
+            Greeting {
+                guess: Some(path("")),
+                ..greeting.clone()
+            },
+            begin("24", known) + " | 01 0000",
+        ),
+        (
+            Greeting {
+                guess: None,
+                ..greeting
+            },
+            begin("22", known) + " | 00",
+        ),
     ] {
         spelled.clear();
         encode_greeting(&greeting, &mut spelled);
         assert_eq!(spelled, bytes(&want));
-        assert_eq!(decode_greeting(&spelled).unwrap(), Some((greeting, spelled.len())));
+        assert_eq!(
+            decode_greeting(&spelled).unwrap(),
+            Some((greeting, spelled.len()))
+        );
     }
 }

@@ -8,11 +8,21 @@ use crate::proto::{Greeting, Sniffed, agree, decode_greeting, encode_greeting, s
 use proptest::prelude::*;
 
 /// The tests of rejected greetings.
-pub const ALL: [fn(); 3] =
-    [malformed_greetings_are_rejected, malformed_guesses_are_rejected, newest_common_version_is_chosen_or_run_fails];
+pub const ALL: [fn(); 3] = [
+    malformed_greetings_are_rejected,
+    malformed_guesses_are_rejected,
+    newest_common_version_is_chosen_or_run_fails,
+];
 
 fn greeting(oldest: u16, newest: u16, program: &str) -> Greeting {
-    Greeting { oldest, newest, features: 0, key: [0; 16], program: program.into(), guess: None }
+    Greeting {
+        oldest,
+        newest,
+        features: 0,
+        key: [0; 16],
+        program: program.into(),
+        guess: None,
+    }
 }
 
 #[test]
@@ -36,7 +46,10 @@ fn malformed_greetings_are_rejected() {
     refused(&with(8, 29), "its length is 29 bytes, not 30 to 1024");
     refused(&with(10, 2), "its oldest version is 2 and its newest 1");
     refused(&with(38, 3), "it ends inside the program's name");
-    refused(&with(39, 2), "the program's name is longer than PROGRAM_MAX_BYTES");
+    refused(
+        &with(39, 2),
+        "the program's name is longer than PROGRAM_MAX_BYTES",
+    );
 }
 
 #[test]
@@ -49,7 +62,10 @@ fn malformed_guesses_are_rejected() {
         (b"\x01\x03", "it ends inside the guess"),
         (b"\x01\x03\0di", "it ends inside the guess"),
         (b"\x01\0\x01", "the guess is longer than NAME_MAX_BYTES"),
-        (b"\x01\x04\0../a", "the guess is not a path inside of a tree"),
+        (
+            b"\x01\x04\0../a",
+            "the guess is not a path inside of a tree",
+        ),
         (b"\x01\x02\0/a", "the guess is not a path inside of a tree"),
         (b"\x01\x02\0a\0", "the guess is not a path inside of a tree"),
     ] {
@@ -79,13 +95,23 @@ fn newest_common_version_is_chosen_or_run_fails() {
     let error = agree(&ours, &greeting(1, 1, "sparsync 0.1\x1b[2J")).unwrap_err();
     record_error(&error);
     let message = String::from_utf8(error.text()).unwrap();
-    assert!(message.ends_with("the peer (sparsync 0.1[2J) supports version 1\nhint: upgrade sparsync there"));
+    assert!(
+        message.ends_with(
+            "the peer (sparsync 0.1[2J) supports version 1\nhint: upgrade sparsync there"
+        )
+    );
 }
 
 #[test]
 fn features_of_only_one_side_are_ignored() {
-    let ours = Greeting { features: 0b0101, ..greeting(1, 1, "a") };
-    let theirs = Greeting { features: 0b1100 | 1 << 63, ..greeting(1, 1, "b") };
+    let ours = Greeting {
+        features: 0b0101,
+        ..greeting(1, 1, "a")
+    };
+    let theirs = Greeting {
+        features: 0b1100 | 1 << 63,
+        ..greeting(1, 1, "b")
+    };
     let mut spelled = Vec::new();
     encode_greeting(&theirs, &mut spelled);
     let (theirs, _) = decode_greeting(&spelled).unwrap().unwrap();
@@ -100,7 +126,10 @@ fn trailing_bytes_of_a_newer_greeting_are_ignored() {
     spelled.extend_from_slice(b"more");
     spelled[8] += 4;
     let (greeting, len) = decode_greeting(&spelled).unwrap().unwrap();
-    assert_eq!((greeting.program.as_slice(), len), (&b"p"[..], spelled.len()));
+    assert_eq!(
+        (greeting.program.as_slice(), len),
+        (&b"p"[..], spelled.len())
+    );
 }
 
 #[test]
@@ -108,7 +137,10 @@ fn own_greeting_is_accepted() {
     let ours = Greeting::ours([7; 16]);
     let mut spelled = b"noise".to_vec();
     encode_greeting(&ours, &mut spelled);
-    assert_eq!(decode_greeting(&spelled[5..]).unwrap(), Some((ours.clone(), spelled.len() - 5)));
+    assert_eq!(
+        decode_greeting(&spelled[5..]).unwrap(),
+        Some((ours.clone(), spelled.len() - 5))
+    );
     assert_eq!(agree(&ours, &ours).unwrap(), *VERSIONS.end());
     assert!(ours.program.starts_with(b"sparsync "));
 }
@@ -135,7 +167,12 @@ fn magic_is_neither_text_nor_an_rsync_version() {
 
 #[test]
 fn native_greeting_is_found_after_noise() {
-    for noise in [&b""[..], b"Welcome!\r\n", &[0xd5, 0xff, 0xa9], &[b'x'; NOISE_MAX_BYTES]] {
+    for noise in [
+        &b""[..],
+        b"Welcome!\r\n",
+        &[0xd5, 0xff, 0xa9],
+        &[b'x'; NOISE_MAX_BYTES],
+    ] {
         let bytes = [noise, &MAGIC, &b"\x21\0"[..]].concat();
         let noise_len = noise.len();
         assert_eq!(sniff(&bytes, false), Sniffed::Native { noise_len });
@@ -153,8 +190,14 @@ fn noise_beyond_the_limit_is_hopeless() {
     let mut bytes = vec![b'x'; NOISE_MAX_BYTES + 1];
     bytes.extend_from_slice(&MAGIC);
     assert_eq!(sniff(&bytes, false), Sniffed::Hopeless);
-    assert_eq!(sniff(&[b'x'; NOISE_MAX_BYTES + 8], false), Sniffed::Hopeless);
-    assert_eq!(sniff(&[b'x'; NOISE_MAX_BYTES + 7], false), Sniffed::NeedMore);
+    assert_eq!(
+        sniff(&[b'x'; NOISE_MAX_BYTES + 8], false),
+        Sniffed::Hopeless
+    );
+    assert_eq!(
+        sniff(&[b'x'; NOISE_MAX_BYTES + 7], false),
+        Sniffed::NeedMore
+    );
 }
 
 #[test]
@@ -173,7 +216,10 @@ fn stock_rsync_is_recognized_by_its_version() {
     assert_eq!(sniff(&[19, 0, 0, 0], true), Sniffed::Hopeless);
     assert_eq!(sniff(&[41, 0, 0, 0], true), Sniffed::Hopeless);
     assert_eq!(sniff(&[31, 0, 0, 0x80], true), Sniffed::Hopeless);
-    assert_eq!(sniff(b"bash: rsync: command not found\n", true), Sniffed::Hopeless);
+    assert_eq!(
+        sniff(b"bash: rsync: command not found\n", true),
+        Sniffed::Hopeless
+    );
 }
 
 proptest! {

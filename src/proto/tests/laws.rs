@@ -9,7 +9,8 @@ use crate::proto::bytes::{put_varint, varint_at};
 use crate::proto::limits::{LIST_FRAME_BYTES, XATTRS_MAX};
 use crate::proto::message_kinds::name_of;
 use crate::proto::{
-    DestDirState, Dialect, DirListing, Encoder, Joiner, Message, Native, Setup, SubdirFlags, class_of, cut,
+    DestDirState, Dialect, DirListing, Encoder, Joiner, Message, Native, Setup, SubdirFlags,
+    class_of, cut,
 };
 use crate::report::event::{Problem, Weight};
 use proptest::collection::vec;
@@ -19,10 +20,21 @@ use std::sync::Arc;
 
 #[test]
 fn many_rules_round_trip() {
-    let rule = |n: u32| Parsed::Rule(Rule { pattern: n.to_string().into_bytes().into(), ..Rule::default() });
-    let setup = Setup { rules: (0..2_500).map(rule).collect::<Vec<_>>().into(), ..golden::setup() };
+    let rule = |n: u32| {
+        Parsed::Rule(Rule {
+            pattern: n.to_string().into_bytes().into(),
+            ..Rule::default()
+        })
+    };
+    let setup = Setup {
+        rules: (0..2_500).map(rule).collect::<Vec<_>>().into(),
+        ..golden::setup()
+    };
     let message = Message::Setup(Box::new(setup));
-    assert!(same(&decoded(&encoded(&message)).expect("it is valid"), &message));
+    assert!(same(
+        &decoded(&encoded(&message)).expect("it is valid"),
+        &message
+    ));
 }
 
 proptest! {
@@ -121,7 +133,10 @@ fn check_meaning(bytes: &[u8]) {
     let mut input = bytes;
     if let Ok(Some(message)) = Native::new(1).decode(&mut input) {
         let frame = encoded(&message);
-        assert!(frame.len() <= bytes.len() - input.len(), "it is never longer than what was accepted");
+        assert!(
+            frame.len() <= bytes.len() - input.len(),
+            "it is never longer than what was accepted"
+        );
         assert_eq!(text(&decoded(&frame).unwrap()), text(&message));
     }
 }
@@ -142,7 +157,10 @@ fn check_cut(listing: DirListing) -> Vec<usize> {
     });
     let mut back = *whole.expect("the last fragment completes it");
     // Printing long lists would take seconds.
-    let (one, other) = (std::mem::take(&mut back.list), std::mem::take(&mut want.list));
+    let (one, other) = (
+        std::mem::take(&mut back.list),
+        std::mem::take(&mut want.list),
+    );
     assert!(
         one.len() == other.len()
             && one.entries.iter().zip(&other.entries).all(|(a, b)| {
@@ -151,21 +169,34 @@ fn check_cut(listing: DirListing) -> Vec<usize> {
             })
     );
     let lines = |listing: &mut DirListing| {
-        std::mem::take(&mut listing.problems).into_iter().map(|p| p.line).collect::<Vec<_>>()
+        std::mem::take(&mut listing.problems)
+            .into_iter()
+            .map(|p| p.line)
+            .collect::<Vec<_>>()
     };
     assert!(lines(&mut back) == lines(&mut want));
-    assert_eq!(text(&Message::Dir(Box::new(back))), text(&Message::Dir(Box::new(want))));
+    assert_eq!(
+        text(&Message::Dir(Box::new(back))),
+        text(&Message::Dir(Box::new(want)))
+    );
     lens
 }
 
 /// A directory with this many entries, a quarter of which are directories.
 fn long(entries: usize, name_len: usize) -> DirListing {
-    let mut listing = DirListing { path: RelPath::parse(b"x").unwrap(), may_delete: true, ..DirListing::default() };
+    let mut listing = DirListing {
+        path: RelPath::parse(b"x").unwrap(),
+        may_delete: true,
+        ..DirListing::default()
+    };
     for at in 0..entries {
         let is_dir = at >= entries - entries / 4;
         Arc::make_mut(&mut listing.list).push_name(format!("{at:0name_len$}").as_bytes(), is_dir);
         if is_dir {
-            listing.subs.push(SubdirFlags { is_walked: at % 3 == 0, ..SubdirFlags::default() });
+            listing.subs.push(SubdirFlags {
+                is_walked: at % 3 == 0,
+                ..SubdirFlags::default()
+            });
         }
     }
     listing
@@ -182,7 +213,11 @@ fn long_directories_are_split_into_bounded_fragments() {
 #[test]
 fn directory_with_long_xattrs_is_split() {
     let mut listing = long(40, 8);
-    for (at, entry) in Arc::make_mut(&mut listing.list).entries.iter_mut().enumerate() {
+    for (at, entry) in Arc::make_mut(&mut listing.list)
+        .entries
+        .iter_mut()
+        .enumerate()
+    {
         let value = vec![b'v'; LIST_FRAME_BYTES / 3 + at].into_boxed_slice();
         entry.extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
     }
@@ -194,10 +229,15 @@ fn directory_with_long_xattrs_is_split() {
 #[test]
 fn directory_with_many_xattrs_is_split() {
     let mut listing = long(8, 8);
-    let xattrs: Xattrs =
-        (0..XATTRS_MAX / 4).map(|at| (format!("{at:06}").into_bytes().into(), b""[..].into())).collect();
+    let xattrs: Xattrs = (0..XATTRS_MAX / 4)
+        .map(|at| (format!("{at:06}").into_bytes().into(), b""[..].into()))
+        .collect();
     let (one, other) = (Arc::new(xattrs[1..].to_vec()), Arc::new(xattrs));
-    for (at, entry) in Arc::make_mut(&mut listing.list).entries.iter_mut().enumerate() {
+    for (at, entry) in Arc::make_mut(&mut listing.list)
+        .entries
+        .iter_mut()
+        .enumerate()
+    {
         entry.extra_mut().xattrs = Some(Arc::clone(if at % 2 == 0 { &one } else { &other }));
     }
     assert!(check_cut(listing).len() > 1);
@@ -206,7 +246,9 @@ fn directory_with_many_xattrs_is_split() {
 #[test]
 fn directory_with_many_problems_is_split() {
     let mut listing = long(10, 8);
-    listing.problems = (0..70_000).map(|at| Problem::new(format!("problem {at}"), Weight::Failed)).collect();
+    listing.problems = (0..70_000)
+        .map(|at| Problem::new(format!("problem {at}"), Weight::Failed))
+        .collect();
     listing.notes = (0..9000).map(|at| vec![b'n'; at % 100]).collect();
     let lens = check_cut(listing);
     assert!(lens.len() > 5, "{lens:?}");
@@ -217,8 +259,9 @@ fn directory_with_many_problems_is_split() {
 fn oversized_entry_gets_its_own_fragment() {
     let mut listing = long(3, 8);
     let value = vec![b'v'; 3 * LIST_FRAME_BYTES].into_boxed_slice();
-    Arc::make_mut(&mut listing.list).entries[1].extra_mut().xattrs =
-        Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
+    Arc::make_mut(&mut listing.list).entries[1]
+        .extra_mut()
+        .xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
     assert_eq!(check_cut(listing).len(), 3);
 }
 
@@ -227,20 +270,41 @@ fn oversized_entry_gets_its_own_fragment() {
 fn ordinary_entry_takes_at_most_18_bytes() {
     let mut listing = DirListing::default();
     for at in 0..1000i64 {
-        let mtime = Time { secs: 1_700_000_000 + at * 977 % 5000, nanos: 123_456_789 };
-        let stat = Stat { mode: 0o100644, uid: 1000, gid: 1000, mtime, len_bytes: 4000, ..Stat::default() };
+        let mtime = Time {
+            secs: 1_700_000_000 + at * 977 % 5000,
+            nanos: 123_456_789,
+        };
+        let stat = Stat {
+            mode: 0o100644,
+            uid: 1000,
+            gid: 1000,
+            mtime,
+            len_bytes: 4000,
+            ..Stat::default()
+        };
         Arc::make_mut(&mut listing.list).push(format!("file-{at:04}.txt").as_bytes(), &stat);
     }
     let frame = encoded(&Message::Dir(Box::new(listing)));
-    assert!(frame.len() < 1000 * 18, "{} bytes for 1000 entries", frame.len());
+    assert!(
+        frame.len() < 1000 * 18,
+        "{} bytes for 1000 entries",
+        frame.len()
+    );
 }
 
 /// 16 bytes for its own item and its hash in the parent; one more each if it has many subdirectories.
 #[test]
 fn unchanged_directory_takes_at_most_20_bytes() {
-    let seen = DestDirState::Dir { digest: Some([1; 12]), children: vec![7] };
+    let seen = DestDirState::Dir {
+        digest: Some([1; 12]),
+        children: vec![7],
+    };
     let frame = encoded(&Message::Digests(vec![seen; 1000]));
-    assert!(frame.len() <= 20 * 1000, "{} bytes for 1000 directories", frame.len());
+    assert!(
+        frame.len() <= 20 * 1000,
+        "{} bytes for 1000 directories",
+        frame.len()
+    );
 }
 
 #[test]

@@ -8,7 +8,10 @@ mod own_messages;
 mod refusals;
 mod specification;
 
-#[allow(clippy::disallowed_types, reason = "the tests of the program share this file and use no parking_lot")]
+#[allow(
+    clippy::disallowed_types,
+    reason = "the tests of the program share this file and use no parking_lot"
+)]
 #[path = "../../../tests/kit/golden.rs"]
 mod golden_file;
 
@@ -20,13 +23,17 @@ use crate::error::Result;
 
 fn encoded(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
-    Native::new(1).encode(message, &mut out).expect("a valid message can be encoded");
+    Native::new(1)
+        .encode(message, &mut out)
+        .expect("a valid message can be encoded");
     out
 }
 
 /// Decodes exactly one message.
 fn decoded(mut bytes: &[u8]) -> Result<Message> {
-    let message = Native::new(1).decode(&mut bytes)?.expect("the frame is complete");
+    let message = Native::new(1)
+        .decode(&mut bytes)?
+        .expect("the frame is complete");
     assert!(bytes.is_empty(), "{} bytes are left", bytes.len());
     Ok(message)
 }

@@ -13,19 +13,29 @@ thread_local! {
 
 /// Records a message, with `N` in place of numbers and `TEXT` in place of a peer's text.
 pub fn record(message: &str) {
-    const AROUND_TEXT: [(&str, &str); 3] =
-        [("invalid path in a file list: ", "TEXT"), ("invalid filter rule: ", "TEXT"), ("Unknown command '#", "TEXT'")];
-    let end = AROUND_TEXT.iter().find_map(|(words, text)| Some((message.find(words)? + words.len(), *text)));
+    const AROUND_TEXT: [(&str, &str); 3] = [
+        ("invalid path in a file list: ", "TEXT"),
+        ("invalid filter rule: ", "TEXT"),
+        ("Unknown command '#", "TEXT'"),
+    ];
+    let end = AROUND_TEXT
+        .iter()
+        .find_map(|(words, text)| Some((message.find(words)? + words.len(), *text)));
     let (mut rest, text) = end.map_or((message, ""), |(end, text)| (&message[..end], text));
     let mut masked = String::new();
     while let Some(first) = rest.chars().next() {
         let number = rest.trim_start_matches('-').trim_start_matches("0x");
-        let number =
-            number.trim_start_matches(|c: char| c.is_ascii_digit() || rest.starts_with("0x") && c.is_ascii_hexdigit());
-        let is_number =
-            number.len() < rest.len() && rest[..rest.len() - number.len()].contains(|c: char| c.is_ascii_digit());
+        let number = number.trim_start_matches(|c: char| {
+            c.is_ascii_digit() || rest.starts_with("0x") && c.is_ascii_hexdigit()
+        });
+        let is_number = number.len() < rest.len()
+            && rest[..rest.len() - number.len()].contains(|c: char| c.is_ascii_digit());
         masked.push(if is_number { 'N' } else { first });
-        rest = if is_number { number } else { &rest[first.len_utf8()..] };
+        rest = if is_number {
+            number
+        } else {
+            &rest[first.len_utf8()..]
+        };
     }
     let long = "a".repeat(NAME_MAX_BYTES);
     let masked = (masked + text).replace(&long, "TEXT");
@@ -55,5 +65,7 @@ fn messages_about_rejected_bytes_are_in_the_golden_file() {
             decoded(&cut).err().iter().for_each(record_error);
         }
     }
-    golden_file::compare(&section("# 9. Errors of the protocol between two sparsyncs; N is a number"));
+    golden_file::compare(&section(
+        "# 9. Errors of the protocol between two sparsyncs; N is a number",
+    ));
 }

@@ -10,9 +10,15 @@ const TEXT: &str = include_str!("../../../docs/PROTOCOL.md");
 
 /// Returns the cells of the table row that begins with `first`.
 fn row(first: &[&str]) -> Vec<&'static str> {
-    let cells = |line: &'static str| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>();
+    let cells = |line: &'static str| {
+        line.trim_matches('|')
+            .split('|')
+            .map(str::trim)
+            .collect::<Vec<_>>()
+    };
     let mut rows = TEXT.lines().filter(|line| line.starts_with('|')).map(cells);
-    rows.find(|cells| cells.starts_with(first)).unwrap_or_else(|| panic!("no row {first:?} in docs/PROTOCOL.md"))
+    rows.find(|cells| cells.starts_with(first))
+        .unwrap_or_else(|| panic!("no row {first:?} in docs/PROTOCOL.md"))
 }
 
 #[test]
@@ -40,18 +46,29 @@ fn specification_lists_kinds_and_their_limits() {
 
 #[test]
 fn specification_lists_windows() {
-    for (class, window) in Class::ALL.into_iter().zip(INITIAL_WINDOWS.into_iter().zip(WINDOWS_MAX)) {
-        row(&[&format!("{class:?}"), &window.0.to_string(), &window.1.to_string()]);
+    for (class, window) in Class::ALL
+        .into_iter()
+        .zip(INITIAL_WINDOWS.into_iter().zip(WINDOWS_MAX))
+    {
+        row(&[
+            &format!("{class:?}"),
+            &window.0.to_string(),
+            &window.1.to_string(),
+        ]);
     }
     let mut messages = super::golden::table();
     messages.sort_by_key(|(name, ..)| name.len());
     for kind in ROWS {
-        let (_, message, _) =
-            messages.iter().find(|(name, ..)| name.starts_with(kind.name)).expect("every kind has a golden message");
+        let (_, message, _) = messages
+            .iter()
+            .find(|(name, ..)| name.starts_with(kind.name))
+            .expect("every kind has a golden message");
         let stated = row(&[&kind.number.to_string(), kind.name])[3];
         let is_data = (11..=16).contains(&kind.number);
         match class_of(message) {
-            Some(Class::Early | Class::Requested | Class::Again) if is_data => assert_eq!(stated, "its lane"),
+            Some(Class::Early | Class::Requested | Class::Again) if is_data => {
+                assert_eq!(stated, "its lane")
+            }
             Some(class) => assert_eq!(stated, format!("{class:?}"), "{}", kind.name),
             None => assert_eq!(stated, "", "{}", kind.name),
         }
@@ -99,22 +116,37 @@ fn specification_lists_limits() {
         row(&[name, &value.to_string()]);
     }
     // This also covers limits that are added later.
-    let limits = include_str!("../limits.rs").lines().filter_map(|line| line.strip_prefix("pub const "));
-    for name in limits.filter_map(|line| line.split(':').next()).filter(|name| *name != "ROLES") {
+    let limits = include_str!("../limits.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub const "));
+    for name in limits
+        .filter_map(|line| line.split(':').next())
+        .filter(|name| *name != "ROLES")
+    {
         assert!(TEXT.contains(name), "docs/PROTOCOL.md does not name {name}");
     }
 }
 
 #[test]
 fn specification_lists_numbers_and_magic() {
-    let classes: Vec<String> = Class::ALL.into_iter().map(|class| format!("{} {class:?}", class.number())).collect();
+    let classes: Vec<String> = Class::ALL
+        .into_iter()
+        .map(|class| format!("{} {class:?}", class.number()))
+        .collect();
     row(&["class", &classes.join(", ")]);
-    let roles: Vec<String> = ROLES.iter().map(|role| format!("{} {role}", Role(role).number())).collect();
+    let roles: Vec<String> = ROLES
+        .iter()
+        .map(|role| format!("{} {role}", Role(role).number()))
+        .collect();
     row(&["role", &roles.join(", ")]);
     let magic: Vec<String> = MAGIC.iter().map(|byte| format!("{byte:02x}")).collect();
     assert!(TEXT.contains(&format!("`{}`", magic.join(" "))));
     // The table has no kinds besides those of the program.
     let is_row = |line: &&str| line.starts_with('|') && line.split('|').count() == 7;
-    assert_eq!(TEXT.lines().filter(is_row).count(), ROWS.len() + 2, "a head and a rule, and one row for each kind");
+    assert_eq!(
+        TEXT.lines().filter(is_row).count(),
+        ROWS.len() + 2,
+        "a head and a rule, and one row for each kind"
+    );
     assert!(class_of(&Message::Ping).is_none());
 }

@@ -21,7 +21,12 @@ pub type PutLine = Box<dyn Fn(&[u8]) + Send + Sync>;
 /// Where the lines of a log go.
 enum LogTarget {
     /// A file. Each line starts with the time and the process id. Written at least once a second while lines arrive.
-    File { writer: Box<dyn Write + Send>, pid: u32, buf: Vec<u8>, written_secs: i64 },
+    File {
+        writer: Box<dyn Write + Send>,
+        pid: u32,
+        buf: Vec<u8>,
+        written_secs: i64,
+    },
     /// A log that formats and writes each line.
     Lines(PutLine),
 }
@@ -29,7 +34,15 @@ enum LogTarget {
 impl Log {
     /// Creates a log that appends to `writer`. Each line contains `pid`.
     pub(super) fn new(writer: Box<dyn Write + Send>, format: Format, pid: u32) -> Log {
-        Log::to(LogTarget::File { writer, pid, buf: Vec::new(), written_secs: 0 }, format)
+        Log::to(
+            LogTarget::File {
+                writer,
+                pid,
+                buf: Vec::new(),
+                written_secs: 0,
+            },
+            format,
+        )
     }
 
     /// Creates a log that passes each line on.
@@ -38,14 +51,23 @@ impl Log {
     }
 
     fn to(target: LogTarget, format: Format) -> Log {
-        Log { target, format, times: LocalTimes::new(zone::local()) }
+        Log {
+            target,
+            format,
+            times: LocalTimes::new(zone::local()),
+        }
     }
 
     /// Appends a line.
     pub(super) fn put(&mut self, line: &[u8], now_secs: i64) {
         let (pid, buf, written_secs) = match &mut self.target {
             LogTarget::Lines(put) => return put(line),
-            LogTarget::File { pid, buf, written_secs, .. } => (pid, buf, written_secs),
+            LogTarget::File {
+                pid,
+                buf,
+                written_secs,
+                ..
+            } => (pid, buf, written_secs),
         };
         self.times.put(buf, now_secs, b' ');
         _ = write!(buf, " [{pid}] ");

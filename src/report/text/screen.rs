@@ -36,7 +36,10 @@ impl Screen {
         let (stdout, stderr) = match output.stderr {
             StderrMode::Errors | StderrMode::Client => {
                 let tty = if is_tty { Outbuf::Line } else { Outbuf::Block };
-                (Sink::new(stdout, output.outbuf.unwrap_or(tty)), Some(stderr))
+                (
+                    Sink::new(stdout, output.outbuf.unwrap_or(tty)),
+                    Some(stderr),
+                )
             }
             // Objects stay on stdout.
             StderrMode::All if output.json => (Sink::new(stdout, Outbuf::Line), Some(stderr)),
@@ -134,7 +137,13 @@ struct Sink {
 
 impl Sink {
     fn new(writer: Box<dyn Write + Send>, mode: Outbuf) -> Sink {
-        Sink { writer, buf: Vec::with_capacity(BLOCK_BYTES + 1024), mode, failed: false, has_written: false }
+        Sink {
+            writer,
+            buf: Vec::with_capacity(BLOCK_BYTES + 1024),
+            mode,
+            failed: false,
+            has_written: false,
+        }
     }
 
     fn put_line(&mut self, line: &[u8], charset: Charset) {
@@ -159,7 +168,11 @@ impl Sink {
 
     fn flush(&mut self) {
         if !self.buf.is_empty() && !self.failed {
-            self.failed = self.writer.write_all(&self.buf).and_then(|()| self.writer.flush()).is_err();
+            self.failed = self
+                .writer
+                .write_all(&self.buf)
+                .and_then(|()| self.writer.flush())
+                .is_err();
             self.has_written |= !self.failed;
         }
         self.buf.clear();

@@ -6,7 +6,13 @@ use std::io::Write;
 use std::time::Duration;
 
 /// Appends the block of `--stats`, without the blank line before it.
-pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, traffic: Traffic, human: u8, protocol: Option<u8>) {
+pub(super) fn put_statistics(
+    out: &mut Vec<u8>,
+    tally: &Tally,
+    traffic: Traffic,
+    human: u8,
+    protocol: Option<u8>,
+) {
     let kinds = |out: &mut Vec<u8>, words: &str, kinds: &Kinds| {
         out.extend_from_slice(words.as_bytes());
         // Counts are grouped with commas but never use units.
@@ -38,26 +44,55 @@ pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, traffic: Traffic,
     if has_reported(31) {
         kinds(out, "Number of deleted files: ", &tally.deleted);
     }
-    count(out, "Number of regular files transferred: ", tally.transferred, human.min(1), "");
+    count(
+        out,
+        "Number of regular files transferred: ",
+        tally.transferred,
+        human.min(1),
+        "",
+    );
     count(out, "Total file size: ", tally.total_bytes, human, " bytes");
-    count(out, "Total transferred file size: ", tally.transferred_bytes, human, " bytes");
+    count(
+        out,
+        "Total transferred file size: ",
+        tally.transferred_bytes,
+        human,
+        " bytes",
+    );
     count(out, "Literal data: ", tally.literal_bytes, human, " bytes");
     count(out, "Matched data: ", tally.matched_bytes, human, " bytes");
     out.extend_from_slice(b"File list size: 0\n");
     if tally.list_generation_ms > 0 {
         let seconds = |ms: u64| format!("{}.{:03} seconds", ms / 1000, ms % 1000);
-        _ = writeln!(out, "File list generation time: {}", seconds(tally.list_generation_ms));
-        _ = writeln!(out, "File list transfer time: {}", seconds(tally.list_transfer_ms));
+        _ = writeln!(
+            out,
+            "File list generation time: {}",
+            seconds(tally.list_generation_ms)
+        );
+        _ = writeln!(
+            out,
+            "File list transfer time: {}",
+            seconds(tally.list_transfer_ms)
+        );
     }
     count(out, "Total bytes sent: ", traffic.sent_bytes, human, "");
-    count(out, "Total bytes received: ", traffic.received_bytes, human, "");
+    count(
+        out,
+        "Total bytes received: ",
+        traffic.received_bytes,
+        human,
+        "",
+    );
 }
 
 /// Appends the lines of `-v`. `elapsed` is the time since the run began.
 pub(super) fn put_totals(
     out: &mut Vec<u8>,
     tally: &Tally,
-    Traffic { sent_bytes, received_bytes }: Traffic,
+    Traffic {
+        sent_bytes,
+        received_bytes,
+    }: Traffic,
     elapsed: Duration,
     human: u8,
     remark: &[u8],
@@ -72,7 +107,11 @@ pub(super) fn put_totals(
     out.extend_from_slice(b" bytes/sec\ntotal size is ");
     put_count(out, tally.total_bytes, human);
     out.extend_from_slice(b"  speedup is ");
-    let speedup = if traffic > 0.0 { tally.total_bytes as f64 / traffic } else { 0.0 };
+    let speedup = if traffic > 0.0 {
+        tally.total_bytes as f64 / traffic
+    } else {
+        0.0
+    };
     put_fraction_grouped(out, speedup, human > 0);
     out.extend_from_slice(remark);
     out.push(b'\n');

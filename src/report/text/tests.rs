@@ -69,14 +69,29 @@ impl Run {
             let ms = clock_ms.load(Ordering::Relaxed);
             (ms.div_euclid(1000), ms.rem_euclid(1000) as u32 * 1_000_000)
         };
-        let log_writer = output.log_file.is_some().then(|| Box::new(log.clone()) as Box<dyn Write + Send>);
-        let mut reporter =
-            TextReporter::new(output, facts, Box::new(out.clone()), Box::new(err.clone()), log_writer, Arc::new(clock));
+        let log_writer = output
+            .log_file
+            .is_some()
+            .then(|| Box::new(log.clone()) as Box<dyn Write + Send>);
+        let mut reporter = TextReporter::new(
+            output,
+            facts,
+            Box::new(out.clone()),
+            Box::new(err.clone()),
+            log_writer,
+            Arc::new(clock),
+        );
         reporter.times = LocalTimes::new(TimeZone::UTC);
         if let Some(log) = &mut reporter.log {
             log.times = LocalTimes::new(TimeZone::UTC);
         }
-        Run { reporter, out, err, log, now_ms }
+        Run {
+            reporter,
+            out,
+            err,
+            log,
+            now_ms,
+        }
     }
 
     fn report(&mut self, event: Event) {
@@ -93,13 +108,26 @@ impl Run {
     /// Returns the log without its times.
     fn log_lines(&self) -> String {
         let text = self.log.text();
-        text.lines().map(|line| line.split_once("] ").map_or(line, |(_, rest)| rest).to_owned() + "\n").collect()
+        text.lines()
+            .map(|line| {
+                line.split_once("] ")
+                    .map_or(line, |(_, rest)| rest)
+                    .to_owned()
+                    + "\n"
+            })
+            .collect()
     }
 }
 
 fn entry(name: &str, kind: Kind, update: Update, changes: Changes) -> Item {
     let transfer = update == Update::Received;
-    Item { kind, update, changes, transfer, ..item(name) }
+    Item {
+        kind,
+        update,
+        changes,
+        transfer,
+        ..item(name)
+    }
 }
 
 /// Returns entries of each sort, as in the trees that rsync's output was recorded from.
@@ -109,18 +137,30 @@ fn tree() -> Vec<Item> {
     vec![
         entry(".", Kind::Dir, Attrs, Changes::TIME),
         entry("c_attr", Kind::Device, Attrs, Changes::PERMS),
-        entry("c_data", Kind::Device, Local, Changes::CHECKSUM | Changes::TIME),
+        entry(
+            "c_data",
+            Kind::Device,
+            Local,
+            Changes::CHECKSUM | Changes::TIME,
+        ),
         entry("c_same", Kind::Device, Attrs, Changes::NONE),
         entry("f_attr", Kind::File, Attrs, Changes::PERMS),
         entry("f_data", Kind::File, Received, Changes::SIZE),
         entry("f_same", Kind::File, Attrs, Changes::NONE),
         entry("h2_attr", Kind::File, HardLink, Changes::NONE),
-        Item { changes: Changes::TIME, update: Attrs, ..link("l_attr") },
+        Item {
+            changes: Changes::TIME,
+            update: Attrs,
+            ..link("l_attr")
+        },
         link("l_new"),
         entry("d_attr", Kind::Dir, Attrs, Changes::PERMS),
         entry("d_new", Kind::Dir, Local, new),
         entry("d_same", Kind::Dir, Attrs, Changes::NONE),
-        Item { linked_to: Some(b"h2_new".into()), ..entry("h1_new", Kind::File, HardLink, new) },
+        Item {
+            linked_to: Some(b"h2_new".into()),
+            ..entry("h1_new", Kind::File, HardLink, new)
+        },
     ]
 }
 
@@ -130,7 +170,13 @@ fn output(verbose: u8, itemize: u8, format: Option<&str>) -> Output {
         itemize,
         human: 1,
         out_format: format.map(|f| f.into()),
-        info: Info { name: verbose, flist: verbose.min(1), del: verbose, stats: verbose.min(1), ..Info::default() },
+        info: Info {
+            name: verbose,
+            flist: verbose.min(1),
+            del: verbose,
+            stats: verbose.min(1),
+            ..Info::default()
+        },
         ..Output::default()
     }
 }
@@ -150,7 +196,13 @@ fn v_prints_names_of_changed_entries() {
     assert_eq!(shown(&output(0, 2, Some("%n%L"))), want);
     assert_eq!(shown(&output(0, 0, Some(""))), "\n".repeat(7));
     assert_eq!(shown(&output(0, 0, None)), "");
-    assert_eq!(shown(&Output { quiet: true, ..output(2, 2, Some("%i %n")) }), "");
+    assert_eq!(
+        shown(&Output {
+            quiet: true,
+            ..output(2, 2, Some("%i %n"))
+        }),
+        ""
+    );
 }
 
 #[test]
@@ -181,8 +233,11 @@ hf+++++++++ h1_new => h2_new
 ";
     assert_eq!(shown(&output(0, 2, Some("%i %n%L"))), want);
     assert_eq!(shown(&output(2, 1, Some("%i %n%L"))), want);
-    let changed: String =
-        want.lines().filter(|line| !line.contains("         ")).map(|l| l.to_owned() + "\n").collect();
+    let changed: String = want
+        .lines()
+        .filter(|line| !line.contains("         "))
+        .map(|l| l.to_owned() + "\n")
+        .collect();
     assert_eq!(shown(&output(0, 1, Some("%i %n%L"))), changed);
     assert_eq!(shown(&output(1, 1, Some("%i %n%L"))), changed);
 }
@@ -190,7 +245,11 @@ hf+++++++++ h1_new => h2_new
 fn deletions(output: &Output) -> String {
     let mut run = Run::new(output, FACTS);
     for (name, kind) in [(&b"xd/in"[..], Kind::File), (b"xd", Kind::Dir)] {
-        run.report(Event::Deleted { name: name.into(), kind, mode: 0 });
+        run.report(Event::Deleted {
+            name: name.into(),
+            kind,
+            mode: 0,
+        });
     }
     run.reporter.flush();
     run.out.text()
@@ -202,24 +261,58 @@ fn deletion_lines_follow_the_output_format() {
     assert_eq!(deletions(&output(1, 0, None)), plain);
     assert_eq!(deletions(&output(0, 0, Some("%n %b"))), plain);
     assert_eq!(deletions(&output(0, 0, Some(""))), plain);
-    assert_eq!(deletions(&output(0, 1, Some("%i %n%L"))), "*deleting   xd/in\n*deleting   xd/\n");
-    assert_eq!(deletions(&output(0, 0, Some("%o %b %n"))), "del. 0 xd/in\ndel. 0 xd/\n");
+    assert_eq!(
+        deletions(&output(0, 1, Some("%i %n%L"))),
+        "*deleting   xd/in\n*deleting   xd/\n"
+    );
+    assert_eq!(
+        deletions(&output(0, 0, Some("%o %b %n"))),
+        "del. 0 xd/in\ndel. 0 xd/\n"
+    );
     assert_eq!(deletions(&output(0, 0, None)), "");
-    let only_del = Output { info: Info { del: 1, ..Info::default() }, ..Output::default() };
+    let only_del = Output {
+        info: Info {
+            del: 1,
+            ..Info::default()
+        },
+        ..Output::default()
+    };
     assert_eq!(deletions(&only_del), plain);
-    let only_name = Output { info: Info { name: 1, ..Info::default() }, ..Output::default() };
+    let only_name = Output {
+        info: Info {
+            name: 1,
+            ..Info::default()
+        },
+        ..Output::default()
+    };
     assert_eq!(deletions(&only_name), plain);
-    assert_eq!(deletions(&Output { quiet: true, ..only_del }), "");
+    assert_eq!(
+        deletions(&Output {
+            quiet: true,
+            ..only_del
+        }),
+        ""
+    );
 }
 
 fn with_log(output: Output, format: &str) -> Output {
-    Output { log_file: Some(LogFile { path: b"LOG".into(), format: format.into() }), ..output }
+    Output {
+        log_file: Some(LogFile {
+            path: b"LOG".into(),
+            format: format.into(),
+        }),
+        ..output
+    }
 }
 
 fn logged(output: &Output, facts: RunFacts) -> String {
     let mut run = Run::new(output, facts);
     run.reporter.banner();
-    run.report(Event::Deleted { name: b"old".into(), kind: Kind::Dir, mode: 0 });
+    run.report(Event::Deleted {
+        name: b"old".into(),
+        kind: Kind::Dir,
+        mode: 0,
+    });
     run.items(&tree());
     run.log_lines()
 }
@@ -238,19 +331,57 @@ cd+++++++++ d_new/
 hf+++++++++ h1_new => h2_new
 ";
     let format = "%i %n%L";
-    assert_eq!(logged(&with_log(output(0, 0, None), format), FACTS), significant);
-    assert_eq!(logged(&with_log(output(1, 0, None), format), FACTS), significant);
-    assert_eq!(logged(&with_log(Output { quiet: true, ..output(2, 0, None) }, format), FACTS), significant);
-    let dry = significant.replace("*deleting   old/\n", "").replace(">f.s....... f_data\n", "");
-    assert_eq!(logged(&with_log(output(0, 0, None), format), RunFacts { dry_run: true, ..FACTS }), dry);
+    assert_eq!(
+        logged(&with_log(output(0, 0, None), format), FACTS),
+        significant
+    );
+    assert_eq!(
+        logged(&with_log(output(1, 0, None), format), FACTS),
+        significant
+    );
+    assert_eq!(
+        logged(
+            &with_log(
+                Output {
+                    quiet: true,
+                    ..output(2, 0, None)
+                },
+                format
+            ),
+            FACTS
+        ),
+        significant
+    );
+    let dry = significant
+        .replace("*deleting   old/\n", "")
+        .replace(">f.s....... f_data\n", "");
+    assert_eq!(
+        logged(
+            &with_log(output(0, 0, None), format),
+            RunFacts {
+                dry_run: true,
+                ..FACTS
+            }
+        ),
+        dry
+    );
 
     let all = logged(&with_log(output(0, 2, Some(format)), format), FACTS);
-    assert!(all.contains(".f...p..... f_attr\n") && all.contains(".f          f_same\n"), "{all}");
+    assert!(
+        all.contains(".f...p..... f_attr\n") && all.contains(".f          f_same\n"),
+        "{all}"
+    );
     let names = logged(&with_log(output(0, 2, Some(format)), "%n"), FACTS);
-    assert!(names.contains("\nf_attr\n") && !names.contains("f_same") && !names.contains("h2_attr"), "{names}");
+    assert!(
+        names.contains("\nf_attr\n") && !names.contains("f_same") && !names.contains("h2_attr"),
+        "{names}"
+    );
     assert!(names.contains("\ndeleting old/\n"), "{names}");
     let text = logged(&with_log(output(2, 0, None), format), FACTS);
-    assert!(text.contains("\nf_attr\n") && text.contains("\nf_same is uptodate\n"), "{text}");
+    assert!(
+        text.contains("\nf_attr\n") && text.contains("\nf_same is uptodate\n"),
+        "{text}"
+    );
     let empty = logged(&with_log(output(0, 0, None), ""), FACTS);
     assert_eq!(empty, "building file list\ndeleting old/\n");
 }
@@ -264,8 +395,17 @@ fn log_lines_begin_with_time_and_process_id() {
 }
 
 fn tally() -> Tally {
-    let mut tally = Tally { list_generation_ms: 1, name_bytes: 10, ..Tally::default() };
-    for (kind, len) in [(Kind::File, 123_456_789), (Kind::File, 1), (Kind::Symlink, 6), (Kind::Dir, 4096)] {
+    let mut tally = Tally {
+        list_generation_ms: 1,
+        name_bytes: 10,
+        ..Tally::default()
+    };
+    for (kind, len) in [
+        (Kind::File, 123_456_789),
+        (Kind::File, 1),
+        (Kind::Symlink, 6),
+        (Kind::Dir, 4096),
+    ] {
         tally.list(kind, len, 0);
         tally.created.add(kind);
     }
@@ -282,7 +422,14 @@ fn summarized(output: Output, tally: &Tally, facts: RunFacts) -> String {
 
 #[test]
 fn statistics_match_rsync() {
-    let stats = |human| Output { human, info: Info { stats: 2, ..Info::default() }, ..Output::default() };
+    let stats = |human| Output {
+        human,
+        info: Info {
+            stats: 2,
+            ..Info::default()
+        },
+        ..Output::default()
+    };
     let plain = "
 Number of files: 4 (reg: 2, dir: 1, link: 1)
 Number of created files: 4 (reg: 2, dir: 1, link: 1)
@@ -306,20 +453,68 @@ total size is 123456796  speedup is 1.00
     assert!(grouped.contains("\nTotal file size: 123,456,796 bytes\n"));
     assert!(grouped.ends_with("\n\nsent 123,456,939 bytes  received 70 bytes  35,273,431.14 bytes/sec\ntotal size is 123,456,796  speedup is 1.00\n"));
     let units = summarized(stats(2), &tally(), FACTS);
-    assert!(units.contains("\nTotal file size: 123.46M bytes\n") && units.contains("\nTotal bytes sent: 123.46M\n"));
-    assert!(units.contains("sent 123.46M bytes  received 70 bytes  35.27M bytes/sec\ntotal size is 123.46M  "));
-    let short = summarized(Output { info: Info { stats: 1, ..Info::default() }, ..stats(1) }, &tally(), FACTS);
+    assert!(
+        units.contains("\nTotal file size: 123.46M bytes\n")
+            && units.contains("\nTotal bytes sent: 123.46M\n")
+    );
+    assert!(units.contains(
+        "sent 123.46M bytes  received 70 bytes  35.27M bytes/sec\ntotal size is 123.46M  "
+    ));
+    let short = summarized(
+        Output {
+            info: Info {
+                stats: 1,
+                ..Info::default()
+            },
+            ..stats(1)
+        },
+        &tally(),
+        FACTS,
+    );
     assert!(short.starts_with("\nsent 123,456,939 bytes  "));
-    assert_eq!(summarized(Output { info: Info::default(), ..stats(1) }, &tally(), FACTS), "");
-    assert_eq!(summarized(Output { quiet: true, ..stats(1) }, &tally(), FACTS), "");
+    assert_eq!(
+        summarized(
+            Output {
+                info: Info::default(),
+                ..stats(1)
+            },
+            &tally(),
+            FACTS
+        ),
+        ""
+    );
+    assert_eq!(
+        summarized(
+            Output {
+                quiet: true,
+                ..stats(1)
+            },
+            &tally(),
+            FACTS
+        ),
+        ""
+    );
 
     let mut many = Tally::default();
     for _ in 0..1001 {
         many.list(Kind::File, 0, 0);
     }
-    let text = summarized(stats(2), &many, RunFacts { dry_run: true, ..FACTS });
-    assert!(text.starts_with("\nNumber of files: 1,001 (reg: 1,001)\nNumber of created files: 0\n"), "{text}");
-    assert!(!text.contains("File list generation") && text.ends_with("speedup is 0.00 (DRY RUN)\n"), "{text}");
+    let text = summarized(
+        stats(2),
+        &many,
+        RunFacts {
+            dry_run: true,
+            ..FACTS
+        },
+    );
+    assert!(
+        text.starts_with("\nNumber of files: 1,001 (reg: 1,001)\nNumber of created files: 0\n"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("File list generation") && text.ends_with("speedup is 0.00 (DRY RUN)\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -327,11 +522,27 @@ fn speedup_has_no_units() {
     let mut one = Tally::default();
     one.list(Kind::File, 12_345_678, 100);
     let speedup = |human| {
-        let output = Output { human, info: Info { stats: 1, ..Info::default() }, ..Output::default() };
+        let output = Output {
+            human,
+            info: Info {
+                stats: 1,
+                ..Info::default()
+            },
+            ..Output::default()
+        };
         let text = summarized(output, &one, FACTS);
-        text.rsplit_once(' ').map(|(_, last)| last.trim().to_owned()).expect("a line")
+        text.rsplit_once(' ')
+            .map(|(_, last)| last.trim().to_owned())
+            .expect("a line")
     };
-    assert_eq!((speedup(0).as_str(), speedup(1).as_str(), speedup(2).as_str()), ("81759.46", "81,759.46", "81,759.46"));
+    assert_eq!(
+        (
+            speedup(0).as_str(),
+            speedup(1).as_str(),
+            speedup(2).as_str()
+        ),
+        ("81759.46", "81,759.46", "81,759.46")
+    );
 }
 
 #[test]
@@ -353,7 +564,8 @@ fn log_ends_with_totals_and_error() {
         "\nsent 19 bytes  received 12 bytes  62.00 bytes/sec\ntotal size is 0  speedup is 0.00\n"
     );
     run.reporter.final_error(Exit::Partial, "sender");
-    let summary = "sent 19 bytes  received 12 bytes  62.00 bytes/sec\ntotal size is 0  speedup is 0.00\n";
+    let summary =
+        "sent 19 bytes  received 12 bytes  62.00 bytes/sec\ntotal size is 0  speedup is 0.00\n";
     assert_eq!(run.log_lines(), format!("{summary}{totals}{error}"));
 
     // A usage error occurs before anything is counted.
@@ -377,13 +589,37 @@ fn banner_lines_match_rsync() {
         run.out.text()
     };
     let v = output(1, 0, None);
-    assert_eq!(banner_of(&v, Banner::Incremental), "sending incremental file list\n");
-    assert_eq!(banner_of(&v, Banner::Whole), "building file list ... done\n");
+    assert_eq!(
+        banner_of(&v, Banner::Incremental),
+        "sending incremental file list\n"
+    );
+    assert_eq!(
+        banner_of(&v, Banner::Whole),
+        "building file list ... done\n"
+    );
     assert_eq!(banner_of(&v, Banner::None), "");
-    assert_eq!(banner_of(&output(0, 1, Some("%i")), Banner::Incremental), "");
-    assert_eq!(banner_of(&Output { quiet: true, ..v.clone() }, Banner::Whole), "");
-    let flist2 = Output { info: Info { flist: 2, ..v.info }, ..v };
-    assert_eq!(banner_of(&flist2, Banner::Incremental), "sending incremental file list\n");
+    assert_eq!(
+        banner_of(&output(0, 1, Some("%i")), Banner::Incremental),
+        ""
+    );
+    assert_eq!(
+        banner_of(
+            &Output {
+                quiet: true,
+                ..v.clone()
+            },
+            Banner::Whole
+        ),
+        ""
+    );
+    let flist2 = Output {
+        info: Info { flist: 2, ..v.info },
+        ..v
+    };
+    assert_eq!(
+        banner_of(&flist2, Banner::Incremental),
+        "sending incremental file list\n"
+    );
     assert_eq!(
         banner_of(&flist2, Banner::Whole),
         "building file list ... \n 0 files...\r 100 files...\r 200 files...\r253 files to consider\n"
@@ -392,9 +628,18 @@ fn banner_lines_match_rsync() {
 
 #[test]
 fn deltasum_debug_prints_match_totals() {
-    let output = Output { debug: Debug { deltasum: 1, ..Debug::default() }, ..Output::default() };
+    let output = Output {
+        debug: Debug {
+            deltasum: 1,
+            ..Debug::default()
+        },
+        ..Output::default()
+    };
     let text = summarized(output, &tally(), FACTS);
-    assert_eq!(text, "total: matches=0  hash_hits=0  false_alarms=0 data=123456790\n");
+    assert_eq!(
+        text,
+        "total: matches=0  hash_hits=0  false_alarms=0 data=123456790\n"
+    );
 }
 
 #[test]
@@ -402,10 +647,12 @@ fn problem_flushes_stdout_before_stderr() {
     let mut run = Run::new(&with_log(output(1, 0, None), "%n"), FACTS);
     run.report(Event::Item(Box::new(item("a"))));
     assert_eq!(run.out.text(), "");
-    let line = "rsync: [sender] link_stat \"/s/nonex\u{1}\\\" failed: No such file or directory (2)";
+    let line =
+        "rsync: [sender] link_stat \"/s/nonex\u{1}\\\" failed: No such file or directory (2)";
     run.report(Event::Problem(Problem::new(line, Weight::Failed)));
     assert_eq!(run.out.text(), "a\n");
-    let want = "rsync: [sender] link_stat \"/s/nonex\\#001\\\" failed: No such file or directory (2)\n";
+    let want =
+        "rsync: [sender] link_stat \"/s/nonex\\#001\\\" failed: No such file or directory (2)\n";
     assert_eq!(run.err.text(), want);
     assert_eq!(run.reporter.problems().failed, 1);
     run.report(Event::Note(b"created directory d".into()));
@@ -416,19 +663,40 @@ fn problem_flushes_stdout_before_stderr() {
 
 #[test]
 fn stderr_all_prints_everything_to_stderr() {
-    let mut run = Run::new(&Output { stderr: StderrMode::All, ..output(1, 0, None) }, FACTS);
+    let mut run = Run::new(
+        &Output {
+            stderr: StderrMode::All,
+            ..output(1, 0, None)
+        },
+        FACTS,
+    );
     run.reporter.banner();
     run.items(&[item("a")]);
-    run.report(Event::Problem(Problem::new("file has vanished: \"b\"", Weight::Vanished)));
+    run.report(Event::Problem(Problem::new(
+        "file has vanished: \"b\"",
+        Weight::Vanished,
+    )));
     assert_eq!(run.out.text(), "");
-    assert_eq!(run.err.text(), "sending incremental file list\na\nfile has vanished: \"b\"\n");
+    assert_eq!(
+        run.err.text(),
+        "sending incremental file list\na\nfile has vanished: \"b\"\n"
+    );
 }
 
 #[test]
 fn outbuf_determines_the_buffering() {
     let printed = |outbuf, stdout_is_tty| {
-        let output = Output { outbuf, ..output(1, 0, None) };
-        let mut run = Run::new(&output, RunFacts { stdout_is_tty, ..FACTS });
+        let output = Output {
+            outbuf,
+            ..output(1, 0, None)
+        };
+        let mut run = Run::new(
+            &output,
+            RunFacts {
+                stdout_is_tty,
+                ..FACTS
+            },
+        );
         run.report(Event::Item(Box::new(item("a"))));
         run.out.text()
     };
@@ -441,17 +709,33 @@ fn outbuf_determines_the_buffering() {
 
 #[test]
 fn file_progress_follows_the_names() {
-    let output = Output { info: Info { name: 1, progress: 1, ..Info::default() }, ..output(0, 0, None) };
+    let output = Output {
+        info: Info {
+            name: 1,
+            progress: 1,
+            ..Info::default()
+        },
+        ..output(0, 0, None)
+    };
     let mut run = Run::new(&output, FACTS);
     run.reporter.set_list_total(9, 123, true);
     run.report(Event::Checked(5));
     run.items(&[item("f_data")]);
-    run.report(Event::Progress { done_bytes: 6, len_bytes: 6 });
+    run.report(Event::Progress {
+        done_bytes: 6,
+        len_bytes: 6,
+    });
     run.report(Event::Checked(1));
     run.items(&[link("l")]);
-    run.report(Event::Progress { done_bytes: 32768, len_bytes: 3_000_000 });
+    run.report(Event::Progress {
+        done_bytes: 32768,
+        len_bytes: 3_000_000,
+    });
     run.now_ms.fetch_add(1023, Ordering::Relaxed);
-    run.report(Event::Progress { done_bytes: 1_081_344, len_bytes: 3_000_000 });
+    run.report(Event::Progress {
+        done_bytes: 1_081_344,
+        len_bytes: 3_000_000,
+    });
     run.report(Event::Problem(Problem::new("x", Weight::Failed)));
     assert_eq!(
         run.out.text().replace('\r', "~"),
@@ -464,28 +748,58 @@ fn file_progress_follows_the_names() {
 
 #[test]
 fn progress_precedes_a_line_printed_after_transfer() {
-    let progress = Info { name: 1, progress: 1, ..Info::default() };
-    let output = Output { info: progress, ..output(0, 0, Some("%n %b")) };
+    let progress = Info {
+        name: 1,
+        progress: 1,
+        ..Info::default()
+    };
+    let output = Output {
+        info: progress,
+        ..output(0, 0, Some("%n %b"))
+    };
     let mut run = Run::new(&output, FACTS);
     let wants = run.reporter.wants();
     assert!(wants.begin && wants.after_transfer && wants.progress);
     run.reporter.set_list_total(2, 2, true);
     run.report(Event::Checked(1));
     run.report(Event::Begin(b"z1".into()));
-    run.report(Event::Progress { done_bytes: 0, len_bytes: 0 });
-    run.items(&[Item { moved_bytes: 45, ..item("z1") }]);
-    assert_eq!(run.out.text(), "z1\n\r              0 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=1/2)\nz1 45\n");
+    run.report(Event::Progress {
+        done_bytes: 0,
+        len_bytes: 0,
+    });
+    run.items(&[Item {
+        moved_bytes: 45,
+        ..item("z1")
+    }]);
+    assert_eq!(
+        run.out.text(),
+        "z1\n\r              0 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=1/2)\nz1 45\n"
+    );
 }
 
 #[test]
 fn run_progress_is_one_line_until_the_end() {
-    let info = |name| Info { name, progress: 2, stats: 1, ..Info::default() };
-    let quietly = Output { info: info(0), ..output(0, 0, None) };
+    let info = |name| Info {
+        name,
+        progress: 2,
+        stats: 1,
+        ..Info::default()
+    };
+    let quietly = Output {
+        info: info(0),
+        ..output(0, 0, None)
+    };
     let mut run = Run::new(&quietly, FACTS);
     run.reporter.set_list_total(2, 1, true);
     run.report(Event::Checked(2));
-    run.items(&[entry(".", Kind::Dir, Update::Local, Changes::NEW), item("b")]);
-    run.report(Event::Progress { done_bytes: 1, len_bytes: 1 });
+    run.items(&[
+        entry(".", Kind::Dir, Update::Local, Changes::NEW),
+        item("b"),
+    ]);
+    run.report(Event::Progress {
+        done_bytes: 1,
+        len_bytes: 1,
+    });
     run.reporter.summary(&Tally::default(), Duration::ZERO);
     let last = "\r              1 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=0/2)";
     assert_eq!(
@@ -495,24 +809,54 @@ fn run_progress_is_one_line_until_the_end() {
         )
     );
 
-    let mut run = Run::new(&Output { info: info(1), ..quietly }, FACTS);
+    let mut run = Run::new(
+        &Output {
+            info: info(1),
+            ..quietly
+        },
+        FACTS,
+    );
     run.items(&[item("a")]);
-    run.report(Event::Progress { done_bytes: 0, len_bytes: 0 });
+    run.report(Event::Progress {
+        done_bytes: 0,
+        len_bytes: 0,
+    });
     run.items(&[item("b")]);
     assert!(run.out.text().ends_with("(xfr#1, ir-chk=0/0)\nb\n"));
 }
 
 #[test]
 fn list_only_ignores_output_formats() {
-    let facts = RunFacts { list_only: true, ..FACTS };
-    let output = Output { human: 1, ..with_log(output(0, 1, Some("%i %n")), "%n") };
+    let facts = RunFacts {
+        list_only: true,
+        ..FACTS
+    };
+    let output = Output {
+        human: 1,
+        ..with_log(output(0, 1, Some("%i %n")), "%n")
+    };
     let mut run = Run::new(&output, facts.clone());
     assert!(run.reporter.wants().unchanged);
-    let mtime = Time { secs: NOW, nanos: 0 };
-    run.items(&[Item { mtime, ..item("b\u{1}") }]);
+    let mtime = Time {
+        secs: NOW,
+        nanos: 0,
+    };
+    run.items(&[Item {
+        mtime,
+        ..item("b\u{1}")
+    }]);
     let want = "-rw-r--r--      1,234,567 2026/11/21 00:46:53 b\\#001\n";
-    assert_eq!((run.out.text().as_str(), run.log_lines().as_str()), (want, want));
-    let mut run = Run::new(&Output { quiet: true, ..output }, facts);
+    assert_eq!(
+        (run.out.text().as_str(), run.log_lines().as_str()),
+        (want, want)
+    );
+    let mut run = Run::new(
+        &Output {
+            quiet: true,
+            ..output
+        },
+        facts,
+    );
     run.items(&[item("b")]);
     assert_eq!((run.out.text().as_str(), run.log.text().as_str()), ("", ""));
 }
@@ -521,7 +865,13 @@ fn list_only_ignores_output_formats() {
 fn reporter_wants_only_events_that_it_prints() {
     let wants = |output: &Output| Run::new(output, FACTS).reporter.wants();
     assert_eq!(wants(&output(0, 0, None)), Wants::default());
-    assert_eq!(wants(&Output { quiet: true, ..output(2, 2, Some("%i %C")) }), Wants::default());
+    assert_eq!(
+        wants(&Output {
+            quiet: true,
+            ..output(2, 2, Some("%i %C"))
+        }),
+        Wants::default()
+    );
     let v = wants(&output(1, 0, None));
     assert!(v.items && !v.unchanged && !v.progress);
     assert!(wants(&output(2, 0, None)).unchanged && wants(&output(0, 2, Some("%i"))).unchanged);
@@ -544,9 +894,18 @@ fn broken_output_pipe_is_recorded_without_error() {
             Ok(())
         }
     }
-    let output = Output { outbuf: Some(Outbuf::Line), ..output(1, 0, None) };
+    let output = Output {
+        outbuf: Some(Outbuf::Line),
+        ..output(1, 0, None)
+    };
     let mut run = Run::new(&output, FACTS);
-    run.reporter.screen = Screen::new(&output, Charset::Log, false, Box::new(Broken), Box::new(std::io::sink()));
+    run.reporter.screen = Screen::new(
+        &output,
+        Charset::Log,
+        false,
+        Box::new(Broken),
+        Box::new(std::io::sink()),
+    );
     run.items(&[item("a"), item("b")]);
     assert!(run.reporter.lines_are_lost());
 }

@@ -43,7 +43,13 @@ impl Profile {
     /// Creates the profile of a session that begins now.
     pub(super) fn new() -> Profile {
         let begun = Since::now();
-        Profile { begun, messages: BTreeMap::new(), round_trips: 0, has_sent: false, waited: Default::default() }
+        Profile {
+            begun,
+            messages: BTreeMap::new(),
+            round_trips: 0,
+            has_sent: false,
+            waited: Default::default(),
+        }
     }
 
     /// Records a message that was sent.
@@ -80,12 +86,28 @@ impl Profile {
             one("bytes-read", traffic.received_bytes.to_string()),
         ];
         let [before, after] = self.waited;
-        let both = before.iter().zip(after).map(|(before, after)| *before + after);
-        lines.extend(WAITS.iter().zip(both).map(|(name, time)| one(&format!("ms-{name}"), ms(time))));
+        let both = before
+            .iter()
+            .zip(after)
+            .map(|(before, after)| *before + after);
+        lines.extend(
+            WAITS
+                .iter()
+                .zip(both)
+                .map(|(name, time)| one(&format!("ms-{name}"), ms(time))),
+        );
         // When the link moved, and the waits since then, in ms.
         if let Some(since) = moved {
-            lines.push(one("moved-ms", ms(self.begun.elapsed().saturating_sub(since.elapsed()))));
-            lines.extend(WAITS.iter().zip(after).map(|(name, time)| one(&format!("moved-{name}"), ms(time))));
+            lines.push(one(
+                "moved-ms",
+                ms(self.begun.elapsed().saturating_sub(since.elapsed())),
+            ));
+            lines.extend(
+                WAITS
+                    .iter()
+                    .zip(after)
+                    .map(|(name, time)| one(&format!("moved-{name}"), ms(time))),
+            );
         }
         let row = |name: &str, columns: [String; 6]| {
             let [sent, sent_bytes, received, received_bytes, first, last] = columns;
@@ -97,8 +119,12 @@ impl Profile {
         lines.push(row("message", heads.map(str::to_owned)));
         for (name, CostRow { counts, when }) in &self.messages {
             let [first, last] = when.unwrap_or_default().map(ms);
-            let [sent, sent_bytes, received, received_bytes] = counts.map(|count| count.to_string());
-            lines.push(row(name, [sent, sent_bytes, received, received_bytes, first, last]));
+            let [sent, sent_bytes, received, received_bytes] =
+                counts.map(|count| count.to_string());
+            lines.push(row(
+                name,
+                [sent, sent_bytes, received, received_bytes, first, last],
+            ));
         }
         lines
     }

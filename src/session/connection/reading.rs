@@ -18,11 +18,21 @@ const READ_BYTES: usize = 256 << 10;
 /// Reads what the peer sends and passes it on as messages.
 pub trait Intake: Send {
     /// Reads until the end of the stream, or until an error.
-    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()>;
+    fn read_all(
+        &mut self,
+        connection: &Connection,
+        reader: &mut dyn Read,
+        handler: &dyn MessageHandler,
+    ) -> Result<()>;
 }
 
 impl Intake for Box<dyn Dialect + Send> {
-    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
+    fn read_all(
+        &mut self,
+        connection: &Connection,
+        reader: &mut dyn Read,
+        handler: &dyn MessageHandler,
+    ) -> Result<()> {
         // Bytes that were read and not decoded are from `start` to `end`.
         let mut buffer = vec![0; READ_BYTES];
         let (mut start, mut end) = (0, 0);
@@ -31,12 +41,17 @@ impl Intake for Box<dyn Dialect + Send> {
             loop {
                 let mut input = &buffer[start..end];
                 let before = input.len();
-                let Some(message) = self.decode(&mut input)? else { break };
+                let Some(message) = self.decode(&mut input)? else {
+                    break;
+                };
                 let cost = (before - input.len()) as u64;
                 start += before - input.len();
                 connection.profile.lock().received(name_of(&message), cost);
                 let is_keepalive = matches!(message, Message::Ping);
-                connection.rate.note_message(is_keepalive).map_err(|error| cannot_read(&error))?;
+                connection
+                    .rate
+                    .note_message(is_keepalive)
+                    .map_err(|error| cannot_read(&error))?;
                 match message {
                     Message::Grant { class, bytes } => connection.granted(class, bytes)?,
                     Message::Blocked(class) => connection.blocked(class),
@@ -78,7 +93,10 @@ impl Intake for Box<dyn Dialect + Send> {
             };
             connection.note_wait(READING, waits);
             end += got;
-            connection.traffic.received.fetch_add(got as u64, Ordering::Relaxed);
+            connection
+                .traffic
+                .received
+                .fetch_add(got as u64, Ordering::Relaxed);
             if got == 0 {
                 return Ok(());
             }
@@ -123,13 +141,21 @@ impl Connection {
 pub fn cannot_read(error: &std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::TimedOut => {
-            let cause = error.get_ref().map_or_else(|| "no data from the peer".to_owned(), ToString::to_string);
-            Error::new(Exit::Timeout, format!("sparsync: connection timed out: {cause} (--timeout)"))
+            let cause = error
+                .get_ref()
+                .map_or_else(|| "no data from the peer".to_owned(), ToString::to_string);
+            Error::new(
+                Exit::Timeout,
+                format!("sparsync: connection timed out: {cause} (--timeout)"),
+            )
         }
         // The run is being stopped.
         ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
         ErrorKind::InvalidData => Error::new(Exit::Protocol, format!("sparsync: {error}")),
-        _ => Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed (reading: {error})")),
+        _ => Error::new(
+            Exit::Stream,
+            format!("sparsync: connection unexpectedly closed (reading: {error})"),
+        ),
     }
 }
 
@@ -137,7 +163,9 @@ pub fn cannot_read(error: &std::io::Error) -> Error {
 pub fn undecodable(error: DecodeError) -> Error {
     match error {
         DecodeError::Io(error) => cannot_read(&error),
-        DecodeError::Violation { exit, cause } => Error::new(exit, format!("sparsync: protocol error: {cause}")),
+        DecodeError::Violation { exit, cause } => {
+            Error::new(exit, format!("sparsync: protocol error: {cause}"))
+        }
     }
 }
 

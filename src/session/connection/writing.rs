@@ -19,7 +19,12 @@ const GATHERING: Duration = Duration::from_micros(300);
 impl Connection {
     /// Writes messages until [`Connection::end`] or an error. An error begins `parting`, which ends the wait for answers.
     /// Sends a [`Message::Ping`] after `quiet_for` without a message if this process has worked meanwhile.
-    pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>, parting: &Parting) {
+    pub fn write(
+        &self,
+        mut writer: Box<dyn Write + Send>,
+        quiet_for: Option<Duration>,
+        parting: &Parting,
+    ) {
         let mut out = Vec::new();
         loop {
             let mut state = self.state.lock();
@@ -35,16 +40,20 @@ impl Connection {
                     continue;
                 }
                 state.writer_sleeps = true;
-                let adopted_secs = Some(self.adopted_secs.load(Ordering::Relaxed)).filter(|&secs| secs > 0);
+                let adopted_secs =
+                    Some(self.adopted_secs.load(Ordering::Relaxed)).filter(|&secs| secs > 0);
                 let adopted = adopted_secs.map(|secs| Duration::from_secs(secs.into()) / 3);
                 match quiet_for.into_iter().chain(adopted).min() {
                     None => self.to_write.wait(&mut state),
                     Some(quiet_for) => {
                         self.to_write.wait_for(&mut state, quiet_for);
-                        let is_quiet = state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
+                        let is_quiet =
+                            state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
                         // Two idle ends must not keep each other alive.
                         if is_quiet && sys::has_worked(WorkObserver::Writer) {
-                            let ConnectionState { encoder, buffer, .. } = &mut *state;
+                            let ConnectionState {
+                                encoder, buffer, ..
+                            } = &mut *state;
                             // It has no content, so encoding cannot fail.
                             let _ = encoder.encode(&Message::Ping, buffer);
                         }
@@ -56,7 +65,9 @@ impl Connection {
             // is sent at once.
             loop {
                 let rest = GATHERING.saturating_sub(state.last_write.elapsed());
-                let is_enough = state.buffer.len() >= state.gathered_bytes || state.ending || state.shut.is_some();
+                let is_enough = state.buffer.len() >= state.gathered_bytes
+                    || state.ending
+                    || state.shut.is_some();
                 if is_enough || rest.is_zero() {
                     break;
                 }
@@ -71,11 +82,17 @@ impl Connection {
             }
             self.room.notify_all();
             let waits = Since::now();
-            let written = self.write_out(&mut *writer, &out, &as_it_is).and_then(|()| writer.flush());
+            let written = self
+                .write_out(&mut *writer, &out, &as_it_is)
+                .and_then(|()| writer.flush());
             self.note_wait(WRITING, waits);
             if let Err(error) = written {
-                let is_hang_up = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
-                let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
+                let is_hang_up = matches!(
+                    error.kind(),
+                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+                );
+                let message =
+                    format!("sparsync: connection unexpectedly closed (writing: {error})");
                 let error = Error::new(Exit::Stream, message);
                 let mut state = self.state.lock();
                 state.has_stopped_reading = true;
@@ -85,7 +102,9 @@ impl Connection {
                 self.shut(error);
                 return parting.begin();
             }
-            self.traffic.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
+            self.traffic
+                .sent
+                .fetch_add(out.len() as u64, Ordering::Relaxed);
             out.clear();
             out.shrink_to(2 * BUFFER_MAX_BYTES);
             let mut state = self.state.lock();
@@ -98,7 +117,12 @@ impl Connection {
     }
 
     /// Writes `out`. The ranges in `as_it_is` are not worth compressing.
-    fn write_out(&self, writer: &mut dyn Write, out: &[u8], as_it_is: &[Range<usize>]) -> std::io::Result<()> {
+    fn write_out(
+        &self,
+        writer: &mut dyn Write,
+        out: &[u8],
+        as_it_is: &[Range<usize>],
+    ) -> std::io::Result<()> {
         let mut at = 0;
         for range in as_it_is {
             writer.write_all(&out[at..range.start])?;
@@ -114,7 +138,14 @@ impl Connection {
     /// Encodes the window messages: that we are blocked, if the link has accepted everything before, and the grants to
     /// the peer.
     fn put_grants(&self, state: &mut ConnectionState) {
-        let ConnectionState { encoder, buffer, credits, receive_windows, ending, .. } = state;
+        let ConnectionState {
+            encoder,
+            buffer,
+            credits,
+            receive_windows,
+            ending,
+            ..
+        } = state;
         // Nothing follows the last message.
         if *ending {
             return;

@@ -26,23 +26,44 @@ const LONE_WANT_BYTES: usize = 1 << 20;
 impl Wire for Receiver<'_> {
     fn want(&self, file: FileId, basis: Basis) -> Result<()> {
         // A stock rsync has no window.
-        if !self.is_stock() && basis.blocks().is_some_and(|blocks| blocks.len() > LONE_WANT_BYTES) {
-            self.inbox.wait(|state| (state.requested == 0).then_some(()))?;
+        if !self.is_stock()
+            && basis
+                .blocks()
+                .is_some_and(|blocks| blocks.len() > LONE_WANT_BYTES)
+        {
+            self.inbox
+                .wait(|state| (state.requested == 0).then_some(()))?;
         }
         let mut state = self.inbox.lock();
-        let slot = FileSlot { has_blocks: basis.blocks().is_some(), ..FileSlot::default() };
+        let slot = FileSlot {
+            has_blocks: basis.blocks().is_some(),
+            ..FileSlot::default()
+        };
         state.files.insert((Lane::Requested, file), slot);
         state.requested += 1;
         drop(state);
-        self.connection.send(&Message::Want { file, lane: Lane::Requested, basis })
+        self.connection.send(&Message::Want {
+            file,
+            lane: Lane::Requested,
+            basis,
+        })
     }
 
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>> {
         if is_unrequested {
-            self.inbox.lock().files.entry((Lane::Early, file)).or_default();
+            self.inbox
+                .lock()
+                .files
+                .entry((Lane::Early, file))
+                .or_default();
             return self.arriving(Lane::Early, file, false);
         }
-        let requested = self.inbox.lock().files.get(&(Lane::Requested, file)).map(|slot| slot.has_blocks);
+        let requested = self
+            .inbox
+            .lock()
+            .files
+            .get(&(Lane::Requested, file))
+            .map(|slot| slot.has_blocks);
         if let Some(has_blocks) = requested {
             return self.arriving(Lane::Requested, file, has_blocks);
         }
@@ -52,7 +73,11 @@ impl Wire for Receiver<'_> {
         if self.is_silent_about_unreadable() {
             let words = "sparsync: cannot request a file out of order before protocol 29";
             let refusal = ContentPiece::Unsent(Some(Problem::new(words, Weight::Failed)));
-            let slot = FileSlot { pieces: [(refusal, 0)].into(), is_whole: true, ..FileSlot::default() };
+            let slot = FileSlot {
+                pieces: [(refusal, 0)].into(),
+                is_whole: true,
+                ..FileSlot::default()
+            };
             self.inbox.lock().files.insert((Lane::Again, file), slot);
             return self.arriving(Lane::Again, file, false);
         }
@@ -60,7 +85,10 @@ impl Wire for Receiver<'_> {
     }
 
     fn retry(&self) -> Retry {
-        match (self.is_silent_about_unreadable(), self.inbox.lock().retries_have_begun) {
+        match (
+            self.is_silent_about_unreadable(),
+            self.inbox.lock().retries_have_begun,
+        ) {
             (false, _) => Retry::Now,
             (true, false) => Retry::Later,
             (true, true) => Retry::Never,
@@ -68,14 +96,20 @@ impl Wire for Receiver<'_> {
     }
 
     fn is_silent_about_unreadable(&self) -> bool {
-        self.listing_client.is_some() && matches!(self.checksums.block_sums, BlockSums::Stock { protocol: ..29, .. })
+        self.listing_client.is_some()
+            && matches!(
+                self.checksums.block_sums,
+                BlockSums::Stock { protocol: ..29, .. }
+            )
     }
 
     fn end_requests(&self, retries: &[FileId]) -> Result<()> {
         if !retries.is_empty() {
             self.inbox.lock().retries_have_begun = true;
         }
-        retries.iter().try_for_each(|file| self.request_again(*file, Basis::None))?;
+        retries
+            .iter()
+            .try_for_each(|file| self.request_again(*file, Basis::None))?;
         self.connection.send(&Message::Done(NO_LISTING))
     }
 
@@ -99,9 +133,16 @@ impl Wire for Receiver<'_> {
 
     fn loss(&self) -> Option<Loss> {
         let exit = self.inbox.lock().failed.as_ref()?.exit;
-        let is_broken = matches!(exit, Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated);
+        let is_broken = matches!(
+            exit,
+            Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated
+        );
         let is_loss = is_broken && !self.terms.interrupted.load(Ordering::Relaxed);
-        is_loss.then_some(if self.terms.repeats { Loss::Repeated } else { Loss::Final })
+        is_loss.then_some(if self.terms.repeats {
+            Loss::Repeated
+        } else {
+            Loss::Final
+        })
     }
 
     fn compared_by(&self) -> &Comparison {
@@ -121,7 +162,9 @@ impl Wire for Receiver<'_> {
     }
 
     fn await_client(&self, is_ready: &dyn Fn(&dyn ListingClient) -> bool) -> Result<()> {
-        let Some(client) = self.listing_client else { return Ok(()) };
+        let Some(client) = self.listing_client else {
+            return Ok(());
+        };
         self.inbox.wait(|_| is_ready(client).then_some(()))
     }
 
@@ -130,7 +173,11 @@ impl Wire for Receiver<'_> {
     }
 
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>> {
-        self.inbox.lock().xattrs.get(&(wanted.list, wanted.number)).cloned()
+        self.inbox
+            .lock()
+            .xattrs
+            .get(&(wanted.list, wanted.number))
+            .cloned()
     }
 }
 
@@ -141,13 +188,29 @@ impl Receiver<'_> {
     }
 
     fn request_again(&self, file: FileId, basis: Basis) -> Result<()> {
-        let slot = FileSlot { has_blocks: basis.blocks().is_some(), ..FileSlot::default() };
+        let slot = FileSlot {
+            has_blocks: basis.blocks().is_some(),
+            ..FileSlot::default()
+        };
         self.inbox.lock().files.insert((Lane::Again, file), slot);
-        self.connection.send(&Message::Want { file, lane: Lane::Again, basis })
+        self.connection.send(&Message::Want {
+            file,
+            lane: Lane::Again,
+            basis,
+        })
     }
 
-    fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Result<Box<dyn Incoming + '_>> {
-        let by = if has_blocks { self.checksums.blocks_by } else { self.checksums.plain_by };
+    fn arriving(
+        &self,
+        lane: Lane,
+        file: FileId,
+        has_blocks: bool,
+    ) -> Result<Box<dyn Incoming + '_>> {
+        let by = if has_blocks {
+            self.checksums.blocks_by
+        } else {
+            self.checksums.plain_by
+        };
         let decoder = match self.checksums.block_sums {
             BlockSums::Stock { protocol, .. } if self.checksums.has_zlib_history => {
                 Some(TokenDecoder::new(Compression::Zlib, protocol))
@@ -155,7 +218,15 @@ impl Receiver<'_> {
             BlockSums::Stock { .. } | BlockSums::Native => None,
         };
         let decoder = decoder.transpose().map_err(undecodable)?;
-        Ok(Box::new(Arriving { receiver: self, lane, file, by, decoder, is_over: false, moved_bytes: None }))
+        Ok(Box::new(Arriving {
+            receiver: self,
+            lane,
+            file,
+            by,
+            decoder,
+            is_over: false,
+            moved_bytes: None,
+        }))
     }
 
     /// Discards what has arrived of a file and what will arrive.
@@ -191,7 +262,10 @@ impl Arriving<'_> {
         let inbox = self.receiver.inbox;
         let mut state = inbox.lock();
         loop {
-            let slot = state.files.get_mut(&(self.lane, self.file)).ok_or_else(|| unexpected("duplicate file"))?;
+            let slot = state
+                .files
+                .get_mut(&(self.lane, self.file))
+                .ok_or_else(|| unexpected("duplicate file"))?;
             if let Some(found) = take(slot) {
                 slot.awaited = false;
                 return Ok(found);
@@ -207,8 +281,11 @@ impl Arriving<'_> {
 
 impl Incoming for Arriving<'_> {
     fn begins_otherwise(&mut self) -> Result<bool> {
-        let otherwise =
-            self.wait(|slot| slot.pieces.front().map(|(piece, _)| matches!(piece, ContentPiece::Unsent(None))))?;
+        let otherwise = self.wait(|slot| {
+            slot.pieces
+                .front()
+                .map(|(piece, _)| matches!(piece, ContentPiece::Unsent(None)))
+        })?;
         if otherwise {
             self.next()?;
         }
@@ -218,7 +295,10 @@ impl Incoming for Arriving<'_> {
     fn refusal(&mut self) -> Result<Option<Problem>> {
         let refusal = |piece: &ContentPiece| match piece {
             ContentPiece::Unsent(problem) => problem.clone(),
-            ContentPiece::Data(_) | ContentPiece::Copy { .. } | ContentPiece::Whole(..) | ContentPiece::End(_) => None,
+            ContentPiece::Data(_)
+            | ContentPiece::Copy { .. }
+            | ContentPiece::Whole(..)
+            | ContentPiece::End(_) => None,
         };
         self.wait(|slot| slot.pieces.front().map(|(piece, _)| refusal(piece)))
     }
@@ -229,15 +309,26 @@ impl Incoming for Arriving<'_> {
 
     fn next(&mut self) -> Result<ContentPiece> {
         loop {
-            let literal = self.decoder.as_mut().map_or(Ok(Vec::new()), TokenDecoder::unpacked).map_err(undecodable)?;
+            let literal = self
+                .decoder
+                .as_mut()
+                .map_or(Ok(Vec::new()), TokenDecoder::unpacked)
+                .map_err(undecodable)?;
             if !literal.is_empty() {
                 return Ok(ContentPiece::Data(literal));
             }
             let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
-            self.receiver.connection.consumed(Class::of(self.lane), cost);
+            self.receiver
+                .connection
+                .consumed(Class::of(self.lane), cost);
             if piece.is_last() {
                 self.is_over = true;
-                let slot = self.receiver.inbox.lock().files.remove(&(self.lane, self.file));
+                let slot = self
+                    .receiver
+                    .inbox
+                    .lock()
+                    .files
+                    .remove(&(self.lane, self.file));
                 self.moved_bytes = slot.and_then(|slot| slot.moved_bytes);
             }
             match (&mut self.decoder, piece) {
@@ -247,8 +338,15 @@ impl Incoming for Arriving<'_> {
         }
     }
 
-    fn see_copy(&mut self, basis: BorrowedFd<'_>, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
-        let Some(decoder) = &mut self.decoder else { return Ok(()) };
+    fn see_copy(
+        &mut self,
+        basis: BorrowedFd<'_>,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> io::Result<()> {
+        let Some(decoder) = &mut self.decoder else {
+            return Ok(());
+        };
         let mut buffer = Vec::new();
         for part in decoder.history(len_bytes as usize) {
             buffer.resize(part.len(), 0);

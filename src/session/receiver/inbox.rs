@@ -95,13 +95,20 @@ impl ReceiverInbox {
 
     /// Stores requested values of extended attributes, with their numbers in the list.
     pub(crate) fn store_xattrs(&self, list: u32, values: Vec<(u32, Vec<u8>)>) {
-        self.lock().xattrs.extend(values.into_iter().map(|(number, value)| ((list, number), value.into())));
+        self.lock().xattrs.extend(
+            values
+                .into_iter()
+                .map(|(number, value)| ((list, number), value.into())),
+        );
         self.changed.notify_all();
     }
 
     /// Notes how many bytes of the protocol a file took, before its end is handled.
     pub(crate) fn count_moved(&self, file: (Lane, FileId), moved_bytes: u64) {
-        self.lock().files.entry(file).and_modify(|slot| slot.moved_bytes = Some(moved_bytes));
+        self.lock()
+            .files
+            .entry(file)
+            .and_modify(|slot| slot.moved_bytes = Some(moved_bytes));
     }
 
     /// Wakes the threads that wait for something besides messages.
@@ -127,7 +134,10 @@ impl ReceiverInbox {
         let state = &mut *self.lock();
         state.survey = survey;
         // The survey may have begun before these listings arrived.
-        state.dirs.iter().for_each(|listing| state.survey.handle_listing(listing));
+        state
+            .dirs
+            .iter()
+            .for_each(|listing| state.survey.handle_listing(listing));
     }
 
     /// Returns the next step of the survey, and the directories that need not be scanned. `None`: there is nothing left
@@ -139,7 +149,10 @@ impl ReceiverInbox {
         next.map(|next| (next, state.survey.needless()))
     }
 
-    pub(crate) fn wait<T>(&self, mut take: impl FnMut(&mut ReceiverState) -> Option<T>) -> Result<T> {
+    pub(crate) fn wait<T>(
+        &self,
+        mut take: impl FnMut(&mut ReceiverState) -> Option<T>,
+    ) -> Result<T> {
         wait_for(self.lock(), &self.changed, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
@@ -246,13 +259,27 @@ impl ReceiverHandler<'_> {
     fn expect(&self, state: &ReceiverState, lane: Lane, file: FileId) -> Result<()> {
         let is_expected = match lane {
             Lane::Early => state.early.front() == Some(&file),
-            Lane::Requested | Lane::Again => state.files.get(&(lane, file)).is_some_and(|slot| !slot.is_whole),
+            Lane::Requested | Lane::Again => state
+                .files
+                .get(&(lane, file))
+                .is_some_and(|slot| !slot.is_whole),
         };
-        if is_expected { Ok(()) } else { Err(unexpected("data of an unrequested file")) }
+        if is_expected {
+            Ok(())
+        } else {
+            Err(unexpected("data of an unrequested file"))
+        }
     }
 
     /// Handles a piece of a file.
-    fn piece(&self, state: &mut ReceiverState, lane: Lane, file: FileId, piece: ContentPiece, cost: u64) -> Result<()> {
+    fn piece(
+        &self,
+        state: &mut ReceiverState,
+        lane: Lane,
+        file: FileId,
+        piece: ContentPiece,
+        cost: u64,
+    ) -> Result<()> {
         let is_last = piece.is_last();
         self.expect(state, lane, file)?;
         match lane {
@@ -262,9 +289,10 @@ impl ReceiverHandler<'_> {
         }
         let slot = match lane {
             Lane::Early => state.files.entry((lane, file)).or_default(),
-            Lane::Requested | Lane::Again => {
-                state.files.get_mut(&(lane, file)).ok_or_else(|| unexpected("data of an unrequested file"))?
-            }
+            Lane::Requested | Lane::Again => state
+                .files
+                .get_mut(&(lane, file))
+                .ok_or_else(|| unexpected("data of an unrequested file"))?,
         };
         if slot.declined {
             self.connection.consumed(Class::of(lane), cost);
@@ -293,7 +321,10 @@ impl ReceiverHandler<'_> {
         state.joining_cost += cost;
         // What was decoded is counted once; this piece is not decoded yet.
         let held_bytes = state.joiner.held_bytes() + cost;
-        if let Some(max_bytes) = self.max_alloc_bytes.filter(|&max_bytes| held_bytes > max_bytes) {
+        if let Some(max_bytes) = self
+            .max_alloc_bytes
+            .filter(|&max_bytes| held_bytes > max_bytes)
+        {
             return Err(too_long(state.joiner.path(), max_bytes));
         }
         match state.joiner.push(message)? {
@@ -301,14 +332,19 @@ impl ReceiverHandler<'_> {
                 if listing.with_data {
                     let files = listing.list.entries.iter().enumerate();
                     let files = files.filter(|(_, entry)| entry.kind() == Kind::File);
-                    state.early.extend(files.map(|(at, _)| FileId { dir: listing.id, entry: at as u32 }));
+                    state.early.extend(files.map(|(at, _)| FileId {
+                        dir: listing.id,
+                        entry: at as u32,
+                    }));
                 }
                 // The cost of its earlier pieces was consumed as they came.
                 state.joining_cost = 0;
                 state.survey.handle_listing(&listing);
                 state.dirs.push(listing, cost);
             }
-            None if state.joining_cost > DIR_MAX_BYTES as u64 => return Err(unexpected("endless directory")),
+            None if state.joining_cost > DIR_MAX_BYTES as u64 => {
+                return Err(unexpected("endless directory"));
+            }
             // A listing may be longer than the window, and is not taken before it is complete.
             None => self.connection.consumed(Class::Dirs, cost),
         }
@@ -317,9 +353,16 @@ impl ReceiverHandler<'_> {
 
     /// Handles the beginning, a piece or the end of a file, or the report that it does not come.
     fn part_of_file(&self, state: &mut ReceiverState, message: Message, cost: u64) -> Result<()> {
-        let under_way = |lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data outside of a file"));
+        let under_way = |lane: Lane| {
+            state.under_way[lane as usize].ok_or_else(|| unexpected("data outside of a file"))
+        };
         let (lane, file, piece) = match message {
-            Message::Whole { file, lane, data, digest } => {
+            Message::Whole {
+                file,
+                lane,
+                data,
+                digest,
+            } => {
                 if state.under_way[lane as usize].is_some() {
                     return Err(unexpected("file inside of another file"));
                 }
@@ -337,11 +380,25 @@ impl ReceiverHandler<'_> {
                 return Ok(());
             }
             Message::Data { lane, data } => (lane, under_way(lane)?, ContentPiece::Data(data)),
-            Message::Copy { lane, offset_bytes, len_bytes, content: _ } => {
-                (lane, under_way(lane)?, ContentPiece::Copy { offset_bytes, len_bytes })
-            }
+            Message::Copy {
+                lane,
+                offset_bytes,
+                len_bytes,
+                content: _,
+            } => (
+                lane,
+                under_way(lane)?,
+                ContentPiece::Copy {
+                    offset_bytes,
+                    len_bytes,
+                },
+            ),
             Message::End { lane, digest } => (lane, under_way(lane)?, ContentPiece::End(digest)),
-            Message::Unsent { file, lane, problem } => {
+            Message::Unsent {
+                file,
+                lane,
+                problem,
+            } => {
                 if state.under_way[lane as usize].is_some_and(|other| other != file) {
                     return Err(unexpected("end of a file that was not begun"));
                 }
@@ -358,9 +415,15 @@ impl ReceiverHandler<'_> {
 
 /// A directory whose listing takes more memory than `--max-alloc` permits.
 fn too_long(path: &[u8], max_bytes: u64) -> Error {
-    let path = if path.is_empty() { ".".into() } else { String::from_utf8_lossy(path) };
-    let words = format!("sparsync: the listing of directory \"{path}\" exceeds --max-alloc={max_bytes}");
-    Error::new(Exit::Malloc, words).with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit")
+    let path = if path.is_empty() {
+        ".".into()
+    } else {
+        String::from_utf8_lossy(path)
+    };
+    let words =
+        format!("sparsync: the listing of directory \"{path}\" exceeds --max-alloc={max_bytes}");
+    Error::new(Exit::Malloc, words)
+        .with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit")
 }
 
 impl MessageHandler for ReceiverHandler<'_> {
@@ -381,7 +444,9 @@ impl MessageHandler for ReceiverHandler<'_> {
             Message::DirsEnd(tally) if state.dirs_ended.is_none() && state.has_roots => {
                 state.joiner.end()?;
                 if !state.early.is_empty() {
-                    return Err(unexpected("end of the listing before the data of the last directory"));
+                    return Err(unexpected(
+                        "end of the listing before the data of the last directory",
+                    ));
                 }
                 self.connection.consumed(Class::Dirs, cost);
                 state.dirs_ended = Some(*tally);
@@ -395,7 +460,11 @@ impl MessageHandler for ReceiverHandler<'_> {
             | Message::Unsent { .. }) => return self.part_of_file(state, message, cost),
             Message::Event(event) if self.receives_events => state.events.push_back((event, cost)),
             Message::Bye(tally) if state.has_all => state.bye = Some(*tally),
-            Message::Fail { exit, message, role } => {
+            Message::Fail {
+                exit,
+                message,
+                role,
+            } => {
                 if exit == Exit::Signal && !self.receives_events {
                     self.interrupted.store(true, Ordering::Relaxed);
                 }
@@ -428,14 +497,23 @@ mod tests {
         assert!(matches!(survey.begin(), Some(SurveyStep::Take(_))));
         let mut list = DirList::default();
         list.push_name(b"file", false);
-        let seen = DestDirState::Dir { digest: None, children: vec![1, 2] };
+        let seen = DestDirState::Dir {
+            digest: None,
+            children: vec![1, 2],
+        };
         let task_ids = vec![TaskId::of(1), TaskId::of(2)];
-        let found = ScannedDir { task_ids, list: Some((RelPath::root(), list)), ..ScannedDir::bare(seen) };
+        let found = ScannedDir {
+            task_ids,
+            list: Some((RelPath::root(), list)),
+            ..ScannedDir::bare(seen)
+        };
         survey.took(found, &mut |_, _| ());
         let inbox = ReceiverInbox::default();
         inbox.lock().dirs.push(Box::default(), 0);
         inbox.begin(survey);
-        let Some((SurveyStep::Tell(DestDirState::Absent), needless)) = inbox.next() else { panic!("unexpected wait") };
+        let Some((SurveyStep::Tell(DestDirState::Absent), needless)) = inbox.next() else {
+            panic!("unexpected wait")
+        };
         assert_eq!(needless.len(), 2);
         // Once all listings have arrived, the sender needs nothing more.
         inbox.lock().dirs_ended = Some(Tally::default());

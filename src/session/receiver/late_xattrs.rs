@@ -19,7 +19,11 @@ use std::sync::Arc;
 /// Returns whether the attributes of an entry are set.
 fn sets_attributes(action: Action) -> bool {
     match action {
-        Action::Adjust(_) | Action::Create(_) | Action::Transfer(_) | Action::Copy(_) | Action::AskDigest => true,
+        Action::Adjust(_)
+        | Action::Create(_)
+        | Action::Transfer(_)
+        | Action::Copy(_)
+        | Action::AskDigest => true,
         Action::Keep | Action::Link | Action::Elsewhere | Action::Refuse(_) => false,
     }
 }
@@ -27,27 +31,43 @@ fn sets_attributes(action: Action) -> bool {
 impl Receiver<'_> {
     /// Requests the values that a plan needs, and waits for them. `dir`: the number of the listing.
     pub(super) fn request_xattrs(&self, dir: DirId, plan: &mut DirPlan) -> Result<()> {
-        if self.requests_nothing() || !plan.listing.list.entries.iter().any(Entry::has_abbreviated) {
+        if self.requests_nothing() || !plan.listing.list.entries.iter().any(Entry::has_abbreviated)
+        {
             return Ok(());
         }
-        let steps = plan.steps.iter().chain(plan.subdirs.iter().map(|sub| &sub.step));
+        let steps = plan
+            .steps
+            .iter()
+            .chain(plan.subdirs.iter().map(|sub| &sub.step));
         let needed = steps
             .filter(|step| sets_attributes(step.decision.action))
             .map(|Step { source, dest, .. }| (*source, *dest));
         // It may be decided again.
         let is_open = plan.dest_unseen || !plan.hidden.is_empty();
         let all = (0..plan.listing.list.len() as u32).map(|source| (source, NONE));
-        let mut needed: Vec<(u32, u32)> = if is_open { all.collect() } else { needed.collect() };
+        let mut needed: Vec<(u32, u32)> = if is_open {
+            all.collect()
+        } else {
+            needed.collect()
+        };
         needed.retain(|&(source, _)| plan.listing.list.entries[source as usize].has_abbreviated());
         let mut requested = HashSet::new();
         for &(source, dest) in &needed {
             let dest = plan.dest.entries.get(dest as usize);
             let file = FileId { dir, entry: source };
-            self.request_missing(file, &plan.listing.list.entries[source as usize], dest, &mut requested)?;
+            self.request_missing(
+                file,
+                &plan.listing.list.entries[source as usize],
+                dest,
+                &mut requested,
+            )?;
         }
         for (source, dest) in needed {
             let dest = plan.dest.entries.get(dest as usize);
-            self.fill(&mut Arc::make_mut(&mut plan.listing.list).entries[source as usize], dest)?;
+            self.fill(
+                &mut Arc::make_mut(&mut plan.listing.list).entries[source as usize],
+                dest,
+            )?;
         }
         Ok(())
     }
@@ -74,9 +94,12 @@ impl Receiver<'_> {
     ) -> Result<()> {
         let (mut list, mut numbers) = (0, BTreeSet::new());
         for (name, value) in entry.xattrs() {
-            let Some(wanted) = AbbreviatedValue::decode(value) else { continue };
+            let Some(wanted) = AbbreviatedValue::decode(value) else {
+                continue;
+            };
             let key = (wanted.list, wanted.number);
-            let is_known = value_of(dest, name, &wanted).is_some() || self.inbox.lock().xattrs.contains_key(&key);
+            let is_known = value_of(dest, name, &wanted).is_some()
+                || self.inbox.lock().xattrs.contains_key(&key);
             if !is_known && requested.insert(key) {
                 list = wanted.list;
                 numbers.insert(wanted.number);
@@ -85,17 +108,28 @@ impl Receiver<'_> {
         if numbers.is_empty() {
             return Ok(());
         }
-        let basis = Basis::Xattrs { list, numbers: numbers.into_iter().collect() };
-        self.connection.send(&Message::Want { file, lane: Lane::Early, basis })
+        let basis = Basis::Xattrs {
+            list,
+            numbers: numbers.into_iter().collect(),
+        };
+        self.connection.send(&Message::Want {
+            file,
+            lane: Lane::Early,
+            basis,
+        })
     }
 
     /// Replaces the abbreviated values of an entry. All were requested.
     fn fill(&self, entry: &mut Entry, dest: Option<&Entry>) -> Result<()> {
         let extra = entry.extra_mut();
         extra.has_abbreviated = false;
-        let Some(xattrs) = &mut extra.xattrs else { return Ok(()) };
+        let Some(xattrs) = &mut extra.xattrs else {
+            return Ok(());
+        };
         for (name, value) in Arc::make_mut(xattrs) {
-            let Some(wanted) = AbbreviatedValue::decode(value) else { continue };
+            let Some(wanted) = AbbreviatedValue::decode(value) else {
+                continue;
+            };
             *value = match value_of(dest, name, &wanted) {
                 Some(present) => present.into(),
                 None => {

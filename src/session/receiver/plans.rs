@@ -16,7 +16,9 @@ use crate::report::event::{ErrorRole, Problem};
 use crate::report::progress::ListTotal;
 use crate::session::connection::{Connection, unexpected};
 use crate::session::dest_prescan::DigestScan;
-use crate::session::digest_exchange::{Half, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep};
+use crate::session::digest_exchange::{
+    Half, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
+};
 use crate::session::dir_digest::Digester;
 use crate::session::sender::{compare_walked, is_below};
 use crate::walk::destination::DestWalk;
@@ -36,7 +38,11 @@ pub(super) struct PeerSource<'a> {
 }
 
 impl SourcePlans for PeerSource<'_> {
-    fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
+    fn plans<'w>(
+        &'w self,
+        walk: DestWalk<'w>,
+        whole_list_first: bool,
+    ) -> Result<Box<dyn Plans + 'w>, Error> {
         let walk = Arc::new(walk);
         let digester = Digester {
             key: self.receiver.checksums.key,
@@ -47,8 +53,17 @@ impl SourcePlans for PeerSource<'_> {
         };
         let is_over = Arc::new(AtomicBool::new(false));
         let (root, wanted, threads) = (walk.dest, walk.wanted, walk.threads);
-        let scan = DigestScan { root, wanted, threads, is_over: is_over.clone(), digester };
-        let begun = self.receiver.prescan.map(|(prescan, known)| prescan.meet(walk.dest, &self.whole, known));
+        let scan = DigestScan {
+            root,
+            wanted,
+            threads,
+            is_over: is_over.clone(),
+            digester,
+        };
+        let begun = self
+            .receiver
+            .prescan
+            .map(|(prescan, known)| prescan.meet(walk.dest, &self.whole, known));
         let mut rest = begun.transpose()?.unwrap_or_default();
         // Must happen before any listing is taken.
         self.receiver.inbox.begin(std::mem::take(&mut rest.survey));
@@ -123,9 +138,15 @@ impl<'w> PeerPlans<'w> {
     fn peek_at<T>(&self, look: impl Fn(&DirListing) -> T) -> Result<Option<T>, Error> {
         let receiver = self.peer.receiver;
         // A stock rsync lists no more directories until earlier ones were received.
-        let ahead = if receiver.wants.progress && !receiver.is_stock() { ENTRIES_AHEAD } else { 0 };
+        let ahead = if receiver.wants.progress && !receiver.is_stock() {
+            ENTRIES_AHEAD
+        } else {
+            0
+        };
         self.inbox().wait(|state| match state.dirs.first() {
-            Some(listing) if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) => {
+            Some(listing)
+                if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) =>
+            {
                 Some(Some(look(listing)))
             }
             None if state.dirs_ended.is_some() => Some(None),
@@ -142,7 +163,10 @@ impl<'w> PeerPlans<'w> {
         let (listing, cost) = self.inbox().wait(|state| state.dirs.pop())?;
         self.peer.receiver.connection.consumed(Class::Dirs, cost);
         let mut position = self.position.lock();
-        let is_behind = position.last.as_ref().is_none_or(|last| compare_walked(last, &listing.path).is_lt());
+        let is_behind = position
+            .last
+            .as_ref()
+            .is_none_or(|last| compare_walked(last, &listing.path).is_lt());
         if !is_behind {
             return Err(unexpected("directories out of order"));
         }
@@ -156,12 +180,21 @@ impl<'w> PeerPlans<'w> {
     /// Returns the receiver's rules in force in the parent of a directory.
     fn chain_above(&self, path: &RelPath) -> Result<Chain, Error> {
         let base = self.walk.receiver_chain;
-        let Some(parent) = path.parent().filter(|_| base.has_per_dir()) else { return Ok(base.clone()) };
+        let Some(parent) = path.parent().filter(|_| base.has_per_dir()) else {
+            return Ok(base.clone());
+        };
         let mut position = self.position.lock();
-        while position.chains.last().is_some_and(|(dir, _)| *dir != parent && !is_below(&parent, dir)) {
+        while position
+            .chains
+            .last()
+            .is_some_and(|(dir, _)| *dir != parent && !is_below(&parent, dir))
+        {
             position.chains.pop();
         }
-        let mut chain = position.chains.last().map_or_else(|| base.clone(), |(_, chain)| chain.clone());
+        let mut chain = position
+            .chains
+            .last()
+            .map_or_else(|| base.clone(), |(_, chain)| chain.clone());
         // Directories above that were not sent are entered only for their rules.
         let known = position.chains.last().map(|(dir, _)| dir.clone());
         let mut missing = Vec::new();
@@ -171,10 +204,19 @@ impl<'w> PeerPlans<'w> {
             missing.push(dir);
         }
         for dir in missing.into_iter().rev() {
-            let opened = match self.walk.dest.filter(|_| self.walk.delete).map(|root| root.open_dir(&dir)) {
+            let opened = match self
+                .walk
+                .dest
+                .filter(|_| self.walk.delete)
+                .map(|root| root.open_dir(&dir))
+            {
                 // Rules in it could protect entries from deletion.
                 Some(Err(error)) if !errno::is_unreachable(&error) => {
-                    let full = self.walk.dest.map(|root| root.full(dir.as_bytes())).unwrap_or_default();
+                    let full = self
+                        .walk
+                        .dest
+                        .map(|root| root.full(dir.as_bytes()))
+                        .unwrap_or_default();
                     let problem = Problem::failed(ErrorRole::Generator, "opendir", &full, &error);
                     return Err(Error::new(Exit::FileIo, problem.line).by("generator"));
                 }
@@ -204,7 +246,11 @@ impl<'w> PeerPlans<'w> {
     /// earlier directories.
     fn known(&self, path: &RelPath) -> Option<DirList> {
         let mut seen = self.seen.lock();
-        while let Some(order) = seen.first().map(|first| compare_walked(first, path)).filter(|order| order.is_le()) {
+        while let Some(order) = seen
+            .first()
+            .map(|first| compare_walked(first, path))
+            .filter(|order| order.is_le())
+        {
             let list = seen.pop();
             if order.is_eq() {
                 return list;
@@ -222,15 +268,26 @@ impl<'w> PeerPlans<'w> {
         let known = self.known(&path);
         // Not needed any more, and a plan may be held for long.
         (listing.itself, listing.ids) = Default::default();
-        let found = ListedDir { listing: *listing, ..ListedDir::default() };
+        let found = ListedDir {
+            listing: *listing,
+            ..ListedDir::default()
+        };
         let mut plan = self.walk.decide(found, dest_state, chain, known);
         self.peer.receiver.request_xattrs(id, &mut plan)?;
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
-            sub.task_id = Some(TaskId::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
+            sub.task_id = Some(TaskId::of(
+                self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1,
+            ));
         }
-        let hold = SenderHold { connection: self.peer.receiver.connection.clone(), dir: id };
+        let hold = SenderHold {
+            connection: self.peer.receiver.connection.clone(),
+            dir: id,
+        };
         let lists_in_turn = self.peer.receiver.is_stock();
-        plan.sender_dir = Some(SenderDir { lists_in_turn, hold: Some(Arc::new(hold)) });
+        plan.sender_dir = Some(SenderDir {
+            lists_in_turn,
+            hold: Some(Arc::new(hold)),
+        });
         let mut position = self.position.lock();
         position.root_is_named |= path.is_root() && is_named;
         if self.walk.receiver_chain.has_per_dir() {
@@ -246,7 +303,12 @@ impl Plans for PeerPlans<'_> {
         TaskId::of(0)
     }
 
-    fn take(&self, _ticket: TaskId, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>, Error> {
+    fn take(
+        &self,
+        _ticket: TaskId,
+        path: &RelPath,
+        dest_state: &DestState,
+    ) -> Result<Option<DirPlan>, Error> {
         match self.peek()? {
             Some(next) if next == *path => self.plan(self.pop()?, dest_state).map(Some),
             _ => Ok(None),
@@ -263,39 +325,83 @@ impl Plans for PeerPlans<'_> {
                     // Its own owner may have been named nowhere else.
                     self.peer.accounts.learn(&listing.ids);
                 }
-                (listing.path.clone(), listing.itself.entries.first().cloned(), checked)
+                (
+                    listing.path.clone(),
+                    listing.itself.entries.first().cloned(),
+                    checked,
+                )
             };
             is_below(&listing.path, below).then(found)
         })?;
-        let Some((path, itself, checked)) = next.flatten() else { return Ok(None) };
+        let Some((path, itself, checked)) = next.flatten() else {
+            return Ok(None);
+        };
         checked?;
         let Some((itself, parent)) = itself.zip(path.parent()) else {
             return Err(unexpected("directory without attributes"));
         };
         let mut source = DirList::default();
         source.push_entry(path.name(), itself);
-        let subs = vec![crate::proto::SubdirFlags { is_walked: true, ..Default::default() }];
+        let subs = vec![crate::proto::SubdirFlags {
+            is_walked: true,
+            ..Default::default()
+        }];
         let chain = self.chain_above(&parent)?;
-        let listing = DirListing { path: parent, list: source.into(), subs, is_named: true, ..DirListing::default() };
+        let listing = DirListing {
+            path: parent,
+            list: source.into(),
+            subs,
+            is_named: true,
+            ..DirListing::default()
+        };
         // The parent may be long, and only this entry of it matters.
-        let mut plan = self.walk.decide_single(ListedDir { listing, ..ListedDir::default() }, chain);
+        let mut plan = self.walk.decide_single(
+            ListedDir {
+                listing,
+                ..ListedDir::default()
+            },
+            chain,
+        );
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
-            sub.task_id = Some(TaskId::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
+            sub.task_id = Some(TaskId::of(
+                self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1,
+            ));
         }
         Ok(Some(plan))
     }
 
-    fn skip(&self, _ticket: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
-        while self.peek()?.is_some_and(|next| next == *path || is_below(&next, path)) {
+    fn skip(
+        &self,
+        _ticket: Option<TaskId>,
+        path: &RelPath,
+        left: &mut Left<'_>,
+    ) -> Result<(), Error> {
+        while self
+            .peek()?
+            .is_some_and(|next| next == *path || is_below(&next, path))
+        {
             let mut listing = self.pop()?;
-            let (problems, notes) = (std::mem::take(&mut listing.problems), std::mem::take(&mut listing.notes));
-            left(Findings { problems, notes, ..Findings::default() })?;
+            let (problems, notes) = (
+                std::mem::take(&mut listing.problems),
+                std::mem::take(&mut listing.notes),
+            );
+            left(Findings {
+                problems,
+                notes,
+                ..Findings::default()
+            })?;
             for (at, entry) in listing.list.entries.iter().enumerate() {
                 if listing.with_data && entry.kind() == Kind::File {
-                    self.peer.receiver.decline(FileId { dir: listing.id, entry: at as u32 });
+                    self.peer.receiver.decline(FileId {
+                        dir: listing.id,
+                        entry: at as u32,
+                    });
                 }
             }
-            drop(SenderHold { connection: self.peer.receiver.connection.clone(), dir: listing.id });
+            drop(SenderHold {
+                connection: self.peer.receiver.connection.clone(),
+                dir: listing.id,
+            });
         }
         Ok(())
     }
@@ -307,11 +413,17 @@ impl Plans for PeerPlans<'_> {
     fn listed(&self) -> ListTotal {
         let state = self.inbox().lock();
         let (entries, bytes) = state.dirs.listed;
-        ListTotal { entries, bytes, complete: state.dirs_ended.is_some() }
+        ListTotal {
+            entries,
+            bytes,
+            complete: state.dirs_ended.is_some(),
+        }
     }
 
     fn will_come(&self) -> bool {
-        let Some(client) = self.peer.receiver.listing_client else { return true };
+        let Some(client) = self.peer.receiver.listing_client else {
+            return true;
+        };
         let state = self.inbox().lock();
         state.dirs.first().is_some() || state.dirs_ended.is_some() || client.owes_lists()
     }
@@ -338,7 +450,9 @@ impl Plans for PeerPlans<'_> {
 /// Renames the single entry.
 fn rename_only(listing: &mut DirListing, new: &[u8]) {
     let mut old = Arc::unwrap_or_clone(std::mem::take(&mut listing.list));
-    let Some(entry) = old.entries.pop() else { return };
+    let Some(entry) = old.entries.pop() else {
+        return;
+    };
     listing.renamed_from = Some(old.name(&entry).to_vec());
     Arc::make_mut(&mut listing.list).push_entry(new, entry);
 }
@@ -353,14 +467,23 @@ impl PeerPlans<'_> {
     /// Sends the digests of the destination, directory by directory, until the sender has listed everything.
     fn send_digests(&self) -> Result<(), Error> {
         let rest = std::mem::take(&mut *self.rest.lock());
-        let mut batch = DigestBatch { connection: self.peer.receiver.connection, batch: Vec::new(), entries: 0 };
-        rest.first.into_iter().try_for_each(|seen| batch.push(seen))?;
+        let mut batch = DigestBatch {
+            connection: self.peer.receiver.connection,
+            batch: Vec::new(),
+            entries: 0,
+        };
+        rest.first
+            .into_iter()
+            .try_for_each(|seen| batch.push(seen))?;
         if let Some(results) = rest.results {
             self.survey(results, &mut batch)?;
         }
         for path in self.peer.whole.iter().skip(rest.passed) {
-            let first = self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
-            self.inbox().begin(Survey::of(first, self.peer.receiver.checksums.key));
+            let first = self
+                .scanner
+                .start((path.clone(), self.walk.receiver_chain.clone()));
+            self.inbox()
+                .begin(Survey::of(first, self.peer.receiver.checksums.key));
             self.survey(&self.scanner, &mut batch)?;
         }
         batch.send()
@@ -420,7 +543,8 @@ struct DigestBatch<'a> {
 impl DigestBatch<'_> {
     fn push(&mut self, seen: DestDirState) -> Result<(), Error> {
         self.batch.push(seen);
-        let is_enough = self.batch.len() >= SEEN_IN_A_MESSAGE || self.entries >= ENTRIES_IN_A_MESSAGE;
+        let is_enough =
+            self.batch.len() >= SEEN_IN_A_MESSAGE || self.entries >= ENTRIES_IN_A_MESSAGE;
         if is_enough { self.send() } else { Ok(()) }
     }
 

@@ -59,8 +59,16 @@ impl SenderInbox {
     /// Creates the inbox of a sender whose receiver is a stock rsync.
     /// `is_incremental`: it reports which listings are finished.
     pub fn of_stock(is_incremental: bool) -> SenderInbox {
-        let listed_ahead = if is_incremental { LISTED_AHEAD } else { u64::MAX };
-        SenderInbox { is_stock: true, listed_ahead, ..SenderInbox::default() }
+        let listed_ahead = if is_incremental {
+            LISTED_AHEAD
+        } else {
+            u64::MAX
+        };
+        SenderInbox {
+            is_stock: true,
+            listed_ahead,
+            ..SenderInbox::default()
+        }
     }
 
     fn notify_all(&self) {
@@ -80,9 +88,11 @@ impl SenderInbox {
 
     /// Waits for the next request on a lane, with its cost. `None`: no more come.
     pub(super) fn next_order(&self, at: usize) -> Result<Option<(Order, u64)>> {
-        self.wait_on(&self.requested[at], |state| match state.orders[at].pop_front() {
-            None if state.finished.is_some() => Some(None),
-            found => found.map(Some),
+        self.wait_on(&self.requested[at], |state| {
+            match state.orders[at].pop_front() {
+                None if state.finished.is_some() => Some(None),
+                found => found.map(Some),
+            }
         })
     }
 
@@ -96,7 +106,11 @@ impl SenderInbox {
         files.take(COLD_FILES_MAX).collect()
     }
 
-    fn wait_on<T>(&self, changed: &Condvar, mut take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T> {
+    fn wait_on<T>(
+        &self,
+        changed: &Condvar,
+        mut take: impl FnMut(&mut SenderState) -> Option<T>,
+    ) -> Result<T> {
         wait_for(self.lock(), changed, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
@@ -107,7 +121,10 @@ impl SenderInbox {
     pub(super) fn wait_to_list(&self, dir: DirId, entries: u64) -> Result<()> {
         self.wait(|state| {
             // It may need the next listing to finish the oldest one.
-            let oldest = state.unfinished.first_key_value().map_or(0, |(_, entries)| *entries);
+            let oldest = state
+                .unfinished
+                .first_key_value()
+                .map_or(0, |(_, entries)| *entries);
             let ahead = state.unfinished.values().sum::<u64>() - oldest;
             (ahead < self.listed_ahead).then(|| state.unfinished.insert(dir, entries))
         })?;
@@ -130,7 +147,11 @@ impl SenderInbox {
 
     /// Waits until the receiver has everything, and returns its counts. Digests of `to_skip` directories may still come
     /// and are no longer needed; `passed` is called with their cost.
-    pub(super) fn finished(&self, mut to_skip: ReportsToSkip, passed: &dyn Fn(u64)) -> Result<Tally> {
+    pub(super) fn finished(
+        &self,
+        mut to_skip: ReportsToSkip,
+        passed: &dyn Fn(u64),
+    ) -> Result<Tally> {
         loop {
             let (cost, finished) = self.wait(|state| {
                 let mut all_cost = 0;
@@ -140,7 +161,8 @@ impl SenderInbox {
                     to_skip.count_report(&seen);
                     all_cost += cost;
                 }
-                (all_cost > 0 || state.finished.is_some()).then(|| (all_cost, state.finished.clone()))
+                (all_cost > 0 || state.finished.is_some())
+                    .then(|| (all_cost, state.finished.clone()))
             })?;
             match finished {
                 Some(tally) => return Ok(tally),
@@ -184,9 +206,14 @@ impl Larger {
             return Ok(());
         };
         if self.times == LARGE_TIMES_MAX || self.times > 0 && entries <= self.entries {
-            return Err(unexpected("size of a large directory reported without growth"));
+            return Err(unexpected(
+                "size of a large directory reported without growth",
+            ));
         }
-        *self = Larger { entries, times: self.times + 1 };
+        *self = Larger {
+            entries,
+            times: self.times + 1,
+        };
         Ok(())
     }
 }
@@ -206,12 +233,17 @@ impl MessageHandler for SenderInbox {
                 state.seen.extend(seen.into_iter().zip(costs));
                 None
             }
-            Message::Want { file, lane: Lane::Early, .. } if self.is_stock => {
+            Message::Want {
+                file,
+                lane: Lane::Early,
+                ..
+            } if self.is_stock => {
                 state.orders[0].push_back((Order::Confirm(file), cost));
                 Some(0)
             }
             Message::Want { file, lane, basis } => {
-                let at = lane_index(lane).ok_or_else(|| unexpected("request on a lane without requests"))?;
+                let at = lane_index(lane)
+                    .ok_or_else(|| unexpected("request on a lane without requests"))?;
                 state.orders[at].push_back((Order::Send(file, basis), cost));
                 Some(at)
             }
@@ -227,7 +259,11 @@ impl MessageHandler for SenderInbox {
                 state.finished = Some(*tally);
                 None
             }
-            Message::Fail { exit, message, role } => return Err(Error::of_text(exit, &message).by(role)),
+            Message::Fail {
+                exit,
+                message,
+                role,
+            } => return Err(Error::of_text(exit, &message).by(role)),
             _ => return Err(unexpected("message that a receiver must not send")),
         };
         drop(state);

@@ -79,7 +79,13 @@ impl ListingSender<'_, '_, '_> {
                 }
             };
             let was_sent = frame.was_sent;
-            let frame = self.visit(task_id, at_receiver, (!was_sent).then_some(entry), was_sent, counted)?;
+            let frame = self.visit(
+                task_id,
+                at_receiver,
+                (!was_sent).then_some(entry),
+                was_sent,
+                counted,
+            )?;
             stack.push(frame);
         }
         self.to_skip.0 += self.whole.len() - self.whole_passed;
@@ -88,7 +94,9 @@ impl ListingSender<'_, '_, '_> {
 
     /// Returns what the receiver has in place of a directory that is named by an argument.
     fn receiver_dir_at(&mut self, path: &RelPath) -> Result<Option<DestDirState>> {
-        let Some(&turn) = self.whole.get(path) else { return Ok(None) };
+        let Some(&turn) = self.whole.get(path) else {
+            return Ok(None);
+        };
         // The receiver first describes the directories in between, which no longer exist here.
         self.to_skip.0 += turn - self.whole_passed;
         self.whole_passed = turn + 1;
@@ -116,7 +124,11 @@ impl ListingSender<'_, '_, '_> {
     /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
     /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
     /// its subdirectories.
-    fn receive_large_reports(&self, at_receiver: &mut Option<DestDirState>, len: u64) -> Result<bool> {
+    fn receive_large_reports(
+        &self,
+        at_receiver: &mut Option<DestDirState>,
+        len: u64,
+    ) -> Result<bool> {
         while let Some(DestDirState::Large(count)) = *at_receiver {
             if count > len {
                 return Ok(true);
@@ -135,7 +147,12 @@ impl ListingSender<'_, '_, '_> {
         parent_was_sent: bool,
         counted: &mut Tally,
     ) -> Result<SenderFrame> {
-        let Found { mut listed, digest, task_ids, .. } = self.prefetch.take(task_id);
+        let Found {
+            mut listed,
+            digest,
+            task_ids,
+            ..
+        } = self.prefetch.take(task_id);
         counted.merge(&listed.tally);
         if let Some(gauge) = self.sender.terms.gauge {
             gauge.list(self.prefetch.count_so_far());
@@ -144,12 +161,19 @@ impl ListingSender<'_, '_, '_> {
             return Err(error);
         }
         if self.sender.is_stock() {
-            let DirListing { problems, notes, .. } = &mut listed.listing;
-            self.sender.report_all(std::mem::take(problems), std::mem::take(notes), counted)?;
+            let DirListing {
+                problems, notes, ..
+            } = &mut listed.listing;
+            self.sender
+                .report_all(std::mem::take(problems), std::mem::take(notes), counted)?;
         }
-        let has_more = self.receive_large_reports(&mut at_receiver, listed.listing.list.len() as u64)?;
+        let has_more =
+            self.receive_large_reports(&mut at_receiver, listed.listing.list.len() as u64)?;
         let is_same = match &at_receiver {
-            Some(DestDirState::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
+            Some(DestDirState::Dir {
+                digest: Some(theirs),
+                ..
+            }) => digest.as_ref() == Some(theirs),
             _ => false,
         };
         let is_absent = at_receiver == Some(DestDirState::Absent);
@@ -157,13 +181,24 @@ impl ListingSender<'_, '_, '_> {
             .iter()
             .map(|&(at, task_id)| {
                 let entry = &listed.listing.list.entries[at as usize];
-                (listed.listing.path.join(listed.listing.list.name(entry)), entry.clone(), task_id)
+                (
+                    listed.listing.path.join(listed.listing.list.name(entry)),
+                    entry.clone(),
+                    task_id,
+                )
             })
             .collect();
         if let Some(gauge) = self.sender.terms.gauge {
             // Files in a directory that is kept count when they are sent, or when it is forgotten.
             let counts_later = !is_same && self.keeps;
-            gauge.pass(listed.tally.listed.total(), if counts_later { 0 } else { listed.tally.total_bytes });
+            gauge.pass(
+                listed.tally.listed.total(),
+                if counts_later {
+                    0
+                } else {
+                    listed.tally.total_bytes
+                },
+            );
         }
         if !is_same {
             debug_assert!(parent_was_sent || itself.is_some());
@@ -178,15 +213,27 @@ impl ListingSender<'_, '_, '_> {
             Some(DestDirState::Dir { children, .. }) => std::mem::take(children),
             Some(DestDirState::Absent | DestDirState::Large(_)) | None => Vec::new(),
         };
-        Ok(SenderFrame { subs: subs.into_iter(), was_sent: !is_same, at_receiver, children: Children::new(children) })
+        Ok(SenderFrame {
+            subs: subs.into_iter(),
+            was_sent: !is_same,
+            at_receiver,
+            children: Children::new(children),
+        })
     }
 
     /// Sends a listing.
-    fn send_listing(&mut self, listed: ListedDir, itself: Option<Entry>, is_absent: bool) -> Result<()> {
+    fn send_listing(
+        &mut self,
+        listed: ListedDir,
+        itself: Option<Entry>,
+        is_absent: bool,
+    ) -> Result<()> {
         let id = self.next_id;
         self.next_id += 1;
         if self.sender.is_stock() {
-            self.sender.inbox.wait_to_list(id, listed.listing.list.len() as u64)?;
+            self.sender
+                .inbox
+                .wait_to_list(id, listed.listing.list.len() as u64)?;
         }
         let mut ids = Vec::new();
         let mut own = DirList::default();
@@ -194,20 +241,30 @@ impl ListingSender<'_, '_, '_> {
             self.named.name(&entry, &mut ids);
             own.push_entry(b".", entry);
         }
-        let ListedDir { listing, places: open, .. } = listed;
+        let ListedDir {
+            listing,
+            places: open,
+            ..
+        } = listed;
         let list = &listing.list;
         for entry in &list.entries {
             self.named.name(entry, &mut ids);
         }
         let shown = match self.sender.wants.paths {
-            true => open.iter().map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default()).collect(),
+            true => open
+                .iter()
+                .map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default())
+                .collect(),
             false => Vec::new(),
         };
         let with_data = is_absent && self.unrequested;
         let files = with_data.then(|| list.clone());
         let is_few = open.len() <= OPEN_PLACES_MAX;
         if self.keeps {
-            let places = open.iter().map(|place| place.as_ref().map(SourceDir::closed)).collect();
+            let places = open
+                .iter()
+                .map(|place| place.as_ref().map(SourceDir::closed))
+                .collect();
             let renamed_from = listing.renamed_from.clone();
             // The files that follow the listing count as they are sent.
             let counts = |entry: &&Entry| match entry.kind() {
@@ -215,12 +272,30 @@ impl ListingSender<'_, '_, '_> {
                 Kind::Symlink => true,
                 Kind::Dir | Kind::Device | Kind::Special => false,
             };
-            let lengths = || list.entries.iter().filter(counts).map(|entry| entry.len_bytes);
-            let unsent_bytes = AtomicU64::new(self.sender.terms.gauge.map_or(0, |_| lengths().sum()));
-            let kept = KeptDir { list: list.clone(), places, renamed_from, unsent_bytes };
+            let lengths = || {
+                list.entries
+                    .iter()
+                    .filter(counts)
+                    .map(|entry| entry.len_bytes)
+            };
+            let unsent_bytes =
+                AtomicU64::new(self.sender.terms.gauge.map_or(0, |_| lengths().sum()));
+            let kept = KeptDir {
+                list: list.clone(),
+                places,
+                renamed_from,
+                unsent_bytes,
+            };
             self.kept.lock().insert(id, Arc::new(kept));
         }
-        let listing = DirListing { id, itself: own, with_data, ids, shown, ..listing };
+        let listing = DirListing {
+            id,
+            itself: own,
+            with_data,
+            ids,
+            shown,
+            ..listing
+        };
         let mut sent = Ok(());
         let mut send = |message| {
             if sent.is_ok() {
@@ -234,29 +309,57 @@ impl ListingSender<'_, '_, '_> {
         sent?;
         let Some(files) = files else { return Ok(()) };
         // What cannot be opened is reported for each of its files.
-        let reopened = |place: SourceDir| if is_few { place.opened().unwrap_or(place) } else { place };
+        let reopened = |place: SourceDir| {
+            if is_few {
+                place.opened().unwrap_or(place)
+            } else {
+                place
+            }
+        };
         let open: Vec<_> = open.into_iter().map(|place| place.map(reopened)).collect();
         let mut ahead = 0;
-        for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
+        for (at, entry) in files
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.kind() == Kind::File)
+        {
             self.sender.go_on()?;
             if at >= ahead {
                 let next = files.entries[at..].iter().take(COLD_FILES_MAX);
                 ahead = at + next.len();
                 let next = next.map(|entry| {
                     let place = open.get(entry.origin as usize).and_then(Option::as_ref);
-                    ComparedSource { entry, place, name: files.name(entry) }
+                    ComparedSource {
+                        entry,
+                        place,
+                        name: files.name(entry),
+                    }
                 });
                 read_ahead(next, &self.sender.terms.options.select);
             }
-            let file = FileId { dir: id, entry: at as u32 };
+            let file = FileId {
+                dir: id,
+                entry: at as u32,
+            };
             // The receiver waits for every file, also for those that cannot be read.
             let name = files.name(entry);
             if let Some(Some(place)) = open.get(entry.origin as usize) {
-                self.sender.send(file, Lane::Early, (place, name), entry.len_bytes, &Basis::None)?;
+                self.sender.send(
+                    file,
+                    Lane::Early,
+                    (place, name),
+                    entry.len_bytes,
+                    &Basis::None,
+                )?;
                 continue;
             }
             let unsent = cannot_open(name, &io::ErrorKind::NotFound.into());
-            self.sender.connection.send(&Message::Unsent { file, lane: Lane::Early, problem: Some(unsent) })?;
+            self.sender.connection.send(&Message::Unsent {
+                file,
+                lane: Lane::Early,
+                problem: Some(unsent),
+            })?;
         }
         Ok(())
     }

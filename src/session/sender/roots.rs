@@ -77,30 +77,56 @@ pub fn sent_roots(
     ids: &Ids,
 ) -> (Roots, SentRoots) {
     let PrefetchStart { gathered, top, .. } = start;
-    let mut named = SentNames { ids, sent: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
-    let whole = if shortcuts.compare { fully_walked_paths(gathered) } else { Vec::new() };
+    let mut named = SentNames {
+        ids,
+        sent: HashSet::new(),
+        is_on: !terms.options.preserve.numeric_ids,
+    };
+    let whole = if shortcuts.compare {
+        fully_walked_paths(gathered)
+    } else {
+        Vec::new()
+    };
     let mut ids = Vec::new();
-    let top = top.clone().filter(|_| gathered.sends_top(is_stock)).map(|entry| {
-        named.name(&entry, &mut ids);
-        let mut list = DirList::default();
-        list.push_entry(b".", entry);
-        list
-    });
+    let top = top
+        .clone()
+        .filter(|_| gathered.sends_top(is_stock))
+        .map(|entry| {
+            named.name(&entry, &mut ids);
+            let mut list = DirList::default();
+            list.push_entry(b".", entry);
+            list
+        });
     let ((problems, notes), more) = trouble(gathered);
-    let failed = problems.iter().filter(|problem| problem.weight == Weight::Failed).count() as u64;
+    let failed = problems
+        .iter()
+        .filter(|problem| problem.weight == Weight::Failed)
+        .count() as u64;
     let roots = Roots {
         found: gathered.found as u64,
         single: gathered.single.clone(),
         lone_dir_is_bare: gathered.lone_dir.as_ref().map(|dir| dir.is_bare(terms)),
         top,
-        top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()).unwrap_or_default(),
+        top_shown: gathered
+            .top
+            .as_ref()
+            .map(|(_, base)| base.shown.clone())
+            .unwrap_or_default(),
         missing: gathered.missing.clone(),
         whole: whole.clone(),
         problems,
         notes,
         ids,
     };
-    (roots, SentRoots { whole, named: named.sent, failed, more })
+    (
+        roots,
+        SentRoots {
+            whole,
+            named: named.sent,
+            failed,
+            more,
+        },
+    )
 }
 
 /// The ids whose names were sent to the receiver.
@@ -118,12 +144,19 @@ impl SentNames<'_> {
     pub(super) fn name(&mut self, entry: &Entry, names: &mut Vec<IdName>) {
         let (access, default) = entry.acls();
         let in_acls = [access, default].into_iter().flat_map(acl::named_ids);
-        for (is_group, id) in [(false, entry.uid), (true, entry.gid)].into_iter().chain(in_acls) {
+        for (is_group, id) in [(false, entry.uid), (true, entry.gid)]
+            .into_iter()
+            .chain(in_acls)
+        {
             if !self.is_on || id == 0 || !self.sent.insert((is_group, id)) {
                 continue;
             }
             if let Some(name) = self.ids.name(IdClass::of(is_group), id) {
-                names.push(IdName { is_group, id, name: name.to_vec() });
+                names.push(IdName {
+                    is_group,
+                    id,
+                    name: name.to_vec(),
+                });
             }
         }
     }
@@ -131,7 +164,11 @@ impl SentNames<'_> {
 
 /// Returns the directories that are walked completely, in the order of the walk. None is below another.
 fn fully_walked_paths(gathered: &Gathered) -> Vec<RelPath> {
-    let mut paths: Vec<RelPath> = gathered.whole.iter().map(|(_, path)| path.clone()).collect();
+    let mut paths: Vec<RelPath> = gathered
+        .whole
+        .iter()
+        .map(|(_, path)| path.clone())
+        .collect();
     paths.sort_by(compare_walked);
     paths.dedup_by(|later, earlier| later == earlier || is_below(later, earlier));
     paths
@@ -146,7 +183,11 @@ pub fn is_below(path: &RelPath, above: &RelPath) -> bool {
 /// Compares directories by the order of the walk: parents before children, siblings as in a list.
 pub fn compare_walked(a: &RelPath, b: &RelPath) -> Ordering {
     let parts = |path: &'_ RelPath| -> Vec<Vec<u8>> {
-        path.as_bytes().split(|&b| b == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
+        path.as_bytes()
+            .split(|&b| b == b'/')
+            .filter(|part| !part.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect()
     };
     let (a, b) = (parts(a), parts(b));
     for (one, other) in a.iter().zip(&b) {
@@ -165,16 +206,35 @@ mod tests {
 
     #[test]
     fn roots_fit_one_message_despite_many_problems() {
-        for (count, len_bytes) in [(3, 10), (LINES_MAX + 1, 10), (LINES_MAX, 1024), (100, 256 << 10)] {
+        for (count, len_bytes) in [
+            (3, 10),
+            (LINES_MAX + 1, 10),
+            (LINES_MAX, 1024),
+            (100, 256 << 10),
+        ] {
             let notes = vec![vec![b'x'; len_bytes]; count];
-            let problems: Vec<Problem> = notes.iter().map(|line| Problem::new(line.clone(), Weight::Failed)).collect();
-            let mut roots = Roots { problems, notes, ..Roots::default() };
-            let whole = Native::new(1).encode(&Message::Roots(Box::new(roots.clone())), &mut Vec::new());
+            let problems: Vec<Problem> = notes
+                .iter()
+                .map(|line| Problem::new(line.clone(), Weight::Failed))
+                .collect();
+            let mut roots = Roots {
+                problems,
+                notes,
+                ..Roots::default()
+            };
+            let whole =
+                Native::new(1).encode(&Message::Roots(Box::new(roots.clone())), &mut Vec::new());
             assert_eq!(whole.is_ok(), count <= LINES_MAX, "{count} of {len_bytes}");
-            roots.problems.truncate(fit_into_roots(&roots.problems, |problem| problem.line.len()));
+            roots
+                .problems
+                .truncate(fit_into_roots(&roots.problems, |problem| {
+                    problem.line.len()
+                }));
             roots.notes.truncate(fit_into_roots(&roots.notes, Vec::len));
             assert!(roots.notes.len() >= count.min(2000) / 4);
-            Native::new(1).encode(&Message::Roots(Box::new(roots)), &mut Vec::new()).unwrap();
+            Native::new(1)
+                .encode(&Message::Roots(Box::new(roots)), &mut Vec::new())
+                .unwrap();
         }
     }
 }

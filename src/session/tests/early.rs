@@ -11,7 +11,12 @@ use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::{Process, Terms};
 
 /// Returns a client in `cwd` that sends `src` to `dst`, or receives it.
-fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull: bool) -> Client<'a> {
+fn client<'a>(
+    options: &'a Options,
+    cwd: &'a [u8],
+    stop: &'a AtomicBool,
+    is_pull: bool,
+) -> Client<'a> {
     Client {
         key: [7; 16],
         options,
@@ -21,7 +26,12 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
         dest: is_pull.then(|| at(cwd, "dst")),
         rules: rules(),
         listed: None,
-        process: Process { cwd, umask: 0o022, stop, threads: 2 },
+        process: Process {
+            cwd,
+            umask: 0o022,
+            stop,
+            threads: 2,
+        },
         repeats: false,
         interrupted: stop,
         is_net: false,
@@ -88,11 +98,21 @@ fn pushed(good_for: Duration, sends_first: bool) -> String {
         let early = Early::Source(Box::new(prefetch));
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
         let first_words = sends_first.then(|| near.first_words(Some(&early)));
-        first_words.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
+        first_words
+            .iter()
+            .for_each(|first| ours.writer.write_all(&first.words()).unwrap());
         std::thread::scope(|scope| {
             let support = ProtocolSupport::ours(compression_choice::features(None));
-            scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
-            near.run(ours, first_words, Some(early), &mut reporter(&options), &mut Tally::default())
+            scope.spawn(move || {
+                server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support)
+            });
+            near.run(
+                ours,
+                first_words,
+                Some(early),
+                &mut reporter(&options),
+                &mut Tally::default(),
+            )
         })
     });
     ended.unwrap().unwrap();
@@ -128,17 +148,35 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
     let near = client(&options, cwd, &stop, true);
     let settle = |_: &Setup| Ok(settled(&options, &at(cwd, "src")));
     let set_time = |path: &str| {
-        let file = std::fs::File::options().write(true).open(top.path().join(path)).unwrap();
-        file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(9)).unwrap();
+        let file = std::fs::File::options()
+            .write(true)
+            .open(top.path().join(path))
+            .unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(9))
+            .unwrap();
     };
-    ["src/d/file", "dst/d/file"].iter().for_each(|path| set_time(path));
+    ["src/d/file", "dst/d/file"]
+        .iter()
+        .for_each(|path| set_time(path));
     for name in ["d", "."] {
-        let time = std::fs::metadata(top.path().join("src").join(name)).unwrap().modified().unwrap();
-        std::fs::File::open(top.path().join("dst").join(name)).unwrap().set_modified(time).unwrap();
+        let time = std::fs::metadata(top.path().join("src").join(name))
+            .unwrap()
+            .modified()
+            .unwrap();
+        std::fs::File::open(top.path().join("dst").join(name))
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
     }
     let whole = RelPath::parse(whole.as_bytes()).unwrap();
     let dest = at(cwd, "dst");
-    let guess = Guess { terms: terms_of(&near), dest: &dest, whole: whole.clone(), key: [7; 16], good_for };
+    let guess = Guess {
+        terms: terms_of(&near),
+        dest: &dest,
+        whole: whole.clone(),
+        key: [7; 16],
+        good_for,
+    };
     let ended = guess.look(|prescan| {
         let prescan = prescan.expect("the destination exists");
         while prescan.predicted.count() < if whole.is_root() { 2 } else { 1 } {
@@ -151,8 +189,16 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
         let (ours, theirs) = pipe::pair(ROOM_BYTES);
         std::thread::scope(|scope| {
             let support = ProtocolSupport::ours(compression_choice::features(None));
-            scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
-            near.run(ours, None, Some(Early::Dest(prescan)), &mut reporter(&options), &mut Tally::default())
+            scope.spawn(move || {
+                server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support)
+            });
+            near.run(
+                ours,
+                None,
+                Some(Early::Dest(prescan)),
+                &mut reporter(&options),
+                &mut Tally::default(),
+            )
         })
     });
     ended.unwrap().unwrap();
@@ -186,9 +232,13 @@ impl Guessing<'_> {
     fn run(&self) -> (Exit, bool) {
         let top = tempfile::tempdir().unwrap();
         let source = [("a", "a"), ("d/b", "b"), ("d/e/c", "c")];
-        let owned =
-            |tree: &[(&str, &str)]| tree.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
-        let (source, dest): (Vec<_>, Vec<_>) = (owned(&source), owned(self.dest.unwrap_or_default()));
+        let owned = |tree: &[(&str, &str)]| {
+            tree.iter()
+                .map(|(name, text)| (name.to_string(), text.to_string()))
+                .collect()
+        };
+        let (source, dest): (Vec<_>, Vec<_>) =
+            (owned(&source), owned(self.dest.unwrap_or_default()));
         Trees::of(&source, &dest).make(top.path());
         if self.dest.is_none() {
             std::fs::remove_dir(top.path().join("dst")).unwrap();
@@ -196,9 +246,23 @@ impl Guessing<'_> {
         let cwd = top.path().as_os_str().as_bytes();
         let (options, stop) = (options(&["-a", "--delete"]), AtomicBool::new(false));
         let near = client(&options, cwd, &stop, true);
-        let settle = |_: &Setup| Ok(settled(&options, &[cwd, b"/", self.source.as_bytes()].concat()));
-        let (dest, whole) = (at(cwd, "dst"), RelPath::parse(self.whole.as_bytes()).unwrap());
-        let guess = Guess { terms: terms_of(&near), dest: &dest, whole, key: [7; 16], good_for: LIMIT };
+        let settle = |_: &Setup| {
+            Ok(settled(
+                &options,
+                &[cwd, b"/", self.source.as_bytes()].concat(),
+            ))
+        };
+        let (dest, whole) = (
+            at(cwd, "dst"),
+            RelPath::parse(self.whole.as_bytes()).unwrap(),
+        );
+        let guess = Guess {
+            terms: terms_of(&near),
+            dest: &dest,
+            whole,
+            key: [7; 16],
+            good_for: LIMIT,
+        };
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
         let ended = guess.look(|prescan| {
             let prescan = prescan.expect("a directory, or missing");
@@ -207,31 +271,71 @@ impl Guessing<'_> {
             }
             let early = Early::Dest(prescan);
             let first_words = self.sends_first.then(|| near.first_words(Some(&early)));
-            first_words.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
+            first_words
+                .iter()
+                .for_each(|first| ours.writer.write_all(&first.words()).unwrap());
             std::thread::scope(|scope| {
                 let support = ProtocolSupport::ours(compression_choice::features(None));
-                scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
-                near.run(ours, first_words, Some(early), &mut reporter(&options), &mut Tally::default())
+                scope.spawn(move || {
+                    server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support)
+                });
+                near.run(
+                    ours,
+                    first_words,
+                    Some(early),
+                    &mut reporter(&options),
+                    &mut Tally::default(),
+                )
             })
         });
         let tree = |name: &str| {
             let all = all(&top.path().join(name));
-            all.into_iter().map(|(path, content)| (path, content.replace(&format!("{name}/"), ""))).collect::<Vec<_>>()
+            all.into_iter()
+                .map(|(path, content)| (path, content.replace(&format!("{name}/"), "")))
+                .collect::<Vec<_>>()
         };
-        let dest = if self.source.ends_with('/') { "dst" } else { "dst/src" };
-        let is_whole = std::fs::read_dir(top.path().join("dst")).is_ok() && tree(dest) == tree("src");
-        (ended.unwrap().map_or_else(|error| error.exit, |()| Exit::Ok), is_whole)
+        let dest = if self.source.ends_with('/') {
+            "dst"
+        } else {
+            "dst/src"
+        };
+        let is_whole =
+            std::fs::read_dir(top.path().join("dst")).is_ok() && tree(dest) == tree("src");
+        (
+            ended
+                .unwrap()
+                .map_or_else(|error| error.exit, |()| Exit::Ok),
+            is_whole,
+        )
     }
 }
 
 #[test]
 fn copy_is_complete_whatever_was_guessed() {
     let same: &[_] = &[("a", "a"), ("d/b", "b"), ("d/e/c", "c")];
-    let other: &[_] = &[("a", "other"), ("d/b", "b"), ("d/x/y", "y"), ("src/d/e/c", "old"), ("z", "z")];
+    let other: &[_] = &[
+        ("a", "other"),
+        ("d/b", "b"),
+        ("d/x/y", "y"),
+        ("src/d/e/c", "old"),
+        ("z", "z"),
+    ];
     for dest in [None, Some(&[][..]), Some(same), Some(other)] {
-        for (source, whole) in [("src/", ""), ("src", "src"), ("src/", "d"), ("src/", "x"), ("src", ""), ("src", "d")] {
+        for (source, whole) in [
+            ("src/", ""),
+            ("src", "src"),
+            ("src/", "d"),
+            ("src/", "x"),
+            ("src", ""),
+            ("src", "d"),
+        ] {
             for sends_first in [true, false] {
-                let case = Guessing { source, whole, dest, sends_first };
+                let case = Guessing {
+                    source,
+                    whole,
+                    dest,
+                    sends_first,
+                };
                 let name = format!("{source} as {whole:?} to {dest:?}, {sends_first}");
                 assert_eq!(case.run(), (Exit::Ok, true), "{name}");
             }
@@ -247,20 +351,37 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
         let near = client(&options, cwd, &stop, true);
         let dest = at(cwd, "dst");
-        let guess =
-            Guess { terms: terms_of(&near), dest: &dest, whole: RelPath::root(), key: [7; 16], good_for: LIMIT };
+        let guess = Guess {
+            terms: terms_of(&near),
+            dest: &dest,
+            whole: RelPath::root(),
+            key: [7; 16],
+            good_for: LIMIT,
+        };
         let ended = guess.look(|prescan| {
             let prescan = prescan.expect("the destination exists");
             while prescan.predicted.count() < 2 {
                 std::thread::yield_now();
             }
-            near.run(link, None, Some(Early::Dest(prescan)), &mut reporter(&options), &mut Tally::default())
+            near.run(
+                link,
+                None,
+                Some(Early::Dest(prescan)),
+                &mut reporter(&options),
+                &mut Tally::default(),
+            )
         });
         ended.unwrap()
     };
     let (ended, _) = against(ROOM_BYTES, honest, play);
-    let (exit, message) = ended.map_or_else(|error| (error.exit, error.message), |()| (Exit::Ok, Vec::new()));
-    Ended { exit, sentence: String::from_utf8_lossy(&message).into_owned() }
+    let (exit, message) = ended.map_or_else(
+        |error| (error.exit, error.message),
+        |()| (Exit::Ok, Vec::new()),
+    );
+    Ended {
+        exit,
+        sentence: String::from_utf8_lossy(&message).into_owned(),
+    }
 }
 
 #[test]
@@ -269,14 +390,23 @@ fn digests_of_the_prescan_are_sent_with_the_setup() {
     stage.has("dst/d/file", "text");
     let ended = by_hand(&stage, |peer| {
         peer.greet(None);
-        assert_eq!(peer.receive_greeting().and_then(|greeting| greeting.guess), Some(RelPath::root()));
+        assert_eq!(
+            peer.receive_greeting().and_then(|greeting| greeting.guess),
+            Some(RelPath::root())
+        );
         assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
         assert!(peer.has_more(), "they are sent in one piece");
         assert!(matches!(peer.receive_message(), Some(Message::Digests(seen)) if seen.len() == 2));
         peer.send();
-        peer.send_message(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
+        peer.send_message(&Message::Roots(Box::new(Roots {
+            whole: vec![RelPath::root()],
+            ..roots()
+        })));
         peer.send_message(&dirs_end());
-        assert!(matches!(peer.receive_message(), Some(Message::WantsEnd(_))), "nothing is sent twice");
+        assert!(
+            matches!(peer.receive_message(), Some(Message::WantsEnd(_))),
+            "nothing is sent twice"
+        );
     });
     assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
 }
@@ -288,11 +418,17 @@ fn replaced_destination_after_early_digests_ends_the_run() {
     let ended = by_hand(&stage, |peer| {
         peer.greet(None);
         peer.receive_greeting();
-        assert!(peer.receive_until(|message| matches!(message, Message::Digests(_)).then_some(())).is_some());
+        assert!(
+            peer.receive_until(|message| matches!(message, Message::Digests(_)).then_some(()))
+                .is_some()
+        );
         std::fs::rename(stage.home().join("dst"), stage.home().join("old")).unwrap();
         std::fs::create_dir(stage.home().join("dst")).unwrap();
         peer.send();
-        peer.send_message(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
+        peer.send_message(&Message::Roots(Box::new(Roots {
+            whole: vec![RelPath::root()],
+            ..roots()
+        })));
         peer.send_message(&dirs_end());
     });
     ended.refuses(Exit::FileSelect, "was replaced while");
@@ -306,7 +442,12 @@ fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
     let cwd = top.path().as_os_str().as_bytes();
     let (options, stop) = (options(words), AtomicBool::new(false));
     let near = client(&options, cwd, &stop, is_pull);
-    let settle = |_: &Setup| Ok(settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })));
+    let settle = |_: &Setup| {
+        Ok(settled(
+            &options,
+            &at(cwd, if is_pull { "src" } else { "dst" }),
+        ))
+    };
     let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
     let first = near.first_words(None);
     let words = first.words();
@@ -316,12 +457,27 @@ fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
     let has_setup = words.len() > greeting.len();
     let support = ProtocolSupport::ours(compression_choice::features(Some(takes)));
     let ended = std::thread::scope(|scope| {
-        scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
-        near.run(ours, Some(first), None, &mut reporter(&options), &mut Tally::default())
+        scope.spawn(move || {
+            server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support)
+        });
+        near.run(
+            ours,
+            Some(first),
+            None,
+            &mut reporter(&options),
+            &mut Tally::default(),
+        )
     });
     let text = std::fs::read_to_string(top.path().join("dst/d/file"));
-    assert_eq!(text.is_ok_and(|text| text == "text"), ended.is_ok(), "{words:?}");
-    (ended.map_or_else(|error| error.exit, |()| Exit::Ok), has_setup)
+    assert_eq!(
+        text.is_ok_and(|text| text == "text"),
+        ended.is_ok(),
+        "{words:?}"
+    );
+    (
+        ended.map_or_else(|error| error.exit, |()| Exit::Ok),
+        has_setup,
+    )
 }
 
 #[test]
@@ -333,7 +489,11 @@ fn first_words_suit_an_unknown_server() {
             assert_eq!(met(&["-a"], takes, is_pull), (Exit::Ok, true));
             assert_eq!(met(&auto, takes, is_pull), (Exit::Ok, true));
             // What depends on the server waits for its greeting.
-            let ended = if takes.contains(&Lz4) { Exit::Ok } else { Exit::Unsupported };
+            let ended = if takes.contains(&Lz4) {
+                Exit::Ok
+            } else {
+                Exit::Unsupported
+            };
             assert_eq!(met(&lz4, takes, is_pull), (ended, false));
         }
     }
@@ -341,32 +501,50 @@ fn first_words_suit_an_unknown_server() {
 
 /// A copy of which the server grants only a part, with these feature bits. Returns whether it was rejected as a whole,
 /// and whether the file was copied.
-fn copy_with_partial_grant([ours, theirs]: [u64; 2], is_pull: bool, sends_first: bool) -> (bool, bool) {
+fn copy_with_partial_grant(
+    [ours, theirs]: [u64; 2],
+    is_pull: bool,
+    sends_first: bool,
+) -> (bool, bool) {
     let top = tempfile::tempdir().unwrap();
     Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());
     let cwd = top.path().as_os_str().as_bytes();
     let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
     let near = client(&options, cwd, &stop, is_pull);
-    let near =
-        Client { support: ProtocolSupport { features: near.support.features | ours, ..near.support.clone() }, ..near };
+    let near = Client {
+        support: ProtocolSupport {
+            features: near.support.features | ours,
+            ..near.support.clone()
+        },
+        ..near
+    };
     let settle = |_: &Setup| {
         let beyond = Some(Error::new(Exit::FileSelect, "a part"));
-        Ok(SettledSetup { beyond, ..settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })) })
+        Ok(SettledSetup {
+            beyond,
+            ..settled(&options, &at(cwd, if is_pull { "src" } else { "dst" }))
+        })
     };
     let (mut link, far) = pipe::pair(ROOM_BYTES);
     let first_words = sends_first.then(|| near.first_words(None));
-    first_words.iter().for_each(|first| link.writer.write_all(&first.words()).unwrap());
+    first_words
+        .iter()
+        .for_each(|first| link.writer.write_all(&first.words()).unwrap());
     let support = ProtocolSupport::ours(compression_choice::features(None) | theirs);
     let is_refused = std::thread::scope(|scope| {
         scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(far, &support));
         match near.open(link, first_words, None) {
             Err(Refusal::NotGranted(why)) => {
-                assert_eq!((why.exit, &why.message[..]), (Exit::FileSelect, &b"a part"[..]));
+                assert_eq!(
+                    (why.exit, &why.message[..]),
+                    (Exit::FileSelect, &b"a part"[..])
+                );
                 true
             }
             Err(Refusal::Failed(error)) => panic!("{error}"),
             Ok(opened) => {
-                near.play(opened, None, &mut reporter(&options), &mut Tally::default()).unwrap();
+                near.play(opened, None, &mut reporter(&options), &mut Tally::default())
+                    .unwrap();
                 false
             }
         }
@@ -377,7 +555,10 @@ fn copy_with_partial_grant([ours, theirs]: [u64; 2], is_pull: bool, sends_first:
 #[test]
 fn verdict_arrives_before_the_run_changes_anything() {
     for (is_pull, sends_first) in [(false, false), (false, true), (true, false), (true, true)] {
-        assert_eq!(copy_with_partial_grant([ASKS_FIRST; 2], is_pull, sends_first), (true, false));
+        assert_eq!(
+            copy_with_partial_grant([ASKS_FIRST; 2], is_pull, sends_first),
+            (true, false)
+        );
         for one_knows in [[ASKS_FIRST, 0], [0, ASKS_FIRST]] {
             assert_eq!(
                 copy_with_partial_grant(one_knows, is_pull, sends_first),

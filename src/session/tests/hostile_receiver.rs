@@ -22,7 +22,11 @@ fn pull(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
 fn pushed(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     let stage = Stage::new();
     stage.has("a", "hello").has("d/b", "hello");
-    let ended = TestClient { words, ..TestClient::default() }.against(&stage, |peer| {
+    let ended = TestClient {
+        words,
+        ..TestClient::default()
+    }
+    .against(&stage, |peer| {
         peer.receive_greeting();
         assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
         peer.receive();
@@ -38,7 +42,13 @@ fn guessed(guess: &str, messages: &[Message], play: impl FnOnce(&mut Peer)) -> (
     stage.has("a", "hello").has("d/b", "hello");
     let ended = serve(&stage, &["-r"], true, |peer| {
         let guess = RelPath::parse(guess.as_bytes()).ok();
-        peer.greet_so(&Greeting { guess, ..Greeting::ours([7; 16]) }, Some(setup(true)));
+        peer.greet_so(
+            &Greeting {
+                guess,
+                ..Greeting::ours([7; 16])
+            },
+            Some(setup(true)),
+        );
         peer.send_messages(messages);
         peer.receive_greeting();
         peer.receive();
@@ -50,7 +60,10 @@ fn guessed(guess: &str, messages: &[Message], play: impl FnOnce(&mut Peer)) -> (
 
 /// Returns the report on a directory whose listing must be sent, with this many subdirectories.
 fn seen(children: usize) -> DestDirState {
-    DestDirState::Dir { digest: None, children: vec![7; children] }
+    DestDirState::Dir {
+        digest: None,
+        children: vec![7; children],
+    }
 }
 
 /// Reads which directories are listed, and whether with their data, until the end.
@@ -58,9 +71,10 @@ fn receive_listings(peer: &mut Peer) -> Vec<(String, bool)> {
     let mut listings = Vec::new();
     while let Some(message) = peer.receive_message() {
         match message {
-            Message::Dir(dir) => {
-                listings.push((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data))
-            }
+            Message::Dir(dir) => listings.push((
+                String::from_utf8_lossy(dir.path.as_bytes()).into_owned(),
+                dir.with_data,
+            )),
             Message::DirsEnd(_) => _ = peer.send_message(&Message::WantsEnd(Box::default())),
             _ => {}
         }
@@ -78,18 +92,34 @@ fn digests_of_a_wrong_guess_are_ignored() {
         ("", vec![digests(&[DestDirState::Absent])], all()),
         ("", vec![digests(&[seen(0)])], listed()),
         // The guess is wrong: the digests are ignored, however many and in however many messages.
-        ("d", vec![digests(&[DestDirState::Absent, seen(0)])], listed()),
-        ("d", vec![digests(&[seen(0)]), digests(&[DestDirState::Absent])], all()),
+        (
+            "d",
+            vec![digests(&[DestDirState::Absent, seen(0)])],
+            listed(),
+        ),
+        (
+            "d",
+            vec![digests(&[seen(0)]), digests(&[DestDirState::Absent])],
+            all(),
+        ),
         (
             "x",
-            vec![digests(&[seen(2), seen(1)]), digests(&[DestDirState::Absent, DestDirState::Absent, seen(0)])],
+            vec![
+                digests(&[seen(2), seen(1)]),
+                digests(&[DestDirState::Absent, DestDirState::Absent, seen(0)]),
+            ],
             listed(),
         ),
     ];
     for (guess, messages, expected) in cases {
         let mut listings = Vec::new();
         let (_, ended) = guessed(guess, &messages, |peer| listings = receive_listings(peer));
-        assert_eq!((listings, ended.exit), (expected, Exit::Ok), "{guess}: {}", ended.sentence);
+        assert_eq!(
+            (listings, ended.exit),
+            (expected, Exit::Ok),
+            "{guess}: {}",
+            ended.sentence
+        );
     }
 }
 
@@ -98,14 +128,23 @@ fn sender_does_not_wait_for_digests_of_extra_directories() {
     // After ours it has two more directories, about which it could report for a long time.
     let (_, ended) = pull(&["-r"], |peer| {
         let d = crate::digest::keyed_name(&[7; 16], b"d");
-        let root = DestDirState::Dir { digest: None, children: vec![1, d, 2, 3] };
+        let root = DestDirState::Dir {
+            digest: None,
+            children: vec![1, d, 2, 3],
+        };
         peer.send_message(&Message::Digests(vec![
             root,
-            DestDirState::Dir { digest: None, children: vec![4] },
+            DestDirState::Dir {
+                digest: None,
+                children: vec![4],
+            },
             DestDirState::Absent,
             seen(0),
         ]));
-        assert_eq!(receive_listings(peer), [(String::new(), false), ("d".to_owned(), false)]);
+        assert_eq!(
+            receive_listings(peer),
+            [(String::new(), false), ("d".to_owned(), false)]
+        );
     });
     assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
 }
@@ -114,17 +153,31 @@ fn sender_does_not_wait_for_digests_of_extra_directories() {
 fn listing_precedes_the_digest_of_a_larger_directory() {
     let d = crate::digest::keyed_name(&[7; 16], b"d");
     let listings = || [(String::new(), false), ("d".to_owned(), false)];
-    let root = || DestDirState::Dir { digest: None, children: vec![d] };
+    let root = || DestDirState::Dir {
+        digest: None,
+        children: vec![d],
+    };
     // The source has two entries. At least two may be the same, three are more.
-    for (large, received_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![3, 9], 1), (vec![1, 2], 0)] {
+    for (large, received_first) in [
+        (vec![3], 1),
+        (vec![2, 3], 1),
+        (vec![3, 9], 1),
+        (vec![1, 2], 0),
+    ] {
         let (_, ended) = pull(&["-r"], |peer| {
-            peer.send_message(&Message::Digests(large.iter().map(|&count| DestDirState::Large(count)).collect()));
+            peer.send_message(&Message::Digests(
+                large
+                    .iter()
+                    .map(|&count| DestDirState::Large(count))
+                    .collect(),
+            ));
             let mut first = Vec::new();
             if received_first > 0 {
                 first.extend(peer.receive_until(|message| match message {
-                    Message::Dir(dir) => {
-                        Some((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data))
-                    }
+                    Message::Dir(dir) => Some((
+                        String::from_utf8_lossy(dir.path.as_bytes()).into_owned(),
+                        dir.with_data,
+                    )),
                     _ => None,
                 }));
             }
@@ -143,13 +196,20 @@ fn unfinished_digests_of_a_wrong_guess_end_the_run() {
 }
 
 fn want(dir: DirId, entry: u32) -> Message {
-    Message::Want { file: file(dir, entry), lane: Lane::Requested, basis: Basis::None }
+    Message::Want {
+        file: file(dir, entry),
+        lane: Lane::Requested,
+        basis: Basis::None,
+    }
 }
 
 /// Reads all listings of the sender, which learns that the receiver has nothing.
 fn receive_all_listings(peer: &mut Peer) {
     // Digests are expected if the options permit comparing them; without them nothing is listed.
-    peer.send_message(&Message::Digests(vec![DestDirState::Dir { digest: None, children: Vec::new() }]));
+    peer.send_message(&Message::Digests(vec![DestDirState::Dir {
+        digest: None,
+        children: Vec::new(),
+    }]));
     let end = peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(()));
     assert!(end.is_some(), "everything is listed");
 }
@@ -191,64 +251,148 @@ fn valid_pull_is_served() {
         });
         assert_eq!(came.as_deref(), Some(&b"hello"[..]));
         peer.send_messages(&[Message::Done(0), Message::WantsEnd(Box::default())]);
-        assert!(peer.receive_until(|message| matches!(message, Message::Bye(_)).then_some(())).is_some());
+        assert!(
+            peer.receive_until(|message| matches!(message, Message::Bye(_)).then_some(()))
+                .is_some()
+        );
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
 }
 
 // Listing 0 is the root: entry 0 is `a`, entry 1 is `d`. Listing 1 is `d`.
 
-refused!(request_for_a_directory_is_rejected, "not a regular file", [want(0, 1)]);
-refused!(request_out_of_range_is_rejected, "not a regular file", [want(0, 2)]);
-refused!(request_far_out_of_range_is_rejected, "not a regular file", [want(1, u32::MAX)]);
-refused!(request_in_an_unlisted_directory_is_rejected, "unknown directory id", [want(2, 0)]);
-refused!(request_with_the_maximum_directory_id_is_rejected, "unknown directory id", [want(u64::MAX, 0)]);
-refused!(request_after_done_is_rejected, "unknown directory id", [Message::Done(0), want(0, 0)]);
+refused!(
+    request_for_a_directory_is_rejected,
+    "not a regular file",
+    [want(0, 1)]
+);
+refused!(
+    request_out_of_range_is_rejected,
+    "not a regular file",
+    [want(0, 2)]
+);
+refused!(
+    request_far_out_of_range_is_rejected,
+    "not a regular file",
+    [want(1, u32::MAX)]
+);
+refused!(
+    request_in_an_unlisted_directory_is_rejected,
+    "unknown directory id",
+    [want(2, 0)]
+);
+refused!(
+    request_with_the_maximum_directory_id_is_rejected,
+    "unknown directory id",
+    [want(u64::MAX, 0)]
+);
+refused!(
+    request_after_done_is_rejected,
+    "unknown directory id",
+    [Message::Done(0), want(0, 0)]
+);
 refused!(
     repeated_request_in_an_unlisted_directory_is_rejected,
     "unknown directory id",
-    [Message::Want { file: file(9, 0), lane: Lane::Again, basis: Basis::None }]
+    [Message::Want {
+        file: file(9, 0),
+        lane: Lane::Again,
+        basis: Basis::None
+    }]
 );
-refused!(removal_without_the_option_is_rejected, "without --remove-source-files", [Message::Placed(file(0, 0))]);
-refused!(removal_of_a_directory_is_rejected, "removal of an unknown file", [Message::Placed(file(0, 1))]);
-refused!(removal_in_an_unlisted_directory_is_rejected, "unknown directory id", [Message::Placed(file(7, 0))]);
+refused!(
+    removal_without_the_option_is_rejected,
+    "without --remove-source-files",
+    [Message::Placed(file(0, 0))]
+);
+refused!(
+    removal_of_a_directory_is_rejected,
+    "removal of an unknown file",
+    [Message::Placed(file(0, 1))]
+);
+refused!(
+    removal_in_an_unlisted_directory_is_rejected,
+    "unknown directory id",
+    [Message::Placed(file(7, 0))]
+);
 refused!(
     malformed_basis_signature_is_rejected,
     "",
-    [Message::Want { file: file(0, 0), lane: Lane::Requested, basis: Basis::Blocks(vec![0xff; 40]) }]
+    [Message::Want {
+        file: file(0, 0),
+        lane: Lane::Requested,
+        basis: Basis::Blocks(vec![0xff; 40])
+    }]
 );
-refused!(roots_of_a_receiver_are_rejected, "must not send", [roots_message()]);
-refused!(directory_of_a_receiver_is_rejected, "must not send", [dir(0, "", &[])]);
-refused!(dirs_end_of_a_receiver_is_rejected, "must not send", [dirs_end()]);
-refused!(data_of_a_receiver_is_rejected, "must not send", [whole(Lane::Requested, file(0, 0))]);
-refused!(bye_of_a_receiver_is_rejected, "must not send", [Message::Bye(Box::default())]);
-refused!(duplicate_setup_is_rejected, "must not send", [Message::Setup(Box::new(setup(true)))]);
+refused!(
+    roots_of_a_receiver_are_rejected,
+    "must not send",
+    [roots_message()]
+);
+refused!(
+    directory_of_a_receiver_is_rejected,
+    "must not send",
+    [dir(0, "", &[])]
+);
+refused!(
+    dirs_end_of_a_receiver_is_rejected,
+    "must not send",
+    [dirs_end()]
+);
+refused!(
+    data_of_a_receiver_is_rejected,
+    "must not send",
+    [whole(Lane::Requested, file(0, 0))]
+);
+refused!(
+    bye_of_a_receiver_is_rejected,
+    "must not send",
+    [Message::Bye(Box::default())]
+);
+refused!(
+    duplicate_setup_is_rejected,
+    "must not send",
+    [Message::Setup(Box::new(setup(true)))]
+);
 refused!(
     huge_grant_is_rejected,
     "Early grant exceeds the bytes sent",
-    [Message::Grant { class: Class::Early, bytes: 1 << 40 }]
+    [Message::Grant {
+        class: Class::Early,
+        bytes: 1 << 40
+    }]
 );
 refused!(
     grant_beyond_the_sent_bytes_is_rejected,
     "Dirs grant exceeds the bytes sent",
-    [Message::Grant { class: Class::Dirs, bytes: 4 << 20 }]
+    [Message::Grant {
+        class: Class::Dirs,
+        bytes: 4 << 20
+    }]
 );
 
 #[test]
 fn wants_end_before_the_last_listing_is_rejected() {
     for run in [pull as fn(&[&str], fn(&mut Peer)) -> (Stage, Ended), pushed] {
-        let (_, ended) = run(&["-r"], |peer| _ = peer.send_message(&Message::WantsEnd(Box::default())));
+        let (_, ended) = run(&["-r"], |peer| {
+            _ = peer.send_message(&Message::WantsEnd(Box::default()))
+        });
         ended.refuses(Exit::Protocol, "must not send");
     }
 }
 
 #[test]
 fn requests_after_wants_end_are_not_served() {
-    for behind in [Message::WantsEnd(Box::default()), want(0, 0), Message::Done(0)] {
+    for behind in [
+        Message::WantsEnd(Box::default()),
+        want(0, 0),
+        Message::Done(0),
+    ] {
         let (_, ended) = pull(&["-r"], |peer| {
             receive_all_listings(peer);
             peer.send_messages(&[Message::WantsEnd(Box::default()), behind]);
-            let came = peer.receive_until(|message| matches!(message, Message::Whole { .. }).then_some(()));
+            let came = peer
+                .receive_until(|message| matches!(message, Message::Whole { .. }).then_some(()));
             assert!(came.is_none());
         });
         // The server may have ended the session before this message arrived.
@@ -267,8 +411,14 @@ fn source_file_changed_since_listing_is_not_removed() {
         peer.receive();
         receive_all_listings(peer);
         std::fs::write(home.join("a"), "something else").unwrap();
-        peer.send_messages(&[Message::Placed(file(0, 0)), Message::WantsEnd(Box::default())]);
-        assert!(peer.receive_until(|message| matches!(message, Message::Bye(_)).then_some(())).is_some());
+        peer.send_messages(&[
+            Message::Placed(file(0, 0)),
+            Message::WantsEnd(Box::default()),
+        ]);
+        assert!(
+            peer.receive_until(|message| matches!(message, Message::Bye(_)).then_some(()))
+                .is_some()
+        );
     });
     assert_eq!(ended.exit, Exit::Partial, "{}", ended.sentence);
     assert_eq!(stage.names(), ["a"]);
@@ -318,9 +468,18 @@ fn repeated_request_is_answered_again() {
 fn prefix_longer_than_the_file_is_handled() {
     let (_, ended) = pull(&["-r"], |peer| {
         receive_all_listings(peer);
-        let basis = Basis::Prefix { len_bytes: i64::MAX as u64, digest: None };
-        peer.send_message(&Message::Want { file: file(0, 0), lane: Lane::Requested, basis });
-        let is_over = |message: &Message| matches!(message, Message::End { .. } | Message::Unsent { .. }).then_some(());
+        let basis = Basis::Prefix {
+            len_bytes: i64::MAX as u64,
+            digest: None,
+        };
+        peer.send_message(&Message::Want {
+            file: file(0, 0),
+            lane: Lane::Requested,
+            basis,
+        });
+        let is_over = |message: &Message| {
+            matches!(message, Message::End { .. } | Message::Unsent { .. }).then_some(())
+        };
         assert!(peer.receive_until(is_over).is_some());
         peer.send_message(&Message::WantsEnd(Box::default()));
     });
@@ -361,19 +520,30 @@ fn endless(peer: &mut Peer, message: &Message) -> bool {
 #[test]
 fn endless_digests_of_missing_directories_are_skipped() {
     // An endless tree that the sender lacks is skipped, and nothing of it is stored.
-    let seen = vec![DestDirState::Dir { digest: None, children: vec![1; 1000] }; 16];
+    let seen = vec![
+        DestDirState::Dir {
+            digest: None,
+            children: vec![1; 1000]
+        };
+        16
+    ];
     let (_, ended) = pull(&["-r"], |peer| {
         endless(peer, &Message::Digests(seen));
         peer.hang_up();
     });
     // A receiver that sends faster than the sender skips is rejected.
-    assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
+    assert!(
+        matches!(ended.exit, Exit::Stream | Exit::Protocol),
+        "{ended:?}"
+    );
 }
 
 #[test]
 fn endless_digests_beyond_the_window_are_rejected() {
     // The sender skips only the digests of directories that it lacks.
-    let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![DestDirState::Absent; 1000])));
+    let (_, ended) = pull(&["-r"], |peer| {
+        _ = endless(peer, &Message::Digests(vec![DestDirState::Absent; 1000]))
+    });
     ended.refuses(Exit::Protocol, "Digests messages exceed the window");
 }
 
@@ -408,11 +578,17 @@ fn endless_requests_without_reading_are_rejected() {
 fn endless_events_to_a_client_take_no_memory() {
     let (_, ended) = pushed(&["-r"], |peer| {
         for _ in 0..50_000 {
-            peer.send_message(&Message::Event(crate::report::event::Event::Note(vec![b'x'; 100])));
+            peer.send_message(&Message::Event(crate::report::event::Event::Note(vec![
+                b'x';
+                100
+            ])));
         }
         peer.hang_up();
     });
-    assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
+    assert!(
+        matches!(ended.exit, Exit::Stream | Exit::Protocol),
+        "{ended:?}"
+    );
 }
 
 // Ends of sessions.
@@ -422,7 +598,11 @@ fn fail_message_ends_the_run_with_its_code() {
     for code in [Exit::Protocol, Exit::Partial, Exit::Malloc] {
         let (_, ended) = pushed(&["-r"], |peer| {
             let message = b"\x1b]0;title\x07".to_vec();
-            peer.send_message(&Message::Fail { exit: code, message, role: "Receiver" });
+            peer.send_message(&Message::Fail {
+                exit: code,
+                message,
+                role: "Receiver",
+            });
         });
         assert_eq!(ended.exit, code);
     }
@@ -446,13 +626,18 @@ fn recorded() -> Vec<u8> {
     let messages = [
         Message::Setup(Box::new(setup(true))),
         Message::Digests(vec![
-            DestDirState::Dir { digest: None, children: vec![1, 2] },
+            DestDirState::Dir {
+                digest: None,
+                children: vec![1, 2],
+            },
             DestDirState::Absent,
             DestDirState::Absent,
         ]),
         Message::Ping,
     ];
-    messages.iter().for_each(|message| dialect.encode(message, &mut bytes).unwrap());
+    messages
+        .iter()
+        .for_each(|message| dialect.encode(message, &mut bytes).unwrap());
     bytes
 }
 
@@ -477,7 +662,10 @@ fn recorded_for_a_client() -> [Vec<u8>; 2] {
     encode_greeting(&Greeting::ours([7; 16]), &mut before);
     let mut dialect = Native::new(1);
     let digests = Message::Digests(vec![
-        DestDirState::Dir { digest: None, children: vec![1, 2] },
+        DestDirState::Dir {
+            digest: None,
+            children: vec![1, 2],
+        },
         DestDirState::Absent,
         DestDirState::Absent,
     ]);
@@ -492,7 +680,9 @@ fn recorded_for_a_client() -> [Vec<u8>; 2] {
         Message::Done(1),
         Message::WantsEnd(Box::default()),
     ];
-    messages.iter().for_each(|message| dialect.encode(message, &mut behind).unwrap());
+    messages
+        .iter()
+        .for_each(|message| dialect.encode(message, &mut behind).unwrap());
     [before, behind]
 }
 
@@ -504,14 +694,22 @@ fn push_session_truncated_at_every_byte_fails_cleanly() {
     for end in 0..=len {
         let stage = Stage::new();
         stage.has("a", "hello").has("d/b", "hello");
-        let client = TestClient { words: &["-r", "--remove-source-files"], ..TestClient::default() };
+        let client = TestClient {
+            words: &["-r", "--remove-source-files"],
+            ..TestClient::default()
+        };
         let ended = client.against_unmet(&stage, |peer| {
             peer.send_bytes(&before[..end.min(before.len())]);
             if let Some(rest @ 0..) = end.checked_sub(before.len()) {
                 peer.receive_greeting();
                 assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
                 peer.receive();
-                assert!(peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
+                assert!(
+                    peer.receive_until(
+                        |message| matches!(message, Message::DirsEnd(_)).then_some(())
+                    )
+                    .is_some()
+                );
                 peer.send_bytes(&behind[..rest]);
             }
             if end < len {
@@ -519,12 +717,22 @@ fn push_session_truncated_at_every_byte_fails_cleanly() {
             }
         });
         let expected = if end < len { Exit::Stream } else { Exit::Ok };
-        assert_eq!(ended.exit, expected, "cut off behind byte {end}: {}", ended.sentence);
+        assert_eq!(
+            ended.exit, expected,
+            "cut off behind byte {end}: {}",
+            ended.sentence
+        );
         // Only a placed file may be removed.
         let names = stage.names();
-        assert!(names == ["a", "d/", "d/b"] || names == ["d/", "d/b"], "cut off behind byte {end}: {names:?}");
+        assert!(
+            names == ["a", "d/", "d/b"] || names == ["d/", "d/b"],
+            "cut off behind byte {end}: {names:?}"
+        );
         let is_removed = names.len() == 2;
-        assert!(!is_removed || end > before.len() + 5, "cut off behind byte {end}");
+        assert!(
+            !is_removed || end > before.len() + 5,
+            "cut off behind byte {end}"
+        );
         removed += usize::from(is_removed);
     }
     assert!(removed > 0, "nothing was removed");
@@ -551,25 +759,32 @@ fn error_follows_queued_data_on_a_slow_link() {
     let stage = Stage::new();
     stage.has("a", &"x".repeat(16 << 20));
     let (has_left, mut lost) = (Arc::default(), 0);
-    let ended = serve_by(64 << 10, &has_left, &stage, &["-r", "--no-compress"], true, |peer| {
-        peer.greet(Some(setup(true)));
-        peer.receive_greeting();
-        peer.receive();
-        receive_all_listings(peer);
-        peer.send_message(&want(0, 0));
-        peer.receive_until(|message| matches!(message, Message::Data { .. }).then_some(()));
-        // The connection is slow: data up to the window is queued along the way.
-        let slowly = |peer: &mut Peer| {
-            std::thread::sleep(Duration::from_millis(300));
-            peer.receive_message().is_some()
-        };
-        assert!(slowly(peer));
-        peer.send_bytes(&[0xff; 64]);
-        while slowly(peer) {
-            // A process that has exited sends nothing more. In this process, its thread goes on.
-            lost += usize::from(has_left.load(Ordering::SeqCst));
-        }
-    });
+    let ended = serve_by(
+        64 << 10,
+        &has_left,
+        &stage,
+        &["-r", "--no-compress"],
+        true,
+        |peer| {
+            peer.greet(Some(setup(true)));
+            peer.receive_greeting();
+            peer.receive();
+            receive_all_listings(peer);
+            peer.send_message(&want(0, 0));
+            peer.receive_until(|message| matches!(message, Message::Data { .. }).then_some(()));
+            // The connection is slow: data up to the window is queued along the way.
+            let slowly = |peer: &mut Peer| {
+                std::thread::sleep(Duration::from_millis(300));
+                peer.receive_message().is_some()
+            };
+            assert!(slowly(peer));
+            peer.send_bytes(&[0xff; 64]);
+            while slowly(peer) {
+                // A process that has exited sends nothing more. In this process, its thread goes on.
+                lost += usize::from(has_left.load(Ordering::SeqCst));
+            }
+        },
+    );
     ended.refuses(Exit::Protocol, "");
     // The pipe holds less than a piece of data, and the error message.
     assert!(lost <= 2, "{lost} messages were in flight when it exited");
@@ -585,7 +800,9 @@ fn silent_peer_ends_with_the_timeout() {
     };
     let mut greeting = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut greeting);
-    Native::new(1).encode(&Message::Setup(Box::new(setup(true))), &mut greeting).unwrap();
+    Native::new(1)
+        .encode(&Message::Setup(Box::new(setup(true))), &mut greeting)
+        .unwrap();
     std::io::Write::write_all(&mut &writer, &greeting).unwrap();
     let stage = Stage::new();
     let home = stage.home();

@@ -32,7 +32,11 @@ fn pulled(stage: &Stage, client: &TestClient<'_>, play: impl FnOnce(&mut Peer)) 
 }
 
 fn pull(words: &'static [&'static str], sources: &'static [&'static str]) -> TestClient<'static> {
-    TestClient { words, sources, ..TestClient::default() }
+    TestClient {
+        words,
+        sources,
+        ..TestClient::default()
+    }
 }
 
 /// Answers every request with a file of five bytes, and ends the session normally.
@@ -62,15 +66,27 @@ macro_rules! refused {
 }
 
 fn with_data(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
-    Message::Dir(Box::new(DirListing { with_data: true, ..listing(id, path, entries) }))
+    Message::Dir(Box::new(DirListing {
+        with_data: true,
+        ..listing(id, path, entries)
+    }))
 }
 
 fn open_ended(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
-    Message::Dir(Box::new(DirListing { more: true, ..listing(id, path, entries) }))
+    Message::Dir(Box::new(DirListing {
+        more: true,
+        ..listing(id, path, entries)
+    }))
 }
 
 fn more(entries: &[(&str, u32)], last: bool) -> Message {
-    Message::More { list: list(entries, 5), subs: Vec::new(), problems: Vec::new(), notes: Vec::new(), last }
+    Message::More {
+        list: list(entries, 5),
+        subs: Vec::new(),
+        problems: Vec::new(),
+        notes: Vec::new(),
+        last,
+    }
 }
 
 #[test]
@@ -94,10 +110,16 @@ fn valid_push_is_received() {
 /// Encodes a `Dir` of one file with this path and this name.
 fn forged(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
-    let honest = dir(0, &"p".repeat(path.len()), &[(&"n".repeat(name.len()), FILE)]);
+    let honest = dir(
+        0,
+        &"p".repeat(path.len()),
+        &[(&"n".repeat(name.len()), FILE)],
+    );
     Native::new(1).encode(&honest, &mut frame).unwrap();
     for (spelled, wanted) in [(b'p', path), (b'n', name)] {
-        let at = frame.windows(wanted.len()).position(|window| window.iter().all(|&byte| byte == spelled));
+        let at = frame
+            .windows(wanted.len())
+            .position(|window| window.iter().all(|&byte| byte == spelled));
         let at = at.expect("the name is not shared");
         frame[at..at + wanted.len()].copy_from_slice(wanted);
     }
@@ -125,14 +147,54 @@ macro_rules! forged_name {
     };
 }
 
-forged_name!(dot_dot_as_a_name_is_rejected, b"ppp", b"..", "invalid message Dir: name");
-forged_name!(name_with_a_slash_is_rejected, b"ppp", b"../outside/x", "invalid message Dir: name");
-forged_name!(name_with_nul_is_rejected, b"ppp", b"a\0b", "invalid message Dir: name");
-forged_name!(absolute_name_is_rejected, b"ppp", b"/etc/x", "invalid message Dir: name");
-forged_name!(dot_as_a_name_is_rejected, b"ppp", b".", "invalid message Dir: name");
-forged_name!(path_starting_with_dot_dot_is_rejected, b"../outside", b"xx", "invalid message Dir: path");
-forged_name!(path_with_dot_dot_in_the_middle_is_rejected, b"a/../../outside", b"xx", "invalid message Dir: path");
-forged_name!(absolute_path_is_rejected, b"/etc", b"xx", "invalid message Dir: path");
+forged_name!(
+    dot_dot_as_a_name_is_rejected,
+    b"ppp",
+    b"..",
+    "invalid message Dir: name"
+);
+forged_name!(
+    name_with_a_slash_is_rejected,
+    b"ppp",
+    b"../outside/x",
+    "invalid message Dir: name"
+);
+forged_name!(
+    name_with_nul_is_rejected,
+    b"ppp",
+    b"a\0b",
+    "invalid message Dir: name"
+);
+forged_name!(
+    absolute_name_is_rejected,
+    b"ppp",
+    b"/etc/x",
+    "invalid message Dir: name"
+);
+forged_name!(
+    dot_as_a_name_is_rejected,
+    b"ppp",
+    b".",
+    "invalid message Dir: name"
+);
+forged_name!(
+    path_starting_with_dot_dot_is_rejected,
+    b"../outside",
+    b"xx",
+    "invalid message Dir: path"
+);
+forged_name!(
+    path_with_dot_dot_in_the_middle_is_rejected,
+    b"a/../../outside",
+    b"xx",
+    "invalid message Dir: path"
+);
+forged_name!(
+    absolute_path_is_rejected,
+    b"/etc",
+    b"xx",
+    "invalid message Dir: path"
+);
 
 #[test]
 fn name_as_both_symlink_and_directory_is_rejected() {
@@ -143,7 +205,10 @@ fn name_as_both_symlink_and_directory_is_rejected() {
         peer.send_message(&open_ended(0, "", &[("d", LINK)]));
         let piece = Message::More {
             list: list(&[("d", DIR)], 0),
-            subs: vec![SubdirFlags { is_walked: true, ..SubdirFlags::default() }],
+            subs: vec![SubdirFlags {
+                is_walked: true,
+                ..SubdirFlags::default()
+            }],
             problems: Vec::new(),
             notes: Vec::new(),
             last: true,
@@ -158,7 +223,12 @@ fn name_as_both_symlink_and_directory_is_rejected() {
 fn directory_below_a_listed_symlink_is_rejected() {
     let stage = Stage::new();
     let ended = push(&stage, &["-rl"], |peer| {
-        peer.send_messages(&[roots_message(), dir(0, "", &[("d", LINK)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
+        peer.send_messages(&[
+            roots_message(),
+            dir(0, "", &[("d", LINK)]),
+            dir(1, "d", &[("x", FILE)]),
+            dirs_end(),
+        ]);
         answer_requests(peer);
     });
     ended.refuses(Exit::Protocol, "directory without a parent");
@@ -169,7 +239,12 @@ fn symlink_in_place_of_a_directory_is_replaced() {
     let stage = Stage::new();
     std::os::unix::fs::symlink("../outside", stage.home().join("d")).unwrap();
     let ended = push(&stage, &["-r"], |peer| {
-        peer.send_messages(&[roots_message(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
+        peer.send_messages(&[
+            roots_message(),
+            dir(0, "", &[("d", DIR)]),
+            dir(1, "d", &[("x", FILE)]),
+            dirs_end(),
+        ]);
         answer_requests(peer);
     });
     // The symlink is replaced, as in rsync.
@@ -181,7 +256,10 @@ fn symlink_in_place_of_a_directory_is_replaced() {
 fn directory_below_a_receiver_symlink_is_rejected() {
     let stage = Stage::new();
     std::os::unix::fs::symlink("../outside", stage.home().join("d")).unwrap();
-    let stray = DirListing { itself: list(&[(".", DIR)], 0), ..listing(0, "d/sub", &[("x", FILE)]) };
+    let stray = DirListing {
+        itself: list(&[(".", DIR)], 0),
+        ..listing(0, "d/sub", &[("x", FILE)])
+    };
     let ended = push(&stage, &["-r"], |peer| {
         peer.send_messages(&[roots_message(), Message::Dir(Box::new(stray)), dirs_end()]);
         answer_requests(peer);
@@ -195,7 +273,11 @@ fn symlink_swapped_in_during_the_run_is_not_followed() {
     let stage = Stage::new();
     let home = stage.home();
     let ended = push(&stage, &["-r"], |peer| {
-        peer.send_messages(&[roots_message(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)])]);
+        peer.send_messages(&[
+            roots_message(),
+            dir(0, "", &[("d", DIR)]),
+            dir(1, "d", &[("x", FILE)]),
+        ]);
         // The receiver requests the file once the directory exists and is open.
         let wanted = peer.receive_until(|message| match message {
             Message::Want { file, lane, .. } => Some((*lane, *file)),
@@ -217,7 +299,12 @@ refused!(
     directory_out_of_order_is_rejected,
     Protocol,
     "protocol error",
-    [dir(0, "", &[("a", DIR), ("b", DIR)]), dir(1, "b", &[]), dir(2, "a", &[("y", FILE)]), dirs_end(),]
+    [
+        dir(0, "", &[("a", DIR), ("b", DIR)]),
+        dir(1, "b", &[]),
+        dir(2, "a", &[("y", FILE)]),
+        dirs_end(),
+    ]
 );
 refused!(
     directory_without_a_parent_is_rejected,
@@ -225,9 +312,24 @@ refused!(
     "directory without a parent",
     [dir(0, "", &[]), dir(1, "x", &[("y", FILE)]), dirs_end()]
 );
-refused!(skipped_directory_id_is_rejected, Protocol, "unexpected directory id", [dir(1, "", &[])]);
-refused!(duplicate_directory_id_is_rejected, Protocol, "unexpected directory id", [dir(0, "", &[]), dir(0, "a", &[])]);
-refused!(fragment_without_a_directory_is_rejected, Protocol, "no directory to continue", [more(&[], true)]);
+refused!(
+    skipped_directory_id_is_rejected,
+    Protocol,
+    "unexpected directory id",
+    [dir(1, "", &[])]
+);
+refused!(
+    duplicate_directory_id_is_rejected,
+    Protocol,
+    "unexpected directory id",
+    [dir(0, "", &[]), dir(0, "a", &[])]
+);
+refused!(
+    fragment_without_a_directory_is_rejected,
+    Protocol,
+    "no directory to continue",
+    [more(&[], true)]
+);
 refused!(
     fragment_after_the_last_is_rejected,
     Protocol,
@@ -238,7 +340,10 @@ refused!(
     fragments_out_of_order_are_rejected,
     Protocol,
     "do not follow the previous ones",
-    [open_ended(0, "", &[("b", FILE)]), more(&[("a", FILE)], true)]
+    [
+        open_ended(0, "", &[("b", FILE)]),
+        more(&[("a", FILE)], true)
+    ]
 );
 refused!(
     directory_before_the_last_fragment_is_rejected,
@@ -265,55 +370,112 @@ refused!(
     "protocol error",
     [dir(0, "", &[("a", FILE)]), dirs_end(), dir(1, "d", &[])]
 );
-refused!(duplicate_roots_are_rejected, Protocol, "protocol error", [roots_message()]);
-refused!(duplicate_setup_is_rejected, Protocol, "protocol error", [Message::Setup(Box::new(setup(false)))]);
+refused!(
+    duplicate_roots_are_rejected,
+    Protocol,
+    "protocol error",
+    [roots_message()]
+);
+refused!(
+    duplicate_setup_is_rejected,
+    Protocol,
+    "protocol error",
+    [Message::Setup(Box::new(setup(false)))]
+);
 refused!(
     event_of_a_client_is_rejected,
     Protocol,
     "protocol error",
     [Message::Event(crate::report::event::Event::Checked(1))]
 );
-refused!(early_bye_is_rejected, Protocol, "protocol error", [Message::Bye(Box::default())]);
+refused!(
+    early_bye_is_rejected,
+    Protocol,
+    "protocol error",
+    [Message::Bye(Box::default())]
+);
 refused!(
     bye_before_the_requested_files_is_rejected,
     Protocol,
     "protocol error",
-    [dir(0, "", &[("a", FILE)]), dirs_end(), Message::Bye(Box::default())]
+    [
+        dir(0, "", &[("a", FILE)]),
+        dirs_end(),
+        Message::Bye(Box::default())
+    ]
 );
 refused!(
     deletion_in_a_directory_that_is_only_named_is_rejected,
     Protocol,
     "rejecting to clear",
-    [Message::Dir(Box::new(DirListing { is_named: true, may_delete: true, ..listing(0, "", &[]) }))]
+    [Message::Dir(Box::new(DirListing {
+        is_named: true,
+        may_delete: true,
+        ..listing(0, "", &[])
+    }))]
 );
 
 #[test]
 fn directory_before_the_roots_is_rejected() {
-    push(&Stage::new(), &["-r"], |peer| _ = peer.send_message(&dir(0, "", &[])))
-        .refuses(Exit::Protocol, "before the arguments");
+    push(&Stage::new(), &["-r"], |peer| {
+        _ = peer.send_message(&dir(0, "", &[]))
+    })
+    .refuses(Exit::Protocol, "before the arguments");
 }
 
 #[test]
 fn dirs_end_before_the_roots_is_rejected() {
-    push(&Stage::new(), &["-r"], |peer| _ = peer.send_message(&dirs_end())).refuses(Exit::Protocol, "protocol error");
+    push(&Stage::new(), &["-r"], |peer| {
+        _ = peer.send_message(&dirs_end())
+    })
+    .refuses(Exit::Protocol, "protocol error");
 }
 
 // Messages of a receiver, sent by the sender.
 
-refused!(digests_of_a_sender_are_rejected, Protocol, "protocol error", [Message::Digests(Vec::new())]);
+refused!(
+    digests_of_a_sender_are_rejected,
+    Protocol,
+    "protocol error",
+    [Message::Digests(Vec::new())]
+);
 refused!(
     want_of_a_sender_is_rejected,
     Protocol,
     "protocol error",
-    [Message::Want { file: file(0, 0), lane: Lane::Requested, basis: Basis::None }]
+    [Message::Want {
+        file: file(0, 0),
+        lane: Lane::Requested,
+        basis: Basis::None
+    }]
 );
-refused!(done_of_a_sender_is_rejected, Protocol, "protocol error", [Message::Done(0)]);
-refused!(placed_of_a_sender_is_rejected, Protocol, "protocol error", [Message::Placed(file(0, 0))]);
-refused!(wants_end_of_a_sender_is_rejected, Protocol, "protocol error", [Message::WantsEnd(Box::default())]);
+refused!(
+    done_of_a_sender_is_rejected,
+    Protocol,
+    "protocol error",
+    [Message::Done(0)]
+);
+refused!(
+    placed_of_a_sender_is_rejected,
+    Protocol,
+    "protocol error",
+    [Message::Placed(file(0, 0))]
+);
+refused!(
+    wants_end_of_a_sender_is_rejected,
+    Protocol,
+    "protocol error",
+    [Message::WantsEnd(Box::default())]
+);
 
 // Data.
 
-refused!(data_before_any_directory_is_rejected, Protocol, "unrequested", [whole(Lane::Early, file(0, 0))]);
+refused!(
+    data_before_any_directory_is_rejected,
+    Protocol,
+    "unrequested",
+    [whole(Lane::Early, file(0, 0))]
+);
 refused!(
     early_data_of_a_directory_without_data_is_rejected,
     Protocol,
@@ -324,7 +486,10 @@ refused!(
     unrequested_data_is_rejected,
     Protocol,
     "unrequested",
-    [dir(0, "", &[("a", FILE)]), whole(Lane::Requested, file(0, 1))]
+    [
+        dir(0, "", &[("a", FILE)]),
+        whole(Lane::Requested, file(0, 1))
+    ]
 );
 refused!(
     unrequested_data_on_the_again_lane_is_rejected,
@@ -336,49 +501,76 @@ refused!(
     unrequested_begin_is_rejected,
     Protocol,
     "unrequested",
-    [Message::Begin { file: file(0, 7), lane: Lane::Requested }]
+    [Message::Begin {
+        file: file(0, 7),
+        lane: Lane::Requested
+    }]
 );
 refused!(
     data_outside_a_file_is_rejected,
     Protocol,
     "data outside of a file",
-    [Message::Data { lane: Lane::Requested, data: vec![1] }]
+    [Message::Data {
+        lane: Lane::Requested,
+        data: vec![1]
+    }]
 );
 refused!(
     copy_outside_a_file_is_rejected,
     Protocol,
     "data outside of a file",
-    [Message::Copy { lane: Lane::Again, offset_bytes: 0, len_bytes: 9, content: Vec::new() }]
+    [Message::Copy {
+        lane: Lane::Again,
+        offset_bytes: 0,
+        len_bytes: 9,
+        content: Vec::new()
+    }]
 );
 refused!(
     end_outside_a_file_is_rejected,
     Protocol,
     "data outside of a file",
-    [Message::End { lane: Lane::Early, digest: [0; 20] }]
+    [Message::End {
+        lane: Lane::Early,
+        digest: [0; 20]
+    }]
 );
 refused!(
     unrequested_unsent_is_rejected,
     Protocol,
     "unrequested",
-    [Message::Unsent { file: file(3, 3), lane: Lane::Requested, problem: None }]
+    [Message::Unsent {
+        file: file(3, 3),
+        lane: Lane::Requested,
+        problem: None
+    }]
 );
 refused!(
     early_data_for_a_directory_entry_is_rejected,
     Protocol,
     "unrequested",
-    [with_data(0, "", &[("d", DIR)]), whole(Lane::Early, file(0, 0))]
+    [
+        with_data(0, "", &[("d", DIR)]),
+        whole(Lane::Early, file(0, 0))
+    ]
 );
 refused!(
     early_data_out_of_order_is_rejected,
     Protocol,
     "unrequested",
-    [with_data(0, "", &[("a", FILE), ("b", FILE)]), whole(Lane::Early, file(0, 1))]
+    [
+        with_data(0, "", &[("a", FILE), ("b", FILE)]),
+        whole(Lane::Early, file(0, 1))
+    ]
 );
 refused!(
     directory_before_the_data_of_the_previous_is_rejected,
     Protocol,
     "before the data of the previous one",
-    [with_data(0, "", &[("a", FILE), ("d", DIR)]), dir(1, "d", &[])]
+    [
+        with_data(0, "", &[("a", FILE), ("d", DIR)]),
+        dir(1, "d", &[])
+    ]
 );
 refused!(
     dirs_end_before_the_data_of_the_last_is_rejected,
@@ -392,7 +584,12 @@ fn duplicate_early_data_is_rejected() {
     let stage = Stage::new();
     push(&stage, &["-r"], |peer| {
         let again = whole(Lane::Early, file(0, 0));
-        peer.send_messages(&[roots_message(), with_data(0, "", &[("a", FILE)]), again.clone(), again]);
+        peer.send_messages(&[
+            roots_message(),
+            with_data(0, "", &[("a", FILE)]),
+            again.clone(),
+            again,
+        ]);
     })
     .refuses(Exit::Protocol, "unrequested");
 }
@@ -401,8 +598,17 @@ fn duplicate_early_data_is_rejected() {
 fn file_inside_another_file_is_rejected() {
     let stage = Stage::new();
     push(&stage, &["-r"], |peer| {
-        peer.send_messages(&[roots_message(), with_data(0, "", &[("a", FILE), ("b", FILE)])]);
-        peer.send_messages(&[Message::Begin { file: file(0, 0), lane: Lane::Early }, whole(Lane::Early, file(0, 0))]);
+        peer.send_messages(&[
+            roots_message(),
+            with_data(0, "", &[("a", FILE), ("b", FILE)]),
+        ]);
+        peer.send_messages(&[
+            Message::Begin {
+                file: file(0, 0),
+                lane: Lane::Early,
+            },
+            whole(Lane::Early, file(0, 0)),
+        ]);
     })
     .refuses(Exit::Protocol, "file inside of another file");
     assert_eq!(stage.names(), [""; 0]);
@@ -410,10 +616,19 @@ fn file_inside_another_file_is_rejected() {
 
 #[test]
 fn unrequested_data_is_rejected_if_options_forbid_it() {
-    for words in [&["-rn"][..], &["-r", "--append"], &["-r", "--max-size=1"], &["-rH"]] {
+    for words in [
+        &["-rn"][..],
+        &["-r", "--append"],
+        &["-r", "--max-size=1"],
+        &["-rH"],
+    ] {
         let stage = Stage::new();
         push(&stage, words, |peer| {
-            peer.send_messages(&[roots_message(), with_data(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]);
+            peer.send_messages(&[
+                roots_message(),
+                with_data(0, "", &[("a", FILE)]),
+                whole(Lane::Early, file(0, 0)),
+            ]);
         })
         .refuses(Exit::Protocol, "unrequested data");
         assert_eq!(stage.names(), [""; 0]);
@@ -425,11 +640,20 @@ fn file_with_repeated_wrong_digest_fails_alone() {
     let stage = Stage::new();
     stage.has("a", "old").has("b", "old");
     let ended = push(&stage, &["-rI"], |peer| {
-        peer.send_messages(&[roots_message(), dir(0, "", &[("a", FILE), ("b", FILE)]), dirs_end()]);
+        peer.send_messages(&[
+            roots_message(),
+            dir(0, "", &[("a", FILE), ("b", FILE)]),
+            dirs_end(),
+        ]);
         while let Some(message) = peer.receive_message() {
             match message {
                 Message::Want { file, lane, .. } if file.entry == 0 => {
-                    peer.send_message(&Message::Whole { file, lane, data: b"wrong".to_vec(), digest: [0; 20] });
+                    peer.send_message(&Message::Whole {
+                        file,
+                        lane,
+                        data: b"wrong".to_vec(),
+                        digest: [0; 20],
+                    });
                 }
                 Message::Want { file, lane, .. } => _ = peer.send_message(&whole(lane, file)),
                 Message::WantsEnd(_) => break,
@@ -452,8 +676,16 @@ fn file_copied_from_a_missing_basis_fails_alone() {
             match message {
                 Message::Want { file, lane, .. } => peer.send_messages(&[
                     Message::Begin { file, lane },
-                    Message::Copy { lane, offset_bytes: 1 << 60, len_bytes: 1 << 60, content: Vec::new() },
-                    Message::End { lane, digest: digest::whole(b"") },
+                    Message::Copy {
+                        lane,
+                        offset_bytes: 1 << 60,
+                        len_bytes: 1 << 60,
+                        content: Vec::new(),
+                    },
+                    Message::End {
+                        lane,
+                        digest: digest::whole(b""),
+                    },
                 ]),
                 Message::WantsEnd(_) => break,
                 _ => {}
@@ -490,7 +722,13 @@ fn connection_lost_within_a_file_keeps_the_old_file() {
             _ => None,
         });
         let (lane, file) = found.expect("the receiver requests the file");
-        peer.send_messages(&[Message::Begin { file, lane }, Message::Data { lane, data: vec![b'x'; 1000] }]);
+        peer.send_messages(&[
+            Message::Begin { file, lane },
+            Message::Data {
+                lane,
+                data: vec![b'x'; 1000],
+            },
+        ]);
         peer.hang_up();
     });
     assert_eq!(ended.exit, Exit::Stream);
@@ -550,8 +788,9 @@ fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
         interrupted: &AtomicBool::new(false),
         max_alloc_bytes,
     };
-    let receive_message =
-        |message: Message, cost: u64| crate::session::connection::MessageHandler::handle(&handler, message, cost);
+    let receive_message = |message: Message, cost: u64| {
+        crate::session::connection::MessageHandler::handle(&handler, message, cost)
+    };
     receive_message(roots_message(), 1).unwrap();
     receive_message(open_ended(0, "", &[]), 1).unwrap();
     let ended = (0..1000).find_map(|_| receive_message(more(&[], false), 1 << 24).err());
@@ -564,12 +803,17 @@ fn endless_events_of_a_server_take_no_memory() {
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r"], &["d/"]), |peer| {
         for _ in 0..500 {
-            peer.send_message(&Message::Event(crate::report::event::Event::Note(vec![b'x'; 10_000])));
+            peer.send_message(&Message::Event(crate::report::event::Event::Note(
+                vec![b'x'; 10_000],
+            )));
         }
         peer.hang_up();
     });
     // They exceed the window: they were not granted, or they were consumed.
-    assert!(matches!(ended.exit, Exit::Stream | Exit::Protocol), "{ended:?}");
+    assert!(
+        matches!(ended.exit, Exit::Stream | Exit::Protocol),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -587,8 +831,13 @@ fn endless_pings_do_not_delay_the_end() {
 #[test]
 fn grant_beyond_the_sent_bytes_is_rejected() {
     for bytes in [1, 1 << 40] {
-        push(&Stage::new(), &["-r"], |peer| _ = peer.send_message(&Message::Grant { class: Class::Wants, bytes }))
-            .refuses(Exit::Protocol, "Wants grant exceeds the bytes sent");
+        push(&Stage::new(), &["-r"], |peer| {
+            _ = peer.send_message(&Message::Grant {
+                class: Class::Wants,
+                bytes,
+            })
+        })
+        .refuses(Exit::Protocol, "Wants grant exceeds the bytes sent");
     }
 }
 
@@ -603,7 +852,11 @@ fn fail_message_with_control_bytes_ends_the_run() {
     let stage = Stage::new();
     let message = b"\x1b[2J\0\xff\nrsync error: all is well".to_vec();
     let ended = push(&stage, &["-r"], |peer| {
-        peer.send_message(&Message::Fail { exit: Exit::Malloc, message, role: "sender" });
+        peer.send_message(&Message::Fail {
+            exit: Exit::Malloc,
+            message,
+            role: "sender",
+        });
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Malloc, ""));
 }
@@ -614,9 +867,18 @@ fn fail_message_with_control_bytes_ends_the_run() {
 fn requested_entries_are_accepted() {
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r"], &["x/d"]), |peer| {
-        let named = DirListing { is_named: true, ..listing(0, "", &[("d", DIR)]) };
-        let roots = Roots { found: 1, ..Roots::default() };
-        peer.send_messages(&[Message::Roots(Box::new(roots)), Message::Dir(Box::new(named))]);
+        let named = DirListing {
+            is_named: true,
+            ..listing(0, "", &[("d", DIR)])
+        };
+        let roots = Roots {
+            found: 1,
+            ..Roots::default()
+        };
+        peer.send_messages(&[
+            Message::Roots(Box::new(roots)),
+            Message::Dir(Box::new(named)),
+        ]);
         peer.send_messages(&[dir(1, "d", &[("a", FILE)]), dirs_end()]);
         answer_requests(peer);
     });
@@ -686,41 +948,65 @@ unrequested!(
 );
 unrequested!(
     excluded_name_is_rejected,
-    TestClient { excludes: &["*.o"], ..pull(&["-r"], &["x/"]) },
+    TestClient {
+        excludes: &["*.o"],
+        ..pull(&["-r"], &["x/"])
+    },
     "excluded file-list name: a.o",
     [dir(0, "", &[("a.o", FILE)])]
 );
 unrequested!(
     excluded_directory_is_rejected,
-    TestClient { excludes: &["/deep/"], ..pull(&["-r"], &["x/"]) },
+    TestClient {
+        excludes: &["/deep/"],
+        ..pull(&["-r"], &["x/"])
+    },
     "excluded file-list name: deep",
     [dir(0, "", &[("deep", DIR)])]
 );
 unrequested!(
     excluded_name_in_a_subdirectory_is_rejected,
-    TestClient { excludes: &["d/*.o"], ..pull(&["-r"], &["x/"]) },
+    TestClient {
+        excludes: &["d/*.o"],
+        ..pull(&["-r"], &["x/"])
+    },
     "excluded file-list name: d/a.o",
-    [Message::Dir(Box::new(DirListing { itself: list(&[(".", DIR)], 0), ..listing(0, "d", &[("a.o", FILE)]) }))]
+    [Message::Dir(Box::new(DirListing {
+        itself: list(&[(".", DIR)], 0),
+        ..listing(0, "d", &[("a.o", FILE)])
+    }))]
 );
 unrequested!(
     deletion_in_the_root_for_a_named_argument_is_rejected,
     pull(&["-r", "--delete"], &["x/d"]),
     "rejecting to clear",
-    [Message::Dir(Box::new(DirListing { may_delete: true, ..listing(0, "", &[("d", DIR)]) }))]
+    [Message::Dir(Box::new(DirListing {
+        may_delete: true,
+        ..listing(0, "", &[("d", DIR)])
+    }))]
 );
 unrequested!(
     deletion_in_the_root_for_wildcards_is_rejected,
     pull(&["-r", "--delete"], &["x/d*"]),
     "rejecting to clear",
-    [Message::Dir(Box::new(DirListing { may_delete: true, ..listing(0, "", &[("d", DIR)]) }))]
+    [Message::Dir(Box::new(DirListing {
+        may_delete: true,
+        ..listing(0, "", &[("d", DIR)])
+    }))]
 );
 unrequested!(
     deletion_in_a_directory_named_without_its_content_is_rejected,
     pull(&["-d", "--delete"], &["x/d"]),
     "rejecting to clear",
     [
-        Message::Dir(Box::new(DirListing { is_named: true, ..listing(0, "", &[("d", DIR)]) })),
-        Message::Dir(Box::new(DirListing { may_delete: true, ..listing(1, "d", &[]) })),
+        Message::Dir(Box::new(DirListing {
+            is_named: true,
+            ..listing(0, "", &[("d", DIR)])
+        })),
+        Message::Dir(Box::new(DirListing {
+            may_delete: true,
+            ..listing(1, "d", &[])
+        })),
     ]
 );
 unrequested!(
@@ -737,16 +1023,32 @@ unrequested!(
 #[test]
 fn file_types_without_their_option_are_not_created() {
     // A pipe, a socket, a device of each kind, a symlink. Symlinks and devices need options.
-    const KINDS: [(&str, u32); 5] =
-        [("b", 0o060_644), ("c", 0o020_644), ("l", LINK), ("p", 0o010_644), ("s", 0o140_644)];
-    for (words, made) in [(&["-r"][..], &["f"][..]), (&["-rl"], &["f", "l"]), (&["-rp"], &["f"])] {
+    const KINDS: [(&str, u32); 5] = [
+        ("b", 0o060_644),
+        ("c", 0o020_644),
+        ("l", LINK),
+        ("p", 0o010_644),
+        ("s", 0o140_644),
+    ];
+    for (words, made) in [
+        (&["-r"][..], &["f"][..]),
+        (&["-rl"], &["f", "l"]),
+        (&["-rp"], &["f"]),
+    ] {
         let stage = Stage::new();
-        let client = TestClient { words, sources: &["x/"], ..TestClient::default() };
+        let client = TestClient {
+            words,
+            sources: &["x/"],
+            ..TestClient::default()
+        };
         let ended = pulled(&stage, &client, |peer| {
             let mut entries = vec![("f", 0o106_755)];
             entries.extend(KINDS);
             entries.sort_unstable();
-            let at = entries.iter().position(|(name, _)| *name == "f").expect("the entry exists") as u32;
+            let at = entries
+                .iter()
+                .position(|(name, _)| *name == "f")
+                .expect("the entry exists") as u32;
             peer.send_messages(&[
                 roots_message(),
                 with_data(0, "", &entries),
@@ -758,8 +1060,16 @@ fn file_types_without_their_option_are_not_created() {
         });
         assert_eq!(ended.exit, Exit::Ok, "{words:?}: {}", ended.sentence);
         assert_eq!(stage.names(), made, "{words:?}");
-        let mode = std::fs::metadata(stage.home().join("f")).unwrap().permissions().mode() & 0o7777;
-        assert_eq!(mode, if words == ["-rp"] { 0o6755 } else { 0o755 }, "{words:?}");
+        let mode = std::fs::metadata(stage.home().join("f"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777;
+        assert_eq!(
+            mode,
+            if words == ["-rp"] { 0o6755 } else { 0o755 },
+            "{words:?}"
+        );
     }
 }
 
@@ -780,25 +1090,51 @@ fn path(path: &str) -> RelPath {
 
 #[test]
 fn removal_without_delete_missing_args_is_rejected() {
-    let roots = Roots { missing: vec![path("mine")], ..roots() };
-    refuses_roots(&pull(&["-r"], &["x/"]), roots, "rejecting to remove file-list name: mine");
+    let roots = Roots {
+        missing: vec![path("mine")],
+        ..roots()
+    };
+    refuses_roots(
+        &pull(&["-r"], &["x/"]),
+        roots,
+        "rejecting to remove file-list name: mine",
+    );
 }
 
 #[test]
 fn removal_of_an_unrequested_name_is_rejected() {
-    let roots = Roots { missing: vec![path("mine")], ..Roots::default() };
-    refuses_roots(&pull(&["-r", "--delete-missing-args"], &["x/d"]), roots, "unrequested file-list name: mine");
+    let roots = Roots {
+        missing: vec![path("mine")],
+        ..Roots::default()
+    };
+    refuses_roots(
+        &pull(&["-r", "--delete-missing-args"], &["x/d"]),
+        roots,
+        "unrequested file-list name: mine",
+    );
 }
 
 #[test]
 fn attributes_of_an_unrequested_root_are_rejected() {
-    refuses_roots(&pull(&["-r"], &["x/d"]), roots(), "unrequested file-list name: .");
+    refuses_roots(
+        &pull(&["-r"], &["x/d"]),
+        roots(),
+        "unrequested file-list name: .",
+    );
 }
 
 #[test]
 fn digest_request_for_an_unrequested_directory_is_rejected() {
-    let roots = Roots { found: 1, whole: vec![path("private")], ..Roots::default() };
-    refuses_roots(&pull(&["-r"], &["x/d"]), roots, "unrequested file-list name: private");
+    let roots = Roots {
+        found: 1,
+        whole: vec![path("private")],
+        ..Roots::default()
+    };
+    refuses_roots(
+        &pull(&["-r"], &["x/d"]),
+        roots,
+        "unrequested file-list name: private",
+    );
 }
 
 #[test]
@@ -820,7 +1156,14 @@ fn incompatible_versions_end_the_run() {
         let stage = Stage::new();
         let ended = serve(&stage, &["-r"], false, |peer| {
             let mut greeting = Vec::new();
-            encode_greeting(&Greeting { oldest, newest, ..Greeting::ours([7; 16]) }, &mut greeting);
+            encode_greeting(
+                &Greeting {
+                    oldest,
+                    newest,
+                    ..Greeting::ours([7; 16])
+                },
+                &mut greeting,
+            );
             peer.send_bytes(&greeting);
             peer.receive_greeting();
         });
@@ -869,20 +1212,35 @@ fn recorded() -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
     let mut dialect = Native::new(1);
-    dialect.encode(&Message::Setup(Box::new(setup(false))), &mut bytes).unwrap();
+    dialect
+        .encode(&Message::Setup(Box::new(setup(false))), &mut bytes)
+        .unwrap();
     let messages = [
         roots_message(),
         with_data(0, "", &[("a", FILE), ("d", DIR)]),
         whole(Lane::Early, file(0, 0)),
         with_data(1, "d", &[("b", FILE)]),
-        Message::Begin { file: file(1, 0), lane: Lane::Early },
-        Message::Data { lane: Lane::Early, data: b"hello".to_vec() },
-        Message::End { lane: Lane::Early, digest: digest::whole(b"hello") },
+        Message::Begin {
+            file: file(1, 0),
+            lane: Lane::Early,
+        },
+        Message::Data {
+            lane: Lane::Early,
+            data: b"hello".to_vec(),
+        },
+        Message::End {
+            lane: Lane::Early,
+            digest: digest::whole(b"hello"),
+        },
         dirs_end(),
     ];
     let mut frames = Vec::new();
-    messages.iter().for_each(|message| dialect.encode(message, &mut frames).unwrap());
-    frames.chunks(70).for_each(|piece| bytes.extend(chunk(piece)));
+    messages
+        .iter()
+        .for_each(|message| dialect.encode(message, &mut frames).unwrap());
+    frames
+        .chunks(70)
+        .for_each(|piece| bytes.extend(chunk(piece)));
     bytes
 }
 
@@ -898,7 +1256,11 @@ fn push_session_truncated_at_every_byte_fails_cleanly() {
         assert_eq!(ended.exit, Exit::Stream, "cut off behind byte {end}");
         stage.is_clean();
         for name in stage.names().iter().filter(|name| !name.ends_with('/')) {
-            assert_eq!(std::fs::read(stage.home().join(name)).unwrap(), b"hello", "cut off behind byte {end}: {name}");
+            assert_eq!(
+                std::fs::read(stage.home().join(name)).unwrap(),
+                b"hello",
+                "cut off behind byte {end}: {name}"
+            );
         }
     }
 }
@@ -908,7 +1270,9 @@ fn recorded_for_a_client() -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
     let mut behind = bytes.clone();
-    Native::new(1).encode(&Message::Setup(Box::new(setup(false))), &mut behind).unwrap();
+    Native::new(1)
+        .encode(&Message::Setup(Box::new(setup(false))), &mut behind)
+        .unwrap();
     bytes.extend(&recorded()[behind.len()..]);
     bytes
 }
@@ -925,7 +1289,11 @@ fn pull_session_truncated_at_every_byte_fails_cleanly() {
         assert_eq!(ended.exit, Exit::Stream, "cut off behind byte {end}");
         stage.is_clean();
         for name in stage.files() {
-            assert_eq!(std::fs::read(stage.home().join(&name)).unwrap(), b"hello", "cut off behind byte {end}: {name}");
+            assert_eq!(
+                std::fs::read(stage.home().join(&name)).unwrap(),
+                b"hello",
+                "cut off behind byte {end}: {name}"
+            );
         }
     }
 }
@@ -944,7 +1312,15 @@ fn content_far_beyond_the_reported_length_is_rejected() {
         });
         let (lane, file) = wanted.expect("the receiver requests the file");
         // Copies of the whole basis, as many as it takes.
-        let copies = vec![Message::Copy { lane, offset_bytes: 0, len_bytes: 1 << 31, content: Vec::new() }; 4];
+        let copies = vec![
+            Message::Copy {
+                lane,
+                offset_bytes: 0,
+                len_bytes: 1 << 31,
+                content: Vec::new()
+            };
+            4
+        ];
         peer.send_message(&Message::Begin { file, lane });
         peer.send_messages(&copies);
     });
@@ -957,7 +1333,11 @@ fn compression_bomb_is_rejected() {
     // Half a gigabyte of frames of an unknown kind. The first one is rejected.
     let zeros = vec![0; 1 << 20];
     let mut bomb = Vec::new();
-    let mut squeezer = CompressingWriter::new(&mut bomb, CompressionPolicy::Always(Method::Zstd(3)), AsItIs::default());
+    let mut squeezer = CompressingWriter::new(
+        &mut bomb,
+        CompressionPolicy::Always(Method::Zstd(3)),
+        AsItIs::default(),
+    );
     (0..512).for_each(|_| std::io::Write::write_all(&mut squeezer, &zeros).unwrap());
     drop(squeezer);
     assert!(bomb.len() < 200_000, "{}", bomb.len());

@@ -19,14 +19,29 @@ fn cost(message: &Message) -> u64 {
 fn pull(len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
     let stage = Stage::new();
     stage.has("f", "");
-    std::fs::File::options().write(true).open(stage.home().join("f")).unwrap().set_len(len_bytes).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(stage.home().join("f"))
+        .unwrap()
+        .set_len(len_bytes)
+        .unwrap();
     serve(&stage, &["-r", "--no-compress"], true, |peer| {
         peer.greet(Some(setup(true)));
         peer.receive_greeting();
         peer.receive();
-        peer.send_message(&Message::Digests(vec![DestDirState::Dir { digest: None, children: Vec::new() }]));
-        assert!(peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
-        peer.send_message(&Message::Want { file: file(0, 0), lane: Lane::Requested, basis: Basis::None });
+        peer.send_message(&Message::Digests(vec![DestDirState::Dir {
+            digest: None,
+            children: Vec::new(),
+        }]));
+        assert!(
+            peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(()))
+                .is_some()
+        );
+        peer.send_message(&Message::Want {
+            file: file(0, 0),
+            lane: Lane::Requested,
+            basis: Basis::None,
+        });
         play(peer);
     })
 }
@@ -36,7 +51,11 @@ fn pull(len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
 fn take(peer: &mut Peer) -> (u64, bool) {
     let mut bytes = 0;
     let is_blocked = peer.receive_until(|message| {
-        bytes += if class_of(message) == Some(Class::Requested) { cost(message) } else { 0 };
+        bytes += if class_of(message) == Some(Class::Requested) {
+            cost(message)
+        } else {
+            0
+        };
         match message {
             Message::End { .. } => Some(false),
             Message::Blocked(class) => Some(*class == Class::Requested),
@@ -56,9 +75,15 @@ fn sender_fills_a_growing_window_and_reports_blocked() {
             assert_eq!(more, is_blocked);
             if more {
                 let sent = bytes + overdrawn;
-                assert!((window..window + FRAME_MAX_BYTES).contains(&sent), "{sent} of {window}");
+                assert!(
+                    (window..window + FRAME_MAX_BYTES).contains(&sent),
+                    "{sent} of {window}"
+                );
                 overdrawn = sent - window;
-                peer.send_message(&Message::Grant { class: Class::Requested, bytes: 2 * window });
+                peer.send_message(&Message::Grant {
+                    class: Class::Requested,
+                    bytes: 2 * window,
+                });
                 window *= 2;
             }
         }
@@ -75,7 +100,10 @@ fn grant_beyond_the_maximum_window_is_rejected() {
         peer.greet(Some(setup(true)));
         peer.receive_greeting();
         peer.receive();
-        peer.send_message(&Message::Grant { class: Class::Requested, bytes: max - initial + 1 });
+        peer.send_message(&Message::Grant {
+            class: Class::Requested,
+            bytes: max - initial + 1,
+        });
     });
     ended.refuses(Exit::Protocol, "Requested grant exceeds the bytes sent");
 }
@@ -92,7 +120,10 @@ fn is_blocked_by(stage: &Stage, windows: &[u64]) {
             _ => None,
         });
         let (file, lane) = (wanted.expect("it wants the file"), Lane::Requested);
-        let data = Message::Data { lane, data: vec![7; 256 << 10] };
+        let data = Message::Data {
+            lane,
+            data: vec![7; 256 << 10],
+        };
         peer.send_message(&Message::Begin { file, lane });
         let mut sent = cost(&Message::Begin { file, lane });
         let (mut granted, mut pieces) = (INITIAL_WINDOWS[REQUESTED], 0);
@@ -105,16 +136,28 @@ fn is_blocked_by(stage: &Stage, windows: &[u64]) {
             peer.send_message(&Message::Blocked(Class::Requested));
             while granted < sent + window {
                 match peer.receive_message().expect("more content follows") {
-                    Message::Grant { class: Class::Requested, bytes } => granted += bytes,
-                    Message::Fail { message, .. } => panic!("{}", String::from_utf8_lossy(&message)),
+                    Message::Grant {
+                        class: Class::Requested,
+                        bytes,
+                    } => granted += bytes,
+                    Message::Fail { message, .. } => {
+                        panic!("{}", String::from_utf8_lossy(&message))
+                    }
                     _ => {}
                 }
             }
-            assert_eq!(granted, sent + window, "everything sent was consumed, and the window grew");
+            assert_eq!(
+                granted,
+                sent + window,
+                "everything sent was consumed, and the window grew"
+            );
         }
         let digest = crate::digest::whole(&vec![7; pieces * (256 << 10)]);
         peer.send_message(&Message::End { lane, digest });
-        assert!(peer.receive_until(|message| matches!(message, Message::WantsEnd(_)).then_some(())).is_some());
+        assert!(
+            peer.receive_until(|message| matches!(message, Message::WantsEnd(_)).then_some(()))
+                .is_some()
+        );
         peer.send_message(&Message::Bye(Box::default()));
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
@@ -123,13 +166,22 @@ fn is_blocked_by(stage: &Stage, windows: &[u64]) {
 
 #[test]
 fn receiver_grows_its_window_for_a_blocked_sender() {
-    is_blocked_by(&Stage::new(), &[2 * INITIAL_WINDOWS[REQUESTED], 4 * INITIAL_WINDOWS[REQUESTED]]);
+    is_blocked_by(
+        &Stage::new(),
+        &[
+            2 * INITIAL_WINDOWS[REQUESTED],
+            4 * INITIAL_WINDOWS[REQUESTED],
+        ],
+    );
 }
 
 #[test]
 fn window_grows_up_to_the_limit_of_the_server() {
     let between = INITIAL_WINDOWS[REQUESTED] * 3 / 2;
-    let stage = Stage { ceiling: Ceiling::shared().unwrap(), ..Stage::new() };
+    let stage = Stage {
+        ceiling: Ceiling::shared().unwrap(),
+        ..Stage::new()
+    };
     stage.ceiling.set(between).unwrap();
     is_blocked_by(&stage, &[between]);
 }

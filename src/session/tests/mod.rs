@@ -16,7 +16,9 @@ use crate::flist::{DirList, Entry};
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::proto::{Dialect, Encoder, Native, decode_greeting, encode_greeting};
-use crate::proto::{DirId, DirListing, FileId, Greeting, Lane, Message, ProtocolSupport, Roots, Setup, SubdirFlags};
+use crate::proto::{
+    DirId, DirListing, FileId, Greeting, Lane, Message, ProtocolSupport, Roots, Setup, SubdirFlags,
+};
 use crate::report::event::Wants;
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::session::compression_choice;
@@ -45,7 +47,16 @@ pub fn server_at<'a>(
     stop: &'a AtomicBool,
     settle: &'a (dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 'a),
 ) -> Server<'a> {
-    Server { process: Process { cwd, umask: 0o022, stop, threads: 2 }, settle, daemon: None }
+    Server {
+        process: Process {
+            cwd,
+            umask: 0o022,
+            stop,
+            threads: 2,
+        },
+        settle,
+        daemon: None,
+    }
 }
 
 /// A directory with the tree of the honest end, and one that this end must not touch.
@@ -63,7 +74,10 @@ impl Stage {
             std::fs::create_dir(top.path().join(dir)).expect("our own directory");
         }
         std::fs::write(top.path().join("outside/secret"), "secret").expect("our own directory");
-        Stage { top, ceiling: Ceiling::default() }
+        Stage {
+            top,
+            ceiling: Ceiling::default(),
+        }
     }
 
     /// Returns the directory of the honest end's tree.
@@ -93,7 +107,11 @@ impl Stage {
                 let entry = entry.expect("our own directory");
                 let path = dir.join(entry.file_name());
                 let is_dir = entry.file_type().expect("the entry exists").is_dir();
-                found.push(format!("{}{}", path.display(), if is_dir { "/" } else { "" }));
+                found.push(format!(
+                    "{}{}",
+                    path.display(),
+                    if is_dir { "/" } else { "" }
+                ));
                 dirs.extend(is_dir.then_some(path));
             }
         }
@@ -103,18 +121,32 @@ impl Stage {
 
     /// Returns those names that are not directories.
     pub fn files(&self) -> Vec<String> {
-        self.names().into_iter().filter(|name| !name.ends_with('/')).collect()
+        self.names()
+            .into_iter()
+            .filter(|name| !name.ends_with('/'))
+            .collect()
     }
 
     /// Asserts that nothing outside was touched, and no temporary file was left inside.
     pub fn is_clean(&self) {
-        let outside: Vec<_> = std::fs::read_dir(self.outside()).expect("the entry exists").collect();
+        let outside: Vec<_> = std::fs::read_dir(self.outside())
+            .expect("the entry exists")
+            .collect();
         assert_eq!(outside.len(), 1, "{outside:?}");
-        assert_eq!(std::fs::read(self.outside().join("secret")).expect("the entry exists"), b"secret");
-        let top: Vec<_> = std::fs::read_dir(self.top.path()).expect("the entry exists").collect();
+        assert_eq!(
+            std::fs::read(self.outside().join("secret")).expect("the entry exists"),
+            b"secret"
+        );
+        let top: Vec<_> = std::fs::read_dir(self.top.path())
+            .expect("the entry exists")
+            .collect();
         assert_eq!(top.len(), 2, "{top:?}");
         let names = self.names();
-        let is_temporary = |name: &&String| name.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
+        let is_temporary = |name: &&String| {
+            name.rsplit('/')
+                .next()
+                .is_some_and(|name| name.starts_with('.'))
+        };
         assert_eq!(names.iter().find(is_temporary), None, "{names:?}");
     }
 }
@@ -132,7 +164,11 @@ impl Ended {
     #[track_caller]
     pub fn refuses(&self, exit: Exit, words: &str) {
         assert_eq!(self.exit, exit, "{}", self.sentence);
-        assert!(self.sentence.contains(words), "{:?} does not contain {words:?}", self.sentence);
+        assert!(
+            self.sentence.contains(words),
+            "{:?} does not contain {words:?}",
+            self.sentence
+        );
         assert!(!words.is_empty() || !self.sentence.is_empty());
     }
 }
@@ -166,9 +202,13 @@ impl Peer {
 
     /// Sends bytes. Returns `false` if the honest end has closed the connection.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
-        let Some(link) = &mut self.link else { return false };
+        let Some(link) = &mut self.link else {
+            return false;
+        };
         let is_written = match self.is_chunked {
-            true => bytes.chunks(CHUNK_MAX_BYTES).all(|piece| link.writer.write_all(&chunk(piece)).is_ok()),
+            true => bytes
+                .chunks(CHUNK_MAX_BYTES)
+                .all(|piece| link.writer.write_all(&chunk(piece)).is_ok()),
             false => link.writer.write_all(bytes).is_ok(),
         };
         self.sent_bytes += if is_written { bytes.len() } else { 0 };
@@ -182,15 +222,32 @@ impl Peer {
 
     /// Acts as the receiver from here on.
     pub fn receive(&mut self) {
-        let Some(Link { reader, writer, parting, leave, moved }) = self.link.take() else { return };
+        let Some(Link {
+            reader,
+            writer,
+            parting,
+            leave,
+            moved,
+        }) = self.link.take()
+        else {
+            return;
+        };
         let reader = std::io::Cursor::new(std::mem::take(&mut self.rest)).chain(reader);
-        self.link = Some(Link { reader: Box::new(Expander::new(reader)), writer, parting, leave, moved });
+        self.link = Some(Link {
+            reader: Box::new(Expander::new(reader)),
+            writer,
+            parting,
+            leave,
+            moved,
+        });
     }
 
     /// Sends a message. Returns `false` if the honest end has closed the connection.
     pub fn send_message(&mut self, message: &Message) -> bool {
         let mut frame = Vec::new();
-        self.encoder.encode(message, &mut frame).expect("messages of the tests can be encoded");
+        self.encoder
+            .encode(message, &mut frame)
+            .expect("messages of the tests can be encoded");
         self.send_bytes(&frame)
     }
 
@@ -218,7 +275,9 @@ impl Peer {
     }
 
     fn fill(&mut self) -> bool {
-        let Some(link) = &mut self.link else { return false };
+        let Some(link) = &mut self.link else {
+            return false;
+        };
         let mut piece = vec![0; 64 << 10];
         let got = link.reader.read(&mut piece).unwrap_or(0);
         self.rest.extend_from_slice(&piece[..got]);
@@ -228,7 +287,9 @@ impl Peer {
     /// Reads the greeting of the honest end.
     pub fn receive_greeting(&mut self) -> Option<Greeting> {
         loop {
-            if let Some((greeting, len)) = decode_greeting(&self.rest).expect("the honest end greets") {
+            if let Some((greeting, len)) =
+                decode_greeting(&self.rest).expect("the honest end greets")
+            {
                 self.rest.drain(..len);
                 return Some(greeting);
             }
@@ -242,7 +303,11 @@ impl Peer {
     pub fn receive_message(&mut self) -> Option<Message> {
         loop {
             let mut input = &self.rest[..];
-            if let Some(message) = self.decoder.decode(&mut input).expect("the honest end can be understood") {
+            if let Some(message) = self
+                .decoder
+                .decode(&mut input)
+                .expect("the honest end can be understood")
+            {
                 let left = input.len();
                 self.rest.drain(..self.rest.len() - left);
                 if let Message::Fail { message, .. } = &message {
@@ -314,7 +379,9 @@ pub fn against<T: Send + 'static>(
     play(&mut peer);
     let failed = peer.receive_fail();
     drop(peer);
-    let ended = rx.recv_timeout(LIMIT).expect("the honest end neither hangs nor crashes");
+    let ended = rx
+        .recv_timeout(LIMIT)
+        .expect("the honest end neither hangs nor crashes");
     honest.join().expect("the result was sent");
     (ended, failed)
 }
@@ -354,12 +421,20 @@ pub fn serve_by(
             })
         };
         let support = ProtocolSupport::ours(compression_choice::features(None));
-        let exit = server_at(home.as_os_str().as_bytes(), &AtomicBool::new(false), &settle).serve(link, &support);
+        let exit = server_at(
+            home.as_os_str().as_bytes(),
+            &AtomicBool::new(false),
+            &settle,
+        )
+        .serve(link, &support);
         has_left.store(true, Ordering::SeqCst);
         exit
     };
     let (exit, failed) = against(room_bytes, honest, play);
-    Ended { exit, sentence: failed.unwrap_or_default() }
+    Ended {
+        exit,
+        sentence: failed.unwrap_or_default(),
+    }
 }
 
 /// Returns the request of a client to a server that sends or receives.
@@ -400,9 +475,16 @@ impl TestClient<'_> {
     /// As [`TestClient::against`], but the server has not sent its greeting.
     pub fn against_unmet(&self, stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         let (options, home) = (options(self.words), stage.home());
-        let parsed: Vec<Parsed> =
-            self.excludes.iter().map(|rule| parse_exclude(rule.as_bytes()).expect("a rule")).collect();
-        let sources: Vec<Vec<u8>> = self.sources.iter().map(|source| source.as_bytes().to_vec()).collect();
+        let parsed: Vec<Parsed> = self
+            .excludes
+            .iter()
+            .map(|rule| parse_exclude(rule.as_bytes()).expect("a rule"))
+            .collect();
+        let sources: Vec<Vec<u8>> = self
+            .sources
+            .iter()
+            .map(|source| source.as_bytes().to_vec())
+            .collect();
         let honest = move |link: Link| {
             let receives = !sources.is_empty();
             let home = [home.as_os_str().as_bytes(), b"/"].concat();
@@ -412,11 +494,20 @@ impl TestClient<'_> {
                 options: &options,
                 support: ProtocolSupport::ours(compression_choice::features(None)),
                 setup: setup(receives),
-                sources: if receives { sources } else { vec![home.clone()] },
+                sources: if receives {
+                    sources
+                } else {
+                    vec![home.clone()]
+                },
                 dest: receives.then(|| home.clone()),
                 rules,
                 listed: None,
-                process: Process { cwd: &home, umask: 0o022, stop: &AtomicBool::new(false), threads: 2 },
+                process: Process {
+                    cwd: &home,
+                    umask: 0o022,
+                    stop: &AtomicBool::new(false),
+                    threads: 2,
+                },
                 repeats: false,
                 interrupted: &AtomicBool::new(false),
                 is_net: false,
@@ -429,8 +520,14 @@ impl TestClient<'_> {
         };
         let (ended, _) = against(ROOM_BYTES, honest, play);
         match ended {
-            Ok(exit) => Ended { exit, sentence: String::new() },
-            Err(error) => Ended { exit: error.exit, sentence: String::from_utf8_lossy(&error.message).into_owned() },
+            Ok(exit) => Ended {
+                exit,
+                sentence: String::new(),
+            },
+            Err(error) => Ended {
+                exit: error.exit,
+                sentence: String::from_utf8_lossy(&error.message).into_owned(),
+            },
         }
     }
 }
@@ -459,7 +556,14 @@ pub fn reporter_to(options: &Options, stdout: Box<dyn std::io::Write + Send>) ->
         rooted: Vec::new(),
         at_server: false,
     };
-    TextReporter::new(&options.output, facts, stdout, Box::new(std::io::sink()), None, Arc::new(|| (0, 0)))
+    TextReporter::new(
+        &options.output,
+        facts,
+        stdout,
+        Box::new(std::io::sink()),
+        None,
+        Arc::new(|| (0, 0)),
+    )
 }
 
 /// The mode of a regular file.
@@ -473,7 +577,11 @@ pub const LINK: u32 = 0o120_777;
 pub fn list(entries: &[(&str, u32)], len_bytes: u64) -> DirList {
     let mut list = DirList::default();
     for &(name, mode) in entries {
-        let mut entry = Entry::of(&Stat { mode, len_bytes, ..Stat::default() });
+        let mut entry = Entry::of(&Stat {
+            mode,
+            len_bytes,
+            ..Stat::default()
+        });
         if mode == LINK {
             entry.extra_mut().target = Some(b"../outside"[..].into());
         }
@@ -489,7 +597,12 @@ pub fn listing(id: DirId, path: &str, entries: &[(&str, u32)]) -> DirListing {
         id,
         path: RelPath::parse(path.as_bytes()).expect("a path"),
         list: list(entries, 5).into(),
-        subs: subs.map(|_| SubdirFlags { is_walked: true, ..SubdirFlags::default() }).collect(),
+        subs: subs
+            .map(|_| SubdirFlags {
+                is_walked: true,
+                ..SubdirFlags::default()
+            })
+            .collect(),
         ..DirListing::default()
     }
 }
@@ -501,7 +614,11 @@ pub fn dir(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
 
 /// Returns roots whose content is the transfer.
 pub fn roots() -> Roots {
-    Roots { found: 1, top: Some(list(&[(".", DIR)], 0)), ..Roots::default() }
+    Roots {
+        found: 1,
+        top: Some(list(&[(".", DIR)], 0)),
+        ..Roots::default()
+    }
 }
 
 /// As [`roots`], as a message.
@@ -522,5 +639,10 @@ pub fn file(dir: DirId, entry: u32) -> FileId {
 /// Returns the message for a whole file of five bytes.
 pub fn whole(lane: Lane, file: FileId) -> Message {
     let data = b"hello".to_vec();
-    Message::Whole { file, lane, digest: crate::digest::whole(&data), data }
+    Message::Whole {
+        file,
+        lane,
+        digest: crate::digest::whole(&data),
+        data,
+    }
 }

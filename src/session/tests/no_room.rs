@@ -22,12 +22,18 @@ pub struct Trees {
 
 impl Trees {
     pub fn of(source: &[(String, String)], dest: &[(String, String)]) -> Trees {
-        Trees { source: source.iter().cloned().collect(), dest: dest.iter().cloned().collect() }
+        Trees {
+            source: source.iter().cloned().collect(),
+            dest: dest.iter().cloned().collect(),
+        }
     }
 
     /// Creates them in a directory.
     pub fn make(&self, top: &Path) {
-        for (name, tree, secs) in [("src", &self.source, 2_000_000), ("dst", &self.dest, 1_000_000)] {
+        for (name, tree, secs) in [
+            ("src", &self.source, 2_000_000),
+            ("dst", &self.dest, 1_000_000),
+        ] {
             let root = top.join(name);
             std::fs::create_dir(&root).unwrap();
             for (name, text) in tree {
@@ -40,7 +46,8 @@ impl Trees {
                 } else {
                     std::fs::write(&path, text).unwrap();
                     let file = std::fs::File::options().append(true).open(&path).unwrap();
-                    file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(secs)).unwrap();
+                    file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(secs))
+                        .unwrap();
                 }
             }
         }
@@ -53,7 +60,10 @@ pub fn all(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut first_names = BTreeMap::new();
     let mut dirs = vec![top.to_owned()];
     while let Some(dir) = dirs.pop() {
-        let mut entries: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut entries: Vec<_> = std::fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
         entries.sort();
         for path in entries {
             let meta = path.symlink_metadata().unwrap();
@@ -64,7 +74,9 @@ pub fn all(top: &Path) -> BTreeMap<PathBuf, String> {
             } else if meta.is_symlink() {
                 state += &format!(" {}", std::fs::read_link(&path).unwrap().display());
             } else {
-                let first = first_names.entry(meta.ino()).or_insert_with(|| name.clone());
+                let first = first_names
+                    .entry(meta.ino())
+                    .or_insert_with(|| name.clone());
                 state += &format!(" {} {}", meta.mtime(), first.display());
                 state += &String::from_utf8(std::fs::read(&path).unwrap()).unwrap();
             }
@@ -84,7 +96,9 @@ enum CopyRoute {
 
 /// Creates a directory in memory if that is possible.
 pub fn scratch() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 /// Copies, and returns the exit code and the content of both trees afterwards.
@@ -104,13 +118,25 @@ fn copy(trees: &Trees, words: &[&str], route: CopyRoute) -> (Exit, BTreeMap<Path
             let terms = Terms {
                 options: &options,
                 rules: &rules,
-                process: Process { cwd, umask, stop: &stop, threads: 2 },
+                process: Process {
+                    cwd,
+                    umask,
+                    stop: &stop,
+                    threads: 2,
+                },
                 repeats: false,
                 interrupted: &stop,
                 gauge: None,
             };
-            let local = Local { terms, sources: vec![source], dest: Some(dest), listed: None };
-            local.run(&mut reporter, &mut tally).map_or_else(|error| error.exit, |()| tally.exit())
+            let local = Local {
+                terms,
+                sources: vec![source],
+                dest: Some(dest),
+                listed: None,
+            };
+            local
+                .run(&mut reporter, &mut tally)
+                .map_or_else(|error| error.exit, |()| tally.exit())
         }
         CopyRoute::Push(room_bytes) | CopyRoute::Pull(room_bytes) => {
             let ours = || ProtocolSupport::ours(compression_choice::features(None));
@@ -142,12 +168,20 @@ pub fn converse(
         key: crate::fs::sys::random(),
         options: &options,
         support: near,
-        setup: Setup { wants: reporter.wants(), ..setup(is_pull) },
+        setup: Setup {
+            wants: reporter.wants(),
+            ..setup(is_pull)
+        },
         sources: vec![source.clone()],
         dest: is_pull.then(|| dest.clone()),
         rules: rules(),
         listed: None,
-        process: Process { cwd, umask: 0o022, stop: &stop, threads: 2 },
+        process: Process {
+            cwd,
+            umask: 0o022,
+            stop: &stop,
+            threads: 2,
+        },
         repeats: false,
         interrupted: &stop,
         is_net: false,
@@ -169,15 +203,25 @@ pub fn converse(
     };
     let (ours, theirs) = pipe::pair(room_bytes);
     let (ended, far) = std::thread::scope(|scope| {
-        let far = scope.spawn(|| server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &far));
+        let far =
+            scope.spawn(|| server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &far));
         let ended = near.run(ours, None, None, &mut reporter, &mut tally);
         (ended, far.join().unwrap())
     });
     let (exit, sentence) = match ended {
         Ok(()) => (tally.exit(), String::new()),
-        Err(error) => (error.exit, String::from_utf8_lossy(&error.message).into_owned()),
+        Err(error) => (
+            error.exit,
+            String::from_utf8_lossy(&error.message).into_owned(),
+        ),
     };
-    [Ended { exit, sentence }, Ended { exit: far, sentence: String::new() }]
+    [
+        Ended { exit, sentence },
+        Ended {
+            exit: far,
+            sentence: String::new(),
+        },
+    ]
 }
 
 /// Copies in every way. Each copy must end, with the result of the local one.
@@ -189,32 +233,55 @@ fn agree(trees: &Trees, words: &[&str]) {
 #[track_caller]
 fn agree_with(trees: &Trees, words: &[&str], rooms_bytes: &[usize]) {
     let local = copy(trees, words, CopyRoute::Local);
-    for route in rooms_bytes.iter().flat_map(|&room_bytes| [CopyRoute::Push(room_bytes), CopyRoute::Pull(room_bytes)]) {
+    for route in rooms_bytes
+        .iter()
+        .flat_map(|&room_bytes| [CopyRoute::Push(room_bytes), CopyRoute::Pull(room_bytes)])
+    {
         let (tx, rx) = mpsc::channel();
-        let (trees, words) = (trees.clone(), words.iter().map(|word| word.to_string()).collect::<Vec<_>>());
+        let (trees, words) = (
+            trees.clone(),
+            words
+                .iter()
+                .map(|word| word.to_string())
+                .collect::<Vec<_>>(),
+        );
         let shown = words.join(" ");
         std::thread::spawn(move || {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let _ = tx.send(copy(&trees, &words, route));
         });
-        let remote = rx.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("{route:?} {shown}: the session does not end"));
+        let remote = rx
+            .recv_timeout(LIMIT)
+            .unwrap_or_else(|_| panic!("{route:?} {shown}: the session does not end"));
         assert_eq!(remote.0, local.0, "{route:?} {shown}");
         let differs = |(one, other): &(_, _)| one != other;
         let first = remote.1.iter().zip(&local.1).find(differs);
-        assert!(first.is_none() && remote.1.len() == local.1.len(), "{route:?} {shown}: {first:?}");
+        assert!(
+            first.is_none() && remote.1.len() == local.1.len(),
+            "{route:?} {shown}: {first:?}"
+        );
     }
 }
 
 pub fn text(name: &str, len_bytes: usize) -> String {
-    name.bytes().cycle().take(len_bytes).map(char::from).collect()
+    name.bytes()
+        .cycle()
+        .take(len_bytes)
+        .map(char::from)
+        .collect()
 }
 
 fn tree(names: impl Iterator<Item = String>, len_bytes: usize) -> Vec<(String, String)> {
-    names.map(|name| (name.clone(), text(&name, len_bytes))).collect()
+    names
+        .map(|name| (name.clone(), text(&name, len_bytes)))
+        .collect()
 }
 
 fn wide() -> Vec<(String, String)> {
-    tree((0..8).flat_map(|dir| (0..6).map(move |file| format!("d{dir}/f{file}"))), 40)
+    tree(
+        (0..8).flat_map(|dir| (0..6).map(move |file| format!("d{dir}/f{file}"))),
+        40,
+    )
 }
 
 fn deep() -> Vec<(String, String)> {
@@ -222,15 +289,22 @@ fn deep() -> Vec<(String, String)> {
 }
 
 fn large() -> Vec<(String, String)> {
-    tree(["a", "d/b", "d/e/c"].into_iter().map(str::to_owned), 400_000)
+    tree(
+        ["a", "d/b", "d/e/c"].into_iter().map(str::to_owned),
+        400_000,
+    )
 }
 
 fn other(tree: &[(String, String)]) -> Vec<(String, String)> {
-    tree.iter().map(|(name, text)| (name.clone(), format!("old {}", &text[..text.len() / 2]))).collect()
+    tree.iter()
+        .map(|(name, text)| (name.clone(), format!("old {}", &text[..text.len() / 2])))
+        .collect()
 }
 
 fn elsewhere(tree: &[(String, String)]) -> Vec<(String, String)> {
-    tree.iter().map(|(name, text)| (format!("gone/{name}"), text.clone())).collect()
+    tree.iter()
+        .map(|(name, text)| (format!("gone/{name}"), text.clone()))
+        .collect()
 }
 
 #[test]
@@ -246,7 +320,11 @@ fn changed_files_arrive_over_narrow_links() {
     for tree in [wide(), deep()] {
         agree(&Trees::of(&tree, &other(&tree)), &["-a"]);
     }
-    agree_with(&Trees::of(&large(), &other(&large())), &["-a"], &[1000, 64 << 10]);
+    agree_with(
+        &Trees::of(&large(), &other(&large())),
+        &["-a"],
+        &[1000, 64 << 10],
+    );
 }
 
 #[test]
@@ -259,7 +337,12 @@ fn unchanged_files_are_compared_over_narrow_links() {
 
 #[test]
 fn deletions_work_over_narrow_links() {
-    for words in [["-a", "--delete"], ["-a", "--delete-before"], ["-a", "--delete-delay"], ["-a", "--delete-after"]] {
+    for words in [
+        ["-a", "--delete"],
+        ["-a", "--delete-before"],
+        ["-a", "--delete-delay"],
+        ["-a", "--delete-after"],
+    ] {
         agree(&Trees::of(&[], &wide()), &words);
         agree(&Trees::of(&deep(), &elsewhere(&wide())), &words);
     }
@@ -268,16 +351,26 @@ fn deletions_work_over_narrow_links() {
 #[test]
 fn hard_links_arrive_over_narrow_links() {
     let mut tree = wide();
-    let links: Vec<_> = tree.iter().step_by(3).map(|(name, _)| (format!("{name}.link"), format!("={name}"))).collect();
+    let links: Vec<_> = tree
+        .iter()
+        .step_by(3)
+        .map(|(name, _)| (format!("{name}.link"), format!("={name}")))
+        .collect();
     tree.extend(links);
     agree(&Trees::of(&tree, &[]), &["-aH"]);
-    agree(&Trees::of(&tree, &other(&wide())), &["-aH", "--delete-before"]);
+    agree(
+        &Trees::of(&tree, &other(&wide())),
+        &["-aH", "--delete-before"],
+    );
 }
 
 #[test]
 fn other_options_work_over_narrow_links() {
     let tree = wide();
-    let grown: Vec<_> = tree.iter().map(|(name, text)| (name.clone(), text[..text.len() / 2].to_owned())).collect();
+    let grown: Vec<_> = tree
+        .iter()
+        .map(|(name, text)| (name.clone(), text[..text.len() / 2].to_owned()))
+        .collect();
     for words in [
         &["-a", "--delay-updates"][..],
         &["-a", "--append"],
@@ -304,8 +397,19 @@ fn other_options_work_over_narrow_links() {
 fn directory_longer_than_a_window_is_transferred() {
     // Links are made faster than files.
     let name = |at: u32| format!("{at:05}{}", "x".repeat(200));
-    let link = |at| if at == 0 { String::new() } else { format!("={}", name(0)) };
-    let trees = Trees::of(&(0..24_000).map(|at| (name(at), link(at))).collect::<Vec<_>>(), &[]);
+    let link = |at| {
+        if at == 0 {
+            String::new()
+        } else {
+            format!("={}", name(0))
+        }
+    };
+    let trees = Trees::of(
+        &(0..24_000)
+            .map(|at| (name(at), link(at)))
+            .collect::<Vec<_>>(),
+        &[],
+    );
     agree_with(&trees, &["-rn"], &[64 << 10]);
 }
 
@@ -350,11 +454,20 @@ impl SlowSender<'_> {
             self.ungranted_bytes += frame.len() as u64;
         }
         match message {
-            Message::Want { file, lane: Lane::Again, .. } => self.again.push_back(file),
+            Message::Want {
+                file,
+                lane: Lane::Again,
+                ..
+            } => self.again.push_back(file),
             Message::Want { file, .. } => self.requested.push_back(file),
-            Message::Grant { class: Class::Requested, bytes } => self.may_send_bytes += bytes as i64,
+            Message::Grant {
+                class: Class::Requested,
+                bytes,
+            } => self.may_send_bytes += bytes as i64,
             Message::WantsEnd(_) => self.is_over = true,
-            Message::Fail { message, .. } => panic!("it ends: {}", String::from_utf8_lossy(&message)),
+            Message::Fail { message, .. } => {
+                panic!("it ends: {}", String::from_utf8_lossy(&message))
+            }
             _ => {}
         }
     }
@@ -364,14 +477,21 @@ impl SlowSender<'_> {
         while self.requested.is_empty() {
             self.receive_message();
         }
-        self.requested.pop_front().expect("a repeated request is queued")
+        self.requested
+            .pop_front()
+            .expect("a repeated request is queued")
     }
 
     /// Sends a file in these pieces.
     fn send(&mut self, file: FileId, pieces: &[Vec<u8>], digest: crate::proto::ContentDigest) {
         let lane = Lane::Requested;
-        let data = pieces.iter().map(|data| Message::Data { lane, data: data.clone() });
-        let whole = std::iter::once(Message::Begin { file, lane }).chain(data).chain([Message::End { lane, digest }]);
+        let data = pieces.iter().map(|data| Message::Data {
+            lane,
+            data: data.clone(),
+        });
+        let whole = std::iter::once(Message::Begin { file, lane })
+            .chain(data)
+            .chain([Message::End { lane, digest }]);
         for message in whole {
             while self.may_send_bytes <= 0 {
                 self.receive_message();
@@ -411,7 +531,10 @@ fn plays_a_slow_sender(play: impl FnOnce(&mut SlowSender<'_>, usize) + Send + 's
         let names: Vec<String> = (0..FILES).map(|dir| format!("d{dir:02}")).collect();
         for name in &names {
             stage.has(&format!("{name}/f"), "");
-            let file = std::fs::File::options().write(true).open(stage.home().join(name).join("f")).unwrap();
+            let file = std::fs::File::options()
+                .write(true)
+                .open(stage.home().join(name).join("f"))
+                .unwrap();
             file.set_len(3 << 20).unwrap();
         }
         let ended = serve(&stage, &["-r", "--block-size=64"], false, |peer| {
@@ -461,12 +584,17 @@ fn repeats_are_requested_while_requests_are_blocked() {
     plays_a_slow_sender(|sender, requested| {
         let mut files: VecDeque<FileId> = (0..requested).map(|_| sender.next()).collect();
         // As many as there are threads that receive files: each waits for the file that it requests again.
-        files.drain(..2).for_each(|file| sender.send(file, &[vec![1]], [0; 20]));
+        files
+            .drain(..2)
+            .for_each(|file| sender.send(file, &[vec![1]], [0; 20]));
         for _ in 0..2 {
             while sender.again.is_empty() {
                 sender.receive_message();
             }
-            let file = sender.again.pop_front().expect("a repeated request is queued");
+            let file = sender
+                .again
+                .pop_front()
+                .expect("a repeated request is queued");
             sender.peer.send_message(&whole(Lane::Again, file));
         }
         sender.requested.extend(files);

@@ -15,8 +15,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 fn alpn_contains_the_newest_version() {
     // The client's first messages are encoded in the newest version.
     let newest = crate::proto::VERSIONS.end();
-    assert_eq!(crate::trust::tls::ALPN, format!("sparsync/{newest}").as_bytes());
-    assert_eq!(crate::trust::tls::ALPN_LANES, format!("sparsync/{newest}+lanes").as_bytes());
+    assert_eq!(
+        crate::trust::tls::ALPN,
+        format!("sparsync/{newest}").as_bytes()
+    );
+    assert_eq!(
+        crate::trust::tls::ALPN_LANES,
+        format!("sparsync/{newest}+lanes").as_bytes()
+    );
 }
 
 /// The kind of a message that version 2 introduced.
@@ -32,7 +38,9 @@ struct Second(Native);
 
 impl Second {
     fn len_of(input: &[u8]) -> Option<usize> {
-        input.first_chunk().map(|len| 4 + u32::from_le_bytes(*len) as usize)
+        input
+            .first_chunk()
+            .map(|len| 4 + u32::from_le_bytes(*len) as usize)
     }
 }
 
@@ -52,7 +60,9 @@ impl Encoder for Second {
 
 impl Dialect for Second {
     fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
-        let Some(frame) = Self::len_of(input).and_then(|len| input.get(4..len)) else { return Ok(None) };
+        let Some(frame) = Self::len_of(input).and_then(|len| input.get(4..len)) else {
+            return Ok(None);
+        };
         let mut frame = frame.to_vec();
         assert_ne!(frame[0], END, "version 2 has no such message");
         if frame[0] == FINISHED {
@@ -103,15 +113,27 @@ fn later(versions: std::ops::RangeInclusive<u16>) -> ProtocolSupport {
             _ => Box::new(Second(Native::new(1))),
         }
     };
-    ProtocolSupport { versions, features: compression_choice::features(None) | OF_ANOTHER_YEAR, dialect }
+    ProtocolSupport {
+        versions,
+        features: compression_choice::features(None) | OF_ANOTHER_YEAR,
+        dialect,
+    }
 }
 
 /// Files that are sent whole, in pieces and as a delta, and one that is extra.
 fn trees() -> Trees {
     let large = text("large", 300_000);
-    let source = [("a", "a".into()), ("d/large", large.clone()), ("d/new", text("new", 200_000))];
+    let source = [
+        ("a", "a".into()),
+        ("d/large", large.clone()),
+        ("d/new", text("new", 200_000)),
+    ];
     let dest = [("d/large", large + "less"), ("gone", "gone".into())];
-    let owned = |tree: &[(&str, String)]| tree.iter().map(|(name, text)| ((*name).into(), text.clone())).collect();
+    let owned = |tree: &[(&str, String)]| {
+        tree.iter()
+            .map(|(name, text)| ((*name).into(), text.clone()))
+            .collect()
+    };
     let (source, dest): (Vec<_>, Vec<_>) = (owned(&source), owned(&dest));
     Trees::of(&source, &dest)
 }
@@ -129,16 +151,28 @@ fn peers_use_the_newest_common_version() {
         (today(), today(), false, false),
     ] {
         for is_pull in [false, true] {
-            SPELLED.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+            SPELLED
+                .iter()
+                .for_each(|count| count.store(0, Ordering::Relaxed));
             let top = scratch();
             trees().make(top.path());
-            let case = format!("{:?} with {:?}, pull: {is_pull}", near.versions, far.versions);
+            let case = format!(
+                "{:?} with {:?}, pull: {is_pull}",
+                near.versions, far.versions
+            );
             let speeches = [near.clone(), far.clone()];
             let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, speeches);
-            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
+            assert_eq!(
+                (near.exit, far.exit),
+                (Exit::Ok, Exit::Ok),
+                "{case}: {}",
+                near.sentence
+            );
             let all = all(top.path());
             let in_tree = |tree: &str| -> Vec<_> {
-                let files = all.iter().filter_map(|(path, state)| Some((path.strip_prefix(tree).ok()?, state)));
+                let files = all
+                    .iter()
+                    .filter_map(|(path, state)| Some((path.strip_prefix(tree).ok()?, state)));
                 files
                     .filter(|(path, _)| !path.as_os_str().is_empty())
                     .map(|(path, state)| {
@@ -148,7 +182,9 @@ fn peers_use_the_newest_common_version() {
                     .collect()
             };
             assert_eq!(in_tree("src"), in_tree("dst"), "{case}");
-            let [spelled_first, spelled_second] = SPELLED.each_ref().map(|count| count.load(Ordering::Relaxed) > 0);
+            let [spelled_first, spelled_second] = SPELLED
+                .each_ref()
+                .map(|count| count.load(Ordering::Relaxed) > 0);
             assert_eq!((spelled_first, spelled_second), (first, second), "{case}");
         }
     }
@@ -157,14 +193,28 @@ fn peers_use_the_newest_common_version() {
 #[test]
 fn incompatible_versions_end_the_run_at_both_ends() {
     for (near, far, words) in [
-        (today(), later(2..=3), "supports version 1, the peer (sparsync 0.1.0) supports versions 2 to 3"),
-        (later(2..=3), today(), "supports versions 2 to 3, the peer (sparsync 0.1.0) supports version 1"),
+        (
+            today(),
+            later(2..=3),
+            "supports version 1, the peer (sparsync 0.1.0) supports versions 2 to 3",
+        ),
+        (
+            later(2..=3),
+            today(),
+            "supports versions 2 to 3, the peer (sparsync 0.1.0) supports version 1",
+        ),
     ] {
         for is_pull in [false, true] {
             let top = scratch();
             trees().make(top.path());
             let before = all(top.path());
-            let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, [near.clone(), far.clone()]);
+            let [near, far] = converse(
+                top.path(),
+                options(WORDS),
+                is_pull,
+                ROOM_BYTES,
+                [near.clone(), far.clone()],
+            );
             near.refuses(Exit::Protocol, words);
             assert_eq!(far.exit, Exit::Protocol);
             assert_eq!(all(top.path()), before);
@@ -183,7 +233,10 @@ fn message_kind_of_a_later_version_is_rejected() {
         peer.send_bytes(&[FINISHED, 0]);
     });
     ended.refuses(Exit::Protocol, words);
-    let client = TestClient { words: &["-r"], ..TestClient::default() };
+    let client = TestClient {
+        words: &["-r"],
+        ..TestClient::default()
+    };
     let ended = client.against(&stage, |peer| {
         peer.receive_greeting();
         assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
@@ -198,10 +251,18 @@ fn unknown_feature_bits_are_ignored() {
     for features in [OF_ANOTHER_YEAR, !ACTS_AS_SUPER] {
         let top = scratch();
         trees().make(top.path());
-        let knows_more = ProtocolSupport { features: compression_choice::features(None) | features, ..today() };
+        let knows_more = ProtocolSupport {
+            features: compression_choice::features(None) | features,
+            ..today()
+        };
         for speeches in [[knows_more.clone(), today()], [today(), knows_more]] {
             let [near, far] = converse(top.path(), options(WORDS), false, ROOM_BYTES, speeches);
-            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
+            assert_eq!(
+                (near.exit, far.exit),
+                (Exit::Ok, Exit::Ok),
+                "{}",
+                near.sentence
+            );
         }
     }
 }
@@ -230,17 +291,26 @@ impl Encoder for Noting {
         match message {
             Message::End { digest, .. } => ENDED.lock().push(*digest),
             Message::Digests(all) => {
-                let large = all.iter().filter(|seen| matches!(seen, DestDirState::Large(_))).count();
+                let large = all
+                    .iter()
+                    .filter(|seen| matches!(seen, DestDirState::Large(_)))
+                    .count();
                 LARGE.fetch_add(large, Ordering::Relaxed);
             }
             Message::Dir(listing) => {
                 LISTED.fetch_add(1, Ordering::Relaxed);
                 let listed = |entry: &Entry| entry.extra.as_ref()?.digest;
-                COMPARED.lock().extend(listing.list.entries.iter().filter_map(listed));
+                COMPARED
+                    .lock()
+                    .extend(listing.list.entries.iter().filter_map(listed));
             }
             Message::Want { basis, .. } => {
                 WANTED.fetch_add(1, Ordering::Relaxed);
-                if let Basis::Prefix { digest: Some(digest), .. } = basis {
+                if let Basis::Prefix {
+                    digest: Some(digest),
+                    ..
+                } = basis
+                {
                     COMPARED.lock().push(*digest);
                 }
             }
@@ -262,7 +332,10 @@ impl Dialect for Noting {
 
 /// Today's version, which records what is sent.
 fn noting() -> ProtocolSupport {
-    ProtocolSupport { dialect: |version| Box::new(Noting(Native::new(version))), ..today() }
+    ProtocolSupport {
+        dialect: |version| Box::new(Noting(Native::new(version))),
+        ..today()
+    }
 }
 
 #[test]
@@ -274,9 +347,23 @@ fn content_without_blocks_has_the_quick_digest() {
         ENDED.lock().clear();
         let top = scratch();
         trees().make(top.path());
-        let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, [noting(), noting()]);
-        assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
-        let mut wanted = vec![crate::digest::whole(plain.as_bytes()), crate::digest::content(pieced.as_bytes())];
+        let [near, far] = converse(
+            top.path(),
+            options(WORDS),
+            is_pull,
+            ROOM_BYTES,
+            [noting(), noting()],
+        );
+        assert_eq!(
+            (near.exit, far.exit),
+            (Exit::Ok, Exit::Ok),
+            "{}",
+            near.sentence
+        );
+        let mut wanted = vec![
+            crate::digest::whole(plain.as_bytes()),
+            crate::digest::content(pieced.as_bytes()),
+        ];
         let mut ended = ENDED.lock().clone();
         wanted.sort_unstable();
         ended.sort_unstable();
@@ -289,16 +376,30 @@ fn compared_contents_have_the_digest_of_their_session() {
     let _noted = NOTED.lock();
     // One is read in several pieces, the other in one.
     let (long, short) = (text("same", 200_000), text("short", 1000));
-    let owned = |tree: &[(&str, &str)]| tree.iter().map(|&(name, text)| (name.into(), text.into())).collect::<Vec<_>>();
+    let owned = |tree: &[(&str, &str)]| {
+        tree.iter()
+            .map(|&(name, text)| (name.into(), text.into()))
+            .collect::<Vec<_>>()
+    };
     let other = owned(&[("long", &long), ("short", &short), ("other", "one")]);
     let alike = owned(&[("long", &long), ("short", &short), ("other", "two")]);
     let prefix = owned(&[("long", &long[..150_000])]);
-    let digests = |texts: &[&str]| texts.iter().map(|text| crate::digest::whole(text.as_bytes())).collect::<Vec<_>>();
+    let digests = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|text| crate::digest::whole(text.as_bytes()))
+            .collect::<Vec<_>>()
+    };
     let mut known: Vec<crate::proto::ContentDigest> = Vec::new();
     // The number of requests: the file that differs; or the file that is appended to and two that were missing.
     for (words, dest, compared, wanted) in [
         (&["-ac"], &alike, digests(&[&long, "one", &short]), 1),
-        (&["-a", "--append-verify"], &prefix, digests(&[&long[..150_000]]), 3),
+        (
+            &["-a", "--append-verify"],
+            &prefix,
+            digests(&[&long[..150_000]]),
+            3,
+        ),
     ] as [(&[&str], _, _, _); 2]
     {
         for is_pull in [false, true] {
@@ -306,15 +407,37 @@ fn compared_contents_have_the_digest_of_their_session() {
             WANTED.store(0, Ordering::Relaxed);
             let top = scratch();
             Trees::of(&other, dest).make(top.path());
-            let [near, far] = converse(top.path(), options(words), is_pull, ROOM_BYTES, [noting(), noting()]);
+            let [near, far] = converse(
+                top.path(),
+                options(words),
+                is_pull,
+                ROOM_BYTES,
+                [noting(), noting()],
+            );
             let case = format!("{words:?}, pull: {is_pull}");
-            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
-            assert_eq!(std::fs::read(top.path().join("dst/other")).unwrap(), b"one", "{case}");
-            assert_eq!(std::fs::read(top.path().join("dst/long")).unwrap(), long.as_bytes(), "{case}");
+            assert_eq!(
+                (near.exit, far.exit),
+                (Exit::Ok, Exit::Ok),
+                "{case}: {}",
+                near.sentence
+            );
+            assert_eq!(
+                std::fs::read(top.path().join("dst/other")).unwrap(),
+                b"one",
+                "{case}"
+            );
+            assert_eq!(
+                std::fs::read(top.path().join("dst/long")).unwrap(),
+                long.as_bytes(),
+                "{case}"
+            );
             let sent_digests = std::mem::take(&mut *COMPARED.lock());
             known.extend(&compared);
             assert_eq!(sent_digests.len(), compared.len(), "{case}");
-            assert!(sent_digests.iter().all(|digest| !known.contains(digest)), "{case}: each session has its own key");
+            assert!(
+                sent_digests.iter().all(|digest| !known.contains(digest)),
+                "{case}: each session has its own key"
+            );
             known.extend(&sent_digests);
             assert_eq!(WANTED.load(Ordering::Relaxed), wanted, "{case}");
         }
@@ -324,11 +447,24 @@ fn compared_contents_have_the_digest_of_their_session() {
 #[test]
 fn large_directories_are_reported_before_they_are_scanned() {
     let _noted = NOTED.lock();
-    let owned = |tree: &[&str]| tree.iter().map(|&name| (name.to_owned(), "text".to_owned())).collect::<Vec<_>>();
+    let owned = |tree: &[&str]| {
+        tree.iter()
+            .map(|&name| (name.to_owned(), "text".to_owned()))
+            .collect::<Vec<_>>()
+    };
     let few = owned(&["a", "d/b", "d/e/c"]);
     // Links are made faster than files.
     let many: Vec<(String, String)> = (0..=LARGE_NAMES)
-        .map(|at| (format!("many{at}"), if at == 0 { String::new() } else { "=many0".to_owned() }))
+        .map(|at| {
+            (
+                format!("many{at}"),
+                if at == 0 {
+                    String::new()
+                } else {
+                    "=many0".to_owned()
+                },
+            )
+        })
         .chain(owned(&["a", "d/b", "d/f/g", "h/i"]))
         .collect();
     for (source, listings) in [(&few, 3), (&many, 0)] {
@@ -339,13 +475,35 @@ fn large_directories_are_reported_before_they_are_scanned() {
         }
         LARGE.store(0, Ordering::Relaxed);
         LISTED.store(0, Ordering::Relaxed);
-        let [near, far] = converse(top.path(), options(&["-a"]), false, ROOM_BYTES, [noting(), noting()]);
+        let [near, far] = converse(
+            top.path(),
+            options(&["-a"]),
+            false,
+            ROOM_BYTES,
+            [noting(), noting()],
+        );
         let case = format!("{} files", source.len());
-        assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
-        assert_eq!((LARGE.load(Ordering::Relaxed) > 0, LISTED.load(Ordering::Relaxed)), (true, listings), "{case}");
+        assert_eq!(
+            (near.exit, far.exit),
+            (Exit::Ok, Exit::Ok),
+            "{case}: {}",
+            near.sentence
+        );
+        assert_eq!(
+            (
+                LARGE.load(Ordering::Relaxed) > 0,
+                LISTED.load(Ordering::Relaxed)
+            ),
+            (true, listings),
+            "{case}"
+        );
         for (name, text) in source.iter().chain(&many) {
             let text = if text.starts_with('=') { "" } else { text };
-            assert_eq!(std::fs::read_to_string(top.path().join("dst").join(name)).unwrap(), text, "{case}: {name}");
+            assert_eq!(
+                std::fs::read_to_string(top.path().join("dst").join(name)).unwrap(),
+                text,
+                "{case}: {name}"
+            );
         }
     }
 }
@@ -353,9 +511,15 @@ fn large_directories_are_reported_before_they_are_scanned() {
 /// Sets the same time on all directories and files of both trees.
 fn alike(top: &Path, dirs: &[&str], files: &[(String, String)]) {
     for tree in ["src", "dst"] {
-        for name in files.iter().map(|(name, _)| name.as_str()).chain(dirs.iter().copied()) {
+        for name in files
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .chain(dirs.iter().copied())
+        {
             let entry = std::fs::File::open(top.join(tree).join(name)).unwrap();
-            entry.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(9)).unwrap();
+            entry
+                .set_modified(std::time::UNIX_EPOCH + Duration::from_secs(9))
+                .unwrap();
         }
     }
 }

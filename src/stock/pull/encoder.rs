@@ -72,7 +72,9 @@ impl UnchangedDest {
             link_owners: options.preserve.link_owners,
             appends: options.place.append.is_some(),
             is_whole: options.delta.whole_file == Some(true),
-            block_len_bytes: u32::try_from(options.delta.block_size_bytes).ok().filter(|&len| len > 0),
+            block_len_bytes: u32::try_from(options.delta.block_size_bytes)
+                .ok()
+                .filter(|&len| len > 0),
         }
     }
 }
@@ -82,8 +84,14 @@ impl PullEncoder {
     /// phase, so it must be known to be the last.
     fn end_lists(&mut self, out: &mut Vec<u8>) {
         let mut shared = self.shared.lock();
-        let may_end = |shared: &PullShared| shared.has_all_lists || shared.lists.len() > shared.ended + 1;
-        while may_end(&shared) && shared.lists.get(shared.ended).is_some_and(|list| list.is_done) {
+        let may_end =
+            |shared: &PullShared| shared.has_all_lists || shared.lists.len() > shared.ended + 1;
+        while may_end(&shared)
+            && shared
+                .lists
+                .get(shared.ended)
+                .is_some_and(|list| list.is_done)
+        {
             self.indices.encode(Ndx::Done, out);
             shared.ended += 1;
             shared.note(SentRequest::End, self.protocol);
@@ -92,12 +100,19 @@ impl PullEncoder {
 
     /// Makes the encoder request files although nothing is changed, if `unchanged_dest` is set.
     pub fn leaving(self, unchanged_dest: Option<UnchangedDest>) -> PullEncoder {
-        PullEncoder { unchanged_dest, ..self }
+        PullEncoder {
+            unchanged_dest,
+            ..self
+        }
     }
 
     /// Makes the sender a client that reports all items. See [`PullIntake::serving`](super::PullIntake::serving).
     pub fn serving(self, terms: &StockTerms, has_xattrs: bool) -> PullEncoder {
-        PullEncoder { has_xattrs, framing: Framing::of_server(terms), ..self }
+        PullEncoder {
+            has_xattrs,
+            framing: Framing::of_server(terms),
+            ..self
+        }
     }
 
     /// Appends an item, which the sender returns. Returns its index.
@@ -110,7 +125,11 @@ impl PullEncoder {
             SentRequest::Probe
         };
         shared.note(sent(index), self.protocol);
-        let requested = shared.served.as_mut().and_then(|served| served.take_wanted_xattrs(file)).unwrap_or_default();
+        let requested = shared
+            .served
+            .as_mut()
+            .and_then(|served| served.take_wanted_xattrs(file))
+            .unwrap_or_default();
         if !requested.1.is_empty() {
             head.flags = head.flags | ItemFlags::REPORT_XATTR;
         }
@@ -120,21 +139,49 @@ impl PullEncoder {
         if has_xattrs {
             encode_xattr_request(&requested.1, out);
             // The sender returns it with an answer.
-            shared.requested_xattrs.entry(index).or_default().push_back(requested);
+            shared
+                .requested_xattrs
+                .entry(index)
+                .or_default()
+                .push_back(requested);
         }
         Ok(index)
     }
 
-    fn request(&mut self, file: FileId, lane: Lane, basis: &Basis, out: &mut Vec<u8>) -> Result<()> {
-        let announced = self.shared.lock().served.as_ref().and_then(|served| served.announced(file));
+    fn request(
+        &mut self,
+        file: FileId,
+        lane: Lane,
+        basis: &Basis,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let announced = self
+            .shared
+            .lock()
+            .served
+            .as_ref()
+            .and_then(|served| served.announced(file));
         let flags = announced.unwrap_or(ItemFlags::TRANSFER);
         let takes_blocks = self.takes_blocks && (!self.appends || lane == Lane::Again);
         let (which, name) = match basis {
             Basis::Lasting { which, name, .. } if takes_blocks => (Some(*which), name.clone()),
             _ => (None, None),
         };
-        let index = self.item_head(file, ItemHead { flags, basis: which, name }, out)?;
-        self.shared.lock().requested.entry(index).or_default().push_back((file, lane));
+        let index = self.item_head(
+            file,
+            ItemHead {
+                flags,
+                basis: which,
+                name,
+            },
+            out,
+        )?;
+        self.shared
+            .lock()
+            .requested
+            .entry(index)
+            .or_default()
+            .push_back((file, lane));
         match basis {
             Basis::Blocks(sums) | Basis::Lasting { blocks: sums, .. } if takes_blocks => {
                 out.extend_from_slice(sums);
@@ -144,9 +191,11 @@ impl PullEncoder {
                 let head = SumHead::of_basis(*len_bytes, None, &self.sums, self.protocol, false);
                 head.map_err(failed)?.encode(out);
             }
-            Basis::Blocks(_) | Basis::Lasting { .. } | Basis::Overwritten(_) | Basis::Xattrs { .. } | Basis::None => {
-                SumHead::default().encode(out)
-            }
+            Basis::Blocks(_)
+            | Basis::Lasting { .. }
+            | Basis::Overwritten(_)
+            | Basis::Xattrs { .. }
+            | Basis::None => SumHead::default().encode(out),
         }
         if self.protocol == 29 {
             let mut shared = self.shared.lock();
@@ -158,7 +207,11 @@ impl PullEncoder {
                 flags = ItemFlags::default();
             }
             self.indices.encode(Ndx::Entry(index), out);
-            ItemHead { flags, ..ItemHead::default() }.encode(self.protocol, out);
+            ItemHead {
+                flags,
+                ..ItemHead::default()
+            }
+            .encode(self.protocol, out);
         }
         Ok(())
     }
@@ -166,7 +219,9 @@ impl PullEncoder {
     /// Appends the item of an entry for a client that reports it. The item of a file that will be requested waits for
     /// the request.
     fn report(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<()> {
-        let Some(file) = item.file else { return Err(unexpected("an item without an entry")) };
+        let Some(file) = item.file else {
+            return Err(unexpected("an item without an entry"));
+        };
         let head = head_of(item);
         let is_transfer = head.flags.has(ItemFlags::TRANSFER);
         if self.protocol < 29 && !is_transfer {
@@ -184,7 +239,9 @@ impl PullEncoder {
             served.expect_return(index);
         }
         if let Some(dest) = self.unchanged_dest.as_ref().filter(|_| is_transfer) {
-            let sums = |fd: OwnedFd| stock_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol);
+            let sums = |fd: OwnedFd| {
+                stock_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol)
+            };
             let basis = basis::open(&dest.path, &item.name, dest.link_owners).and_then(sums);
             match basis.ok().filter(|_| !dest.is_whole) {
                 Some(sums) if dest.appends => out.extend(sums.into_iter().take(SUM_HEAD_LEN_BYTES)),
@@ -199,7 +256,10 @@ impl PullEncoder {
     fn end_phases(&mut self, counted: &Tally, out: &mut Vec<u8>) {
         let ended = self.shared.lock().ended_phases;
         for phase in ended + 1..phases(self.protocol) {
-            if phase == PHASE_DELETED && self.counts_deletions && self.shared.lock().served.is_some() {
+            if phase == PHASE_DELETED
+                && self.counts_deletions
+                && self.shared.lock().served.is_some()
+            {
                 self.indices.encode(Ndx::Deletions, out);
                 deletions_of(counted).encode(out);
             }
@@ -225,13 +285,27 @@ impl PullEncoder {
     }
 
     /// Requests values of extended attributes.
-    fn request_xattrs(&mut self, file: FileId, list: u32, numbers: &[u32], out: &mut Vec<u8>) -> Result<()> {
+    fn request_xattrs(
+        &mut self,
+        file: FileId,
+        list: u32,
+        numbers: &[u32],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let mut shared = self.shared.lock();
         let index = shared.index(file)?;
-        shared.requested_xattrs.entry(index).or_default().push_back((list, numbers.to_vec()));
+        shared
+            .requested_xattrs
+            .entry(index)
+            .or_default()
+            .push_back((list, numbers.to_vec()));
         drop(shared);
         self.indices.encode(Ndx::Entry(index), out);
-        ItemHead { flags: ItemFlags::REPORT_XATTR, ..ItemHead::default() }.encode(self.protocol, out);
+        ItemHead {
+            flags: ItemFlags::REPORT_XATTR,
+            ..ItemHead::default()
+        }
+        .encode(self.protocol, out);
         encode_xattr_request(numbers, out);
         Ok(())
     }
@@ -244,18 +318,28 @@ impl Encoder for PullEncoder {
             // It can be long, and is not copied.
             Message::Setup(_) if out.is_empty() => std::mem::swap(out, &mut self.opening),
             Message::Setup(_) => out.append(&mut self.opening),
-            Message::Want { file, basis: Basis::Xattrs { list, numbers }, .. } => {
+            Message::Want {
+                file,
+                basis: Basis::Xattrs { list, numbers },
+                ..
+            } => {
                 self.request_xattrs(*file, *list, numbers, &mut data)?;
             }
             Message::Want { file, lane, basis } => self.request(*file, *lane, basis, &mut data)?,
             // Requests are ended before all work is done: the first ones, and then those of retries.
             Message::Done(NO_LISTING) => {
                 let is_first = self.shared.lock().ended == 0;
-                if is_first { self.end_all_lists(&mut data) } else { self.end_phase(&mut data) }
+                if is_first {
+                    self.end_all_lists(&mut data)
+                } else {
+                    self.end_phase(&mut data)
+                }
             }
             Message::Done(dir) => {
                 let mut shared = self.shared.lock();
-                let listing = usize::try_from(*dir).ok().and_then(|at| shared.listings.get(at));
+                let listing = usize::try_from(*dir)
+                    .ok()
+                    .and_then(|at| shared.listings.get(at));
                 if let Some(list) = listing.and_then(|listing| listing.list) {
                     shared.lists[list].is_done = true;
                 }
@@ -272,7 +356,10 @@ impl Encoder for PullEncoder {
             Message::Event(Event::Item(item)) => self.report(item, &mut data)?,
             Message::Event(Event::Deleted { name, kind, .. }) => {
                 let path = charset::line_to_wire(name).into_owned();
-                let deleted = Control::Deleted { path, is_dir: *kind == Kind::Dir };
+                let deleted = Control::Deleted {
+                    path,
+                    is_dir: *kind == Kind::Dir,
+                };
                 self.framing.control(deleted, out);
             }
             Message::Event(event) => self.framing.event(event, out),

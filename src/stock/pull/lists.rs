@@ -37,8 +37,15 @@ pub(super) struct SortedList {
 impl SortedList {
     /// Takes the arguments that do not exist.
     pub(super) fn take_missing(&mut self) -> decode_error::Result<Vec<RelPath>> {
-        let missing = self.entries.iter_mut().filter_map(|slot| slot.entry.take_if(|entry| entry.mode == 0));
-        missing.map(|entry| RelPath::parse(&entry.path).map_err(|_| violation("invalid path of an entry"))).collect()
+        let missing = self
+            .entries
+            .iter_mut()
+            .filter_map(|slot| slot.entry.take_if(|entry| entry.mode == 0));
+        missing
+            .map(|entry| {
+                RelPath::parse(&entry.path).map_err(|_| violation("invalid path of an entry"))
+            })
+            .collect()
     }
 
     /// Takes out the directories that lead to no entry, only to arguments that do not exist.
@@ -47,10 +54,16 @@ impl SortedList {
         for slot in self.entries.iter_mut().rev() {
             let is_bare = |entry: &mut FileEntry| {
                 let leads = entry.is_dir() && entry.is_top_dir && !entry.has_content;
-                leads && !self.named_dirs.contains(&entry.path) && !parents.contains(&entry.path[..])
+                leads
+                    && !self.named_dirs.contains(&entry.path)
+                    && !parents.contains(&entry.path[..])
             };
             slot.entry.take_if(is_bare);
-            parents.extend(slot.entry.as_ref().map(|entry| crate::path::split_parent(&entry.path).0.to_vec()));
+            parents.extend(
+                slot.entry
+                    .as_ref()
+                    .map(|entry| crate::path::split_parent(&entry.path).0.to_vec()),
+            );
         }
     }
 }
@@ -70,7 +83,12 @@ pub(super) struct PendingListing {
 
 impl PendingListing {
     pub(super) fn new(path: RelPath, first: i32, has_content: bool) -> PendingListing {
-        let message = DirListing { path, may_delete: has_content, is_named: !has_content, ..DirListing::default() };
+        let message = DirListing {
+            path,
+            may_delete: has_content,
+            is_named: !has_content,
+            ..DirListing::default()
+        };
         PendingListing {
             message,
             first,
@@ -82,7 +100,10 @@ impl PendingListing {
 
     pub(super) fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<SubdirFlags>) {
         let (access, default) = entry.acls();
-        let xattrs_len = entry.xattrs().iter().map(|(name, value)| size_of::<Xattr>() + name.len() + value.len());
+        let xattrs_len = entry
+            .xattrs()
+            .iter()
+            .map(|(name, value)| size_of::<Xattr>() + name.len() + value.len());
         let rest = access.len() + default.len() + xattrs_len.sum::<usize>();
         self.cost += (size_of::<Entry>() + name.len() + entry.target().len() + rest) as u64;
         Arc::make_mut(&mut self.message.list).push_entry(name, entry);
@@ -93,13 +114,17 @@ impl PendingListing {
     /// Moves the index of the first entry here, and returns whether the others do not count up from it. `has_dirs`:
     /// directories have items.
     pub(super) fn has_gaps(&mut self, has_dirs: bool) -> bool {
-        let Some(&first) = self.places.iter().min() else { return false };
+        let Some(&first) = self.places.iter().min() else {
+            return false;
+        };
         self.first = self.first.saturating_add_unsigned(first);
         self.places.iter_mut().for_each(|place| *place -= first);
         // Directories are requested only for their attributes.
         let is_requested = |entry: &Entry| has_dirs || !entry.is_dir() || entry.has_abbreviated();
         let entries = (0..).zip(&self.places).zip(&self.message.list.entries);
-        entries.into_iter().any(|((at, &place), entry)| place != at && is_requested(entry))
+        entries
+            .into_iter()
+            .any(|((at, &place), entry)| place != at && is_requested(entry))
     }
 }
 
@@ -154,7 +179,11 @@ pub(super) fn entry_of(entry: &FileEntry) -> Entry {
     }
     if let HardLink::Member(group) = entry.hard_link {
         let ino = u64::from(group.unsigned_abs());
-        converted.inode = Some(Box::new(Inode { dev: 0, ino, nlink: 2 }));
+        converted.inode = Some(Box::new(Inode {
+            dev: 0,
+            ino,
+            nlink: 2,
+        }));
     }
     converted
 }

@@ -24,7 +24,9 @@ use crate::proto::{Class, DirId, IdName, Message, Roots, SubdirFlags};
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight, strerror};
 use crate::stock::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
-use crate::stock::controls::{Controls, IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, Input};
+use crate::stock::controls::{
+    Controls, IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, Input,
+};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
@@ -41,7 +43,11 @@ struct NumberedDir {
 impl NumberedDir {
     /// Returns a directory that the receiver does not get.
     fn left_out() -> NumberedDir {
-        NumberedDir { path: RelPath::root(), is_walked: false, has_content: false }
+        NumberedDir {
+            path: RelPath::root(),
+            is_walked: false,
+            has_content: false,
+        }
     }
 }
 
@@ -111,13 +117,18 @@ impl<'i, 'r> Reading<'i, 'r> {
         let mut has_all_lists = !is_incremental;
         self.intake.shared.lock().has_all_lists = has_all_lists;
         if has_all_lists {
-            self.controls.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
+            self.controls
+                .pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
         }
         // How many lists and phases the sender has ended. A server without any entry leaves at once.
         let is_empty = is_empty && !self.intake.is_served();
         let mut ended = 0;
         // Before protocol 29, there is no phase for delayed updates.
-        let answered_phases = if self.intake.terms.protocol < 29 { 1 } else { 2 };
+        let answered_phases = if self.intake.terms.protocol < 29 {
+            1
+        } else {
+            2
+        };
         while !has_all_lists || !is_empty && ended < self.list_count() + answered_phases {
             let ndx = match &self.read_ahead {
                 Some((dir, _)) => Ndx::List(*dir),
@@ -130,9 +141,13 @@ impl<'i, 'r> Reading<'i, 'r> {
                     self.intake.shared.lock().has_all_lists = true;
                     let mut held = std::mem::take(&mut self.held);
                     let path = |listing: &PendingListing| listing.message.path.as_bytes().to_vec();
-                    held.sort_by(|(a, _), (b, _)| compare_paths((&path(a), true), (&path(b), true)));
-                    held.into_iter().try_for_each(|(listing, list)| self.deliver(listing, Some(list)))?;
-                    self.controls.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
+                    held.sort_by(|(a, _), (b, _)| {
+                        compare_paths((&path(a), true), (&path(b), true))
+                    });
+                    held.into_iter()
+                        .try_for_each(|(listing, list)| self.deliver(listing, Some(list)))?;
+                    self.controls
+                        .pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
                 }
                 Ndx::Entry(index) => self.item(index)?,
                 Ndx::Done if has_all_lists || ended + 1 < self.list_count() => {
@@ -168,13 +183,19 @@ impl<'i, 'r> Reading<'i, 'r> {
         // Such a client ends the last phase before the receiver has everything.
         if is_empty || self.intake.is_served() && self.intake.terms.protocol < 29 {
             // The end of the reading closes the connection, so the receiver must have sent its last message.
-            let waited = self.intake.inbox.wait(|state| state.has_reported_all.then_some(()));
+            let waited = self
+                .intake
+                .inbox
+                .wait(|state| state.has_reported_all.then_some(()));
             waited.map_err(|error| self.controls.fail(error))?;
         } else if !self.intake.inbox.has_all() {
             return Err(violation("the end before all requested files"));
         }
         if !is_empty {
-            self.controls.connection.send(&Message::Bye(Box::default())).map_err(|error| self.controls.fail(error))?;
+            self.controls
+                .connection
+                .send(&Message::Bye(Box::default()))
+                .map_err(|error| self.controls.fail(error))?;
         }
         let reported = self.controls.report_incomplete_lines();
         reported.map_err(|error| self.controls.fail(error))?;
@@ -189,7 +210,11 @@ impl<'i, 'r> Reading<'i, 'r> {
     fn goodbye(&mut self) -> decode_error::Result<Tally> {
         // A client sends no statistics.
         let protocol = self.intake.terms.protocol;
-        let stats = if self.intake.is_served() { Stats::default() } else { Stats::decode(self.input, protocol)? };
+        let stats = if self.intake.is_served() {
+            Stats::default()
+        } else {
+            Stats::decode(self.input, protocol)?
+        };
         if protocol >= 31 {
             let mut ndx = self.indices.decode(self.input)?;
             if ndx == Ndx::Deletions {
@@ -201,17 +226,27 @@ impl<'i, 'r> Reading<'i, 'r> {
             }
         }
         let ms = |number: i64| number.unsigned_abs();
-        let (list_generation_ms, list_transfer_ms) = (ms(stats.list_build_ms), ms(stats.list_send_ms));
-        Ok(Tally { list_generation_ms, list_transfer_ms, ..Tally::default() })
+        let (list_generation_ms, list_transfer_ms) =
+            (ms(stats.list_build_ms), ms(stats.list_send_ms));
+        Ok(Tally {
+            list_generation_ms,
+            list_transfer_ms,
+            ..Tally::default()
+        })
     }
 
     fn max_alloc_bytes(&self) -> u64 {
-        self.intake.options.connect.max_alloc_bytes.unwrap_or(u64::MAX)
+        self.intake
+            .options
+            .connect
+            .max_alloc_bytes
+            .unwrap_or(u64::MAX)
     }
 
     fn lists_too_long(&self) -> DecodeError {
         let error = Error::new(Exit::Malloc, "sparsync: the file list exceeds --max-alloc");
-        self.controls.fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
+        self.controls
+            .fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
     }
 
     /// Reads one list, in the order of sending, and returns it with the names of ids.
@@ -226,12 +261,28 @@ impl<'i, 'r> Reading<'i, 'r> {
         let (io_error, more) = loop {
             match self.lists.next(self.input)? {
                 ListItem::Entry(mut entry) => {
-                    let names = [(false, entry.uid, entry.user.take()), (true, entry.gid, entry.group.take())];
-                    ids.extend(names.into_iter().filter_map(|(is_group, id, name)| id_name(is_group, id, name?)));
-                    for acl in [&entry.access_acl, &entry.default_acl].into_iter().flatten() {
-                        let named = acl.named.iter().flatten().filter(|named| named.name.is_some());
+                    let names = [
+                        (false, entry.uid, entry.user.take()),
+                        (true, entry.gid, entry.group.take()),
+                    ];
+                    ids.extend(
+                        names
+                            .into_iter()
+                            .filter_map(|(is_group, id, name)| id_name(is_group, id, name?)),
+                    );
+                    for acl in [&entry.access_acl, &entry.default_acl]
+                        .into_iter()
+                        .flatten()
+                    {
+                        let named = acl
+                            .named
+                            .iter()
+                            .flatten()
+                            .filter(|named| named.name.is_some());
                         let new = named.filter(|named| self.named.is_new(named.is_user, named.id));
-                        ids.extend(new.filter_map(|new| id_name(!new.is_user, new.id, new.name.clone()?)));
+                        ids.extend(
+                            new.filter_map(|new| id_name(!new.is_user, new.id, new.name.clone()?)),
+                        );
                     }
                     if entry.hard_link == HardLink::First {
                         entry.hard_link = HardLink::Member(sent_index);
@@ -246,7 +297,8 @@ impl<'i, 'r> Reading<'i, 'r> {
                         continue;
                     }
                     self.count(&entry);
-                    held_bytes += (size_of::<FileEntry>() + entry.path.len() + entry.target.len()) as u64;
+                    held_bytes +=
+                        (size_of::<FileEntry>() + entry.path.len() + entry.target.len()) as u64;
                     if held_bytes > self.max_alloc_bytes() {
                         return Err(self.lists_too_long());
                     }
@@ -263,20 +315,39 @@ impl<'i, 'r> Reading<'i, 'r> {
         // With the slashes of absolute paths, which are not part of the names.
         let order = sort::sorted(&entries, protocol);
         let mut is_resorted = protocol < 29;
-        for entry in entries.iter_mut().filter(|entry| entry.path.first() == Some(&b'/')) {
-            let start = entry.path.iter().position(|&byte| byte != b'/').unwrap_or(entry.path.len());
+        for entry in entries
+            .iter_mut()
+            .filter(|entry| entry.path.first() == Some(&b'/'))
+        {
+            let start = entry
+                .path
+                .iter()
+                .position(|&byte| byte != b'/')
+                .unwrap_or(entry.path.len());
             entry.path.drain(..start);
             is_resorted = true;
         }
-        let IdLists { users, groups, root_user, root_group } = more;
+        let IdLists {
+            users,
+            groups,
+            root_user,
+            root_group,
+        } = more;
         let named = |is_group, list: Vec<(u32, Vec<u8>)>, root| {
-            list.into_iter().chain([(0, root)]).filter_map(move |(id, name)| id_name(is_group, id, name))
+            list.into_iter()
+                .chain([(0, root)])
+                .filter_map(move |(id, name)| id_name(is_group, id, name))
         };
         ids.extend(named(false, users, root_user));
         ids.extend(named(true, groups, root_group));
-        let is_named = |entry: &&FileEntry| entry.is_dir() && (!entry.is_top_dir || entry.has_content);
+        let is_named =
+            |entry: &&FileEntry| entry.is_dir() && (!entry.is_top_dir || entry.has_content);
         let named_dirs = match self.intake.options.select.relative {
-            true => entries.iter().filter(is_named).map(|entry| entry.path.clone()).collect(),
+            true => entries
+                .iter()
+                .filter(is_named)
+                .map(|entry| entry.path.clone())
+                .collect(),
             false => HashSet::new(),
         };
         let dropped = sort::drop_duplicates(&mut entries, &order, protocol);
@@ -288,10 +359,21 @@ impl<'i, 'r> Reading<'i, 'r> {
         };
         let dropped_dirs = dropped.iter().copied().filter(is_dir).map(number).collect();
         let mut entries: Vec<Option<FileEntry>> = entries.into_iter().map(Some).collect();
-        let sorted = order.iter().map(|&at| entries[at as usize].take().expect("each place is taken once"));
+        let sorted = order.iter().map(|&at| {
+            entries[at as usize]
+                .take()
+                .expect("each place is taken once")
+        });
         let sorted = (0..).zip(sorted.map(Some));
-        let mut sorted: Vec<ListSlot> = sorted.map(|(place, entry)| ListSlot { place: number(place), entry }).collect();
-        dropped.into_iter().for_each(|place| sorted[place as usize].entry = None);
+        let mut sorted: Vec<ListSlot> = sorted
+            .map(|(place, entry)| ListSlot {
+                place: number(place),
+                entry,
+            })
+            .collect();
+        dropped
+            .into_iter()
+            .for_each(|place| sorted[place as usize].entry = None);
         if is_resorted {
             // The receiver needs the order of later protocols.
             sorted.sort_by(|a, b| match (&a.entry, &b.entry) {
@@ -303,11 +385,21 @@ impl<'i, 'r> Reading<'i, 'r> {
             self.mark_content(&mut sorted);
         }
         let first = self.next_index;
-        let past = i32::try_from(sent).ok().and_then(|count| first.checked_add(count)?.checked_add(1));
+        let past = i32::try_from(sent)
+            .ok()
+            .and_then(|count| first.checked_add(count)?.checked_add(1));
         self.next_index = past.ok_or_else(|| violation("too many entries"))?;
         let mut problems = unconverted;
         problems.extend(self.problems_of(io_error));
-        Ok(SortedList { first, entries: sorted, dropped_dirs, lost_dirs, named_dirs, ids, problems })
+        Ok(SortedList {
+            first,
+            entries: sorted,
+            dropped_dirs,
+            lost_dirs,
+            named_dirs,
+            ids,
+            problems,
+        })
     }
 
     /// Determines for which directories of a whole list the content was sent: before protocol 30, only arguments have a
@@ -315,9 +407,17 @@ impl<'i, 'r> Reading<'i, 'r> {
     fn mark_content(&self, sorted: &mut [ListSlot]) {
         let select = &self.intake.options.select;
         let mut top: Option<Vec<u8>> = None;
-        for entry in sorted.iter_mut().filter_map(|slot| slot.entry.as_mut()).filter(|entry| entry.is_dir()) {
+        for entry in sorted
+            .iter_mut()
+            .filter_map(|slot| slot.entry.as_mut())
+            .filter(|entry| entry.is_dir())
+        {
             let is_below = top.as_ref().is_some_and(|top| {
-                top == b"." || entry.path.strip_prefix(&top[..]).is_some_and(|rest| rest.starts_with(b"/"))
+                top == b"."
+                    || entry
+                        .path
+                        .strip_prefix(&top[..])
+                        .is_some_and(|rest| rest.starts_with(b"/"))
             });
             if entry.is_top_dir && !is_below {
                 top = Some(entry.path.clone());
@@ -365,9 +465,14 @@ impl<'i, 'r> Reading<'i, 'r> {
         let io_error = io_error | self.controls.lock().io_error;
         let new = io_error & !self.io_error;
         self.io_error |= io_error;
-        let weights = [(IO_ERROR_GENERAL, Weight::SourceError), (IO_ERROR_VANISHED, Weight::Vanished)];
+        let weights = [
+            (IO_ERROR_GENERAL, Weight::SourceError),
+            (IO_ERROR_VANISHED, Weight::Vanished),
+        ];
         let weights = weights.into_iter().filter(|(bit, _)| new & bit != 0);
-        weights.map(|(_, weight)| Problem::new("", weight)).collect()
+        weights
+            .map(|(_, weight)| Problem::new("", weight))
+            .collect()
     }
 
     /// Reads the first list and passes on the roots. Returns whether there is no entry at all.
@@ -376,11 +481,18 @@ impl<'i, 'r> Reading<'i, 'r> {
         let is_incremental = self.intake.is_incremental();
         let is_empty = list.entries.is_empty();
         self.intake.shared.lock().has_left = is_empty && !self.intake.is_served();
-        let root = list.entries.first().map_or(0, |slot| slot.place.cast_signed());
-        let top = list.entries.first_mut().and_then(|slot| slot.entry.take_if(|entry| entry.path == b"."));
+        let root = list
+            .entries
+            .first()
+            .map_or(0, |slot| slot.place.cast_signed());
+        let top = list
+            .entries
+            .first_mut()
+            .and_then(|slot| slot.entry.take_if(|entry| entry.path == b"."));
         let first = list.entries.iter().find_map(|slot| slot.entry.as_ref());
         // An entry that is there twice is not the only one.
-        let is_more = list.entries.len() > usize::from(top.is_some()) + usize::from(first.is_some());
+        let is_more =
+            list.entries.len() > usize::from(top.is_some()) + usize::from(first.is_some());
         let single = first.filter(|entry| !is_more && top.is_none() && !entry.is_dir());
         let single = single.map(|entry| crate::path::file_name(&entry.path).to_vec());
         let lone_dir_is_bare = match (&top, first) {
@@ -392,8 +504,15 @@ impl<'i, 'r> Reading<'i, 'r> {
             (None, _) => None,
         };
         let missing = self.take_missing(&mut list)?;
-        let found = u64::from(top.is_some() || list.entries.iter().any(|slot| slot.entry.is_some()));
-        let mut roots = Roots { found, single, lone_dir_is_bare, missing, ..Roots::default() };
+        let found =
+            u64::from(top.is_some() || list.entries.iter().any(|slot| slot.entry.is_some()));
+        let mut roots = Roots {
+            found,
+            single,
+            lone_dir_is_bare,
+            missing,
+            ..Roots::default()
+        };
         roots.ids = std::mem::take(&mut list.ids);
         // The receiver counts these.
         roots.problems = std::mem::take(&mut list.problems);
@@ -413,7 +532,13 @@ impl<'i, 'r> Reading<'i, 'r> {
         let has_content = top.as_ref().is_some_and(|top| top.has_content);
         if is_incremental {
             // The top is the first of the numbered directories.
-            self.dirs.extend(top.map(|_| Some(NumberedDir { path: RelPath::root(), is_walked: false, has_content })));
+            self.dirs.extend(top.map(|_| {
+                Some(NumberedDir {
+                    path: RelPath::root(),
+                    is_walked: false,
+                    has_content,
+                })
+            }));
             self.controls.pass_on(Message::Roots(Box::new(roots)))?;
             self.pass_on_listing(RelPath::root(), list, has_content)?;
         } else {
@@ -431,14 +556,26 @@ impl<'i, 'r> Reading<'i, 'r> {
         if missing.is_empty() {
             return Ok(missing);
         }
-        let dirs = list.entries.iter().filter_map(|slot| slot.entry.as_ref()).filter(|entry| entry.is_dir());
+        let dirs = list
+            .entries
+            .iter()
+            .filter_map(|slot| slot.entry.as_ref())
+            .filter(|entry| entry.is_dir());
         let dirs: HashSet<&[u8]> = dirs.map(|entry| &entry.path[..]).collect();
         let is_absent = |dir: &RelPath| !dir.is_root() && !dirs.contains(dir.as_bytes());
-        let absent: BTreeSet<_> = missing.iter().filter_map(RelPath::parent).filter(is_absent).collect();
+        let absent: BTreeSet<_> = missing
+            .iter()
+            .filter_map(RelPath::parent)
+            .filter(is_absent)
+            .collect();
         if !select.no_inc_recursive {
             missing.retain(|path| path.parent().is_none_or(|dir| !absent.contains(&dir)));
         } else if !select.list_only {
-            list.problems.extend(absent.iter().map(|dir| Problem::absent_parent(dir.as_bytes())));
+            list.problems.extend(
+                absent
+                    .iter()
+                    .map(|dir| Problem::absent_parent(dir.as_bytes())),
+            );
         }
         if select.no_implied_dirs && !missing.is_empty() {
             list.drop_bare_leading_dirs();
@@ -459,9 +596,15 @@ impl<'i, 'r> Reading<'i, 'r> {
 
     /// Reads the list of a numbered directory.
     fn list_of(&mut self, dir: i32) -> decode_error::Result<()> {
-        let found = usize::try_from(dir).ok().and_then(|at| self.dirs.get_mut(at)?.take());
+        let found = usize::try_from(dir)
+            .ok()
+            .and_then(|at| self.dirs.get_mut(at)?.take());
         let found = found.ok_or_else(|| violation(format!("list of unknown directory {dir}")))?;
-        let NumberedDir { path, is_walked, has_content } = found;
+        let NumberedDir {
+            path,
+            is_walked,
+            has_content,
+        } = found;
         let list = match self.read_ahead.take() {
             Some((_, list)) => list,
             None => self.list()?,
@@ -475,7 +618,8 @@ impl<'i, 'r> Reading<'i, 'r> {
             if list.entries.iter().any(|slot| slot.entry.is_some()) {
                 return Err(violation(format!("unrequested content of directory {dir}")));
             }
-            self.dirs.extend(list.lost_dirs.iter().map(|_| Some(NumberedDir::left_out())));
+            self.dirs
+                .extend(list.lost_dirs.iter().map(|_| Some(NumberedDir::left_out())));
             self.add_list(list.first, true);
             return Ok(());
         }
@@ -483,13 +627,28 @@ impl<'i, 'r> Reading<'i, 'r> {
     }
 
     /// Passes on a list that is the content of one directory.
-    fn pass_on_listing(&mut self, path: RelPath, list: SortedList, has_content: bool) -> decode_error::Result<()> {
-        let SortedList { first, entries, dropped_dirs, lost_dirs, named_dirs, ids, problems } = list;
+    fn pass_on_listing(
+        &mut self,
+        path: RelPath,
+        list: SortedList,
+        has_content: bool,
+    ) -> decode_error::Result<()> {
+        let SortedList {
+            first,
+            entries,
+            dropped_dirs,
+            lost_dirs,
+            named_dirs,
+            ids,
+            problems,
+        } = list;
         let mut listing = PendingListing::new(path, first, has_content);
         // The directories of the list by their places; `None`: it is not walked.
         let mut dirs: Vec<_> = lost_dirs.into_iter().map(|place| (place, None)).collect();
         listing.message.ids = ids;
-        problems.iter().for_each(|problem| self.counted.problem(problem.weight));
+        problems
+            .iter()
+            .for_each(|problem| self.counted.problem(problem.weight));
         listing.message.problems = problems;
         for ListSlot { place, entry } in entries {
             let Some(entry) = entry else {
@@ -511,7 +670,8 @@ impl<'i, 'r> Reading<'i, 'r> {
         let mut numbers = Vec::new();
         for (_, dir) in dirs {
             numbers.extend(dir.iter().map(|_| self.dirs.len() as u32));
-            self.dirs.push(Some(dir.unwrap_or_else(NumberedDir::left_out)));
+            self.dirs
+                .push(Some(dir.unwrap_or_else(NumberedDir::left_out)));
         }
         if self.intake.reports_items() {
             let first_dir = listing.message.list.len() - numbers.len();
@@ -537,14 +697,21 @@ impl<'i, 'r> Reading<'i, 'r> {
 
     /// Passes on a list that contains the whole tree, as one listing for each directory.
     fn pass_on_tree(&mut self, list: SortedList, has_content: bool) -> decode_error::Result<()> {
-        let SortedList { first, entries, named_dirs, .. } = list;
+        let SortedList {
+            first,
+            entries,
+            named_dirs,
+            ..
+        } = list;
         self.add_list(first, false);
         let mut listings = vec![PendingListing::new(RelPath::root(), first, has_content)];
         let mut at: HashMap<RelPath, usize> = HashMap::from([(RelPath::root(), 0)]);
         for ListSlot { place, entry } in entries {
             let Some(entry) = entry else { continue };
             let (parent, name) = crate::path::split_parent(&entry.path);
-            let parent = RelPath::parse(parent).ok().and_then(|parent| at.get(&parent).copied());
+            let parent = RelPath::parse(parent)
+                .ok()
+                .and_then(|parent| at.get(&parent).copied());
             let parent = parent.ok_or_else(|| violation("an entry without its directory"))?;
             let sub = self.sub(&entry, name, &named_dirs)?;
             let converted = self.entry(&entry)?;
@@ -554,7 +721,9 @@ impl<'i, 'r> Reading<'i, 'r> {
                 listings.push(PendingListing::new(dir.path, first, dir.has_content));
             }
         }
-        listings.into_iter().try_for_each(|listing| self.deliver(listing, None))
+        listings
+            .into_iter()
+            .try_for_each(|listing| self.deliver(listing, None))
     }
 
     /// Returns what a listing says about a subdirectory, and its place among the numbered directories.
@@ -567,20 +736,31 @@ impl<'i, 'r> Reading<'i, 'r> {
         if name.is_empty() || name == b".." || name == b"." {
             return Err(violation("invalid name of an entry"));
         }
-        let path = RelPath::parse(&entry.path).map_err(|_| violation("invalid path of an entry"))?;
+        let path =
+            RelPath::parse(&entry.path).map_err(|_| violation("invalid path of an entry"))?;
         if !entry.is_dir() {
             return Ok(None);
         }
         let is_implied = entry.is_top_dir && !entry.has_content;
-        let recurses = self.intake.options.select.recurse != Recurse::No || self.intake.options.select.relative;
+        let recurses = self.intake.options.select.recurse != Recurse::No
+            || self.intake.options.select.relative;
         // A directory without content may have entries in a whole list. At the server, its item needs the index of its
         // own list.
         let may_have_entries = !self.intake.is_incremental() || self.intake.reports_items();
         let is_walked = (entry.has_content || is_implied || may_have_entries) && recurses;
         let is_implied = is_implied && !named_dirs.contains(&entry.path);
         Ok(Some((
-            SubdirFlags { is_walked, is_implied, is_named: !entry.has_content, is_repeated: entry.is_repeated },
-            NumberedDir { path, is_walked, has_content: entry.has_content },
+            SubdirFlags {
+                is_walked,
+                is_implied,
+                is_named: !entry.has_content,
+                is_repeated: entry.is_repeated,
+            },
+            NumberedDir {
+                path,
+                is_walked,
+                has_content: entry.has_content,
+            },
         )))
     }
 
@@ -589,14 +769,21 @@ impl<'i, 'r> Reading<'i, 'r> {
         let mut converted = entry_of(entry);
         if let Some(acl) = &entry.access_acl {
             let access = acl_from_wire(acl, AclOf::Entry(entry.mode))?;
-            let default = entry.default_acl.as_ref().map(|acl| acl_from_wire(acl, AclOf::NewEntries));
+            let default = entry
+                .default_acl
+                .as_ref()
+                .map(|acl| acl_from_wire(acl, AclOf::NewEntries));
             let default = default.transpose()?.unwrap_or_default();
             if !(access.is_empty() && default.is_empty()) {
                 let extra = converted.extra_mut();
                 (extra.acl, extra.default_acl) = (Some(access), Some(default));
             }
         }
-        if let Some(shared) = entry.xattrs.as_ref().filter(|shared| !shared.list.is_empty()) {
+        if let Some(shared) = entry
+            .xattrs
+            .as_ref()
+            .filter(|shared| !shared.list.is_empty())
+        {
             let known = self.xattrs.entry(shared.number).or_insert_with(|| {
                 let (xattrs, has_abbreviated) = xattrs_from_wire(shared);
                 (Arc::new(xattrs), has_abbreviated)
@@ -611,33 +798,61 @@ impl<'i, 'r> Reading<'i, 'r> {
         Ok(converted)
     }
 
-    fn deliver(&self, mut listing: PendingListing, list: Option<usize>) -> decode_error::Result<()> {
+    fn deliver(
+        &self,
+        mut listing: PendingListing,
+        list: Option<usize>,
+    ) -> decode_error::Result<()> {
         let mut shared = self.intake.shared.lock();
         listing.message.id = shared.listings.len() as DirId;
         let has_dirs = shared.served.is_some() && !self.intake.is_incremental();
         let places = listing.has_gaps(has_dirs).then_some(listing.places);
-        shared.listings.push(ListingIndex { first: listing.first, places, list, dirs: listing.dirs });
+        shared.listings.push(ListingIndex {
+            first: listing.first,
+            places,
+            list,
+            dirs: listing.dirs,
+        });
         drop(shared);
         // The reader must not wait for the generator, which may wait for content that comes later.
-        if !self.controls.connection.count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes()) {
+        if !self
+            .controls
+            .connection
+            .count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes())
+        {
             return Err(self.lists_too_long());
         }
         let message = Message::Dir(Box::new(listing.message));
-        self.controls.handler.handle(message, listing.cost).map_err(|error| self.controls.fail(error))
+        self.controls
+            .handler
+            .handle(message, listing.cost)
+            .map_err(|error| self.controls.fail(error))
     }
 }
 
 /// Converts the names of an entry. The error reports one that cannot be expressed in the character set of this machine.
 fn from_wire(entry: &mut FileEntry) -> std::result::Result<(), Problem> {
-    let Some(charset) = charset::of_names() else { return Ok(()) };
+    let Some(charset) = charset::of_names() else {
+        return Ok(());
+    };
     let problem = |what: &[u8], after: &[u8], error: &io::Error| {
-        let line =
-            [b"[Receiver] cannot convert ", what, &entry.path[..], after, b" (", &strerror(error), b")"].concat();
+        let line = [
+            b"[Receiver] cannot convert ",
+            what,
+            &entry.path[..],
+            after,
+            b" (",
+            &strerror(error),
+            b")",
+        ]
+        .concat();
         Problem::new(line, Weight::SourceError)
     };
     let target = charset.decode_target(&entry.target);
     let target = target.map_err(|error| problem(b"symlink data for: \"", b"\"", &error))?;
-    let path = charset.decode(&entry.path).map_err(|error| problem(b"filename: ", b"", &error))?;
+    let path = charset
+        .decode(&entry.path)
+        .map_err(|error| problem(b"filename: ", b"", &error))?;
     (entry.path, entry.target) = (path, target);
     Ok(())
 }

@@ -137,8 +137,12 @@ impl PushEncoder {
             sent_io_error: 0,
             lists: ListEncoder::new(list_options),
             indices: NdxEncoder::new(terms.protocol),
-            tokens: TokenEncoder::new(terms.compression, options.delta.compress.level, terms.protocol)
-                .map_err(failed)?,
+            tokens: TokenEncoder::new(
+                terms.compression,
+                options.delta.compress.level,
+                terms.protocol,
+            )
+            .map_err(failed)?,
             digest_len_bytes: terms.sums.digest_len_bytes(),
             list_options,
             no_implied_dirs: options.select.no_implied_dirs,
@@ -170,7 +174,11 @@ impl PushEncoder {
 
     /// Makes this the encoder of a server.
     pub(in crate::stock) fn at_server(self, server: ServingSender) -> PushEncoder {
-        PushEncoder { framing: Framing::of_server(&self.terms), server: Some(server), ..self }
+        PushEncoder {
+            framing: Framing::of_server(&self.terms),
+            server: Some(server),
+            ..self
+        }
     }
 
     /// Makes the encoder record what it encodes.
@@ -180,14 +188,20 @@ impl PushEncoder {
 
     /// Notes that the data from a position on is content.
     fn note_content(&mut self, from: usize, data: &[u8]) {
-        if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.batch.is_only) {
+        if let Some(recorder) = self
+            .recorder
+            .as_mut()
+            .filter(|recorder| recorder.batch.is_only)
+        {
             recorder.unsent.push(from..data.len());
         }
     }
 
     /// Records the data, and returns the part of it that the receiver gets.
     fn recorded(&mut self, data: Vec<u8>) -> Result<Vec<u8>> {
-        let Some(recorder) = &mut self.recorder else { return Ok(data) };
+        let Some(recorder) = &mut self.recorder else {
+            return Ok(data);
+        };
         recorder.batch.record(&data)?;
         let (mut sent, mut at) = (Vec::new(), 0);
         for part in std::mem::take(&mut recorder.unsent) {
@@ -203,7 +217,8 @@ impl PushEncoder {
     }
 
     fn learn(&mut self, ids: &[IdName]) {
-        self.names.extend(ids.iter().map(|id| ((id.is_group, id.id), id.name.clone())));
+        self.names
+            .extend(ids.iter().map(|id| ((id.is_group, id.id), id.name.clone())));
     }
 
     /// Converts an entry of a listing.
@@ -214,7 +229,11 @@ impl PushEncoder {
         if matches!(entry.kind(), Kind::File | Kind::Symlink) {
             self.progress.listed_bytes += entry.len_bytes;
         }
-        converted.size = if has_len { entry.len_bytes.cast_signed() } else { 0 };
+        converted.size = if has_len {
+            entry.len_bytes.cast_signed()
+        } else {
+            0
+        };
         (converted.mtime, converted.mtime_nanos) = (entry.mtime.secs, entry.mtime.nanos);
         (converted.uid, converted.gid) = (entry.uid, entry.gid);
         converted.user = self.names.get(&(false, entry.uid)).cloned();
@@ -223,17 +242,34 @@ impl PushEncoder {
             converted.atime = extra.atime.map_or(0, |time| time.secs);
             converted.rdev = sys::device_parts(extra.rdev);
         }
-        let wire = charset::of_names().and_then(|charset| charset.encode_target(entry.target()).ok());
+        let wire =
+            charset::of_names().and_then(|charset| charset.encode_target(entry.target()).ok());
         converted.target = wire.unwrap_or_else(|| entry.target().to_vec());
         if self.list_options.digest_len_bytes > 0 && entry.kind() == Kind::File {
-            let digest = entry.extra.as_ref().and_then(|extra| extra.digest).unwrap_or_default();
-            converted.digest = digest.into_iter().take(self.list_options.digest_len_bytes).collect();
+            let digest = entry
+                .extra
+                .as_ref()
+                .and_then(|extra| extra.digest)
+                .unwrap_or_default();
+            converted.digest = digest
+                .into_iter()
+                .take(self.list_options.digest_len_bytes)
+                .collect();
         }
         if self.list_options.acls && entry.kind() != Kind::Symlink {
             let sends_names = self.is_incremental() && !self.list_options.numeric_ids;
-            let name = |is_user: bool, id: u32| self.names.get(&(!is_user, id)).filter(|_| sends_names).cloned();
+            let name = |is_user: bool, id: u32| {
+                self.names
+                    .get(&(!is_user, id))
+                    .filter(|_| sends_names)
+                    .cloned()
+            };
             let (access, default) = entry.acls();
-            converted.access_acl = Some(Arc::new(acl_to_wire(access, AclOf::Entry(entry.mode), &name)));
+            converted.access_acl = Some(Arc::new(acl_to_wire(
+                access,
+                AclOf::Entry(entry.mode),
+                &name,
+            )));
             converted.default_acl = Some(Arc::new(acl_to_wire(default, AclOf::NewEntries, &name)));
         }
         if self.list_options.xattrs {
@@ -242,8 +278,14 @@ impl PushEncoder {
         if self.terms.protocol < 30 {
             // At protocol 27, each regular file has a number, which must differ.
             converted.hard_link = match &entry.inode {
-                Some(inode) => HardLink::Inode { dev: inode.dev.cast_signed(), inode: inode.ino.cast_signed() },
-                None => HardLink::Inode { dev: i64::MAX - 1, inode: self.lists.next_index().into() },
+                Some(inode) => HardLink::Inode {
+                    dev: inode.dev.cast_signed(),
+                    inode: inode.ino.cast_signed(),
+                },
+                None => HardLink::Inode {
+                    dev: i64::MAX - 1,
+                    inode: self.lists.next_index().into(),
+                },
             };
             if entry.inode.is_none() && self.terms.protocol > 27 {
                 converted.hard_link = HardLink::None;
@@ -251,7 +293,11 @@ impl PushEncoder {
         } else if let Some(inode) = &entry.inode {
             let index = self.lists.next_index();
             let first = *self.links.entry((inode.dev, inode.ino)).or_insert(index);
-            converted.hard_link = if first == index { HardLink::First } else { HardLink::Member(first) };
+            converted.hard_link = if first == index {
+                HardLink::First
+            } else {
+                HardLink::Member(first)
+            };
         }
         converted
     }
@@ -259,7 +305,11 @@ impl PushEncoder {
     /// Appends a listing.
     fn listing(&mut self, listing: DirListing, out: &mut Vec<u8>) -> Result<()> {
         self.learn(&listing.ids);
-        let own = if self.is_incremental() { self.lists_before(&listing.path, out) } else { None };
+        let own = if self.is_incremental() {
+            self.lists_before(&listing.path, out)
+        } else {
+            None
+        };
         let first = self.lists.next_index();
         let root = self.root.take().filter(|_| listing.path.is_root());
         let has_root = root.is_some();
@@ -271,7 +321,14 @@ impl PushEncoder {
             if self.is_incremental() {
                 self.next_dir += 1;
             } else {
-                self.all.push((b".".to_vec(), true, FileId { dir: NO_LISTING, entry: 0 }));
+                self.all.push((
+                    b".".to_vec(),
+                    true,
+                    FileId {
+                        dir: NO_LISTING,
+                        entry: 0,
+                    },
+                ));
             }
         }
         // If several arguments name one entry, the destination is a directory for the receiver, too.
@@ -296,10 +353,17 @@ impl PushEncoder {
                 let implies = !self.no_implied_dirs || self.is_incremental();
                 let is_leading = sub.is_implied || sub.is_walked && sub.is_named && implies;
                 let is_marked = is_leading && self.terms.protocol >= 30;
-                converted.is_top_dir = converted.has_content && (listing.is_named || self.is_flat) || is_marked;
-                let base = listing.shown.get(entry.origin as usize).map_or(listing.path.as_bytes(), Vec::as_slice);
-                let own =
-                    OwnEntry { path: listing.path.join(name), entry: entry.clone(), shown: path::join(base, name) };
+                converted.is_top_dir =
+                    converted.has_content && (listing.is_named || self.is_flat) || is_marked;
+                let base = listing
+                    .shown
+                    .get(entry.origin as usize)
+                    .map_or(listing.path.as_bytes(), Vec::as_slice);
+                let own = OwnEntry {
+                    path: listing.path.join(name),
+                    entry: entry.clone(),
+                    shown: path::join(base, name),
+                };
                 below.push((self.next_dir, own));
                 self.next_dir += 1;
                 // Under `-m`, the receiver keeps an empty directory that is in a whole list twice.
@@ -313,7 +377,14 @@ impl PushEncoder {
             }
             (0..times).for_each(|_| self.lists.entry(&converted, out));
             if !self.is_incremental() {
-                let listed = (path, entry.is_dir(), FileId { dir: listing.id, entry: at });
+                let listed = (
+                    path,
+                    entry.is_dir(),
+                    FileId {
+                        dir: listing.id,
+                        entry: at,
+                    },
+                );
                 self.all.extend(std::iter::repeat_n(listed, times));
             }
         }
@@ -321,12 +392,24 @@ impl PushEncoder {
         let count = self.lists.next_index() - first;
         let mut shared = self.state.shared.lock();
         if self.is_incremental() {
-            shared.lists.push(SentList { first, count, dir: Some(listing.id), has_root, gaps, own: own.map(Box::new) });
+            shared.lists.push(SentList {
+                first,
+                count,
+                dir: Some(listing.id),
+                has_root,
+                gaps,
+                own: own.map(Box::new),
+            });
             self.dirs.extend(below.into_iter().rev());
         }
-        shared
-            .listings
-            .insert(listing.id, SentListing { path: listing.path, list: listing.list, shown: listing.shown });
+        shared.listings.insert(
+            listing.id,
+            SentListing {
+                path: listing.path,
+                list: listing.list,
+                shown: listing.shown,
+            },
+        );
         drop(shared);
         if self.is_incremental() {
             self.end_list(out);
@@ -344,15 +427,27 @@ impl PushEncoder {
         };
         let mut gaps = Vec::new();
         for path in missing {
-            self.lists.entry(&FileEntry::new(charset::line_to_wire(path.as_bytes()), 0), out);
+            self.lists.entry(
+                &FileEntry::new(charset::line_to_wire(path.as_bytes()), 0),
+                out,
+            );
             let before = match charset::of_names() {
                 Some(_) => list.entries.len(),
-                None => list.entries.partition_point(|entry| is_before(entry, &path)),
+                None => list
+                    .entries
+                    .partition_point(|entry| is_before(entry, &path)),
             };
             let before = before + gaps.len();
             gaps.push(before as i32 + i32::from(has_root));
             if !self.is_incremental() {
-                self.all.push((path.as_bytes().to_vec(), false, FileId { dir: NO_LISTING, entry: 0 }));
+                self.all.push((
+                    path.as_bytes().to_vec(),
+                    false,
+                    FileId {
+                        dir: NO_LISTING,
+                        entry: 0,
+                    },
+                ));
             }
         }
         gaps
@@ -364,7 +459,14 @@ impl PushEncoder {
             let entries = self.state.shared.lock().entries();
             // The end of the lists may follow content.
             let (bytes, complete) = (self.progress.listed_bytes, self.dirs.is_empty());
-            self.reports.events.push(Event::Listed { entries, bytes, complete }, 0);
+            self.reports.events.push(
+                Event::Listed {
+                    entries,
+                    bytes,
+                    complete,
+                },
+                0,
+            );
         }
     }
 
@@ -386,11 +488,21 @@ impl PushEncoder {
 
     /// Reports that more of the file under way was sent.
     fn report_progress(&mut self, more_bytes: u64) {
-        let PushProgress { done_bytes, len_bytes, .. } = &mut self.progress;
+        let PushProgress {
+            done_bytes,
+            len_bytes,
+            ..
+        } = &mut self.progress;
         *done_bytes += more_bytes;
         // Its end is reported once all is sent.
         if self.wants.progress && *done_bytes < *len_bytes {
-            self.reports.events.push(Event::Progress { done_bytes: *done_bytes, len_bytes: *len_bytes }, 0);
+            self.reports.events.push(
+                Event::Progress {
+                    done_bytes: *done_bytes,
+                    len_bytes: *len_bytes,
+                },
+                0,
+            );
         }
     }
 
@@ -421,7 +533,14 @@ impl PushEncoder {
     fn empty_list(&mut self, own: Option<OwnEntry>, out: &mut Vec<u8>) {
         let first = self.lists.next_index();
         let own = own.map(Box::new);
-        let list = SentList { first, count: 0, dir: None, has_root: false, gaps: Vec::new(), own };
+        let list = SentList {
+            first,
+            count: 0,
+            dir: None,
+            has_root: false,
+            gaps: Vec::new(),
+            own,
+        };
         self.state.shared.lock().lists.push(list);
         self.end_list(out);
     }
@@ -430,7 +549,13 @@ impl PushEncoder {
     fn end_lists(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if self.root.is_some() || !self.missing.is_empty() {
             // Nothing else takes part.
-            self.listing(DirListing { id: NO_LISTING, ..DirListing::default() }, out)?;
+            self.listing(
+                DirListing {
+                    id: NO_LISTING,
+                    ..DirListing::default()
+                },
+                out,
+            )?;
         }
         if self.is_incremental() {
             if !std::mem::replace(&mut self.has_first, true) {
@@ -460,12 +585,21 @@ impl PushEncoder {
                 _ if charset::of_names().is_some() => {}
                 ..29 => all.sort_by(|a, b| a.0.cmp(&b.0)),
                 29.. => all.sort_by(|a, b| {
-                    is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1)))
+                    is_root(&b.0)
+                        .cmp(&is_root(&a.0))
+                        .then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1)))
                 }),
             }
             let mut shared = self.state.shared.lock();
             let count = all.len() as i32;
-            let list = SentList { first: 0, count, dir: None, has_root: false, gaps: Vec::new(), own: None };
+            let list = SentList {
+                first: 0,
+                count,
+                dir: None,
+                has_root: false,
+                gaps: Vec::new(),
+                own: None,
+            };
             shared.lists.push(list);
             shared.sorted = all.into_iter().map(|(_, _, file)| file).collect();
         }
@@ -485,12 +619,21 @@ impl PushEncoder {
     fn end_phase(&mut self, out: &mut Vec<u8>) -> Option<Control> {
         self.ended += 1;
         let shared = self.state.shared.lock();
-        let phase = if shared.has_all_lists { self.ended.checked_sub(shared.lists.len()) } else { None };
+        let phase = if shared.has_all_lists {
+            self.ended.checked_sub(shared.lists.len())
+        } else {
+            None
+        };
         let deletions = shared.deletions.filter(|_| phase == Some(PHASE_DELETED));
         drop(shared);
         let is_final = phase == Some(if self.terms.protocol < 29 { 1 } else { 2 });
         if is_final && self.wants.progress {
-            let rest = self.state.shared.lock().entries().saturating_sub(self.progress.checked);
+            let rest = self
+                .state
+                .shared
+                .lock()
+                .entries()
+                .saturating_sub(self.progress.checked);
             self.reports.events.push(Event::Checked(rest), 0);
         }
         let Some(server) = &self.server else {
@@ -499,7 +642,9 @@ impl PushEncoder {
                 // A file has the statistics that a server would send.
                 let (from, stats) = (out.len(), self.stats(&recorder.traffic));
                 stats.encode(self.terms.protocol, out);
-                self.recorder.iter_mut().for_each(|recorder| recorder.unsent.push(from..out.len()));
+                self.recorder
+                    .iter_mut()
+                    .for_each(|recorder| recorder.unsent.push(from..out.len()));
             }
             return None;
         };
@@ -512,15 +657,21 @@ impl PushEncoder {
         // The phase in which the receiver has everything in place.
         if is_final {
             let literal_bytes = self.state.literal_bytes.load(Ordering::Relaxed);
-            let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={literal_bytes}\n");
-            report = server.reports_matches.then(|| Control::Text(FrameTag::Info, line.into_bytes()));
+            let line =
+                format!("total: matches=0  hash_hits=0  false_alarms=0 data={literal_bytes}\n");
+            report = server
+                .reports_matches
+                .then(|| Control::Text(FrameTag::Info, line.into_bytes()));
             self.stats(&server.traffic).encode(self.terms.protocol, out);
         }
         report
     }
 
     fn stats(&self, traffic: &LinkBytes) -> Stats {
-        let Traffic { sent_bytes, received_bytes } = traffic.counts();
+        let Traffic {
+            sent_bytes,
+            received_bytes,
+        } = traffic.counts();
         Stats {
             read_bytes: received_bytes.cast_signed(),
             written_bytes: sent_bytes.cast_signed(),
@@ -546,11 +697,16 @@ impl PushEncoder {
             None => {}
         }
         self.indices.encode(Ndx::Entry(pending.index), out);
-        let of_flags = ItemHead { flags: pending.flags, ..ItemHead::default() };
+        let of_flags = ItemHead {
+            flags: pending.flags,
+            ..ItemHead::default()
+        };
         let head = pending.more.as_ref().map_or(&of_flags, |more| &more.head);
         head.encode(self.terms.protocol, out);
-        if let Some((xattrs, numbers)) = pending.more.as_ref().and_then(|more| more.xattrs.as_ref()) {
-            let value = |&number: &u32| Some((number, &*xattrs.as_ref()?.get(number as usize - 1)?.1));
+        if let Some((xattrs, numbers)) = pending.more.as_ref().and_then(|more| more.xattrs.as_ref())
+        {
+            let value =
+                |&number: &u32| Some((number, &*xattrs.as_ref()?.get(number as usize - 1)?.1));
             encode_xattr_answer(numbers.iter().filter_map(value), out);
         }
         if let Some(sums) = pending.sums.filter(|_| with_content) {
@@ -565,11 +721,19 @@ impl PushEncoder {
 
     /// Counts the data of the file under way.
     fn count_moved(&mut self, len_bytes: usize) {
-        self.under_way.iter_mut().for_each(|item| item.moved_bytes += len_bytes as u64);
+        self.under_way
+            .iter_mut()
+            .for_each(|item| item.moved_bytes += len_bytes as u64);
     }
 
     fn take_item(&mut self, file: FileId) -> Result<PendingItem> {
-        let next = self.state.shared.lock().items.pop_front().filter(|item| item.file == file);
+        let next = self
+            .state
+            .shared
+            .lock()
+            .items
+            .pop_front()
+            .filter(|item| item.file == file);
         next.ok_or_else(|| unexpected("content that was not requested"))
     }
 
@@ -584,8 +748,10 @@ impl PushEncoder {
         let mut contents = content.chunks(block_len as usize);
         let (mut at, end) = (offset_bytes, offset_bytes + len_bytes);
         while at < end {
-            let number = u32::try_from(at / u64::from(block_len)).map_err(|_| violation("block number"))?;
-            self.tokens.block(number, contents.next().unwrap_or_default(), out)?;
+            let number =
+                u32::try_from(at / u64::from(block_len)).map_err(|_| violation("block number"))?;
+            self.tokens
+                .block(number, contents.next().unwrap_or_default(), out)?;
             at += u64::from(block_len);
         }
         Ok(())
@@ -597,14 +763,24 @@ impl PushEncoder {
         self.tokens.end(out)?;
         self.is_open = false;
         let is_whole = !digest.is_empty();
-        let digest: Vec<u8> =
-            digest.iter().copied().chain([0; CONTENT_LEN_BYTES]).take(self.digest_len_bytes).collect();
+        let digest: Vec<u8> = digest
+            .iter()
+            .copied()
+            .chain([0; CONTENT_LEN_BYTES])
+            .take(self.digest_len_bytes)
+            .collect();
         out.extend_from_slice(&digest);
         self.count_moved(out.len() - from);
         self.note_content(from, out);
         if self.wants.progress && is_whole {
             let len_bytes = self.progress.len_bytes;
-            self.reports.events.push(Event::Progress { done_bytes: len_bytes, len_bytes }, 0);
+            self.reports.events.push(
+                Event::Progress {
+                    done_bytes: len_bytes,
+                    len_bytes,
+                },
+                0,
+            );
         }
         if let Some(mut item) = self.under_way.take() {
             let checksum = self.terms.sums.checksum;
@@ -619,7 +795,9 @@ impl PushEncoder {
 
     fn literal(&mut self, literal: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
         let from = out.len();
-        self.state.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
+        self.state
+            .literal_bytes
+            .fetch_add(literal.len() as u64, Ordering::Relaxed);
         self.tokens.literal(literal, out)?;
         self.report_progress(literal.len() as u64);
         self.count_moved(out.len() - from);
@@ -659,10 +837,18 @@ impl Encoder for PushEncoder {
                 self.learn(&roots.ids);
                 self.missing.clone_from(&roots.missing);
                 self.has_several = roots.found > 1;
-                if let Some(entry) = roots.top.as_ref().and_then(|top| top.entries.first().cloned()) {
+                if let Some(entry) = roots
+                    .top
+                    .as_ref()
+                    .and_then(|top| top.entries.first().cloned())
+                {
                     self.root = Some(self.entry(b".".to_vec(), &entry));
                     let shown = path::join(&roots.top_shown, b".");
-                    self.state.shared.lock().root = Some(OwnEntry { path: RelPath::root(), entry, shown });
+                    self.state.shared.lock().root = Some(OwnEntry {
+                        path: RelPath::root(),
+                        entry,
+                        shown,
+                    });
                 }
             }
             Message::Dir(_) | Message::DirsEnd(_) if self.is_open => {
@@ -671,17 +857,37 @@ impl Encoder for PushEncoder {
             Message::Dir(_) | Message::DirsEnd(_) => {
                 self.listing_message(message.clone(), &mut data)?;
             }
-            Message::Begin { file, lane: Lane::Early } => self.item(*file, false, &mut data)?,
+            Message::Begin {
+                file,
+                lane: Lane::Early,
+            } => self.item(*file, false, &mut data)?,
             Message::Begin { file, .. } => self.item(*file, true, &mut data)?,
-            Message::Whole { file, data: literal, digest, .. } => {
+            Message::Whole {
+                file,
+                data: literal,
+                digest,
+                ..
+            } => {
                 self.item(*file, true, &mut data)?;
-                self.literal(literal, &mut data).and_then(|()| self.end_file(digest, &mut data)).map_err(failed)?;
+                self.literal(literal, &mut data)
+                    .and_then(|()| self.end_file(digest, &mut data))
+                    .map_err(failed)?;
                 self.listings_that_waited(&mut data)?;
             }
-            Message::Data { data: literal, .. } => self.literal(literal, &mut data).map_err(failed)?,
-            Message::Copy { offset_bytes, len_bytes, content, .. } => {
-                self.state.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
-                self.blocks((*offset_bytes, *len_bytes), content, &mut data).map_err(failed)?;
+            Message::Data { data: literal, .. } => {
+                self.literal(literal, &mut data).map_err(failed)?
+            }
+            Message::Copy {
+                offset_bytes,
+                len_bytes,
+                content,
+                ..
+            } => {
+                self.state
+                    .matched_bytes
+                    .fetch_add(*len_bytes, Ordering::Relaxed);
+                self.blocks((*offset_bytes, *len_bytes), content, &mut data)
+                    .map_err(failed)?;
                 self.report_progress(*len_bytes);
                 self.count_moved(data.len());
                 self.note_content(0, &data);
@@ -726,7 +932,16 @@ impl Encoder for PushEncoder {
 /// Returns the names of user and group 0, which listings leave out.
 fn names_of_root(numeric_ids: bool) -> HashMap<(bool, u32), Vec<u8>> {
     let ids = Ids::new();
-    let names = [(false, ids.name(IdClass::User, 0)), (true, ids.name(IdClass::Group, 0))];
-    let names = names.into_iter().filter_map(|(is_group, name)| Some(((is_group, 0), name?.to_vec())));
-    if numeric_ids { HashMap::new() } else { names.collect() }
+    let names = [
+        (false, ids.name(IdClass::User, 0)),
+        (true, ids.name(IdClass::Group, 0)),
+    ];
+    let names = names
+        .into_iter()
+        .filter_map(|(is_group, name)| Some(((is_group, 0), name?.to_vec())));
+    if numeric_ids {
+        HashMap::new()
+    } else {
+        names.collect()
+    }
 }

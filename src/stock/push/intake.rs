@@ -42,7 +42,12 @@ pub struct PushIntake<'a> {
 }
 
 impl Intake for PushIntake<'_> {
-    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
+    fn read_all(
+        &mut self,
+        connection: &Connection,
+        reader: &mut dyn Read,
+        handler: &dyn MessageHandler,
+    ) -> Result<()> {
         let state = self.state.clone();
         let success = |index| {
             let file = state.shared.lock().file(index).map_err(failed)?;
@@ -50,16 +55,24 @@ impl Intake for PushIntake<'_> {
         };
         let role = PeerRole::Receiver(&success);
         let has_frames = !self.is_server || self.terms.client_has_frames;
-        let read = |input: &mut Input<'_>, controls: &Controls<'_>| self.read_items(input, controls);
+        let read =
+            |input: &mut Input<'_>, controls: &Controls<'_>| self.read_items(input, controls);
         controls::read_all(reader, &role, has_frames, connection, handler, read)
     }
 }
 
 impl<'a> PushIntake<'a> {
-    fn read_items(&self, input: &mut impl Read, controls: &Controls<'_>) -> decode_error::Result<()> {
+    fn read_items(
+        &self,
+        input: &mut impl Read,
+        controls: &Controls<'_>,
+    ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
-        let request =
-            |message, cost| controls.take_in(Class::Wants, message, cost).map_err(|error| controls.fail(error));
+        let request = |message, cost| {
+            controls
+                .take_in(Class::Wants, message, cost)
+                .map_err(|error| controls.fail(error))
+        };
         let mut indices = NdxDecoder::new(protocol);
         let mut tally = Tally::default();
         // The files of which only the rest was requested.
@@ -71,7 +84,8 @@ impl<'a> PushIntake<'a> {
                 Ndx::Done => {
                     let mut shared = self.state.shared.lock();
                     let is_early = shared.lists.len() <= ended && !shared.has_all_lists;
-                    let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + phases(protocol);
+                    let is_goodbye =
+                        shared.has_all_lists && ended + 1 == shared.lists.len() + phases(protocol);
                     // No further item is about it.
                     let list = shared.lists.get_mut(ended);
                     let dir = list.and_then(|list| {
@@ -92,12 +106,21 @@ impl<'a> PushIntake<'a> {
                 Ndx::Deletions => {
                     let decoded = DeletionCounts::decode(input)?;
                     self.state.shared.lock().deletions = Some(decoded);
-                    let DeletionCounts { files, dirs, symlinks, devices, specials } = decoded;
+                    let DeletionCounts {
+                        files,
+                        dirs,
+                        symlinks,
+                        devices,
+                        specials,
+                    } = decoded;
                     let deleted = &mut tally.deleted;
-                    (deleted.files, deleted.dirs, deleted.symlinks) = (files.into(), dirs.into(), symlinks.into());
+                    (deleted.files, deleted.dirs, deleted.symlinks) =
+                        (files.into(), dirs.into(), symlinks.into());
                     (deleted.devices, deleted.specials) = (devices.into(), specials.into());
                 }
-                Ndx::Entry(index) => self.item(index, &mut appended, input, &request, &mut tally)?,
+                Ndx::Entry(index) => {
+                    self.item(index, &mut appended, input, &request, &mut tally)?
+                }
                 Ndx::List(_) | Ndx::ListsEnd => return Err(violation("unexpected index")),
             }
             sys::note_work();
@@ -111,7 +134,9 @@ impl<'a> PushIntake<'a> {
         if controls.lock().has_failed {
             tally.at_peer(|tally| tally.problem(Weight::Failed));
         }
-        controls.report_incomplete_lines().map_err(|error| controls.fail(error))?;
+        controls
+            .report_incomplete_lines()
+            .map_err(|error| controls.fail(error))?;
         controls.pass_on(Message::WantsEnd(Box::new(tally)))
     }
 
@@ -143,7 +168,12 @@ impl<'a> PushIntake<'a> {
             decoded.encode(&mut request);
             if !appends {
                 let held_bytes = decoded.sums_len_bytes() as u64 * SUMS_COPIES;
-                if self.options.connect.max_alloc_bytes.is_some_and(|max_bytes| held_bytes > max_bytes) {
+                if self
+                    .options
+                    .connect
+                    .max_alloc_bytes
+                    .is_some_and(|max_bytes| held_bytes > max_bytes)
+                {
                     return Err(violation("block checksums that exceed --max-alloc"));
                 }
                 request.append(&mut input.byte_vec(decoded.sums_len_bytes())?);
@@ -151,7 +181,10 @@ impl<'a> PushIntake<'a> {
             sums = Some(decoded);
         }
         let event = self.event(index, found, &head, request.len() as u64, tally)?;
-        let unlisted = FileId { dir: NO_LISTING, entry: index.cast_unsigned() };
+        let unlisted = FileId {
+            dir: NO_LISTING,
+            entry: index.cast_unsigned(),
+        };
         let file = found.filter(|_| with_sums).unwrap_or(unlisted);
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
         let prefix = sums.filter(|_| appends && has_blocks);
@@ -159,15 +192,29 @@ impl<'a> PushIntake<'a> {
         let is_overwritten = self.is_overwritten(head.basis);
         let has_more = head.basis.is_some() || head.name.is_some() || xattrs.is_some();
         let more = has_more.then(|| Box::new(ItemParts { head, xattrs }));
-        self.state.shared.lock().items.push_back(PendingItem { file, index, flags, sums, more, event });
+        self.state.shared.lock().items.push_back(PendingItem {
+            file,
+            index,
+            flags,
+            sums,
+            more,
+            event,
+        });
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
-            Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
+            Some(sums) => Basis::Prefix {
+                len_bytes: sums.basis_len_bytes(),
+                digest: None,
+            },
             None if has_blocks && is_overwritten => Basis::Overwritten(request),
             None if has_blocks => Basis::Blocks(request),
             None => Basis::None,
         };
-        let lane = if with_sums { Lane::Requested } else { Lane::Early };
+        let lane = if with_sums {
+            Lane::Requested
+        } else {
+            Lane::Early
+        };
         request_of(Message::Want { file, lane, basis }, cost)
     }
 
@@ -176,7 +223,9 @@ impl<'a> PushIntake<'a> {
     fn is_overwritten(&self, basis: Option<BasisType>) -> bool {
         let place = &self.options.place;
         match basis.unwrap_or(BasisType::DESTINATION) {
-            BasisType::DESTINATION => place.inplace && (self.terms.protocol >= 29 || place.backup.is_none()),
+            BasisType::DESTINATION => {
+                place.inplace && (self.terms.protocol >= 29 || place.backup.is_none())
+            }
             BasisType::PARTIAL => self.terms.flags.has(CompatFlags::INPLACE_PARTIAL_DIR),
             _ => false,
         }
@@ -184,7 +233,10 @@ impl<'a> PushIntake<'a> {
 
     /// Makes this the intake of a server.
     pub(in crate::stock) fn at_server(self) -> PushIntake<'a> {
-        PushIntake { is_server: true, ..self }
+        PushIntake {
+            is_server: true,
+            ..self
+        }
     }
 
     /// Reads which values of extended attributes of an entry are requested. Returns them with all its attributes.
@@ -197,14 +249,19 @@ impl<'a> PushIntake<'a> {
         let xattrs = {
             let shared = self.state.shared.lock();
             let entry = match file {
-                Some(FileId { dir, entry }) => {
-                    shared.listings.get(&dir).and_then(|listing| listing.list.entries.get(entry as usize))
-                }
-                None => shared.dir_before(index).or(shared.root.as_ref()).map(|own| &own.entry),
+                Some(FileId { dir, entry }) => shared
+                    .listings
+                    .get(&dir)
+                    .and_then(|listing| listing.list.entries.get(entry as usize)),
+                None => shared
+                    .dir_before(index)
+                    .or(shared.root.as_ref())
+                    .map(|own| &own.entry),
             };
             entry.and_then(|entry| entry.extra.as_ref()?.xattrs.clone())
         };
-        let numbers = decode_xattr_request(input, xattrs.as_ref().map_or(0, |xattrs| xattrs.len()))?;
+        let numbers =
+            decode_xattr_request(input, xattrs.as_ref().map_or(0, |xattrs| xattrs.len()))?;
         Ok((xattrs, numbers))
     }
 
@@ -220,17 +277,28 @@ impl<'a> PushIntake<'a> {
         let shared = self.state.shared.lock();
         let unknown = || violation(format!("unknown index {index}"));
         let listing = |dir: DirId| shared.listings.get(&dir).ok_or_else(unknown);
-        let (name, entry, sender_path) = match (file, shared.dir_before(index).or(shared.root.as_ref())) {
-            (Some(FileId { dir, entry }), _) => {
-                let listing = listing(dir)?;
-                let entry = listing.list.entries.get(entry as usize).ok_or_else(unknown)?;
-                let name = path::join(listing.path.as_bytes(), listing.list.name(entry));
-                (name, Some(entry), listing.shown(entry))
-            }
-            (None, Some(own)) if own.path.is_root() => (b".".to_vec(), Some(&own.entry), own.shown.clone()),
-            (None, Some(own)) => (own.path.as_bytes().to_vec(), Some(&own.entry), own.shown.clone()),
-            (None, None) => (b".".to_vec(), None, b".".to_vec()),
-        };
+        let (name, entry, sender_path) =
+            match (file, shared.dir_before(index).or(shared.root.as_ref())) {
+                (Some(FileId { dir, entry }), _) => {
+                    let listing = listing(dir)?;
+                    let entry = listing
+                        .list
+                        .entries
+                        .get(entry as usize)
+                        .ok_or_else(unknown)?;
+                    let name = path::join(listing.path.as_bytes(), listing.list.name(entry));
+                    (name, Some(entry), listing.shown(entry))
+                }
+                (None, Some(own)) if own.path.is_root() => {
+                    (b".".to_vec(), Some(&own.entry), own.shown.clone())
+                }
+                (None, Some(own)) => (
+                    own.path.as_bytes().to_vec(),
+                    Some(&own.entry),
+                    own.shown.clone(),
+                ),
+                (None, None) => (b".".to_vec(), None, b".".to_vec()),
+            };
         let flags = head.flags;
         let kind = entry.map_or(Kind::Dir, Entry::kind);
         let changes = self.changes(flags, kind);
@@ -241,17 +309,23 @@ impl<'a> PushIntake<'a> {
         if flags.has(ItemFlags::TRANSFER) {
             tally.transfer(len_bytes, 0);
         }
-        let linked_to = head.name.clone().filter(|_| flags.has(ItemFlags::LOCAL_CHANGE | ItemFlags::XNAME_FOLLOWS));
+        let linked_to = head
+            .name
+            .clone()
+            .filter(|_| flags.has(ItemFlags::LOCAL_CHANGE | ItemFlags::XNAME_FOLLOWS));
         // Without a format, the receiver reports what is up to date.
         let output = &self.options.output;
         let has_format = self.is_server || output.itemize > 0 || output.out_format.is_some();
-        let is_update = !changes.is_none() || flags.has(ItemFlags::TRANSFER) || has_format && linked_to.is_some();
+        let is_update = !changes.is_none()
+            || flags.has(ItemFlags::TRANSFER)
+            || has_format && linked_to.is_some();
         if !(self.wants.items && is_update || self.wants.unchanged && has_format) {
             return Ok(None);
         }
         // Under `-c`, the list has them.
         let listed_digest = entry.and_then(|entry| entry.extra.as_ref()?.digest);
-        let listed_digest = listed_digest.map(|digest| digest::shown_of(self.terms.listed, &digest));
+        let listed_digest =
+            listed_digest.map(|digest| digest::shown_of(self.terms.listed, &digest));
         let update = match () {
             () if flags.has(ItemFlags::TRANSFER) => Update::Received,
             () if linked_to.is_some() => Update::HardLink,
@@ -264,7 +338,9 @@ impl<'a> PushIntake<'a> {
             kind,
             update,
             changes,
-            target: entry.map(|entry| entry.target().to_vec()).filter(|target| !target.is_empty()),
+            target: entry
+                .map(|entry| entry.target().to_vec())
+                .filter(|target| !target.is_empty()),
             source_target: None,
             linked_to: linked_to.filter(|name| !name.is_empty()),
             mode: entry.map_or(0o040_755, |entry| entry.mode),
@@ -283,10 +359,18 @@ impl<'a> PushIntake<'a> {
 
     fn changes(&self, flags: ItemFlags, kind: Kind) -> Changes {
         let is_link = kind == Kind::Symlink;
-        let keeps_time = self.options.preserve.times && !(is_link && flags.has(ItemFlags::REPORT_SIZE));
+        let keeps_time =
+            self.options.preserve.times && !(is_link && flags.has(ItemFlags::REPORT_SIZE));
         [
             (ItemFlags::REPORT_CHANGE, Changes::CHECKSUM),
-            (ItemFlags::REPORT_TIME, if keeps_time { Changes::TIME } else { Changes::TIME_NOW }),
+            (
+                ItemFlags::REPORT_TIME,
+                if keeps_time {
+                    Changes::TIME
+                } else {
+                    Changes::TIME_NOW
+                },
+            ),
             (ItemFlags::REPORT_PERMS, Changes::PERMS),
             (ItemFlags::REPORT_OWNER, Changes::OWNER),
             (ItemFlags::REPORT_GROUP, Changes::GROUP),
@@ -296,7 +380,9 @@ impl<'a> PushIntake<'a> {
             (ItemFlags::IS_NEW, Changes::NEW),
         ]
         .into_iter()
-        .fold(Changes::NONE, |changes, (flag, change)| changes.with(change, flags.has(flag)))
+        .fold(Changes::NONE, |changes, (flag, change)| {
+            changes.with(change, flags.has(flag))
+        })
         .with(Changes::SIZE, !is_link && flags.has(ItemFlags::REPORT_SIZE))
     }
 }

@@ -66,7 +66,10 @@ impl Room {
             waiting: VecDeque::new(),
             next: 0,
         };
-        Arc::new(Room { limits: limits.clone(), counts: Mutex::new(counts) })
+        Arc::new(Room {
+            limits: limits.clone(),
+            counts: Mutex::new(counts),
+        })
     }
 
     /// Returns the number of sessions.
@@ -91,14 +94,25 @@ impl Room {
             counts.second = Since::now();
         }
         let network = network(address);
-        let is_one_of_many = counts.attempts.len() >= ADDRESSES_MAX && !counts.attempts.contains_key(&network);
-        let attempts =
-            counts.attempts.entry(if is_one_of_many { Ipv6Addr::UNSPECIFIED.into() } else { network }).or_default();
+        let is_one_of_many =
+            counts.attempts.len() >= ADDRESSES_MAX && !counts.attempts.contains_key(&network);
+        let attempts = counts
+            .attempts
+            .entry(if is_one_of_many {
+                Ipv6Addr::UNSPECIFIED.into()
+            } else {
+                network
+            })
+            .or_default();
         *attempts += 1;
         if *attempts > limits.handshakes_per_sec {
             return Admission::Ignore;
         }
-        let of_network = counts.waiting.iter().filter(|waits| waits.network == network).count();
+        let of_network = counts
+            .waiting
+            .iter()
+            .filter(|waits| waits.network == network)
+            .count();
         let has_room = if of_network >= limits.half_open_per_network {
             counts.abort_oldest(|waits| waits.network == network)
         } else {
@@ -108,7 +122,11 @@ impl Room {
             return Admission::Ignore;
         }
         counts.half_open += 1;
-        Admission::Begin(Slot { room: self.clone(), network, held: Held::Handshake })
+        Admission::Begin(Slot {
+            room: self.clone(),
+            network,
+            held: Held::Handshake,
+        })
     }
 }
 
@@ -145,7 +163,11 @@ impl Slot {
         let mut counts = self.room.counts.lock();
         let number = counts.next;
         counts.next += 1;
-        counts.waiting.push_back(Waiting { number, network: self.network, give_up: Box::new(give_up) });
+        counts.waiting.push_back(Waiting {
+            number,
+            network: self.network,
+            give_up: Box::new(give_up),
+        });
         drop(counts);
         self.held = Held::Waiting(number);
     }
@@ -157,7 +179,11 @@ impl Slot {
         if limits.is_full(counts.sessions) {
             return Err(Rejection::Full);
         }
-        if counts.of_key.get(&pin).is_some_and(|count| *count >= limits.sessions_per_key) {
+        if counts
+            .of_key
+            .get(&pin)
+            .is_some_and(|count| *count >= limits.sessions_per_key)
+        {
             return Err(Rejection::TooManyOfKey);
         }
         if !counts.end_handshake(self.held) {
@@ -186,7 +212,11 @@ impl AdmissionCounts {
 
     /// Aborts the oldest handshake that matches `of`; returns whether there was one.
     fn abort_oldest(&mut self, of: impl Fn(&Waiting) -> bool) -> bool {
-        let oldest = self.waiting.iter().position(of).and_then(|at| self.waiting.remove(at));
+        let oldest = self
+            .waiting
+            .iter()
+            .position(of)
+            .and_then(|at| self.waiting.remove(at));
         let was_found = oldest.is_some();
         if let Some(oldest) = oldest {
             self.half_open -= 1;
@@ -234,16 +264,29 @@ mod tests {
 
     #[test]
     fn admission_enforces_session_and_handshake_limits() {
-        let limits = Limits { sessions: 1, half_open: 3, retry_from: 2, handshakes_per_sec: 1000, ..Limits::default() };
+        let limits = Limits {
+            sessions: 1,
+            half_open: 3,
+            retry_from: 2,
+            handshakes_per_sec: 1000,
+            ..Limits::default()
+        };
         let room = Room::new(&limits);
         let admit = |is_shown| room.admit([127, 0, 0, 1].into(), is_shown, false);
         let first = begins(admit(false)).unwrap();
         let second = begins(admit(false)).unwrap();
         assert!(matches!(admit(false), Admission::ShowAddress));
         let third = begins(admit(true)).unwrap();
-        assert!(matches!(admit(true), Admission::Ignore), "three handshakes are open");
+        assert!(
+            matches!(admit(true), Admission::Ignore),
+            "three handshakes are open"
+        );
         let session = first.into_session(KEYS[0]).ok().unwrap();
-        assert_eq!(second.into_session(KEYS[1]).err(), Some(Rejection::Full), "one session exists already");
+        assert_eq!(
+            second.into_session(KEYS[1]).err(),
+            Some(Rejection::Full),
+            "one session exists already"
+        );
         assert!(matches!(admit(true), Admission::Refuse));
         drop(third);
         drop(session);
@@ -254,20 +297,29 @@ mod tests {
 
     #[test]
     fn a_window_limit_of_zero_rejects_new_clients() {
-        let limits = Limits { ceiling: Ceiling::shared().unwrap(), ..Limits::default() };
+        let limits = Limits {
+            ceiling: Ceiling::shared().unwrap(),
+            ..Limits::default()
+        };
         let room = Room::new(&limits);
         let admit = |may_belong| room.admit([127, 0, 0, 1].into(), true, may_belong);
         let first = begins(admit(false)).unwrap();
         limits.ceiling.set(0).unwrap();
         assert!(matches!(admit(false), Admission::Refuse));
-        assert_eq!(begins(admit(true)).unwrap().into_session(KEYS[0]).err(), Some(Rejection::Full));
+        assert_eq!(
+            begins(admit(true)).unwrap().into_session(KEYS[0]).err(),
+            Some(Rejection::Full)
+        );
         limits.ceiling.set(1).unwrap();
         assert!(first.into_session(KEYS[0]).is_ok() && begins(admit(false)).is_some());
     }
 
     #[test]
     fn oldest_abandonable_handshake_makes_way_for_a_new_one() {
-        let room = Room::new(&Limits { half_open: 3, ..Limits::default() });
+        let room = Room::new(&Limits {
+            half_open: 3,
+            ..Limits::default()
+        });
         let admit = || begins(room.admit([127, 0, 0, 1].into(), true, false));
         let given_up = Arc::new(Mutex::new(Vec::new()));
         let mut places: Vec<_> = (0..3).map(|_| admit().unwrap()).collect();
@@ -279,43 +331,74 @@ mod tests {
         let new = admit().unwrap();
         assert_eq!(*given_up.lock(), [1]);
         let given = places.pop().unwrap().into_session(KEYS[0]);
-        assert_eq!(given.err(), Some(Rejection::GivenUp), "the slot belongs to another handshake");
+        assert_eq!(
+            given.err(),
+            Some(Rejection::GivenUp),
+            "the slot belongs to another handshake"
+        );
         let session = last.into_session(KEYS[0]).ok().unwrap();
         let more = admit().unwrap();
         assert!(admit().is_none(), "no waiting handshake can be aborted");
         assert_eq!(*given_up.lock(), [1]);
         drop((new, more, session, places));
         let counts = room.counts.lock();
-        assert_eq!((counts.sessions, counts.half_open, counts.waiting.len()), (0, 0, 0));
+        assert_eq!(
+            (counts.sessions, counts.half_open, counts.waiting.len()),
+            (0, 0, 0)
+        );
     }
 
     #[test]
     fn sessions_per_key_are_limited() {
-        let room = Room::new(&Limits { sessions: 3, sessions_per_key: 2, ..Limits::default() });
-        let into_session = |key| begins(room.admit([127, 0, 0, 1].into(), true, false)).unwrap().into_session(key);
-        let sessions = [into_session(KEYS[0]).ok().unwrap(), into_session(KEYS[0]).ok().unwrap()];
+        let room = Room::new(&Limits {
+            sessions: 3,
+            sessions_per_key: 2,
+            ..Limits::default()
+        });
+        let into_session = |key| {
+            begins(room.admit([127, 0, 0, 1].into(), true, false))
+                .unwrap()
+                .into_session(key)
+        };
+        let sessions = [
+            into_session(KEYS[0]).ok().unwrap(),
+            into_session(KEYS[0]).ok().unwrap(),
+        ];
         assert_eq!(into_session(KEYS[0]).err(), Some(Rejection::TooManyOfKey));
         let other = into_session(KEYS[1]).ok().unwrap();
         drop(sessions);
         assert!(into_session(KEYS[0]).is_ok());
         drop(other);
         let counts = room.counts.lock();
-        assert_eq!((counts.sessions, counts.half_open, counts.of_key.len()), (0, 0, 0));
+        assert_eq!(
+            (counts.sessions, counts.half_open, counts.of_key.len()),
+            (0, 0, 0)
+        );
     }
 
     #[test]
     fn handshakes_per_network_are_limited() {
-        let room = Room::new(&Limits { half_open: 4, half_open_per_network: 2, ..Limits::default() });
+        let room = Room::new(&Limits {
+            half_open: 4,
+            half_open_per_network: 2,
+            ..Limits::default()
+        });
         let given_up = Arc::new(Mutex::new(Vec::new()));
-        let places: Vec<_> = ["192.0.2.9", "2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4"]
-            .into_iter()
-            .map(|address| {
-                let mut place = begins(room.admit(address.parse().unwrap(), true, false)).unwrap();
-                let given_up = given_up.clone();
-                place.set_abortable(move || given_up.lock().push(address));
-                place
-            })
-            .collect();
+        let places: Vec<_> = [
+            "192.0.2.9",
+            "2001:db8::1",
+            "2001:db8::2",
+            "2001:db8::3",
+            "2001:db8::4",
+        ]
+        .into_iter()
+        .map(|address| {
+            let mut place = begins(room.admit(address.parse().unwrap(), true, false)).unwrap();
+            let given_up = given_up.clone();
+            place.set_abortable(move || given_up.lock().push(address));
+            place
+        })
+        .collect();
         assert_eq!(*given_up.lock(), ["2001:db8::1", "2001:db8::2"]);
         assert_eq!(room.counts.lock().half_open, 3);
         drop(places);
@@ -324,12 +407,24 @@ mod tests {
 
     #[test]
     fn handshake_rate_per_network_is_limited() {
-        let room = Room::new(&Limits { handshakes_per_sec: 2, ..Limits::default() });
-        let admit = |address: &str| begins(room.admit(address.parse().unwrap(), true, false)).is_some();
+        let room = Room::new(&Limits {
+            handshakes_per_sec: 2,
+            ..Limits::default()
+        });
+        let admit =
+            |address: &str| begins(room.admit(address.parse().unwrap(), true, false)).is_some();
         assert_eq!([1, 2, 3].map(|_| admit("192.0.2.1")), [true, true, false]);
-        assert_eq!(["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(admit), [true, true, false], "one network");
+        assert_eq!(
+            ["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(admit),
+            [true, true, false],
+            "one network"
+        );
         assert!(admit("192.0.2.2"));
-        (0..2 * ADDRESSES_MAX as u32).for_each(|n| drop(room.admit(std::net::Ipv4Addr::from(n).into(), true, false)));
-        assert!(room.counts.lock().attempts.len() <= ADDRESSES_MAX + 1, "the number of recorded addresses is limited");
+        (0..2 * ADDRESSES_MAX as u32)
+            .for_each(|n| drop(room.admit(std::net::Ipv4Addr::from(n).into(), true, false)));
+        assert!(
+            room.counts.lock().attempts.len() <= ADDRESSES_MAX + 1,
+            "the number of recorded addresses is limited"
+        );
     }
 }

@@ -16,7 +16,10 @@ pub type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Blocks this thread until a future completes that a runtime drives. Calls `may_wait` before each wait, at least every
 /// [`LOOK_MS`]; its error ends the wait.
-pub fn wait<T>(future: impl Future<Output = T>, mut may_wait: impl FnMut() -> io::Result<()>) -> io::Result<T> {
+pub fn wait<T>(
+    future: impl Future<Output = T>,
+    mut may_wait: impl FnMut() -> io::Result<()>,
+) -> io::Result<T> {
     struct Sleeper(Thread);
     impl Wake for Sleeper {
         fn wake(self: Arc<Self>) {
@@ -49,7 +52,10 @@ pub struct Engine {
 impl Engine {
     /// Starts the thread.
     pub fn start(name: &str) -> io::Result<Engine> {
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()?;
         let handle = runtime.handle().clone();
         let (last, awaited) = oneshot::channel::<Boxed>();
         let drive = move || {
@@ -65,7 +71,11 @@ impl Engine {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(drive)?;
-        Ok(Engine { handle, last: Some(last), thread: Some(thread) })
+        Ok(Engine {
+            handle,
+            last: Some(last),
+            thread: Some(thread),
+        })
     }
 
     /// Returns the handle to spawn tasks with.

@@ -60,11 +60,15 @@ pub struct FirstBytes {
 impl FirstBytes {
     /// Bytes that `make` returns when they are first needed.
     pub fn by(make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> FirstBytes {
-        FirstBytes { make: Some(Arc::new(make)), made: Arc::default() }
+        FirstBytes {
+            make: Some(Arc::new(make)),
+            made: Arc::default(),
+        }
     }
 
     fn bytes(&self) -> &[u8] {
-        self.made.get_or_init(|| self.make.as_ref().map_or_else(Vec::new, |make| make()))
+        self.made
+            .get_or_init(|| self.make.as_ref().map_or_else(Vec::new, |make| make()))
     }
 }
 
@@ -101,7 +105,12 @@ impl Dial {
         }
     }
 
-    fn link(&self, engine: Engine, reached: AnsweredServer, peer: SocketAddr) -> Result<Linked, Trouble> {
+    fn link(
+        &self,
+        engine: Engine,
+        reached: AnsweredServer,
+        peer: SocketAddr,
+    ) -> Result<Linked, Trouble> {
         match reached {
             AnsweredServer::Quic(endpoint, conversation) => {
                 let watch = migration::watch(endpoint.clone(), conversation.connection.clone());
@@ -123,13 +132,23 @@ impl Dial {
                 }
                 let hang_up = HangUp::Tls(hang_up);
                 let link = self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle);
-                Ok(Linked { link, lanes: None, hang_up })
+                Ok(Linked {
+                    link,
+                    lanes: None,
+                    hang_up,
+                })
             }
         }
     }
 
     fn watch(&self, peer: SocketAddr, name: SessionName, server_is_informed: bool) -> Watch {
-        Watch { peer, tls: client_config_for(&self.tls, &[ALPN_NAMED]), name, signs: self.signs, server_is_informed }
+        Watch {
+            peer,
+            tls: client_config_for(&self.tls, &[ALPN_NAMED]),
+            name,
+            signs: self.signs,
+            server_is_informed,
+        }
     }
 
     fn quic_link(
@@ -148,21 +167,44 @@ impl Dial {
                 drop(endpoint);
             }));
         };
-        let (reader, writer) =
-            quic::halves(conversation, self.patience.clone(), quic::CLIENT_LAST_WORDS, &Ceiling::default(), at_end);
+        let (reader, writer) = quic::halves(
+            conversation,
+            self.patience.clone(),
+            quic::CLIENT_LAST_WORDS,
+            &Ceiling::default(),
+            at_end,
+        );
         let Some(token) = token else {
             let hang_up = HangUp::Quic(connection);
             let link = self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle);
-            return Linked { link, lanes: None, hang_up };
+            return Linked {
+                link,
+                lanes: None,
+                hang_up,
+            };
         };
         let inside = handle.enter();
-        let (reader, writer, mover) =
-            tls_upgrade::movable((reader, writer), &self.lanes, self.first_words.bytes().len());
+        let (reader, writer, mover) = tls_upgrade::movable(
+            (reader, writer),
+            &self.lanes,
+            self.first_words.bytes().len(),
+        );
         let watch = self.watch(peer, token, true);
-        tokio::spawn(mover.run_client(client_config_for(&self.tls, &[ALPN_LANES]), watch, self.lanes.clone()));
+        tokio::spawn(mover.run_client(
+            client_config_for(&self.tls, &[ALPN_LANES]),
+            watch,
+            self.lanes.clone(),
+        ));
         drop(inside);
-        let (lanes, hang_up) = (Some(writer.progress().clone()), HangUp::Lanes(writer.hang_up()));
-        Linked { link: self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle), lanes, hang_up }
+        let (lanes, hang_up) = (
+            Some(writer.progress().clone()),
+            HangUp::Lanes(writer.hang_up()),
+        );
+        Linked {
+            link: self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle),
+            lanes,
+            hang_up,
+        }
     }
 
     fn link_of(
@@ -176,7 +218,13 @@ impl Dial {
             HangUp::Lanes(lanes) => lanes.progress().moved().clone(),
             HangUp::Quic(_) | HangUp::Tls(_) => Moved::default(),
         };
-        Link { reader, writer, parting: self.patience.parting.clone(), leave: Some(hang_up.leave(engine)), moved }
+        Link {
+            reader,
+            writer,
+            parting: self.patience.parting.clone(),
+            leave: Some(hang_up.leave(engine)),
+            moved,
+        }
     }
 }
 
@@ -213,7 +261,11 @@ pub struct DialWinner {
 /// If all fail, returns the most important error. A server with the right key that does not admit this client ends the
 /// race, because it would refuse every attempt. A server with a wrong key does not while other attempts are left: an
 /// address may have passed to another machine.
-pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result<DialWinner, Trouble> {
+pub fn race(
+    peers: &[SocketAddr],
+    kinds: &[NetTransport],
+    dial: &Dial,
+) -> Result<DialWinner, Trouble> {
     let engine = Engine::start("client network").map_err(broken)?;
     let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let mut field = Race {
@@ -232,7 +284,11 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
     };
     // A dial over QUIC alone must not move to TLS.
     let may_move = NetTransport::BOTH.iter().all(|kind| kinds.contains(kind));
-    let by_quic = if may_move { client_config_for(&dial.tls, &[ALPN_LANES, ALPN]) } else { dial.tls.clone() };
+    let by_quic = if may_move {
+        client_config_for(&dial.tls, &[ALPN_LANES, ALPN])
+    } else {
+        dial.tls.clone()
+    };
     let by_tls = client_config_for(&dial.tls, &[ALPN_NAMED, ALPN]);
     for (rank, &peer) in peers.iter().enumerate() {
         let refused = Arc::new(Notify::new());
@@ -245,14 +301,21 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
             let refused = refused.clone();
             field.run((kind, peer), None, async move {
                 tokio::time::sleep(head_start).await;
-                reach(kind, peer, tls, &refused).await.map(DialStep::CompletedHandshake)
+                reach(kind, peer, tls, &refused)
+                    .await
+                    .map(DialStep::CompletedHandshake)
             });
         }
     }
     let mut worst = None;
     while field.runs > 0 {
         let next = wait(reports.recv(), || dial.patience.check(Duration::ZERO));
-        let Ok(Some(AttemptReport { way: (kind, address), turn, came })) = next else {
+        let Ok(Some(AttemptReport {
+            way: (kind, address),
+            turn,
+            came,
+        })) = next
+        else {
             return Err(Trouble::Stopped);
         };
         let current_turn = field.speaker.as_ref().map(|speaker| speaker.turn);
@@ -265,16 +328,31 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
             field.speaker.take_if(|_| turn.is_some());
         }
         match came {
-            Ok(DialStep::CompletedHandshake(shaken)) => field.waiting.push_back(((kind, address), shaken)),
-            Ok(DialStep::Late) => field.speaker.iter_mut().for_each(|speaker| speaker.is_late = true),
+            Ok(DialStep::CompletedHandshake(shaken)) => {
+                field.waiting.push_back(((kind, address), shaken))
+            }
+            Ok(DialStep::Late) => field
+                .speaker
+                .iter_mut()
+                .for_each(|speaker| speaker.is_late = true),
             Ok(DialStep::Answered(_)) if !field.has_floor() => {
                 return Err(Trouble::Stopped);
             }
             Ok(DialStep::Answered(reached)) => {
                 // The slower attempts close their connections while the engine still runs.
                 drop((field, reports));
-                let Linked { link, lanes, hang_up } = dial.link(engine, reached, address)?;
-                return Ok(DialWinner { link, kind, lanes, address, hang_up });
+                let Linked {
+                    link,
+                    lanes,
+                    hang_up,
+                } = dial.link(engine, reached, address)?;
+                return Ok(DialWinner {
+                    link,
+                    kind,
+                    lanes,
+                    address,
+                    hang_up,
+                });
             }
             Err(Trouble::NotAdmitted) => return Err(Trouble::NotAdmitted),
             Err(trouble) => {
@@ -374,7 +452,11 @@ impl Race {
     /// Lets the next attempt send the first bytes, unless a current one still has time. Returns `false` if another race
     /// has the right to begin a session.
     fn grant_floor(&mut self) -> bool {
-        if self.speaker.as_ref().is_some_and(|speaker| !speaker.is_late) {
+        if self
+            .speaker
+            .as_ref()
+            .is_some_and(|speaker| !speaker.is_late)
+        {
             return true;
         }
         let Some((way, shaken)) = self.waiting.pop_front() else {
@@ -396,15 +478,25 @@ impl Race {
         // Made in this thread: it takes a while, and the engine drives other attempts.
         words.bytes();
         let (turn, report) = (self.turns, self.report.clone());
-        let task = self.run(way, Some(turn), async move { shaken.begin(words.bytes()).await.map(DialStep::Answered) });
+        let task = self.run(way, Some(turn), async move {
+            shaken.begin(words.bytes()).await.map(DialStep::Answered)
+        });
         let patience = ANSWERS_WITHIN.max(self.began.elapsed() * ANSWERS_WITHIN_HANDSHAKES);
         let watch = self.engine.spawn(async move {
             tokio::time::sleep(patience).await;
             // Without a receiver, another attempt was faster.
-            let _ = report.send(AttemptReport { way, turn: Some(turn), came: Ok(DialStep::Late) });
+            let _ = report.send(AttemptReport {
+                way,
+                turn: Some(turn),
+                came: Ok(DialStep::Late),
+            });
         });
         self.tasks.0.push(watch.abort_handle());
-        self.speaker = Some(Speaker { turn, task, is_late: false });
+        self.speaker = Some(Speaker {
+            turn,
+            task,
+            is_late: false,
+        });
         true
     }
 }
@@ -482,7 +574,10 @@ async fn first_of<T>(first: impl Future<Output = T>, second: impl Future<Output 
 ///
 /// QUIC retransmits ever more rarely, a server gives up a handshake after [`super::limits::HANDSHAKE`], and a router
 /// may have lost the way back.
-async fn dial_quic_repeatedly(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<CompletedHandshake, Trouble> {
+async fn dial_quic_repeatedly(
+    peer: SocketAddr,
+    tls: Arc<rustls::ClientConfig>,
+) -> Result<CompletedHandshake, Trouble> {
     // Dropping this ends all attempts.
     let mut attempts = JoinSet::new();
     loop {
@@ -497,7 +592,10 @@ async fn dial_quic_repeatedly(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) 
     }
 }
 
-async fn quic_handshake(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<CompletedHandshake, Trouble> {
+async fn quic_handshake(
+    peer: SocketAddr,
+    tls: Arc<rustls::ClientConfig>,
+) -> Result<CompletedHandshake, Trouble> {
     let endpoint = open(peer)?;
     let connection = quic::connect(&endpoint, peer, tls).await?;
     Ok(CompletedHandshake::Quic(endpoint, connection))
@@ -535,7 +633,9 @@ impl CompletedHandshake {
             CompletedHandshake::Tls(mut tunnel) => {
                 let name = (tunnel.carries() == Some(ALPN_NAMED)).then(sys::random);
                 let session_name: &[u8] = name.as_ref().map_or(&[], SessionName::as_slice);
-                tunnel.begin(&[&BEGINS, session_name, words].concat()).await?;
+                tunnel
+                    .begin(&[&BEGINS, session_name, words].concat())
+                    .await?;
                 Ok(AnsweredServer::Tls(tunnel, name))
             }
         }

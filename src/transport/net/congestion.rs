@@ -188,7 +188,11 @@ enum Pause {
     /// The queue drains, by one step.
     Drains(RateStep),
     /// Datagrams sent from this moment on measure the effect; the shortest of their round trips.
-    Measures { step: RateStep, from: Duration, shortest: Option<Duration> },
+    Measures {
+        step: RateStep,
+        from: Duration,
+        shortest: Option<Duration>,
+    },
 }
 
 /// One step of a pause.
@@ -207,7 +211,9 @@ struct RateStep {
 impl RateStep {
     /// Returns for how long the bytes in flight at the end of this step fill the path.
     fn target(&self) -> Duration {
-        self.believed.mul_f64(DRAINED).max(self.before.mul_f64(STEP))
+        self.believed
+            .mul_f64(DRAINED)
+            .max(self.before.mul_f64(STEP))
     }
 }
 
@@ -223,7 +229,10 @@ struct WindowBound {
 impl CongestionControl {
     /// Creates the control of a path of which only the maximum datagram size is known.
     pub fn new(datagram_bytes: u64) -> CongestionControl {
-        CongestionControl { datagram_bytes, ..CongestionControl::default() }
+        CongestionControl {
+            datagram_bytes,
+            ..CongestionControl::default()
+        }
     }
 
     /// Sets a new maximum datagram size.
@@ -248,8 +257,16 @@ impl CongestionControl {
 
     /// Returns the window that follows from the measurements, in bytes.
     fn wanted_bytes(&self) -> f64 {
-        let gain = if self.growth == Growth::Found { GAIN } else { GROWING_GAIN };
-        let gathered = self.epoch.gathered.max(self.gathered_before).max(self.rate() * GATHERED_MIN.as_secs_f64());
+        let gain = if self.growth == Growth::Found {
+            GAIN
+        } else {
+            GROWING_GAIN
+        };
+        let gathered = self
+            .epoch
+            .gathered
+            .max(self.gathered_before)
+            .max(self.rate() * GATHERED_MIN.as_secs_f64());
         let measured = gain * self.path_bytes() + gathered;
         match self.growth {
             Growth::Unknown | Growth::Grows { .. } => measured.max(self.initial_bytes() as f64),
@@ -329,7 +346,11 @@ impl CongestionControl {
         if let Some(Pause::Drains(step)) = self.pause
             && self.out_bytes <= self.window_bytes()
         {
-            self.pause = Some(Pause::Measures { step, from: now, shortest: None });
+            self.pause = Some(Pause::Measures {
+                step,
+                from: now,
+                shortest: None,
+            });
         }
     }
 
@@ -342,21 +363,37 @@ impl CongestionControl {
         {
             *shortest = shorter(*shortest, time);
         }
-        let took = now.saturating_sub(sent.acked_at).max(sent.at.saturating_sub(sent.acked_sent_at));
-        let rate = (self.acked_bytes - sent.acked_bytes) as f64 / took.as_secs_f64().max(SHORTEST.as_secs_f64());
+        let took = now
+            .saturating_sub(sent.acked_at)
+            .max(sent.at.saturating_sub(sent.acked_sent_at));
+        let rate = (self.acked_bytes - sent.acked_bytes) as f64
+            / took.as_secs_f64().max(SHORTEST.as_secs_f64());
         self.round.is_idle |= sent.is_idle;
         self.round.rate = self.round.rate.max(rate);
         self.epoch.rate = self.epoch.rate.max(rate);
     }
 
     fn end_round(&mut self, now: Duration) {
-        let began =
-            Round { until_bytes: self.acked_bytes, began_at: now, began_bytes: self.acked_bytes, ..Round::default() };
+        let began = Round {
+            until_bytes: self.acked_bytes,
+            began_at: now,
+            began_bytes: self.acked_bytes,
+            ..Round::default()
+        };
         let round = std::mem::replace(&mut self.round, began);
         let brought = (self.acked_bytes - round.began_bytes) as f64;
-        let rate = brought / now.saturating_sub(round.began_at).max(SHORTEST).as_secs_f64();
+        let rate = brought
+            / now
+                .saturating_sub(round.began_at)
+                .max(SHORTEST)
+                .as_secs_f64();
         self.judge(&round, brought);
-        if let Some(Pause::Measures { step, shortest: Some(found), .. }) = self.pause {
+        if let Some(Pause::Measures {
+            step,
+            shortest: Some(found),
+            ..
+        }) = self.pause
+        {
             self.pause = self.conclude(now, &step, found, rate).map(Pause::Drains);
         }
         if round.is_idle || !round.is_used {
@@ -364,7 +401,10 @@ impl CongestionControl {
         }
         self.epoch.rounds += 1;
         self.grow();
-        let Some(base) = self.base.filter(|_| self.growth == Growth::Found && self.pause.is_none()) else {
+        let Some(base) = self
+            .base
+            .filter(|_| self.growth == Growth::Found && self.pause.is_none())
+        else {
             return;
         };
         let is_full = rate >= FULL * self.rate();
@@ -372,16 +412,28 @@ impl CongestionControl {
             if let Some(bound) = self.bound.as_mut().filter(|bound| now >= bound.held_until) {
                 bound.bytes *= 1.0 + STEP_MAX;
             }
-            if let Some(before) = round.shortest.filter(|shortest| *shortest > base.mul_f64(DOUBTED)) {
-                self.pause = Some(Pause::Drains(RateStep { believed: base, before, rate, is_doubt: true }));
+            if let Some(before) = round
+                .shortest
+                .filter(|shortest| *shortest > base.mul_f64(DOUBTED))
+            {
+                self.pause = Some(Pause::Drains(RateStep {
+                    believed: base,
+                    before,
+                    rate,
+                    is_doubt: true,
+                }));
                 return;
             }
         }
         if now.saturating_sub(self.epoch.began_at) >= EPOCH && self.epoch.rounds >= EPOCH_ROUNDS {
             if is_full {
                 let before = round.shortest.unwrap_or(base);
-                self.pause =
-                    Some(Pause::Drains(RateStep { believed: base, before, rate: self.rate(), is_doubt: false }));
+                self.pause = Some(Pause::Drains(RateStep {
+                    believed: base,
+                    before,
+                    rate: self.rate(),
+                    is_doubt: false,
+                }));
             } else {
                 self.begin_epoch(now);
             }
@@ -390,19 +442,40 @@ impl CongestionControl {
 
     /// Evaluates a step of a pause that measured the round trip `found`, in a round with this rate. Returns the next
     /// step.
-    fn conclude(&mut self, now: Duration, step: &RateStep, found: Duration, rate: f64) -> Option<RateStep> {
-        let RateStep { believed, before, is_doubt, .. } = *step;
+    fn conclude(
+        &mut self,
+        now: Duration,
+        step: &RateStep,
+        found: Duration,
+        rate: f64,
+    ) -> Option<RateStep> {
+        let RateStep {
+            believed,
+            before,
+            is_doubt,
+            ..
+        } = *step;
         if found < believed.mul_f64(SHORTER) {
             // The queue was longer than assumed. If the doubt was justified, it arises again.
             self.base = Some(found);
-            return Some(RateStep { believed: found, before: found, rate: self.rate(), is_doubt: false });
+            return Some(RateStep {
+                believed: found,
+                before: found,
+                rate: self.rate(),
+                is_doubt: false,
+            });
         }
         let is_empty = found <= believed.mul_f64(LONGER) && step.target() <= believed;
         let is_as_before = (before.mul_f64(SHORTER)..before.mul_f64(LONGER)).contains(&found);
         if !is_empty && !is_as_before {
             // A queue is left.
             let rate = if is_doubt { rate } else { self.rate() };
-            return Some(RateStep { believed, before: found, rate, is_doubt });
+            return Some(RateStep {
+                believed,
+                before: found,
+                rate,
+                is_doubt,
+            });
         }
         if is_doubt {
             // Either the path is unchanged, so its rate has fallen, or there was no queue and the path has become
@@ -419,9 +492,14 @@ impl CongestionControl {
         let now = self.rate();
         self.growth = match self.growth {
             Growth::Unknown => Growth::Grows { rate: now, flat: 0 },
-            Growth::Grows { rate, .. } if now >= rate * GROWTH => Growth::Grows { rate: now, flat: 0 },
+            Growth::Grows { rate, .. } if now >= rate * GROWTH => {
+                Growth::Grows { rate: now, flat: 0 }
+            }
             Growth::Grows { flat, .. } if flat + 1 >= FLAT_ROUNDS => Growth::Found,
-            Growth::Grows { rate, flat } => Growth::Grows { rate, flat: flat + 1 },
+            Growth::Grows { rate, flat } => Growth::Grows {
+                rate,
+                flat: flat + 1,
+            },
             Growth::Found => Growth::Found,
         };
     }
@@ -445,7 +523,10 @@ impl CongestionControl {
     fn begin_epoch(&mut self, now: Duration) {
         self.rate_before = self.epoch.rate;
         self.gathered_before = self.epoch.gathered;
-        self.epoch = Epoch { began_at: now, ..Epoch::default() };
+        self.epoch = Epoch {
+            began_at: now,
+            ..Epoch::default()
+        };
     }
 
     /// Records lost bytes; 0 means that a router marked congestion. `is_all` means persistent congestion: nothing was
@@ -483,15 +564,24 @@ impl CongestionControl {
 
     /// Ends a round: checks whether more was lost than a path loses by nature.
     fn judge(&mut self, round: &Round, brought: f64) {
-        let Judged { acked_bytes, lost_bytes, is_marked, is_settling } = self.judged;
+        let Judged {
+            acked_bytes,
+            lost_bytes,
+            is_marked,
+            is_settling,
+        } = self.judged;
         if is_settling {
             self.judged = Judged::default();
             return;
         }
         let all_bytes = acked_bytes + lost_bytes;
-        let by_nature = LOST_PART * all_bytes as f64 + (LOST_DATAGRAMS * self.datagram_bytes) as f64;
+        let by_nature =
+            LOST_PART * all_bytes as f64 + (LOST_DATAGRAMS * self.datagram_bytes) as f64;
         if is_marked || lost_bytes as f64 > by_nature {
-            self.judged = Judged { is_settling: true, ..Judged::default() };
+            self.judged = Judged {
+                is_settling: true,
+                ..Judged::default()
+            };
             self.cut(round, brought);
             return;
         }
@@ -499,7 +589,11 @@ impl CongestionControl {
             self.judged = Judged::default();
         }
         let wanted = self.wanted_bytes();
-        if let Some(bound) = self.bound.as_mut().filter(|bound| !round.is_idle && self.acked_at >= bound.held_until) {
+        if let Some(bound) = self
+            .bound
+            .as_mut()
+            .filter(|bound| !round.is_idle && self.acked_at >= bound.held_until)
+        {
             bound.bytes += bound.step;
             bound.step = (bound.step * 2.0).min(STEP_MAX * bound.bytes);
             if bound.bytes >= wanted {
@@ -510,14 +604,22 @@ impl CongestionControl {
 
     /// Reacts to excessive losses: the window was too large, and the rate estimate may be too high.
     fn cut(&mut self, round: &Round, brought: f64) {
-        let before = self.wanted_bytes().min(self.bound.map_or(f64::MAX, |bound| bound.bytes));
+        let before = self
+            .wanted_bytes()
+            .min(self.bound.map_or(f64::MAX, |bound| bound.bytes));
         if !round.is_idle {
             let rate = round.rate.max(RATE_CUT_MAX * self.rate());
             self.epoch.rate = self.epoch.rate.min(rate);
             self.rate_before = self.rate_before.min(rate);
         }
-        let bytes = brought.clamp(CUT_MAX * before, CUT_MIN * before).max(self.path_bytes());
-        self.bound = Some(WindowBound { bytes, step: self.datagram_bytes as f64, held_until: self.acked_at + HELD });
+        let bytes = brought
+            .clamp(CUT_MAX * before, CUT_MIN * before)
+            .max(self.path_bytes());
+        self.bound = Some(WindowBound {
+            bytes,
+            step: self.datagram_bytes as f64,
+            held_until: self.acked_at + HELD,
+        });
         if self.growth != Growth::Unknown {
             self.growth = Growth::Found;
         }

@@ -13,7 +13,12 @@ pub struct ByRate;
 impl ControllerFactory for ByRate {
     fn build(self: Arc<ByRate>, now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
         let mtu_bytes = mtu_bytes.into();
-        Box::new(Path { control: CongestionControl::new(mtu_bytes), began: now, mtu_bytes, allowance: Arc::default() })
+        Box::new(Path {
+            control: CongestionControl::new(mtu_bytes),
+            began: now,
+            mtu_bytes,
+            allowance: Arc::default(),
+        })
     }
 }
 
@@ -30,7 +35,12 @@ pub fn allow_close(connection: &quinn::Connection) {
 /// Losses are only detected once something else is acknowledged. Without this, a full window would stay silent until
 /// QUIC retransmits, which it does ever more rarely.
 pub fn allow_more(connection: &quinn::Connection) {
-    if let Some(Path { mtu_bytes, allowance, .. }) = path_of(connection).as_deref() {
+    if let Some(Path {
+        mtu_bytes,
+        allowance,
+        ..
+    }) = path_of(connection).as_deref()
+    {
         let floor_bytes = allowance.out_bytes.load(Ordering::Relaxed) + DATAGRAMS * mtu_bytes;
         allowance.floor_bytes.store(floor_bytes, Ordering::Relaxed);
     }
@@ -78,17 +88,32 @@ impl Controller for Path {
         self.control.sent(self.moment(now), bytes);
     }
 
-    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _limited: bool, _rtt: &quinn_proto::RttEstimator) {
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        _limited: bool,
+        _rtt: &quinn_proto::RttEstimator,
+    ) {
         self.allowance.floor_bytes.store(0, Ordering::Relaxed);
-        self.control.acknowledged(self.moment(now), self.moment(sent), bytes);
+        self.control
+            .acknowledged(self.moment(now), self.moment(sent), bytes);
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, limited: bool, _largest: Option<u64>) {
         self.allowance.out_bytes.store(in_flight, Ordering::Relaxed);
-        self.control.all_acknowledged(self.moment(now), in_flight, limited);
+        self.control
+            .all_acknowledged(self.moment(now), in_flight, limited);
     }
 
-    fn on_congestion_event(&mut self, _now: Instant, _sent: Instant, persists: bool, lost_bytes: u64) {
+    fn on_congestion_event(
+        &mut self,
+        _now: Instant,
+        _sent: Instant,
+        persists: bool,
+        lost_bytes: u64,
+    ) {
         self.control.lost(lost_bytes, persists);
     }
 

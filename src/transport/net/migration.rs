@@ -14,7 +14,10 @@ pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection) {
     let peer = connection.remote_address();
     let received_datagrams = || connection.stats().udp_rx.datagrams;
     let (mut last, mut since, mut own) = (received_datagrams(), Since::now(), own_address(peer));
-    while tokio::time::timeout(ROAM_LOOK, connection.closed()).await.is_err() {
+    while tokio::time::timeout(ROAM_LOOK, connection.closed())
+        .await
+        .is_err()
+    {
         let (now, own_now) = (received_datagrams(), own_address(peer));
         if now != last {
             (last, since) = (now, Since::now());
@@ -51,10 +54,14 @@ mod tests {
 
     #[test]
     fn path_change_requires_a_route_from_another_address() {
-        let moved = |own: &str, peer: &str| is_elsewhere(own.parse().unwrap(), peer.parse().unwrap());
+        let moved =
+            |own: &str, peer: &str| is_elsewhere(own.parse().unwrap(), peer.parse().unwrap());
         // Networks reserved for documentation (RFC 5737, RFC 3849): no machine has such an address.
         assert!(moved("192.0.2.7:9", "127.0.0.1:9"));
-        assert!(!moved("127.0.0.1:9", "127.0.0.1:9"), "the machine has this address");
+        assert!(
+            !moved("127.0.0.1:9", "127.0.0.1:9"),
+            "the machine has this address"
+        );
         assert!(
             !moved("192.0.2.7:9", "[2001:db8::7]:9")
                 || super::own_address("[2001:db8::7]:9".parse().unwrap()).is_some()

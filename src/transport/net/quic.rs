@@ -11,7 +11,10 @@ use crate::work::clock::Since;
 use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ConnectionError, MtuDiscoveryConfig, ReadError, TransportConfig, TransportErrorCode, VarInt, WriteError};
+use quinn::{
+    ConnectionError, MtuDiscoveryConfig, ReadError, TransportConfig, TransportErrorCode, VarInt,
+    WriteError,
+};
 use quinn_proto::HashedConnectionIdGenerator;
 use ring::hmac;
 use std::io::{self, BufRead, IoSlice, Read, Write};
@@ -65,7 +68,9 @@ impl Lasting {
             .iter()
             .take(8)
             .fold(0, |all, byte| all << 8 | u64::from(*byte));
-        config.reset_key(Arc::new(key)).cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(names)));
+        config
+            .reset_key(Arc::new(key))
+            .cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(names)));
     }
 }
 
@@ -91,13 +96,19 @@ fn endpoint(
     mut config: quinn::EndpointConfig,
     server: Option<quinn::ServerConfig>,
 ) -> io::Result<quinn::Endpoint> {
-    config.max_udp_payload_size(limits::DATAGRAM_MAX_BYTES).map_err(io::Error::other)?;
+    config
+        .max_udp_payload_size(limits::DATAGRAM_MAX_BYTES)
+        .map_err(io::Error::other)?;
     quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))
 }
 
 /// Opens a socket of the right address family for this peer, on a port that the system chooses.
 pub fn client_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
-    let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any: IpAddr = if peer.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
     let socket = UdpSocket::bind((any, 0))?;
     sys::request_socket_buffers(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
     Ok(socket)
@@ -117,7 +128,10 @@ pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
         .datagram_receive_buffer_size(None)
         .congestion_controller_factory(Arc::new(congestion_adapter::ByRate));
     let mut discovery = MtuDiscoveryConfig::default();
-    let DatagramLimit { bytes: longest, is_local } = longest_datagram(peer);
+    let DatagramLimit {
+        bytes: longest,
+        is_local,
+    } = longest_datagram(peer);
     discovery.upper_bound(longest);
     if is_local {
         // Only the longest size is probed: quinn decodes each byte of a probe as a frame. If a port of this machine
@@ -125,11 +139,14 @@ pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
         discovery.minimum_change(longest.saturating_sub(limits::DATAGRAM_MIN_BYTES).max(1));
     }
     // The kernel rejects batches that are too long, and quinn would send them again the same way, forever.
-    config
-        .enable_segmentation_offload(usize::from(longest) * limits::SEGMENTS_AT_ONCE <= limits::SENT_AT_ONCE_MAX_BYTES);
+    config.enable_segmentation_offload(
+        usize::from(longest) * limits::SEGMENTS_AT_ONCE <= limits::SENT_AT_ONCE_MAX_BYTES,
+    );
     // A larger initial size would end a handshake before it begins: a server answers an unvalidated address with at
     // most three times the bytes received.
-    config.initial_mtu(limits::DATAGRAM_MIN_BYTES).mtu_discovery_config(Some(discovery));
+    config
+        .initial_mtu(limits::DATAGRAM_MIN_BYTES)
+        .mtu_discovery_config(Some(discovery));
     config
 }
 
@@ -151,13 +168,25 @@ fn longest_datagram(peer: SocketAddr) -> DatagramLimit {
         Ok((mtu_bytes, socket.local_addr()?.ip() == peer.ip()))
     });
     let Ok((mtu_bytes, is_local)) = known else {
-        return DatagramLimit { bytes: limits::DATAGRAM_USUAL_BYTES, is_local: false };
+        return DatagramLimit {
+            bytes: limits::DATAGRAM_USUAL_BYTES,
+            is_local: false,
+        };
     };
     let is_local = is_local || peer.ip().is_loopback();
     let fits = mtu_bytes.saturating_sub(ip_head_bytes + UDP_HEAD_BYTES);
-    let fits = u16::try_from(fits).unwrap_or(u16::MAX).clamp(limits::DATAGRAM_MIN_BYTES, limits::DATAGRAM_MAX_BYTES);
-    let fits = if is_local { fits.min(limits::DATAGRAM_LOCAL_BYTES) } else { fits };
-    DatagramLimit { bytes: sys::longest_datagram_bytes().map_or(fits, |most| fits.min(most)), is_local }
+    let fits = u16::try_from(fits)
+        .unwrap_or(u16::MAX)
+        .clamp(limits::DATAGRAM_MIN_BYTES, limits::DATAGRAM_MAX_BYTES);
+    let fits = if is_local {
+        fits.min(limits::DATAGRAM_LOCAL_BYTES)
+    } else {
+        fits
+    };
+    DatagramLimit {
+        bytes: sys::longest_datagram_bytes().map_or(fits, |most| fits.min(most)),
+        is_local,
+    }
 }
 
 /// Connects to a server. Whether it accepts this client is not known yet.
@@ -169,9 +198,13 @@ pub async fn connect(
     let crypto = QuicClientConfig::try_from(tls).map_err(broken)?;
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     let mut transport = transport(peer, limits::IDLE);
-    transport.keep_alive_interval(Some(limits::KEEP_ALIVE)).max_concurrent_bidi_streams(VarInt::from_u32(0));
+    transport
+        .keep_alive_interval(Some(limits::KEEP_ALIVE))
+        .max_concurrent_bidi_streams(VarInt::from_u32(0));
     config.transport_config(Arc::new(transport));
-    let connecting = endpoint.connect_with(config, peer, NO_NAME).map_err(broken)?;
+    let connecting = endpoint
+        .connect_with(config, peer, NO_NAME)
+        .map_err(broken)?;
     connecting.await.map_err(trouble)
 }
 
@@ -184,13 +217,21 @@ pub async fn begin(connection: quinn::Connection, words: &[u8]) -> Result<Conver
         WriteError::Stopped(_) => Ok(()),
         error => Err(broken(error)),
     })?;
-    let first = recv.read_chunk(PIECE_MAX_BYTES, true).await.map_err(|error| match error {
-        ReadError::ConnectionLost(error) => trouble(error),
-        error => broken(error),
-    })?;
+    let first = recv
+        .read_chunk(PIECE_MAX_BYTES, true)
+        .await
+        .map_err(|error| match error {
+            ReadError::ConnectionLost(error) => trouble(error),
+            error => broken(error),
+        })?;
     // The reader handles a stream that ends without data.
     let first = first.map(|chunk| chunk.bytes).unwrap_or_default();
-    Ok(Conversation { connection, send, recv, first })
+    Ok(Conversation {
+        connection,
+        send,
+        recv,
+        first,
+    })
 }
 
 fn broken(error: impl std::fmt::Display) -> Trouble {
@@ -212,18 +253,36 @@ pub async fn welcome(
     let mut transport = transport(incoming.remote_address(), idle);
     transport.max_concurrent_bidi_streams(VarInt::from_u32(1));
     config.transport_config(Arc::new(transport));
-    let shaken = tokio::time::timeout(limits::HANDSHAKE, incoming.accept_with(Arc::new(config))?).await;
+    let shaken =
+        tokio::time::timeout(limits::HANDSHAKE, incoming.accept_with(Arc::new(config))?).await;
     let connection = shaken.map_err(|_| ConnectionError::TimedOut)??;
-    let shown =
-        connection.peer_identity().and_then(|shown| shown.downcast::<Vec<rustls::pki_types::CertificateDer>>().ok());
-    let cert = shown.and_then(|chain| chain.first().map(|cert| cert.to_vec())).unwrap_or_default();
+    let shown = connection.peer_identity().and_then(|shown| {
+        shown
+            .downcast::<Vec<rustls::pki_types::CertificateDer>>()
+            .ok()
+    });
+    let cert = shown
+        .and_then(|chain| chain.first().map(|cert| cert.to_vec()))
+        .unwrap_or_default();
     let (send, mut recv) = connection.accept_bi().await?;
     let mut first = [0; BEGINS.len()];
     if recv.read_exact(&mut first).await.is_err() || first != BEGINS {
-        close(&connection, CloseCode::Instructed, b"invalid first bytes of a session");
+        close(
+            &connection,
+            CloseCode::Instructed,
+            b"invalid first bytes of a session",
+        );
         return Err(ConnectionError::LocallyClosed);
     }
-    Ok((Conversation { connection, send, recv, first: Bytes::new() }, cert))
+    Ok((
+        Conversation {
+            connection,
+            send,
+            recv,
+            first: Bytes::new(),
+        },
+        cert,
+    ))
 }
 
 /// Closes a connection on which nothing more is expected, after what was written had its turn to be sent. What is lost
@@ -272,15 +331,19 @@ fn trouble(error: ConnectionError) -> Trouble {
             Some(_) | None => Trouble::Broken(error.to_string()),
         },
         ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
-            _ if close.error_code == TransportErrorCode::CONNECTION_REFUSED => Trouble::Busy(Rejection::Full),
+            _ if close.error_code == TransportErrorCode::CONNECTION_REFUSED => {
+                Trouble::Busy(Rejection::Full)
+            }
             Some(alert) if is_about_keys(alert) => Trouble::NotAdmitted,
             Some(alert) if is_about_versions(alert) => Trouble::Broken(OTHER_VERSIONS.into()),
             Some(_) | None => Trouble::Broken(error.to_string()),
         },
-        ConnectionError::ApplicationClosed(close) => match Rejection::of_number(close.error_code.into_inner()) {
-            Some(why) => Trouble::Busy(why),
-            None => Trouble::Broken(lost(error).to_string()),
-        },
+        ConnectionError::ApplicationClosed(close) => {
+            match Rejection::of_number(close.error_code.into_inner()) {
+                Some(why) => Trouble::Busy(why),
+                None => Trouble::Broken(lost(error).to_string()),
+            }
+        }
         ConnectionError::VersionMismatch
         | ConnectionError::Reset
         | ConnectionError::LocallyClosed
@@ -300,9 +363,14 @@ pub fn lost(error: ConnectionError) -> io::Error {
         ConnectionError::TimedOut => format!("no data received for {} s", limits::IDLE.as_secs()),
         ConnectionError::Reset => "the peer was restarted".into(),
         ConnectionError::LocallyClosed => "closed by this side".into(),
-        ConnectionError::ApplicationClosed(close) if close.reason.is_empty() => "closed by the peer".into(),
+        ConnectionError::ApplicationClosed(close) if close.reason.is_empty() => {
+            "closed by the peer".into()
+        }
         ConnectionError::ApplicationClosed(close) => {
-            format!("closed by the peer: {}", String::from_utf8_lossy(&close.reason))
+            format!(
+                "closed by the peer: {}",
+                String::from_utf8_lossy(&close.reason)
+            )
         }
         ConnectionError::VersionMismatch
         | ConnectionError::TransportError(_)
@@ -323,7 +391,12 @@ pub fn halves(
     ceiling: &Ceiling,
     at_end: impl FnOnce(Boxed) + Send + Sync + 'static,
 ) -> (QuicReader, QuicWriter) {
-    let Conversation { connection, send, recv, first } = conversation;
+    let Conversation {
+        connection,
+        send,
+        recv,
+        first,
+    } = conversation;
     let hold = Arc::new(Hold {
         connection,
         last_words,
@@ -346,7 +419,16 @@ pub fn halves(
         begun,
         hold: hold.clone(),
     };
-    (reader, QuicWriter { send: Some(send), has_left: false, parting, ceiling, hold })
+    (
+        reader,
+        QuicWriter {
+            send: Some(send),
+            has_left: false,
+            parting,
+            ceiling,
+            hold,
+        },
+    )
 }
 
 /// How long a side waits for the peer to receive the rest before it closes the connection.
@@ -359,7 +441,10 @@ pub struct LastWords {
 }
 
 /// The times of a client.
-pub const CLIENT_LAST_WORDS: LastWords = LastWords { silent_max: FAREWELL, max: limits::LAST_WORDS_MAX };
+pub const CLIENT_LAST_WORDS: LastWords = LastWords {
+    silent_max: FAREWELL,
+    max: limits::LAST_WORDS_MAX,
+};
 
 type AtEnd = Box<dyn FnOnce(Boxed) + Send + Sync>;
 
@@ -377,7 +462,8 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let delivery = self.delivery.get_mut().take();
         let at_end = self.at_end.get_mut().take();
-        let (connection, last_words, stop) = (self.connection.clone(), self.last_words, self.stop.clone());
+        let (connection, last_words, stop) =
+            (self.connection.clone(), self.last_words, self.stop.clone());
         if let Some(at_end) = at_end {
             at_end(Box::pin(async move {
                 let was_delivered = match delivery {
@@ -409,7 +495,10 @@ async fn is_delivered(
     loop {
         let before = connection.stats().udp_rx.datagrams;
         let left = last_words.max.saturating_sub(waits.elapsed());
-        if tokio::time::timeout(last_words.silent_max.min(left), delivery.as_mut()).await.is_ok() {
+        if tokio::time::timeout(last_words.silent_max.min(left), delivery.as_mut())
+            .await
+            .is_ok()
+        {
             return true;
         }
         let is_gone = connection.stats().udp_rx.datagrams == before;
@@ -460,7 +549,12 @@ impl QuicReader {
     /// Reads what has arrived, and waits if nothing has. At the end of the stream, reads nothing. Must only be called
     /// when everything before is consumed. If `other` completes during the wait, returns its result.
     pub fn refill<T>(&mut self, other: impl Future<Output = T>) -> io::Result<Option<T>> {
-        let QuicReader { recv, pieces, patience, .. } = self;
+        let QuicReader {
+            recv,
+            pieces,
+            patience,
+            ..
+        } = self;
         patience.check(Duration::ZERO)?;
         let mut waits = None;
         let either = async {
@@ -471,22 +565,35 @@ impl QuicReader {
             })
             .await
         };
-        let taken = match wait(either, || patience.check(waits.get_or_insert_with(Since::now).elapsed()))? {
+        let taken = match wait(either, || {
+            patience.check(waits.get_or_insert_with(Since::now).elapsed())
+        })? {
             Ok(taken) => taken,
             Err(other) => return Ok(Some(other)),
         };
         let count = match taken {
             Ok(count) => count.unwrap_or(0),
             Err(ReadError::ConnectionLost(error)) => return Err(lost(error)),
-            Err(error) => return Err(io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())),
+            Err(error) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ConnectionReset,
+                    error.to_string(),
+                ));
+            }
         };
         // The unused chunks are at the end, in order.
         self.at = self.pieces.len() - count;
         self.pieces.rotate_right(self.at);
-        let bytes = self.pieces[self.at..].iter().map(|piece| piece.len() as u64).sum();
+        let bytes = self.pieces[self.at..]
+            .iter()
+            .map(|piece| piece.len() as u64)
+            .sum();
         let connection = &self.hold.connection;
         let most = || self.ceiling.bytes();
-        if let Some(window) = self.window.took(self.begun.elapsed(), bytes, connection.rtt(), most) {
+        if let Some(window) = self
+            .window
+            .took(self.begun.elapsed(), bytes, connection.rtt(), most)
+        {
             connection.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));
         }
         Ok(None)
@@ -583,7 +690,11 @@ impl Write for QuicWriter {
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let count = pieces.iter().map(|piece| piece.len()).sum::<usize>().min(PIECE_MAX_BYTES);
+        let count = pieces
+            .iter()
+            .map(|piece| piece.len())
+            .sum::<usize>()
+            .min(PIECE_MAX_BYTES);
         if count == 0 {
             return Ok(0);
         }
@@ -595,7 +706,9 @@ impl Write for QuicWriter {
             bytes.extend_from_slice(&piece[..piece.len().min(count - bytes.len())]);
         }
         let piece = Bytes::from(bytes);
-        let window = quic_window::writing(self.hold.connection.stats().path.cwnd, || self.ceiling.bytes());
+        let window = quic_window::writing(self.hold.connection.stats().path.cwnd, || {
+            self.ceiling.bytes()
+        });
         self.hold.connection.set_send_window(window);
         let parting = &self.parting;
         let written = wait(send.write_chunk(piece), || match parting.is_over() {

@@ -24,14 +24,25 @@ pub struct QuicWindow {
 
 impl Default for QuicWindow {
     fn default() -> QuicWindow {
-        QuicWindow { window_bytes: WINDOW_BYTES.into(), round: Duration::MAX, since: Duration::ZERO, came_bytes: 0 }
+        QuicWindow {
+            window_bytes: WINDOW_BYTES.into(),
+            round: Duration::MAX,
+            since: Duration::ZERO,
+            came_bytes: 0,
+        }
     }
 }
 
 impl QuicWindow {
     /// Records that `bytes` were read at `now` on a path with this round trip. Returns the window if it changes. `most`
     /// returns how far it may grow; it is only called if that matters.
-    pub fn took(&mut self, now: Duration, bytes: u64, round: Duration, most: impl FnOnce() -> u64) -> Option<u64> {
+    pub fn took(
+        &mut self,
+        now: Duration,
+        bytes: u64,
+        round: Duration,
+        most: impl FnOnce() -> u64,
+    ) -> Option<u64> {
         self.round = self.round.min(round);
         self.came_bytes += bytes;
         let is_within = now.saturating_sub(self.since) <= self.round;
@@ -40,7 +51,11 @@ impl QuicWindow {
             return None;
         }
         (self.since, self.came_bytes) = (now, 0);
-        let wanted = if is_within { 2 * self.window_bytes } else { self.window_bytes };
+        let wanted = if is_within {
+            2 * self.window_bytes
+        } else {
+            self.window_bytes
+        };
         let window_bytes = at_most(wanted, most);
         let changes = window_bytes != self.window_bytes;
         self.window_bytes = window_bytes;
@@ -50,13 +65,20 @@ impl QuicWindow {
 
 /// Returns the window of the sender for a congestion window of `control_bytes`; `most` as in [`QuicWindow::took`].
 pub fn writing(control_bytes: u64, most: impl FnOnce() -> u64) -> u64 {
-    at_most(control_bytes.saturating_mul(AHEAD).max(SEND_MIN_BYTES), most)
+    at_most(
+        control_bytes.saturating_mul(AHEAD).max(SEND_MIN_BYTES),
+        most,
+    )
 }
 
 /// Limits a window to `most`, but never below the initial size, which is always available.
 fn at_most(wanted: u64, most: impl FnOnce() -> u64) -> u64 {
     let start = u64::from(WINDOW_BYTES);
-    if wanted <= start { wanted } else { wanted.min(most().clamp(start, WINDOW_MAX_BYTES.into())) }
+    if wanted <= start {
+        wanted
+    } else {
+        wanted.min(most().clamp(start, WINDOW_MAX_BYTES.into()))
+    }
 }
 
 #[cfg(test)]
@@ -68,7 +90,10 @@ mod tests {
     /// Returns the window after a minute with `per_ms` bytes per millisecond, as far as the window permits.
     fn after_a_minute(reading: &mut QuicWindow, per_ms: u64, round_ms: u64, most: u64) -> u64 {
         let mut window = reading.window_bytes;
-        let (mut under_way, mut came) = (std::collections::VecDeque::from(vec![0; round_ms as usize]), 0);
+        let (mut under_way, mut came) = (
+            std::collections::VecDeque::from(vec![0; round_ms as usize]),
+            0,
+        );
         for ms in 0..60_000 {
             let sent_bytes = per_ms.min(window.saturating_sub(under_way.iter().sum::<u64>()));
             under_way.push_back(sent_bytes);
@@ -76,7 +101,9 @@ mod tests {
             // The reader is a little late and then reads several pieces at once.
             if ms % 2 == 0 {
                 let [now, round] = [ms, round_ms].map(Duration::from_millis);
-                window = reading.took(now, std::mem::take(&mut came), round, || most).unwrap_or(window);
+                window = reading
+                    .took(now, std::mem::take(&mut came), round, || most)
+                    .unwrap_or(window);
             }
         }
         window
@@ -86,9 +113,15 @@ mod tests {
     fn window_grows_with_the_bandwidth_delay_product() {
         let start = u64::from(WINDOW_BYTES);
         // Mbit/s, ms, multiple of the initial window: the path holds less than half of the result.
-        for (mbit, ms, times) in
-            [(10_000, 1, 1), (250, 38, 1), (40, 800, 1), (1000, 38, 2), (1000, 150, 8), (250, 400, 4), (1000, 600, 8)]
-        {
+        for (mbit, ms, times) in [
+            (10_000, 1, 1),
+            (250, 38, 1),
+            (40, 800, 1),
+            (1000, 38, 2),
+            (1000, 150, 8),
+            (250, 400, 4),
+            (1000, 600, 8),
+        ] {
             let window = after_a_minute(&mut QuicWindow::default(), mbit * 125, ms, u64::MAX);
             assert_eq!(window, times * start, "{mbit} Mbit/s, {ms} ms");
         }
@@ -119,13 +152,21 @@ mod tests {
 
     #[test]
     fn send_buffer_follows_the_congestion_window() {
-        for (control_bytes, bytes) in
-            [(0, 4 * MIB), (MIB, 4 * MIB), (5 * MIB, 10 * MIB), (u64::MAX, u64::from(WINDOW_MAX_BYTES))]
-        {
+        for (control_bytes, bytes) in [
+            (0, 4 * MIB),
+            (MIB, 4 * MIB),
+            (5 * MIB, 10 * MIB),
+            (u64::MAX, u64::from(WINDOW_MAX_BYTES)),
+        ] {
             assert_eq!(writing(control_bytes, || u64::MAX), bytes);
         }
         let most = [0, 9 * MIB, 20 * MIB].map(|most| writing(u64::MAX, || most));
         assert_eq!(most, [8 * MIB, 9 * MIB, 20 * MIB]);
-        assert_eq!(writing(MIB, || unreachable!("the ceiling is not read for a short window")), 4 * MIB);
+        assert_eq!(
+            writing(MIB, || unreachable!(
+                "the ceiling is not read for a short window"
+            )),
+            4 * MIB
+        );
     }
 }

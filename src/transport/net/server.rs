@@ -121,11 +121,18 @@ pub fn listen(
         listener.addresses.push(udp.local_addr()?);
         let endpoint = quic::server_endpoint(udp, door.config.clone(), lasting)?;
         let (quic_door, quic_endpoint) = (door.clone(), endpoint.clone());
-        engine.handle().spawn(restart_after_panic(move || quic_door.clone().take_quic(quic_endpoint.clone())));
+        engine.handle().spawn(restart_after_panic(move || {
+            quic_door.clone().take_quic(quic_endpoint.clone())
+        }));
         listener.endpoints.push(endpoint);
         tcp.set_nonblocking(true)?;
-        let (tls_door, tcp) = (door.clone(), Arc::new(tokio::net::TcpListener::from_std(tcp)?));
-        let taker = engine.handle().spawn(restart_after_panic(move || tls_door.clone().take_tcp(tcp.clone())));
+        let (tls_door, tcp) = (
+            door.clone(),
+            Arc::new(tokio::net::TcpListener::from_std(tcp)?),
+        );
+        let taker = engine.handle().spawn(restart_after_panic(move || {
+            tls_door.clone().take_tcp(tcp.clone())
+        }));
         listener.takers.push(taker.abort_handle());
     }
     drop(inside);
@@ -135,7 +142,9 @@ pub fn listen(
 
 /// Fails if [`listen`] could not bind one of these addresses now. The sockets are closed again.
 pub fn are_free(addresses: &[SocketAddr]) -> io::Result<()> {
-    addresses.iter().try_for_each(|&address| bind(address).map(drop))
+    addresses
+        .iter()
+        .try_for_each(|&address| bind(address).map(drop))
 }
 
 /// Returns the address to bind for a requested one: `::`, which stands for all addresses of this machine, becomes
@@ -161,14 +170,19 @@ const HANDSHAKE_BUFFERS_MAX_BYTES: u64 = 4 << 20;
 /// Binds both sockets of an address. If the port is 0, finds one that is free for both.
 fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
     const TRIES: usize = 16;
-    let at = |what: &str, error: io::Error| io::Error::new(error.kind(), format!("{address} ({what}): {error}"));
+    let at = |what: &str, error: io::Error| {
+        io::Error::new(error.kind(), format!("{address} ({what}): {error}"))
+    };
     let mut tries = 0;
     loop {
         tries += 1;
         let udp = sys::bind_udp(address).map_err(|error| at("UDP", error))?;
         match sys::bind_tcp(udp.local_addr()?) {
             Ok(tcp) => return Ok((udp, tcp)),
-            Err(error) if address.port() == 0 && tries < TRIES && error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error)
+                if address.port() == 0
+                    && tries < TRIES
+                    && error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(at("TCP", error)),
         }
     }
@@ -180,7 +194,9 @@ impl Listener {
         match self.clients.lock().recv_timeout(within) {
             Ok(client) => Ok(Some(client)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the listener has stopped")),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(io::Error::other("the listener has stopped"))
+            }
         }
     }
 
@@ -196,7 +212,9 @@ impl Listener {
 
     /// Stops accepting clients. Existing sessions continue while this is not dropped.
     pub fn drain(&self) {
-        self.endpoints.iter().for_each(|endpoint| endpoint.set_server_config(None));
+        self.endpoints
+            .iter()
+            .for_each(|endpoint| endpoint.set_server_config(None));
         self.takers.iter().for_each(tokio::task::AbortHandle::abort);
     }
 
@@ -217,7 +235,10 @@ const LEAVING_LOOK: Duration = Duration::from_millis(2);
 impl Drop for Listener {
     fn drop(&mut self) {
         for endpoint in &self.endpoints {
-            endpoint.close(VarInt::from_u32(quic::CloseCode::Instructed as u32), b"the server is shutting down");
+            endpoint.close(
+                VarInt::from_u32(quic::CloseCode::Instructed as u32),
+                b"the server is shutting down",
+            );
         }
         if let Some(engine) = self.engine.take() {
             engine.end(Box::pin(async {}));
@@ -259,8 +280,13 @@ impl Acceptor {
         while let Some(incoming) = endpoint.accept().await {
             sys::count_client();
             let is_shown = incoming.remote_address_validated();
-            match self.room.admit(incoming.remote_address().ip(), is_shown, false) {
-                Admission::Begin(place) => begin(place, |place| self.clone().accept_quic(incoming, place)),
+            match self
+                .room
+                .admit(incoming.remote_address().ip(), is_shown, false)
+            {
+                Admission::Begin(place) => {
+                    begin(place, |place| self.clone().accept_quic(incoming, place))
+                }
                 Admission::ShowAddress => drop(incoming.retry()),
                 Admission::Refuse => incoming.refuse(),
                 Admission::Ignore => incoming.ignore(),
@@ -274,7 +300,9 @@ impl Acceptor {
         loop {
             spare = spare.or_else(|| listener.as_fd().try_clone_to_owned().ok());
             let accepted = match listener.accept().await {
-                Err(error) if sys::lacks_descriptors(&error) && spare.take().is_some() => listener.accept().await,
+                Err(error) if sys::lacks_descriptors(&error) && spare.take().is_some() => {
+                    listener.accept().await
+                }
                 accepted => accepted,
             };
             match accepted {
@@ -282,8 +310,11 @@ impl Acceptor {
                 Ok((socket, address)) => {
                     sys::count_client();
                     let may_belong = !self.movable.is_empty() || !self.named.is_empty();
-                    if let Admission::Begin(place) = self.room.admit(address.ip(), true, may_belong) {
-                        begin(place, |place| self.clone().accept_tls(socket, address, place));
+                    if let Admission::Begin(place) = self.room.admit(address.ip(), true, may_belong)
+                    {
+                        begin(place, |place| {
+                            self.clone().accept_tls(socket, address, place)
+                        });
                     }
                 }
                 // Probably out of file descriptors; sessions that end free some.
@@ -294,7 +325,9 @@ impl Acceptor {
 
     async fn accept_quic(self, incoming: quinn::Incoming, place: Slot) {
         let address = incoming.remote_address();
-        let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.limits.idle).await else {
+        let Ok((conversation, cert_der)) =
+            quic::welcome(incoming, self.config.clone(), self.limits.idle).await
+        else {
             return;
         };
         let Some(pin) = tls::pin_of(&cert_der) else {
@@ -315,8 +348,15 @@ impl Acceptor {
                 drop(place);
             });
         };
-        let Limits { last_words_max, ceiling, .. } = &self.limits;
-        let last_words = quic::LastWords { silent_max: LAST_WORDS, max: *last_words_max };
+        let Limits {
+            last_words_max,
+            ceiling,
+            ..
+        } = &self.limits;
+        let last_words = quic::LastWords {
+            silent_max: LAST_WORDS,
+            max: *last_words_max,
+        };
         let (reader, writer) = quic::halves(conversation, patience, last_words, ceiling, at_end);
         let Some(token) = token else {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
@@ -330,15 +370,25 @@ impl Acceptor {
                 hang_up,
             });
         };
-        let (reader, writer, mover) = tls_upgrade::movable((reader, writer), &tls_upgrade::UpgradeTerms::default(), 0);
+        let (reader, writer, mover) =
+            tls_upgrade::movable((reader, writer), &tls_upgrade::UpgradeTerms::default(), 0);
         self.movable.put(token, pin, mover);
         let hang_up = HangUp::Lanes(writer.hang_up());
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        self.admit_client(AcceptedClient { reader, writer, parting, pin, address, kind: NetTransport::Quic, hang_up });
+        self.admit_client(AcceptedClient {
+            reader,
+            writer,
+            parting,
+            pin,
+            address,
+            kind: NetTransport::Quic,
+            hang_up,
+        });
     }
 
     async fn accept_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Slot) {
-        let welcomed = tokio::time::timeout(HANDSHAKE, over_tls::welcome(socket, self.tls.clone())).await;
+        let welcomed =
+            tokio::time::timeout(HANDSHAKE, over_tls::welcome(socket, self.tls.clone())).await;
         let Ok(Some(mut tunnel)) = welcomed else {
             return;
         };
@@ -350,7 +400,9 @@ impl Acceptor {
                 // The session that moves already has a slot.
                 drop(place);
                 let take = |lane| self.named.put(pin, token, lane);
-                mover.answer(tunnel, self.limits.lane_lost_one_in, take).await;
+                mover
+                    .answer(tunnel, self.limits.lane_lost_one_in, take)
+                    .await;
             }
             return;
         }
@@ -374,19 +426,31 @@ impl Acceptor {
         };
         let patience = self.patience();
         let parting = patience.parting.clone();
-        let Ok((reader, writer, hang_up)) = over_tls::halves(tunnel, patience, Arc::new(place)) else {
+        let Ok((reader, writer, hang_up)) = over_tls::halves(tunnel, patience, Arc::new(place))
+        else {
             return;
         };
         if let Some(name) = name {
             self.named.put(pin, name, hang_up.watched());
         }
         let (reader, writer, hang_up) = (Box::new(reader), Box::new(writer), HangUp::Tls(hang_up));
-        self.admit_client(AcceptedClient { reader, writer, parting, pin, address, kind: NetTransport::Tls, hang_up });
+        self.admit_client(AcceptedClient {
+            reader,
+            writer,
+            parting,
+            pin,
+            address,
+            kind: NetTransport::Tls,
+            hang_up,
+        });
     }
 
     /// Returns the patience of one session.
     fn patience(&self) -> Patience {
-        Patience { parting: Parting::default(), ..self.patience.clone() }
+        Patience {
+            parting: Parting::default(),
+            ..self.patience.clone()
+        }
     }
 
     fn admit_client(&self, client: AcceptedClient) {
@@ -400,13 +464,20 @@ impl Acceptor {
 const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs a handshake, which ends in time or is aborted when another one needs its slot.
-fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Slot, welcome: impl FnOnce(Slot) -> W) {
+fn begin<W: Future<Output = ()> + Send + 'static>(
+    mut place: Slot,
+    welcome: impl FnOnce(Slot) -> W,
+) {
     let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
     place.set_abortable(move || {
         // Without a receiver, the handshake has ended by itself.
         let _ = give_up.send(());
     });
-    let handshake = tokio::spawn(tokio::time::timeout(HANDSHAKE + BEGINS_WITHIN, welcome(place))).abort_handle();
+    let handshake = tokio::spawn(tokio::time::timeout(
+        HANDSHAKE + BEGINS_WITHIN,
+        welcome(place),
+    ))
+    .abort_handle();
     tokio::spawn(async move {
         // Otherwise the handshake ended by itself.
         if given_up.await.is_ok() {
@@ -431,6 +502,9 @@ mod tests {
         }
         assert_eq!(supported_if(EVERYWHERE, |_| Ok(())), EVERYWHERE);
         assert_eq!(supported_if(EVERYWHERE, |_| Err(errno::denied())), ipv4);
-        assert_eq!(supported_if(EVERYWHERE, |_| Err(io::ErrorKind::OutOfMemory.into())), EVERYWHERE);
+        assert_eq!(
+            supported_if(EVERYWHERE, |_| Err(io::ErrorKind::OutOfMemory.into())),
+            EVERYWHERE
+        );
     }
 }

@@ -81,7 +81,11 @@ pub struct LivenessSigns {
 
 impl Default for LivenessSigns {
     fn default() -> LivenessSigns {
-        LivenessSigns { standing: sys::tcp_standing, is_elsewhere: migration::is_elsewhere, look: ROAM_LOOK }
+        LivenessSigns {
+            standing: sys::tcp_standing,
+            is_elsewhere: migration::is_elsewhere,
+            look: ROAM_LOOK,
+        }
     }
 }
 
@@ -104,7 +108,9 @@ impl Watch {
         let mut in_doubt = false;
         loop {
             tokio::time::sleep(self.signs.look).await;
-            let Some(standing) = connection.standing(self.signs.standing) else { return false };
+            let Some(standing) = connection.standing(self.signs.standing) else {
+                return false;
+            };
             let is_elsewhere = is_silent(&standing, 1) && self.is_elsewhere(connection);
             if is_elsewhere && self.server_is_informed {
                 return true;
@@ -133,19 +139,28 @@ impl Watch {
     }
 
     fn is_elsewhere(&self, connection: &tls::Watched) -> bool {
-        connection.ends().is_some_and(|(own, peer)| (self.signs.is_elsewhere)(own, peer))
+        connection
+            .ends()
+            .is_some_and(|(own, peer)| (self.signs.is_elsewhere)(own, peer))
     }
 
     /// Returns whether the session is over. Fails if the fresh connection is lost, or an answer takes longer than
     /// `limit`.
-    async fn settle(&self, connection: &tls::Watched, mut fresh: tls::Tunnel, limit: Duration) -> io::Result<bool> {
+    async fn settle(
+        &self,
+        connection: &tls::Watched,
+        mut fresh: tls::Tunnel,
+        limit: Duration,
+    ) -> io::Result<bool> {
         let since = Since::now();
         fresh.send_short(&[&ASKS[..], &self.name].concat()).await?;
         loop {
             if tokio::time::timeout(limit, fresh.receive_exact()).await?? == OVER {
                 return Ok(true);
             }
-            let Some(standing) = connection.standing(self.signs.standing) else { return Ok(false) };
+            let Some(standing) = connection.standing(self.signs.standing) else {
+                return Ok(false);
+            };
             let is_elsewhere = is_silent(&standing, 1) && self.is_elsewhere(connection);
             if is_elsewhere || is_hopeless(&standing, since.elapsed()) {
                 fresh.send_short(&END).await?;
@@ -185,8 +200,12 @@ impl NamedSessions {
         signs: &LivenessSigns,
     ) -> bool {
         let all = self.0.lock();
-        let Some(connection) = all.get(&(pin, name)) else { return true };
-        let goes_on = connection.standing(signs.standing).is_some_and(|standing| !shall_end(&standing));
+        let Some(connection) = all.get(&(pin, name)) else {
+            return true;
+        };
+        let goes_on = connection
+            .standing(signs.standing)
+            .is_some_and(|standing| !shall_end(&standing));
         if !goes_on {
             connection.hang_up();
         }
@@ -194,12 +213,18 @@ impl NamedSessions {
     }
 
     /// Answers the queries of a client with this key.
-    pub async fn answer(&self, mut fresh: tls::Tunnel, pin: Pin, signs: &LivenessSigns) -> io::Result<()> {
+    pub async fn answer(
+        &self,
+        mut fresh: tls::Tunnel,
+        pin: Pin,
+        signs: &LivenessSigns,
+    ) -> io::Result<()> {
         let since = Since::now();
         let name = fresh.receive_exact().await?;
         let mut wants_end = false;
         loop {
-            let shall_end = |standing: &TcpStanding| wants_end || is_hopeless(standing, since.elapsed());
+            let shall_end =
+                |standing: &TcpStanding| wants_end || is_hopeless(standing, since.elapsed());
             if self.is_over(pin, name, shall_end, signs) {
                 return fresh.send_short(&OVER).await;
             }
@@ -240,23 +265,45 @@ mod tests {
     }
 
     fn probed(times: u8) -> TcpStanding {
-        TcpStanding { silent: super::super::limits::KEEP_ALIVE * (u32::from(times) + 1), repeats: times, ..NONE }
+        TcpStanding {
+            silent: super::super::limits::KEEP_ALIVE * (u32::from(times) + 1),
+            repeats: times,
+            ..NONE
+        }
     }
 
     #[test]
     fn path_is_in_doubt_after_several_unanswered_attempts() {
         let doubted = |standing: TcpStanding| is_silent(&standing, REPEATS);
         assert!(
-            [0, 1, 2, 3].map(repeated).into_iter().all(|standing| !doubted(standing)),
+            [0, 1, 2, 3]
+                .map(repeated)
+                .into_iter()
+                .all(|standing| !doubted(standing)),
             "TCP retransmits quickly at first"
         );
         assert!(doubted(repeated(4)));
         assert!(
-            !doubted(TcpStanding { silent: Duration::from_millis(700), ..repeated(9) }),
+            !doubted(TcpStanding {
+                silent: Duration::from_millis(700),
+                ..repeated(9)
+            }),
             "something was received recently"
         );
-        assert!(!doubted(TcpStanding { silent: Duration::from_secs(60), ..NONE }), "both sides were silent");
-        assert!(!doubted(TcpStanding { repeats: 2, ..repeated(4) }), "a slow path takes longer");
+        assert!(
+            !doubted(TcpStanding {
+                silent: Duration::from_secs(60),
+                ..NONE
+            }),
+            "both sides were silent"
+        );
+        assert!(
+            !doubted(TcpStanding {
+                repeats: 2,
+                ..repeated(4)
+            }),
+            "a slow path takes longer"
+        );
         assert!(!doubted(probed(2)) && doubted(probed(3)));
     }
 
@@ -264,12 +311,21 @@ mod tests {
     fn connection_is_hopeless_after_long_tcp_backoff_or_silence() {
         let fresh = Duration::from_millis(1);
         assert!(!is_hopeless(&repeated(4), fresh), "TCP retransmits in time");
-        assert!(!is_hopeless(&repeated(4), LONG), "independently of the age of the fresh connection");
+        assert!(
+            !is_hopeless(&repeated(4), LONG),
+            "independently of the age of the fresh connection"
+        );
         assert!(is_hopeless(&repeated(5), fresh));
         assert!(!is_hopeless(&probed(3), fresh), "TCP probes again in time");
         assert!(is_hopeless(&probed(3), QUIET));
         assert!(
-            !is_hopeless(&TcpStanding { silent: Duration::from_secs(1), ..repeated(9) }, LONG),
+            !is_hopeless(
+                &TcpStanding {
+                    silent: Duration::from_secs(1),
+                    ..repeated(9)
+                },
+                LONG
+            ),
             "something was received"
         );
     }

@@ -43,15 +43,28 @@ impl World {
     fn new() -> World {
         let near = Identity::passing().unwrap();
         let pin = near.pin;
-        World::that(near, Arc::new(move |shown: &Pin| *shown == pin), &Limits::default())
+        World::that(
+            near,
+            Arc::new(move |shown: &Pin| *shown == pin),
+            &Limits::default(),
+        )
     }
 
     fn that(near: Identity, admit: tls::Admit, limits: &Limits) -> World {
         let far = Identity::passing().unwrap();
-        let listener =
-            listen(&[HERE.into()], tls::server_config(&far, admit), lasting(&far), limits, &Patience::default())
-                .unwrap();
-        World { near, far, listener }
+        let listener = listen(
+            &[HERE.into()],
+            tls::server_config(&far, admit),
+            lasting(&far),
+            limits,
+            &Patience::default(),
+        )
+        .unwrap();
+        World {
+            near,
+            far,
+            listener,
+        }
     }
 
     fn address(&self) -> SocketAddr {
@@ -67,14 +80,28 @@ impl World {
         self.meet_at(self.address(), kind, patience)
     }
 
-    fn meet_at(&self, address: SocketAddr, kind: NetTransport, patience: Patience) -> (Link, AcceptedClient) {
+    fn meet_at(
+        &self,
+        address: SocketAddr,
+        kind: NetTransport,
+        patience: Patience,
+    ) -> (Link, AcceptedClient) {
         self.meet_by(address, kind, self.dial(patience))
     }
 
-    fn meet_by(&self, address: SocketAddr, kind: NetTransport, dial: Dial) -> (Link, AcceptedClient) {
+    fn meet_by(
+        &self,
+        address: SocketAddr,
+        kind: NetTransport,
+        dial: Dial,
+    ) -> (Link, AcceptedClient) {
         std::thread::scope(|scope| {
             let near = scope.spawn(move || dial_over(kind, address, &dial));
-            let mut accepted = self.listener.accept(LONG).unwrap().expect("a client connects");
+            let mut accepted = self
+                .listener
+                .accept(LONG)
+                .unwrap()
+                .expect("a client connects");
             accepted.writer.write_all(b"!").unwrap();
             (near.join().unwrap().unwrap(), accepted)
         })
@@ -106,7 +133,9 @@ fn words(bytes: Vec<u8>) -> FirstBytes {
 
 /// Returns bytes in which a shift or swap is visible: each block begins with its number.
 fn bytes(len: usize) -> Vec<u8> {
-    let block: Vec<u8> = (0..4099u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let block: Vec<u8> = (0..4099u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
     let mut all = Vec::with_capacity(len + block.len());
     while all.len() < len {
         let number = all.len().to_le_bytes();
@@ -125,19 +154,33 @@ fn bytes_arrive_in_both_directions_concurrently() {
         let (up, down) = (bytes(64 << 20), bytes((12 << 20) + 7));
         std::thread::scope(|scope| {
             let (up, down) = (&up, &down);
-            let AcceptedClient { mut reader, mut writer, .. } = accepted;
+            let AcceptedClient {
+                mut reader,
+                mut writer,
+                ..
+            } = accepted;
             scope.spawn(move || writer.write_all(down).unwrap());
             scope.spawn(move || {
                 let mut got = Vec::new();
                 reader.read_to_end(&mut got).unwrap();
-                assert!(got == *up, "the server did not receive what the client sent");
+                assert!(
+                    got == *up,
+                    "the server did not receive what the client sent"
+                );
             });
-            let Link { mut reader, mut writer, .. } = link;
+            let Link {
+                mut reader,
+                mut writer,
+                ..
+            } = link;
             scope.spawn(move || writer.write_all(up).unwrap());
             let mut got = Vec::new();
             reader.read_to_end(&mut got).unwrap();
             assert_eq!(got[0], b'!');
-            assert!(got[1..] == *down, "the client did not receive what the server sent");
+            assert!(
+                got[1..] == *down,
+                "the client did not receive what the server sent"
+            );
         });
     });
 }
@@ -146,7 +189,14 @@ fn bytes_arrive_in_both_directions_concurrently() {
 fn each_direction_closes_independently() {
     each(|kind| {
         let world = World::new();
-        let (Link { mut reader, mut writer, .. }, mut accepted) = world.meet(kind, patient());
+        let (
+            Link {
+                mut reader,
+                mut writer,
+                ..
+            },
+            mut accepted,
+        ) = world.meet(kind, patient());
         writer.write_all(b"all of it").unwrap();
         drop(writer);
         let mut got = Vec::new();
@@ -157,7 +207,11 @@ fn each_direction_closes_independently() {
         got.clear();
         reader.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"! thanks");
-        assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0, "each further read returns the end");
+        assert_eq!(
+            reader.read(&mut [0; 8]).unwrap(),
+            0,
+            "each further read returns the end"
+        );
     });
 }
 
@@ -189,8 +243,13 @@ fn an_answer_of_a_server_that_closes_at_once_arrives() {
         for _ in 0..8 {
             std::thread::scope(|scope| {
                 let near = scope.spawn(|| dial_over(kind, world.address(), &world.dial(patient())));
-                let AcceptedClient { reader, mut writer, .. } =
-                    world.listener.accept(LONG).unwrap().expect("a client connects");
+                let AcceptedClient {
+                    reader, mut writer, ..
+                } = world
+                    .listener
+                    .accept(LONG)
+                    .unwrap()
+                    .expect("a client connects");
                 writer.write_all(b"!").unwrap();
                 drop(writer);
                 let mut link = near.join().unwrap().unwrap();
@@ -208,24 +267,48 @@ fn client_sends_nothing_to_a_server_with_another_key() {
     each(|kind| {
         let world = World::new();
         let unknown = Identity::passing().unwrap();
-        let dial = Dial { tls: tls::client_config(&world.near, unknown.pin), ..world.dial(patient()) };
+        let dial = Dial {
+            tls: tls::client_config(&world.near, unknown.pin),
+            ..world.dial(patient())
+        };
         let trouble = dial_over(kind, world.address(), &dial).err();
         assert!(matches!(trouble, Some(Trouble::WrongKey(_))), "{trouble:?}");
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client was admitted");
+        assert!(
+            world
+                .listener
+                .accept(Duration::from_millis(50))
+                .unwrap()
+                .is_none(),
+            "no client was admitted"
+        );
     });
 }
 
 #[test]
 fn rejected_client_gets_the_reason() {
     each(|kind| {
-        let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
+        let world = World::that(
+            Identity::passing().unwrap(),
+            Arc::new(|_| false),
+            &Limits::default(),
+        );
         // Regardless of how much it sends, although the server does not read it.
         for len in [0, FIRST_WORDS_MAX_BYTES] {
-            let dial = Dial { first_words: words(bytes(len)), ..world.dial(patient()) };
+            let dial = Dial {
+                first_words: words(bytes(len)),
+                ..world.dial(patient())
+            };
             let trouble = dial_over(kind, world.address(), &dial).err();
             assert!(matches!(trouble, Some(Trouble::NotAdmitted)), "{trouble:?}");
         }
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client was admitted");
+        assert!(
+            world
+                .listener
+                .accept(Duration::from_millis(50))
+                .unwrap()
+                .is_none(),
+            "no client was admitted"
+        );
     });
 }
 
@@ -241,7 +324,9 @@ fn plaintext_alert_is_a_broken_connection() {
             // A plaintext alert: access denied.
             let _ = socket.write_all(&[21, 3, 3, 0, 2, 2, 49]);
         });
-        let trouble = dial_over(NetTransport::Tls, address, &world.dial(patient())).err().unwrap();
+        let trouble = dial_over(NetTransport::Tls, address, &world.dial(patient()))
+            .err()
+            .unwrap();
         assert!(matches!(trouble, Trouble::Broken(_)), "{trouble:?}");
     });
 }
@@ -251,15 +336,29 @@ fn silent_server_is_reported_within_the_limit() {
     each(|kind| {
         let world = World::new();
         // Bound, but never read from or accepted on.
-        let (udp, tcp) = (std::net::UdpSocket::bind(HERE).unwrap(), std::net::TcpListener::bind(HERE).unwrap());
+        let (udp, tcp) = (
+            std::net::UdpSocket::bind(HERE).unwrap(),
+            std::net::TcpListener::bind(HERE).unwrap(),
+        );
         let address = match kind {
             NetTransport::Quic => udp.local_addr().unwrap(),
             NetTransport::Tls => tcp.local_addr().unwrap(),
         };
         let begun = Since::now();
         let limit = Duration::from_millis(200);
-        let trouble = dial_over(kind, address, &Dial { limit, ..world.dial(patient()) }).err();
-        assert!(matches!(trouble, Some(Trouble::Silent(_) | Trouble::Unreachable(_))), "{trouble:?}");
+        let trouble = dial_over(
+            kind,
+            address,
+            &Dial {
+                limit,
+                ..world.dial(patient())
+            },
+        )
+        .err();
+        assert!(
+            matches!(trouble, Some(Trouble::Silent(_) | Trouble::Unreachable(_))),
+            "{trouble:?}"
+        );
         assert!(begun.elapsed() < LONG / 2);
     });
 }
@@ -268,7 +367,10 @@ fn silent_server_is_reported_within_the_limit() {
 fn connection_refused_is_reported() {
     each(|kind| {
         let world = World::new();
-        let address = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
+        let address = std::net::UdpSocket::bind(HERE)
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let trouble = dial_over(kind, address, &world.dial(patient())).err();
         assert_eq!(trouble, Some(Trouble::Refused));
     });
@@ -290,7 +392,10 @@ fn stop_request_interrupts_dial_and_read() {
     each(|kind| {
         let world = World::new();
         let stop = Arc::new(AtomicBool::new(false));
-        let patience = Patience { stop: stop.clone(), ..patient() };
+        let patience = Patience {
+            stop: stop.clone(),
+            ..patient()
+        };
         let (mut link, _accepted) = world.meet(kind, patience.clone());
         link.reader.read_exact(&mut [0]).unwrap();
         std::thread::scope(|scope| {
@@ -309,7 +414,10 @@ fn stop_request_interrupts_dial_and_read() {
         assert!(at_least_once(soon));
         let udp = std::net::UdpSocket::bind(HERE).unwrap();
         let trouble = dial_over(kind, udp.local_addr().unwrap(), &world.dial(patience)).err();
-        assert!(matches!(trouble, Some(Trouble::Stopped | Trouble::Unreachable(_))), "{trouble:?}");
+        assert!(
+            matches!(trouble, Some(Trouble::Stopped | Trouble::Unreachable(_))),
+            "{trouble:?}"
+        );
     });
 }
 
@@ -317,11 +425,17 @@ fn stop_request_interrupts_dial_and_read() {
 fn idle_timeout_ends_a_read() {
     each(|kind| {
         let world = World::new();
-        let patience = Patience { idle: Some(Duration::from_millis(150)), ..patient() };
+        let patience = Patience {
+            idle: Some(Duration::from_millis(150)),
+            ..patient()
+        };
         let (mut link, _accepted) = world.meet(kind, patience);
         link.reader.read_exact(&mut [0]).unwrap();
         let begun = Since::now();
-        assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            link.reader.read(&mut [0; 8]).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
         assert!(begun.elapsed() >= Duration::from_millis(150));
     });
 }
@@ -334,11 +448,19 @@ fn parting_ends_reads_and_writes_after_the_farewell_time() {
         link.reader.read_exact(&mut [0]).unwrap();
         let begun = Since::now();
         link.parting.begin();
-        assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionAborted);
+        assert_eq!(
+            link.reader.read(&mut [0; 8]).unwrap_err().kind(),
+            ErrorKind::ConnectionAborted
+        );
         assert!(begun.elapsed() >= FAREWELL);
         // A writer does not wait for a peer that never reads either.
-        let error = std::iter::repeat_with(|| link.writer.write_all(&[0; 1 << 20])).take(64).find_map(Result::err);
-        assert_eq!(error.expect("the windows are smaller").kind(), ErrorKind::ConnectionAborted);
+        let error = std::iter::repeat_with(|| link.writer.write_all(&[0; 1 << 20]))
+            .take(64)
+            .find_map(Result::err);
+        assert_eq!(
+            error.expect("the windows are smaller").kind(),
+            ErrorKind::ConnectionAborted
+        );
     });
 }
 
@@ -351,8 +473,16 @@ fn write_fails_if_the_reader_is_gone() {
         drop(reader);
         // TCP cannot signal that only the reader is gone.
         let kept = [writer].into_iter().find(|_| kind == NetTransport::Quic);
-        let error = std::iter::repeat_with(|| accepted.writer.write_all(&[0; 1 << 20])).find_map(Result::err).unwrap();
-        assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error:?}");
+        let error = std::iter::repeat_with(|| accepted.writer.write_all(&[0; 1 << 20]))
+            .find_map(Result::err)
+            .unwrap();
+        assert!(
+            matches!(
+                error.kind(),
+                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+            ),
+            "{error:?}"
+        );
         drop(kept);
     });
 }
@@ -365,14 +495,21 @@ fn hang_up_ends_both_ends_with_the_reason() {
         link.reader.read_exact(&mut [0]).unwrap();
         std::thread::scope(|scope| {
             let (blocked, is_blocked) = mpsc::channel();
-            let AcceptedClient { mut reader, hang_up, .. } = accepted;
+            let AcceptedClient {
+                mut reader,
+                hang_up,
+                ..
+            } = accepted;
             let far = scope.spawn(move || {
                 blocked.send(()).unwrap();
                 reader.read(&mut [0; 8])
             });
             is_blocked.recv().unwrap();
             hang_up.now("revoked");
-            assert_eq!(far.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
+            assert_eq!(
+                far.join().unwrap().unwrap_err().kind(),
+                ErrorKind::ConnectionReset
+            );
         });
         let error = link.reader.read(&mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -388,7 +525,10 @@ fn shutdown_of_the_server_is_an_error_at_the_client() {
     let (mut link, accepted) = world.meet(NetTransport::Quic, patient());
     link.reader.read_exact(&mut [0]).unwrap();
     drop(world);
-    assert!(link.reader.read(&mut [0; 8]).is_err(), "an unannounced end is an error");
+    assert!(
+        link.reader.read(&mut [0; 8]).is_err(),
+        "an unannounced end is an error"
+    );
     drop(accepted);
 }
 
@@ -398,7 +538,10 @@ fn draining_server_keeps_its_sessions() {
         let world = World::new();
         let (mut link, mut accepted) = world.meet(kind, patient());
         world.listener.drain();
-        let dial = Dial { limit: Duration::from_millis(200), ..world.dial(patient()) };
+        let dial = Dial {
+            limit: Duration::from_millis(200),
+            ..world.dial(patient())
+        };
         assert!(dial_over(kind, world.address(), &dial).is_err());
         link.writer.write_all(b"still here").unwrap();
         let mut got = [0; 10];
@@ -410,8 +553,18 @@ fn draining_server_keeps_its_sessions() {
 /// Sends enough data that some is in flight while `meanwhile` changes the network, and compares what arrives.
 fn send(link: Link, accepted: AcceptedClient, up: bool, meanwhile: impl FnOnce() + Send) {
     let sent = bytes(24 << 20);
-    let (Link { mut reader, mut writer, .. }, AcceptedClient { reader: mut far_reader, writer: mut far_writer, .. }) =
-        (link, accepted);
+    let (
+        Link {
+            mut reader,
+            mut writer,
+            ..
+        },
+        AcceptedClient {
+            reader: mut far_reader,
+            writer: mut far_writer,
+            ..
+        },
+    ) = (link, accepted);
     reader.read_exact(&mut [0]).unwrap();
     let (from, to): (&mut (dyn Write + Send), &mut (dyn Read + Send)) = match up {
         true => (&mut writer, &mut far_reader),
@@ -457,7 +610,11 @@ fn session_survives_a_client_address_change() {
             assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));
             relay.roam();
         });
-        assert!(relay.clients() > 1 && begun.elapsed() < LONG, "{:?}", begun.elapsed());
+        assert!(
+            relay.clients() > 1 && begun.elapsed() < LONG,
+            "{:?}",
+            begun.elapsed()
+        );
     }
 }
 
@@ -477,7 +634,11 @@ fn session_resumes_soon_after_a_network_outage() {
             let has_retried = until(LONG, || relay.clients() >= before + ASKS);
             *begun.lock() = Since::now();
             relay.shut(false);
-            assert!(has_retried, "up: {up}; {} attempts", relay.clients() - before);
+            assert!(
+                has_retried,
+                "up: {up}; {} attempts",
+                relay.clients() - before
+            );
         });
         assert!(begun.into_inner().elapsed() < LONG);
     };
@@ -490,7 +651,10 @@ fn session_resumes_soon_after_a_network_outage() {
 /// Not a test: prints the throughput if `SPARSYNC_BENCH_MIB` sets how much to send.
 #[test]
 fn benchmark_throughput() {
-    let Some(mib) = std::env::var("SPARSYNC_BENCH_MIB").ok().and_then(|value| value.parse::<usize>().ok()) else {
+    let Some(mib) = std::env::var("SPARSYNC_BENCH_MIB")
+        .ok()
+        .and_then(|value| value.parse::<usize>().ok())
+    else {
         let _ = writeln!(io::stderr(), "skipped: SPARSYNC_BENCH_MIB is not set");
         return;
     };
@@ -513,7 +677,11 @@ fn benchmark_throughput() {
                 (0..mib * 4).for_each(|_| to.read_exact(&mut piece).unwrap());
             });
             let rate = mib as f64 * 1.048_576 / begun.elapsed().as_secs_f64();
-            let _ = writeln!(io::stderr(), "{kind}, {}: {rate:.0} MB/s", if up { "up" } else { "down" });
+            let _ = writeln!(
+                io::stderr(),
+                "{kind}, {}: {rate:.0} MB/s",
+                if up { "up" } else { "down" }
+            );
         }
     });
 }

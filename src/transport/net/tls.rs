@@ -59,8 +59,8 @@ enum RecordStep {
 impl TlsSide {
     /// Creates the client side, for a server whose key `tls` expects.
     pub fn client(tls: Arc<rustls::ClientConfig>) -> Result<TlsSide, rustls::Error> {
-        let name =
-            ServerName::try_from(super::quic::NO_NAME).map_err(|error| rustls::Error::General(error.to_string()))?;
+        let name = ServerName::try_from(super::quic::NO_NAME)
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
         UnbufferedClientConnection::new(tls, name).map(|side| TlsSide::Client(Box::new(side)))
     }
 
@@ -78,11 +78,23 @@ impl TlsSide {
 
     /// Returns the certificate of the peer.
     pub fn peer_cert(&self) -> Option<Vec<u8>> {
-        self.common().peer_certificates().and_then(|chain| chain.first()).map(|cert| cert.to_vec())
+        self.common()
+            .peer_certificates()
+            .and_then(|chain| chain.first())
+            .map(|cert| cert.to_vec())
     }
 
-    fn step(&mut self, want: Want<'_>, buffers: &mut Buffers, used: &mut usize) -> Result<RecordStep, rustls::Error> {
-        let Buffers { incoming, outgoing, plain } = buffers;
+    fn step(
+        &mut self,
+        want: Want<'_>,
+        buffers: &mut Buffers,
+        used: &mut usize,
+    ) -> Result<RecordStep, rustls::Error> {
+        let Buffers {
+            incoming,
+            outgoing,
+            plain,
+        } = buffers;
         let rest = &mut incoming[*used..];
         let (discard, step) = match self {
             TlsSide::Client(side) => settle(side.process_tls_records(rest), want, outgoing, plain),
@@ -102,7 +114,9 @@ impl TlsSide {
         if ended.is_err() {
             // Queue the alert for the peer. The input must be neither processed again nor removed: rustls objects to
             // both.
-            while self.common().wants_write() && self.step(Want::Nothing, buffers, &mut used).is_ok() {}
+            while self.common().wants_write()
+                && self.step(Want::Nothing, buffers, &mut used).is_ok()
+            {}
             return ended;
         }
         buffers.incoming.drain(..used);
@@ -147,7 +161,9 @@ fn settle<Data>(
                         outgoing.truncate(begin + count);
                         break Ok(RecordStep::Again);
                     }
-                    Err(EncodeError::InsufficientSize(size)) => outgoing.resize(begin + size.required_size, 0),
+                    Err(EncodeError::InsufficientSize(size)) => {
+                        outgoing.resize(begin + size.required_size, 0)
+                    }
                     Err(error) => break Err(general(&error)),
                 }
             }
@@ -171,7 +187,9 @@ fn settle<Data>(
                 Want::Close => traffic.queue_close_notify(&mut outgoing[begin..]),
             };
             outgoing.truncate(begin + encrypted.as_ref().map_or(0, |count| *count));
-            encrypted.map(|_| RecordStep::Done).map_err(|error| general(&error))
+            encrypted
+                .map(|_| RecordStep::Done)
+                .map_err(|error| general(&error))
         }
         Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(RecordStep::Closed),
         Ok(_) => Err(general(&"unexpected early data")),
@@ -210,12 +228,19 @@ impl Tunnel {
                 return Ok(());
             }
             if self.is_over {
-                return Err(TlsFault::Tls(rustls::Error::AlertReceived(AlertDescription::CloseNotify)));
+                return Err(TlsFault::Tls(rustls::Error::AlertReceived(
+                    AlertDescription::CloseNotify,
+                )));
             }
             if self.buffers.incoming.len() > HANDSHAKE_MAX_BYTES {
-                return Err(TlsFault::Io(io::Error::new(io::ErrorKind::InvalidData, "handshake too long")));
+                return Err(TlsFault::Io(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "handshake too long",
+                )));
             }
-            let count = receive(&self.socket, &mut piece).await.map_err(TlsFault::Io)?;
+            let count = receive(&self.socket, &mut piece)
+                .await
+                .map_err(TlsFault::Io)?;
             if count == 0 {
                 return Err(TlsFault::Io(io::ErrorKind::UnexpectedEof.into()));
             }
@@ -228,11 +253,18 @@ impl Tunnel {
         let sent = self.send_short(words).await;
         // A server that rejects this client may have closed before it received them, and sent a reason.
         match self.go_on(|tunnel| !tunnel.buffers.plain.is_empty()).await {
-            Err(TlsFault::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(Trouble::Broken("closed by the server before the session began".into()))
+            Err(TlsFault::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(
+                Trouble::Broken("closed by the server before the session began".into()),
+            ),
+            Err(TlsFault::Io(error)) => {
+                Err(Trouble::Broken(sent.err().unwrap_or(error).to_string()))
             }
-            Err(TlsFault::Io(error)) => Err(Trouble::Broken(sent.err().unwrap_or(error).to_string())),
-            Ok(()) => match self.buffers.plain.first().and_then(|first| Rejection::of_number((*first).into())) {
+            Ok(()) => match self
+                .buffers
+                .plain
+                .first()
+                .and_then(|first| Rejection::of_number((*first).into()))
+            {
                 Some(why) => Err(Trouble::Busy(why)),
                 None => Ok(()),
             },
@@ -280,7 +312,9 @@ impl Tunnel {
 
     /// Sends a short message.
     pub async fn send_short(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.side.run(Want::Encrypt(bytes), &mut self.buffers).map_err(io::Error::other)?;
+        self.side
+            .run(Want::Encrypt(bytes), &mut self.buffers)
+            .map_err(io::Error::other)?;
         send(&self.socket, &mut self.buffers.outgoing).await
     }
 
@@ -296,7 +330,11 @@ impl Tunnel {
                 self.buffers.plain.drain(..COUNT);
                 return Ok(bytes);
             }
-            let count = if self.is_over { 0 } else { receive(&self.socket, &mut piece).await? };
+            let count = if self.is_over {
+                0
+            } else {
+                receive(&self.socket, &mut piece).await?
+            };
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -308,22 +346,42 @@ impl Tunnel {
 /// Connects to a server. Whether it accepts this client is not known yet.
 pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Tunnel, Trouble> {
     let side = TlsSide::client(tls).map_err(|error| Trouble::Broken(error.to_string()))?;
-    let socket = tokio::net::TcpStream::connect(peer).await.map_err(|error| Trouble::unreached(&error))?;
+    let socket = tokio::net::TcpStream::connect(peer)
+        .await
+        .map_err(|error| Trouble::unreached(&error))?;
     // If nothing listens at a local port, the system may choose that port for us, and TCP connects to itself.
     if socket.local_addr().is_ok_and(|own| own == peer) {
         return Err(Trouble::Refused);
     }
     prepare(&socket);
-    let mut tunnel = Tunnel { side, buffers: Buffers::default(), socket, is_over: false };
-    tunnel.go_on(|tunnel| !tunnel.side.common().is_handshaking()).await?;
+    let mut tunnel = Tunnel {
+        side,
+        buffers: Buffers::default(),
+        socket,
+        is_over: false,
+    };
+    tunnel
+        .go_on(|tunnel| !tunnel.side.common().is_handshaking())
+        .await?;
     Ok(tunnel)
 }
 
 /// Completes a client's handshake; `None` if the client was rejected or does not speak TLS.
-pub async fn welcome(socket: tokio::net::TcpStream, tls: Arc<rustls::ServerConfig>) -> Option<Tunnel> {
+pub async fn welcome(
+    socket: tokio::net::TcpStream,
+    tls: Arc<rustls::ServerConfig>,
+) -> Option<Tunnel> {
     prepare(&socket);
-    let mut tunnel = Tunnel { side: TlsSide::server(tls).ok()?, buffers: Buffers::default(), socket, is_over: false };
-    match tunnel.go_on(|tunnel| !tunnel.side.common().is_handshaking()).await {
+    let mut tunnel = Tunnel {
+        side: TlsSide::server(tls).ok()?,
+        buffers: Buffers::default(),
+        socket,
+        is_over: false,
+    };
+    match tunnel
+        .go_on(|tunnel| !tunnel.side.common().is_handshaking())
+        .await
+    {
         Ok(()) => Some(tunnel),
         Err(_) => {
             tunnel.part().await;
@@ -353,7 +411,9 @@ impl From<TlsFault> for Trouble {
                 Trouble::WrongKey(rustls::Error::InvalidCertificate(why).to_string())
             }
             TlsFault::TurnedAway => Trouble::NotAdmitted,
-            TlsFault::Tls(rustls::Error::AlertReceived(alert)) if is_about_versions(alert.into()) => {
+            TlsFault::Tls(rustls::Error::AlertReceived(alert))
+                if is_about_versions(alert.into()) =>
+            {
                 Trouble::Broken(OTHER_VERSIONS.into())
             }
             TlsFault::Tls(error) => Trouble::Broken(error.to_string()),
@@ -416,7 +476,10 @@ struct TunnelState {
 impl TunnelState {
     fn check(&self) -> io::Result<()> {
         match self.is_broken {
-            true => Err(io::Error::new(io::ErrorKind::ConnectionReset, "invalid TLS data")),
+            true => Err(io::Error::new(
+                io::ErrorKind::ConnectionReset,
+                "invalid TLS data",
+            )),
             false => Ok(()),
         }
     }
@@ -424,7 +487,11 @@ impl TunnelState {
 
 impl TunnelShared {
     fn lost(&self, error: &io::Error) -> io::Error {
-        let why = if self.hung_up.load(Ordering::Relaxed) { "closed by this side".into() } else { error.to_string() };
+        let why = if self.hung_up.load(Ordering::Relaxed) {
+            "closed by this side".into()
+        } else {
+            error.to_string()
+        };
         io::Error::new(io::ErrorKind::ConnectionReset, why)
     }
 }
@@ -466,12 +533,21 @@ impl Watched {
     /// Returns its own address and the peer's; `None` if it has ended.
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         let shared = self.0.upgrade()?;
-        Some((shared.socket.local_addr().ok()?, shared.socket.peer_addr().ok()?))
+        Some((
+            shared.socket.local_addr().ok()?,
+            shared.socket.peer_addr().ok()?,
+        ))
     }
 
     /// Returns its TCP state; `None` if it has ended or was closed.
-    pub fn standing(&self, of: fn(BorrowedFd<'_>) -> io::Result<TcpStanding>) -> Option<TcpStanding> {
-        let shared = self.0.upgrade().filter(|shared| !shared.hung_up.load(Ordering::Relaxed))?;
+    pub fn standing(
+        &self,
+        of: fn(BorrowedFd<'_>) -> io::Result<TcpStanding>,
+    ) -> Option<TcpStanding> {
+        let shared = self
+            .0
+            .upgrade()
+            .filter(|shared| !shared.hung_up.load(Ordering::Relaxed))?;
         // A system that does not report the state gives the default, which raises no doubts.
         Some(of(shared.socket.as_fd()).unwrap_or_default())
     }
@@ -495,7 +571,12 @@ pub fn halves(
     patience: Patience,
     until_end: UntilEnd,
 ) -> io::Result<(TlsReader, TlsWriter, TlsHangUp)> {
-    let Tunnel { side, buffers, socket, is_over } = tunnel;
+    let Tunnel {
+        side,
+        buffers,
+        socket,
+        is_over,
+    } = tunnel;
     let socket = socket.into_std()?;
     socket.set_nonblocking(false)?;
     // A waiting thread checks this often whether it should still wait.
@@ -503,8 +584,17 @@ pub fn halves(
     socket.set_read_timeout(look)?;
     socket.set_write_timeout(look)?;
     let parting = patience.parting.clone();
-    let state = Mutex::new(TunnelState { side, incoming: buffers.incoming, due: buffers.outgoing, is_broken: false });
-    let shared = Arc::new(TunnelShared { state, socket, hung_up: AtomicBool::new(false) });
+    let state = Mutex::new(TunnelState {
+        side,
+        incoming: buffers.incoming,
+        due: buffers.outgoing,
+        is_broken: false,
+    });
+    let shared = Arc::new(TunnelShared {
+        state,
+        socket,
+        hung_up: AtomicBool::new(false),
+    });
     let reader = TlsReader {
         shared: shared.clone(),
         raw: vec![0; READ_BYTES],
@@ -514,7 +604,12 @@ pub fn halves(
         patience,
         _until_end: until_end.clone(),
     };
-    let writer = TlsWriter { shared: shared.clone(), outgoing: Vec::new(), parting, _until_end: until_end };
+    let writer = TlsWriter {
+        shared: shared.clone(),
+        outgoing: Vec::new(),
+        parting,
+        _until_end: until_end,
+    };
     Ok((reader, writer, TlsHangUp(shared)))
 }
 
@@ -545,7 +640,8 @@ impl TlsReader {
             if !self.plain.is_empty() || self.is_over {
                 return Ok(());
             }
-            self.patience.check(waits.get_or_insert_with(Since::now).elapsed())?;
+            self.patience
+                .check(waits.get_or_insert_with(Since::now).elapsed())?;
             count = match (&self.shared.socket).read(&mut self.raw) {
                 Ok(0) => return Err(self.shared.lost(&io::Error::other("the peer is gone"))),
                 Ok(count) => count,
@@ -558,7 +654,12 @@ impl TlsReader {
     fn decrypt(&mut self, count: usize) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         state.check()?;
-        let TunnelState { side, incoming, due, is_broken } = &mut *state;
+        let TunnelState {
+            side,
+            incoming,
+            due,
+            is_broken,
+        } = &mut *state;
         incoming.extend_from_slice(&self.raw[..count]);
         let mut buffers = Buffers {
             incoming: std::mem::take(incoming),
@@ -583,7 +684,10 @@ impl TlsReader {
 
 /// Returns whether an error only interrupted a wait.
 fn is_pause(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
 }
 
 impl BufRead for TlsReader {
@@ -623,7 +727,12 @@ impl TlsWriter {
     fn send(&mut self, want: Want<'_>, may_wait: impl Fn() -> bool) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         state.check()?;
-        let TunnelState { side, incoming, due, is_broken } = &mut *state;
+        let TunnelState {
+            side,
+            incoming,
+            due,
+            is_broken,
+        } = &mut *state;
         // Pending answers go first.
         self.outgoing.clear();
         self.outgoing.append(due);

@@ -66,10 +66,16 @@ const YES: [u8; 1] = [1];
 
 /// Returns the token of a session that can move; `None` if the peer does not support or want that.
 pub fn token(connection: &quinn::Connection) -> Option<UpgradeToken> {
-    let agreed = connection.handshake_data()?.downcast::<quinn::crypto::rustls::HandshakeData>().ok()?;
+    let agreed = connection
+        .handshake_data()?
+        .downcast::<quinn::crypto::rustls::HandshakeData>()
+        .ok()?;
     let mut token = UpgradeToken::default();
     let may = agreed.protocol.as_deref() == Some(ALPN_LANES);
-    (may && connection.export_keying_material(&mut token, TOKEN_LABEL, b"").is_ok()).then_some(token)
+    (may && connection
+        .export_keying_material(&mut token, TOKEN_LABEL, b"")
+        .is_ok())
+    .then_some(token)
 }
 
 /// The progress of a session that can move.
@@ -88,7 +94,9 @@ impl Progress {
 
     /// Returns how many bytes this side sent and received over QUIC before the move; `None` before the move.
     pub fn moved_after(&self) -> Option<u64> {
-        self.moved.since().map(|_| self.bytes.load(Ordering::Relaxed))
+        self.moved
+            .since()
+            .map(|_| self.bytes.load(Ordering::Relaxed))
     }
 }
 
@@ -111,7 +119,10 @@ enum TlsLane {
 
 impl UpgradeShared {
     fn count(&self, bytes: usize) {
-        let before = self.progress.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let before = self
+            .progress
+            .bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
         if before < self.after_bytes && before + bytes as u64 >= self.after_bytes {
             self.enough.notify_one();
         }
@@ -147,9 +158,23 @@ pub fn movable(
         tls: None,
         shared: shared.clone(),
     };
-    let writer =
-        UpgradeWriter { tls: None, quic: writer, given: sent_bytes as u64, lane: Some(writes), shared: shared.clone() };
-    (reader, writer, Mover { shared, patience, to_reader, to_writer })
+    let writer = UpgradeWriter {
+        tls: None,
+        quic: writer,
+        given: sent_bytes as u64,
+        lane: Some(writes),
+        shared: shared.clone(),
+    };
+    (
+        reader,
+        writer,
+        Mover {
+            shared,
+            patience,
+            to_reader,
+            to_writer,
+        },
+    )
 }
 
 async fn receive_switch_offset(connection: quinn::Connection, tx: oneshot::Sender<u64>) {
@@ -173,20 +198,32 @@ pub struct Mover {
 impl Mover {
     /// Runs the client's part: dials the same server over TLS once that pays off. On any failure, the session stays on
     /// QUIC. Afterwards watches over the TLS connection, whose session is named by the token.
-    pub async fn run_client(self, tls: Arc<rustls::ClientConfig>, watch: Watch, terms: UpgradeTerms) {
+    pub async fn run_client(
+        self,
+        tls: Arc<rustls::ClientConfig>,
+        watch: Watch,
+        terms: UpgradeTerms,
+    ) {
         let connection = self.shared.connection.clone();
         self.shared.enough.notified().await;
         // The bytes were passed to QUIC; wait until they are really sent.
         while stats_bytes(&connection) < terms.after_bytes {
-            if tokio::time::timeout(LOOK, connection.closed()).await.is_ok() {
+            if tokio::time::timeout(LOOK, connection.closed())
+                .await
+                .is_ok()
+            {
                 return;
             }
         }
-        if !is_clean(&connection, terms.lost_one_in) || connection.stats().path.min_rtt > terms.rtt_max {
+        if !is_clean(&connection, terms.lost_one_in)
+            || connection.stats().path.min_rtt > terms.rtt_max
+        {
             return;
         }
         let dial = async {
-            let mut tunnel = tls::connect(watch.peer, tls).await.map_err(io::Error::from)?;
+            let mut tunnel = tls::connect(watch.peer, tls)
+                .await
+                .map_err(io::Error::from)?;
             tunnel.send_short(&watch.name).await?;
             match tunnel.receive_exact().await? {
                 YES => Ok(tunnel),
@@ -201,14 +238,23 @@ impl Mover {
         {
             // QUIC has followed the client, so the server receives this, and what it holds is free for the next
             // session.
-            quic::close(&connection, quic::CloseCode::Instructed, b"the client is no longer reachable over TLS");
+            quic::close(
+                &connection,
+                quic::CloseCode::Instructed,
+                b"the client is no longer reachable over TLS",
+            );
             lane.hang_up();
         }
     }
 
     /// Runs the server's part. The server sees the losses towards the client, which the client does not. `take`
     /// receives the TLS connection.
-    pub async fn answer(self, mut tunnel: tls::Tunnel, lost_one_in: u64, take: impl FnOnce(tls::Watched)) {
+    pub async fn answer(
+        self,
+        mut tunnel: tls::Tunnel,
+        lost_one_in: u64,
+        take: impl FnOnce(tls::Watched),
+    ) {
         let connection = &self.shared.connection;
         // A closed session can be found until its entry is removed.
         if connection.close_reason().is_none()
@@ -217,7 +263,9 @@ impl Mover {
             && tunnel.receive_exact().await.is_ok_and(|reply| reply == YES)
         {
             let connection = connection.clone();
-            let Some(lane) = self.attach(tunnel) else { return };
+            let Some(lane) = self.attach(tunnel) else {
+                return;
+            };
             take(lane.clone());
             // Spawned because the caller limits the time of each handshake, and this takes as long as the session.
             tokio::spawn(async move {
@@ -234,7 +282,12 @@ impl Mover {
     }
 
     fn attach(self, tunnel: tls::Tunnel) -> Option<tls::Watched> {
-        let Mover { shared, patience, to_reader, to_writer } = self;
+        let Mover {
+            shared,
+            patience,
+            to_reader,
+            to_writer,
+        } = self;
         let mut lane = shared.lane.lock();
         if let TlsLane::None = *lane
             && let Ok((reader, writer, hang_up)) = tls::halves(tunnel, patience, Arc::new(()))
@@ -279,7 +332,9 @@ impl UpgradeReader {
         while self.tls.is_none() {
             let buffered = self.quic.buffered().len() as u64;
             match self.end {
-                Some(end) if self.taken + buffered > end => return Err(wrong("sent more over QUIC than announced")),
+                Some(end) if self.taken + buffered > end => {
+                    return Err(wrong("sent more over QUIC than announced"));
+                }
                 _ if buffered > 0 => return Ok(()),
                 Some(end) if self.taken == end => self.change()?,
                 _ => match self.quic.refill(announced_position(&mut self.left))? {
@@ -295,7 +350,12 @@ impl UpgradeReader {
 
     fn change(&mut self) -> io::Result<()> {
         let patience = self.quic.patience();
-        let gone = || io::Error::new(io::ErrorKind::ConnectionReset, "no TLS connection to move to");
+        let gone = || {
+            io::Error::new(
+                io::ErrorKind::ConnectionReset,
+                "no TLS connection to move to",
+            )
+        };
         let waits = Since::now();
         let lane = self.lane.take().ok_or_else(gone)?;
         // The peer has the TLS connection already; here it is about to arrive.
@@ -328,7 +388,13 @@ fn with_close_reason(connection: &quinn::Connection, error: io::Error) -> io::Er
         return error;
     }
     let waits = Since::now();
-    let late = || if waits.elapsed() < WHY_COMES_WITHIN { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) };
+    let late = || {
+        if waits.elapsed() < WHY_COMES_WITHIN {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::TimedOut.into())
+        }
+    };
     match wait(connection.closed(), late) {
         Ok(quinn::ConnectionError::ApplicationClosed(close)) if !close.reason.is_empty() => {
             quic::lost(quinn::ConnectionError::ApplicationClosed(close))
@@ -344,7 +410,9 @@ impl BufRead for UpgradeReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.find()?;
         match &mut self.tls {
-            Some(tls) => tls.fill_buf().map_err(|error| with_close_reason(&self.shared.connection, error)),
+            Some(tls) => tls
+                .fill_buf()
+                .map_err(|error| with_close_reason(&self.shared.connection, error)),
             None => Ok(self.quic.buffered()),
         }
     }
@@ -366,7 +434,11 @@ impl Read for UpgradeReader {
         let mut got = 0;
         loop {
             // Wait for more only if there is nothing yet.
-            let piece = if got == 0 { self.fill_buf()? } else { self.quic.buffered() };
+            let piece = if got == 0 {
+                self.fill_buf()?
+            } else {
+                self.quic.buffered()
+            };
             let count = piece.len().min(into.len() - got);
             if count == 0 {
                 return Ok(got);
@@ -407,7 +479,11 @@ impl Write for UpgradeWriter {
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        if let Some(lane) = self.lane.as_mut().filter(|_| pieces.iter().any(|piece| !piece.is_empty())) {
+        if let Some(lane) = self
+            .lane
+            .as_mut()
+            .filter(|_| pieces.iter().any(|piece| !piece.is_empty()))
+        {
             match lane.try_recv() {
                 Ok(tls) => {
                     self.lane = None;
@@ -419,7 +495,9 @@ impl Write for UpgradeWriter {
             }
         }
         if let Some(tls) = &mut self.tls {
-            return tls.write_vectored(pieces).map_err(|error| with_close_reason(&self.shared.connection, error));
+            return tls
+                .write_vectored(pieces)
+                .map_err(|error| with_close_reason(&self.shared.connection, error));
         }
         let count = self.quic.write_vectored(pieces)?;
         self.given += count as u64;
@@ -444,7 +522,11 @@ impl UpgradeHangUp {
 
     /// Closes both connections and sends the reason to the peer.
     pub fn now(&self, why: &str) {
-        quic::close(&self.0.connection, quic::CloseCode::Instructed, why.as_bytes());
+        quic::close(
+            &self.0.connection,
+            quic::CloseCode::Instructed,
+            why.as_bytes(),
+        );
         let mut lane = self.0.lane.lock();
         match &*lane {
             TlsLane::Tls(tls) => tls.now(),
@@ -456,7 +538,9 @@ impl UpgradeHangUp {
     pub fn leave(&self, engine: tokio::runtime::Handle) -> Leave {
         let shared = Arc::downgrade(&self.0);
         Box::new(move || {
-            let Some(shared) = shared.upgrade() else { return };
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
             if let TlsLane::Tls(tls) = &*shared.lane.lock() {
                 tls.leave()();
             }
@@ -471,7 +555,8 @@ impl UpgradeHangUp {
 
     /// Returns whether the peer has closed QUIC, or its stream over TLS.
     pub fn is_over(&self) -> bool {
-        self.0.connection.close_reason().is_some() || matches!(&*self.0.lane.lock(), TlsLane::Tls(tls) if tls.is_over())
+        self.0.connection.close_reason().is_some()
+            || matches!(&*self.0.lane.lock(), TlsLane::Tls(tls) if tls.is_over())
     }
 }
 
@@ -500,6 +585,9 @@ impl Movable {
         let token: UpgradeToken = tunnel.receive_exact().await.ok()?;
         let mut movable = self.0.lock();
         let is_its_own = movable.get(&token).is_some_and(|(whose, _)| *whose == pin);
-        is_its_own.then(|| movable.remove(&token)).flatten().map(|(_, mover)| (token, mover))
+        is_its_own
+            .then(|| movable.remove(&token))
+            .flatten()
+            .map(|(_, mover)| (token, mover))
     }
 }

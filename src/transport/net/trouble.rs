@@ -31,7 +31,9 @@ impl fmt::Display for Trouble {
         match self {
             Trouble::Refused => f.write_str("connection refused"),
             Trouble::Unreachable(why) => write!(f, "{why}"),
-            Trouble::Silent(limit) if limit.subsec_millis() == 0 => write!(f, "no answer within {} s", limit.as_secs()),
+            Trouble::Silent(limit) if limit.subsec_millis() == 0 => {
+                write!(f, "no answer within {} s", limit.as_secs())
+            }
             Trouble::Silent(limit) => write!(f, "no answer within {} ms", limit.as_millis()),
             Trouble::WrongKey(why) => write!(f, "unexpected key: {why}"),
             Trouble::NotAdmitted => f.write_str("this machine's key has no grant there"),
@@ -95,7 +97,12 @@ pub enum Rejection {
 impl Rejection {
     /// Returns the rejection with this number.
     pub fn of_number(number: u64) -> Option<Rejection> {
-        let all = [Rejection::Full, Rejection::TooManyOfKey, Rejection::GivenUp, Rejection::NoSession];
+        let all = [
+            Rejection::Full,
+            Rejection::TooManyOfKey,
+            Rejection::GivenUp,
+            Rejection::NoSession,
+        ];
         all.into_iter().find(|why| *why as u64 == number)
     }
 }
@@ -104,7 +111,9 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Rejection::Full => "too many sessions; try again later",
-            Rejection::TooManyOfKey => "too many sessions of this machine's key; try again when one has ended",
+            Rejection::TooManyOfKey => {
+                "too many sessions of this machine's key; try again when one has ended"
+            }
             Rejection::GivenUp => "too many handshakes in progress; try again",
             Rejection::NoSession => "the server cannot start a session; its log has the reason",
         })

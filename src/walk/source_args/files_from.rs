@@ -17,7 +17,11 @@ impl Gatherer<'_> {
         let shown = trim_slashes(base_arg).to_vec();
         // Without this directory there is nothing to copy. The error shows it as it was given.
         let cannot_enter = |error: io::Error| {
-            let slash: &[u8] = if base_arg.len() > 1 && base_arg.ends_with(b"/") { b"/" } else { b"" };
+            let slash: &[u8] = if base_arg.len() > 1 && base_arg.ends_with(b"/") {
+                b"/"
+            } else {
+                b""
+            };
             let full = [&absolute(self.terms.process.cwd, base_arg)[..], slash].concat();
             let problem = Problem::failed(ErrorRole::Sender, "change_dir", &full, &error);
             Error::new(Exit::FileSelect, problem.line).by("sender")
@@ -32,11 +36,20 @@ impl Gatherer<'_> {
                 && !self.follows_links()
                 && let Err(error) = check_listed(base_arg, &cleaned, content)
             {
-                let dot: &[u8] = if content && !self.select.relative { b"/." } else { b"" };
-                let full = resolved(self.terms.process.cwd, &path::join(base_arg, &cleaned.join(&b'/')));
+                let dot: &[u8] = if content && !self.select.relative {
+                    b"/."
+                } else {
+                    b""
+                };
+                let full = resolved(
+                    self.terms.process.cwd,
+                    &path::join(base_arg, &cleaned.join(&b'/')),
+                );
                 let full = [&full, dot].concat();
                 let problem = Problem::failed(ErrorRole::Sender, "link_stat", &full, &error);
-                self.out.problems.push(problem.weighing(Weight::SourceError));
+                self.out
+                    .problems
+                    .push(problem.weighing(Weight::SourceError));
                 continue;
             }
             if self.select.relative {
@@ -60,7 +73,11 @@ impl Gatherer<'_> {
             }
             // Without -R only the last element of the name is kept.
             let joined = path::join(base_arg, &cleaned.join(&b'/'));
-            let arg = if content { path::join(&joined, b".") } else { joined };
+            let arg = if content {
+                path::join(&joined, b".")
+            } else {
+                joined
+            };
             self.plain(&arg)?;
         }
         Ok(())
@@ -70,7 +87,11 @@ impl Gatherer<'_> {
 /// Fails if a name of `--files-from` leads out of the directory of `--confine-root`. `content`: the name stands for the
 /// content of a directory.
 fn check_listed(base: &[u8], parts: &[Vec<u8>], content: bool) -> io::Result<()> {
-    let kept = if content { parts.len() } else { parts.len().saturating_sub(1) };
+    let kept = if content {
+        parts.len()
+    } else {
+        parts.len().saturating_sub(1)
+    };
     let dir = path::join(base, &parts[..kept].join(&b'/'));
     match sys::open_dir_path_to_search(if dir.is_empty() { b"." } else { &dir }) {
         // Anything else is found out later.

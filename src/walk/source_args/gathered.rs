@@ -74,7 +74,11 @@ impl Gathered {
                 ..origin.clone()
             })
             .collect();
-        SourceTask { path: RelPath::root(), origins, node: Some(self.node.clone()) }
+        SourceTask {
+            path: RelPath::root(),
+            origins,
+            node: Some(self.node.clone()),
+        }
     }
 
     /// Whether the receiver gets the transfer's root. `is_stock`: it is a stock rsync.
@@ -84,21 +88,38 @@ impl Gathered {
 
     /// Returns the entry of the directory whose content is the transfer's root, as the source has it; `None` if there
     /// is none, or if it cannot be read completely, which adds to `problems`.
-    pub fn top_entry(&self, wanted: Wanted<'_>, problems: &mut Vec<Problem>) -> Result<Option<Entry>> {
-        let Some((stat, base)) = &self.top else { return Ok(None) };
+    pub fn top_entry(
+        &self,
+        wanted: Wanted<'_>,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Option<Entry>> {
+        let Some((stat, base)) = &self.top else {
+            return Ok(None);
+        };
         let root = match base.root.open() {
             Ok(root) => root,
             Err(error) => {
-                let problem = Problem::failed(ErrorRole::Sender, "opendir", base.root.path(), &error);
+                let problem =
+                    Problem::failed(ErrorRole::Sender, "opendir", base.root.path(), &error);
                 problems.push(problem.weighing(Weight::SourceError));
                 return Ok(None);
             }
         };
         let mut entry = Entry::of(stat);
         let (full, path) = (|| base.root.full(b"."), || b".".to_vec());
-        let at = EntryAt { dir: root.dir(), name: b".", stat, full: &full, path: &path };
+        let at = EntryAt {
+            dir: root.dir(),
+            name: b".",
+            stat,
+            full: &full,
+            path: &path,
+        };
         if let Err(incomplete) = wanted.complete_source(&mut entry, &at) {
-            problems.push(unreadable_or_fatal("sender", incomplete, Weight::SourceError)?);
+            problems.push(unreadable_or_fatal(
+                "sender",
+                incomplete,
+                Weight::SourceError,
+            )?);
             return Ok(None);
         }
         Ok(Some(entry))
@@ -109,22 +130,36 @@ impl Gathered {
     pub fn count(&self, tally: &mut Tally, is_stock: bool) {
         let is_top_missing = self.top.is_some() && !self.sends_top(is_stock);
         (0..self.tops_more + u64::from(is_top_missing)).for_each(|_| tally.list(Kind::Dir, 0, 1));
-        self.missing.iter().for_each(|name| tally.list(Kind::File, 0, name.as_bytes().len()));
+        self.missing
+            .iter()
+            .for_each(|name| tally.list(Kind::File, 0, name.as_bytes().len()));
         tally.list_generation_ms += self.listing_ms;
     }
 
     /// Whether a directory lies inside one that is copied completely.
     pub fn reaches(&self, dest: &Dir) -> bool {
-        let Ok(dest) = sys::path_of(dest.fd()) else { return false };
+        let Ok(dest) = sys::path_of(dest.fd()) else {
+            return false;
+        };
         let mut known: Option<(&Arc<Base>, Vec<u8>)> = None;
         self.whole.iter().any(|(base, path)| {
-            let is_known = known.as_ref().is_some_and(|(other, _)| Arc::ptr_eq(other, base));
+            let is_known = known
+                .as_ref()
+                .is_some_and(|(other, _)| Arc::ptr_eq(other, base));
             if !is_known {
-                known =
-                    Some((base, base.root.open().and_then(|root| sys::path_of(root.dir().fd())).unwrap_or_default()));
+                known = Some((
+                    base,
+                    base.root
+                        .open()
+                        .and_then(|root| sys::path_of(root.dir().fd()))
+                        .unwrap_or_default(),
+                ));
             }
-            let above = known.as_ref().map_or_else(Vec::new, |(_, top)| path::join(top, path.as_bytes()));
-            dest.strip_prefix(trim_slashes(&above)).is_some_and(|rest| rest.starts_with(b"/") && rest.len() > 1)
+            let above = known
+                .as_ref()
+                .map_or_else(Vec::new, |(_, top)| path::join(top, path.as_bytes()));
+            dest.strip_prefix(trim_slashes(&above))
+                .is_some_and(|rest| rest.starts_with(b"/") && rest.len() > 1)
         })
     }
 }
@@ -146,20 +181,44 @@ impl LoneDir {
             return true;
         }
         // A descriptor of its own, because listings go on from the current position.
-        let name: &[u8] = if self.path.is_root() { b"." } else { self.path.as_bytes() };
-        let opened = self.base.root.open().and_then(|root| sys::open_dir(root.dir().fd(), name, Follow::Anywhere));
-        let Ok(dir) = opened.map(Dir::new) else { return true };
+        let name: &[u8] = if self.path.is_root() {
+            b"."
+        } else {
+            self.path.as_bytes()
+        };
+        let opened = self
+            .base
+            .root
+            .open()
+            .and_then(|root| sys::open_dir(root.dir().fd(), name, Follow::Anywhere));
+        let Ok(dir) = opened.map(Dir::new) else {
+            return true;
+        };
         if terms.options.select.open_noatime {
             // If this is not permitted, the directory is read anyway.
             let _ = sys::spare_atime(dir.fd());
         }
         // Problems with merge files are reported when the directory is listed.
-        let entered = enter_dir(&self.base.chain, &dir, &self.path, "sender", terms.options.preserve.link_owners);
-        let Ok((chain, _)) = entered else { return false };
-        let looks = |name: &[u8]| sys::stat(dir.fd(), name, false).ok().and_then(|stat| Kind::of_mode(stat.mode));
+        let entered = enter_dir(
+            &self.base.chain,
+            &dir,
+            &self.path,
+            "sender",
+            terms.options.preserve.link_owners,
+        );
+        let Ok((chain, _)) = entered else {
+            return false;
+        };
+        let looks = |name: &[u8]| {
+            sys::stat(dir.fd(), name, false)
+                .ok()
+                .and_then(|stat| Kind::of_mode(stat.mode))
+        };
         let mut any = false;
         let listed = sys::list(dir.fd(), |entry| {
-            let is_dir = entry.is_dir.unwrap_or_else(|| looks(entry.name) == Some(Kind::Dir));
+            let is_dir = entry
+                .is_dir
+                .unwrap_or_else(|| looks(entry.name) == Some(Kind::Dir));
             let path = self.path.join(entry.name);
             any |= chain.verdict(Side::Sender, path.as_bytes(), is_dir) == Verdict::Include;
         });

@@ -39,7 +39,11 @@ impl NodeBuilder {
     /// Adds a base of which an argument names the whole content.
     pub(super) fn whole(&mut self, base: &Arc<Base>, below: bool, argument: usize) {
         let at = *self.all_at.entry(Arc::as_ptr(base)).or_insert_with(|| {
-            self.all.push(WholeBase { base: base.clone(), below, arguments: Vec::new() });
+            self.all.push(WholeBase {
+                base: base.clone(),
+                below,
+                arguments: Vec::new(),
+            });
             self.all.len() - 1
         });
         self.all[at].arguments.push(argument);
@@ -47,7 +51,11 @@ impl NodeBuilder {
 
     pub(super) fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: NamedEntry) {
         let at = *self.named_at.entry(Arc::as_ptr(base)).or_insert_with(|| {
-            self.named.push(NamedDir { base: base.clone(), path: dir.clone(), names: Vec::new() });
+            self.named.push(NamedDir {
+                base: base.clone(),
+                path: dir.clone(),
+                names: Vec::new(),
+            });
             self.named.len() - 1
         });
         self.named[at].names.push(named);
@@ -68,7 +76,15 @@ impl NodeBuilder {
         for (depth, part) in leading.iter().enumerate() {
             let times = u64::from(counts(depth, node.children.contains_key(part)));
             let named = NamedEntry::of_argument(argument, part, NamedContent::None, true);
-            node.name(base, &dir, NamedEntry { implied: true, times, ..named });
+            node.name(
+                base,
+                &dir,
+                NamedEntry {
+                    implied: true,
+                    times,
+                    ..named
+                },
+            );
             node = node.children.entry(part.clone()).or_default();
             dir = dir.join(part);
         }
@@ -77,57 +93,97 @@ impl NodeBuilder {
 
     /// Whether an argument includes the path `wanted`, of which `parts` are the elements from here on.
     pub(super) fn brings(&self, wanted: &RelPath, parts: &[&[u8]]) -> bool {
-        let Some((first, rest)) = parts.split_first() else { return false };
+        let Some((first, rest)) = parts.split_first() else {
+            return false;
+        };
         let is_last = rest.is_empty();
         let inside = parts.join(&b'/');
-        let in_whole = |whole: &WholeBase| (whole.below || is_last) && has(&whole.base, &inside, wanted);
+        let in_whole =
+            |whole: &WholeBase| (whole.below || is_last) && has(&whole.base, &inside, wanted);
         let in_named = |dir: &NamedDir| {
             let has = || has(&dir.base, &path::join(dir.path.as_bytes(), &inside), wanted);
             let mut named = dir.names.iter().filter(|named| named.name == *first);
             named.any(|named| is_last || named.content == NamedContent::Full && has())
         };
-        let below = || self.children.get(*first).is_some_and(|below| below.brings(wanted, rest));
+        let below = || {
+            self.children
+                .get(*first)
+                .is_some_and(|below| below.brings(wanted, rest))
+        };
         self.all.iter().any(in_whole) || self.named.iter().any(in_named) || below()
     }
 
     pub(super) fn build(self) -> Node {
-        let all = self.all.into_iter().map(|WholeBase { base, below, arguments }| {
-            Origin::new(base, RelPath::root(), Listing::All { below, arguments: arguments.into() })
-        });
-        let named = self.named.into_iter().map(|NamedDir { base, path, mut names }| {
-            // Merge entries that were named more than once.
-            names.sort_by(|a, b| {
-                a.name
-                    .cmp(&b.name)
-                    .then((a.content as u8).cmp(&(b.content as u8)).reverse())
-                    .then(a.implied.cmp(&b.implied))
-            });
-            names.dedup_by(|b, a| {
-                let same = a.name == b.name;
-                a.implied &= b.implied || !same;
-                a.followed |= b.followed && same;
-                if same {
-                    a.times += b.times;
-                    a.content_arguments.append(&mut b.content_arguments);
-                    a.argument = a.argument.min(b.argument);
-                }
-                same
-            });
-            Origin::new(base, path, Listing::Named(Arc::new(names)))
-        });
+        let all = self.all.into_iter().map(
+            |WholeBase {
+                 base,
+                 below,
+                 arguments,
+             }| {
+                Origin::new(
+                    base,
+                    RelPath::root(),
+                    Listing::All {
+                        below,
+                        arguments: arguments.into(),
+                    },
+                )
+            },
+        );
+        let named = self.named.into_iter().map(
+            |NamedDir {
+                 base,
+                 path,
+                 mut names,
+             }| {
+                // Merge entries that were named more than once.
+                names.sort_by(|a, b| {
+                    a.name
+                        .cmp(&b.name)
+                        .then((a.content as u8).cmp(&(b.content as u8)).reverse())
+                        .then(a.implied.cmp(&b.implied))
+                });
+                names.dedup_by(|b, a| {
+                    let same = a.name == b.name;
+                    a.implied &= b.implied || !same;
+                    a.followed |= b.followed && same;
+                    if same {
+                        a.times += b.times;
+                        a.content_arguments.append(&mut b.content_arguments);
+                        a.argument = a.argument.min(b.argument);
+                    }
+                    same
+                });
+                Origin::new(base, path, Listing::Named(Arc::new(names)))
+            },
+        );
         Node {
             origins: all.chain(named).collect(),
-            children: self.children.into_iter().map(|(name, below)| (name, Arc::new(below.build()))).collect(),
+            children: self
+                .children
+                .into_iter()
+                .map(|(name, below)| (name, Arc::new(below.build())))
+                .collect(),
         }
     }
 }
 
 /// Whether an entry below a base exists and is included under this path of the transfer.
 fn has(base: &Base, inside: &[u8], path: &RelPath) -> bool {
-    let Ok(inside) = RelPath::parse(inside) else { return false };
-    let dir = base.root.open_dir_to_search(&inside.parent().unwrap_or_default());
+    let Ok(inside) = RelPath::parse(inside) else {
+        return false;
+    };
+    let dir = base
+        .root
+        .open_dir_to_search(&inside.parent().unwrap_or_default());
     let stat = dir.and_then(|dir| sys::stat(dir.fd(), inside.name(), false));
-    stat.is_ok_and(|stat| !is_hidden(base, path.as_bytes(), Kind::of_mode(stat.mode) == Some(Kind::Dir)))
+    stat.is_ok_and(|stat| {
+        !is_hidden(
+            base,
+            path.as_bytes(),
+            Kind::of_mode(stat.mode) == Some(Kind::Dir),
+        )
+    })
 }
 
 /// Whether the rules exclude the entry of an argument. Per-directory rules are not considered.

@@ -14,16 +14,26 @@ impl Gatherer<'_> {
     pub(super) fn plain(&mut self, arg: &[u8]) -> Result<()> {
         let (parent, name) = path::split_parent(arg);
         if matches!(name, b"" | b"." | b"..") {
-            let dir = if name == b"" && !parent.is_empty() { parent } else { arg };
+            let dir = if name == b"" && !parent.is_empty() {
+                parent
+            } else {
+                arg
+            };
             return self.content_of(if arg == b"/" { b"/" } else { dir });
         }
-        let parent: &[u8] = if parent.is_empty() && arg.starts_with(b"/") { b"/" } else { parent };
+        let parent: &[u8] = if parent.is_empty() && arg.starts_with(b"/") {
+            b"/"
+        } else {
+            parent
+        };
         let followed = self.select.copy_links;
         let stat = match sys::stat_path(arg, followed) {
             Ok(stat) => stat,
             Err(error) => return self.missing_argument(arg, name, &error),
         };
-        let Some(base) = self.base_or_report(parent, trim_slashes(parent)) else { return Ok(()) };
+        let Some(base) = self.base_or_report(parent, trim_slashes(parent)) else {
+            return Ok(());
+        };
         self.add_entry(&base, &[name.to_vec()], &stat, false, false)
     }
 
@@ -40,7 +50,9 @@ impl Gatherer<'_> {
         if self.skips_dir(b".") {
             return Ok(());
         }
-        let Some(base) = self.base_or_report(dir, trim_slashes(dir)) else { return Ok(()) };
+        let Some(base) = self.base_or_report(dir, trim_slashes(dir)) else {
+            return Ok(());
+        };
         self.add_content(&base, Ok(stat));
         Ok(())
     }

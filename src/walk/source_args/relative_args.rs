@@ -27,7 +27,9 @@ impl Gatherer<'_> {
             return Err(Error::usage(line).by("sender"));
         }
         let (parts, content) = clean(rest);
-        let Some(base) = self.base_or_report(base_arg, trim_slashes(base_arg)) else { return Ok(()) };
+        let Some(base) = self.base_or_report(base_arg, trim_slashes(base_arg)) else {
+            return Ok(());
+        };
         self.imply_top(&base, rest);
         self.insert(&base, &parts, content)
     }
@@ -44,18 +46,34 @@ impl Gatherer<'_> {
         self.has_implied_top = true;
         if !self.skips_dir(b".") {
             let is_first = self.out.top.is_none();
-            self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
+            self.top(
+                base.root
+                    .open()
+                    .and_then(|root| sys::fstat(root.dir().fd())),
+                base,
+            );
             // The protocol cannot express a root without attributes before 30.
             let protocol = self.terms.options.connect.protocol;
-            self.out.top_is_bare = is_first && self.select.no_implied_dirs && protocol.is_none_or(|it| it >= 30);
+            self.out.top_is_bare =
+                is_first && self.select.no_implied_dirs && protocol.is_none_or(|it| it >= 30);
         }
     }
 
     /// Adds the path `parts` below a base to the tree.
-    pub(super) fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) -> Result<()> {
+    pub(super) fn insert(
+        &mut self,
+        base: &Arc<Base>,
+        parts: &[Vec<u8>],
+        content: bool,
+    ) -> Result<()> {
         let Some((_, leading)) = parts.split_last() else {
             if !self.skips_dir(b".") {
-                self.add_content(base, base.root.open().and_then(|root| sys::fstat(root.dir().fd())));
+                self.add_content(
+                    base,
+                    base.root
+                        .open()
+                        .and_then(|root| sys::fstat(root.dir().fd())),
+                );
             }
             return Ok(());
         };
@@ -76,7 +94,9 @@ impl Gatherer<'_> {
         if sandbox::is_hidden(&base.root.full(path.as_bytes())) {
             return Err(errno::gone());
         }
-        let dir = base.root.open_dir_to_search(&path.parent().unwrap_or_default())?;
+        let dir = base
+            .root
+            .open_dir_to_search(&path.parent().unwrap_or_default())?;
         let found = sys::stat(dir.fd(), path.name(), self.select.copy_links || content);
         if !content {
             return found.map(itself);
@@ -87,23 +107,34 @@ impl Gatherer<'_> {
             Err(error) if errno::leads_outside(error) => {
                 self.select.files_from.is_some() && !self.follows_links() && !sandbox::is_module()
             }
-            Err(error) => !errno::is_unreachable(error) && error.kind() != io::ErrorKind::InvalidFilename,
+            Err(error) => {
+                !errno::is_unreachable(error) && error.kind() != io::ErrorKind::InvalidFilename
+            }
         };
         let found = found.map(|stat| (stat, true));
         if self.select.copy_links || may_lead_on {
             return found;
         }
-        sys::stat(dir.fd(), path.name(), false).map(itself).or(found)
+        sys::stat(dir.fd(), path.name(), false)
+            .map(itself)
+            .or(found)
     }
 
     /// Handles an argument that cannot be examined: a missing one as the options require.
-    fn add_missing(&mut self, base: &Arc<Base>, (leading, whole): (&[Vec<u8>], &[u8]), error: &io::Error) {
+    fn add_missing(
+        &mut self,
+        base: &Arc<Base>,
+        (leading, whole): (&[Vec<u8>], &[u8]),
+        error: &io::Error,
+    ) {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         match self.select.missing_args {
             MissingArgs::Ignore if is_missing => {}
             MissingArgs::Delete if is_missing => {
                 let is_listed = self.imply_existing(base, leading);
-                self.out.missing.extend(RelPath::parse(whole).ok().filter(|_| is_listed));
+                self.out
+                    .missing
+                    .extend(RelPath::parse(whole).ok().filter(|_| is_listed));
                 self.entries += 2;
             }
             _ => self.cannot_stat(&base.root.full(whole), error),
@@ -119,9 +150,12 @@ impl Gatherer<'_> {
         content: bool,
         followed: bool,
     ) -> Result<()> {
-        let Some((last, leading)) = parts.split_last() else { return Ok(()) };
+        let Some((last, leading)) = parts.split_last() else {
+            return Ok(());
+        };
         let (whole, parent) = (parts.join(&b'/'), leading.join(&b'/'));
-        let is_listed_as_dir = RelPath::parse(&parent).is_ok_and(|dir| self.is_listed_as_dir(stat, base, &dir, last));
+        let is_listed_as_dir =
+            RelPath::parse(&parent).is_ok_and(|dir| self.is_listed_as_dir(stat, base, &dir, last));
         let is_dir = is_listed_as_dir && !self.is_only_unsafe(stat);
         if !self.includes(base, &whole, is_dir) {
             return Ok(());
@@ -140,16 +174,27 @@ impl Gatherer<'_> {
             _ => NamedContent::None,
         };
         let rules = self.entered.as_ref().map(|(_, chain)| chain.clone());
-        let named = NamedEntry { rules, ..NamedEntry::of_argument(self.argument, last, what, followed) };
+        let named = NamedEntry {
+            rules,
+            ..NamedEntry::of_argument(self.argument, last, what, followed)
+        };
         let (node, dir) = self.imply(base, leading);
         node.name(base, &dir, named);
         if is_dir && what == NamedContent::Full {
             self.out.whole.push((base.clone(), dir.join(last)));
         }
-        self.found(if is_listed_as_dir || !leading.is_empty() { None } else { Some(last) });
+        self.found(if is_listed_as_dir || !leading.is_empty() {
+            None
+        } else {
+            Some(last)
+        });
         if is_listed_as_dir && leading.is_empty() && !self.has_implied_top {
             let has_content = what != NamedContent::None;
-            self.out.lone_dir = Some(LoneDir { base: base.clone(), path: dir.join(last), has_content });
+            self.out.lone_dir = Some(LoneDir {
+                base: base.clone(),
+                path: dir.join(last),
+                has_content,
+            });
         }
         Ok(())
     }
@@ -157,7 +202,10 @@ impl Gatherer<'_> {
     /// Adds the content of a base. `stat`: the attributes of its directory.
     pub(super) fn add_content(&mut self, base: &Arc<Base>, stat: io::Result<Stat>) {
         let top = match &self.entered {
-            Some((_, chain)) => Arc::new(Base { chain: chain.clone(), ..(**base).clone() }),
+            Some((_, chain)) => Arc::new(Base {
+                chain: chain.clone(),
+                ..(**base).clone()
+            }),
             None => base.clone(),
         };
         let recurses = self.select.recurse == Recurse::Full;
@@ -167,32 +215,51 @@ impl Gatherer<'_> {
         }
         self.top(stat, base);
         self.found(None);
-        self.out.lone_dir = Some(LoneDir { base: top, path: RelPath::root(), has_content: true });
+        self.out.lone_dir = Some(LoneDir {
+            base: top,
+            path: RelPath::root(),
+            has_content: true,
+        });
     }
 
     /// Returns whether a directory is skipped for lack of recursion, and reports that.
     pub(super) fn skips_dir(&mut self, path: &[u8]) -> bool {
         let skips = self.select.recurse == Recurse::No;
-        self.out.notes.extend(skips.then(|| [b"skipping directory ", path].concat()));
+        self.out
+            .notes
+            .extend(skips.then(|| [b"skipping directory ", path].concat()));
         skips
     }
 
     /// Enters the directories that lead to an argument, unless they are above those entered last. As in rsync without
     /// incremental recursion, an argument is checked before that, against the rules of the directory entered last.
     fn enter_leading(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> Result<()> {
-        let is_inside = self.entered.as_ref().map_or(leading.is_empty(), |(dir, _)| dir.starts_with(leading));
+        let is_inside = self
+            .entered
+            .as_ref()
+            .map_or(leading.is_empty(), |(dir, _)| dir.starts_with(leading));
         if is_inside || !self.select.no_inc_recursive || !base.chain.has_per_dir() {
             return Ok(());
         }
-        let is_first = self.entered.is_none() && self.out.whole.is_empty() && self.tree.all.is_empty();
-        let mut chain = if is_first { base.chain.clone() } else { base.chain.for_further_source() };
+        let is_first =
+            self.entered.is_none() && self.out.whole.is_empty() && self.tree.all.is_empty();
+        let mut chain = if is_first {
+            base.chain.clone()
+        } else {
+            base.chain.for_further_source()
+        };
         let mut path = RelPath::root();
         for part in leading {
             path = path.join(part);
             // What cannot be opened has no rules; that is reported when it is listed.
             if let Ok(dir) = base.root.open_dir_to_search(&path) {
-                let (rules, refusals) =
-                    enter_dir(&chain, &dir, &path, "sender", self.terms.options.preserve.link_owners)?;
+                let (rules, refusals) = enter_dir(
+                    &chain,
+                    &dir,
+                    &path,
+                    "sender",
+                    self.terms.options.preserve.link_owners,
+                )?;
                 chain = rules;
                 self.out.problems.extend(refusals);
             }
@@ -207,7 +274,11 @@ impl Gatherer<'_> {
         let is_whole = self.select.no_inc_recursive;
         let shared = match &self.led {
             Some((before, parts)) if is_whole || Arc::ptr_eq(before, base) => {
-                let shared = parts.iter().zip(leading).take_while(|(a, b)| a == b).count();
+                let shared = parts
+                    .iter()
+                    .zip(leading)
+                    .take_while(|(a, b)| a == b)
+                    .count();
                 // rsync compares as far as the last common slash.
                 let is_prefix = shared == parts.len() && shared < leading.len();
                 shared.saturating_sub(usize::from(is_whole && is_prefix))
@@ -217,7 +288,8 @@ impl Gatherer<'_> {
         if shared < leading.len() {
             self.led = Some((base.clone(), leading.to_vec()));
         }
-        let counts = |depth, is_known: bool| !is_known || depth >= shared && (depth == 0 || is_whole);
+        let counts =
+            |depth, is_known: bool| !is_known || depth >= shared && (depth == 0 || is_whole);
         self.tree.imply(base, self.argument, leading, counts)
     }
 

@@ -66,9 +66,17 @@ impl Loss {
     }
 
     fn trigger(self, server: &Arc<Mutex<Server>>) -> Trigger {
-        let Loss { to_server, after_bytes, kind } = self;
+        let Loss {
+            to_server,
+            after_bytes,
+            kind,
+        } = self;
         let server = server.clone();
-        let cut = if let LossKind::Link(cut) = kind { cut } else { Cut::None };
+        let cut = if let LossKind::Link(cut) = kind {
+            cut
+        } else {
+            Cut::None
+        };
         let then = Box::new(move || {
             let mut server = server.lock().expect("no panic");
             match kind {
@@ -78,7 +86,12 @@ impl Loss {
             }
             Some(server.address())
         });
-        Trigger { to_server, after_bytes, cut, then }
+        Trigger {
+            to_server,
+            after_bytes,
+            cut,
+            then,
+        }
     }
 }
 
@@ -120,8 +133,12 @@ impl World {
         server.lead_to(server.address().port());
         drop(server);
         let failed = |what: String| {
-            let ended =
-                format!("  exit {}, after {lasted:?}, {} losses\n  stderr\n{}\n", got.exit, fired.len(), got.stderr);
+            let ended = format!(
+                "  exit {}, after {lasted:?}, {} losses\n  stderr\n{}\n",
+                got.exit,
+                fired.len(),
+                got.stderr
+            );
             self.failure(&phase, &options, &operands, &format!("{what}{ended}"))
         };
         if lasted > PROMPTLY || got.stderr.contains("panicked") {
@@ -133,21 +150,38 @@ impl World {
                 true => repeated_lines(&wanted.stdout, &got.stdout, self.is_pulled()),
                 false => diff::stdout(&wanted.stdout, &got.stdout, floats(&options, false)),
             });
-            let ended = if has_reconnected { Ended::Repeated } else { Ended::Undisturbed };
+            let ended = if has_reconnected {
+                Ended::Repeated
+            } else {
+                Ended::Undisturbed
+            };
             return wrong.map_or(Ok(ended), |wrong| Err(failed(wrong)));
         }
         if !BROKEN_OFF.contains(&got.exit) || fired.is_empty() {
-            return Err(failed(format!("  exit\n    - {}\n    + {}\n", wanted.exit, got.exit)));
+            return Err(failed(format!(
+                "  exit\n    - {}\n    + {}\n",
+                wanted.exit, got.exit
+            )));
         }
-        let places = Places { before: &before, wanted: &files(&self.twins[0]), now: &files(&self.twins[1]) };
-        let wrong = [places.torn(&options), places.lost(), places.left_over(fired.iter().any(Loss::kills))];
+        let places = Places {
+            before: &before,
+            wanted: &files(&self.twins[0]),
+            now: &files(&self.twins[1]),
+        };
+        let wrong = [
+            places.torn(&options),
+            places.lost(),
+            places.left_over(fired.iter().any(Loss::kills)),
+        ];
         let wrong = wrong.concat();
         if !wrong.is_empty() {
             return Err(failed(wrong));
         }
         self.continue_from_tested();
         let again = self.compare("the run after the loss", &options, &operands);
-        again.map(|_| Ended::BrokenOff).map_err(|wrong| format!("{wrong}{}", failed(String::new())))
+        again
+            .map(|_| Ended::BrokenOff)
+            .map_err(|wrong| format!("{wrong}{}", failed(String::new())))
     }
 
     /// Gives rsync's twin the state of the other one, except temporary files.
@@ -172,14 +206,18 @@ impl Places<'_> {
     /// Returns the files that are neither old nor new.
     fn torn(&self, options: &[Vec<u8>]) -> String {
         let may_tear = |option: &Vec<u8>| {
-            [&b"--inplace"[..], b"--partial", b"--append"].iter().any(|begin| option.starts_with(begin))
+            [&b"--inplace"[..], b"--partial", b"--append"]
+                .iter()
+                .any(|begin| option.starts_with(begin))
                 && !option.starts_with(b"--partial-dir")
         };
         if options.iter().any(may_tear) {
             return String::new();
         }
         let is_whole = |path: &PathBuf, content: &Vec<u8>| {
-            [self.before, self.wanted].iter().any(|state| state.get(path) == Some(content))
+            [self.before, self.wanted]
+                .iter()
+                .any(|state| state.get(path) == Some(content))
         };
         let is_unfinished = |path: &Path| {
             is_temp_path(path)
@@ -187,54 +225,83 @@ impl Places<'_> {
                 || path.starts_with("tmp")
                 || path.ends_with("run.log")
         };
-        let torn = self.now.iter().filter(|(path, content)| !is_whole(path, content) && !is_unfinished(path));
-        torn.map(|(path, _)| format!("  {} is neither old nor new\n", path.display())).collect()
+        let torn = self
+            .now
+            .iter()
+            .filter(|(path, content)| !is_whole(path, content) && !is_unfinished(path));
+        torn.map(|(path, _)| format!("  {} is neither old nor new\n", path.display()))
+            .collect()
     }
 
     /// Returns the source files that are gone and were not copied.
     fn lost(&self) -> String {
         let is_copied = |state: &BTreeMap<PathBuf, Vec<u8>>, content: &Vec<u8>| {
-            state.iter().any(|(path, copy)| copy == content && !path.starts_with("src") && !is_temp_path(path))
+            state.iter().any(|(path, copy)| {
+                copy == content && !path.starts_with("src") && !is_temp_path(path)
+            })
         };
         let is_gone = |path: &PathBuf| path.starts_with("src") && !self.now.contains_key(path);
         // rsync also removes files that it considers equal.
         let is_lost = |path: &PathBuf, content: &Vec<u8>| {
-            let is_kept_by_rsync = self.wanted.contains_key(path) || is_copied(self.wanted, content);
+            let is_kept_by_rsync =
+                self.wanted.contains_key(path) || is_copied(self.wanted, content);
             is_gone(path) && is_kept_by_rsync && !is_copied(self.now, content)
         };
-        let lost = self.before.iter().filter(|(path, content)| is_lost(path, content));
-        lost.map(|(path, _)| format!("  {} is lost\n", path.display())).collect()
+        let lost = self
+            .before
+            .iter()
+            .filter(|(path, content)| is_lost(path, content));
+        lost.map(|(path, _)| format!("  {} is lost\n", path.display()))
+            .collect()
     }
 
     /// Returns the temporary files, except those that the next attempt continues, or of a killed process.
     fn left_over(&self, was_killed: bool) -> String {
         let is_large = |name: &str| {
-            let is_source = |path: &Path| path.file_name().is_some_and(|file| file.to_string_lossy() == name);
-            self.before.iter().any(|(path, content)| content.len() >= RESUMED_BYTES && is_source(path))
+            let is_source = |path: &Path| {
+                path.file_name()
+                    .is_some_and(|file| file.to_string_lossy() == name)
+            };
+            self.before
+                .iter()
+                .any(|(path, content)| content.len() >= RESUMED_BYTES && is_source(path))
         };
         let is_leftover = |path: &&PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            is_temp(&name) && !self.before.contains_key(*path) && !is_large(&name[1..name.len() - 7])
+            is_temp(&name)
+                && !self.before.contains_key(*path)
+                && !is_large(&name[1..name.len() - 7])
         };
         let left = self.now.keys().filter(is_leftover).filter(|_| !was_killed);
-        left.map(|path| format!("  {} is a temporary file\n", path.display())).collect()
+        left.map(|path| format!("  {} is a temporary file\n", path.display()))
+            .collect()
     }
 }
 
 fn is_temp_path(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| is_temp(&name.to_string_lossy()))
+    path.file_name()
+        .is_some_and(|name| is_temp(&name.to_string_lossy()))
 }
 
 /// Returns the files whose lines one run prints and a repeated one does not, or the reverse. Lines that a server has sent
 /// can be lost with the connection, and some are printed again.
 fn repeated_lines(wanted: &str, got: &str, is_pulled: bool) -> Option<String> {
     fn names(text: &str) -> BTreeSet<&str> {
-        let is_change = |line: &&str| line.starts_with(['<', '>', '*', 'h']) && line.get(11..12) == Some(" ");
-        text.split('\n').filter(is_change).map(|line| &line[12..]).collect()
+        let is_change =
+            |line: &&str| line.starts_with(['<', '>', '*', 'h']) && line.get(11..12) == Some(" ");
+        text.split('\n')
+            .filter(is_change)
+            .map(|line| &line[12..])
+            .collect()
     }
     let (wanted, got) = (names(wanted), names(got));
-    let unreported = wanted.difference(&got).filter(|_| is_pulled).map(|name| format!("    - {name}\n"));
-    let invented = got.difference(&wanted).map(|name| format!("    + {name}\n"));
+    let unreported = wanted
+        .difference(&got)
+        .filter(|_| is_pulled)
+        .map(|name| format!("    - {name}\n"));
+    let invented = got
+        .difference(&wanted)
+        .map(|name| format!("    + {name}\n"));
     let wrong: String = unreported.chain(invented).collect();
     (!wrong.is_empty()).then(|| format!("  lines about these files\n{wrong}"))
 }

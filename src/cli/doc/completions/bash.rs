@@ -104,7 +104,10 @@ pub fn script(commands: &[Command]) -> String {
                 continue;
             }
             spelled.extend(letter);
-            let patterns: Vec<_> = spelled.iter().map(|name| format!("'{}:{name}'", command.name)).collect();
+            let patterns: Vec<_> = spelled
+                .iter()
+                .map(|name| format!("'{}:{name}'", command.name))
+                .collect();
             if let Arity::Value(_) = option.arity {
                 detached.extend_from_slice(&patterns);
             }
@@ -118,7 +121,11 @@ pub fn script(commands: &[Command]) -> String {
             };
             arguments += &format!("        {patterns}) source=({source}) ;;\n");
         }
-        options += &format!("        '{}') options='{}' ;;\n", command.name, names.join(" "));
+        options += &format!(
+            "        '{}') options='{}' ;;\n",
+            command.name,
+            names.join(" ")
+        );
     }
     SCRIPT
         .replace("@ACTIONS@", &actions.join(" | "))

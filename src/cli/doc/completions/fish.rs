@@ -50,18 +50,33 @@ pub fn script(commands: &[Command]) -> String {
             Some(action) => ("__sparsync_is server", action),
             None => ("__sparsync_is_first", command.name.as_str()),
         };
-        out += &format!("complete -c sparsync -n '{at}' -a {name} -d {}\n", quoted(&command.help));
+        out += &format!(
+            "complete -c sparsync -n '{at}' -a {name} -d {}\n",
+            quoted(&command.help)
+        );
     }
     for command in commands {
-        let name = if command.name.is_empty() { "copy" } else { &command.name };
-        command.options.iter().for_each(|option| out += &line(name, option));
+        let name = if command.name.is_empty() {
+            "copy"
+        } else {
+            &command.name
+        };
+        command
+            .options
+            .iter()
+            .for_each(|option| out += &line(name, option));
     }
     out
 }
 
 fn line(command: &str, option: &OptionEntry) -> String {
-    let names = option.short.map(|letter| format!(" -s {letter}")).into_iter();
-    let names: String = names.chain(option.long.iter().map(|name| format!(" -l {name}"))).collect();
+    let names = option
+        .short
+        .map(|letter| format!(" -s {letter}"))
+        .into_iter();
+    let names: String = names
+        .chain(option.long.iter().map(|name| format!(" -l {name}")))
+        .collect();
     let argument = match &option.argument {
         ArgumentKind::Any => String::new(),
         ArgumentKind::File => " -F".to_owned(),

@@ -37,15 +37,28 @@ fi
 
 /// Returns the script.
 pub fn script(commands: &[Command]) -> String {
-    let actions: Vec<_> = commands.iter().filter_map(|command| Some((command.action()?, command))).collect();
+    let actions: Vec<_> = commands
+        .iter()
+        .filter_map(|command| Some((command.action()?, command)))
+        .collect();
     let described = |name: &str, help: &str| format!("{name}\\:{}", quoted_twice(help));
-    let verbs =
-        commands.iter().filter(|command| ["bench", "doctor", "enroll", "server"].contains(&command.name.as_str()));
-    let verbs: Vec<_> = verbs.map(|command| described(&command.name, &command.help)).collect();
-    let listed: Vec<_> = actions.iter().map(|(action, command)| described(action, &command.help)).collect();
+    let verbs = commands
+        .iter()
+        .filter(|command| ["bench", "doctor", "enroll", "server"].contains(&command.name.as_str()));
+    let verbs: Vec<_> = verbs
+        .map(|command| described(&command.name, &command.help))
+        .collect();
+    let listed: Vec<_> = actions
+        .iter()
+        .map(|(action, command)| described(action, &command.help))
+        .collect();
     let mut table = String::new();
     for command in commands {
-        let name = if command.name == "server" { "server " } else { &command.name };
+        let name = if command.name == "server" {
+            "server "
+        } else {
+            &command.name
+        };
         let operands = match name {
             "" => "'1: :_sparsync_first' '*:file:_files'".to_owned(),
             "server " => format!("'1:action:(({}))'", listed.join(" ")),
@@ -53,14 +66,21 @@ pub fn script(commands: &[Command]) -> String {
             "doctor" | "enroll" => "'1:host:_hosts'".to_owned(),
             _ => "'1: :' '*:host:_hosts'".to_owned(),
         };
-        let specs = command.options.iter().flat_map(specs).map(|spec| format!(" \\\n                {spec}"));
+        let specs = command
+            .options
+            .iter()
+            .flat_map(specs)
+            .map(|spec| format!(" \\\n                {spec}"));
         let specs: String = specs.collect();
         table += &format!(
             "        '{name}')\n            _arguments -s -S{specs} \\\n                {operands}\n            ;;\n"
         );
     }
     let names: Vec<_> = actions.iter().map(|(action, _)| *action).collect();
-    SCRIPT.replace("@COMMANDS@", &verbs.join(" ")).replace("@ACTIONS@", &names.join("|")).replace("@TABLE@\n", &table)
+    SCRIPT
+        .replace("@COMMANDS@", &verbs.join(" "))
+        .replace("@ACTIONS@", &names.join("|"))
+        .replace("@TABLE@\n", &table)
 }
 
 /// Returns the descriptions of an option for `_arguments`, one for each name. All options may be repeated.
@@ -84,8 +104,12 @@ fn specs(option: &OptionEntry) -> Vec<String> {
             quoted(&format!("*{name}{joint}[{help}]:{}", argument(word)))
         }
     };
-    let long = option.long.iter().map(|name| spec(format!("--{name}"), true));
-    long.chain(option.short.map(|letter| spec(format!("-{letter}"), false))).collect()
+    let long = option
+        .long
+        .iter()
+        .map(|name| spec(format!("--{name}"), true));
+    long.chain(option.short.map(|letter| spec(format!("-{letter}"), false)))
+        .collect()
 }
 
 /// Returns text with a backslash before backslashes and these characters.
@@ -102,5 +126,8 @@ fn escaped(text: &str, special: &[char]) -> String {
 
 /// Returns text as a double-quoted word inside of a single-quoted one.
 fn quoted_twice(text: &str) -> String {
-    format!("\"{}\"", escaped(text, &['"', '$', '`', ':', '(', ')']).replace('\'', "'\\''"))
+    format!(
+        "\"{}\"",
+        escaped(text, &['"', '$', '`', ':', '(', ')']).replace('\'', "'\\''")
+    )
 }

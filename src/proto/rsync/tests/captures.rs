@@ -13,8 +13,14 @@ pub fn both_directions(name: &str) -> (Vec<u8>, Vec<u8>) {
     let bytes = file(name);
     let (mut client, mut server, mut rest) = (Vec::new(), Vec::new(), &bytes[..]);
     while let Some((head, after)) = rest.split_first_chunk::<5>() {
-        let (piece, after) = after.split_at(u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize);
-        if head[0] == b'C' { &mut client } else { &mut server }.extend_from_slice(piece);
+        let (piece, after) =
+            after.split_at(u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize);
+        if head[0] == b'C' {
+            &mut client
+        } else {
+            &mut server
+        }
+        .extend_from_slice(piece);
         rest = after;
     }
     assert!(rest.is_empty(), "{name}");
@@ -22,12 +28,18 @@ pub fn both_directions(name: &str) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn noise(tag: &str, len: usize) -> Vec<u8> {
-    let blocks = (0..).flat_map(|n| digest(&SHA256, format!("{tag}{n}").as_bytes()).as_ref().to_vec());
+    let blocks = (0..).flat_map(|n| {
+        digest(&SHA256, format!("{tag}{n}").as_bytes())
+            .as_ref()
+            .to_vec()
+    });
     blocks.take(len).collect()
 }
 
 fn lines(from: usize, to: usize) -> Vec<u8> {
-    (from..to).flat_map(|n| format!("line {n} of the text\n").into_bytes()).collect()
+    (from..to)
+        .flat_map(|n| format!("line {n} of the text\n").into_bytes())
+        .collect()
 }
 
 /// The files of the receiver before a run that sends deltas.
@@ -52,8 +64,22 @@ pub fn appended(name: &[u8]) -> Vec<u8> {
 pub fn source(name: &[u8]) -> Option<Vec<u8>> {
     let (a, t) = (noise("swap", 70_000), lines(0, 1500));
     Some(match name {
-        b"swap" => [&a[49_000..56_000], &noise("ins", 900), &a[..21_000], &a[2100..2800], b"tail"].concat(),
-        b"text" => [&t[..12_000], &b"INSERTED ".repeat(10), &t[12_000..20_000], &t[5000..6000], &t[21_000..]].concat(),
+        b"swap" => [
+            &a[49_000..56_000],
+            &noise("ins", 900),
+            &a[..21_000],
+            &a[2100..2800],
+            b"tail",
+        ]
+        .concat(),
+        b"text" => [
+            &t[..12_000],
+            &b"INSERTED ".repeat(10),
+            &t[12_000..20_000],
+            &t[5000..6000],
+            &t[21_000..],
+        ]
+        .concat(),
         b"zeros" => [&[0; 2000][..], b"x", &[0; 3000]].concat(),
         b"trunc" => Vec::new(),
         b"emptyold" => lines(0, 60),

@@ -1,6 +1,8 @@
 //! Decodes whole conversations and encodes them again.
 
-use super::super::attributes::{decode_xattr_answer, decode_xattr_request, encode_xattr_answer, encode_xattr_request};
+use super::super::attributes::{
+    decode_xattr_answer, decode_xattr_request, encode_xattr_answer, encode_xattr_request,
+};
 use super::super::batch::{BatchHeader, BatchOptions};
 use super::super::block_sums::{Sums, digest_len_bytes};
 use super::super::daemon::{self, AuthDigest, DaemonGreeting, DaemonLine};
@@ -41,21 +43,30 @@ impl Read for Bytes<'_> {
 /// A direction as a stream of data, which keeps what has been read.
 struct Direction<'a> {
     bytes: Bytes<'a>,
-    demux: Demultiplexer<Bytes<'a>, Box<dyn FnMut(Control) -> super::super::decode_error::Result<()>>>,
+    demux:
+        Demultiplexer<Bytes<'a>, Box<dyn FnMut(Control) -> super::super::decode_error::Result<()>>>,
     controls: Rc<RefCell<Vec<Control>>>,
     seen: Vec<u8>,
 }
 
 impl<'a> Direction<'a> {
     fn new(all: &'a [u8]) -> Direction<'a> {
-        let bytes = Bytes { all, at: Rc::default() };
+        let bytes = Bytes {
+            all,
+            at: Rc::default(),
+        };
         let controls = Rc::<RefCell<Vec<Control>>>::default();
         let sink = controls.clone();
         let handle = Box::new(move |control| {
             sink.borrow_mut().push(control);
             Ok(())
         });
-        Direction { demux: Demultiplexer::new(bytes.clone(), handle), bytes, controls, seen: Vec::new() }
+        Direction {
+            demux: Demultiplexer::new(bytes.clone(), handle),
+            bytes,
+            controls,
+            seen: Vec::new(),
+        }
     }
 
     /// Reads control messages up to the next data or the end, and returns whether this is the end.
@@ -73,9 +84,24 @@ impl<'a> Direction<'a> {
     /// Compares what has been read with its encoding.
     fn agree(&mut self, encoded: &[u8], what: &str) {
         let seen = std::mem::take(&mut self.seen);
-        let differs = seen.iter().zip(encoded).position(|(a, b)| a != b).unwrap_or(seen.len().min(encoded.len()));
-        let shown = |bytes: &[u8]| bytes[differs.min(bytes.len())..].iter().take(24).copied().collect::<Vec<_>>();
-        assert!(seen == encoded, "{what}, at byte {differs}: {:x?} encoded as {:x?}", shown(&seen), shown(encoded));
+        let differs = seen
+            .iter()
+            .zip(encoded)
+            .position(|(a, b)| a != b)
+            .unwrap_or(seen.len().min(encoded.len()));
+        let shown = |bytes: &[u8]| {
+            bytes[differs.min(bytes.len())..]
+                .iter()
+                .take(24)
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        assert!(
+            seen == encoded,
+            "{what}, at byte {differs}: {:x?} encoded as {:x?}",
+            shown(&seen),
+            shown(encoded)
+        );
     }
 }
 
@@ -97,13 +123,20 @@ struct Command {
 impl Command {
     fn new(line: &str) -> Command {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let bundle = words.iter().find(|word| word.starts_with('-') && !word.starts_with("--")).cloned();
+        let bundle = words
+            .iter()
+            .find(|word| word.starts_with('-') && !word.starts_with("--"))
+            .cloned();
         let bundle = bundle.unwrap_or_default();
         let (letters, capabilities) = match bundle.split_once('e') {
             Some((letters, capabilities)) => (letters.to_owned(), Some(capabilities.to_owned())),
             None => (bundle, None),
         };
-        Command { words, letters, capabilities }
+        Command {
+            words,
+            letters,
+            capabilities,
+        }
     }
 
     fn has(&self, letter: char) -> bool {
@@ -151,7 +184,11 @@ impl Settled {
             numeric_ids: command.has_word("--numeric-ids"),
             relative: has('R'),
             missing_args: command.has_word("--delete-missing-args"),
-            digest_len_bytes: if has('c') { digest_len_bytes(self.sums.checksum) } else { 0 },
+            digest_len_bytes: if has('c') {
+                digest_len_bytes(self.sums.checksum)
+            } else {
+                0
+            },
         }
     }
 }
@@ -182,7 +219,9 @@ fn handshake<'a>(
     let explicit = named("--checksum-choice=").map(|name| Algorithm::named(name).unwrap());
     let mut checksum = explicit.unwrap_or(handshake::default_checksum(protocol));
     let mut compression = Compression::No;
-    let asks = command.has('z') && !command.has_word("--old-compress") && !command.has_word("--new-compress");
+    let asks = command.has('z')
+        && !command.has_word("--old-compress")
+        && !command.has_word("--new-compress");
     if command.has_word("--old-compress") || command.has('z') {
         compression = Compression::Zlib;
     }
@@ -204,16 +243,29 @@ fn handshake<'a>(
     }
     let seed = server.int().unwrap();
     let is_seed_first = compat.has(CompatFlags::CHKSUM_SEED_FIX) || explicit == Some(Checksum::Md5);
-    let sums = Sums { checksum, seed, is_seed_first, is_implied: protocol < 30 && explicit.is_none() };
+    let sums = Sums {
+        checksum,
+        seed,
+        is_seed_first,
+        is_implied: protocol < 30 && explicit.is_none(),
+    };
     (client.seen, server.seen) = (Vec::new(), Vec::new());
-    Settled { protocol, compat, sums, compression }
+    Settled {
+        protocol,
+        compat,
+        sums,
+        compression,
+    }
 }
 
 /// Reads an algorithm list and checks that ours would be the same.
 fn offer<A: Algorithm>(side: &mut Direction<'_>) -> Vec<u8> {
     side.seen.clear();
     let list = handshake::decode_offer(side).unwrap();
-    let names: Vec<A> = list.split(|&byte| byte == b' ').map(|name| A::named(name).unwrap()).collect();
+    let names: Vec<A> = list
+        .split(|&byte| byte == b' ')
+        .map(|name| A::named(name).unwrap())
+        .collect();
     let mut encoded = Vec::new();
     encoded.put_vstring(handshake::offer(&names).as_bytes());
     side.agree(&encoded, "a list of algorithms");
@@ -266,7 +318,11 @@ impl Lists {
         if self.is_iconv {
             places.sort_unstable();
         }
-        self.by_index.extend((start..).zip(places).map(|(index, at)| (index, entries[at as usize].clone())));
+        self.by_index.extend(
+            (start..)
+                .zip(places)
+                .map(|(index, at)| (index, entries[at as usize].clone())),
+        );
         self.count += 1;
     }
 
@@ -298,7 +354,8 @@ struct Counts {
 
 impl Walk<'_> {
     fn has_xattrs(&self, head: &ItemHead) -> bool {
-        let has_shortcut = self.settled.protocol >= 31 && !self.settled.compat.has(CompatFlags::AVOID_XATTR_OPTIM);
+        let has_shortcut =
+            self.settled.protocol >= 31 && !self.settled.compat.has(CompatFlags::AVOID_XATTR_OPTIM);
         self.command.has('X') && !self.command.has('n') && head.has_xattrs(has_shortcut)
     }
 
@@ -307,12 +364,18 @@ impl Walk<'_> {
     }
 
     fn basis(&self, index: i32, head: &ItemHead) -> Option<Vec<u8>> {
-        self.bases.map(|basis| basis(head.name.as_deref().unwrap_or(self.lists.name(index))))
+        self.bases
+            .map(|basis| basis(head.name.as_deref().unwrap_or(self.lists.name(index))))
     }
 
     /// Decodes the sender's direction.
     fn sender(&mut self, input: &mut Direction<'_>, has_frames: bool) -> Counts {
-        let Settled { protocol, sums, compression, .. } = self.settled;
+        let Settled {
+            protocol,
+            sums,
+            compression,
+            ..
+        } = self.settled;
         let options = self.settled.list_options(self.command);
         let (mut decoder, mut encoder) = (ListDecoder::new(options), ListEncoder::new(options));
         let (mut indices, mut out_indices) = (NdxDecoder::new(protocol), NdxEncoder::new(protocol));
@@ -321,7 +384,8 @@ impl Walk<'_> {
         if input.is_at_end(has_frames) {
             return counts;
         }
-        self.lists.read(&mut decoder, &mut encoder, protocol, input, &mut out);
+        self.lists
+            .read(&mut decoder, &mut encoder, protocol, input, &mut out);
         while !input.is_at_end(has_frames) {
             let ndx = indices.decode(input).unwrap();
             out_indices.encode(ndx, &mut out);
@@ -329,15 +393,23 @@ impl Walk<'_> {
                 Ndx::List(_) => {
                     input.agree(&out, "the index of a list");
                     out.clear();
-                    self.lists.read(&mut decoder, &mut encoder, protocol, input, &mut out);
+                    self.lists
+                        .read(&mut decoder, &mut encoder, protocol, input, &mut out);
                 }
                 Ndx::ListsEnd => {}
                 Ndx::Deletions => DeletionCounts::decode(input).unwrap().encode(&mut out),
                 Ndx::Done => {
                     counts.done += 1;
-                    let is_final = counts.done == if protocol >= 29 { self.lists.count + 2 } else { 2 };
+                    let is_final = counts.done
+                        == if protocol >= 29 {
+                            self.lists.count + 2
+                        } else {
+                            2
+                        };
                     if is_final && self.has_stats {
-                        Stats::decode(input, protocol).unwrap().encode(protocol, &mut out);
+                        Stats::decode(input, protocol)
+                            .unwrap()
+                            .encode(protocol, &mut out);
                     }
                 }
                 Ndx::Entry(index) => {
@@ -345,7 +417,10 @@ impl Walk<'_> {
                     head.encode(protocol, &mut out);
                     if self.has_xattrs(&head) {
                         let values = decode_xattr_answer(input, 1000).unwrap();
-                        encode_xattr_answer(values.iter().map(|(number, value)| (*number, &value[..])), &mut out);
+                        encode_xattr_answer(
+                            values.iter().map(|(number, value)| (*number, &value[..])),
+                            &mut out,
+                        );
                     }
                     if self.transfers(&head) {
                         counts.transfers += 1;
@@ -354,10 +429,20 @@ impl Walk<'_> {
                         sum_head.encode(&mut out);
                         input.agree(&out, "an answer");
                         out.clear();
-                        let is_appended = answered.insert(index) && self.command.has_word("--append");
+                        let is_appended =
+                            answered.insert(index) && self.command.has_word("--append");
                         let basis = self.basis(index, &head).unwrap_or_default();
                         let content = self.content(&basis, &sum_head, &mut tokens, input);
-                        self.compare(index, if is_appended { sum_head.basis_len_bytes() } else { 0 }, content, input);
+                        self.compare(
+                            index,
+                            if is_appended {
+                                sum_head.basis_len_bytes()
+                            } else {
+                                0
+                            },
+                            content,
+                            input,
+                        );
                         let digest = input.byte_vec(sums.digest_len_bytes()).unwrap();
                         out.put(&digest);
                     }
@@ -377,7 +462,11 @@ impl Walk<'_> {
         tokens: &mut TokenDecoder,
         input: &mut Direction<'_>,
     ) -> Vec<u8> {
-        let Settled { protocol, compression, .. } = self.settled;
+        let Settled {
+            protocol,
+            compression,
+            ..
+        } = self.settled;
         let (mut content, mut all) = (Vec::new(), Vec::new());
         while all.last() != Some(&Token::End) {
             let token = tokens.next(input).unwrap();
@@ -394,7 +483,10 @@ impl Walk<'_> {
             all.push(token);
         }
         if compression == Compression::No {
-            let (mut encoder, mut out) = (TokenEncoder::new(compression, None, protocol).unwrap(), Vec::new());
+            let (mut encoder, mut out) = (
+                TokenEncoder::new(compression, None, protocol).unwrap(),
+                Vec::new(),
+            );
             for token in &all {
                 match token {
                     Token::Literal(data) => encoder.literal(data, &mut out).unwrap(),
@@ -415,7 +507,12 @@ impl Walk<'_> {
         let content = match self.bases {
             Some(_) => {
                 let source = captures::source(name).expect("a file of the sender");
-                assert_eq!(content, source[offset as usize..], "{}", name.escape_ascii());
+                assert_eq!(
+                    content,
+                    source[offset as usize..],
+                    "{}",
+                    name.escape_ascii()
+                );
                 source
             }
             None => content,
@@ -423,14 +520,20 @@ impl Walk<'_> {
         let mut digest = ContentHasher::new(sums.digested_by());
         digest.update(&content);
         let len_bytes = sums.digest_len_bytes();
-        assert_eq!(digest.finish()[..len_bytes], *input.peek(len_bytes), "the digest of {}", name.escape_ascii());
+        assert_eq!(
+            digest.finish()[..len_bytes],
+            *input.peek(len_bytes),
+            "the digest of {}",
+            name.escape_ascii()
+        );
     }
 
     /// Decodes the direction of the receiving side.
     fn receiver(&self, input: &mut Direction<'_>, has_frames: bool) -> Counts {
         let protocol = self.settled.protocol;
         let (mut indices, mut out_indices) = (NdxDecoder::new(protocol), NdxEncoder::new(protocol));
-        let (mut counts, mut out, mut requested) = (Counts::default(), Vec::new(), HashMap::<i32, u32>::new());
+        let (mut counts, mut out, mut requested) =
+            (Counts::default(), Vec::new(), HashMap::<i32, u32>::new());
         while !input.is_at_end(has_frames) {
             let ndx = indices.decode(input).unwrap();
             out_indices.encode(ndx, &mut out);
@@ -474,8 +577,19 @@ impl Walk<'_> {
     ) {
         let basis = self.basis(index, head);
         if let Some(basis) = &basis {
-            let ours = SumHead::of_basis(basis.len() as u64, None, &self.settled.sums, self.settled.protocol, is_retry);
-            assert_eq!(&ours.unwrap(), sum_head, "{}", self.lists.name(index).escape_ascii());
+            let ours = SumHead::of_basis(
+                basis.len() as u64,
+                None,
+                &self.settled.sums,
+                self.settled.protocol,
+                is_retry,
+            );
+            assert_eq!(
+                &ours.unwrap(),
+                sum_head,
+                "{}",
+                self.lists.name(index).escape_ascii()
+            );
         }
         for number in 0..sum_head.count {
             let sum = BlockSum::decode(input, sum_head).unwrap();
@@ -483,7 +597,11 @@ impl Walk<'_> {
             if let Some(basis) = &basis {
                 let (offset, len) = sum_head.block(number.cast_unsigned()).unwrap();
                 let block = &basis[offset as usize..offset as usize + len];
-                assert_eq!(BlockSum::of_block(block, sum_head, &self.settled.sums), sum, "block {number}");
+                assert_eq!(
+                    BlockSum::of_block(block, sum_head, &self.settled.sums),
+                    sum,
+                    "block {number}"
+                );
             }
         }
     }
@@ -492,7 +610,10 @@ impl Walk<'_> {
 impl Direction<'_> {
     /// Returns the next data bytes without consuming them.
     fn peek(&self, len: usize) -> Vec<u8> {
-        let bytes = Bytes { all: self.bytes.all, at: Rc::new(Cell::new(self.bytes.at.get())) };
+        let bytes = Bytes {
+            all: self.bytes.all,
+            at: Rc::new(Cell::new(self.bytes.at.get())),
+        };
         let mut demux = Demultiplexer::new(bytes, |_| Ok(()));
         demux.resume(&self.demux);
         demux.byte_vec(len).unwrap()
@@ -533,7 +654,9 @@ fn converse(
     if (server_sends || command.has_word("--delete")) && !client.is_at_end(client_frames) {
         let rules = filter_list::decode(&mut client, protocol).unwrap();
         let mut out = Vec::new();
-        rules.iter().for_each(|rule| filter_list::encode_rule(rule, protocol, &mut out).unwrap());
+        rules
+            .iter()
+            .for_each(|rule| filter_list::encode_rule(rule, protocol, &mut out).unwrap());
         filter_list::encode_rules_end(&mut out);
         client.agree(&out, "the filter list");
     }
@@ -553,8 +676,18 @@ fn converse(
         _ => None,
     };
     let (is_iconv, is_old_sender) = (command.has_word("--iconv"), name.contains("old260"));
-    let lists = Lists { is_iconv, is_old_sender, ..Lists::default() };
-    let mut walk = Walk { command, settled, bases, lists, has_stats: server_sends };
+    let lists = Lists {
+        is_iconv,
+        is_old_sender,
+        ..Lists::default()
+    };
+    let mut walk = Walk {
+        command,
+        settled,
+        bases,
+        lists,
+        has_stats: server_sends,
+    };
     let (sent, requested) = if server_sends {
         let sent = walk.sender(&mut server, true);
         (sent, walk.receiver(&mut client, client_frames))
@@ -562,16 +695,32 @@ fn converse(
         let sent = walk.sender(&mut client, client_frames);
         (sent, walk.receiver(&mut server, true))
     };
-    let gave_up =
-        |side: &Direction<'_>| side.controls.borrow().iter().any(|control| matches!(control, Control::ErrorExit(_)));
+    let gave_up = |side: &Direction<'_>| {
+        side.controls
+            .borrow()
+            .iter()
+            .any(|control| matches!(control, Control::ErrorExit(_)))
+    };
     // A daemon that refuses the arguments closes the connection.
     let is_refused = walk.lists.count == 0;
     if !gave_up(&client) && !gave_up(&server) && !is_refused {
-        assert_eq!((requested.done, sent.done), done_counts(protocol, walk.lists.count), "{name}");
+        assert_eq!(
+            (requested.done, sent.done),
+            done_counts(protocol, walk.lists.count),
+            "{name}"
+        );
         let refused = [&client, &server].map(|side| {
-            side.controls.borrow().iter().filter(|control| matches!(control, Control::NoSend(_))).count() as u32
+            side.controls
+                .borrow()
+                .iter()
+                .filter(|control| matches!(control, Control::NoSend(_)))
+                .count() as u32
         });
-        assert_eq!(requested.transfers, sent.transfers + refused[0] + refused[1], "{name}");
+        assert_eq!(
+            requested.transfers,
+            sent.transfers + refused[0] + refused[1],
+            "{name}"
+        );
     }
     (client.controls.take(), server.controls.take())
 }
@@ -631,7 +780,10 @@ fn texts(controls: &[Control]) -> String {
 
 #[test]
 fn deletions_are_reported() {
-    let (_, server) = walk("push32-delete.cap", "--server -logDtpre.iLsfxCIvu --delete . dst/");
+    let (_, server) = walk(
+        "push32-delete.cap",
+        "--server -logDtpre.iLsfxCIvu --delete . dst/",
+    );
     let mut deleted: Vec<_> = server
         .into_iter()
         .filter_map(|control| match control {
@@ -640,20 +792,40 @@ fn deletions_are_reported() {
         })
         .collect();
     deleted.sort();
-    let wanted = [("g", false), ("sub/h", false), ("x", true), ("x/f", false), ("x/y", true)];
-    assert_eq!(deleted, wanted.map(|(path, is_dir)| (path.to_owned(), is_dir)));
+    let wanted = [
+        ("g", false),
+        ("sub/h", false),
+        ("x", true),
+        ("x/f", false),
+        ("x/y", true),
+    ];
+    assert_eq!(
+        deleted,
+        wanted.map(|(path, is_dir)| (path.to_owned(), is_dir))
+    );
 }
 
 #[test]
 fn transferred_files_are_confirmed() {
-    let (_, server) = walk("push32-remove-source.cap", "--server -logDtpre.iLsfxCIvu --remove-source-files . dst/");
-    assert_eq!(server.iter().filter(|control| matches!(control, Control::Success(_))).count(), 3);
+    let (_, server) = walk(
+        "push32-remove-source.cap",
+        "--server -logDtpre.iLsfxCIvu --remove-source-files . dst/",
+    );
+    assert_eq!(
+        server
+            .iter()
+            .filter(|control| matches!(control, Control::Success(_)))
+            .count(),
+        3
+    );
 }
 
 #[test]
 fn an_append_is_retried_with_sums() {
-    let (_, server) =
-        walk("pull32-append-redo.cap", "--server --sender -logDtpre.iLsfxCIvu --append --append . dsrc/text");
+    let (_, server) = walk(
+        "pull32-append-redo.cap",
+        "--server --sender -logDtpre.iLsfxCIvu --append --append . dsrc/text",
+    );
     assert_eq!(texts(&server), "");
 }
 
@@ -661,13 +833,21 @@ fn an_append_is_retried_with_sums() {
 fn unreadable_files_are_refused() {
     for name in ["pull30-unreadable.cap", "pull32-unreadable.cap"] {
         let (_, server) = walk(name, "--server --sender -logDtpre.iLsfxCIvu . usrc/");
-        assert!(server.iter().any(|control| matches!(control, Control::NoSend(_))), "{name}");
+        assert!(
+            server
+                .iter()
+                .any(|control| matches!(control, Control::NoSend(_))),
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn a_failing_server_gives_up() {
-    let (_, server) = walk("push32-error.cap", "--server -logDtpre.iLsfxCIvu . nodir/nodir2/");
+    let (_, server) = walk(
+        "push32-error.cap",
+        "--server -logDtpre.iLsfxCIvu . nodir/nodir2/",
+    );
     assert!(server.contains(&Control::ErrorExit(Some(11))), "{server:?}");
 }
 
@@ -686,11 +866,16 @@ fn daemon_walk(name: &str, command: &str) -> (DaemonLine, Vec<Control>) {
         match DaemonLine::parse(&daemon::read_line(&mut server).unwrap()) {
             DaemonLine::Text(_) => {}
             DaemonLine::AuthRequired(challenge) => {
-                let lists = greetings.each_ref().map(|greeting| greeting.digests.as_deref());
+                let lists = greetings
+                    .each_ref()
+                    .map(|greeting| greeting.digests.as_deref());
                 let digest = AuthDigest::choose(lists[0], lists[1], protocol).unwrap();
                 let line = daemon::read_line(&mut client).unwrap();
                 let response = digest.response(b"pw", &challenge);
-                assert_eq!(daemon::parse_credentials(&line), Some((&b"joe"[..], &response[..])));
+                assert_eq!(
+                    daemon::parse_credentials(&line),
+                    Some((&b"joe"[..], &response[..]))
+                );
             }
             last => break last,
         }
@@ -702,18 +887,30 @@ fn daemon_walk(name: &str, command: &str) -> (DaemonLine, Vec<Control>) {
     client.seen.clear();
     let args = daemon::decode_args(&mut client, daemon::args_end(protocol)).unwrap();
     let mut out = Vec::new();
-    daemon::encode_args(args.iter().map(Vec::as_slice), daemon::args_end(protocol), &mut out);
+    daemon::encode_args(
+        args.iter().map(Vec::as_slice),
+        daemon::args_end(protocol),
+        &mut out,
+    );
     client.agree(&out, "arguments");
-    let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(arg)).collect();
+    let words: Vec<_> = args
+        .iter()
+        .map(|arg| String::from_utf8_lossy(arg))
+        .collect();
     let words = words.join(" ");
     let mut command = Command::new(if command.is_empty() { &words } else { command });
     if command.has('s') {
         let args = daemon::decode_args(&mut client, 0).unwrap();
-        let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(arg)).collect();
+        let words: Vec<_> = args
+            .iter()
+            .map(|arg| String::from_utf8_lossy(arg))
+            .collect();
         let mut out = Vec::new();
         daemon::encode_args(args.iter().map(Vec::as_slice), 0, &mut out);
         client.agree(&out, "secluded arguments");
-        command.words.extend(words.iter().map(|word| word.to_string()));
+        command
+            .words
+            .extend(words.iter().map(|word| word.to_string()));
     }
     let settled = handshake(&command, Some(protocol), &mut client, &mut server);
     let (_, controls) = converse(name, &command, settled, client, server);
@@ -722,7 +919,12 @@ fn daemon_walk(name: &str, command: &str) -> (DaemonLine, Vec<Control>) {
 
 #[test]
 fn conversations_with_daemons_are_decoded() {
-    for name in ["d-auth27", "d-auth32-sha512", "d-pull31-z-secluded", "d-push29"] {
+    for name in [
+        "d-auth27",
+        "d-auth32-sha512",
+        "d-pull31-z-secluded",
+        "d-push29",
+    ] {
         let (last, _) = daemon_walk(&format!("{name}.cap"), "");
         assert_eq!(last, DaemonLine::Ok, "{name}");
     }
@@ -737,10 +939,19 @@ fn refusals_of_daemons_are_decoded() {
         matches!(daemon_walk("d-unknown.cap", "").0, DaemonLine::Error(text) if text.starts_with(b"@ERROR: Unknown module"))
     );
     let (_, controls) = daemon_walk("d-readonly.cap", "");
-    assert!(texts(&controls).contains("module is read only"), "{controls:?}");
+    assert!(
+        texts(&controls).contains("module is read only"),
+        "{controls:?}"
+    );
     // The daemon has not seen the capabilities when it refuses.
     let (_, controls) = daemon_walk("d-refused.cap", "--server --sender -logDtprc .");
-    assert!(matches!(&controls[0], Control::Text(FrameTag::Error | FrameTag::ErrorXfer, _)), "{controls:?}");
+    assert!(
+        matches!(
+            &controls[0],
+            Control::Text(FrameTag::Error | FrameTag::ErrorXfer, _)
+        ),
+        "{controls:?}"
+    );
 }
 
 /// Decodes a batch file completely.
@@ -751,17 +962,45 @@ fn batch(name: &str, letters: &str, bases: Option<Basis>) -> BatchHeader {
     let mut out = Vec::new();
     header.encode(&mut out);
     input.agree(&out, "the header");
-    let BatchHeader { protocol, compat, seed, options } = header;
+    let BatchHeader {
+        protocol,
+        compat,
+        seed,
+        options,
+    } = header;
     let checksum = handshake::default_checksum(protocol);
     let is_seed_first = compat.has(CompatFlags::CHKSUM_SEED_FIX);
-    let sums = Sums { checksum, seed, is_seed_first, is_implied: protocol < 30 };
-    let compression = if options.has(BatchOptions::COMPRESS) { Compression::Zlib } else { Compression::No };
-    let settled = Settled { protocol, compat, sums, compression };
+    let sums = Sums {
+        checksum,
+        seed,
+        is_seed_first,
+        is_implied: protocol < 30,
+    };
+    let compression = if options.has(BatchOptions::COMPRESS) {
+        Compression::Zlib
+    } else {
+        Compression::No
+    };
+    let settled = Settled {
+        protocol,
+        compat,
+        sums,
+        compression,
+    };
     let command = Command::new(letters);
-    let mut walk = Walk { command: &command, settled, bases, lists: Lists::default(), has_stats: true };
+    let mut walk = Walk {
+        command: &command,
+        settled,
+        bases,
+        lists: Lists::default(),
+        has_stats: true,
+    };
     let counts = walk.sender(&mut input, false);
     // The goodbye of the receiving side is recorded too.
-    assert!(counts.done >= done_counts(protocol, walk.lists.count).1, "{counts:?}");
+    assert!(
+        counts.done >= done_counts(protocol, walk.lists.count).1,
+        "{counts:?}"
+    );
     header
 }
 
@@ -769,10 +1008,16 @@ fn batch(name: &str, letters: &str, bases: Option<Basis>) -> BatchHeader {
 fn batch_files_are_decoded() {
     let new = batch("batch32.batch", "-lHogDtpr", None);
     assert!(
-        new.protocol == 32 && new.options.has(BatchOptions::HARD_LINKS) && !new.options.has(BatchOptions::COMPRESS)
+        new.protocol == 32
+            && new.options.has(BatchOptions::HARD_LINKS)
+            && !new.options.has(BatchOptions::COMPRESS)
     );
     let old = batch("batch29-z.batch", "-logDtprz", Some(captures::basis));
-    assert!(old.protocol == 29 && old.options.has(BatchOptions::COMPRESS) && !old.options.has(BatchOptions::CHECKSUM));
+    assert!(
+        old.protocol == 29
+            && old.options.has(BatchOptions::COMPRESS)
+            && !old.options.has(BatchOptions::CHECKSUM)
+    );
 }
 
 #[test]
@@ -782,7 +1027,10 @@ fn every_capture_is_decoded() {
     for entry in std::fs::read_dir(dir).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let stem = name.split('.').next().unwrap();
-        assert!(name == "INDEX.md" || text.contains(&format!("\"{stem}")), "{name} has no test");
+        assert!(
+            name == "INDEX.md" || text.contains(&format!("\"{stem}")),
+            "{name} has no test"
+        );
     }
 }
 

@@ -1,6 +1,8 @@
 //! Properties of lists and token streams for arbitrary values and bytes.
 
-use super::super::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListEncoder, ListItem, ListOptions};
+use super::super::file_list::{
+    FileEntry, HardLink, IdLists, ListDecoder, ListEncoder, ListItem, ListOptions,
+};
 use super::super::handshake::CompatFlags;
 use super::super::limits::LITERAL_MAX_BYTES;
 use super::super::tokens::{Token, TokenDecoder, TokenEncoder};
@@ -9,14 +11,31 @@ use crate::options::Compression;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const METHODS: [Compression; 5] =
-    [Compression::No, Compression::Lz4, Compression::Zstd, Compression::Zlibx, Compression::Zlib];
+const METHODS: [Compression; 5] = [
+    Compression::No,
+    Compression::Lz4,
+    Compression::Zstd,
+    Compression::Zlibx,
+    Compression::Zlib,
+];
 
 /// A connection that transfers everything that its version has.
 fn options() -> impl Strategy<Value = ListOptions> {
     (27u8..33, any::<[bool; 12]>(), 0u32..512).prop_map(|(protocol, switches, flags)| {
-        let [owners, groups, links, devices, specials, hard_links, atimes, crtimes, acls, xattrs, numeric_ids, sums] =
-            switches;
+        let [
+            owners,
+            groups,
+            links,
+            devices,
+            specials,
+            hard_links,
+            atimes,
+            crtimes,
+            acls,
+            xattrs,
+            numeric_ids,
+            sums,
+        ] = switches;
         ListOptions {
             protocol,
             compat: CompatFlags(if protocol >= 30 { flags } else { 0 }),
@@ -40,38 +59,66 @@ fn options() -> impl Strategy<Value = ListOptions> {
 }
 
 fn entry() -> impl Strategy<Value = FileEntry> {
-    let modes = vec![0, 0o100_644, 0o100_755, 0o040_755, 0o120_777, 0o020_600, 0o060_600, 0o010_644, 0o140_755];
+    let modes = vec![
+        0, 0o100_644, 0o100_755, 0o040_755, 0o120_777, 0o020_600, 0o060_600, 0o010_644, 0o140_755,
+    ];
     let path = prop_oneof!["[a-c]{1,3}(/[a-c]{1,3}){0,3}", "[x]{250,600}"];
-    let numbers = (0i64..1 << 40, -5_000_000_000i64..5_000_000_000, 0u32..1_000_000_000, 0u32..3, 0u32..3);
-    (path, prop::sample::select(modes), numbers, any::<(u32, u8, bool, bool)>(), 0usize..4).prop_map(
-        |(path, mode, (size, mtime, nanos, uid, gid), (minor, major, is_top_dir, has_content), link)| FileEntry {
-            size,
-            mtime,
-            mtime_nanos: nanos,
-            atime: mtime + 1,
-            crtime: mtime - i64::from(uid),
-            uid,
-            gid,
-            user: (uid > 0).then(|| format!("user{uid}").into_bytes()),
-            group: (gid > 0).then(|| format!("group{gid}").into_bytes()),
-            rdev: (major.into(), minor & 0xfffff),
-            target: b"target".to_vec(),
-            digest: vec![7; 16],
-            hard_link: match link {
-                0 => HardLink::First,
-                1 => HardLink::Inode { dev: i64::from(gid), inode: size },
-                2 => HardLink::Member(0),
-                _ => HardLink::None,
-            },
-            is_top_dir,
-            has_content,
-            ..FileEntry::new(path, mode)
-        },
+    let numbers = (
+        0i64..1 << 40,
+        -5_000_000_000i64..5_000_000_000,
+        0u32..1_000_000_000,
+        0u32..3,
+        0u32..3,
+    );
+    (
+        path,
+        prop::sample::select(modes),
+        numbers,
+        any::<(u32, u8, bool, bool)>(),
+        0usize..4,
     )
+        .prop_map(
+            |(
+                path,
+                mode,
+                (size, mtime, nanos, uid, gid),
+                (minor, major, is_top_dir, has_content),
+                link,
+            )| FileEntry {
+                size,
+                mtime,
+                mtime_nanos: nanos,
+                atime: mtime + 1,
+                crtime: mtime - i64::from(uid),
+                uid,
+                gid,
+                user: (uid > 0).then(|| format!("user{uid}").into_bytes()),
+                group: (gid > 0).then(|| format!("group{gid}").into_bytes()),
+                rdev: (major.into(), minor & 0xfffff),
+                target: b"target".to_vec(),
+                digest: vec![7; 16],
+                hard_link: match link {
+                    0 => HardLink::First,
+                    1 => HardLink::Inode {
+                        dev: i64::from(gid),
+                        inode: size,
+                    },
+                    2 => HardLink::Member(0),
+                    _ => HardLink::None,
+                },
+                is_top_dir,
+                has_content,
+                ..FileEntry::new(path, mode)
+            },
+        )
 }
 
 /// Removes what a connection does not transfer, so that the rest must be equal.
-fn transferred(mut entry: FileEntry, options: &ListOptions, first_of_group: Option<(i32, &FileEntry)>) -> FileEntry {
+fn transferred(
+    mut entry: FileEntry,
+    options: &ListOptions,
+    first_of_group: Option<(i32, &FileEntry)>,
+) -> FileEntry {
     let (mut kind, protocol) = (entry.kind(), options.protocol);
     let is_new = protocol >= 30;
     let can_link = options.hard_links && kind != Kind::Dir;
@@ -80,15 +127,23 @@ fn transferred(mut entry: FileEntry, options: &ListOptions, first_of_group: Opti
         HardLink::Member(_) if is_new && can_link => {
             first_of_group.map_or(HardLink::None, |(at, _)| HardLink::Member(at))
         }
-        HardLink::Inode { dev, inode } if matches!(protocol, 28 | 29) && can_link => HardLink::Inode { dev, inode },
+        HardLink::Inode { dev, inode } if matches!(protocol, 28 | 29) && can_link => {
+            HardLink::Inode { dev, inode }
+        }
         HardLink::Inode { dev, inode } if protocol == 27 && can_link && kind == Kind::File => {
             HardLink::Inode { dev, inode }
         }
-        _ if protocol == 27 && can_link && kind == Kind::File => HardLink::Inode { dev: 0, inode: 0 },
+        _ if protocol == 27 && can_link && kind == Kind::File => {
+            HardLink::Inode { dev: 0, inode: 0 }
+        }
         _ => HardLink::None,
     };
     if let (HardLink::Member(_), Some((_, first))) = (entry.hard_link, first_of_group) {
-        entry = FileEntry { path: entry.path, hard_link: entry.hard_link, ..first.clone() };
+        entry = FileEntry {
+            path: entry.path,
+            hard_link: entry.hard_link,
+            ..first.clone()
+        };
         kind = entry.kind();
     }
     if !is_new {
@@ -99,7 +154,11 @@ fn transferred(mut entry: FileEntry, options: &ListOptions, first_of_group: Opti
     entry.mtime_nanos = keep(protocol >= 31, entry.mtime_nanos);
     entry.uid = keep(options.owners, entry.uid);
     entry.gid = keep(options.groups, entry.gid);
-    entry.atime = if options.atimes && kind != Kind::Dir { entry.atime } else { 0 };
+    entry.atime = if options.atimes && kind != Kind::Dir {
+        entry.atime
+    } else {
+        0
+    };
     entry.crtime = if options.crtimes { entry.crtime } else { 0 };
     if kind != Kind::Device || !options.devices {
         entry.rdev = (0, 0);
@@ -191,13 +250,27 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
     let noise = |len| vec(any::<u8>(), 1..len).prop_map(Part::Literal);
     let text = (1usize..200_000, 0u8..4)
         .prop_map(|(len, step)| Part::Literal((0..len).map(|n| (n as u8 / 3) & step).collect()));
-    vec(prop_oneof![noise(300), text, (0u32..300).prop_map(Part::Block), (0u32..3).prop_map(Part::Block)], 0..12)
+    vec(
+        prop_oneof![
+            noise(300),
+            text,
+            (0u32..300).prop_map(Part::Block),
+            (0u32..3).prop_map(Part::Block)
+        ],
+        0..12,
+    )
 }
 
 /// The content of a block of the basis; some are longer than a piece of history.
 fn block(number: u32) -> Vec<u8> {
-    let len = if number.is_multiple_of(7) { 131_072 } else { 700 };
-    (0..len).map(|n: u32| (n.wrapping_mul(number + 3) >> 4) as u8).collect()
+    let len = if number.is_multiple_of(7) {
+        131_072
+    } else {
+        700
+    };
+    (0..len)
+        .map(|n: u32| (n.wrapping_mul(number + 3) >> 4) as u8)
+        .collect()
 }
 
 proptest! {
@@ -289,7 +362,28 @@ fn blocks_are_written_in_runs() {
         encoder.block(number, b"", &mut out).unwrap();
     }
     encoder.end(&mut out).unwrap();
-    assert_eq!(out, [0xc0, 2, 0, 0x80 | 63, 0x21, 200, 0, 0, 0, 1, 0, 0x20, 150, 0, 0, 0, 0]);
+    assert_eq!(
+        out,
+        [
+            0xc0,
+            2,
+            0,
+            0x80 | 63,
+            0x21,
+            200,
+            0,
+            0,
+            0,
+            1,
+            0,
+            0x20,
+            150,
+            0,
+            0,
+            0,
+            0
+        ]
+    );
     let mut longest = Vec::new();
     let mut encoder = TokenEncoder::new(Compression::Lz4, None, 32).unwrap();
     (0..65_537).for_each(|number| encoder.block(number, b"", &mut longest).unwrap());
@@ -300,17 +394,34 @@ fn blocks_are_written_in_runs() {
 #[test]
 fn an_lz4_block_that_grows_beyond_the_limit_is_rejected() {
     let packed = lz4_flex::block::compress(&vec![7; LITERAL_MAX_BYTES + 1]);
-    let framed = [&[0x40 | (packed.len() >> 8) as u8, packed.len() as u8][..], &packed].concat();
+    let framed = [
+        &[0x40 | (packed.len() >> 8) as u8, packed.len() as u8][..],
+        &packed,
+    ]
+    .concat();
     let mut decoder = TokenDecoder::new(Compression::Lz4, 32).unwrap();
     assert!(decoder.next(&mut &framed[..]).is_err());
 }
 
 #[test]
 fn modes_of_no_file_are_rejected() {
-    let options = ListOptions { protocol: 32, compat: CompatFlags::VARINT_FLIST_FLAGS, ..ListOptions::default() };
-    for (mode, is_valid) in [(0o107_777, true), (0, false), (0o644, false), (0o300_644, false)] {
+    let options = ListOptions {
+        protocol: 32,
+        compat: CompatFlags::VARINT_FLIST_FLAGS,
+        ..ListOptions::default()
+    };
+    for (mode, is_valid) in [
+        (0o107_777, true),
+        (0, false),
+        (0o644, false),
+        (0o300_644, false),
+    ] {
         let mut out = Vec::new();
         ListEncoder::new(options).entry(&FileEntry::new("a", mode), &mut out);
-        assert_eq!(ListDecoder::new(options).next(&mut &out[..]).is_ok(), is_valid, "{mode:o}");
+        assert_eq!(
+            ListDecoder::new(options).next(&mut &out[..]).is_ok(),
+            is_valid,
+            "{mode:o}"
+        );
     }
 }

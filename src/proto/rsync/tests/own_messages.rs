@@ -33,7 +33,12 @@ fn nth_input(n: u64) -> Vec<u8> {
 fn rare_inputs() -> Vec<Vec<u8>> {
     // A list of protocol 30 with one entry, whose attributes `chosen` selects.
     let listed = |chosen: [u8; 2], mode: u32, rest: &[u8]| {
-        [&[15, 0, chosen[0], chosen[1], 0x80, 1, b'a', 0, 0, 0][..], &mode.to_le_bytes(), rest].concat()
+        [
+            &[15, 0, chosen[0], chosen[1], 0x80, 1, b'a', 0, 0, 0][..],
+            &mode.to_le_bytes(),
+            rest,
+        ]
+        .concat()
     };
     let (symlink, file) = (0o120_777, 0o100_644);
     // Varints of rsync: 5000, 65,537 and 128 MiB.
@@ -50,12 +55,18 @@ fn rare_inputs() -> Vec<Vec<u8>> {
         listed([0, 4], file, &[&[0][..], &MORE].concat()),
         listed([0, 4], file, &[&[0, 1][..], &MANY].concat()),
         listed([0, 4], file, &[0, 1, 1, 0, b'a']),
-        listed([0, 4], file, &[&[0, 9][..], &huge_attribute.repeat(9)].concat()),
+        listed(
+            [0, 4],
+            file,
+            &[&[0, 9][..], &huge_attribute.repeat(9)].concat(),
+        ),
         // The second entry is a hard link to the first one, or to none.
         listed([0x40, 0], file, &[0x86, 2, 1, b'b', 0]),
         listed([0x40, 0], file, &[0x86, 2, 1, b'b', 9]),
         // A second of nanoseconds.
-        vec![20, 0, 0, 0, 0x84, 0x20, 1, b'a', 0, 0, 0, 0xf0, 0, 0xca, 0x9a, 0x3b],
+        vec![
+            20, 0, 0, 0, 0x84, 0x20, 1, b'a', 0, 0, 0, 0xf0, 0, 0xca, 0x9a, 0x3b,
+        ],
         // A block of no length.
         vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0],
         // Data after the last block of a zlib stream.
@@ -68,7 +79,10 @@ fn rare_inputs() -> Vec<Vec<u8>> {
 
 #[test]
 fn messages_about_rejected_bytes_are_in_the_golden_file() {
-    let long = [vec![b'a'; DAEMON_LINE_MAX_BYTES + 1], b"a\0".repeat(DAEMON_ARGS_MAX + 1)];
+    let long = [
+        vec![b'a'; DAEMON_LINE_MAX_BYTES + 1],
+        b"a\0".repeat(DAEMON_ARGS_MAX + 1),
+    ];
     for bytes in (0..3000).map(nth_input).chain(long).chain(rare_inputs()) {
         FAMILIES.iter().for_each(|(_, decode)| decode(&bytes));
     }

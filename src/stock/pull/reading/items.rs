@@ -20,8 +20,16 @@ const COPY_COST: u64 = 32;
 impl Reading<'_, '_> {
     /// Reads the requested values of extended attributes of an entry.
     fn requested_xattrs(&mut self, index: i32) -> decode_error::Result<()> {
-        let requested = self.intake.shared.lock().requested_xattrs.get(&index).and_then(VecDeque::front).cloned();
-        let requested = requested.ok_or_else(|| violation(format!("attributes of {index} were not requested")))?;
+        let requested = self
+            .intake
+            .shared
+            .lock()
+            .requested_xattrs
+            .get(&index)
+            .and_then(VecDeque::front)
+            .cloned();
+        let requested = requested
+            .ok_or_else(|| violation(format!("attributes of {index} were not requested")))?;
         let values = decode_xattr_answer(self.input, XATTRS_MAX)?;
         let mut shared = self.intake.shared.lock();
         let came = values.iter().map(|(number, _)| number);
@@ -31,7 +39,10 @@ impl Reading<'_, '_> {
             None => return Err(violation("other extended attributes than those requested")),
         }
         drop(shared);
-        self.xattrs_bytes += values.iter().map(|(_, value)| value.len() as u64).sum::<u64>();
+        self.xattrs_bytes += values
+            .iter()
+            .map(|(_, value)| value.len() as u64)
+            .sum::<u64>();
         if self.xattrs_bytes > self.max_alloc_bytes() {
             return Err(self.lists_too_long());
         }
@@ -51,7 +62,13 @@ impl Reading<'_, '_> {
             return self.requested_xattrs(index);
         }
         let is_dry = self.intake.options.dry_run;
-        let has_xattrs = self.intake.shared.lock().served.as_ref().is_some_and(|served| served.has_xattrs);
+        let has_xattrs = self
+            .intake
+            .shared
+            .lock()
+            .served
+            .as_ref()
+            .is_some_and(|served| served.has_xattrs);
         let has_shortcut = self.intake.terms.has_xattr_shortcut();
         if has_xattrs && head.has_xattrs(has_shortcut) {
             self.requested_xattrs(index)?;
@@ -84,12 +101,23 @@ impl Reading<'_, '_> {
             let piece = match self.tokens.next(self.input)? {
                 Token::Literal(data) => Message::Data { lane, data },
                 Token::Block(number) => {
-                    let block = sums.block(number).ok_or_else(|| violation(format!("unknown block {number}")))?;
-                    Message::Copy { lane, offset_bytes: block.0, len_bytes: block.1 as u64, content: Vec::new() }
+                    let block = sums
+                        .block(number)
+                        .ok_or_else(|| violation(format!("unknown block {number}")))?;
+                    Message::Copy {
+                        lane,
+                        offset_bytes: block.0,
+                        len_bytes: block.1 as u64,
+                        content: Vec::new(),
+                    }
                 }
                 Token::End => break,
             };
-            let cost = if let Message::Data { data, .. } = &piece { data.len() as u64 } else { COPY_COST };
+            let cost = if let Message::Data { data, .. } = &piece {
+                data.len() as u64
+            } else {
+                COPY_COST
+            };
             let taken = self.controls.take_in(Class::of(lane), piece, cost);
             taken.map_err(|error| self.controls.fail(error))?;
             sys::note_work();
@@ -97,16 +125,20 @@ impl Reading<'_, '_> {
         let mut sum = vec![0; self.digest_len_bytes];
         self.input.read_exact(&mut sum)?;
         let digest = digest::padded(&sum);
-        self.intake.inbox.count_moved((lane, file), self.input.read_bytes() - begin_bytes);
+        self.intake
+            .inbox
+            .count_moved((lane, file), self.input.read_bytes() - begin_bytes);
         self.controls.pass_on(Message::End { lane, digest })?;
         if lane == Lane::Again {
             self.controls.connection.repeated_has_come();
         }
         let unsent_files = self.controls.end_file();
         let report = |index| {
-            unsent(index, &self.intake.shared, self.controls.handler).map_err(|error| self.controls.fail(error))
+            unsent(index, &self.intake.shared, self.controls.handler)
+                .map_err(|error| self.controls.fail(error))
         };
         unsent_files.into_iter().try_for_each(report)?;
-        unread(&self.intake.shared, self.controls.handler).map_err(|error| self.controls.fail(error))
+        unread(&self.intake.shared, self.controls.handler)
+            .map_err(|error| self.controls.fail(error))
     }
 }

@@ -205,7 +205,9 @@ impl World {
                 continue;
             };
             sender.received += DATAGRAM_BYTES;
-            sender.control.acknowledged(moment, Duration::from_nanos(sent), DATAGRAM_BYTES);
+            sender
+                .control
+                .acknowledged(moment, Duration::from_nanos(sent), DATAGRAM_BYTES);
             if *number >= sender.largest {
                 sender.largest = *number;
                 let time = (now - sent) as f64;
@@ -225,9 +227,15 @@ impl World {
         sender.control.all_acknowledged(moment, out, false);
         sender.tries = 0;
         let late = sender.smoothed * 1.125;
-        let is_late = |number: u64, sent: u64| number + 3 <= sender.largest || (now - sent) as f64 > late;
-        let gone = sender.out.range(..sender.largest).map(|(number, sent)| (*number, *sent));
-        let lost: Vec<_> = gone.take_while(|(number, sent)| is_late(*number, *sent)).collect();
+        let is_late =
+            |number: u64, sent: u64| number + 3 <= sender.largest || (now - sent) as f64 > late;
+        let gone = sender
+            .out
+            .range(..sender.largest)
+            .map(|(number, sent)| (*number, *sent));
+        let lost: Vec<_> = gone
+            .take_while(|(number, sent)| is_late(*number, *sent))
+            .collect();
         // Persistent congestion: everything sent over a long time is lost, with nothing acknowledged in between.
         let long = 3.0 * sender.timeout();
         let mut run: Option<(u64, u64)> = None;
@@ -242,7 +250,9 @@ impl World {
         }
         if !lost.is_empty() {
             sender.lost += lost.len() as u64;
-            sender.control.lost(lost.len() as u64 * DATAGRAM_BYTES, is_all);
+            sender
+                .control
+                .lost(lost.len() as u64 * DATAGRAM_BYTES, is_all);
         }
         self.set_probe(at);
         self.send_all(at);
@@ -271,9 +281,11 @@ impl World {
                 return;
             }
             if sender.smoothed > 0.0 {
-                let capacity = (window as f64 * 2e6 / sender.smoothed).clamp(10.0 * 1472.0, 256.0 * 1472.0);
+                let capacity =
+                    (window as f64 * 2e6 / sender.smoothed).clamp(10.0 * 1472.0, 256.0 * 1472.0);
                 let flows = window as f64 * 1.25 / sender.smoothed;
-                sender.tokens = (sender.tokens + flows * (now - sender.tokens_at) as f64).min(capacity);
+                sender.tokens =
+                    (sender.tokens + flows * (now - sender.tokens_at) as f64).min(capacity);
                 sender.tokens_at = now;
                 if sender.tokens < DATAGRAM_BYTES as f64 {
                     let wake = now + ((capacity - sender.tokens) / flows) as u64 + 1;
@@ -326,7 +338,11 @@ impl World {
             self.queues[second] = self.queues[second].max(waits);
         }
         let (part, burst) = self.path.loss;
-        let lost = if self.in_burst { 1.0 - 1.0 / burst } else { part / (1.0 - part) / burst };
+        let lost = if self.in_burst {
+            1.0 - 1.0 / burst
+        } else {
+            part / (1.0 - part) / burst
+        };
         self.in_burst = self.chance() < lost;
         if self.in_burst {
             return None;
@@ -346,16 +362,27 @@ impl World {
         let steps = 1000;
         let took = self.secs() - begin;
         let carried: f64 = (0..steps)
-            .map(|at| (self.path.rate)(begin + took * at as f64 / steps as f64) / 8.0 * took / steps as f64)
+            .map(|at| {
+                (self.path.rate)(begin + took * at as f64 / steps as f64) / 8.0 * took
+                    / steps as f64
+            })
             .sum();
         let carried = carried * DATAGRAM_BYTES as f64 / PACKET_BYTES;
-        self.senders.iter().zip(before).map(|(sender, before)| (sender.received - before) as f64 / carried).collect()
+        self.senders
+            .iter()
+            .zip(before)
+            .map(|(sender, before)| (sender.received - before) as f64 / carried)
+            .collect()
     }
 }
 
 impl Sender {
     fn timeout(&self) -> f64 {
-        if self.smoothed == 0.0 { 1e9 } else { self.smoothed + (4.0 * self.var).max(1e6) + 25e6 }
+        if self.smoothed == 0.0 {
+            1e9
+        } else {
+            self.smoothed + (4.0 * self.var).max(1e6) + 25e6
+        }
     }
 }
 
@@ -369,7 +396,9 @@ impl World {
 
     /// Returns the fraction of sent datagrams that were lost.
     fn lost(&self) -> f64 {
-        let (lost, sent) = self.senders.iter().fold((0, 0), |(lost, sent), one| (lost + one.lost, sent + one.next));
+        let (lost, sent) = self.senders.iter().fold((0, 0), |(lost, sent), one| {
+            (lost + one.lost, sent + one.next)
+        });
         lost as f64 / sent as f64
     }
 
@@ -391,7 +420,14 @@ fn path_is_filled_within_seconds_and_stays_full() {
         ("slow", path(0.5, 100.0, 60e3)),
         ("near", path(100.0, 1.0, 500e3)),
         ("a queue of a tenth of the path", path(50.0, 40.0, 25e3)),
-        ("radio", Path { loss: (0.0005, 1.0), jitter_ms: 2, ..path(100.0, 6.0, 500e3) }),
+        (
+            "radio",
+            Path {
+                loss: (0.0005, 1.0),
+                jitter_ms: 2,
+                ..path(100.0, 6.0, 500e3)
+            },
+        ),
     ];
     for (name, path) in cases {
         let (share, _) = alone(path).share(1, 4);
@@ -402,7 +438,11 @@ fn path_is_filled_within_seconds_and_stays_full() {
 #[test]
 fn random_losses_do_not_reduce_the_rate() {
     for (part, burst) in [(0.001, 1.0), (0.01, 1.0), (0.02, 1.0), (0.005, 8.0)] {
-        let (share, _) = alone(Path { loss: (part, burst), ..path(40.0, 38.0, 500e3) }).share(1, 10);
+        let (share, _) = alone(Path {
+            loss: (part, burst),
+            ..path(40.0, 38.0, 500e3)
+        })
+        .share(1, 10);
         assert!(share > 0.9, "{part} in bursts of {burst}: {share}");
     }
 }
@@ -411,13 +451,21 @@ fn random_losses_do_not_reduce_the_rate() {
 fn deep_queue_stays_short_without_losses() {
     let (share, world) = alone(path(20.0, 30.0, 20e6)).share(2, 12);
     assert!(share > 0.98, "{share}");
-    assert!(world.queue_secs(2) < 0.045, "as long as the path, and what is gathered: {}", world.queue_secs(2));
+    assert!(
+        world.queue_secs(2) < 0.045,
+        "as long as the path, and what is gathered: {}",
+        world.queue_secs(2)
+    );
     assert_eq!(world.senders[0].lost, 0);
 }
 
 #[test]
 fn policer_causes_few_losses() {
-    let (share, world) = alone(Path { policed: Some(60e3), ..path(50.0, 30.0, 0.0) }).share(1, 8);
+    let (share, world) = alone(Path {
+        policed: Some(60e3),
+        ..path(50.0, 30.0, 0.0)
+    })
+    .share(1, 8);
     assert!(share > 0.9, "{share}");
     assert!(world.lost() < 0.1, "{}", world.lost());
 }
@@ -426,16 +474,29 @@ fn policer_causes_few_losses() {
 fn control_follows_a_falling_and_rising_rate() {
     let rate = |t: f64| if (6.0..20.0).contains(&t) { 5e6 } else { 50e6 };
     for (queue, bytes) in [("deep", 1e6), ("shallow", 200e3)] {
-        let mut world = alone(Path { rate: Box::new(rate), ..path(0.0, 40.0, bytes) });
+        let mut world = alone(Path {
+            rate: Box::new(rate),
+            ..path(0.0, 40.0, bytes)
+        });
         let shares = [6, 7, 20, 21, 24].map(|until| world.shares(until)[0]);
-        assert!(shares[0] > 0.9 && shares[2] > 0.95 && shares[4] > 0.95, "{queue}: {shares:?}");
-        assert!(world.queues[18] < 0.09, "{queue}: the queue is short again: {}", world.queues[18]);
+        assert!(
+            shares[0] > 0.9 && shares[2] > 0.95 && shares[4] > 0.95,
+            "{queue}: {shares:?}"
+        );
+        assert!(
+            world.queues[18] < 0.09,
+            "{queue}: the queue is short again: {}",
+            world.queues[18]
+        );
     }
 }
 
 #[test]
 fn control_follows_an_increased_path_delay() {
-    let mut world = alone(Path { delay: Box::new(|t| if t < 5.0 { 0.01 } else { 0.1 }), ..path(20.0, 0.0, 500e3) });
+    let mut world = alone(Path {
+        delay: Box::new(|t| if t < 5.0 { 0.01 } else { 0.1 }),
+        ..path(20.0, 0.0, 500e3)
+    });
     world.run_until(7 * SEC);
     let share = world.shares(14)[0];
     assert!(share > 0.9, "{share}");
@@ -445,7 +506,12 @@ fn control_follows_an_increased_path_delay() {
 fn radio_path_with_varying_delay_and_bursts_is_used() {
     // Round trips of 60 to 800 ms within 10 s, as when a train moves between cells.
     let wave = |t: f64| 0.03 + 0.37 * (1.0 - (t / 10.0 % 2.0 - 1.0).abs());
-    let path = Path { loss: (0.005, 8.0), jitter_ms: 8, delay: Box::new(wave), ..path(12.0, 0.0, 600e3) };
+    let path = Path {
+        loss: (0.005, 8.0),
+        jitter_ms: 8,
+        delay: Box::new(wave),
+        ..path(12.0, 0.0, 600e3)
+    };
     let (share, _) = alone(path).share(0, 40);
     assert!(share > 0.9, "{share}");
 }
@@ -458,24 +524,53 @@ fn rate_step_lasts_until_the_queue_is_drained() {
     let believed = control.base.unwrap();
     // A step that ended a little above the BDP: part of the measured round trip is still queue.
     let (rate, before) = (control.rate(), believed.mul_f64(1.8));
-    let step = RateStep { believed, before, rate, is_doubt: false };
+    let step = RateStep {
+        believed,
+        before,
+        rate,
+        is_doubt: false,
+    };
     let found = believed.mul_f64(1.17);
-    let next = control.conclude(moment, &step, found, rate).expect("the pause continues");
+    let next = control
+        .conclude(moment, &step, found, rate)
+        .expect("the pause continues");
     assert_eq!(control.base, Some(believed));
     assert!(next.target() < believed, "{next:?}");
     // A pause that began without a queue ends with the first step.
-    let step = RateStep { before: believed.mul_f64(1.1), ..step };
+    let step = RateStep {
+        before: believed.mul_f64(1.1),
+        ..step
+    };
     assert!(control.conclude(moment, &step, believed, rate).is_none());
     // If a doubt finds that the path has become longer, the rate stays.
     let grown = believed.mul_f64(3.0);
-    let doubt = RateStep { before: grown, rate: rate / 2.0, is_doubt: true, ..step };
-    assert!(control.conclude(moment, &doubt, grown, rate / 2.0).is_none());
+    let doubt = RateStep {
+        before: grown,
+        rate: rate / 2.0,
+        is_doubt: true,
+        ..step
+    };
+    assert!(
+        control
+            .conclude(moment, &doubt, grown, rate / 2.0)
+            .is_none()
+    );
     assert_eq!((control.base, control.rate()), (Some(grown), rate));
     // A queue of another flow is not taken for a longer path either.
-    let step = RateStep { before: believed.mul_f64(2.0), ..step };
-    assert!(control.conclude(moment, &step, believed.mul_f64(4.0), rate).is_some());
+    let step = RateStep {
+        before: believed.mul_f64(2.0),
+        ..step
+    };
+    assert!(
+        control
+            .conclude(moment, &step, believed.mul_f64(4.0), rate)
+            .is_some()
+    );
     control.pause = Some(Pause::Drains(step));
-    assert!(control.window_bytes() as f64 >= 1.2 * rate * believed.as_secs_f64(), "no step halves the window");
+    assert!(
+        control.window_bytes() as f64 >= 1.2 * rate * believed.as_secs_f64(),
+        "no step halves the window"
+    );
 }
 
 #[test]
@@ -483,18 +578,28 @@ fn burst_losses_do_not_set_a_rate_bound() {
     let mut world = alone(path(40.0, 38.0, 500e3));
     let loses = |world: &mut World, times: u64, datagrams: u64| {
         world.run_until(world.now + 2 * SEC);
-        (0..times).for_each(|_| world.senders[0].control.lost(datagrams * DATAGRAM_BYTES, false));
+        (0..times).for_each(|_| {
+            world.senders[0]
+                .control
+                .lost(datagrams * DATAGRAM_BYTES, false)
+        });
         world.run_until(world.now + 300 * MS);
         world.senders[0].control.bound.is_some()
     };
     assert!(!loses(&mut world, 1, 400), "all at once");
     assert!(!loses(&mut world, 2, 400), "twice within a second");
-    assert!(loses(&mut world, 50, LOST_AT_ONCE_DATAGRAMS / 2), "as many, spread over time");
+    assert!(
+        loses(&mut world, 50, LOST_AT_ONCE_DATAGRAMS / 2),
+        "as many, spread over time"
+    );
 }
 
 #[test]
 fn control_recovers_after_an_outage() {
-    let mut world = alone(Path { outage: (3 * SEC, 8 * SEC), ..path(40.0, 38.0, 500e3) });
+    let mut world = alone(Path {
+        outage: (3 * SEC, 8 * SEC),
+        ..path(40.0, 38.0, 500e3)
+    });
     // quinn retransmits ever more rarely; by this time it has.
     world.run_until(14 * SEC);
     let share = world.shares(17)[0];
@@ -507,8 +612,14 @@ fn two_flows_share_a_path() {
         let mut world = World::new(path(40.0, 38.0, queue_bytes), &[0, 4 * SEC], 1);
         world.run_until(10 * SEC);
         let shares = world.shares(40);
-        assert!(shares.iter().all(|share| *share > 0.2), "{queue_bytes}: {shares:?}");
-        assert!(shares.iter().sum::<f64>() > 0.95, "{queue_bytes}: {shares:?}");
+        assert!(
+            shares.iter().all(|share| *share > 0.2),
+            "{queue_bytes}: {shares:?}"
+        );
+        assert!(
+            shares.iter().sum::<f64>() > 0.95,
+            "{queue_bytes}: {shares:?}"
+        );
         assert!(world.lost() < 0.1, "{queue_bytes}: {}", world.lost());
     }
 }
@@ -521,13 +632,19 @@ fn application_limited_flow_keeps_its_window() {
     let before = control.window_bytes();
     let mut now = Duration::from_secs(60);
     // Single datagrams at intervals, then large bursts with long pauses.
-    for bytes in std::iter::repeat_n(DATAGRAM_BYTES, 500).chain(std::iter::repeat_n(before * 9 / 10, 100)) {
+    for bytes in
+        std::iter::repeat_n(DATAGRAM_BYTES, 500).chain(std::iter::repeat_n(before * 9 / 10, 100))
+    {
         control.sent(now, bytes);
         control.acknowledged(now + Duration::from_millis(200), now, bytes);
         control.all_acknowledged(now + Duration::from_millis(200), 0, true);
         now += Duration::from_secs(1);
     }
-    assert!(control.window_bytes() >= before * 9 / 10, "{before}, then {}", control.window_bytes());
+    assert!(
+        control.window_bytes() >= before * 9 / 10,
+        "{before}, then {}",
+        control.window_bytes()
+    );
 }
 
 #[test]
@@ -569,7 +686,10 @@ fn ecn_mark_reduces_the_window_like_a_loss() {
 #[test]
 fn initial_window_is_32_datagrams() {
     let mut control = CongestionControl::new(1200);
-    assert_eq!((control.window_bytes(), control.initial_bytes()), (32 * 1200, 32 * 1200));
+    assert_eq!(
+        (control.window_bytes(), control.initial_bytes()),
+        (32 * 1200, 32 * 1200)
+    );
     control.resize(1452);
     assert_eq!(control.window_bytes(), 32 * 1452);
 }

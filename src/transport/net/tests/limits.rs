@@ -6,7 +6,14 @@ use super::*;
 fn number_of_sessions_is_limited() {
     each(|kind| {
         let near = Identity::passing().unwrap();
-        let world = World::that(near, Arc::new(|_| true), &Limits { sessions: 1, ..Limits::default() });
+        let world = World::that(
+            near,
+            Arc::new(|_| true),
+            &Limits {
+                sessions: 1,
+                ..Limits::default()
+            },
+        );
         let (link, accepted) = world.meet(kind, patient());
         let trouble = dial_over(kind, world.address(), &world.dial(patient())).err();
         assert_eq!(trouble, Some(Trouble::Busy(Rejection::Full)));
@@ -18,7 +25,9 @@ fn number_of_sessions_is_limited() {
             let dialled = std::thread::scope(|scope| {
                 let near = scope.spawn(|| dial_over(kind, world.address(), &begins));
                 while !near.is_finished() {
-                    if let Some(mut accepted) = world.listener.accept(Duration::from_millis(5)).unwrap() {
+                    if let Some(mut accepted) =
+                        world.listener.accept(Duration::from_millis(5)).unwrap()
+                    {
                         accepted.writer.write_all(b"!").unwrap();
                     }
                 }
@@ -35,9 +44,20 @@ fn number_of_sessions_is_limited() {
 #[test]
 fn noise_at_both_ports_does_not_block_clients() {
     let near = Identity::passing().unwrap();
-    let world = World::that(near, Arc::new(|_| true), &Limits { handshakes_per_sec: 100_000, ..Limits::default() });
+    let world = World::that(
+        near,
+        Arc::new(|_| true),
+        &Limits {
+            handshakes_per_sec: 100_000,
+            ..Limits::default()
+        },
+    );
     let address = world.address();
-    let noise: [&[u8]; 3] = [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", &[0xff; 1200], &[0x16, 3, 1, 2, 0, 1]];
+    let noise: [&[u8]; 3] = [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        &[0xff; 1200],
+        &[0x16, 3, 1, 2, 0, 1],
+    ];
     // Another address of this machine, which only sends noise.
     let udp = std::net::UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).unwrap();
     let mut held = std::collections::VecDeque::new();
@@ -87,7 +107,10 @@ fn client_detects_a_restarted_server_at_once() {
             let _ = link.writer.write_all(&bytes(1 << 20));
         }
         let error = link.reader.read(&mut [0]).unwrap_err();
-        assert!(error.to_string().contains("the peer was restarted"), "{error}");
+        assert!(
+            error.to_string().contains("the peer was restarted"),
+            "{error}"
+        );
         // A silent client sends keepalives.
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     }
@@ -95,13 +118,22 @@ fn client_detects_a_restarted_server_at_once() {
 
 #[test]
 fn silent_peers_do_not_block_others() {
-    let limits = Limits { half_open: 4, retry_from: 4, ..Limits::default() };
+    let limits = Limits {
+        half_open: 4,
+        retry_from: 4,
+        ..Limits::default()
+    };
     let soon = || {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
         let begun = Since::now();
-        let mut mute: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(world.address()).unwrap()).collect();
+        let mut mute: Vec<_> = (0..8)
+            .map(|_| std::net::TcpStream::connect(world.address()).unwrap())
+            .collect();
         for old in &mut mute[..4] {
-            assert!(matches!(old.read(&mut [0]), Ok(0) | Err(_)), "the handshake was aborted for another");
+            assert!(
+                matches!(old.read(&mut [0]), Ok(0) | Err(_)),
+                "the handshake was aborted for another"
+            );
         }
         each(|kind| {
             world.meet(kind, patient());
@@ -128,7 +160,11 @@ fn first_word(world: &World) -> Vec<u8> {
 
 #[test]
 fn single_packet_quic_clients_do_not_block_others() {
-    let limits = Limits { half_open: 4, retry_from: 100, ..Limits::default() };
+    let limits = Limits {
+        half_open: 4,
+        retry_from: 100,
+        ..Limits::default()
+    };
     let soon = || {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
         let begun = Since::now();
@@ -149,20 +185,29 @@ fn single_packet_quic_clients_do_not_block_others() {
 #[test]
 fn number_of_sessions_per_key_is_limited() {
     each(|kind| {
-        let limits = Limits { sessions_per_key: 1, ..Limits::default() };
+        let limits = Limits {
+            sessions_per_key: 1,
+            ..Limits::default()
+        };
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
         let first = world.meet(kind, patient());
         let trouble = dial_over(kind, world.address(), &world.dial(patient())).err();
         assert_eq!(trouble, Some(Trouble::Busy(Rejection::TooManyOfKey)));
         let other = Identity::passing().unwrap();
-        let dial = Dial { tls: tls::client_config(&other, world.far.pin), ..world.dial(patient()) };
+        let dial = Dial {
+            tls: tls::client_config(&other, world.far.pin),
+            ..world.dial(patient())
+        };
         drop((first, world.meet_by(world.address(), kind, dial)));
     });
 }
 
 #[test]
 fn wait_for_an_unresponsive_client_is_limited() {
-    let limits = Limits { last_words_max: Duration::from_millis(100), ..Limits::default() };
+    let limits = Limits {
+        last_words_max: Duration::from_millis(100),
+        ..Limits::default()
+    };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let relay = Relay::to(world.address());
     let (link, mut accepted) = world.meet_at(relay.address, NetTransport::Quic, patient());
@@ -170,7 +215,10 @@ fn wait_for_an_unresponsive_client_is_limited() {
     relay.mute(true);
     accepted.writer.write_all(&bytes(1 << 20)).unwrap();
     drop(accepted);
-    assert!(until(LONG / 2, || world.listener.conversations() == 0), "the slot is not freed");
+    assert!(
+        until(LONG / 2, || world.listener.conversations() == 0),
+        "the slot is not freed"
+    );
     drop(link);
 }
 
@@ -178,13 +226,27 @@ fn wait_for_an_unresponsive_client_is_limited() {
 fn client_leaving_with_a_full_window_frees_its_slot() {
     let world = World::new();
     let relay = Relay::to(world.address());
-    let (link, AcceptedClient { reader: mut far_reader, writer: far_writer, .. }) =
-        world.meet_at(relay.address, NetTransport::Quic, patient());
+    let (
+        link,
+        AcceptedClient {
+            reader: mut far_reader,
+            writer: far_writer,
+            ..
+        },
+    ) = world.meet_at(relay.address, NetTransport::Quic, patient());
     // Nothing that the client sends is acknowledged any more.
     relay.mute(true);
-    let Link { reader, mut writer, parting, .. } = link;
+    let Link {
+        reader,
+        mut writer,
+        parting,
+        ..
+    } = link;
     parting.begin();
-    assert!(writer.write_all(&bytes(16 << 20)).is_err(), "the window is smaller");
+    assert!(
+        writer.write_all(&bytes(16 << 20)).is_err(),
+        "the window is smaller"
+    );
     drop((reader, writer));
     let (tx, rx) = mpsc::channel();
     std::thread::spawn(move || {
@@ -193,7 +255,10 @@ fn client_leaving_with_a_full_window_frees_its_slot() {
     });
     rx.recv_timeout(LONG).expect("the close is announced");
     drop(far_writer);
-    assert!(until(LONG, || world.listener.conversations() == 0), "the slot is not freed");
+    assert!(
+        until(LONG, || world.listener.conversations() == 0),
+        "the slot is not freed"
+    );
 }
 
 #[test]

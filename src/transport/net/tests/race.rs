@@ -26,10 +26,26 @@ pub(super) fn race_with(
 fn quic_wins_the_race_if_available() {
     let world = World::new();
     // Nothing listens at the first address, which is tried first.
-    let closed = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
-    let dial = Dial { kind_step: LONG, ..world.dial(patient()) };
-    let won = race_with(&world, &[closed, world.address()], &NetTransport::BOTH, &dial).ok().unwrap();
-    assert_eq!((won.kind, won.address), (NetTransport::Quic, world.address()));
+    let closed = std::net::UdpSocket::bind(HERE)
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let dial = Dial {
+        kind_step: LONG,
+        ..world.dial(patient())
+    };
+    let won = race_with(
+        &world,
+        &[closed, world.address()],
+        &NetTransport::BOTH,
+        &dial,
+    )
+    .ok()
+    .unwrap();
+    assert_eq!(
+        (won.kind, won.address),
+        (NetTransport::Quic, world.address())
+    );
     let mut link = won.link;
     link.reader.read_exact(&mut [0]).unwrap();
 }
@@ -37,9 +53,17 @@ fn quic_wins_the_race_if_available() {
 #[test]
 fn first_transport_of_a_race_has_a_head_start() {
     let world = World::new();
-    for kinds in [[NetTransport::Tls, NetTransport::Quic], [NetTransport::Quic, NetTransport::Tls]] {
-        let dial = Dial { kind_step: LONG, ..world.dial(patient()) };
-        let won = race_with(&world, &[world.address()], &kinds, &dial).ok().unwrap();
+    for kinds in [
+        [NetTransport::Tls, NetTransport::Quic],
+        [NetTransport::Quic, NetTransport::Tls],
+    ] {
+        let dial = Dial {
+            kind_step: LONG,
+            ..world.dial(patient())
+        };
+        let won = race_with(&world, &[world.address()], &kinds, &dial)
+            .ok()
+            .unwrap();
         assert_eq!(won.kind, kinds[0]);
     }
 }
@@ -60,7 +84,14 @@ fn tls_wins_the_race_if_udp_is_blocked() {
         let _ = io::copy(&mut &far, &mut &near);
     });
     let begun = Since::now();
-    let won = race_with(&world, &[address], &NetTransport::BOTH, &world.dial(patient())).ok().unwrap();
+    let won = race_with(
+        &world,
+        &[address],
+        &NetTransport::BOTH,
+        &world.dial(patient()),
+    )
+    .ok()
+    .unwrap();
     assert_eq!((won.kind, won.address), (NetTransport::Tls, address));
     assert!(begun.elapsed() >= KIND_STEP && begun.elapsed() < LONG);
     let mut link = won.link;
@@ -72,23 +103,47 @@ fn failed_race_reports_the_most_important_error() {
     let world = World::new();
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
     let address = mute.local_addr().unwrap();
-    let dial = Dial { limit: 2 * KIND_STEP, ..world.dial(patient()) };
+    let dial = Dial {
+        limit: 2 * KIND_STEP,
+        ..world.dial(patient())
+    };
     let lost = race(&[address], &NetTransport::BOTH, &dial).err().unwrap();
-    assert_eq!(lost, Trouble::Refused, "TCP was refused, and nothing answered over QUIC");
+    assert_eq!(
+        lost,
+        Trouble::Refused,
+        "TCP was refused, and nothing answered over QUIC"
+    );
     // A wrong key at one address is more important than silence at another.
     let unknown = Identity::passing().unwrap();
     let limit = Duration::from_secs(3);
-    let dial = Dial { tls: tls::client_config(&world.near, unknown.pin), limit, ..dial };
-    let lost = race_with(&world, &[address, world.address()], &NetTransport::BOTH, &dial).err().unwrap();
+    let dial = Dial {
+        tls: tls::client_config(&world.near, unknown.pin),
+        limit,
+        ..dial
+    };
+    let lost = race_with(
+        &world,
+        &[address, world.address()],
+        &NetTransport::BOTH,
+        &dial,
+    )
+    .err()
+    .unwrap();
     assert!(matches!(lost, Trouble::WrongKey(_)), "{lost:?}");
     assert!(race(&[], &NetTransport::BOTH, &dial).is_err());
 }
 
 /// Accepts clients until one uses this transport.
 fn accepted_over(world: &World, kind: NetTransport) -> AcceptedClient {
-    std::iter::repeat_with(|| world.listener.accept(LONG).unwrap().expect("a client connects"))
-        .find(|accepted| accepted.kind == kind)
-        .unwrap()
+    std::iter::repeat_with(|| {
+        world
+            .listener
+            .accept(LONG)
+            .unwrap()
+            .expect("a client connects")
+    })
+    .find(|accepted| accepted.kind == kind)
+    .unwrap()
 }
 
 /// Checks that the server notices that this client has left; otherwise it would wait for [`Limits::idle`].
@@ -101,27 +156,55 @@ fn expect_end(mut accepted: AcceptedClient) {
 #[test]
 fn only_one_racing_connection_starts_a_session() {
     let world = World::new();
-    let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
+    let dial = Dial {
+        first_words: words(b"first".to_vec()),
+        ..world.dial(patient())
+    };
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &NetTransport::BOTH, &dial));
-        let mut first = world.listener.accept(LONG).unwrap().expect("a client connects");
+        let mut first = world
+            .listener
+            .accept(LONG)
+            .unwrap()
+            .expect("a client connects");
         // By now the other attempt has completed its handshake too.
-        assert!(world.listener.accept(2 * KIND_STEP).unwrap().is_none(), "only one connection sends");
+        assert!(
+            world.listener.accept(2 * KIND_STEP).unwrap().is_none(),
+            "only one connection sends"
+        );
         first.writer.write_all(b"!").unwrap();
         assert_eq!(racing.join().unwrap().ok().unwrap().kind, first.kind);
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "the other connection is closed");
+        assert!(
+            world
+                .listener
+                .accept(Duration::from_millis(50))
+                .unwrap()
+                .is_none(),
+            "the other connection is closed"
+        );
     });
 }
 
 #[test]
 fn next_connection_takes_over_if_the_first_is_rejected() {
     let world = World::new();
-    let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
+    let dial = Dial {
+        first_words: words(b"first".to_vec()),
+        ..world.dial(patient())
+    };
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &NetTransport::BOTH, &dial));
-        let first = world.listener.accept(LONG).unwrap().expect("a client connects");
+        let first = world
+            .listener
+            .accept(LONG)
+            .unwrap()
+            .expect("a client connects");
         first.hang_up.now("not you");
-        let mut next = world.listener.accept(LONG).unwrap().expect("another client connects");
+        let mut next = world
+            .listener
+            .accept(LONG)
+            .unwrap()
+            .expect("another client connects");
         assert_ne!(first.kind, next.kind);
         let mut got = [0; 5];
         next.reader.read_exact(&mut got).unwrap();
@@ -149,11 +232,19 @@ fn next_connection_takes_over_if_the_first_is_unanswered() {
     std::thread::scope(|scope| {
         // QUIC has begun its session when TLS begins.
         let racing = scope.spawn(|| race(&[relay.address], &NetTransport::BOTH, &dial));
-        let first = world.listener.accept(LONG).unwrap().expect("a client connects");
+        let first = world
+            .listener
+            .accept(LONG)
+            .unwrap()
+            .expect("a client connects");
         // Like a network that blocks QUIC once it has recognized it.
         relay.shut(true);
         let mut next = match first.kind {
-            NetTransport::Quic => world.listener.accept(LONG).unwrap().expect("the other connection takes over"),
+            NetTransport::Quic => world
+                .listener
+                .accept(LONG)
+                .unwrap()
+                .expect("the other connection takes over"),
             NetTransport::Tls => first,
         };
         next.writer.write_all(b"!").unwrap();
@@ -167,7 +258,11 @@ fn unanswered_connection_releases_the_floor() {
     let dial = world.dial(patient());
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &[NetTransport::Quic], &dial));
-        let mut accepted = world.listener.accept(LONG).unwrap().expect("a client connects");
+        let mut accepted = world
+            .listener
+            .accept(LONG)
+            .unwrap()
+            .expect("a client connects");
         assert!(!dial.permit.take(), "the server may still answer");
         let begun = Since::now();
         while !dial.permit.take() {
@@ -185,8 +280,18 @@ fn connection_without_the_floor_sends_nothing() {
         let world = World::new();
         let dial = world.dial(patient());
         assert!(dial.permit.take() && !dial.permit.take());
-        assert_eq!(dial_over(kind, world.address(), &dial).err(), Some(Trouble::Stopped));
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client was admitted");
+        assert_eq!(
+            dial_over(kind, world.address(), &dial).err(),
+            Some(Trouble::Stopped)
+        );
+        assert!(
+            world
+                .listener
+                .accept(Duration::from_millis(50))
+                .unwrap()
+                .is_none(),
+            "no client was admitted"
+        );
     });
 }
 
@@ -196,10 +301,17 @@ fn first_words_precede_the_other_bytes() {
         for len in [0, 1, FIRST_WORDS_MAX_BYTES] {
             let world = World::new();
             let first_words = bytes(len);
-            let dial = Dial { first_words: words(first_words.clone()), ..world.dial(patient()) };
+            let dial = Dial {
+                first_words: words(first_words.clone()),
+                ..world.dial(patient())
+            };
             std::thread::scope(|scope| {
                 let near = scope.spawn(|| dial_over(kind, world.address(), &dial));
-                let mut accepted = world.listener.accept(LONG).unwrap().expect("a client connects");
+                let mut accepted = world
+                    .listener
+                    .accept(LONG)
+                    .unwrap()
+                    .expect("a client connects");
                 let mut got = vec![0; len];
                 accepted.reader.read_exact(&mut got).unwrap();
                 assert!(got == first_words, "received before any answer");
@@ -221,7 +333,12 @@ fn clean_close_does_not_wait() {
     let world = World::new();
     let soon = || {
         let (link, mut accepted) = world.meet_at(world.address(), NetTransport::Tls, patient());
-        let Link { mut reader, mut writer, leave, .. } = link;
+        let Link {
+            mut reader,
+            mut writer,
+            leave,
+            ..
+        } = link;
         reader.read_exact(&mut [0]).unwrap();
         // A blocked reader does not prevent it.
         let reading = std::thread::spawn(move || reader.read(&mut [0]).map_or(0, |got| got));
@@ -234,7 +351,10 @@ fn clean_close_does_not_wait() {
         let mut got = [0; 3];
         accepted.reader.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"bye");
-        assert!(!matches!(accepted.reader.read(&mut [0]), Ok(1..)), "nothing more arrives");
+        assert!(
+            !matches!(accepted.reader.read(&mut [0]), Ok(1..)),
+            "nothing more arrives"
+        );
         took < FAREWELL
     };
     assert!(at_least_once(soon));
@@ -256,10 +376,18 @@ fn abandoned_race_notifies_the_server_at_once() {
 
 #[test]
 fn race_ends_if_the_server_rejects_the_client() {
-    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
+    let world = World::that(
+        Identity::passing().unwrap(),
+        Arc::new(|_| false),
+        &Limits::default(),
+    );
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
-    let lost = race(&[world.address(), mute.local_addr().unwrap()], &NetTransport::BOTH, &world.dial(patient()))
-        .err()
-        .unwrap();
+    let lost = race(
+        &[world.address(), mute.local_addr().unwrap()],
+        &NetTransport::BOTH,
+        &world.dial(patient()),
+    )
+    .err()
+    .unwrap();
     assert!(matches!(lost, Trouble::NotAdmitted), "{lost:?}");
 }

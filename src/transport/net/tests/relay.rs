@@ -61,7 +61,11 @@ impl Relay {
         });
         let own = shared.clone();
         let threads = vec![std::thread::spawn(move || own.carry_out())];
-        Relay { address, shared, threads }
+        Relay {
+            address,
+            shared,
+            threads,
+        }
     }
 
     /// Forwards to another server from now on.
@@ -110,14 +114,18 @@ impl Shared {
         let one_in = self.loses_one_in.load(Ordering::SeqCst);
         let number = self.datagrams.fetch_add(1, Ordering::SeqCst);
         let is_early = number < self.loses_first.load(Ordering::SeqCst);
-        is_early || self.is_shut.load(Ordering::SeqCst) || one_in > 0 && number % one_in == one_in - 1
+        is_early
+            || self.is_shut.load(Ordering::SeqCst)
+            || one_in > 0 && number % one_in == one_in - 1
     }
 
     fn carry_out(self: Arc<Shared>) {
         let mut datagram = vec![0; LONGEST_BYTES];
         while !self.over.load(Ordering::SeqCst) {
             // A timeout, or an ICMP error because a port is closed.
-            let Ok((count, client)) = self.inside.recv_from(&mut datagram) else { continue };
+            let Ok((count, client)) = self.inside.recv_from(&mut datagram) else {
+                continue;
+            };
             let mut outside = self.outside.lock();
             let known = outside.entry(client).or_insert_with(|| {
                 self.clients.fetch_add(1, Ordering::SeqCst);
@@ -141,8 +149,12 @@ impl Shared {
         let mut datagram = vec![0; LONGEST_BYTES];
         // This thread and the map hold a reference each.
         while !self.over.load(Ordering::SeqCst) && Arc::strong_count(socket) > 1 {
-            let Ok((count, _)) = socket.recv_from(&mut datagram) else { continue };
-            let is_lost = self.is_lost() || self.is_mute.load(Ordering::SeqCst) || Arc::strong_count(socket) == 1;
+            let Ok((count, _)) = socket.recv_from(&mut datagram) else {
+                continue;
+            };
+            let is_lost = self.is_lost()
+                || self.is_mute.load(Ordering::SeqCst)
+                || Arc::strong_count(socket) == 1;
             if !is_lost && self.inside.send_to(&datagram[..count], client).is_ok() {
                 self.bytes.fetch_add(count as u64, Ordering::SeqCst);
             }
