@@ -146,7 +146,7 @@ fn a_power_loss_under_fsync_leaves_no_unwritten_content_under_a_name() {
                 let (thread, call) = line.split_once(' ').expect("a thread and a call");
                 match call {
                     "Write" | "CopyRange" | "Clone" | "Truncate" | "Allocate" => {
-                        drop(unsynced.insert(thread, at))
+                        unsynced.insert(thread, at);
                     }
                     "FSync" => {
                         synced += 1;
