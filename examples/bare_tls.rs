@@ -1,5 +1,5 @@
 //! What the machine gives without any files: so many MiB through bare rustls over TCP on loopback, from one thread to
-//! another, with the cipher that a copy has. `scripts/bench_quic.sh` prints it beside the copy of a large file.
+//! another, with the cipher that a copy has. `scripts/bench quic` prints it beside the copy of a large file.
 //!
 //!     cargo run --release --example bare_tls -- 1024
 

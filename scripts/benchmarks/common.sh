@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 set -euo pipefail
 [ -z "${JSON-}" ] || JSON=$(realpath -m "$JSON")
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export LC_ALL=C
 me=$(basename "$0")
 

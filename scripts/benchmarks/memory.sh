@@ -1,16 +1,17 @@
 #!/bin/bash
-# Measures peak memory: a million files in 10,000 directories, and a million files in one; first copy, then no change.
+# Measures peak memory with a million files.
+# They are in 10,000 directories, then in one; first copy, then no change.
 #
-#   scripts/bench_memory.sh
-#   FILES=100000 BENCH_DIR=/dev/shm scripts/bench_memory.sh
+#   scripts/bench memory
+#   FILES=100000 BENCH_DIR=/dev/shm scripts/bench memory
 #
 #   FILES       number of files (1000000); they are empty, because memory per entry does not depend on content
 #   PER_DIR     files in each directory of the first shape (100)
 #   SHAPES      wide (many directories) and flat (one)
 #   ARGS        options (-a --delete); SPARSYNC, RSYNC: the programs; an empty RSYNC= omits rsync
 #   BENCH_DIR   directory of the trees (the temporary directory); it needs 2 * FILES inodes
-# shellcheck source=scripts/bench_common.sh
-. "$(dirname "$0")/bench_common.sh"
+# shellcheck source=scripts/benchmarks/common.sh
+. "$(dirname "$0")/common.sh"
 
 FILES=${FILES:-1000000}
 PER_DIR=${PER_DIR:-100}

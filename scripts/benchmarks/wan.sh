@@ -1,8 +1,9 @@
 #!/bin/bash
-# Measures copies over ssh on a slow link: sparsync and rsync in turn, the data set `mission`, first copy and no change.
+# Measures copies over ssh on a slow link: first copy and no change.
+# sparsync and rsync copy the data set `mission` in turn.
 #
-#   LINKEM=../linkem scripts/bench_wan.sh
-#   LINKEM=../linkem PULL=only UP_MBIT=250 RUNS=5 scripts/bench_wan.sh
+#   LINKEM=../linkem scripts/bench wan
+#   LINKEM=../linkem PULL=only UP_MBIT=250 RUNS=5 scripts/bench wan
 #
 # linkem emulates the link between two network namespaces, so this needs root and Linux. LINKEM is the directory of
 # linkem (linkem-run and its source, which is built if necessary). The remote side has a private sshd.
@@ -11,7 +12,7 @@
 #   RTT_MS      round-trip time of the link (38); UP_MBIT (40), DOWN_MBIT (250): its rates; pushes go up
 #   PULL        only: no pushes; 0: no pulls; both by default
 #   MASTER      1: only through a ControlMaster; 0: only new connections; both by default
-#   ARGS, SPARSYNC, RSYNC, BENCH_DIR   as in bench_ssh.sh
+#   ARGS, SPARSYNC, RSYNC, BENCH_DIR   as in scripts/bench ssh
 #
 # "extra RTTs" is how much longer a run without changes took than `ssh far true`, divided by RTT_MS; it includes the
 # work of the programs. "of the rate" is the size of the files divided by the time and the rate of the link; "without
@@ -22,8 +23,8 @@ if [ "${1-}" = --inside ]; then
     inside=1 work=$2 ssh_dir=$3
 fi
 RUNS=${RUNS:-3}
-# shellcheck source=scripts/bench_common.sh
-. "$(dirname "$0")/bench_common.sh"
+# shellcheck source=scripts/benchmarks/common.sh
+. "$(dirname "$0")/common.sh"
 
 export RTT_MS=${RTT_MS:-38} UP_MBIT=${UP_MBIT:-40} DOWN_MBIT=${DOWN_MBIT:-250}
 case ${PULL-} in
@@ -49,7 +50,7 @@ if [ -z "$inside" ]; then
     bash "$linkem_folder/linkem-run" --preset wan \
         --c2s "delay=${half}ms,rate=${UP_MBIT}mbit" --s2c "delay=${half}ms,rate=${DOWN_MBIT}mbit" \
         --server "exec $sshd -D -e -f $ssh_dir/sshd_config" --wait "tcp:$port" -- \
-        "$PWD/scripts/$me" --inside "$work" "$ssh_dir"
+        "$PWD/scripts/benchmarks/$me" --inside "$work" "$ssh_dir"
     exit
 fi
 

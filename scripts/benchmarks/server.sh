@@ -1,8 +1,9 @@
 #!/bin/bash
-# Measures the peak memory of a server with many concurrent sessions: the sum of the PSS of its process and theirs.
+# Measures the peak memory of a server with many concurrent sessions.
+# It is the sum of the PSS of its process and theirs.
 #
-#   scripts/bench_server.sh
-#   MEMORY=1G WAYS=frozen LINKEM=../linkem LINK=delay=20ms,rate=4gbit,queue=64m scripts/bench_server.sh
+#   scripts/bench server
+#   MEMORY=1G WAYS=frozen LINKEM=../linkem LINK=delay=20ms,rate=4gbit,queue=64m scripts/bench server
 #
 #   WAYS        push pull; frozen: pushes to a disk that is frozen after a while (needs root)
 #   SESSIONS    number of concurrent sessions (64)
@@ -11,14 +12,14 @@
 #   TRANSPORTS  quic; also tls
 #   SECS        time in seconds until the disk is frozen (12); copies are ended after five times that
 #   LINKEM, LINK   the directory of linkem, and the link to emulate; see `linkem --help` (loopback)
-#   SPARSYNC, BENCH_DIR   as in bench_ssh.sh; BENCH_DIR needs SESSIONS * SIZE_MIB
+#   SPARSYNC, BENCH_DIR   as in scripts/bench ssh; BENCH_DIR needs SESSIONS * SIZE_MIB
 inside=
 if [ "${1-}" = --inside ]; then
     inside=1 work=$2
 fi
 RSYNC=
-# shellcheck source=scripts/bench_common.sh
-. "$(dirname "$0")/bench_common.sh"
+# shellcheck source=scripts/benchmarks/common.sh
+. "$(dirname "$0")/common.sh"
 SESSIONS=${SESSIONS:-64}
 SIZE_MIB=${SIZE_MIB:-64}
 SECS=${SECS:-12}
@@ -38,6 +39,7 @@ if [ -z "$inside" ]; then
         truncate -s "$(((SESSIONS + 1) * SIZE_MIB + 256))M" "$work/image"
         mkfs.ext4 -q "$work/image"
         mount -o loop "$work/image" "$work/disk"
+        # shellcheck disable=SC2317 # the trap calls it
         unmount() {
             stop_started || true
             umount "$work/disk"
@@ -50,12 +52,12 @@ if [ -z "$inside" ]; then
     if [ -n "${LINKEM-}" ]; then
         find_linkem
         bash "$linkem_folder/linkem-run" --both "$LINK" --server "exec $server 2>$work/log" --wait "tcp:$port" -- \
-            env ADDRESS=10.77.0.1 "$PWD/scripts/$me" --inside "$work"
+            env ADDRESS=10.77.0.1 "$PWD/scripts/benchmarks/$me" --inside "$work"
     else
         $server 2>"$work/log" &
         started+=($!)
         until "$SPARSYNC" server status >"$work/status"; do sleep 0.1; done
-        ADDRESS=127.0.0.1 "scripts/$me" --inside "$work"
+        ADDRESS=127.0.0.1 "scripts/benchmarks/$me" --inside "$work"
     fi
     exit
 fi

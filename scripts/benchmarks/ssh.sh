@@ -1,12 +1,13 @@
 #!/bin/bash
-# Measures copies over ssh: sparsync and rsync do the same work in turn. Prints medians, ratios and bytes on the wire.
+# Measures copies over ssh by sparsync and rsync.
+# The programs do the same work in turn. Prints medians, ratios and bytes on the wire.
 #
-#   scripts/bench_ssh.sh                               pushes of the default data sets, fresh and master
-#   BENCH_DIR=/dev/shm scripts/bench_ssh.sh            in memory (in a new directory, which is removed)
-#   PULL=1 RUNS=3 DATASETS="mission delta" scripts/bench_ssh.sh
-#   DATASETS=million MASTER=0 scripts/bench_ssh.sh     a million files: no change, and the memory of both ends
-#   PAIR=client PULL=1 scripts/bench_ssh.sh            sparsync here and rsync there, compared with two rsyncs
-#   PAIR=server PULL=1 scripts/bench_ssh.sh            rsync here and sparsync there, compared with two rsyncs
+#   scripts/bench ssh                               pushes of the default data sets, fresh and master
+#   BENCH_DIR=/dev/shm scripts/bench ssh            in memory (in a new directory, which is removed)
+#   PULL=1 RUNS=3 DATASETS="mission delta" scripts/bench ssh
+#   DATASETS=million MASTER=0 scripts/bench ssh     a million files: no change, and the memory of both ends
+#   PAIR=client PULL=1 scripts/bench ssh            sparsync here and rsync there, compared with two rsyncs
+#   PAIR=server PULL=1 scripts/bench ssh            rsync here and sparsync there, compared with two rsyncs
 #
 # Starts a private sshd on a free port of loopback, with its own keys and configurations; the user's files are not used.
 # Each copy uses a new connection (fresh) and an open one (master, a ControlMaster). The remote program is the same one,
@@ -31,8 +32,8 @@
 #   MILLION_DIRS  (10000) of MILLION_FILES (100) files in `million`
 #   DELTA_MIB   length of the file of `delta` (1024); DELTA_KINDS: scatter (4 KiB overwritten at 2,600 places per GiB),
 #               front (1 MiB inserted in front), insert (100 bytes inserted at 100 places)
-# shellcheck source=scripts/bench_common.sh
-. "$(dirname "$0")/bench_common.sh"
+# shellcheck source=scripts/benchmarks/common.sh
+. "$(dirname "$0")/common.sh"
 
 DATASETS=${DATASETS:-mission many usr delta}
 MILLION_DIRS=${MILLION_DIRS:-10000}

@@ -1,12 +1,13 @@
 #!/bin/bash
-# Measures copies with rsync daemons. Prints medians and ratios to rsync with its own daemon.
+# Measures copies with rsync daemons, of rsync and of sparsync, by either client.
+# Prints medians and ratios to rsync with its own daemon.
 #
-#   scripts/bench_daemon.sh                        pulls and pushes of the default data sets
-#   CLIENTS=100 DATASETS= scripts/bench_daemon.sh  memory of both daemons while so many clients pull at once
+#   scripts/bench daemon                        pulls and pushes of the default data sets
+#   CLIENTS=100 DATASETS= scripts/bench daemon  memory of both daemons while so many clients pull at once
 #
 # Both daemons listen at free ports of loopback, with the same configuration. Four pairs copy in turn: rsync with its
 # daemon (the reference), rsync with sparsync's daemon, sparsync with rsync's daemon, and sparsync with its own. The
-# phases are those of scripts/bench_ssh.sh. After each run, the trees are compared; a difference ends the benchmark.
+# phases are those of scripts/bench ssh. After each run, the trees are compared; a difference ends the benchmark.
 #
 #   RUNS        runs of each pair and phase (5); the order changes from run to run
 #   DATASETS    mission many
@@ -14,8 +15,8 @@
 #   CLIENTS     how many clients pull at once for the measurement of memory (0: none)
 #   ARGS        options of both (-a --delete)
 #   SPARSYNC    the program (default: built from this repository); RSYNC: the rsync program
-# shellcheck source=scripts/bench_common.sh
-. "$(dirname "$0")/bench_common.sh"
+# shellcheck source=scripts/benchmarks/common.sh
+. "$(dirname "$0")/common.sh"
 
 DATASETS=${DATASETS-mission many}
 WAYS=${WAYS:-pull push}

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Measures the cost of automatic compression on a link that is too fast for it: pushes with and without --no-compress,
-# in turn, of incompressible bytes and of text, over ssh (a ControlMaster), QUIC and TLS.
+# Measures the cost of automatic compression on a link that is too fast for it.
+# Pushes with and without --no-compress take turns: incompressible bytes and text, over ssh (a ControlMaster), QUIC and
+# TLS.
 #
-#   scripts/bench_compress.sh
-#   BENCH_DIR=/dev/shm RUNS=9 scripts/bench_compress.sh   in memory
+#   scripts/bench compress
+#   BENCH_DIR=/dev/shm RUNS=9 scripts/bench compress   in memory
 #
 # Both ends are this machine; a server is enrolled through a private sshd. "CPU ms" is the CPU time of the processes of
 # both ends without ssh. On a busy machine it is more reliable than the elapsed time.
@@ -13,9 +14,9 @@
 #   DATA        random text
 #   TRANSPORTS  ssh quic tls
 #   SPARSYNC    the program (default: built from this repository)
-# shellcheck source=scripts/bench_common.sh
+# shellcheck source=scripts/benchmarks/common.sh
 RSYNC=
-. "$(dirname "$0")/bench_common.sh"
+. "$(dirname "$0")/common.sh"
 MIB=${MIB:-400}
 
 programs

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Measures local copies: sparsync, rsync and `cp -a` do the same work in turn. Prints medians and ratios.
+# Measures local copies by sparsync, rsync and `cp -a`.
+# The programs do the same work in turn. Prints medians and ratios.
 #
-#   scripts/bench_local.sh                             all data sets, in the temporary directory
-#   BENCH_DIR=/dev/shm scripts/bench_local.sh          in memory (in a new directory, which is removed)
-#   RUNS=7 DATASETS="mission many" scripts/bench_local.sh
+#   scripts/bench local                             all data sets, in the temporary directory
+#   BENCH_DIR=/dev/shm scripts/bench local          in memory (in a new directory, which is removed)
+#   RUNS=7 DATASETS="mission many" scripts/bench local
 #
 # Three phases for each tool and run: first (the destination does not exist), none (nothing changed), changed. `cp -a`
 # takes part only in the first phase. Afterwards the trees are compared: names, types, modes, owners, lengths, times to
@@ -17,8 +18,8 @@
 #   COLD=1      drop the page cache before each measurement (root only)
 #   LARGE_MIB   length of the file of `large` (2048); MANY_DIRS (1000) of MANY_FILES (100) files in `many`
 #   USR         the tree of `usr` (/usr/share)
-# shellcheck source=scripts/bench_common.sh
-. "$(dirname "$0")/bench_common.sh"
+# shellcheck source=scripts/benchmarks/common.sh
+. "$(dirname "$0")/common.sh"
 
 DATASETS=${DATASETS:-mission many usr large}
 CP=${CP:-cp}

@@ -1,8 +1,9 @@
 #!/bin/bash
-# Measures copies over emulated links: sparsync over its server and rsync over a new ssh connection, in turn.
+# Measures copies over emulated links: sparsync over its server, rsync over ssh.
+# The programs take turns; each rsync has a new ssh connection.
 #
-#   LINKEM=../linkem scripts/bench_links.sh
-#   LINKEM=../linkem LINKS=wifi WAYS=push TRANSPORTS="auto quic tls" RUNS=5 scripts/bench_links.sh
+#   LINKEM=../linkem scripts/bench links
+#   LINKEM=../linkem LINKS=wifi WAYS=push TRANSPORTS="auto quic tls" RUNS=5 scripts/bench links
 #
 # Each link is a preset of linkem, which joins two network namespaces, so this needs root and Linux. LINKEM is the
 # directory of linkem (linkem-run and its source, which is built if necessary). The remote side has a private sshd and a
@@ -14,19 +15,22 @@
 #   TRANSPORTS  quic; also auto and tls
 #   RUNS        runs of each (3); the order changes from run to run
 #   BULK_MIB    size of the bulk file (100; 24 if the link has less than 50 Mbit/s both ways)
-#   ARGS, SPARSYNC, RSYNC, BENCH_DIR   as in bench_ssh.sh
+#   ARGS, SPARSYNC, RSYNC, BENCH_DIR   as in scripts/bench ssh
 #
 # "% of the rate" is the size of the files, divided by the time and the rate of the link. A QUIC packet of 1,500 bytes
 # holds at most 1,436 bytes of data, so the maximum is 95.7 %; a TCP packet holds up to 1,448. Bytes are IP bytes in
 # both directions.
+
+# Subshells set `work` on purpose: a copy has its own directory.
+# shellcheck disable=SC2030,SC2031
 inside=
 if [ "${1-}" = --inside ]; then
     # The local side: this script starts itself in the client's namespace, see below.
     inside=1 work=$2 ssh_dir=$3 link=$4
 fi
 RUNS=${RUNS:-3}
-# shellcheck source=scripts/bench_common.sh
-. "$(dirname "$0")/bench_common.sh"
+# shellcheck source=scripts/benchmarks/common.sh
+. "$(dirname "$0")/common.sh"
 read -ra links <<<"${LINKS:-wan wifi lte}"
 read -ra ways <<<"${WAYS:-push pull}"
 read -ra transports <<<"${TRANSPORTS:-quic}"
@@ -56,7 +60,7 @@ if [ -z "$inside" ]; then
     printf '| link | way | phase | program | ms | by rsync | %% of the rate | bytes | load |\n|---|---|---|---|--:|--:|--:|--:|--:|\n'
     for link in "${links[@]}"; do
         bash "$linkem_folder/linkem-run" --preset "$link" --server "exec $sshd -D -e -f $ssh_dir/sshd_config" --wait "tcp:$port" -- \
-            "$PWD/scripts/$me" --inside "$work" "$ssh_dir" "$link"
+            "$PWD/scripts/benchmarks/$me" --inside "$work" "$ssh_dir" "$link"
     done
     exit
 fi
