@@ -345,11 +345,11 @@ fn every_source_file_has_a_doc_line() {
     );
 }
 
-/// The map in docs/ARCHITECTURE.md lists every source file with the first sentence of its documentation, in the order of
+/// docs/MAP.md lists every source file with the first sentence of its documentation, in the order of
 /// lib.rs. `SPARSYNC_BLESS=1` writes it anew.
 #[test]
-fn map_in_architecture_md_is_current() {
-    let path = root().join("docs/ARCHITECTURE.md");
+fn map_is_current() {
+    let path = root().join("docs/MAP.md");
     let page = std::fs::read_to_string(&path).expect("the map can be read");
     let (before, rest) = page
         .split_once("```text\n")
@@ -363,7 +363,7 @@ fn map_in_architecture_md_is_current() {
     }
     assert!(
         map == want,
-        "docs/ARCHITECTURE.md is out of date: run SPARSYNC_BLESS=1 scripts/test tidy::"
+        "docs/MAP.md is out of date: run SPARSYNC_BLESS=1 scripts/test tidy::"
     );
 }
 
