@@ -394,6 +394,20 @@ synctest!(read_only_directory_is_not_replaced, as user, |w: World| {
     }
 });
 
+synctest!(read_only_directory_is_replaced_by_a_file, as user, |w: World| {
+    w.source("a b h==b")
+        .dest("a/%555 a/x a/y/%500 a/y/z h/%555 h/");
+    for options in [
+        &["-ai"][..],
+        &["-ai", "--delete", "--exclude=x"],
+        &["-aiH", "--delete", "--max-delete=0"],
+        &["-aib", "--force", "--backup-dir=../old"],
+        &["-aiH", "--delete"],
+    ] {
+        w.stderr_unordered().agree(options);
+    }
+});
+
 synctest!(an_empty_directory_is_replaced_by_a_file, |w: World| {
     w.source("a b").dest("a/");
     w.agree(&["-ai"]).exits(0);

@@ -363,10 +363,15 @@ impl<'a> Remover<'a> {
         dir: &Dir,
         path: &RelPath,
         chain: Option<&Chain>,
-        what: &str,
+        kind: Kind,
     ) -> bool {
-        // Its subdirectories may be made writable; rsync does not change the directory itself.
-        let emptied = match self.open(dir, path) {
+        // Its subdirectories may be made writable. rsync makes the directory itself writable only for a regular file.
+        let opened = if kind == Kind::File {
+            self.open_for_removal(dir, path)
+        } else {
+            self.open(dir, path)
+        };
+        let emptied = match opened {
             Some(inside) if may_empty(&self.context.options.delete) => {
                 self.empty_dir(inside, path, chain)
             }
@@ -386,7 +391,7 @@ impl<'a> Remover<'a> {
         } else {
             self.events.push(not_empty(path));
         }
-        self.events.push(no_room(what, path));
+        self.events.push(no_room(kind, path));
         false
     }
 
@@ -438,8 +443,15 @@ fn failure_event(call: &str, path: &RelPath, words: &[u8]) -> Event {
     Event::Problem(Problem::new(line, Weight::Failed))
 }
 
-/// Returns the message for an entry that cannot be created because its name is taken. `what`: its kind.
-pub(super) fn no_room(what: &str, path: &RelPath) -> Event {
+/// Returns the message for an entry of this kind that cannot be created because its name is taken.
+pub(super) fn no_room(kind: Kind, path: &RelPath) -> Event {
+    let what = match kind {
+        Kind::File => "regular file",
+        Kind::Symlink => "symlink",
+        Kind::Device => "device file",
+        Kind::Special => "special file",
+        Kind::Dir => "directory",
+    };
     let line = [
         format!("could not make way for new {what}: ").as_bytes(),
         path.as_bytes(),

@@ -456,17 +456,10 @@ impl<'a> Deletions<'a> {
             .filter(|step| step.decision.in_the_way == InTheWay::Dir)
         {
             let entry = &plan.listing.list.entries[step.source as usize];
-            let what = match entry.kind() {
-                Kind::File => "regular file",
-                Kind::Symlink => "symlink",
-                Kind::Device => "device file",
-                Kind::Special => "special file",
-                Kind::Dir => "directory",
-            };
             let path = spot.path.join(plan.listing.list.name(entry));
             match self
                 .remover
-                .make_room(&dir, &path, plan.receiver_chain.as_ref(), what)
+                .make_room(&dir, &path, plan.receiver_chain.as_ref(), entry.kind())
             {
                 true => spot.last.touch(),
                 false => step.decision.action = Action::Refuse(Reason::InTheWay),

@@ -136,7 +136,7 @@ pub(super) fn clear_for(job: &Job<'_>, head: &mut Vec<Event>) -> bool {
     match sys::unlink(dir.fd(), path.name()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             head.push(delete::failed("delete_file: unlink", path, &error));
-            head.push(delete::no_room("directory", path));
+            head.push(delete::no_room(Kind::Dir, path));
             head.push(Event::Problem(Problem::new(
                 SKIPPED_CONTENT,
                 Weight::Warning,
