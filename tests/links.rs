@@ -201,6 +201,36 @@ synctest!(keep_dirlinks_sets_the_time_of_the_link, |w: World| {
     w.agree(&["-aiK"]).exits(0).prints(".d..t...... d/");
 });
 
+synctest!(
+    keep_dirlinks_sets_the_time_of_a_link_to_an_equal_directory,
+    |w: World| {
+        w.source("d/%755@-5 d/x=equal@-5");
+        w.dest("real/%755@-5 real/x=equal@-5 d->real@-9");
+        for options in [&["-aiKO"], &["-aiKn"], &["-aiK"]] {
+            w.agree(options).exits(0).never_prints("d/");
+        }
+    }
+);
+
+/// Declares a case about a directory that has a name of its own and that of a symlink in a directory before it.
+macro_rules! directory_and_link {
+    ($name:ident, $($option:expr),*) => {
+        synctest!($name, |w: World| {
+            w.source("a/%755@-5 a/l/%755@-5 a/l/f*3000000@-5 a/l/g real/%755@-5 real/h@-5");
+            w.dest("a/%755@-5 a/l->../real real/%755@-5 real/h@-5");
+            // Whether rsync reports the time of the directory depends on the order of events.
+            w.agree(&["-aK", "--exclude=g", $($option),*]).exits(0);
+            w.agree(&["-aK", $($option),*]).exits(0);
+        });
+    };
+}
+
+directory_and_link!(keep_dirlinks_restores_the_time_under_the_other_name,);
+directory_and_link!(
+    keep_dirlinks_restores_the_time_after_writing_in_place,
+    "--inplace"
+);
+
 synctest!(keep_dirlinks_sets_the_owner_of_the_link, as root, |w: World| {
     w.source("d/x d/y").dest("real/old d->real");
     w.build("src", |t| drop(t.dir("d").owner(5, 6)));
@@ -280,6 +310,22 @@ synctest!(
             .warns("Too many levels of symbolic links");
     }
 );
+
+// The symlink gets the attributes, or the run says that it cannot.
+synctest!(keep_dirlinks_changes_a_link_that_leads_outside, as both, |w: World| {
+    w.needs_rsync("3.5.0")
+        .not_with_daemon("the link leads to another directory of the module, which rsync changes")
+        .source("d/%755@-5 d/x e/%755@-5 e/x")
+        .dest("d->../outside@-9 e->../outside/e@-9")
+        .build("outside", |t| {
+            t.text("old e/%700@-5");
+            t.dir(".").mode(0o700);
+        });
+    w.stderr_unordered();
+    for options in [&["-rliKn", "--exclude=x"], &["-rltiK", "--exclude=x"], &["-aiK", "--exclude=x"], &["-aiK", "-O"]] {
+        w.agree(options);
+    }
+});
 
 synctest!(keep_dirlinks_does_not_keep_for_a_file, |w: World| {
     w.source("d=file").dest("real/x d->real");

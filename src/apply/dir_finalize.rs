@@ -1,11 +1,14 @@
 //! Attributes that must wait for the end: times and modes of directories.
 
 use crate::flist::Time;
+use crate::flist::entry::Stat;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::report::event::{ErrorRole, Problem};
 use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,6 +19,49 @@ pub struct LateNotes {
     pub problems: Mutex<Vec<Problem>>,
     /// The run ended early. An incomplete directory keeps the time of its last change.
     pub given_up: AtomicBool,
+    /// Directories that this run has entered through a symlink (`-K`).
+    followed: Followed,
+}
+
+impl LateNotes {
+    /// Records a directory that is entered through a symlink.
+    pub fn follow(&self, dir: &Stat) {
+        self.followed.add(dir);
+    }
+}
+
+/// Directories that a run has entered through a symlink, by device and inode.
+///
+/// Such a directory may also have a name of its own in the transfer, and its time must then be that of its own source.
+/// The work below the symlink and the work below its own name end in any order. So the time is recorded when the
+/// directory's own name is finished, and the symlink sets it again if it is finished later.
+#[derive(Default)]
+struct Followed(Mutex<HashMap<(u64, u64), Option<Time>>>);
+
+impl Followed {
+    fn add(&self, dir: &Stat) {
+        self.0.lock().entry((dir.dev, dir.ino)).or_default();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Records the time of a directory under its own name. Returns whether the directory was entered through a symlink.
+    fn expect(&self, dir: &Stat, mtime: Time) -> bool {
+        match self.0.lock().get_mut(&(dir.dev, dir.ino)) {
+            Some(expected) => {
+                *expected = Some(mtime);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Returns the time that the directory got under its own name, if that was finished.
+    fn expected(&self, dir: &Stat) -> Option<Time> {
+        self.0.lock().get(&(dir.dev, dir.ino)).copied().flatten()
+    }
 }
 
 /// Sets a directory's time and mode when the last piece of work in and below it is done.
@@ -84,36 +130,70 @@ impl LastTouch {
             return;
         };
         let given_up = self.notes.given_up.load(Ordering::Relaxed);
+        let mtime = target.mtime.filter(|_| !given_up);
         let touched = target.always || self.touched.load(Ordering::Relaxed);
-        let mtime = target.mtime.filter(|_| touched && !given_up);
-        if mtime.is_none() && target.mode.is_none() {
+        let may_be_shared = !target.is_link && !self.notes.followed.is_empty();
+        let may_need_time = mtime.is_some() && (touched || may_be_shared);
+        if !may_need_time && target.mode.is_none() {
             return;
         }
-        let failed = |what: &str, error: std::io::Error| {
+        let failed = |what: &str, error: io::Error| {
             let problem = Problem::about(ErrorRole::Generator, what, &target.full, &error);
             self.notes.problems.lock().push(problem);
         };
         let (dir, name) = match target.reach() {
             Ok(reached) => reached,
             // It was deleted since, through another name of it (`-K`).
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return failed("failed to set times on", error),
         };
         if let Some(Err(error)) = target.mode.map(|mode| sys::chmod(dir.fd(), name, mode)) {
             failed("failed to set permissions on", error);
         }
-        if mtime.is_some()
-            && let Err(error) = sys::utimes(dir.fd(), name, None, mtime)
+        let Some(mtime) = mtime else {
+            return;
+        };
+        let is_changed_elsewhere = may_be_shared && {
+            let stat = || match name {
+                b"" => sys::fstat(dir.fd()),
+                _ => sys::stat(dir.fd(), name, false),
+            };
+            // The time is read after it was recorded: what changes it from now on is done by a thread that finds the record.
+            stat().is_ok_and(|stat| self.notes.followed.expect(&stat, mtime))
+                && stat().is_ok_and(|stat| stat.mtime != mtime)
+        };
+        if !touched && !is_changed_elsewhere {
+            return;
+        }
+        if let Err(error) = sys::utimes(dir.fd(), name, None, Some(mtime))
             && target.always
         {
             failed("failed to set times on", error);
+        }
+        if target.is_link {
+            self.restore_time_behind(&target);
+        }
+    }
+
+    /// Sets the time of the directory that a symlink leads to, if it has been finished under its own name before. Then
+    /// the work below the symlink may have changed its time since.
+    fn restore_time_behind(&self, link: &Target) {
+        let Ok(dir) = link.root.open_dir(&link.path) else {
+            return;
+        };
+        if let Ok(stat) = sys::fstat(dir.fd())
+            && let Some(mtime) = self.notes.followed.expected(&stat)
+            && stat.mtime != mtime
+        {
+            // An error would have been reported when the directory was finished.
+            let _ = sys::utimes(dir.fd(), b"", None, Some(mtime));
         }
     }
 }
 
 impl Target {
     /// Returns the directory with an empty name, or, if it cannot be opened or is a symlink, its parent and its name.
-    fn reach(&self) -> std::io::Result<(Dir, &[u8])> {
+    fn reach(&self) -> io::Result<(Dir, &[u8])> {
         let opened = self.root.open_dir(&self.path);
         match (opened, self.path.parent()) {
             (Ok(dir), _) if !self.is_link => Ok((dir, b"")),

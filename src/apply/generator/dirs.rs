@@ -184,17 +184,21 @@ pub(super) fn open_or_make(
         return None;
     };
     let (is_new, around) = (existing.is_none(), spot.passes_on());
-    let is_link = context.policy.preserve.keep_dirlinks
+    let mut link = None;
+    if context.policy.preserve.keep_dirlinks
         && !is_new
-        && sys::stat(parent.fd(), job.name(), false)
-            .is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Symlink));
+        && let Ok(stat) = sys::stat(parent.fd(), job.name(), false)
+        && Kind::of_mode(stat.mode) == Some(Kind::Symlink)
+    {
+        link = Some(stat);
+    }
     let model = Model {
         context,
         source: job.source(),
         existing,
         path: &job.path,
         full: &full,
-        is_link,
+        is_link: link.is_some(),
         around,
     };
     if is_new {
@@ -229,11 +233,9 @@ pub(super) fn open_or_make(
         opened = open(true);
     }
     let mut dir = match opened {
-        Ok(dir) => dir,
+        Ok(dir) => Some(dir),
         // Its plan reports the error.
-        Err(error) if followed && (is_bare || errno::leads_outside(&error)) => {
-            return untouched(None);
-        }
+        Err(error) if followed && (is_bare || errno::leads_outside(&error)) => None,
         Err(error) => {
             head.push(Event::Problem(Problem::failed(
                 ErrorRole::Generator,
@@ -244,33 +246,39 @@ pub(super) fn open_or_make(
             return None;
         }
     };
-    if is_bare {
-        return untouched(Some(dir));
+    // As in rsync, a symlink that leads outside gets the attributes nevertheless.
+    if is_bare || (dir.is_none() && link.is_none()) {
+        return untouched(dir);
     }
-    let (mode, is_wrong, well) = if is_new {
-        (model.finish_new(&dir, head), true, true)
-    } else {
-        // A directory that cannot be listed can only be changed by its name.
-        let at = if closed || is_link {
-            (parent, job.name())
-        } else {
-            (&dir, &b""[..])
-        };
-        let (mode, well) = model.prepare(at, changes, head);
-        if closed && let Ok(readable) = open(false) {
-            dir = readable;
+    if link.is_some()
+        && let Some(dir) = &dir
+        && let Ok(stat) = sys::fstat(dir.fd())
+    {
+        context.late.follow(&stat);
+    }
+    let (mode, is_wrong, well) = match &dir {
+        Some(dir) if is_new => (model.finish_new(dir, head), true, true),
+        _ => {
+            let at = match &dir {
+                Some(dir) if !closed && link.is_none() => (dir, &b""[..]),
+                // A directory that cannot be listed can only be changed by its name.
+                _ => (parent, job.name()),
+            };
+            let (mode, well) = model.prepare(at, changes, head);
+            if closed && let Ok(readable) = open(false) {
+                dir = Some(readable);
+            }
+            (mode, changes.any(Changes::TIME | Changes::XATTR), well)
         }
-        (mode, changes.any(Changes::TIME | Changes::XATTR), well)
     };
     let last = model.last_touch(dest, Some(&spot.last), is_wrong && well, mode);
-    if is_wrong {
-        // After an error that was reported, rsync still tries to set the time.
+    // After an error that was reported, rsync still tries to set the time. It also sets the time of a symlink that leads
+    // to a directory whose time is right.
+    let link_is_wrong = link.is_some_and(|link| link.mtime != job.source().mtime);
+    if is_wrong || link_is_wrong {
         last.touch();
     }
-    Some(Opened {
-        dir: Some(dir),
-        last,
-    })
+    Some(Opened { dir, last })
 }
 
 impl Model<'_> {
