@@ -345,6 +345,12 @@ synctest!(a_backup_dir_that_may_not_be_written, as user, |w: World| {
     w.stderr_unordered().once().agree(&["-ab", "--backup-dir=../bk", "--delete"]).exits(11);
 });
 
+synctest!(inplace_leaves_only_the_file_whose_backup_fails, as user, |w: World| {
+    w.source("a=new b=new c=new z").dest("a=old! b=old! old").build("bk", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));
+    let options = ["-a", "--inplace", "--backup-dir=../bk"];
+    w.stderr_unordered().no_dry_run().once().agree(&options).exits(23).warns("open \"{W}/dst/../bk/a\"");
+});
+
 synctest!(a_backup_dir_that_is_a_file, |w: World| {
     older(&w);
     w.file("bk", "file")
@@ -353,6 +359,53 @@ synctest!(a_backup_dir_that_is_a_file, |w: World| {
         .warns("The backup-dir is not a directory: ../bk");
 });
 
+synctest!(an_option_that_names_a_path_below_a_file, |w: World| {
+    older(&w);
+    w.file("f", "file");
+    for option in ["--backup-dir=../f/x", "--temp-dir=../f/x/y"] {
+        let what = if option.starts_with("--temp") {
+            "temp-dir "
+        } else {
+            ""
+        };
+        let path = option.split_once('=').unwrap().1;
+        w.agree(&["-aib", option])
+            .exits(11)
+            .warns(&format!("Failed to stat {what}{path}: Not a directory"));
+    }
+});
+
+synctest!(an_option_that_names_a_path_in_a_closed_directory, as user, |w: World| {
+    older(&w);
+    w.tree(".", "closed/%000");
+    for option in ["--backup-dir=../closed/x", "--temp-dir=../closed/x"] {
+        w.agree(&["-aib", option]).exits(11).warns(": Permission denied");
+    }
+});
+
+/// Declares a case of a backup directory that a deletion creates in a directory of the transfer.
+macro_rules! new_backup_dir {
+    ($name:ident, $place:literal, $($option:literal),+) => {
+        synctest!($name, |w: World| {
+            // rsync finishes the directories above the next level before it deletes there.
+            w.source("d/f d/e/k").dest("d/f d/x d/e/k");
+            let backup_dir = concat!("--backup-dir=", $place);
+            let exclude = concat!("--exclude=/", $place);
+            w.no_dry_run()
+                .agree(&["-ai", "--delete", backup_dir, exclude, $($option),+])
+                .prints("*deleting   d/x");
+        });
+    };
+}
+
+new_backup_dir!(a_new_backup_dir_in_the_destination, "old", "-b");
+new_backup_dir!(a_new_backup_dir_in_a_new_one, "old/er", "-b");
+new_backup_dir!(a_new_backup_dir_in_a_directory, "d/old", "-b");
+new_backup_dir!(
+    a_new_backup_dir_with_delete_after,
+    "d/old",
+    "--delete-after"
+);
 synctest!(an_excluded_backup_dir_stays, |w: World| {
     older(&w);
     w.agree(&["-aib", "--backup-dir=bk", "--delete", "--exclude=/bk"])

@@ -1,6 +1,7 @@
 //! Backups: where they belong, and how they are made of what is replaced or deleted.
 
 use crate::apply::attributes::{self, AttributeTarget, Has};
+use crate::apply::dir_finalize::LastTouch;
 use crate::apply::{BackupDir, Context};
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::entry::Stat;
@@ -23,15 +24,44 @@ use std::io::{
     ErrorKind::{CrossesDevices, PermissionDenied},
 };
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 impl BackupDir {
-    /// Creates the value for an absolute path. `mode`: the mode of directories that are created.
-    pub fn new(path: Vec<u8>, mode: u32, owners: LinkOwners) -> BackupDir {
+    /// Creates the value for an absolute path. `dest_path`: the path of the destination. `mode`: the mode of directories
+    /// that are created.
+    pub fn new(path: Vec<u8>, dest_path: &[u8], mode: u32, owners: LinkOwners) -> BackupDir {
+        let below_dest = path
+            .strip_prefix(dest_path)
+            .and_then(|rest| rest.strip_prefix(b"/"))
+            .and_then(|rest| RelPath::parse(rest).ok());
         BackupDir {
             path,
             mode,
             owners,
             root: Mutex::new(None),
+            below_dest,
+            above: Mutex::default(),
+        }
+    }
+
+    /// Takes the last touch of a directory of the transfer, and keeps it if this directory is in that one.
+    pub fn hold(&self, path: &RelPath, last: &Arc<LastTouch>) {
+        let Some(below_dest) = &self.below_dest else {
+            return;
+        };
+        let rest = below_dest.as_bytes().strip_prefix(path.as_bytes());
+        if path.is_root() || matches!(rest, Some([] | [b'/', ..])) {
+            self.above.lock().push(last.clone());
+        }
+    }
+
+    /// Gives the directories around this one their times, at the end of the run.
+    pub fn release(&self) {
+        let is_used = self.root.lock().is_some();
+        for last in self.above.lock().drain(..) {
+            if is_used {
+                last.touch();
+            }
         }
     }
 
@@ -125,7 +155,7 @@ pub fn copy_away(
             report_backup(context, dir, path, events);
             Ok(spot)
         }
-        Err(error) => Err(no_backup(context, role, path, &error, events)),
+        Err(error) => Err(backup_failed(context, role, path, &error, events)),
     }
 }
 
@@ -268,7 +298,27 @@ fn backup_full(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
     }
 }
 
+/// Returns the problem of an entry that could not be moved to its backup name, after the problem of the call that failed.
 fn no_backup(
+    context: &Context<'_>,
+    role: ErrorRole,
+    path: &RelPath,
+    error: &io::Error,
+    events: &mut Vec<Event>,
+) -> Problem {
+    let problem = backup_failed(context, role, path, error, events);
+    events.push(Event::Problem(problem));
+    let paths = [
+        &context.full(path.as_bytes()),
+        &b"\" -> \""[..],
+        &backup_name(context, path),
+    ]
+    .concat();
+    Problem::about(role, "keep_backup failed:", &paths, error)
+}
+
+/// Returns the problem of a call that failed to make a backup.
+fn backup_failed(
     context: &Context<'_>,
     role: ErrorRole,
     path: &RelPath,
@@ -284,19 +334,7 @@ fn no_backup(
     let is_unlink =
         is_refused || errno::leads_outside(error) || error.kind() == io::ErrorKind::InvalidFilename;
     let call = if is_unlink { "unlink" } else { "open" };
-    events.push(Event::Problem(Problem::about(
-        role,
-        call,
-        &backup_full(context, path),
-        error,
-    )));
-    let paths = [
-        &context.full(path.as_bytes()),
-        &b"\" -> \""[..],
-        &backup_name(context, path),
-    ]
-    .concat();
-    Problem::about(role, "keep_backup failed:", &paths, error)
+    Problem::about(role, call, &backup_full(context, path), error)
 }
 
 /// Copies a non-directory with those of its attributes that the run preserves. `as_file`: copies a device as a file

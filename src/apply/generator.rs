@@ -25,6 +25,7 @@ use self::plan_queue::PlanPool;
 pub use self::plan_queue::{Left, Plans, count_so_far};
 use self::shared_files::SharedFiles;
 use crate::apply::abbreviated::LocalValues;
+use crate::apply::dir_finalize::LastTouch;
 use crate::apply::job::{Job, item_of};
 use crate::apply::{ApplierState, Context, Outcome, Spot, backup, delayed, entry};
 use crate::error::Result;
@@ -292,6 +293,14 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
+    /// Keeps the time of a directory from being set before what may still change in it at any moment has been done.
+    fn hold(&mut self, dir: &RelPath, last: &Arc<LastTouch>) {
+        self.deletions.hold(dir, last);
+        if let Some(backup) = self.context.backup {
+            backup.hold(dir, last);
+        }
+    }
+
     /// Takes plans before their turn, as many as `hold` does, and collects hard links and read errors from them.
     fn look_ahead(
         &mut self,
@@ -356,7 +365,7 @@ impl<'a> Generator<'a> {
             }
         }
         let last = dirs::prepare_root(self.context, top, &mut self.out.head);
-        self.deletions.hold(&RelPath::root(), &last);
+        self.hold(&RelPath::root(), &last);
         let spot = Arc::new(Spot::new(
             RelPath::root(),
             self.context.dest.map(|dest| dest.dir().clone()),
@@ -720,7 +729,7 @@ impl<'a> Generator<'a> {
         }
         let opened = dirs::open_or_make(&job, is_bare, changes, &mut self.out.head);
         if let Some(opened) = &opened {
-            self.deletions.hold(&job.path, &opened.last);
+            self.hold(&job.path, &opened.last);
         }
         let (Some(Opened { dir, last }), Some(task_id)) = (opened, sub.task_id) else {
             // As in rsync, it is reported as created even if that failed.

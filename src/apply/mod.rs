@@ -120,6 +120,11 @@ pub struct BackupDir {
     mode: u32,
     owners: LinkOwners,
     root: Mutex<Option<Root>>,
+    /// Its path below the destination, if it leads there.
+    below_dest: Option<RelPath>,
+    /// The last touches of the directories of the transfer that it is in. They wait for the end of the run, because a
+    /// backup may create it, and so change the time of such a directory, at any moment.
+    above: Mutex<Vec<Arc<LastTouch>>>,
 }
 
 /// A complete file in the staging directory, which gets its final name at the end.

@@ -2,7 +2,7 @@
 
 use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retry, open_basis};
-use crate::apply::file::failure::{Failure, io_failed, no_backup};
+use crate::apply::file::failure::{Failure, io_failed};
 use crate::apply::file::write_content::{fill, record_retry};
 use crate::apply::job::Job;
 use crate::apply::{BlockSums, Outcome, attributes, backup};
@@ -32,8 +32,8 @@ pub(super) fn overwrite(
     let mut copy = None;
     if job.context.options.place.backup.is_some() && counts && !out.is_repeated {
         // The file itself must stay, so its content is copied. A second attempt finds what the first one wrote.
-        let (to, name) =
-            backup::copy_away(job.context, dir, &job.path, &mut out.events).map_err(no_backup)?;
+        // As in rsync, only this file stays as it is if that fails.
+        let (to, name) = backup::copy_away(job.context, dir, &job.path, &mut out.events)?;
         // The sender may refer to blocks that are overwritten here.
         copy = is_stock(content).then(|| open_basis(&to, &name)).flatten();
     }

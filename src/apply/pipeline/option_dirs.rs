@@ -10,7 +10,7 @@ use crate::fs::sys::{self, Follow};
 use crate::fs::{errno, sandbox, trusted_path};
 use crate::options::AltKind;
 use crate::path;
-use crate::report::event::{Event, Problem, Weight};
+use crate::report::event::{Event, Problem, Weight, strerror};
 use crate::report::tally::Tally;
 use crate::walk::alternate::Alternate;
 use crate::walk::arg_path;
@@ -103,7 +103,8 @@ impl Receiving<'_> {
         found
     }
 
-    /// Returns where `--backup-dir` leads. It need not exist, but anything else than a directory is an error.
+    /// Returns where `--backup-dir` leads. It need not exist, but anything else than a directory is an error, there or in
+    /// the place of one of its parents.
     pub(super) fn backup_dir(&self) -> Result<Option<BackupDir>> {
         let Some(dir) = self
             .terms
@@ -121,8 +122,10 @@ impl Receiving<'_> {
                 let line = [b"The backup-dir is not a directory: ", dir.as_slice()].concat();
                 Err(Error::new(Exit::Usage, line).by("Receiver"))
             }
+            Err(error) if cannot_lead_there(&error) => Err(cannot_stat(b"", dir, &error)),
             _ => Ok(Some(BackupDir::new(
                 path,
+                &self.to.path,
                 0o777 & !self.terms.process.umask,
                 self.terms.options.preserve.link_owners,
             ))),
@@ -135,6 +138,11 @@ impl Receiving<'_> {
             return Ok(None);
         };
         let path = arg_path::absolute(&self.to.work_dir, dir);
+        if let Err(error) = sys::stat_path(&path, true)
+            && cannot_lead_there(&error)
+        {
+            return Err(cannot_stat(b"temp-dir ", dir, &error));
+        }
         let opened = match trusted_path::open_dir(&path, self.terms.options.preserve.link_owners) {
             Err(error) if trusted_path::is_refused(&error) => {
                 is_dir(&path).map(|()| TempDir::Refused)
@@ -157,6 +165,18 @@ impl Receiving<'_> {
             ),
         }
     }
+}
+
+/// Returns whether an error means that the path of an option leads nowhere even if directories are created: something
+/// else than a directory is in the way, or it must not be looked at.
+fn cannot_lead_there(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::NotFound && !sandbox::is_outside(error)
+}
+
+/// Returns the error of a run whose option names a path that cannot be examined.
+fn cannot_stat(what: &[u8], dir: &[u8], error: &io::Error) -> Error {
+    let line = [b"Failed to stat ", what, dir, b": ", &strerror(error)].concat();
+    Error::new(Exit::FileIo, line).by("Receiver")
 }
 
 /// Returns an error unless the path leads to a directory, through whatever symlinks.

@@ -186,6 +186,9 @@ impl RunState {
         ended: Result<u64>,
     ) -> Result<()> {
         *tally = self.tally.into_inner();
+        if let Some(backup) = context.backup {
+            backup.release();
+        }
         for problem in std::mem::take(&mut *context.late.problems.lock()) {
             tally.problem(problem.weight);
             listener.report(&Event::Problem(problem));
