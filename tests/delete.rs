@@ -394,6 +394,28 @@ synctest!(read_only_directory_is_not_replaced, as user, |w: World| {
     }
 });
 
+synctest!(a_source_directory_that_cannot_be_searched_stops_deletions, as user, |w: World| {
+    w.source("a empty/%444 full/%644 full/b.o z/%600 z/n/").dest("a old empty/x full/b full/old z/n/x");
+    for options in [
+        &["-rt", "--exclude=*.o", "--exclude=n/", "--delete"][..],
+        &["-rt", "--exclude=*.o", "--delete-before"],
+        &["-rt", "--delete-after"],
+        &["-rt", "--include=*/", "--exclude=*", "--delete-excluded"],
+        &["-d", "--delete"],
+        &["-rt", "--exclude=*.o", "--delete", "--ignore-errors"],
+    ] {
+        w.stderr_unordered().agree(options);
+    }
+});
+
+// rsync has noted deletions before it meets the directory. It carries them out; a local copy of sparsync does not.
+synctest!(delete_delay_deletes_nothing_after_a_source_error, as user, |w: World| {
+    w.only_local("over a connection, sparsync has noted the same deletions");
+    w.source("a closed/%000 open/b").dest("a old closed/x open/old");
+    let run = w.alone(&["-rti", "--delete-delay"]);
+    run.exits(23).never_prints("*deleting");
+});
+
 synctest!(read_only_directory_is_replaced_by_a_file, as user, |w: World| {
     w.source("a b h==b")
         .dest("a/%555 a/x a/y/%500 a/y/z h/%555 h/");

@@ -286,7 +286,9 @@ impl SourceWalk<'_> {
     fn list_all(&self, found: &mut ListedDir, index: u16, place: &SourceDir, origin: &Origin) {
         let chain = &origin.chain;
         let mut names = Names::default();
-        if let Err(error) = place.dir().and_then(|dir| names.list(&dir)) {
+        let listed = place.dir().and_then(|dir| names.list(&dir));
+        let is_listed = listed.is_ok();
+        if let Err(error) = listed {
             let problem = if errno::may_not_be_listed(&error) {
                 // The directory of an argument was opened for search only. rsync would fail to open it for listing.
                 Problem::failed(
@@ -323,6 +325,11 @@ impl SourceWalk<'_> {
                 sure(listed).is_none_or(|is_dir| takes_part(names.name(listed), is_dir, notes))
             });
             names.items = items;
+        }
+        // A name that is examined shows that the directory can be searched. Without one, this has to be asked: the result
+        // would be the same, but a directory that cannot be searched stops deletions.
+        if is_listed && names.items.is_empty() {
+            found.listing.problems.extend(not_searchable(place));
         }
         Arc::make_mut(&mut found.listing.list).reserve(names.items.len(), names.len_bytes());
         let dir = found.listing.path.clone();
@@ -380,16 +387,11 @@ impl SourceWalk<'_> {
                     looked,
                 );
                 if found.listing.problems.len() > problems
-                    && let Err(error) = place.dir().and_then(|dir| sys::stat(dir.fd(), b".", false))
+                    && let Some(problem) = not_searchable(place)
                 {
-                    // The directory can be listed but not searched: one line is printed for all its names.
+                    // One line is printed for all names.
                     found.listing.problems.truncate(problems);
-                    let problem =
-                        Problem::failed(ErrorRole::Sender, "opendir", &place.full(b""), &error);
-                    found
-                        .listing
-                        .problems
-                        .push(problem.weighing(Weight::SourceError));
+                    found.listing.problems.push(problem);
                     return;
                 }
                 if added && !chain.is_empty() && sure(listed).is_none() {
@@ -918,6 +920,13 @@ fn leave_out_further(origins: &mut Vec<Origin>, found: &mut ListedDir) {
         found.listing.may_delete = false;
         origins.truncate(ORIGINS_MAX);
     }
+}
+
+/// Returns the problem of a directory that can be listed but not searched.
+fn not_searchable(place: &SourceDir) -> Option<Problem> {
+    let searched = place.dir().and_then(|dir| sys::stat(dir.fd(), b".", false));
+    let problem = |error| Problem::failed(ErrorRole::Sender, "opendir", &place.full(b""), &error);
+    Some(problem(searched.err()?).weighing(Weight::SourceError))
 }
 
 /// The modification time reported for a device's content: now, because the real one is unknown.
