@@ -5,6 +5,7 @@
 //! of its own.
 
 mod options;
+mod soak;
 mod tree;
 
 use std::any::Any;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kit::{Acl, Loss, Route, Shell, Who, World, oracle, run_case};
 use options::{Case, TREES};
+use soak::Life;
 use tree::{Entry, Extra, Kind, text};
 
 /// How often a case must fail before it counts: the order of some lines of rsync is a matter of time.
@@ -23,6 +25,7 @@ const TIMES: usize = 3;
 const THREADS: usize = 6;
 const SAMPLE: Range<u64> = 0..40;
 const LOSSES_SAMPLE: Range<u64> = 0..20;
+const LIVES_SAMPLE: Range<u64> = 0..10;
 /// How often a smaller case may be run until it fails: what a loss interrupts is a matter of time.
 const ATTEMPTS: usize = 4;
 
@@ -111,7 +114,12 @@ fn difference_of(
     w.no_dry_run().stderr_unordered().mask_with(masked);
     let mut operands = case.sources.clone();
     operands.push(case.dest_name.to_owned());
-    // A program that hangs, or an entry that cannot be built, is a panic. rsync itself hangs at times.
+    caught(route, || run(&w, &operands))
+}
+
+/// Returns the difference that `run` finds, or with which it panics: a program that hangs, or an entry that cannot be
+/// built. rsync itself hangs at times.
+fn caught(route: Route, run: impl FnOnce() -> Option<String>) -> Option<String> {
     let is_oracle = format!("{} hangs: ", oracle::rsync().display());
     let failed = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
         Ok(text) => Some(*text),
@@ -122,7 +130,7 @@ fn difference_of(
     };
     let failed =
         |panic| failed(panic).filter(|text| route.is_served() || !text.starts_with(&is_oracle));
-    catch_unwind(AssertUnwindSafe(|| run(&w, &operands))).unwrap_or_else(failed)
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(failed)
 }
 
 /// Returns the difference of a case, if there is one each time.
@@ -154,26 +162,54 @@ fn difference_by_loss(
     difference(route, name, case).is_none().then_some(wrong)
 }
 
+/// Returns the difference of a life, if there is one each time.
+fn difference_of_life(route: Route, name: &str, life: &Life) -> Option<String> {
+    let attempt = |_| {
+        caught(route, || {
+            let w = World::new(name, route, life.who());
+            w.mask_with(masked);
+            life.difference(&w)
+        })
+    };
+    (0..TIMES).map(attempt).collect::<Option<Vec<_>>>()?.pop()
+}
+
 /// How many runs ended in each way of `Ended`.
 type Ends = [AtomicU64; 3];
 
-/// Removes parts of a case as long as it fails.
-fn shrunk(
-    route: Route,
-    mut case: Case,
+/// Removes parts of a case as long as it fails. `smaller` returns the cases that lack one part.
+fn shrunk<C>(
+    mut case: C,
     mut why: String,
-    difference: impl Fn(&Case) -> Option<String>,
-) -> (Case, String) {
+    smaller: impl Fn(&C) -> Vec<C>,
+    difference: impl Fn(&C) -> Option<String>,
+) -> (C, String) {
     'smaller: loop {
-        for smaller in case.smaller() {
-            if smaller.known(route).is_none()
-                && let Some(failure) = difference(&smaller)
-            {
+        for smaller in smaller(&case) {
+            if let Some(failure) = difference(&smaller) {
                 (case, why) = (smaller, failure);
                 continue 'smaller;
             }
         }
         return (case, why);
+    }
+}
+
+/// Returns the cases that lack one part of this one, without those that are not compared on this route.
+fn smaller_cases(route: Route) -> impl Fn(&Case) -> Vec<Case> {
+    move |case| {
+        let mut smaller = case.smaller();
+        smaller.retain(|case| case.known(route).is_none());
+        smaller
+    }
+}
+
+/// Returns the lives that lack one part of this one, likewise.
+fn smaller_lives(route: Route) -> impl Fn(&Life) -> Vec<Life> {
+    move |life| {
+        let mut smaller = life.smaller();
+        smaller.retain(|life| life.known(route).is_none());
+        smaller
     }
 }
 
@@ -210,9 +246,29 @@ fn random_cases_agree() {
     let failed = run_seeds(THREADS, seeds(SAMPLE), Route::ALL, |seed, route, name| {
         let case = Case::nth(seed, route);
         let why = difference(route, name, &case)?;
-        let (case, why) = shrunk(route, case, why, |case| difference(route, name, case));
+        let (case, why) = shrunk(case, why, smaller_cases(route), |case| {
+            difference(route, name, case)
+        });
         Some(format!("{why}{case}\n"))
     });
+    assert_eq!(failed, 0, "seeds that differ");
+}
+
+#[test]
+fn random_lives_agree() {
+    let failed = run_seeds(
+        THREADS,
+        seeds(LIVES_SAMPLE),
+        Route::ALL,
+        |seed, route, name| {
+            let life = Life::nth(seed, route);
+            let why = difference_of_life(route, name, &life)?;
+            let (life, why) = shrunk(life, why, smaller_lives(route), |life| {
+                difference_of_life(route, name, life)
+            });
+            Some(format!("{why}{life}\n"))
+        },
+    );
     assert_eq!(failed, 0, "seeds that differ");
 }
 
@@ -245,7 +301,9 @@ fn random_cases_lose_their_connections() {
                 )
             };
             let why = fails(&case, 1)?;
-            let (case, why) = shrunk(route, case, why, |case| fails(case, ATTEMPTS));
+            let (case, why) = shrunk(case, why, smaller_cases(route), |case| {
+                fails(case, ATTEMPTS)
+            });
             Some(format!("{why}{case}\n"))
         },
     );

@@ -21,7 +21,7 @@ mod world;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-pub use build::{Acl, Tree, noise};
+pub use build::{Acl, NANOS, T0, Tree, noise};
 pub use relay::{Cut, Relay, Trigger};
 pub use route::{Route, Shell, ssh};
 pub use run::{

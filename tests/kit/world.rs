@@ -141,6 +141,12 @@ impl World {
         self
     }
 
+    /// Changes both twins in the same way.
+    pub fn change(&self, how: impl Fn(&Path)) -> &Self {
+        self.twins.iter().for_each(|twin| how(twin));
+        self
+    }
+
     /// Keeps the state of `dst`, for [`World::restore_dest`].
     pub fn keep_dest(&self) -> &Self {
         self.twins
