@@ -735,7 +735,8 @@ impl OpenContent<'_> {
             }
             BlockSums::Stock { sums, protocol } => {
                 let index = BlockIndex::decode(blocks, sums, protocol).map_err(undecodable)?;
-                index.search(max_bytes, in_place, &read_at, &mut emit)
+                let found = index.search(max_bytes, in_place, &read_at, &mut emit);
+                found.map(|found| found.digest)
             }
         };
         match (digest, stopped) {

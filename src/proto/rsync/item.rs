@@ -278,7 +278,7 @@ fn strong_len(basis_len_bytes: u64, block_len_bytes: u64, longest: usize) -> usi
 }
 
 /// The sums of one block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockSum {
     /// The rolling sum.
     pub rolling: u32,
@@ -289,6 +289,14 @@ pub struct BlockSum {
 impl BlockSum {
     /// Computes the sums of a block.
     pub fn of_block(block: &[u8], head: &SumHead, sums: &Sums) -> BlockSum {
+        BlockSum {
+            rolling: super::block_sums::RollingSum::new(block).value(),
+            strong: BlockSum::strong_of(block, head, sums),
+        }
+    }
+
+    /// Computes the strong sum of a block.
+    pub fn strong_of(block: &[u8], head: &SumHead, sums: &Sums) -> [u8; STRONG_SUM_MAX_BYTES] {
         let sum = sums.block_sum(block);
         let len = sum
             .len()
@@ -296,10 +304,7 @@ impl BlockSum {
             .min(STRONG_SUM_MAX_BYTES);
         let mut strong = [0; STRONG_SUM_MAX_BYTES];
         strong[..len].copy_from_slice(&sum[..len]);
-        BlockSum {
-            rolling: super::block_sums::RollingSum::new(block).value(),
-            strong,
-        }
+        strong
     }
 
     /// Appends the sums.

@@ -5,7 +5,7 @@ use super::decode_error::Result;
 use super::item::{BlockSum, SumHead};
 use crate::delta::Op;
 use crate::digest::{CONTENT_LEN_BYTES, ContentHasher};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 /// How much of the file is read at a time, at least.
@@ -13,22 +13,37 @@ const READ_BYTES: usize = 256 << 10;
 /// The longest literal that is passed on at once.
 const LITERAL_BYTES: usize = 32 << 10;
 
-/// How many blocks with one rolling sum are compared.
-const CHAIN_MAX: usize = 1000;
+/// How many strong sums of a file may fail to find a block, beyond one for each block's length searched.
+///
+/// Files have few windows with the rolling sum of a block that they do not contain. But the peer chooses the sums of its
+/// request: without a limit, a rolling sum that occurs everywhere, as in a file of equal bytes, would cost the strong sum
+/// of a block for every byte.
+const FAILED_STRONG_SUMS_MAX: u64 = 64;
 
 /// Takes a part of a file, with its bytes.
 pub type Emit<'a> = dyn FnMut(Op<'_>, &[u8]) -> io::Result<()> + 'a;
 
-/// The blocks of a basis, by rolling sum.
+/// The blocks of a basis, by their sums.
 pub struct BlockIndex {
     head: SumHead,
     sums: Sums,
     blocks: Vec<BlockSum>,
-    /// The first block with each rolling sum, and for each block the next one with the same sum.
-    first: HashMap<u32, u32>,
-    next: Vec<Option<u32>>,
+    /// The numbers of the blocks, sorted by both sums, then by number. However many blocks a peer gives one rolling sum,
+    /// one binary search finds the block with a strong sum.
+    sorted: Vec<u32>,
+    /// The rolling sums of all blocks.
+    rolling_sums: HashSet<u32>,
     /// The low halves of all rolling sums: most positions of a file match none.
     is_used: Vec<bool>,
+}
+
+/// The result of a search.
+#[derive(Debug)]
+pub struct Searched {
+    /// The digest of the whole file.
+    pub digest: [u8; CONTENT_LEN_BYTES],
+    /// How many strong sums of blocks were computed: the cost of the search beyond reading the file.
+    pub strong_sums: u64,
 }
 
 impl BlockIndex {
@@ -40,35 +55,32 @@ impl BlockIndex {
         for _ in 0..count {
             blocks.push(BlockSum::decode(&mut request, &head)?);
         }
-        let (mut first, mut next, mut is_used) = (
-            HashMap::new(),
-            vec![None; blocks.len()],
-            vec![false; 1 << 16],
-        );
-        // The last block is entered first, so that the first of equal blocks is found.
-        for (number, block) in (0..count).zip(&blocks).rev() {
-            next[number as usize] = first.insert(block.rolling, number);
+        let mut sorted: Vec<u32> = (0..count).collect();
+        sorted.sort_unstable_by_key(|&number| (blocks[number as usize], number));
+        let mut is_used = vec![false; 1 << 16];
+        for block in &blocks {
             is_used[(block.rolling & 0xffff) as usize] = true;
         }
+        let rolling_sums = blocks.iter().map(|block| block.rolling).collect();
         Ok(BlockIndex {
             head,
             sums,
             blocks,
-            first,
-            next,
+            sorted,
+            rolling_sums,
             is_used,
         })
     }
 
     /// Searches a file of at most `max_bytes`, and passes its parts in order to `emit`. `in_place`: the receiver writes
-    /// over the basis, so only blocks that are still there may be used. Returns the digest of the whole file.
+    /// over the basis, so only blocks that are still there may be used.
     pub fn search(
         &self,
         max_bytes: u64,
         in_place: bool,
         read_at: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
         emit: &mut Emit<'_>,
-    ) -> io::Result<[u8; CONTENT_LEN_BYTES]> {
+    ) -> io::Result<Searched> {
         let mut hasher = ContentHasher::new(self.sums.digested_by());
         let block_len = self.head.block_len_bytes.max(1) as usize;
         let mut buffer = Vec::new();
@@ -81,7 +93,9 @@ impl BlockIndex {
         let mut gone = in_place.then(|| Gone {
             before: 0,
             kept: vec![false; self.blocks.len()],
+            kept_by_sum: HashMap::new(),
         });
+        let (mut strong_sums, mut failed) = (0u64, 0u64);
         loop {
             if !is_end && buffer.len() - at <= 2 * block_len {
                 if at - literal >= LITERAL_BYTES || literal > 0 {
@@ -112,17 +126,21 @@ impl BlockIndex {
             let window = &buffer[at..at + len];
             let sum = *rolling.get_or_insert_with(|| RollingSum::new(window));
             let place = offset + at as u64;
-            gone.iter_mut().for_each(|gone| gone.before = place);
-            let found = self.find(sum.value(), window, gone.as_ref(), expected);
+            if let Some(gone) = &mut gone {
+                gone.before = place;
+            }
+            let strong = self.strong_sum(sum.value(), window);
+            strong_sums += u64::from(strong.is_some());
+            let found = strong.and_then(|sum| self.find(&sum, len, gone.as_ref(), expected));
             if let Some(number) = found {
                 let (offset_bytes, _) = self.head.block(number).unwrap_or_default();
-                if in_place
-                    && offset_bytes != place
-                    && let Some(skipped) = self.until_staying(&buffer[at..], place)
-                {
-                    at += skipped;
-                    rolling = None;
-                    continue;
+                if in_place && offset_bytes != place {
+                    strong_sums += 1;
+                    if let Some(skipped) = self.until_staying(&buffer[at..], place) {
+                        at += skipped;
+                        rolling = None;
+                        continue;
+                    }
                 }
                 emit_literal(&buffer[literal..at], emit)?;
                 emit(
@@ -132,29 +150,42 @@ impl BlockIndex {
                     },
                     window,
                 )?;
-                if let Some(gone) = gone.as_mut().filter(|_| offset_bytes == place) {
-                    gone.kept[number as usize] = true;
+                if let Some(gone) = &mut gone
+                    && offset_bytes == place
+                {
+                    gone.keep(number, self.blocks[number as usize]);
                 }
                 at += len;
                 literal = at;
                 (rolling, expected) = (None, number.checked_add(1));
                 continue;
             }
-            let mut sum = sum;
-            match buffer.get(at + len) {
-                Some(&appended) => sum.roll(buffer[at], appended),
-                // Behind the last full window only a shorter block can match.
-                None => sum.shrink(buffer[at]),
+            failed += u64::from(strong.is_some());
+            let may_fail = FAILED_STRONG_SUMS_MAX + place / block_len as u64;
+            if strong.is_some() && failed > may_fail {
+                // A block that begins inside this window is not found: its bytes are sent as they are.
+                at += len;
+                rolling = None;
+            } else {
+                let mut sum = sum;
+                match buffer.get(at + len) {
+                    Some(&appended) => sum.roll(buffer[at], appended),
+                    // Behind the last full window only a shorter block can match.
+                    None => sum.shrink(buffer[at]),
+                }
+                rolling = Some(sum);
+                at += 1;
             }
-            rolling = Some(sum);
-            at += 1;
             if at - literal >= LITERAL_BYTES {
                 emit_literal(&buffer[literal..at], emit)?;
                 literal = at;
             }
         }
         emit_literal(&buffer[literal..], emit)?;
-        Ok(hasher.finish())
+        Ok(Searched {
+            digest: hasher.finish(),
+            strong_sums,
+        })
     }
 
     /// Returns how many bytes at this place of the file are before the next block that can stay where it is. Otherwise, a
@@ -170,49 +201,53 @@ impl BlockIndex {
         is_same.then_some(skipped as usize)
     }
 
-    /// Returns the block that a window of the file equals.
+    /// Returns both sums of a window of the file, if a block has its rolling sum.
+    fn strong_sum(&self, rolling: u32, window: &[u8]) -> Option<BlockSum> {
+        let may_match =
+            self.is_used[(rolling & 0xffff) as usize] && self.rolling_sums.contains(&rolling);
+        may_match.then(|| BlockSum {
+            rolling,
+            strong: BlockSum::strong_of(window, &self.head, &self.sums),
+        })
+    }
+
+    /// Returns the block that equals a window of the file with these sums and this length.
     fn find(
         &self,
-        rolling: u32,
-        window: &[u8],
+        sum: &BlockSum,
+        len_bytes: usize,
         gone: Option<&Gone>,
         expected: Option<u32>,
     ) -> Option<u32> {
-        if !self.is_used[(rolling & 0xffff) as usize] {
-            return None;
-        }
-        let mut number = *self.first.get(&rolling)?;
-        let sum = BlockSum::of_block(window, &self.head, &self.sums);
+        let block_len = u64::from(self.head.block_len_bytes.cast_unsigned()).max(1);
         let is_same = |number: u32| {
-            let block = &self.blocks[number as usize];
-            let place = self
-                .head
-                .block(number)
-                .filter(|(_, len)| *len == window.len());
-            place.is_some_and(|(offset, _)| gone.is_none_or(|gone| !gone.has(number, offset)))
-                && *block == sum
+            self.blocks.get(number as usize) == Some(sum)
+                && self.head.block(number).is_some_and(|(offset, len)| {
+                    len == len_bytes && gone.is_none_or(|gone| !gone.has(number, offset))
+                })
         };
         // A block that stays where it is remains usable.
-        let block_len = u64::from(self.head.block_len_bytes.cast_unsigned()).max(1);
-        let before = gone
+        let staying = gone
             .map(|gone| gone.before)
-            .filter(|before| before.is_multiple_of(block_len));
-        let staying = before.and_then(|before| u32::try_from(before / block_len).ok());
-        let preferred = [staying, expected].into_iter().flatten();
-        if let Some(number) = preferred
-            .filter(|&number| (number as usize) < self.blocks.len())
-            .find(|&it| is_same(it))
-        {
+            .filter(|before| before.is_multiple_of(block_len))
+            .and_then(|before| u32::try_from(before / block_len).ok());
+        let kept = gone.and_then(|gone| gone.kept_by_sum.get(sum).copied());
+        let preferred = [staying, expected, kept].into_iter().flatten();
+        if let Some(number) = preferred.into_iter().find(|&number| is_same(number)) {
             return Some(number);
         }
-        // A peer could give all blocks one rolling sum.
-        for _ in 0..CHAIN_MAX {
-            if is_same(number) {
-                return Some(number);
-            }
-            number = self.next[number as usize]?;
-        }
-        None
+        // Otherwise, the first block that has not been overwritten.
+        let present = gone.map_or(0, |gone| gone.before.div_ceil(block_len));
+        let first = self.sorted.partition_point(|&number| {
+            (self.blocks[number as usize], u64::from(number)) < (*sum, present)
+        });
+        // The last block can be shorter, and a peer can give it the sums of a full one, or a full one its sums.
+        let last = u32::try_from(self.blocks.len()).ok()?.checked_sub(1);
+        let candidates = [self.sorted.get(first).copied(), last];
+        candidates
+            .into_iter()
+            .flatten()
+            .find(|&number| is_same(number))
     }
 }
 
@@ -222,9 +257,17 @@ struct Gone {
     before: u64,
     /// The blocks that were written to their own place.
     kept: Vec<bool>,
+    /// The first of these blocks with each sum.
+    kept_by_sum: HashMap<BlockSum, u32>,
 }
 
 impl Gone {
+    /// Records that a block was written to its own place.
+    fn keep(&mut self, number: u32, sum: BlockSum) {
+        self.kept[number as usize] = true;
+        self.kept_by_sum.entry(sum).or_insert(number);
+    }
+
     /// Whether a block at an offset has been overwritten.
     fn has(&self, number: u32, offset: u64) -> bool {
         offset < self.before && !self.kept[number as usize]
@@ -299,7 +342,7 @@ mod tests {
         });
         let mut hasher = ContentHasher::new(SUMS.digested_by());
         hasher.update(new);
-        assert_eq!(digest.unwrap(), hasher.finish());
+        assert_eq!(digest.unwrap().digest, hasher.finish());
         (out, literal_bytes, moved_bytes)
     }
 
@@ -332,6 +375,81 @@ mod tests {
             rebuilt(&old[..70_000], &twice, 700, true).1,
             0,
             "a block that stays is used again"
+        );
+    }
+
+    /// Searches `file` with a request of the peer's choice: each block has the rolling sum of one window of the file, and
+    /// the strong sum of it only where `is_true` says so. Returns how many strong sums were computed.
+    fn strong_sums(
+        file: &[u8],
+        block_len: usize,
+        count: usize,
+        in_place: bool,
+        is_true: impl Fn(usize) -> bool,
+    ) -> u64 {
+        let basis_len_bytes = (count * block_len) as u64;
+        let head =
+            SumHead::of_basis(basis_len_bytes, Some(block_len as u32), &SUMS, 32, true).unwrap();
+        let mut request = Vec::new();
+        head.encode(&mut request);
+        for number in 0..count {
+            let start = number * 13 % (file.len() - block_len);
+            let mut sum = BlockSum::of_block(&file[start..][..block_len], &head, &SUMS);
+            if !is_true(number) {
+                sum.strong[..8].copy_from_slice(&(number as u64).to_le_bytes());
+            }
+            sum.encode(&head, &mut request);
+        }
+        let index = BlockIndex::decode(&request, SUMS, 32).unwrap();
+        let read_at = |offset: u64, into: &mut [u8]| {
+            let rest = &file[(offset as usize).min(file.len())..];
+            let len = rest.len().min(into.len());
+            into[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        };
+        let found = index.search(u64::MAX, in_place, &read_at, &mut |_, _| Ok(()));
+        found.unwrap().strong_sums
+    }
+
+    #[test]
+    fn a_peer_does_not_choose_the_cost() {
+        let equal = vec![b'x'; 200_000];
+        let periodic: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+        let block_len = 700;
+        for (file, in_place) in [&equal, &periodic]
+            .into_iter()
+            .flat_map(|file| [(file, false), (file, true)])
+        {
+            let blocks = (file.len() / block_len) as u64;
+            let never = strong_sums(file, block_len, 2_000, in_place, |_| false);
+            assert!(never <= 2 * blocks + 2 * FAILED_STRONG_SUMS_MAX, "{never}");
+            // What matches does not pay for what does not.
+            let sometimes = strong_sums(file, block_len, 2_000, in_place, |it| it % 97 == 0);
+            assert!(
+                sometimes <= 4 * blocks + 2 * FAILED_STRONG_SUMS_MAX,
+                "{sometimes}"
+            );
+        }
+    }
+
+    #[test]
+    fn blocks_are_found_behind_windows_that_only_seem_to_match() {
+        let file: Vec<u8> = [
+            vec![b'x'; 100_000],
+            (0..100_000u32)
+                .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
+                .collect(),
+        ]
+        .concat();
+        let mut basis = file.clone();
+        // The same rolling sum, but not the same block.
+        for block in basis[..100_000].chunks_exact_mut(700) {
+            block[..4].copy_from_slice(b"wyyw");
+        }
+        let (out, literal_bytes) = rebuilt(&basis, &file, 700, false);
+        assert!(
+            out == file && literal_bytes <= 100_000 + 2 * 700,
+            "{literal_bytes}"
         );
     }
 
