@@ -735,8 +735,7 @@ impl OpenContent<'_> {
             }
             BlockSums::Stock { sums, protocol } => {
                 let index = BlockIndex::decode(blocks, sums, protocol).map_err(undecodable)?;
-                let found = index.search(max_bytes, in_place, &read_at, &mut emit);
-                found.map(|found| found.digest)
+                index.search(max_bytes, in_place, &read_at, &mut emit)
             }
         };
         match (digest, stopped) {
