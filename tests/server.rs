@@ -1998,13 +1998,13 @@ fn a_session_of_a_grant_with_an_owner_is_a_process_of_that_user() {
 
 #[test]
 fn a_copy_whose_grant_is_revoked_names_the_way_to_a_new_one() {
-    for transport in ["quic", "tls"] {
+    for transport in ["--transport=quic", "--transport=tls", ""] {
         let scene = Scene::new();
         scene.enroll("--root TOP/in");
         std::fs::write(scene.path("src/big"), noise(1, 16 << 20)).unwrap();
         let mut copy = scene.command(
             "client",
-            &format!("-a --transport={transport} --bwlimit=3m src/big host:TOP/in/big"),
+            &format!("-a {transport} --bwlimit=3m src/big host:TOP/in/big"),
         );
         let copy = copy
             .stdout(Stdio::piped())
@@ -2015,9 +2015,10 @@ fn a_copy_whose_grant_is_revoked_names_the_way_to_a_new_one() {
         scene.well("revoke laptop");
         let output = copy.wait_with_output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(12), "{output:?}");
-        let hint = "hint: this machine's key has no grant there: run `sparsync enroll host`, then the same command again";
-        assert!(printed.contains(hint), "{printed}");
+        assert_eq!(output.status.code(), Some(10), "{output:?}");
+        let words = "sparsync: the server of host ended the session: this machine's key has no grant there\n\
+                     hint: run `sparsync enroll host`, then the same command again\n";
+        assert!(printed.contains(words), "{printed}");
     }
 }
 
@@ -2075,6 +2076,42 @@ fn tcp_only(to: u16) -> u16 {
         }
     });
     port
+}
+
+/// A client and a server of one account have one key, which only tests the connection until it has a grant.
+#[test]
+fn a_copy_by_the_own_key_of_a_server_needs_a_grant() {
+    let scene = Scene::new();
+    scene.enroll("--root TOP/in");
+    std::fs::copy(
+        scene.path("client/hosts.toml"),
+        scene.path("server/hosts.toml"),
+    )
+    .unwrap();
+    for transport in ["quic", "tls"] {
+        for operands in ["src/ host:TOP/in/", "host:TOP/in/ src/"] {
+            let line = format!("-a --transport={transport} {operands}");
+            let output = scene.command("server", &line).output().unwrap();
+            assert_output(
+                &output,
+                10,
+                &["this machine's key has no grant there\nhint: "],
+            );
+        }
+    }
+    // Without --transport, ssh is another route, with rights of its own.
+    let output = scene
+        .command("server", "-a --rsh=false src/ host:TOP/in/")
+        .output()
+        .unwrap();
+    assert_ne!(output.status.code(), Some(0), "{output:?}");
+    let pin = scene.well("pin");
+    scene.well(&format!("grant {} --name=self --root TOP/in", pin.trim()));
+    let output = scene
+        .command("server", "-a --transport=tls src/ host:TOP/in/")
+        .output()
+        .unwrap();
+    assert_output(&output, 0, &[]);
 }
 
 /// The server's own key only tests the connection.

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{ids, sys};
 use crate::transport::net::server::{
-    AcceptedClient, EVERYWHERE, Lasting, Listener, Rejection, supported,
+    AcceptedClient, EVERYWHERE, Lasting, Listener, PROBE_ANSWER, Rejection, supported,
 };
 use crate::transport::net::server_limits::Limits;
 use crate::transport::net::{HangUp, NetTransport};
@@ -54,8 +54,6 @@ const STOPPING_MAX: Duration = Duration::from_secs(2);
 const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
 /// How long a client whose session was too large can still learn that: it reconnects within seconds.
 const REPORTED_WITHIN: Duration = Duration::from_secs(10);
-/// The answer to a probe, which connects with this machine's own key.
-pub const HELLO: &[u8] = b"sparsync server\n";
 /// Written to standard output when a server in the background listens.
 pub const READY: &[u8] = b"ready\n";
 
@@ -408,7 +406,7 @@ impl Daemon {
         let Some(grant) = grants.find(&client.pin, now()).cloned() else {
             if client.pin == self.door.own {
                 // A probe of this user checks whether the server runs.
-                let _ = client.writer.write_all(HELLO);
+                let _ = client.writer.write_all(PROBE_ANSWER);
                 return client.wait_for_close();
             }
             return client.hang_up.now(ENDED);

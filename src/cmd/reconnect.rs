@@ -14,7 +14,7 @@ use crate::filter::Side as FilterSide;
 use crate::options::permits::Permits;
 use crate::report::{Tally, TextReporter};
 use crate::session::Client;
-use crate::transport::net::NetTransport;
+use crate::transport::net::{NetTransport, Trouble};
 use crate::trust::grants::ENDED;
 use crate::work::clock::Since;
 use std::time::Duration;
@@ -136,6 +136,18 @@ impl Attempts<'_> {
                     ended = self.near.run(link, Some(first), None, reporter, tally);
                     tally.merge(&earlier);
                 }
+                Ok(None) if redial.is_refused => {
+                    let words = format!(
+                        "sparsync: the server of {name} ended the session: {}",
+                        Trouble::NotAdmitted
+                    );
+                    *error = Error::new(Exit::SocketIo, words)
+                        .by(error.role)
+                        .with_hint(format!(
+                            "run `sparsync enroll {name}`, then the same command again"
+                        ));
+                    break;
+                }
                 Ok(None) => {
                     error.hint = Some(self.hint(redial, error));
                     break;
@@ -158,11 +170,6 @@ impl Attempts<'_> {
     /// Returns the advice for a user whose run is not repeated after this error.
     fn hint(&self, redial: &Redial, error: &Error) -> String {
         let name = &redial.peer.name;
-        if redial.is_refused {
-            return format!(
-                "this machine's key has no grant there: run `sparsync enroll {name}`, then the same command again"
-            );
-        }
         let why = self
             .forbids
             .map(|option| format!("; {option} prevents an automatic retry"))

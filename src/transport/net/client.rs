@@ -2,6 +2,7 @@
 
 use super::bridge::{Engine, wait};
 use super::quic::BEGINS;
+use super::server::PROBE_ANSWER;
 use super::tcp_liveness::{LivenessSigns, SessionName, Watch};
 use super::{HangUp, NetTransport, Trouble, migration, quic, tls, tls_upgrade};
 use crate::fs::sys;
@@ -625,6 +626,15 @@ async fn refusal(peer: SocketAddr) -> Trouble {
 impl CompletedHandshake {
     /// Sends the first bytes and waits for the server's.
     async fn begin(self, words: &[u8]) -> Result<AnsweredServer, Trouble> {
+        let answered = self.converse(words).await?;
+        let is_session = !words.is_empty();
+        if is_session && answered.first_bytes().starts_with(PROBE_ANSWER) {
+            return Err(Trouble::NotAdmitted);
+        }
+        Ok(answered)
+    }
+
+    async fn converse(self, words: &[u8]) -> Result<AnsweredServer, Trouble> {
         match self {
             CompletedHandshake::Quic(endpoint, connection) => {
                 let conversation = quic::begin(connection, &[&BEGINS, words].concat()).await?;
@@ -638,6 +648,16 @@ impl CompletedHandshake {
                     .await?;
                 Ok(AnsweredServer::Tls(tunnel, name))
             }
+        }
+    }
+}
+
+impl AnsweredServer {
+    /// Returns what the server has sent so far.
+    fn first_bytes(&self) -> &[u8] {
+        match self {
+            AnsweredServer::Quic(_, conversation) => &conversation.first,
+            AnsweredServer::Tls(tunnel, _) => tunnel.received(),
         }
     }
 }

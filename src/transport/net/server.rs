@@ -61,6 +61,10 @@ impl AcceptedClient {
     }
 }
 
+/// The answer to a client that presents the server's own key without a grant: a probe of the user of the server. A client
+/// that begins a session learns from it that it has no grant.
+pub const PROBE_ANSWER: &[u8] = b"sparsync server\n";
+
 /// The most that is read from a client which is about to leave, and sends next to nothing.
 const UNREAD_MAX_BYTES: u64 = 64 << 10;
 

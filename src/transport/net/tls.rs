@@ -248,6 +248,11 @@ impl Tunnel {
         }
     }
 
+    /// Returns what was received and not read yet.
+    pub fn received(&self) -> &[u8] {
+        &self.buffers.plain
+    }
+
     /// Sends the first bytes of a session and waits for the server's.
     pub async fn begin(&mut self, words: &[u8]) -> Result<(), Trouble> {
         let sent = self.send_short(words).await;
