@@ -74,10 +74,9 @@ impl NameConverter {
             NameQuery::Name(IdClass::User, uid) => format!("uid {uid}\n").into_bytes(),
             NameQuery::Name(IdClass::Group, gid) => format!("gid {gid}\n").into_bytes(),
             NameQuery::Id(class, name) => {
-                // A name with such a byte would look like a second query.
-                if name.len() > NAME_MAX_BYTES
-                    || name.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0))
-                {
+                // A client chooses the name. With a control byte, it could look like a second query, or reach the terminal of
+                // whoever reads the program's log.
+                if name.len() > NAME_MAX_BYTES || name.iter().any(u8::is_ascii_control) {
                     return Ok(None);
                 }
                 let kind: &[u8] = if class == IdClass::User {

@@ -26,27 +26,26 @@ pub type HookVars = Vec<(String, Vec<u8>)>;
 
 /// Returns the command of a hook with variables expanded. The error is the line for the log.
 ///
-/// A variable of the connection is not expanded if a shell could interpret its value.
+/// The values of variables whose names begin with `RSYNC_` are quoted, as in rsync, whether they describe the connection or
+/// come from the environment of the daemon. One that a shell could interpret is refused. Other variables belong to the
+/// operator.
 pub fn command(text: &[u8], own: &HookVars, vars: VarLookup<'_>) -> Result<Vec<u8>, Vec<u8>> {
     let refused = RefCell::new(None);
     let expanded = expand_with(text, &|name, out| {
-        let value = own
+        let described = own
             .iter()
             .find(|(known, _)| known.as_bytes() == name)
             .map(|(_, value)| value.clone());
-        let value = match value {
-            Some(value)
-                if value
-                    .iter()
-                    .any(|&byte| byte <= b' ' || byte == 127 || SPECIAL.contains(&byte)) =>
-            {
-                refused.borrow_mut().get_or_insert_with(|| name.to_vec());
-                value
-            }
-            Some(value) => value,
-            None => vars(name)?,
-        };
-        out.extend_from_slice(&value);
+        let value = described.or_else(|| vars(name))?;
+        if !name.starts_with(CHECKED_NAMES) {
+            out.extend_from_slice(&value);
+            return Some(());
+        }
+        let is_special = |byte: &u8| *byte <= b' ' || *byte == 127 || SPECIAL.contains(byte);
+        if value.iter().any(is_special) {
+            refused.borrow_mut().get_or_insert_with(|| name.to_vec());
+        }
+        out.extend([b"'", &value[..], b"'"].concat());
         Some(())
     });
     match refused.into_inner() {
@@ -59,6 +58,9 @@ pub fn command(text: &[u8], own: &HookVars, vars: VarLookup<'_>) -> Result<Vec<u
         None => Ok(expanded),
     }
 }
+
+/// The beginning of the names of variables whose values clients can choose.
+const CHECKED_NAMES: &[u8] = b"RSYNC_";
 
 /// The bytes that a shell could interpret.
 const SPECIAL: &[u8] = b"'\"`$\\;&|<>()*?[]#!~{}";
@@ -124,17 +126,14 @@ pub fn before_post_xfer(env: &Env, command: &[u8], vars: &HookVars) -> io::Resul
     env::end_now(u8::try_from(exit).unwrap_or(1));
 }
 
-/// Returns the command for the variables of a request. See [`command`].
-type CommandOf<'a> = &'a dyn Fn(&HookVars) -> Result<Vec<u8>, Vec<u8>>;
-
 /// A process that waits for the arguments of the client and then runs `pre-xfer exec`.
 pub struct PreXfer {
     socket: UnixStream,
 }
 
 impl PreXfer {
-    /// Starts the process.
-    pub fn start(env: &Env, vars: &HookVars, command: CommandOf<'_>) -> io::Result<PreXfer> {
+    /// Starts the process. The variables of the request are in the environment of the command; its text has none of them.
+    pub fn start(env: &Env, vars: &HookVars, command: &[u8]) -> io::Result<PreXfer> {
         let (ours, theirs) = UnixStream::pair()?;
         if sys::fork()?.is_some() {
             return Ok(PreXfer { socket: ours });
@@ -147,10 +146,7 @@ impl PreXfer {
             env::end_now(1)
         };
         vars.extend(request);
-        let (status, output) = match command(&vars) {
-            Ok(command) => run(env, &command, &vars, b"", true).unwrap_or((-1, Vec::new())),
-            Err(line) => (-1, line),
-        };
+        let (status, output) = run(env, command, &vars, b"", true).unwrap_or((-1, Vec::new()));
         // If the daemon's process is gone, the connection is over.
         let _ = (&theirs).write_all(&[&status.to_le_bytes()[..], &output].concat());
         env::end_now(0);
@@ -203,7 +199,10 @@ mod tests {
         let own = |value: &str| vec![("RSYNC_USER_NAME".to_owned(), value.as_bytes().to_vec())];
         let vars = |name: &[u8]| (name == b"DIR").then(|| b"/a b".to_vec());
         let expanded = |value: &str| command(b"%DIR%/h %RSYNC_USER_NAME% %%", &own(value), &vars);
-        assert_eq!(expanded("joe"), Ok(b"/a b/h joe %%".to_vec()));
+        assert_eq!(expanded("joe"), Ok(b"/a b/h 'joe' %%".to_vec()));
+        let inherited = |name: &[u8]| (name == b"RSYNC_X").then(|| b"a;b".to_vec());
+        let error = b"refusing to run shell hook: %RSYNC_X% holds a shell metacharacter".to_vec();
+        assert_eq!(command(b"%RSYNC_X%", &own("joe"), &inherited), Err(error));
         for value in [
             "a b", "$(x)", "a;b", "touc?", "~", "a\n", "`x`", "!", "{a,b}",
         ] {

@@ -88,6 +88,10 @@ impl DaemonAddress<'_> {
         let mut link = link(socket, self.patience)
             .map_err(|error| self.failed("open the connection", &error))?;
         if let Some(proxy) = self.proxy {
+            if self.host.iter().any(u8::is_ascii_control) {
+                let words = "invalid control character in proxy CONNECT host";
+                return Err(Error::new(Exit::SocketIo, words).by(self.role));
+            }
             let request = proxy_request(self.host, self.port, proxy.credentials.as_deref());
             link.writer
                 .write_all(&request)
@@ -342,10 +346,11 @@ pub fn program_command(command: &[u8], host: &[u8]) -> Result<Vec<u8>, Error> {
         expanded.extend_from_slice(before);
         let len = match escape {
             [_, b'H', ..] => {
-                if !host
-                    .iter()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b".-_~:+%".contains(byte))
-                {
+                // The program must not take the host for an option or for no argument, nor expand it.
+                let begins_badly = host.first().is_none_or(|byte| b"-+~%".contains(byte));
+                let is_plain =
+                    |byte: &u8| byte.is_ascii_alphanumeric() || b".-_~:+%".contains(byte);
+                if begins_badly || !host.iter().all(is_plain) {
                     return Err(Error::new(
                         Exit::SocketIo,
                         "unsafe host characters for RSYNC_CONNECT_PROG",
@@ -450,7 +455,9 @@ mod tests {
             b"a 'h-1.2_~+%:' % %x %"
         );
         assert_eq!(command("a", "h;x").unwrap(), b"a");
-        for host in ["h x", "h'", "h;", "h\\", "h\n", "h,", "h=", "h!", "h/"] {
+        for host in [
+            "h x", "h'", "h;", "h\\", "h\n", "h,", "h=", "h!", "h/", "", "-h", "+h", "~h", "%h",
+        ] {
             assert_eq!(
                 command("a %H", host).unwrap_err().exit,
                 Exit::SocketIo,

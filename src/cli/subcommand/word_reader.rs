@@ -175,6 +175,7 @@ impl WordReader {
         if name.is_empty()
             || user == Some("")
             || word.starts_with('-')
+            || name.starts_with('-')
             || !word.chars().all(is_plain)
         {
             return Err(self.wrong(&format!(

@@ -113,10 +113,14 @@ impl DaemonConnection<'_> {
             }
         }
         if let Some(text) = pre {
-            match PreXfer::start(self.env, &vars, &|vars| command(&text, vars)) {
+            let started = command(&text, &vars).and_then(|command| {
+                PreXfer::start(self.env, &vars, &command)
+                    .map_err(|error| failed("pre-xfer exec", &text, &error))
+            });
+            match started {
                 Ok(started) => pending.pre_xfer = Some(started),
-                Err(error) => {
-                    self.log.put(&failed("pre-xfer exec", &text, &error));
+                Err(why) => {
+                    self.log.put(&why);
                     return refuse("pre-xfer exec failed");
                 }
             }
