@@ -14,6 +14,7 @@ mod batch;
 mod bench;
 mod changing;
 mod compress;
+mod configured_paths;
 mod confine_root;
 mod copy;
 mod cost;

@@ -115,6 +115,40 @@ const FENCES: &[Fence] = &[
         only_in: &["fs/", "env.rs"],
     },
     Fence {
+        // Paths that a user or an operator names are opened by fs/trusted_path.rs. These open source operands, and
+        // directories in /proc.
+        word: "sys::open_dir_path",
+        only_in: &[
+            "fs/",
+            "walk/source.rs",
+            "walk/source_dir.rs",
+            "cmd/bench.rs",
+            "cmd/port_owner.rs",
+            "transport/window_limit.rs",
+        ],
+    },
+    Fence {
+        word: "sys::open_dir_path_to_search",
+        only_in: &[
+            "fs/",
+            "walk/source_dir.rs",
+            "walk/source_args/files_from.rs",
+        ],
+    },
+    Fence {
+        word: "sys::read_kernel_file",
+        only_in: &[
+            "cmd/memory_limit.rs",
+            "cmd/port_owner.rs",
+            "cmd/forced_command.rs",
+        ],
+    },
+    Fence {
+        // The directory that a chroot has confined already.
+        word: "sys::change_dir",
+        only_in: &["cmd/rsyncd_session/confinement.rs", "cmd/rsyncd.rs"],
+    },
+    Fence {
         word: "dead_code",
         only_in: &[],
     },

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::flist::Kind;
 use crate::fs::{sys, trusted_path};
-use crate::options::Options;
+use crate::options::{LinkOwners, Options};
 use crate::path;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::rsync::decode_error::DecodeError;
@@ -111,7 +111,7 @@ fn open_path(name: &[u8], options: &Options) -> io::Result<OwnedFd> {
 
 /// Copies a stream to a file without a name.
 fn copy(from: OwnedFd, dir: &[u8]) -> io::Result<OwnedFd> {
-    let dir = sys::open_dir_path_to_search(dir)?;
+    let dir = trusted_path::open_dir_to_search(dir, LinkOwners::Trusted)?;
     let to = sys::tmpfile(dir.as_fd(), 0o600)?;
     let (mut from, mut piece) = (File::from(from), vec![0; 128 << 10]);
     loop {

@@ -523,7 +523,8 @@ impl WorkDir {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             made => made.map(|()| true).map_err(|error| cannot(&error))?,
         };
-        let dir = sys::open_dir_path(&path).map_err(|error| cannot(&error))?;
+        let dir =
+            trusted_path::open_dir(&path, LinkOwners::Trusted).map_err(|error| cannot(&error))?;
         let path_of = |dir: &OwnedFd| sys::path_of(dir.as_fd()).map_err(|error| cannot(&error));
         let (from, to) = (source.as_ref().map(path_of).transpose()?, path_of(&dir)?);
         let is_inside = from.is_some_and(|from| {
@@ -565,7 +566,7 @@ impl WorkDir {
         [COPY, SOURCE]
             .iter()
             .try_for_each(|name| empty(env, &self.path, name))?;
-        let removed = sys::open_dir_path(&self.path).and_then(|dir| {
+        let removed = trusted_path::open_dir(&self.path, LinkOwners::Trusted).and_then(|dir| {
             PARTS
                 .iter()
                 .try_for_each(|name| errno::if_there(sys::rmdir(dir.as_fd(), name)).map(drop))?;
@@ -590,7 +591,7 @@ fn remove_dir(path: &[u8]) -> io::Result<()> {
         parent
     };
     sys::rmdir(
-        sys::open_dir_path(parent.as_os_str().as_bytes())?.as_fd(),
+        trusted_path::open_dir(parent.as_os_str().as_bytes(), LinkOwners::Trusted)?.as_fd(),
         name.as_bytes(),
     )
 }

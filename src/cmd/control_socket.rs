@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::sys;
+use crate::fs::{sys, trusted_path};
+use crate::options::LinkOwners;
 use crate::trust::paths::Places;
 use crate::trust::{Pin, files};
 use crate::work::clock::Since;
@@ -274,7 +275,8 @@ impl Drop for ControlSocket {
 /// killed.
 pub fn daemons(places: &Places) -> Vec<Status> {
     let mut names = Vec::new();
-    let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else {
+    let Ok(dir) = trusted_path::open_dir(places.state.as_os_str().as_bytes(), LinkOwners::Trusted)
+    else {
         return Vec::new();
     };
     // A directory that cannot be listed counts as empty.
@@ -386,7 +388,8 @@ pub fn end(places: &Places, query: Question) -> Result<Option<Ending>> {
 
 /// Sends a request to a socket and returns the stream that will bring the answer; `None` if no server runs.
 fn question(places: &Places, name: &str, question: Question) -> Result<Option<UnixStream>> {
-    let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else {
+    let Ok(dir) = trusted_path::open_dir(places.state.as_os_str().as_bytes(), LinkOwners::Trusted)
+    else {
         return Ok(None);
     };
     let Ok(mut stream) = UnixStream::connect(socket_path(&dir, name)) else {

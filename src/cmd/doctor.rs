@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::probe::{self, KernelCopy, ProcessLimit};
 use crate::fs::root::Dir;
-use crate::fs::{errno, sandbox, sys};
+use crate::fs::{errno, sandbox, sys, trusted_path};
+use crate::options::LinkOwners;
 use crate::path::file_name;
 use crate::report::event::errno_words;
 use crate::report::json;
@@ -409,7 +410,7 @@ fn directory(path: &[u8]) -> Vec<DoctorCheck> {
         }
     };
     let shown = String::from_utf8_lossy(path).into_owned();
-    let dir = match sys::open_dir_path(path) {
+    let dir = match trusted_path::open_dir(path, LinkOwners::Trusted) {
         Ok(dir) => Dir::new(dir),
         Err(error) => {
             let finding = format!("cannot open {shown}: {}", shown_errno(&error));

@@ -6,7 +6,8 @@ use crate::cli::subcommand::{self, Enroll, EnrollHost, NewGrant, RemoteHost, Ser
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::sys;
+use crate::fs::{sys, trusted_path};
+use crate::options::LinkOwners;
 use crate::transport::shell::{self, RunOptions, ShellExit};
 use crate::trust::Pin;
 use crate::trust::enroll_reply::{INTRODUCTION_MAX_BYTES, Introduction, ServerState};
@@ -406,12 +407,14 @@ fn install_on_host(env: &mut Env, reach: &RemoteHost) -> Result<()> {
             "cannot install sparsync on {host}: the path of this program is unknown"
         ))
     })?;
-    let own = sys::open_path(own.as_os_str().as_bytes()).map_err(|error| {
-        failed(format!(
-            "cannot install sparsync on {host}: cannot read {}: {error}",
-            own.display()
-        ))
-    })?;
+    let own = trusted_path::open_file(own.as_os_str().as_bytes(), LinkOwners::Trusted).map_err(
+        |error| {
+            failed(format!(
+                "cannot install sparsync on {host}: cannot read {}: {error}",
+                own.display()
+            ))
+        },
+    )?;
     // The rename makes the program appear whole or not at all, and only after it has run once.
     let script = format!(
         "set -e; cd; mkdir -p .local/bin; new={INSTALLED}.$$; trap 'rm -f \"$new\"' EXIT; umask 022; cat >\"$new\"; \

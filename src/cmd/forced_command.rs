@@ -46,8 +46,8 @@ impl LoginAncestry {
                 way.may_begin_at_sshd = false;
                 break;
             }
-            let stat =
-                sys::read_path(format!("/proc/{pid}/stat").as_bytes(), 4096).unwrap_or_default();
+            let stat = sys::read_kernel_file(format!("/proc/{pid}/stat").as_bytes(), 4096)
+                .unwrap_or_default();
             let Some((name, parent)) = name_and_parent(&String::from_utf8_lossy(&stat)) else {
                 break;
             };
@@ -55,7 +55,7 @@ impl LoginAncestry {
                 break;
             }
             let variables =
-                sys::read_path(format!("/proc/{pid}/environ").as_bytes(), ENVIRON_MAX_BYTES);
+                sys::read_kernel_file(format!("/proc/{pid}/environ").as_bytes(), ENVIRON_MAX_BYTES);
             let is_original = |variable: &[u8]| variable.starts_with(ORIGINAL.as_bytes());
             way.has_original |=
                 variables.is_ok_and(|variables| variables.split(|&b| b == 0).any(is_original));

@@ -8,7 +8,8 @@ use crate::cli::subcommand::{NewGrant, Rights, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::{ids, sandbox, sys};
+use crate::fs::{ids, sandbox, sys, trusted_path};
+use crate::options::LinkOwners;
 use crate::report::event::errno_words;
 use crate::trust::Pin;
 use crate::trust::enroll_reply::{Introduction, ServerState};
@@ -99,7 +100,7 @@ fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
 /// Returns warnings about roots that cannot be opened. They may be misspelled.
 fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
     grant.roots.iter().filter_map(|root| {
-        let error = sys::open_dir_path(root).err()?;
+        let error = trusted_path::open_dir(root, LinkOwners::Trusted).err()?;
         let (root, why) = (String::from_utf8_lossy(root), errno_words(&error));
         Some(format!(
             "cannot open --root={root} on {}: {}",

@@ -4,7 +4,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, BadRule, ChainOptions, Merge, ModuleRules, Parsed, Rules, Sides};
-use crate::fs::{sys, trusted_path};
+use crate::fs::trusted_path;
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
 use crate::report::event::errno_words;
@@ -18,11 +18,14 @@ const MERGE_DEPTH_MAX: usize = 32;
 
 /// Returns the texts of /etc/popt and ~/.popt, in which popt looks for aliases.
 pub fn popt_files(env: &Env) -> Vec<u8> {
-    let mut text = sys::read_path(b"/etc/popt", TEXT_MAX_BYTES).unwrap_or_default();
+    let read = |path: &[u8]| {
+        trusted_path::read_path(path, TEXT_MAX_BYTES, LinkOwners::Trusted).unwrap_or_default()
+    };
+    let mut text = read(b"/etc/popt");
     if let Some(home) = env.var("HOME") {
         let path = crate::path::join(&home.into_vec(), b".popt");
         text.push(b'\n');
-        text.extend(sys::read_path(&path, TEXT_MAX_BYTES).unwrap_or_default());
+        text.extend(read(&path));
     }
     text
 }

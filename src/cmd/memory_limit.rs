@@ -130,7 +130,8 @@ fn settle(budget: u64, own: u64, sessions: &[u64]) -> BudgetDecision {
 
 /// Returns the memory that is private to a process (resident, without file-backed pages), in bytes; 0 if it has ended.
 fn held_bytes(pid: &str) -> u64 {
-    let text = sys::read_path(format!("/proc/{pid}/statm").as_bytes(), 4096).unwrap_or_default();
+    let text =
+        sys::read_kernel_file(format!("/proc/{pid}/statm").as_bytes(), 4096).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let mut pages = text
         .split(' ')
@@ -142,7 +143,7 @@ fn held_bytes(pid: &str) -> u64 {
 
 /// Returns the memory that this process can use: that of the machine, or the lowest limit of its control groups.
 fn memory_bytes() -> u64 {
-    let text = sys::read_path(b"/proc/self/cgroup", 64 << 10).unwrap_or_default();
+    let text = sys::read_kernel_file(b"/proc/self/cgroup", 64 << 10).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let group = text
         .lines()
@@ -150,7 +151,7 @@ fn memory_bytes() -> u64 {
         .unwrap_or("/");
     let limits = std::path::Path::new(group).ancestors().filter_map(|group| {
         let path = format!("/sys/fs/cgroup{}/memory.max", group.display());
-        String::from_utf8(sys::read_path(path.as_bytes(), 64).ok()?)
+        String::from_utf8(sys::read_kernel_file(path.as_bytes(), 64).ok()?)
             .ok()?
             .trim()
             .parse()

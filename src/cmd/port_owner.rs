@@ -38,10 +38,12 @@ pub fn of_port(port: u16) -> Option<String> {
     .ok()?;
     let owners = pids.into_iter().filter(|pid| has_one_of(pid, &inodes));
     let pid = owners.min_by_key(|pid| {
-        let stat = sys::read_path(format!("/proc/{pid}/stat").as_bytes(), 4096).unwrap_or_default();
+        let stat =
+            sys::read_kernel_file(format!("/proc/{pid}/stat").as_bytes(), 4096).unwrap_or_default();
         start_time(&String::from_utf8_lossy(&stat)).unwrap_or(u64::MAX)
     })?;
-    let name = sys::read_path(format!("/proc/{pid}/comm").as_bytes(), 4096).unwrap_or_default();
+    let name =
+        sys::read_kernel_file(format!("/proc/{pid}/comm").as_bytes(), 4096).unwrap_or_default();
     Some(format!(
         "{} (process {pid})",
         String::from_utf8_lossy(name.trim_ascii())
@@ -61,7 +63,7 @@ fn start_time(stat: &str) -> Option<u64> {
 
 /// Returns the sockets that listen on a port, in the form of links in `/proc/PID/fd`: `socket:[123]`.
 fn sockets_at(table: &str, state: &str, port: u16) -> Vec<Vec<u8>> {
-    let text = sys::read_path(table.as_bytes(), TABLE_MAX_BYTES).unwrap_or_default();
+    let text = sys::read_kernel_file(table.as_bytes(), TABLE_MAX_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
     let suffix = format!(":{port:04X}");
     let rows = text

@@ -13,6 +13,8 @@ use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys::{self, SocketOption};
+use crate::fs::trusted_path;
+use crate::options::LinkOwners;
 use crate::options::connect::Family;
 use crate::path;
 use crate::report::event::errno_words;
@@ -258,8 +260,7 @@ impl PidFile {
             .by("Receiver")
         };
         let failed = |error: &io::Error| because(b"failed to create", &errno_words(error));
-        let file =
-            crate::fs::trusted_path::open_append(path, 0o644, crate::options::LinkOwners::Trusted);
+        let file = trusted_path::open_append(path, 0o644, LinkOwners::Trusted);
         let file = file.map_err(|error| failed(&error))?;
         if !sys::try_lock(file.as_fd()).map_err(|error| failed(&error))? {
             return Err(because(
@@ -288,7 +289,7 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         // A file that stays is overwritten by the next daemon.
         let Some(path) = &self.path else { return };
-        if let Ok(dir) = sys::open_dir_path(path::split_parent(path).0) {
+        if let Ok(dir) = trusted_path::open_dir(path::split_parent(path).0, LinkOwners::Trusted) {
             let _ = sys::unlink(dir.as_fd(), path::file_name(path));
         }
     }

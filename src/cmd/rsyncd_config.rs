@@ -5,12 +5,14 @@ use crate::cli::daemon_args::DaemonArgs;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::sys;
+use crate::fs::{sys, trusted_path};
+use crate::options::LinkOwners;
 use crate::path;
 use crate::rsyncd::config::{
     BadConfig, CONFIG_MAX_BYTES, Config, ConfigFiles, ConfigReader, check_value,
 };
 use crate::rsyncd::params::{Param, ParamValue, Values};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -20,16 +22,34 @@ use std::os::unix::ffi::OsStringExt as _;
 const CONFIG: &[u8] = b"/etc/rsyncd.conf";
 /// The configuration of a daemon behind a remote shell, in the working directory.
 const SHELL_CONFIG: &[u8] = b"rsyncd.conf";
+
 /// Reads files of the configuration.
-struct SystemFiles;
+#[derive(Default)]
+struct SystemFiles {
+    /// Whether a symlink of an untrusted user was not followed.
+    has_refused: Cell<bool>,
+}
+
+impl SystemFiles {
+    fn noted<T>(&self, opened: io::Result<T>) -> io::Result<T> {
+        if opened.as_ref().is_err_and(trusted_path::is_refused) {
+            self.has_refused.set(true);
+        }
+        opened
+    }
+}
 
 impl ConfigFiles for SystemFiles {
     fn read(&self, path: &[u8]) -> io::Result<Vec<u8>> {
-        sys::read_path(path, CONFIG_MAX_BYTES)
+        self.noted(trusted_path::read_path(
+            path,
+            CONFIG_MAX_BYTES,
+            LinkOwners::Trusted,
+        ))
     }
 
     fn names(&self, path: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
-        match sys::open_dir_path(path) {
+        match self.noted(trusted_path::open_dir(path, LinkOwners::Trusted)) {
             Ok(dir) => {
                 let mut names = Vec::new();
                 sys::list(dir.as_fd(), |entry| names.push(entry.name.to_vec()))?;
@@ -44,10 +64,14 @@ impl ConfigFiles for SystemFiles {
 /// Reads the configuration. What is wrong with it is logged, and returned for standard error.
 pub fn read_config(env: &Env, args: &DaemonArgs) -> Result<Config> {
     let overrides = overrides(args)?;
-    read_unlogged(env, args, &overrides).map_err(|BadConfig { line, globals }| {
+    let files = SystemFiles::default();
+    read_unlogged(env, args, &files, &overrides).map_err(|BadConfig { line, globals }| {
         let log = DaemonLog::open(&globals, args.log_file.as_deref(), env.umask, &|name| {
             variable(env, name)
         });
+        if files.has_refused.get() {
+            log.put(trusted_path::REFUSAL);
+        }
         let error = Error::new(Exit::Usage, line).by("");
         log.put(&error.message);
         log.put(b"rsync error: syntax or usage error (code 1)");
@@ -91,6 +115,7 @@ fn overrides(args: &DaemonArgs) -> Result<Vec<(Param, ParamValue)>> {
 fn read_unlogged(
     env: &Env,
     args: &DaemonArgs,
+    files: &SystemFiles,
     overrides: &[(Param, ParamValue)],
 ) -> std::result::Result<Config, BadConfig> {
     let default = if args.by_shell && sys::ids().0 != 0 {
@@ -105,7 +130,7 @@ fn read_unlogged(
         path::join(&env.cwd, name)
     };
     let vars = |name: &[u8]| variable(env, name);
-    let mut config = ConfigReader::read(&path, &SystemFiles, &vars, overrides)?;
+    let mut config = ConfigReader::read(&path, files, &vars, overrides)?;
     if let Some(format) = &args.log_format {
         for values in config.modules.iter_mut().map(|module| &mut module.values) {
             values.set(Param::LogFormat, ParamValue::Text(format.clone()));

@@ -22,7 +22,8 @@ use crate::env::Env;
 use crate::exit::Exit;
 use crate::filter::ModuleRules;
 use crate::fs::charset::NameCharset;
-use crate::fs::sys;
+use crate::fs::{sys, trusted_path};
+use crate::options::LinkOwners;
 use crate::proto::rsync::daemon::{
     BadGreeting, ClientLine, DaemonGreeting, DaemonLine, listing_line, read_line,
 };
@@ -292,7 +293,11 @@ impl<'a> DaemonConnection<'a> {
         let mut first = ours.line();
         if let Some(path) = self.text(globals, Param::MotdFile) {
             // A file that is missing is an empty one, as in rsync.
-            first.extend(sys::read_path(&path, MOTD_MAX_BYTES).unwrap_or_default());
+            let read = trusted_path::read_path(&path, MOTD_MAX_BYTES, LinkOwners::Trusted);
+            if read.as_ref().is_err_and(trusted_path::is_refused) {
+                self.log.put(trusted_path::REFUSAL);
+            }
+            first.extend(read.unwrap_or_default());
             first.push(b'\n');
         }
         self.send(&first)?;

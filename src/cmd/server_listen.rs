@@ -5,7 +5,8 @@ use super::{control_socket, port_owner};
 use crate::cli::subcommand::{DEFAULT_PORT, Start};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::{errno, sys};
+use crate::fs::{errno, sys, trusted_path};
+use crate::options::LinkOwners;
 use crate::transport::link::Patience;
 use crate::transport::net::server::{EVERYWHERE, Lasting, Listener, are_free, listen, supported};
 use crate::transport::net::server_limits::Limits;
@@ -66,7 +67,8 @@ pub fn take_lock(places: &Places) -> std::result::Result<OwnedFd, StartFailure> 
 
 /// Returns the process id of the server that holds the lock; `None` if no server runs.
 pub fn pid(places: &Places) -> Option<u32> {
-    let dir = sys::open_dir_path(places.state.as_os_str().as_bytes()).ok()?;
+    let dir =
+        trusted_path::open_dir(places.state.as_os_str().as_bytes(), LinkOwners::Trusted).ok()?;
     let file = sys::open_write(dir.as_fd(), PID_FILE.as_bytes()).ok()?;
     if sys::try_share_lock(file.as_fd()).ok()? {
         return None;
@@ -131,7 +133,9 @@ fn places_of(start: &Start, port: u16) -> Vec<SocketAddr> {
 /// else [`DEFAULT_PORT`]. 0: the system chooses a free one.
 pub fn port_of(places: &Places, start: &Start) -> u16 {
     let remembered = || {
-        let text = sys::read_path(places.state.join(PORT_FILE).as_os_str().as_bytes(), 16).ok()?;
+        let path = places.state.join(PORT_FILE);
+        let text =
+            trusted_path::read_path(path.as_os_str().as_bytes(), 16, LinkOwners::Trusted).ok()?;
         String::from_utf8(text)
             .ok()?
             .trim()
@@ -148,9 +152,10 @@ pub fn with_addresses(places: &Places, start: &Start) -> Result<Start> {
     if !start.listen.is_empty() {
         return Ok(start.clone());
     }
-    let read = errno::if_there(sys::read_path(
+    let read = errno::if_there(trusted_path::read_path(
         path.as_os_str().as_bytes(),
         LISTEN_MAX_BYTES,
+        LinkOwners::Trusted,
     ));
     let Some(text) = read.map_err(|error| files::failed("read", &path, &error))? else {
         return Ok(start.clone());
@@ -201,7 +206,7 @@ pub fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
 }
 
 fn remember(places: &Places, name: &str, text: &str) -> io::Result<()> {
-    let dir = sys::open_dir_path(places.state.as_os_str().as_bytes())?;
+    let dir = trusted_path::open_dir(places.state.as_os_str().as_bytes(), LinkOwners::Trusted)?;
     files::put(dir.as_fd(), name, text.as_bytes(), 0o600)
 }
 

@@ -114,7 +114,8 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
             &Authority::Nothing(Error::new(Exit::Malloc, words).with_hint(hint)),
         );
     }
-    if let Err(error) = sandbox::confine(&granted.roots, granted.read_only) {
+    let open_root = |root: &[u8]| trusted_path::open_dir_to_search(root, LinkOwners::Trusted);
+    if let Err(error) = sandbox::confine(&granted.roots, granted.read_only, &open_root) {
         let unreachable = || {
             let roots = granted.roots.join(&b' ');
             let shown = String::from_utf8_lossy(&roots);

@@ -6,7 +6,8 @@ use crate::cli::subcommand::{Install, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::sys;
+use crate::fs::{sys, trusted_path};
+use crate::options::LinkOwners;
 use crate::trust::files;
 use crate::trust::paths::Places;
 use std::ffi::OsString;
@@ -135,7 +136,7 @@ fn user_dir(env: &Env) -> Result<PathBuf> {
 fn write(dir: &Path, text: &str) -> Result<()> {
     // The directory belongs to systemd, so no lock file of ours may be left there.
     files::make_private(dir).map_err(|error| files::failed("create", dir, &error))?;
-    sys::open_dir_path(dir.as_os_str().as_bytes())
+    trusted_path::open_dir(dir.as_os_str().as_bytes(), LinkOwners::Trusted)
         .and_then(|open| files::put(open.as_fd(), NAME, text.as_bytes(), 0o644))
         .map_err(|error| files::failed("write", &dir.join(NAME), &error))
 }

@@ -6,7 +6,7 @@ use crate::cli::server_args;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fs::{charset, sys};
+use crate::fs::{charset, sys, trusted_path};
 use crate::options::{ArgStyle, Connect, StderrMode};
 use crate::proto::greeting::{BEHIND_RSYNC_OLDEST, MAGIC};
 use crate::proto::rsync::handshake::VERSIONS;
@@ -278,9 +278,11 @@ impl DaemonClient<'_> {
                     [&start, path, b": ", &errno_words(&error)].concat()
                 }
             };
-            Error::new(Exit::StartClient, words)
+            let lines = trusted_path::with_refusal(&error, words);
+            Error::new(Exit::StartClient, lines)
         };
-        sys::read_path(path, EARLY_INPUT_MAX_BYTES).map_err(failed)
+        let owners = self.side.options.preserve.link_owners;
+        trusted_path::read_path(path, EARLY_INPUT_MAX_BYTES, owners).map_err(failed)
     }
 
     /// Returns the password: from `--password-file`, from the environment, or from the user.
@@ -316,15 +318,17 @@ impl DaemonClient<'_> {
                     _ => unreadable(),
                 })?
         } else {
-            let opened =
-                sys::open_path(path).and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
+            let owners = self.side.options.preserve.link_owners;
+            let opened = trusted_path::open_file(path, owners)
+                .and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
             let (stat, file) = opened.map_err(|error| {
                 let start = format!(
                     "rsync: [{}] could not open password file ",
                     self.side.role()
                 )
                 .into_bytes();
-                Error::usage([&start, path, b": ", &errno_words(&error)].concat())
+                let line = [&start, path, b": ", &errno_words(&error)].concat();
+                Error::usage(trusted_path::with_refusal(&error, line))
             })?;
             if stat.mode & 0o006 != 0 {
                 return Err(Error::usage(

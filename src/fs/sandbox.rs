@@ -21,20 +21,28 @@ pub fn of_process() -> Option<&'static Sandbox> {
 /// Confines this process: nothing outside of `roots` (absolute paths) can be opened, examined or changed any more. If
 /// `read_only`, nothing at all can be changed. The root `/` permits everything.
 ///
-/// Call it once, before any thread is started. Fails if none of the roots can be opened, or if the kernel has no
-/// `openat2`.
-pub fn confine(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
-    let reach = Sandbox::new(roots, read_only)?;
+/// `open` opens a root. Call it once, before any thread is started. Fails if none of the roots can be opened, or if the
+/// kernel has no `openat2`.
+pub fn confine(roots: &[Vec<u8>], read_only: bool, open: &OpenRoot) -> io::Result<()> {
+    let reach = Sandbox::new(roots, read_only, open)?;
     REACH
         .set(reach)
         .map_err(|_| io::Error::other("this process is confined already"))
+}
+
+/// Opens a root of a confinement.
+pub type OpenRoot = dyn Fn(&[u8]) -> io::Result<OwnedFd>;
+
+/// Opens a root, following symlinks.
+fn open_any(root: &[u8]) -> io::Result<OwnedFd> {
+    Ok(fs::open(root, TO_SEARCH, Mode::empty())?)
 }
 
 /// As [`confine`], for `--confine-root`. Roots that cannot be opened permit nothing.
 pub fn confine_to_root(roots: &[Vec<u8>]) -> io::Result<()> {
     let reach = Sandbox {
         kind: Confinement::Root,
-        ..Sandbox::new(roots, false)?
+        ..Sandbox::new(roots, false, &open_any)?
     };
     REACH
         .set(reach)
@@ -50,11 +58,12 @@ pub fn confine_module(
     roots: &[Vec<u8>],
     read_only: bool,
     hidden: Option<HiddenPaths>,
+    open: &OpenRoot,
 ) -> io::Result<()> {
     let reach = Sandbox {
         kind: Confinement::Module,
         hidden,
-        ..Sandbox::new(roots, read_only)?
+        ..Sandbox::new(roots, read_only, open)?
     };
     REACH
         .set(reach)
@@ -163,7 +172,7 @@ impl<'a> PermittedName<'a> {
 const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Sandbox {
-    fn new(roots: &[Vec<u8>], read_only: bool) -> io::Result<Sandbox> {
+    fn new(roots: &[Vec<u8>], read_only: bool, open: &OpenRoot) -> io::Result<Sandbox> {
         let cwd = fs::open(c".", TO_SEARCH, Mode::empty())
             .map_err(io::Error::from)
             .and_then(|fd| path_of(fd.as_fd()));
@@ -178,9 +187,9 @@ impl Sandbox {
             return Ok(reach);
         }
         let mut found = Vec::new();
-        let mut trouble = Errno::NOENT;
+        let mut trouble = Errno::NOENT.into();
         for root in roots {
-            match fs::open(root.as_slice(), TO_SEARCH, Mode::empty()) {
+            match open(root) {
                 Ok(fd) => found.push(PermittedDir {
                     paths: vec![root.clone(), path_of(fd.as_fd())?],
                     fd,
@@ -189,7 +198,7 @@ impl Sandbox {
             }
         }
         let Some(first) = found.first() else {
-            return Err(trouble.into());
+            return Err(trouble);
         };
         holds(first.fd.as_fd())?;
         reach.roots = Some(found);
@@ -447,7 +456,7 @@ mod tests {
             bytes(&top.path().join("in")),
             bytes(&top.path().join("also")),
         ];
-        let reach = Sandbox::new(&roots, false).unwrap();
+        let reach = Sandbox::new(&roots, false, &open_any).unwrap();
         (top, reach)
     }
 
@@ -558,7 +567,7 @@ mod tests {
     fn root_behind_a_symlink_permits_both_names() {
         let (top, _) = scene();
         symlink("in", top.path().join("alias")).unwrap();
-        let reach = Sandbox::new(&[bytes(&top.path().join("alias"))], false).unwrap();
+        let reach = Sandbox::new(&[bytes(&top.path().join("alias"))], false, &open_any).unwrap();
         for name in ["alias/a", "in/a"] {
             assert!(
                 read(&reach, &bytes(&top.path().join(name))).is_ok(),
@@ -607,13 +616,13 @@ mod tests {
     #[test]
     fn sandbox_without_an_existing_root_is_an_error() {
         let (top, _) = scene();
-        assert!(Sandbox::new(&[bytes(&top.path().join("none"))], false).is_err());
+        assert!(Sandbox::new(&[bytes(&top.path().join("none"))], false, &open_any).is_err());
         let both = [
             bytes(&top.path().join("none")),
             bytes(&top.path().join("in")),
         ];
-        assert!(Sandbox::new(&both, false).is_ok());
-        let all = Sandbox::new(&[b"//".to_vec()], true).unwrap();
+        assert!(Sandbox::new(&both, false, &open_any).is_ok());
+        let all = Sandbox::new(&[b"//".to_vec()], true, &open_any).unwrap();
         assert!(all.is_everything() && all.may_write().is_err());
         assert!(read(&all, b"/etc/passwd").is_ok());
     }

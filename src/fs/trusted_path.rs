@@ -1,8 +1,9 @@
-//! Opens paths from the command line without following symlinks of other users.
+//! Opens paths that a user or an operator names without following symlinks of other users.
 //!
 //! A user who can write to a directory on the path could plant a symlink there, and a privileged run would follow it.
-//! So a symlink is followed only if it belongs to root or to the user of this process. Source operands are not opened
-//! here: their targets are copied regardless of the owner of the link.
+//! So a symlink is followed only if it belongs to root or to the user of this process. This is the only way to open
+//! paths of options, configurations and grants; `tests/tidy.rs` enforces it, and SECURITY.md lists them all. Source
+//! operands are not opened here: their targets are copied regardless of the owner of the link.
 //!
 //! `--confine-root` names a directory that limits where the paths of options lead; see [`confine`].
 //!
@@ -130,14 +131,18 @@ pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<Own
     open_from_cwd(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
 }
 
-/// Reads a whole file, like [`sys::read_path`].
+/// Reads a whole file, up to `max_bytes`. In a session of a server, it must be a regular file.
 pub fn read_path(path: &[u8], max_bytes: usize, owners: LinkOwners) -> io::Result<Vec<u8>> {
-    let fd = open_from_cwd(
+    sys::read_whole(open_file(path, owners)?.as_fd(), max_bytes)
+}
+
+/// Opens a file for reading. Waits for a writer of a fifo, except in a session of a server.
+pub fn open_file(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
+    open_from_cwd(
         path,
         (Call::Open, sys::whole_flags(), Mode::empty()),
         owners,
-    )?;
-    sys::read_whole(fd.as_fd(), max_bytes)
+    )
 }
 
 /// Opens a merge file. Its name is relative to `dir` and may lead elsewhere. It can be confined. Never waits on a fifo.

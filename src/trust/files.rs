@@ -5,7 +5,8 @@ use super::toml_edit;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::entry::Time;
-use crate::fs::sys;
+use crate::fs::{sys, trusted_path};
+use crate::options::LinkOwners;
 use crate::report::event::errno_words;
 use crate::work::clock;
 use parking_lot::Mutex;
@@ -39,8 +40,9 @@ pub fn read(path: &Path, secrecy: Secrecy) -> Result<Option<Vec<u8>>> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(failed("read", path, &io::ErrorKind::InvalidFilename.into()));
     };
-    let opened = sys::open_dir_path(dir.as_os_str().as_bytes())
-        .and_then(|dir| sys::open_read(dir.as_fd(), name.as_bytes(), true, false));
+    let owners = LinkOwners::Trusted;
+    let opened = trusted_path::open_dir(dir.as_os_str().as_bytes(), owners)
+        .and_then(|dir| trusted_path::open_read(dir.as_fd(), name.as_bytes(), owners));
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -112,7 +114,7 @@ impl Locked {
 /// change.
 pub fn private_dir(path: &Path) -> Result<OwnedFd> {
     make_private(path).map_err(|error| failed("create", path, &error))?;
-    let dir = sys::open_dir_path(path.as_os_str().as_bytes())
+    let dir = trusted_path::open_dir(path.as_os_str().as_bytes(), LinkOwners::Trusted)
         .map_err(|error| failed("open", path, &error))?;
     let stat = sys::fstat(dir.as_fd()).map_err(|error| failed("open", path, &error))?;
     let me = sys::ids().0;
@@ -171,16 +173,14 @@ pub fn make_private(path: &Path) -> io::Result<()> {
 /// Returns the error for a file that cannot be read or written.
 pub fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
     let words = errno_words(error);
-    Error::new(
-        Exit::FileIo,
-        [
-            format!("sparsync: cannot {what} ").as_bytes(),
-            path.as_os_str().as_bytes(),
-            b": ",
-            &words,
-        ]
-        .concat(),
-    )
+    let line = [
+        format!("sparsync: cannot {what} ").as_bytes(),
+        path.as_os_str().as_bytes(),
+        b": ",
+        &words,
+    ]
+    .concat();
+    Error::new(Exit::FileIo, trusted_path::with_refusal(error, line))
 }
 
 /// Returns the error for a file that is not trusted, with the command that fixes it.

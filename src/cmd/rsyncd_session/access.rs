@@ -2,7 +2,7 @@
 
 use super::peer::{DaemonPeer, forward};
 use super::{DaemonConnection, Refusal, refuse, refuse_unknown};
-use crate::fs::{ids, sys};
+use crate::fs::{ids, sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::proto::rsync::daemon::{
     AuthDigest, DaemonGreeting, DaemonLine, parse_credentials, read_line,
@@ -75,7 +75,7 @@ impl DaemonConnection<'_> {
         let Some(path) = self.text(values, Param::LockFile).filter(|_| max > 0) else {
             return Ok(());
         };
-        let opened = crate::fs::trusted_path::open_append(&path, 0o600, LinkOwners::Trusted);
+        let opened = trusted_path::open_append(&path, 0o600, LinkOwners::Trusted);
         let file = match opened {
             Ok(file) => file,
             Err(error) => {
@@ -157,9 +157,14 @@ impl DaemonConnection<'_> {
         let Some(file) = self.text(values, Param::SecretsFile) else {
             return denied(self, Some(user), b"no secrets file");
         };
-        let read = sys::open_path(&file).and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
+        let read = trusted_path::open_file(&file, LinkOwners::Trusted)
+            .and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
         let (stat, opened) = match read {
             Ok(read) => read,
+            Err(error) if trusted_path::is_refused(&error) => {
+                self.log.put(trusted_path::REFUSAL);
+                return denied(self, Some(user), b"no secrets file");
+            }
             Err(error) => {
                 let start = b"rsync: [Receiver] failed to open secrets file ".as_slice();
                 self.log

@@ -3,8 +3,8 @@
 use super::{DaemonConnection, ModulePlace, Refusal, failed, refuse};
 use crate::cmd::input_files;
 use crate::filter::{ModuleRules, Parsed, split_rules};
-use crate::fs::{charset, ids, sandbox, sys};
-use crate::options::RuleArg;
+use crate::fs::{charset, ids, sandbox, sys, trusted_path};
+use crate::options::{LinkOwners, RuleArg};
 use crate::plan::idmap::IdClass;
 use crate::report::event::errno_words;
 use crate::report::final_error;
@@ -12,6 +12,7 @@ use crate::rsyncd::config::Module;
 use crate::rsyncd::module_path::{self, ModulePath};
 use crate::rsyncd::params::{Param, Values};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 /// The unprivileged user, and the names of its group, that serve clients if none are configured.
@@ -111,7 +112,21 @@ impl DaemonConnection<'_> {
             }
             place = ModulePath::of(&path, false);
         }
-        if let Err(error) = sys::change_dir(&place.dir) {
+        let owners = if values.flag(Param::InsecureLinks) {
+            LinkOwners::Anyone
+        } else {
+            LinkOwners::Trusted
+        };
+        // In a chroot, links cannot lead out; as in rsync, their owners do not matter.
+        let entered = match place.chroot {
+            Some(_) => sys::change_dir(&place.dir),
+            None => trusted_path::open_dir_to_search(&place.dir, owners)
+                .and_then(|dir| sys::change_to_dir(dir.as_fd())),
+        };
+        if let Err(error) = entered {
+            if trusted_path::is_refused(&error) {
+                self.log.put(trusted_path::REFUSAL);
+            }
             self.log.put(
                 &[
                     b"rsync: [Receiver] chdir ",
@@ -163,7 +178,9 @@ impl DaemonConnection<'_> {
         let hidden = rules.clone().map(|rules| -> sandbox::HiddenPaths {
             Box::new(move |path, is_dir| rules.exclude(path, is_dir))
         });
-        if let Err(error) = sandbox::confine_module(&[roots], read_only, hidden) {
+        // The path is not followed again: its symlinks may have changed since.
+        let open_root = move |_: &[u8]| trusted_path::open_dir_to_search(b".", owners);
+        if let Err(error) = sandbox::confine_module(&[roots], read_only, hidden, &open_root) {
             self.log.put(&failed("openat2", &place.dir, &error));
             return refuse("chdir failed");
         }

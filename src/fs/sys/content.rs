@@ -260,8 +260,12 @@ pub fn lock(fd: BorrowedFd<'_>) -> io::Result<()> {
     })
 }
 
-/// Reads a whole file at any path, up to `max_bytes`. In a session of a server, it must be a regular file.
-pub fn read_path(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
+/// Reads a whole file of the kernel, up to `max_bytes`. Other files are read by [`crate::fs::trusted_path`].
+pub fn read_kernel_file(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
+    assert!(
+        path.starts_with(b"/proc/") || path.starts_with(b"/sys/"),
+        "only files of the kernel are read without regard to symlinks"
+    );
     attempt(Call::Open, || {
         read_whole(
             open_through(fs::CWD, path, whole_flags(), Mode::empty())?.as_fd(),

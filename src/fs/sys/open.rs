@@ -98,8 +98,8 @@ pub(in crate::fs) fn stepwise(
     current.ok_or_else(|| Errno::NOENT.into())
 }
 
-/// Opens any path as a directory, following symlinks. Paths from the command line are opened by
-/// [`crate::fs::trusted_path`].
+/// Opens any path as a directory, following symlinks: a source operand, or a directory of the kernel. Other paths that a
+/// user or an operator names are opened by [`crate::fs::trusted_path`].
 pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
     attempt(Call::OpenDir, || {
         open_through(fs::CWD, path, DIR_FLAGS, Mode::empty())
@@ -215,18 +215,6 @@ pub fn shared_file(called: &std::ffi::CStr) -> io::Result<OwnedFd> {
             called,
             rustix::fs::MemfdFlags::empty(),
         )?)
-    })
-}
-
-/// Opens a file at any path for reading.
-pub fn open_path(path: &[u8]) -> io::Result<OwnedFd> {
-    attempt(Call::Open, || {
-        open_through(
-            fs::CWD,
-            path,
-            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY,
-            Mode::empty(),
-        )
     })
 }
 

@@ -1,7 +1,7 @@
 //! This process and its machine: user, umask, limits, names, random numbers.
 
 use super::{list, open_dir_path};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Mode;
 use std::io;
 use std::time::Duration;
@@ -14,10 +14,16 @@ pub fn random<const N: usize>() -> [u8; N] {
         let into = &mut bytes[filled..];
         // A sandbox may forbid the call.
         let got = rustix::rand::getrandom(&mut *into, rustix::rand::GetRandomFlags::empty())
-            .or_else(|_| super::read(super::open_path(b"/dev/urandom")?.as_fd(), into));
+            .or_else(|_| super::read(urandom()?.as_fd(), into));
         filled += got.expect("every system has random numbers");
     }
     bytes
+}
+
+fn urandom() -> io::Result<OwnedFd> {
+    use rustix::fs::{self, Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(fs::open(c"/dev/urandom", flags, Mode::empty())?)
 }
 
 /// Returns the effective user and group of this process.
@@ -75,6 +81,11 @@ pub fn enter_root(path: &[u8]) -> io::Result<()> {
 /// Changes the working directory of this process.
 pub fn change_dir(path: &[u8]) -> io::Result<()> {
     Ok(rustix::process::chdir(path)?)
+}
+
+/// Changes the working directory of this process to an open directory.
+pub fn change_to_dir(dir: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::process::fchdir(dir)?)
 }
 
 /// Continues in two processes: returns the other process in the first one, and `None` in the new one.
