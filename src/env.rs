@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "this is their home")]
 
+use crate::report::escape::{Cursor, EscapedWriter};
 use crate::report::metrics::RunCounts;
 use crate::work::clock::now_unix;
 use parking_lot::Mutex;
@@ -19,6 +20,22 @@ const DEADLINE_LOOK: Duration = Duration::from_millis(20);
 const SECRET_MAX_BYTES: usize = 4096;
 /// How often a prompt for a secret checks whether the run must stop.
 const SECRET_LOOK_MS: u32 = 100;
+
+/// Returns standard output. Only a terminal gets no control characters: a script reads names as rsync prints them.
+fn stdout(is_eight_bit: bool) -> Box<dyn Write + Send> {
+    let stdout = std::io::stdout();
+    if stdout.is_terminal() {
+        Box::new(EscapedWriter::new(stdout, Cursor::Returns, is_eight_bit))
+    } else {
+        Box::new(stdout)
+    }
+}
+
+/// Returns standard error, which passes on no control characters. Whoever prints text of other programs there asks for a
+/// cursor that only advances.
+pub fn stderr(cursor: Cursor, is_eight_bit: bool) -> Box<dyn Write + Send> {
+    Box::new(EscapedWriter::new(std::io::stderr(), cursor, is_eight_bit))
+}
 
 /// Everything a command may know about its process.
 pub struct Env {
@@ -70,8 +87,8 @@ impl Env {
             args: args.collect(),
             cwd,
             no_cwd,
-            stdout: Box::new(std::io::stdout()),
-            stderr: Box::new(std::io::stderr()),
+            stdout: stdout(false),
+            stderr: stderr(Cursor::Returns, false),
             stdout_is_tty: std::io::stdout().is_terminal(),
             stderr_is_tty: std::io::stderr().is_terminal(),
             umask: crate::fs::sys::take_umask(),
@@ -82,6 +99,12 @@ impl Env {
             timed_out: Arc::new(AtomicBool::new(false)),
             counts: Mutex::default(),
         }
+    }
+
+    /// Passes on all bytes above 127 from now on (`-8`).
+    pub fn keep_high_bytes(&mut self) {
+        self.stdout = stdout(true);
+        self.stderr = stderr(Cursor::Returns, true);
     }
 
     /// Turns exceeding `ulimit -f` into an I/O error. By default, SIGXFSZ would end the process.

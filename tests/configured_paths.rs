@@ -238,7 +238,7 @@ const CASES: &[Case] = &[
 
 /// Returns a case in which links are not followed.
 const fn case(
-    name: &str,
+    name: &'static str,
     link: (&'static str, &'static str),
     named: &'static str,
     config: &'static str,

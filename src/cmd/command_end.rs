@@ -96,7 +96,7 @@ pub fn print_line(env: &mut Env, line: &str) -> Result<()> {
 
 /// Encodes a value as JSON.
 pub fn to_json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(|error| {
+    json::text_of(value).map_err(|error| {
         Error::new(
             Exit::Crashed,
             format!("sparsync: cannot encode JSON: {error}"),

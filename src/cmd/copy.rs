@@ -5,13 +5,14 @@ use super::command_end::{self, fail};
 use super::input_files;
 use super::live_display::{self, LiveDisplay, LiveRoute};
 use crate::cli;
-use crate::env::Env;
+use crate::env::{self, Env};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::{charset, ids, sys, trusted_path};
 use crate::local::Local;
 use crate::options::output::StopAt;
 use crate::options::{Batch, FilesFrom, Options, Output, Recurse};
+use crate::report::escape::Cursor;
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::report::format::Format;
 use crate::report::{Banner, PutLine, RunFacts, Tally, TextReporter};
@@ -149,7 +150,7 @@ pub fn reporter(
 ) -> TextReporter {
     let (log, trouble) = log.map_or_else(|trouble| (None, trouble), |log| (log, Vec::new()));
     let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
-    let stderr = std::mem::replace(&mut env.stderr, Box::new(io::stderr()));
+    let stderr = std::mem::replace(&mut env.stderr, env::stderr(Cursor::Returns, false));
     let begin_anywhere = options.select.relative && options.select.files_from.is_none();
     let rooted = sent
         .filter(|_| begin_anywhere)
@@ -428,7 +429,7 @@ pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tall
     let rules = input_files::rules(env, &options)?.rules(&options);
     let list_only = dest.is_none() || options.select.list_only;
     let facts = facts(env, &options, list_only, true);
-    let (stdout, stderr) = (Box::new(io::sink()), Box::new(io::stderr()));
+    let (stdout, stderr) = (Box::new(io::sink()), env::stderr(Cursor::Returns, false));
     let mut reporter = TextReporter::new(
         &options.output,
         facts,

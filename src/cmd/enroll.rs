@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{sys, trusted_path};
 use crate::options::LinkOwners;
+use crate::report::json;
 use crate::transport::shell::{self, RunOptions, ShellExit};
 use crate::trust::Pin;
 use crate::trust::enroll_reply::{INTRODUCTION_MAX_BYTES, Introduction, ServerState};
@@ -453,7 +454,7 @@ pub fn other_key(host: &str, known: &Pin, shown: &Pin) -> Error {
 
 fn list(peers: &Peers, json: bool) -> String {
     if json {
-        return serde_json::to_string(&peers.hosts).unwrap_or_default() + "\n";
+        return json::text_of(&peers.hosts).unwrap_or_default() + "\n";
     }
     if peers.hosts.is_empty() {
         return "no enrolled hosts; `sparsync enroll HOST` adds one\n".into();

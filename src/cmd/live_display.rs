@@ -22,9 +22,12 @@ const DRAWS_PER_SEC: u8 = 10;
 const WAITING_MAX_BYTES: usize = 64 * 1024;
 
 /// Decides whether this run has a display. `no_dest`: the source is only listed.
-pub fn settle(env: &Env, options: &mut Options, no_dest: bool) {
+pub fn settle(env: &mut Env, options: &mut Options, no_dest: bool) {
     let lists = no_dest || options.select.list_only;
     let output = &mut options.output;
+    if output.eight_bit {
+        env.keep_high_bytes();
+    }
     output.ui &= env.stdout_is_tty && env.stderr_is_tty && !output.quiet && !output.json && !lists;
     if output.ui {
         // The display shows the progress of all files.

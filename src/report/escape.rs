@@ -1,7 +1,11 @@
 //! Escapes bytes in a line: control bytes and invalid characters become `\#ooo`.
 //!
 //! As in rsync, whole lines are escaped, including the literal text of formats; the newline at the end is not part of
-//! the line. The caller passes the charset of the locale.
+//! the line. The caller passes the charset of the locale. rsync leaves DEL and, in a UTF-8 locale, the controls U+0080 to
+//! U+009F as they are, and a script that reads names from stdout expects them. So [`put`] does the same, and
+//! [`EscapedWriter`] escapes them in all that reaches a terminal or standard error.
+
+use std::io::{self, Write};
 
 /// Which bytes may be printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +16,8 @@ pub enum Charset {
     Utf8,
     /// `-8`: no byte above 127 is escaped.
     EightBit,
-    /// The log file, whatever the locale: of the bytes above 127, only the C1 controls 128 to 159 are escaped.
+    /// The log file, whatever the locale: of the bytes above 127, only the C1 controls 128 to 159 are escaped. DEL is
+    /// escaped, too.
     Log,
 }
 
@@ -29,7 +34,7 @@ impl Charset {
 
 /// Appends `line`, with invalid bytes as `\#` and three octal digits.
 ///
-/// Tab and DEL are not escaped. A backslash is escaped only if it would read as an escape: before `#` and three digits.
+/// Tab is not escaped, and DEL only in a log. A backslash is escaped only if it would read as an escape: before `#` and three digits.
 pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
     // Every charset prints most lines as they are.
     if is_plain(line, b'\\') {
@@ -44,6 +49,7 @@ pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
             b'\t' => true,
             0..0x20 => false,
             b'\\' => !reads_as_escape(&line[at..]),
+            DEL => charset != Charset::Log,
             0x20..0x80 => true,
             0x80.. => match charset {
                 Charset::Ascii => false,
@@ -61,13 +67,7 @@ pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
         };
         if !fits {
             out.extend_from_slice(&line[done..at]);
-            out.extend_from_slice(&[
-                b'\\',
-                b'#',
-                b'0' + (byte >> 6),
-                b'0' + (byte >> 3 & 7),
-                b'0' + (byte & 7),
-            ]);
+            put_escape(out, byte);
             done = at + 1;
         }
         at += 1;
@@ -75,10 +75,117 @@ pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
     out.extend_from_slice(&line[done..]);
 }
 
+fn put_escape(out: &mut Vec<u8>, byte: u8) {
+    out.extend_from_slice(&[
+        b'\\',
+        b'#',
+        b'0' + (byte >> 6),
+        b'0' + (byte >> 3 & 7),
+        b'0' + (byte & 7),
+    ]);
+}
+
+const DEL: u8 = 0x7f;
+
+/// What the writer of a text may do with the cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cursor {
+    /// Return to the beginning of the line: this program, which shows progress.
+    Returns,
+    /// Only go to the next line: other programs, which must not hide what was printed before.
+    Advances,
+}
+
+/// A stream to a terminal, or one that somebody may show on a terminal: everything is passed on but control characters,
+/// which are escaped. These are the bytes below 32 except tab and newline, DEL, and the controls U+0080 to U+009F in
+/// UTF-8 or as single bytes.
+///
+/// The end of an incomplete character waits for its rest.
+pub struct EscapedWriter<W> {
+    out: W,
+    cursor: Cursor,
+    /// With `-8`, the user wants all bytes above 127.
+    is_eight_bit: bool,
+    waiting: Vec<u8>,
+}
+
+impl<W: Write> EscapedWriter<W> {
+    /// Returns a writer that passes on to `out`.
+    pub fn new(out: W, cursor: Cursor, is_eight_bit: bool) -> EscapedWriter<W> {
+        EscapedWriter {
+            out,
+            cursor,
+            is_eight_bit,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Returns how many bytes at the beginning of a text, which is not empty, are passed on. 0: the first is escaped.
+    /// `None`: more of the text is needed.
+    fn passed(&self, text: &[u8]) -> Option<usize> {
+        Some(match text[0] {
+            b'\t' | b'\n' => 1,
+            b'\r' if self.cursor == Cursor::Returns => 1,
+            b'\r' => usize::from(*text.get(1)? == b'\n'),
+            0..0x20 | DEL => 0,
+            0x20..DEL => 1,
+            0x80.. if self.is_eight_bit => 1,
+            0xc2 if (0x80..0xa0).contains(text.get(1)?) => 0,
+            0x80.. => match sequence_len(text) {
+                0 if is_begun(text) => return None,
+                0 => usize::from(text[0] >= 0xa0),
+                len => len,
+            },
+        })
+    }
+}
+
+impl<W: Write> Write for EscapedWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut text = std::mem::take(&mut self.waiting);
+        text.extend_from_slice(bytes);
+        let mut out = Vec::with_capacity(text.len());
+        let mut rest = &text[..];
+        while !rest.is_empty() {
+            match self.passed(rest) {
+                None => {
+                    self.waiting = rest.to_vec();
+                    break;
+                }
+                Some(0) => {
+                    put_escape(&mut out, rest[0]);
+                    // The second byte of a control in UTF-8 is escaped as a single one.
+                    rest = &rest[1..];
+                }
+                Some(len) => {
+                    out.extend_from_slice(&rest[..len]);
+                    rest = &rest[len..];
+                }
+            }
+        }
+        self.out.write_all(&out)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Returns whether a text is the beginning of a well-formed sequence, which its end cuts off.
+fn is_begun(text: &[u8]) -> bool {
+    text.len() < 6
+        && (1..6).any(|missing| {
+            let whole = [text, &[0xbf; 5][..missing]].concat();
+            sequence_len(&whole) == whole.len()
+                || sequence_len(&[text, &[0x80; 5][..missing]].concat()) == whole.len()
+        })
+}
+
 /// Returns whether there are only ASCII characters, and neither controls nor `\` nor `other` among them.
 pub fn is_plain(line: &[u8], other: u8) -> bool {
     // Without a branch, many bytes are compared at once.
-    let fits = |byte: u8| (0x20..0x80).contains(&byte) & (byte != b'\\') & (byte != other);
+    let fits = |byte: u8| (0x20..DEL).contains(&byte) & (byte != b'\\') & (byte != other);
     line.iter().fold(true, |plain, &byte| plain & fits(byte))
 }
 
@@ -140,14 +247,19 @@ mod tests {
             Charset::EightBit,
             Charset::Log,
         ] {
+            let del: &[u8] = if charset == Charset::Log {
+                b"del\\#177x"
+            } else {
+                b"del\x7fx"
+            };
             check(
                 charset,
                 &[
+                    (b"del\x7fx", del),
                     (b"tab\tx", b"tab\tx"),
                     (b"nl\nx", b"nl\\#012x"),
                     (b"cr\rx", b"cr\\#015x"),
                     (b"esc\x1b[x", b"esc\\#033[x"),
-                    (b"del\x7fx", b"del\x7fx"),
                     (b"one\x01", b"one\\#001"),
                     (b"bs\\x", b"bs\\x"),
                     (b"bso\\#012x", b"bso\\#134#012x"),
@@ -179,7 +291,7 @@ mod tests {
             Charset::Log,
             &[(
                 b"bs\\#012x\x80\x9f\xa0\xff\x7f\t",
-                b"bs\\#134#012x\\#200\\#237\xa0\xff\x7f\t",
+                b"bs\\#134#012x\\#200\\#237\xa0\xff\\#177\t",
             )],
         );
     }
@@ -216,7 +328,67 @@ mod tests {
         );
     }
 
+    fn written(pieces: &[&[u8]], cursor: Cursor, is_eight_bit: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut writer = EscapedWriter::new(&mut out, cursor, is_eight_bit);
+        for piece in pieces {
+            writer.write_all(piece).unwrap();
+        }
+        drop(writer);
+        out
+    }
+
+    #[test]
+    fn terminals_get_no_control_characters() {
+        for (text, want) in [
+            (
+                &b"a\tb\r\n\x1b[1m\x07\x08\x7f\x00"[..],
+                &b"a\tb\r\n\\#033[1m\\#007\\#010\\#177\\#000"[..],
+            ),
+            (
+                b"\xc2\x9b2J \xc2\x85 \xc2\xa0",
+                b"\\#302\\#2332J \\#302\\#205 \xc2\xa0",
+            ),
+            (b"\x9b2J \xe4 \xff", b"\\#2332J \xe4 \xff"),
+            ("ä€😀".as_bytes(), "ä€😀".as_bytes()),
+            (b"\xe2\x82x\xe2\x9b", b"\xe2\\#202x"),
+            (b"\\#033 \\", b"\\#033 \\"),
+        ] {
+            let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
+            let got = written(&[text], Cursor::Advances, false);
+            assert_eq!(shown(&got), shown(want));
+            let bytes: Vec<&[u8]> = text.chunks(1).collect();
+            assert_eq!(
+                written(&bytes, Cursor::Advances, false),
+                got,
+                "byte by byte"
+            );
+        }
+        assert_eq!(written(&[b"1%\r2%\r"], Cursor::Returns, false), b"1%\r2%\r");
+        assert_eq!(
+            written(&[b"new\rold\r"], Cursor::Advances, false),
+            b"new\\#015old"
+        );
+        assert_eq!(
+            written(&[b"\x9b\x7f"], Cursor::Returns, true),
+            b"\x9b\\#177"
+        );
+    }
+
     proptest! {
+        #[test]
+        fn no_control_character_reaches_a_terminal(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 0..9)) {
+            let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            let out = written(&pieces, Cursor::Advances, false);
+            prop_assert!(out.iter().enumerate().all(|(at, &byte)| match byte {
+                b'\t' | b'\n' => true,
+                b'\r' => out.get(at + 1) == Some(&b'\n'),
+                _ => byte >= 0x20 && byte != DEL,
+            }));
+            let text = String::from_utf8_lossy(&out);
+            prop_assert!(!text.chars().any(|c| ('\u{80}'..'\u{a0}').contains(&c)));
+        }
+
         #[test]
         fn no_control_byte_is_left_unescaped(line: Vec<u8>) {
             for charset in [Charset::Ascii, Charset::Utf8, Charset::EightBit, Charset::Log] {

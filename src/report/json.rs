@@ -261,6 +261,7 @@ pub struct Parts {
 impl Parts {
     /// Appends a line.
     pub fn put(&mut self, out: &mut Vec<u8>, line: &Line<'_>) {
+        let start = out.len();
         match line {
             Line::Change(item) => {
                 self.put_entry(out, b"{\"type\":\"change\",\"path\":", item);
@@ -277,6 +278,7 @@ impl Parts {
             }
             other => put_value(out, other),
         }
+        escape_controls(out, start);
         out.push(b'\n');
     }
 
@@ -360,6 +362,31 @@ impl Parts {
 fn put_value(out: &mut Vec<u8>, value: impl Serialize) {
     // Writing to a vector does not fail, and no object has a key that is not a string.
     let _ = serde_json::to_writer(out, &value);
+}
+
+/// Encodes a value as an object on one line.
+pub fn text_of(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut text = serde_json::to_vec(value)?;
+    escape_controls(&mut text, 0);
+    // Only ASCII characters were added.
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Escapes DEL and the controls U+0080 to U+009F from a position on, which JSON permits in strings and terminals obey.
+fn escape_controls(out: &mut Vec<u8>, start: usize) {
+    let is_control = |pair: &[u8]| pair[0] == 0x7f || pair[0] == 0xc2 && pair[1] < 0xa0;
+    // The last byte of an object is a brace.
+    if !out[start..].windows(2).any(is_control) {
+        return;
+    }
+    let text = String::from_utf8_lossy(&out[start..]).into_owned();
+    out.truncate(start);
+    for c in text.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' => out.extend_from_slice(format!("\\u{:04x}", c as u32).as_bytes()),
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
 }
 
 fn put_words<const N: usize>(out: &mut Vec<u8>, words: [&str; N]) {

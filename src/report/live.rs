@@ -226,7 +226,7 @@ fn clock(secs: u64) -> String {
 fn ending(path: &[u8], room: usize, charset: Charset) -> String {
     let mut escaped = Vec::new();
     escape::put(&mut escaped, path, charset);
-    let path = String::from_utf8_lossy(&escaped).replace(['\t', '\x7f'], "?");
+    let path = String::from_utf8_lossy(&escaped).replace(char::is_control, "?");
     let len = path.chars().count();
     if len <= room {
         return path;
@@ -237,6 +237,7 @@ fn ending(path: &[u8], room: usize, charset: Charset) -> String {
 }
 
 fn cut(line: &str, width: usize) -> String {
+    let line = line.replace(char::is_control, "?");
     line.chars().take(width).collect()
 }
 

@@ -14,11 +14,12 @@ use crate::exit::Exit;
 use crate::fs::sys;
 use crate::options::{ArgStyle, Connect, Family};
 use crate::proto::{Sniffed, sniff};
+use crate::report::escape::Cursor;
 use crate::work::clock::Since;
 use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, IsTerminal as _, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt as _;
@@ -180,12 +181,14 @@ pub fn run_to_end(argv: &[Vec<u8>], options: RunOptions) -> io::Result<(ShellExi
     command.stderr(if is_quiet {
         Stdio::null()
     } else {
-        Stdio::inherit()
+        shown_stderr()
     });
     sys::set_umask(umask);
     let child = command.spawn();
     sys::take_umask();
     let mut child = child?;
+    let passed_on = child.stderr.take().map(HeldStderr::start).transpose()?;
+    passed_on.iter().for_each(HeldStderr::show);
     let mut output = Vec::new();
     // The rest is not read: dropping the pipe makes the command end, also after an error.
     let read = child
@@ -193,6 +196,7 @@ pub fn run_to_end(argv: &[Vec<u8>], options: RunOptions) -> io::Result<(ShellExi
         .take()
         .map(|stdout| stdout.take(most_bytes as u64).read_to_end(&mut output));
     let ended = child.wait()?;
+    passed_on.iter().for_each(HeldStderr::drain);
     read.transpose()?;
     Ok((ShellExit::of(ended), output))
 }
@@ -421,7 +425,7 @@ pub struct Shell {
 /// Where the standard error of a remote shell goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stderr {
-    /// To the standard error of this process.
+    /// To the standard error of this process. If that is a terminal, control characters are escaped on the way.
     Inherited,
     /// Into a buffer until [`Shell::show_stderr`], so that a mere attempt prints nothing.
     Held,
@@ -429,6 +433,16 @@ pub enum Stderr {
 
 /// The maximum number of bytes that are held. The rest is dropped.
 const HELD_MAX_BYTES: usize = 64 << 10;
+
+/// Returns the standard error of a program that reaches another machine. What that machine prints must not control the
+/// terminal, so it does not get the terminal itself.
+fn shown_stderr() -> Stdio {
+    if io::stderr().is_terminal() {
+        Stdio::piped()
+    } else {
+        Stdio::inherit()
+    }
+}
 
 /// Reads the standard error of a shell in a thread, and holds it or passes it on.
 struct HeldStderr {
@@ -443,13 +457,14 @@ impl HeldStderr {
         let shared = waiting.clone();
         let pass = move || {
             let mut piece = [0; 4096];
+            let mut out = env::stderr(Cursor::Advances, false);
             while let Ok(count @ 1..) = from.read(&mut piece) {
                 match &mut *shared.lock() {
                     Some(held) if held.len() < HELD_MAX_BYTES => {
                         held.extend_from_slice(&piece[..count])
                     }
                     Some(_) => {}
-                    None => drop(io::stderr().write_all(&piece[..count])),
+                    None => drop(out.write_all(&piece[..count])),
                 }
             }
         };
@@ -459,10 +474,18 @@ impl HeldStderr {
         Ok(HeldStderr { waiting, passing })
     }
 
+    /// Waits briefly until all was passed on. A background process can keep the pipe open.
+    fn drain(&self) {
+        let waits = Since::now();
+        while !self.passing.is_finished() && waits.elapsed() < LEAVE_TERMINAL {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn show(&self) {
         if let Some(held) = self.waiting.lock().take() {
             // As with output that the shell prints itself, nothing depends on it.
-            let _ = io::stderr().write_all(&held);
+            let _ = env::stderr(Cursor::Advances, false).write_all(&held);
         }
     }
 }
@@ -484,10 +507,9 @@ impl Shell {
 
     fn start_command(mut command: Command, umask: u32, stderr: Stderr) -> io::Result<Shell> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(if stderr == Stderr::Held {
-            Stdio::piped()
-        } else {
-            Stdio::inherit()
+        command.stderr(match stderr {
+            Stderr::Held => Stdio::piped(),
+            Stderr::Inherited => shown_stderr(),
         });
         sys::set_umask(umask);
         let child = command.spawn();
@@ -503,6 +525,9 @@ impl Shell {
             .take()
             .map(HeldStderr::start)
             .transpose()?;
+        if stderr == Stderr::Inherited {
+            shell.show_stderr();
+        }
         Ok(shell)
     }
 
@@ -561,7 +586,7 @@ impl Shell {
             match sniffed {
                 Sniffed::Native { noise_len } | Sniffed::Rsync { noise_len, .. } => {
                     noise.write_all(&received[..noise_len])?;
-                    let rest = Cursor::new(received.split_off(noise_len));
+                    let rest = io::Cursor::new(received.split_off(noise_len));
                     let parting = patience.parting.clone();
                     let (reader, writer) = (
                         Box::new(rest.chain(reader)),
@@ -603,7 +628,7 @@ impl Shell {
         let mut stopped = None;
         loop {
             if let Some(ended) = self.ended {
-                self.drain_stderr();
+                self.held.iter().for_each(HeldStderr::drain);
                 return Ok(ended);
             }
             let is_late = |since: Since, limit: Duration| since.elapsed() >= limit;
@@ -619,19 +644,6 @@ impl Shell {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }
-        }
-    }
-
-    /// Waits briefly until all standard error was passed on. A background process can keep the pipe open.
-    fn drain_stderr(&mut self) {
-        let waits = Since::now();
-        while self
-            .held
-            .as_ref()
-            .is_some_and(|held| !held.passing.is_finished())
-            && waits.elapsed() < LEAVE_TERMINAL
-        {
-            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -49,7 +49,7 @@ pub struct Introduction {
 impl Introduction {
     /// Returns the JSON text, on one line.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        crate::report::json::text_of(self).unwrap_or_default()
     }
 
     /// Parses the last line of a remote shell's output, because a login shell may print something before it. On
