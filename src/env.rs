@@ -22,17 +22,16 @@ const SECRET_MAX_BYTES: usize = 4096;
 const SECRET_LOOK_MS: u32 = 100;
 
 /// Returns standard output. Only a terminal gets no control characters: a script reads names as rsync prints them.
-fn stdout(is_eight_bit: bool) -> Box<dyn Write + Send> {
+fn stdout(cursor: Cursor, is_eight_bit: bool) -> Box<dyn Write + Send> {
     let stdout = std::io::stdout();
     if stdout.is_terminal() {
-        Box::new(EscapedWriter::new(stdout, Cursor::Returns, is_eight_bit))
+        Box::new(EscapedWriter::new(stdout, cursor, is_eight_bit))
     } else {
         Box::new(stdout)
     }
 }
 
-/// Returns standard error, which passes on no control characters. Whoever prints text of other programs there asks for a
-/// cursor that only advances.
+/// Returns standard error, which passes on no control characters.
 pub fn stderr(cursor: Cursor, is_eight_bit: bool) -> Box<dyn Write + Send> {
     Box::new(EscapedWriter::new(std::io::stderr(), cursor, is_eight_bit))
 }
@@ -87,8 +86,8 @@ impl Env {
             args: args.collect(),
             cwd,
             no_cwd,
-            stdout: stdout(false),
-            stderr: stderr(Cursor::Returns, false),
+            stdout: stdout(Cursor::Advances, false),
+            stderr: stderr(Cursor::Advances, false),
             stdout_is_tty: std::io::stdout().is_terminal(),
             stderr_is_tty: std::io::stderr().is_terminal(),
             umask: crate::fs::sys::take_umask(),
@@ -101,10 +100,10 @@ impl Env {
         }
     }
 
-    /// Passes on all bytes above 127 from now on (`-8`).
-    pub fn keep_high_bytes(&mut self) {
-        self.stdout = stdout(true);
-        self.stderr = stderr(Cursor::Returns, true);
+    /// Prepares the streams for a run: it may show progress, and pass on all bytes above 127 (`-8`).
+    pub fn set_streams(&mut self, cursor: Cursor, is_eight_bit: bool) {
+        self.stdout = stdout(cursor, is_eight_bit);
+        self.stderr = stderr(cursor, is_eight_bit);
     }
 
     /// Turns exceeding `ulimit -f` into an I/O error. By default, SIGXFSZ would end the process.

@@ -24,7 +24,10 @@ impl Scene {
         for dir in ["mod", "included", "merged"] {
             std::fs::create_dir(scene.path(dir)).unwrap();
         }
-        let module = format!("[m]\npath = {}\n", scene.path("mod").display());
+        let module = format!(
+            "[m]\nuse chroot = no\nuid = 0\ngid = 0\npath = {}\n",
+            scene.path("mod").display()
+        );
         for (name, text) in [
             ("mod/f", "f\n"),
             ("secrets", "joe:secret\n"),

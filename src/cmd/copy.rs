@@ -150,7 +150,7 @@ pub fn reporter(
 ) -> TextReporter {
     let (log, trouble) = log.map_or_else(|trouble| (None, trouble), |log| (log, Vec::new()));
     let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
-    let stderr = std::mem::replace(&mut env.stderr, env::stderr(Cursor::Returns, false));
+    let stderr = std::mem::replace(&mut env.stderr, env::stderr(Cursor::Advances, false));
     let begin_anywhere = options.select.relative && options.select.files_from.is_none();
     let rooted = sent
         .filter(|_| begin_anywhere)
@@ -429,7 +429,7 @@ pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tall
     let rules = input_files::rules(env, &options)?.rules(&options);
     let list_only = dest.is_none() || options.select.list_only;
     let facts = facts(env, &options, list_only, true);
-    let (stdout, stderr) = (Box::new(io::sink()), env::stderr(Cursor::Returns, false));
+    let (stdout, stderr) = (Box::new(io::sink()), env::stderr(Cursor::Advances, false));
     let mut reporter = TextReporter::new(
         &options.output,
         facts,

@@ -2,7 +2,7 @@
 
 use crate::env::{self, Env};
 use crate::options::Options;
-use crate::report::escape::Charset;
+use crate::report::escape::{Charset, Cursor};
 use crate::report::live::{self, Moment, Rates};
 use crate::report::{Gauge, Tally, Traffic};
 use crate::transport::net::tls_upgrade::Progress;
@@ -25,9 +25,12 @@ const WAITING_MAX_BYTES: usize = 64 * 1024;
 pub fn settle(env: &mut Env, options: &mut Options, no_dest: bool) {
     let lists = no_dest || options.select.list_only;
     let output = &mut options.output;
-    if output.eight_bit {
-        env.keep_high_bytes();
-    }
+    let cursor = if output.info.progress > 0 {
+        Cursor::Returns
+    } else {
+        Cursor::Advances
+    };
+    env.set_streams(cursor, output.eight_bit);
     output.ui &= env.stdout_is_tty && env.stderr_is_tty && !output.quiet && !output.json && !lists;
     if output.ui {
         // The display shows the progress of all files.

@@ -74,8 +74,8 @@ impl NameConverter {
             NameQuery::Name(IdClass::User, uid) => format!("uid {uid}\n").into_bytes(),
             NameQuery::Name(IdClass::Group, gid) => format!("gid {gid}\n").into_bytes(),
             NameQuery::Id(class, name) => {
-                // A client chooses the name. With a control byte, it could look like a second query, or reach the terminal of
-                // whoever reads the program's log.
+                // A client chooses the name. With a control byte, it could look like a second query, or control a
+                // terminal that shows a log of the program.
                 if name.len() > NAME_MAX_BYTES || name.iter().any(u8::is_ascii_control) {
                     return Ok(None);
                 }

@@ -66,7 +66,7 @@ fn run_on_host(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit
         .unwrap_or_default();
     let reach = &enroll::with_program(reach, peers.find(&reach.host));
     let argv = enroll::argv(reach, &action.words());
-    let ended = shell::run_plain(&argv, env.umask);
+    let ended = shell::run_plain(&argv, env.umask, &mut env.stdout);
     match ended {
         Ok(shell::ShellExit::Code(127)) => {
             let host = &reach.host;

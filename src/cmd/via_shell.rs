@@ -210,7 +210,7 @@ impl<'a> ByShell<'a> {
             let mut noise = Vec::new();
             let answer = shell.answer(&self.patience, &mut noise);
             if is_last || matches!(answer, Ok(ShellAnswer::Native(_))) {
-                held.stderr.append(&mut noise);
+                held.stderr.extend(escape::of_others(&noise));
             }
             self.log_command(&argv, held);
             match answer {

@@ -275,13 +275,30 @@ fn plain_command(argv: &[Vec<u8>]) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Runs a command line of [`argv_of`] to its end, with our standard output and standard error.
-pub fn run_plain(argv: &[Vec<u8>], umask: u32) -> io::Result<ShellExit> {
+/// Runs a command line of [`argv_of`] to its end, with our standard output and standard error. What is for a terminal
+/// goes through `out`, which passes on no control characters.
+pub fn run_plain(argv: &[Vec<u8>], umask: u32, out: &mut dyn Write) -> io::Result<ShellExit> {
     let mut command = plain_command(argv)?;
+    command.stderr(shown_stderr());
+    if io::stdout().is_terminal() {
+        command.stdout(Stdio::piped());
+    }
     sys::set_umask(umask);
-    let status = command.status();
+    let child = command.spawn();
     sys::take_umask();
-    status.map(ShellExit::of)
+    let mut child = child?;
+    let passed_on = child.stderr.take().map(HeldStderr::start).transpose()?;
+    passed_on.iter().for_each(HeldStderr::show);
+    if let Some(mut stdout) = child.stdout.take() {
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = stdout.read(&mut piece) {
+            out.write_all(&piece[..count])?;
+            out.flush()?;
+        }
+    }
+    let ended = child.wait()?;
+    passed_on.iter().for_each(HeldStderr::drain);
+    Ok(ShellExit::of(ended))
 }
 
 /// Starts a command in a shell with a socket as its standard input and output. It ends by itself when the socket is
