@@ -716,6 +716,52 @@ fn failed_connections_are_reported() {
 }
 
 #[test]
+fn hosts_become_no_options_and_no_lines() {
+    let scene = Scene::new();
+    let program = ("RSYNC_CONNECT_PROG", "echo \"ran %H\" >&2; read a");
+    for (host, is_passed) in [
+        ("", false),
+        ("-x", false),
+        ("+x", false),
+        ("~x", false),
+        ("%x", false),
+        ("[-x]", false),
+        ("u@-x", false),
+        ("a b", false),
+        ("a;b", false),
+        ("a%x", true),
+        ("a~b", true),
+        ("_x", true),
+        ("1.2.3.4", true),
+        ("[::1]", true),
+        ("[fe80::1%eth0]", true),
+    ] {
+        let (exit, _, stderr) =
+            scene.agree_with(&["--", &format!("rsync://{host}/m")], &[program], "");
+        assert_eq!(stderr.contains("ran "), is_passed, "{host}: {stderr}");
+        assert_ne!(exit, 0, "{host}");
+    }
+    for host in ["a\nX: y", "a\r\nX: y", "a\tb", "a\x7f"] {
+        for program in [oracle::rsync(), oracle::under_test()] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let proxy = listener.local_addr().unwrap().to_string();
+            let env = [("RSYNC_CONNECT_PROG", UNSET), ("RSYNC_PROXY", &proxy[..])];
+            let (exit, _, stderr) = scene.see(program, &[&format!("{host}::m")], &env, "");
+            assert_eq!(exit, 10, "{stderr}");
+            assert!(
+                stderr.contains("invalid control character in proxy CONNECT host"),
+                "{stderr}"
+            );
+            let (mut client, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            // The client has left, with or without an error of the connection.
+            let _ = std::io::Read::read_to_end(&mut client, &mut request);
+            assert!(request.is_empty(), "{request:?}");
+        }
+    }
+}
+
+#[test]
 fn proxy_leads_to_a_daemon() {
     let scene = Scene::new();
     for (answer, code) in [

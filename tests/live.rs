@@ -91,6 +91,88 @@ impl Terminal {
     }
 }
 
+/// Nothing that a host, a name or an argument contains controls the terminal.
+#[test]
+fn control_characters_of_others_do_not_reach_the_terminal() {
+    const HOSTILE: &str = "\x1b[31m\x07\u{9b}2J\x7f\rover";
+    const ESCAPED: &str = "\\#033[31m\\#007\\#302\\#2332J\\#177\\#015over";
+    let dir = tree();
+    let script = format!("#!/bin/sh\nprintf 'out {HOSTILE}\\n'; printf 'err {HOSTILE}\\n' >&2\n");
+    std::fs::create_dir(dir.path().join("bin")).unwrap();
+    write_script(&dir.path().join("bin/ssh"), &script);
+    std::fs::write(dir.path().join("src").join(HOSTILE), "").unwrap();
+    let path = format!(
+        "{}/bin:{}",
+        dir.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let missing = format!("none{HOSTILE}");
+    for (words, shown_texts) in [
+        (&["-a", "host:src/", "dst"][..], &["out ", "err "][..]),
+        (&["doctor", "host"], &["out "]),
+        (&["server", "status", "host"], &["out ", "err "]),
+        (&["server", "pin", "host"], &["out ", "err "]),
+        (&["server", "metrics", "host"], &["out ", "err "]),
+        (&["server", "grants", "host"], &["out ", "err "]),
+        (&["enroll", "host"], &["err "]),
+        (&["-av", "src/", "dst2"], &[""]),
+        (&["-a", &missing, "dst3"], &["none"]),
+        (
+            &["-a", &format!("--filter={missing}"), "src/", "dst3"],
+            &["none"],
+        ),
+        (
+            &[
+                "-a",
+                &format!("--metrics-file=/{missing}/x"),
+                "src/",
+                "dst4",
+            ],
+            &["none"],
+        ),
+        (
+            &["-a", &format!("sparsync://{missing}/x"), "dst4"],
+            &["none"],
+        ),
+        (&["server", "revoke", &missing], &["none"]),
+        (&["doctor", &format!("--{missing}")], &["none"]),
+    ] {
+        let terminal = Terminal::new(200);
+        let child = terminal.start(sparsync(dir.path(), words).env("PATH", &path));
+        let (_, shown) = terminal.end(child);
+        for start in shown_texts {
+            assert!(
+                shown.contains(&format!("{start}{ESCAPED}")),
+                "{words:?}: {shown:?}"
+            );
+        }
+        let is_plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
+        let lines = shown.replace("\r\n", "\n");
+        assert!(lines.chars().all(is_plain), "{words:?}: {shown:?}");
+    }
+    // A script reads names as rsync prints them, and JSON escapes them in its own way.
+    let raw = output(&mut sparsync(dir.path(), &["-av", "src/", "dst5"])).stdout;
+    let text = String::from_utf8_lossy(&raw).into_owned();
+    assert!(
+        text.contains("\\#033[31m\\#007\u{9b}2J\x7f\\#015over\n"),
+        "{text:?}"
+    );
+    let raw = output(&mut sparsync(
+        dir.path(),
+        &["-av", "--json", "src/", "dst6"],
+    ))
+    .stdout;
+    let text = String::from_utf8_lossy(&raw).into_owned();
+    assert!(
+        text.contains("\\u001b[31m\\u0007\\u009b2J\\u007f\\rover"),
+        "{text:?}"
+    );
+    assert!(
+        text.chars().all(|c| !c.is_control() || c == '\n'),
+        "{text:?}"
+    );
+}
+
 /// A directory with a source.
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");

@@ -1531,6 +1531,29 @@ fn programs_are_run() {
 }
 
 #[test]
+fn variables_become_no_shell_syntax() {
+    for (value, is_run) in [("a-b", true), ("a;b", false), ("$(id)", false), ("", true)] {
+        let scene = Scene::new().env("RSYNC_X", value).env("OTHER", "o x");
+        for hook in ["early exec", "pre-xfer exec", "post-xfer exec"] {
+            let module = format!(
+                "use chroot = no\n{hook} = echo %RSYNC_X% %RSYNC_MODULE_NAME% %RSYNC_REQUEST% %OTHER% > DIR/ran"
+            );
+            let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|program| {
+                let _ = std::fs::remove_file(scene.path("ran"));
+                let seen = scene.call(program, ("", &module), &["-r", "h::m/a", "dst"]);
+                if is_run {
+                    until(|| std::fs::read(scene.path("ran")).is_ok_and(|text| !text.is_empty()));
+                }
+                let text = std::fs::read_to_string(scene.path("ran")).ok();
+                (seen.code, text)
+            });
+            assert_eq!(ours, theirs, "{hook} {value}");
+            assert_eq!(ours.0 == Some(0), is_run, "{hook} {value}: {ours:?}");
+        }
+    }
+}
+
+#[test]
 fn transfers_are_logged() {
     needs_root();
     let scene = Scene::to_push();
