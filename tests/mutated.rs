@@ -49,7 +49,7 @@ const WITH_RSYNC: [&[&str]; 7] = [
     &["-z"],
     &["-HAX", "-z", "--zc=lz4"],
     &["-c", "--no-inc-recursive"],
-    &["-HAX", "--protocol=29"],
+    &["-H", "--protocol=29"],
     &["-z", "--protocol=30", "--delay-updates"],
 ];
 
@@ -228,7 +228,7 @@ fn survives(mutation: &Mutation, programs: Programs, options: &[&str]) -> bool {
         mutation.is_push,
         &[&["--no-whole-file", &timeout], options].concat(),
     );
-    let waits_for_ever = programs != Programs::Ours && output.exit == 137;
+    let waits_for_ever = programs != Programs::Ours && matches!(output.exit, 137 | 1009);
     if waits_for_ever {
         until(|| stage.top.join("code").exists());
     }
