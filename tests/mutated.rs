@@ -193,7 +193,7 @@ fn run(stage: &Stage, programs: Programs, is_push: bool, options: &[&str]) -> cr
         ["far:src/", "dst/"]
     };
     // Both ends may wait for each other and assure that they are alive, if bytes are missing. Then nobody is wrong.
-    let limited = format!("ulimit -d {MEMORY_KIB}; exec timeout -s KILL 25 \"$@\"");
+    let limited = format!("ulimit -d {MEMORY_KIB}; exec timeout -s KILL 12 \"$@\"");
     let words = [
         &["-c", &limited, "sh", client.to_str().unwrap()],
         &["--rsh=./shell", &program, "-a", "--delete"][..],
@@ -339,7 +339,7 @@ fn a_session_with_changed_bytes_ends_and_leaves_no_wrong_content() {
 fn a_session_with_rsync_and_changed_bytes_ends_and_leaves_no_wrong_content() {
     const THREADS: u64 = 4;
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
-    let count = if is_whole { 2_000 } else { 40 };
+    let count = if is_whole { 2_000 } else { 28 };
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
