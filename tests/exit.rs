@@ -327,6 +327,11 @@ synctest!(an_unreadable_file, as user, |w: World| {
     w.dest("").agree(&["-ai"]).exits(23).warns("send_files failed to open \"{W}/src/shut\": Permission denied (13)");
 });
 
+synctest!(counts_for_programs_leave_unreadable_files_out, as user, |w: World| {
+    w.source("a z d/b").build("src", |t| drop(t.file("shut", "x").mode(0)));
+    w.dest("").alone(&["-a", "--json"]).exits(23).prints("\"transferred_files\":3,").prints("\"errors\":1,");
+});
+
 synctest!(stats_count_unreadable_files_at_the_sender, as user, |w: World| {
     w.source("a%0 b c%0 d").dest("c=old");
     w.agree(&["-a", "--stats"]).exits(23);

@@ -276,6 +276,30 @@ fn display_appears_and_a_summary_remains() {
 }
 
 #[test]
+fn failures_are_counted_while_the_run_goes_on_and_in_the_summary() {
+    let dir = tree();
+    let mut terminal = Terminal::new(100);
+    let args = ["-a", "--ui", SLOWLY, "absent", "slow", "dst"];
+    let child = terminal.start(&mut sparsync(dir.path(), &args));
+    terminal.until("0 files copied, 1 FAILED  local copy");
+    let (code, shown) = terminal.end(child);
+    assert_eq!(code, Some(23), "{shown:?}");
+    let lines = remaining(&shown);
+    let absent = dir.path().canonicalize().unwrap().join("absent");
+    let first = format!(
+        "1 FAILED (exit 23), first: rsync: [sender] link_stat \"{}\" failed: No such file or directory (2)",
+        absent.display()
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("1 of 1 files copied, 1 entries created"))
+            && lines.contains(&first),
+        "{lines:#?}"
+    );
+}
+
+#[test]
 fn variable_sets_the_option_and_a_dry_run_has_a_summary() {
     let dir = tree();
     let terminal = Terminal::new(80);

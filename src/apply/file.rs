@@ -44,6 +44,11 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
         .gauge
         .map(|gauge| gauge.begin(job.source().len_bytes, || job.path.as_bytes().to_vec()));
     let brought = bring(job, changes, similar.as_ref(), out);
+    if brought.is_err()
+        && let Some(mark) = &out.mark
+    {
+        mark.give_up();
+    }
     // Counts what remains of the file.
     out.mark = None;
     match brought {
@@ -149,6 +154,7 @@ fn count(out: &mut Outcome<'_>, job: &Job<'_>, changes: Changes, literal_bytes: 
 fn count_unsent(job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Outcome<'_>) {
     if !job.context.reports_when_open && matches!(failure, Failure::Reported(_)) {
         count(out, job, changes, 0);
+        out.tally.unsend(job.source().len_bytes);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::fs::{charset, ids, sys, trusted_path};
 use crate::local::Local;
 use crate::options::output::StopAt;
 use crate::options::{Batch, FilesFrom, Options, Output, Recurse};
-use crate::report::escape::Cursor;
+use crate::report::escape::{Charset, Cursor};
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::report::format::Format;
 use crate::report::{Banner, PutLine, RunFacts, Tally, TextReporter};
@@ -342,7 +342,14 @@ pub fn close(
     reporter.flush();
     *env.counts.lock() = Some(reporter.counts(tally));
     if let Some(display) = display.filter(|_| is_complete) {
-        display.summarize(tally, reporter.measured_traffic(), since.elapsed());
+        let charset = Charset::of(utf8_locale(env), false);
+        let failures = reporter.failures(exit.code(), charset);
+        display.summarize(
+            tally,
+            reporter.measured_traffic(),
+            since.elapsed(),
+            failures.as_ref(),
+        );
     }
     if env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1") {
         for (call, count) in sys::counts() {
@@ -365,6 +372,7 @@ fn carry_out(
     let list_only = dest.is_none() || options.select.list_only;
     let display = LiveDisplay::start(env, options, LiveRoute::local());
     let mut reporter = reporter(env, options, log, list_only, Some(&sources));
+    reporter.set_gauge(display.as_ref().map(LiveDisplay::gauge));
     let rules = rules.rules(options);
     let terms = Terms {
         options,

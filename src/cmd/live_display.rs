@@ -3,7 +3,7 @@
 use crate::env::{self, Env};
 use crate::options::Options;
 use crate::report::escape::{Charset, Cursor};
-use crate::report::live::{self, Moment, Rates};
+use crate::report::live::{self, Failures, Moment, Rates};
 use crate::report::{Gauge, Tally, Traffic};
 use crate::transport::net::tls_upgrade::Progress;
 use crate::work::clock::Since;
@@ -151,13 +151,18 @@ impl LiveDisplay {
     }
 
     /// Prints the summary of a completed run.
-    pub fn summarize(&self, tally: &Tally, traffic: Option<Traffic>, elapsed: Duration) {
+    pub fn summarize(
+        &self,
+        tally: &Tally,
+        traffic: Option<Traffic>,
+        elapsed: Duration,
+        failures: Option<&Failures<'_>>,
+    ) {
         let mut state = self.screen.state.lock();
-        let lines = live::summary(tally, traffic, elapsed, self.dry_run, &state.route.shown());
-        state.write(vec![(
-            1,
-            lines.map(|line| line + "\n").concat().into_bytes(),
-        )]);
+        let route = state.route.shown();
+        let lines = live::summary(tally, traffic, elapsed, self.dry_run, &route, failures);
+        let text: String = lines.into_iter().map(|line| line + "\n").collect();
+        state.write(vec![(1, text.into_bytes())]);
     }
 }
 

@@ -738,6 +738,7 @@ impl RemoteCopy {
         let display = LiveDisplay::start(env, &self.options, self.live_route(&carrier, is_stock));
         let gauge = display.as_ref().map(LiveDisplay::gauge);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
+        reporter.set_gauge(gauge);
         if !matches!(opened, OpenedLink::Stock(_, Some(_))) {
             let line = stock::charset_line(&self.options, self.role());
             line.map(Event::Note)

@@ -731,6 +731,8 @@ pub(super) fn get_tally(r: &mut Reader) -> Result<Tally> {
         created,
         deleted,
         transferred,
+        unsent: 0,
+        unsent_bytes: 0,
         total_bytes,
         transferred_bytes,
         literal_bytes,

@@ -21,6 +21,7 @@ pub struct Gauge {
     done_bytes: AtomicU64,
     copied_files: AtomicU64,
     copied_bytes: AtomicU64,
+    failures: AtomicU64,
     is_deleting: AtomicBool,
     large: Mutex<Vec<Arc<LargeFile>>>,
 }
@@ -43,6 +44,8 @@ pub struct Counts {
     pub done: (u64, u64),
     /// Files and bytes copied.
     pub copied: (u64, u64),
+    /// Reported problems that make the exit code 23.
+    pub failures: u64,
     /// Whether extra entries are deleted before or after the rest.
     pub is_deleting: bool,
     /// The large files in progress: path, bytes done, length. The largest are first.
@@ -68,6 +71,11 @@ impl Gauge {
         self.is_deleting.store(is_deleting, Relaxed);
     }
 
+    /// Counts a reported problem that makes the exit code 23.
+    pub fn fail(&self) {
+        self.failures.fetch_add(1, Relaxed);
+    }
+
     /// Starts over, for a run that is repeated.
     pub fn restart(&self) {
         let Gauge {
@@ -78,6 +86,8 @@ impl Gauge {
             done_bytes,
             copied_files,
             copied_bytes,
+            // Problems of the lost attempt count for the exit code.
+            failures: _,
             is_deleting,
             large,
         } = self;
@@ -113,6 +123,7 @@ impl Gauge {
             gauge: self.clone(),
             len_bytes,
             done_bytes: AtomicU64::new(0),
+            is_uncopied: AtomicBool::new(false),
             large,
         }
     }
@@ -143,6 +154,7 @@ impl Gauge {
                 self.copied_files.load(Relaxed),
                 self.copied_bytes.load(Relaxed),
             ),
+            failures: self.failures.load(Relaxed),
             is_deleting: self.is_deleting.load(Relaxed),
             files: files.collect(),
         }
@@ -155,6 +167,7 @@ pub struct FileMark {
     gauge: Arc<Gauge>,
     len_bytes: u64,
     done_bytes: AtomicU64,
+    is_uncopied: AtomicBool,
     large: Option<Arc<LargeFile>>,
 }
 
@@ -165,17 +178,26 @@ impl FileMark {
         let bytes = bytes.min(self.len_bytes - before);
         self.done_bytes.store(before + bytes, Relaxed);
         self.gauge.done_bytes.fetch_add(bytes, Relaxed);
-        self.gauge.copied_bytes.fetch_add(bytes, Relaxed);
+        if !self.is_uncopied.load(Relaxed) {
+            self.gauge.copied_bytes.fetch_add(bytes, Relaxed);
+        }
         if let Some(large) = &self.large {
             large.done_bytes.store(before + bytes, Relaxed);
         }
+    }
+
+    /// The file needs no more work in this attempt, but it was not copied.
+    pub fn give_up(&self) {
+        self.is_uncopied.store(true, Relaxed);
     }
 }
 
 impl Drop for FileMark {
     fn drop(&mut self) {
         self.add(u64::MAX);
-        self.gauge.copied_files.fetch_add(1, Relaxed);
+        if !self.is_uncopied.load(Relaxed) {
+            self.gauge.copied_files.fetch_add(1, Relaxed);
+        }
         if let Some(large) = &self.large {
             self.gauge
                 .large
@@ -215,7 +237,22 @@ mod tests {
             ((3, (12 << 20) + 100), (3, (12 << 20) + 105))
         );
         assert_eq!(counts.files, []);
+        let failed = gauge.begin(100, Vec::new);
+        failed.add(30);
+        failed.give_up();
+        drop(failed);
+        gauge.fail();
+        let counts = gauge.counts(9);
+        assert_eq!((counts.copied.0, counts.failures), (3, 1));
+        assert_eq!(
+            (counts.copied.1, counts.done.1),
+            ((12 << 20) + 130, (12 << 20) + 205)
+        );
         gauge.restart();
-        assert_eq!(gauge.counts(9), Counts::default());
+        let left = Counts {
+            failures: 1,
+            ..Counts::default()
+        };
+        assert_eq!(gauge.counts(9), left);
     }
 }

@@ -113,7 +113,10 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
             parts.push(format!("ETA {}", clock(secs)));
         }
     }
-    let copied = format!("{} files copied", grouped(counts.copied.0));
+    let mut copied = format!("{} files copied", grouped(counts.copied.0));
+    if counts.failures > 0 {
+        copied += &format!(", {} FAILED", grouped(counts.failures));
+    }
     let mut lines = vec![
         cut(
             &format!("{phase}, {}, {copied}  {route}", clock(elapsed.as_secs())),
@@ -133,18 +136,48 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the three lines that remain of a completed run. `traffic`: bytes sent to and received from a peer.
+/// What went wrong in a run that has reached its end.
+#[derive(Debug, Clone)]
+pub struct Failures<'a> {
+    /// How many problems were reported.
+    pub count: u64,
+    /// The exit code.
+    pub exit: u8,
+    /// The message of the first problem.
+    pub first: &'a [u8],
+    /// The characters of the terminal.
+    pub charset: Charset,
+}
+
+impl Failures<'_> {
+    fn line(&self) -> String {
+        let Failures {
+            count,
+            exit,
+            first,
+            charset,
+        } = self;
+        let count = grouped(*count);
+        let first = escaped(first, *charset);
+        format!("{count} FAILED (exit {exit}), first: {first}")
+    }
+}
+
+/// Returns the lines that remain of a completed run: three, and one about problems if there were any. `traffic`: bytes
+/// sent to and received from a peer.
 pub fn summary(
     tally: &Tally,
     traffic: Option<Traffic>,
     elapsed: Duration,
     dry_run: bool,
     route: &str,
-) -> [String; 3] {
+    failures: Option<&Failures<'_>>,
+) -> Vec<String> {
+    let (copied_files, copied_bytes) = tally.copied();
     let would = if dry_run { "would be " } else { "" };
     let changed = format!(
         "{} of {} files {would}copied, {} entries {would}created, {} {would}deleted",
-        grouped(tally.transferred),
+        grouped(copied_files),
         grouped(tally.listed.files),
         grouped(tally.created.total()),
         grouped(tally.deleted.total()),
@@ -162,8 +195,8 @@ pub fn summary(
         (true, _) => {
             format!(
                 "{}B would be copied{}",
-                size(tally.transferred_bytes),
-                share(tally.transferred_bytes)
+                size(copied_bytes),
+                share(copied_bytes)
             )
         }
         (false, None) => format!(
@@ -186,17 +219,22 @@ pub fn summary(
             )
         }
     };
-    let rate = (tally.transferred_bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
+    let rate = (copied_bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
     let rate = if dry_run {
         String::new()
     } else {
         format!(", {}B/s", size(rate))
     };
+    let end = format!("{:.1} s{rate}, {route}", elapsed.as_secs_f64());
     [
-        changed,
-        amount,
-        format!("{:.1} s{rate}, {route}", elapsed.as_secs_f64()),
+        Some(changed),
+        failures.map(Failures::line),
+        Some(amount),
+        Some(end),
     ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Returns a size in units of 1000.
@@ -224,9 +262,7 @@ fn clock(secs: u64) -> String {
 
 /// Returns the end of a path, escaped, in at most `room` characters.
 fn ending(path: &[u8], room: usize, charset: Charset) -> String {
-    let mut escaped = Vec::new();
-    escape::put(&mut escaped, path, charset);
-    let path = String::from_utf8_lossy(&escaped).replace(char::is_control, "?");
+    let path = escaped(path, charset);
     let len = path.chars().count();
     if len <= room {
         return path;
@@ -234,6 +270,12 @@ fn ending(path: &[u8], room: usize, charset: Charset) -> String {
     let kept = room.saturating_sub(3);
     let end: String = path.chars().skip(len - kept).collect();
     format!("...{end}")
+}
+
+fn escaped(text: &[u8], charset: Charset) -> String {
+    let mut escaped = Vec::new();
+    escape::put(&mut escaped, text, charset);
+    String::from_utf8_lossy(&escaped).replace(char::is_control, "?")
 }
 
 fn cut(line: &str, width: usize) -> String {
@@ -254,6 +296,7 @@ mod tests {
             list_is_complete: true,
             done: (12_345, 1_200_000_000),
             copied: (1_034, 900_000_000),
+            failures: 0,
             is_deleting: false,
             files: vec![
                 (
@@ -381,6 +424,7 @@ mod tests {
                 Duration::from_millis(2500),
                 dry_run,
                 "local copy",
+                None,
             )
         };
         assert_eq!(
@@ -408,6 +452,48 @@ mod tests {
                 "1.00MB would be copied, 10.0% of a full copy (10.00MB)",
                 "2.5 s, local copy",
             ]
+        );
+    }
+
+    #[test]
+    fn failures_are_shown_and_do_not_count_as_copied() {
+        let mut tally = Tally::default();
+        tally.list(Kind::File, 1_000_000, 1);
+        tally.list(Kind::File, 9_000_000, 1);
+        tally.transfer(1_000_000, 1_000_000);
+        tally.transfer(9_000_000, 0);
+        tally.unsend(9_000_000);
+        let failures = Failures {
+            count: 1,
+            exit: 23,
+            first:
+                b"rsync: [sender] send_files failed to open \"/s/a\x1b\": Permission denied (13)",
+            charset: Charset::Utf8,
+        };
+        let lines = summary(
+            &tally,
+            None,
+            Duration::from_secs(1),
+            false,
+            "local copy",
+            Some(&failures),
+        );
+        assert_eq!(
+            lines,
+            [
+                "1 of 2 files copied, 0 entries created, 0 deleted",
+                "1 FAILED (exit 23), first: rsync: [sender] send_files failed to open \"/s/a\\#033\": Permission denied (13)",
+                "1.00MB written, 10.0% of a full copy (10.00MB)",
+                "1.0 s, 1.00MB/s, local copy",
+            ]
+        );
+        let running = Counts {
+            failures: 3,
+            ..counts()
+        };
+        assert_eq!(
+            shown(&running, 80)[0],
+            "copying, 1:23, 1,034 files copied, 3 FAILED  box, by QUIC, port 28792"
         );
     }
 }

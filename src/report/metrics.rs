@@ -87,7 +87,7 @@ pub fn of_run(
     let Some(RunCounts { tally, traffic }) = counts else {
         return metrics.text();
     };
-    let errors = tally.source_errors + tally.failed + tally.failed_at_peer;
+    let (copied_files, copied_bytes) = tally.copied();
     for (name, help, value) in [
         (
             "listed_entries",
@@ -107,14 +107,14 @@ pub fn of_run(
         (
             "transferred_files",
             "Regular files whose data was transferred",
-            tally.transferred,
+            copied_files,
         ),
         (
             "vanished_entries",
             "Source entries that vanished during the run",
             tally.vanished,
         ),
-        ("errors", "Problems with single entries", errors),
+        ("errors", "Problems with single entries", tally.errors()),
         (
             "listed_bytes",
             "The total length of the listed files",
@@ -123,7 +123,7 @@ pub fn of_run(
         (
             "transferred_bytes",
             "The total length of the transferred files",
-            tally.transferred_bytes,
+            copied_bytes,
         ),
         (
             "literal_bytes",

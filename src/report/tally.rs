@@ -67,6 +67,11 @@ pub struct Tally {
     pub deleted: Kinds,
     /// Regular files whose data was (or in a dry run would be) transferred.
     pub transferred: u64,
+    /// Those of `transferred` of which the source could not provide the data, on this side's account: rsync's sender
+    /// counts the files that it begins to send. Not sent to a peer.
+    pub unsent: u64,
+    /// The total length of those.
+    pub unsent_bytes: u64,
     /// The total length of the regular files and symlinks listed.
     pub total_bytes: u64,
     /// The total length of the regular files transferred, also in a dry run.
@@ -109,6 +114,24 @@ impl Tally {
         self.transferred += 1;
         self.transferred_bytes += len_bytes;
         self.literal_bytes += literal_bytes;
+    }
+
+    /// Counts a file that is counted as transferred, but of which the source cannot provide the data.
+    pub fn unsend(&mut self, len_bytes: u64) {
+        self.unsent += 1;
+        self.unsent_bytes += len_bytes;
+    }
+
+    /// Returns how many files were really transferred, and their total length.
+    pub fn copied(&self) -> (u64, u64) {
+        let files = self.transferred.saturating_sub(self.unsent);
+        let bytes = self.transferred_bytes.saturating_sub(self.unsent_bytes);
+        (files, bytes)
+    }
+
+    /// Returns how many problems make the exit code 23.
+    pub fn errors(&self) -> u64 {
+        self.source_errors + self.failed + self.failed_at_peer
     }
 
     /// Counts an event.
@@ -160,6 +183,8 @@ impl Tally {
             created,
             deleted,
             transferred,
+            unsent,
+            unsent_bytes,
             total_bytes,
             transferred_bytes,
             literal_bytes,
@@ -177,6 +202,8 @@ impl Tally {
         self.created.merge(created);
         self.deleted.merge(deleted);
         self.transferred += transferred;
+        self.unsent += unsent;
+        self.unsent_bytes += unsent_bytes;
         self.total_bytes += total_bytes;
         self.transferred_bytes += transferred_bytes;
         self.literal_bytes += literal_bytes;

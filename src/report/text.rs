@@ -18,9 +18,11 @@ use super::escape::Charset;
 use super::event::{Event, Item, Problem, Wants, Weight};
 use super::final_error::error_line;
 use super::format::{Constants, Format, Shown, put_link, put_name};
+use super::gauge::Gauge;
 use super::json;
 use super::line_filter::{Choice, LineKind};
 use super::list::{self, ListStyle};
+use super::live::Failures;
 use super::metrics::RunCounts;
 use super::progress::{ListTotal, Meter, ProgressScope};
 use super::tally::{Tally, Traffic};
@@ -110,6 +112,10 @@ pub struct TextReporter {
     totals: Option<(Traffic, u64)>,
     /// The problems reported so far.
     problems: Tally,
+    /// The message of the first problem that makes the exit code 23.
+    first_failure: Option<Vec<u8>>,
+    /// Where such problems are counted for the live display.
+    gauge: Option<Arc<Gauge>>,
     /// The name of the last item, for the progress of its file under `--json`.
     last_name: Vec<u8>,
     /// A line under construction.
@@ -164,6 +170,8 @@ impl TextReporter {
             traffic: None,
             totals: None,
             problems: Tally::default(),
+            first_failure: None,
+            gauge: None,
             last_name: Vec::new(),
             line: Vec::new(),
             output: output.clone(),
@@ -400,6 +408,7 @@ impl TextReporter {
     pub fn report(&mut self, event: &Event) {
         if let Event::Problem(problem) = event {
             self.problems.problem(problem.weight);
+            self.note_failure(problem);
         }
         if self.output.json {
             self.put_object(event);
@@ -469,6 +478,36 @@ impl TextReporter {
         if let Some(log) = &mut self.log {
             log.flush();
         }
+    }
+
+    /// Counts problems for the live display from now on.
+    pub fn set_gauge(&mut self, gauge: Option<&Arc<Gauge>>) {
+        self.gauge = gauge.cloned();
+    }
+
+    fn note_failure(&mut self, problem: &Problem) {
+        match problem.weight {
+            Weight::SourceError | Weight::Failed => {}
+            Weight::Vanished | Weight::Warning => return,
+        }
+        if let Some(gauge) = &self.gauge {
+            gauge.fail();
+        }
+        if self.first_failure.is_none() && !problem.line.is_empty() {
+            self.first_failure = Some(problem.line.clone());
+        }
+    }
+
+    /// Returns the problems that made the exit code 23; `None` if there were none.
+    pub fn failures(&self, exit: u8, charset: Charset) -> Option<Failures<'_>> {
+        let count = self.problems.errors();
+        let first = self.first_failure.as_deref().unwrap_or_default();
+        (count > 0).then_some(Failures {
+            count,
+            exit,
+            first,
+            charset,
+        })
     }
 
     /// Returns the problems reported so far, by weight, of both sides.

@@ -470,6 +470,7 @@ impl Client<'_> {
             wants,
             throttle: throttle(&terms),
             profile: false,
+            unsent: Default::default(),
             report: &report,
         };
         let (prefetch, sent_roots) = (

@@ -71,6 +71,8 @@ pub struct Sender<'a> {
     pub profile: bool,
     /// `--bwlimit`
     pub throttle: Option<Throttle<'a>>,
+    /// Files that count as transferred although they could not be read.
+    pub unsent: Mutex<Tally>,
     /// Reports events of this end, which the receiver does not report.
     pub report: &'a (dyn Fn(Event) -> Result<()> + Sync),
 }
@@ -201,6 +203,7 @@ impl<'a> Sender<'a> {
         })?;
         let removed = removed.into_inner();
         tally.merge(&removed);
+        tally.merge(&self.unsent.lock());
         if self.profile {
             for line in self.connection.cost("server") {
                 (self.report)(Event::Problem(Problem::new(line, Weight::Warning)))?;
@@ -318,6 +321,7 @@ impl<'a> Sender<'a> {
                             Err(error) => {
                                 let problem =
                                     cannot_open(&place.full(kept.list.name(entry)), &error);
+                                self.unsent.lock().unsend(entry.len_bytes);
                                 self.unsent(file, lane, Some(problem))?;
                                 open = None;
                                 continue;
@@ -423,7 +427,13 @@ impl<'a> Sender<'a> {
         let as_it_is = is_left_out(name, skip);
         let (from, len_bytes, max_bytes) = match self.open(place, name, listed_bytes) {
             Ok(opened) => opened,
-            Err(problem) => return unsent(Some(problem)),
+            Err(problem) => {
+                if let Some(mark) = &mark {
+                    mark.give_up();
+                }
+                self.unsent.lock().unsend(listed_bytes);
+                return unsent(Some(problem));
+            }
         };
         let content = OpenContent {
             sender: self,
@@ -450,6 +460,9 @@ impl<'a> Sender<'a> {
                         .ok()
                         != Some(*theirs)
                 {
+                    if let Some(mark) = &content.mark {
+                        mark.give_up();
+                    }
                     return unsent(None);
                 }
                 at = *has_bytes;
@@ -481,7 +494,10 @@ impl<'a> Sender<'a> {
                     }
                     // A stock rsync learns of it by the digest.
                     Err(_) if self.is_stock() => {}
-                    Err(error) => return content.unsent(&error),
+                    Err(error) => {
+                        self.unsent.lock().unsend(listed_bytes);
+                        return content.unsent(&error);
+                    }
                     // The file is growing, or longer than may be sent: send it in pieces.
                     Ok(_) => {}
                 }
@@ -747,6 +763,13 @@ impl OpenContent<'_> {
 
     /// Reports that the file cannot be read to its end.
     fn unsent(&self, error: &io::Error) -> Result<()> {
+        if let Some(mark) = &self.mark {
+            mark.give_up();
+        }
+        // A sparsync does not count files of which it gets only a part.
+        if self.sender.is_stock() {
+            self.sender.unsent.lock().unsend(self.len_bytes);
+        }
         self.sender.unsent(
             self.file,
             self.lane,

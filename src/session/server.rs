@@ -340,6 +340,7 @@ impl Server<'_> {
                 wants: setup.wants,
                 throttle: throttle(&terms),
                 profile: setup.profile,
+                unsent: Default::default(),
                 report: &report,
             };
             return session_io.hold(&inbox, || {

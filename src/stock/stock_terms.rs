@@ -150,6 +150,7 @@ impl StockTerms {
             wants,
             throttle: throttle(&terms),
             profile: false,
+            unsent: Default::default(),
             report,
         }
     }

@@ -227,6 +227,8 @@ fn tally() -> impl Strategy<Value = Box<Tally>> {
                 created,
                 deleted,
                 transferred: counts[0],
+                unsent: 0,
+                unsent_bytes: 0,
                 total_bytes: bytes[0],
                 transferred_bytes: bytes[1],
                 literal_bytes: bytes[2],

@@ -124,6 +124,8 @@ fn tally() -> Box<Tally> {
         created: kinds(6),
         deleted: kinds(11),
         transferred: 16,
+        unsent: 0,
+        unsent_bytes: 0,
         total_bytes: 300,
         transferred_bytes: 18,
         literal_bytes: 19,

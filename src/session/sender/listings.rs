@@ -355,6 +355,7 @@ impl ListingSender<'_, '_, '_> {
                 continue;
             }
             let unsent = cannot_open(name, &io::ErrorKind::NotFound.into());
+            self.sender.unsent.lock().unsend(entry.len_bytes);
             self.sender.connection.send(&Message::Unsent {
                 file,
                 lane: Lane::Early,
