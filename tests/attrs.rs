@@ -603,6 +603,16 @@ synctest!(extended_attributes_with_delete_and_checksums, |w: World| {
     w.agree(&["-aicX", "--delete"]).exits(0);
 });
 
+synctest!(
+    the_destination_has_no_extended_attributes,
+    as root,
+    |w: World| {
+        w.needs_xattrs().tree("dst", "").mount_ramfs("dst");
+        w.build("src", |t| drop(t.dir("d").xattr("user.dir", "yes")));
+        w.no_dry_run().agree(&["-aX"]).exits(23).warns("setxattr(\"{W}/dst/d\",\"user.dir\") failed: Operation not supported (95)");
+    }
+);
+
 synctest!(single_differing_xattr_value_is_updated, |w: World| {
     w.needs_xattrs().source("d/b").dest("d/b");
     w.build("src", |t| drop(t.file("d/a", "a").xattr("user.one", "1")));

@@ -792,6 +792,12 @@ synctest!(temp_dir_on_another_file_system, as root, |w: World| {
     w.agree(&["-ai", "--temp-dir={W}/tmp"]).exits(0);
 });
 
+synctest!(temp_dir_that_cannot_be_written, as user, |w: World| {
+    older(&w);
+    w.build(".", |t| drop(t.dir("tmp").mode(0o555)));
+    w.agree(&["-ai", "--temp-dir={W}/tmp"]).exits(23).warns("mkstemp \"{W}/tmp/");
+});
+
 synctest!(inplace_does_not_use_the_temp_dir, |w: World| {
     for (option, new) in [("--inplace", "one"), ("--append", "two")] {
         older(&w);

@@ -215,11 +215,7 @@ impl Touch<'_, '_> {
             let full = (self.subject.full)();
             for error in errors {
                 let what = error.text(&full, self.source.kind() == Kind::Symlink);
-                self.failed(
-                    ErrorRole::Receiver,
-                    &[what.as_slice(), b" failed"].concat(),
-                    &error.error,
-                );
+                self.failed(ErrorRole::Receiver, &what, &error.error);
             }
         }
     }

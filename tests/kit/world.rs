@@ -178,18 +178,18 @@ impl World {
 
     /// Mounts a file system of `len_bytes` on the directory `path` of each twin; skips the case if that fails.
     pub fn mount_tmpfs(&self, path: &str, len_bytes: usize) -> &Self {
+        self.mount_new(path, "tmpfs", &format!("size={len_bytes},mode=755"))
+    }
+
+    /// Mounts a file system without extended attributes on the directory `path` of each twin.
+    pub fn mount_ramfs(&self, path: &str) -> &Self {
+        self.mount_new(path, "ramfs", "mode=755")
+    }
+
+    fn mount_new(&self, path: &str, kind: &str, options: &str) -> &Self {
         for twin in &self.twins {
             let place = twin.join(path);
-            if !mount(
-                &[
-                    "-t",
-                    "tmpfs",
-                    "-o",
-                    &format!("size={len_bytes},mode=755"),
-                    "none",
-                ],
-                &place,
-            ) {
+            if !mount(&["-t", kind, "-o", options, "none"], &place) {
                 skip("no file system can be mounted");
             }
             self.mounts.borrow_mut().push(place);

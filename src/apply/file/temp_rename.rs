@@ -45,10 +45,14 @@ pub(super) fn replace(
         _ => Pending::begin(dir, job.name(), mode & 0o777, is_named, staged),
     };
     let pending = pending.map_err(|error| {
+        let shown = match (&staging, staged, &place.temp_dir) {
+            (None, Some(_), Some(given)) => temp_shown(job, given),
+            _ => job.temp_full(),
+        };
         Failure::from(Problem::failed(
             ErrorRole::Receiver,
             "mkstemp",
-            &job.temp_full(),
+            &shown,
             &error,
         ))
     })?;
@@ -102,6 +106,16 @@ pub(super) fn replace(
     }
 }
 
+/// Returns the path of a temporary file in the directory of `--temp-dir`, for messages.
+fn temp_shown(job: &Job<'_>, given: &[u8]) -> Vec<u8> {
+    let temp = crate::path::join(given, &[job.name(), b".XXXXXX"].concat());
+    if temp.starts_with(b"/") {
+        temp
+    } else {
+        job.context.full(&temp)
+    }
+}
+
 /// Returns the directory of `--temp-dir`. If it must not be used, the file fails.
 fn temp_dir<'c>(job: &Job<'c>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>, Failure> {
     let Some(given) = job.context.options.place.temp_dir.as_deref() else {
@@ -119,12 +133,7 @@ fn temp_dir<'c>(job: &Job<'c>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>,
         }
         Some(TempDir::Outside) => errno::outside(),
     };
-    let temp = crate::path::join(given, &[job.name(), b".XXXXXX"].concat());
-    let shown = if temp.starts_with(b"/") {
-        temp
-    } else {
-        job.context.full(&temp)
-    };
+    let shown = temp_shown(job, given);
     if matches!(job.context.temp_dir, Some(TempDir::Outside)) {
         // rsync writes the file there, and cannot move it.
         out.events.push(Event::Problem(Problem::failed(
