@@ -1,7 +1,7 @@
 //! What a package installs beside the program: man pages and completions, and the version that other programs read.
 
 use crate::json::object;
-use crate::kit::{oracle, report_skip};
+use crate::kit::{oracle, report_skip, write_script};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -151,7 +151,7 @@ fn bash_completes() {
     let (_dir, path) = completions("bash");
     run("bash_completes", "bash", &["-n", &path], "");
     // Splits a line as bash does, and prints what the function proposes for its last word.
-    let complete = "source \"$1\"; line=\"sparsync $2\"; COMP_WORDS=(${line//=/ = }); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+    let complete = "source \"$1\"; line=\"sparsync $2\"; COMP_LINE=$line COMP_POINT=${#line}; COMP_WORDS=(${line//=/ = }); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
                _sparsync; printf '%s\\n' \"${COMPREPLY[@]}\" | sed '/^$/d'";
     for (line, wanted) in QUERIES {
         let Some(output) = run(
@@ -175,6 +175,116 @@ fn bash_completes() {
     assert_eq!(
         output.expect("bash is installed"),
         "a file\ncomplete -F _sparsync sparsync\n"
+    );
+}
+
+/// A home directory with known hosts, and programs in `bin`: an ssh that reaches `box`, whose home is `there`.
+fn known_hosts() -> tempfile::TempDir {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    for name in ["bin", "there/dst", ".ssh"] {
+        std::fs::create_dir_all(dir.path().join(name)).expect("scratch can be written");
+    }
+    for (name, text) in [
+        ("there/data", ""),
+        ("there/dst/a file", ""),
+        (
+            ".ssh/config",
+            "Host box *.example\n  HostName 192.0.2.1\nHost other\n",
+        ),
+        (
+            ".ssh/known_hosts",
+            "|1|hashed= ssh-ed25519 A\n[kn.own]:2222,192.0.2.9 ssh-ed25519 A\n",
+        ),
+    ] {
+        std::fs::write(dir.path().join(name), text).expect("scratch can be written");
+    }
+    let ssh = "#!/bin/sh\nwhile [ $1 != -- ]; do asks=$asks$1; shift; done\n[ $2 = box ] || exit 255\n\
+               case $asks in *-oBatchMode=yes*) ;; *) exit 255;; esac\ncd ~/there && exec sh -c \"$3\"\n";
+    write_script(&dir.path().join("bin/ssh"), ssh);
+    let program = dir.path().join("bin/sparsync");
+    std::os::unix::fs::symlink(oracle::under_test(), program).expect("scratch can be written");
+    dir
+}
+
+/// The word before the cursor, and what is proposed for it.
+const REMOTE_QUERIES: [(&str, &[&str]); 7] = [
+    ("-a box:d", &["box:data", "box:dst/"]),
+    ("-a box:dst/a", &["box:dst/a file"]),
+    ("-a box:none", &[]),
+    ("-a other:d", &[]),
+    ("-a bo", &["box:"]),
+    ("-a me@kn", &["me@kn.own:"]),
+    ("doctor o", &["other"]),
+];
+
+#[test]
+fn bash_completes_hosts_and_their_names() {
+    let (_dir, path) = completions("bash");
+    let home = known_hosts();
+    // bash splits words at some characters, and replaces only the last part.
+    let complete = "export HOME=$3 PATH=$3/bin:$PATH; source \"$1\"; COMP_LINE=\"sparsync $2\"; COMP_POINT=${#COMP_LINE}; \
+               line=${COMP_LINE//:/ : }; COMP_WORDS=($line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); word=${COMP_LINE##* }; \
+               _sparsync; for reply in \"${COMPREPLY[@]}\"; do reply=${word%\"${COMP_WORDS[COMP_CWORD]}\"}$reply; \
+               printf '%s\\n' \"${reply% }\" | sed 's/\\\\//g'; done";
+    for (line, wanted) in REMOTE_QUERIES {
+        let args = [
+            "--norc",
+            "-c",
+            complete,
+            "bash",
+            &path,
+            line,
+            home_of(&home),
+        ];
+        let output = run("bash_completes_hosts_and_their_names", "bash", &args, "");
+        let output = output.expect("bash is installed");
+        assert_eq!(output.lines().collect::<Vec<_>>(), wanted, "{line}");
+    }
+}
+
+fn home_of(home: &tempfile::TempDir) -> &str {
+    home.path().to_str().expect("the path is UTF-8")
+}
+
+#[test]
+fn fish_completes_hosts_and_their_names() {
+    let (_dir, path) = completions("fish");
+    let home = known_hosts();
+    for (line, wanted) in REMOTE_QUERIES {
+        let complete = format!(
+            "set -x HOME {0}; set -x PATH {0}/bin $PATH; source {path}; complete -C 'sparsync {line}'",
+            home_of(&home)
+        );
+        let args = ["--no-config", "-c", &complete];
+        let Some(output) = run("fish_completes_hosts_and_their_names", "fish", &args, "") else {
+            return;
+        };
+        // fish proposes words that contain the given one as well.
+        let begins = |word: &&str| word.starts_with(line.rsplit(' ').next().unwrap_or_default());
+        let words = output
+            .lines()
+            .map(|line| line.split('\t').next().unwrap_or_default());
+        let words: Vec<_> = words
+            .filter(begins)
+            .map(|word| word.replace('\\', ""))
+            .collect();
+        assert_eq!(words, wanted, "{line}");
+    }
+}
+
+/// `rsync` gets the completions only if it is this program.
+#[test]
+fn completions_apply_to_a_link_named_rsync() {
+    let (_dir, path) = completions("bash");
+    let home = known_hosts();
+    let ask = "export PATH=$2/bin:$PATH; source \"$1\"; complete -p rsync 2>/dev/null; ln -s sparsync $2/bin/rsync; \
+               hash -r; source \"$1\"; complete -p rsync; COMP_WORDS=(rsync ben) COMP_CWORD=1 COMP_LINE='rsync ben' COMP_POINT=9; \
+               _sparsync; echo ${#COMPREPLY[@]}";
+    let args = ["--norc", "-c", ask, "bash", &path, home_of(&home)];
+    let output = run("completions_apply_to_a_link_named_rsync", "bash", &args, "");
+    assert_eq!(
+        output.expect("bash is installed"),
+        "complete -F _sparsync rsync\n0\n"
     );
 }
 
@@ -250,8 +360,10 @@ fn zsh_completes() {
     if run("zsh_completes", "zsh", &["-fn", &path], "").is_none() {
         return;
     }
+    let home = known_hosts();
     let lines: Vec<&str> = QUERIES
         .iter()
+        .chain(&REMOTE_QUERIES)
         .map(|(line, _)| *line)
         .chain(["-a one"])
         .collect();
@@ -263,12 +375,12 @@ fn zsh_completes() {
         std::fs::write(dir.path().join(name), text).expect("scratch can be written");
     }
     // zsh completes only in its line editor, which needs a terminal.
-    let terminal = "zmodload zsh/zpty; export ZDOTDIR=$1; zpty editor 'zsh -di'; while zpty -r editor text; do :; done";
+    let terminal = "zmodload zsh/zpty; export ZDOTDIR=$1; export HOME=$2 PATH=$2/bin:$PATH; zpty editor 'zsh -di'; while zpty -r editor text; do :; done";
     let dir = dir.path().display().to_string();
     run(
         "zsh_completes",
         "timeout",
-        &["60", "zsh", "-fc", terminal, "zsh", &dir],
+        &["60", "zsh", "-fc", terminal, "zsh", &dir, home_of(&home)],
         "",
     );
     let output = std::fs::read_to_string(format!("{dir}/proposals")).expect("zsh has run");
@@ -283,6 +395,23 @@ fn zsh_completes() {
             wanted,
             section.expect("zsh has answered").trim_start(),
         );
+    }
+    for (line, wanted) in REMOTE_QUERIES {
+        let section = sections
+            .next()
+            .and_then(|section| section.strip_prefix(line));
+        // zsh keeps what precedes a colon or `@`, and adds the last colon itself.
+        let added = |word: &&'static str| word.trim_end_matches(':').rsplit([':', '@']).next();
+        let wanted: Vec<&str> = wanted.iter().filter_map(added).collect();
+        let mut got: Vec<String> = section
+            .expect("zsh has answered")
+            .trim()
+            .lines()
+            .map(|line| line.replace('\\', ""))
+            .collect();
+        // zsh sorts what it shows.
+        got.sort();
+        assert_eq!(got, wanted, "{line}");
     }
     assert_eq!(sections.next(), Some("-a one\none\\ file\n"));
 }

@@ -11,13 +11,44 @@ use crate::cli::args::CompletionShell;
 use crate::cli::flag::{Arity, Flag, Support};
 use crate::cli::{flags, subcommand};
 
+/// Prints the hosts of the ssh configuration, those of known_hosts that are not hashed, and the enrolled ones. A script for
+/// a POSIX shell without single quotes, because the scripts put it between them.
+const HOSTS: &str = r##"{
+    cat ~/.ssh/config ~/.ssh/config.d/* /etc/ssh/ssh_config | {
+        set -f
+        while read -r word rest; do
+            case $word in [Hh]ost) for name in $rest; do echo "$name"; done ;; esac
+        done
+    }
+    cat ~/.ssh/known_hosts /etc/ssh/ssh_known_hosts | while read -r names rest; do
+        case $names in "" | "|"* | "@"* | "#"*) continue ;; esac
+        IFS=,
+        for name in $names; do name=${name#"["} && echo "${name%"]:"*}"; done
+        unset IFS
+    done
+    sparsync enroll --list | while read -r name pin rest; do
+        case $pin in SHA256:*) echo "$name" ;; esac
+    done
+} 2>/dev/null | while read -r name; do
+    case $name in *["*?!"]*) ;; *) echo "$name" ;; esac
+done | sort -u"##;
+
+/// The beginning of a command that lists names on a host, each with its directory and a `/` after directories. It never
+/// asks for a password. After it come the host and a quoted command of the other machine, [`LIST_THERE`] and a pattern.
+const LIST: &str = "timeout 5 ssh -oBatchMode=yes -oConnectTimeout=3 --";
+const LIST_THERE: &str = "ls -1adLp --";
+
 /// Returns the script that defines the completions in a shell.
 pub fn completions(shell: CompletionShell) -> String {
-    match shell {
+    let script = match shell {
         CompletionShell::Bash => bash::script(&commands()),
         CompletionShell::Zsh => zsh::script(&commands()),
         CompletionShell::Fish => fish::script(&commands()),
-    }
+    };
+    script
+        .replace("@HOSTS@", HOSTS)
+        .replace("@LIST@", LIST)
+        .replace("@LIST_THERE@", LIST_THERE)
 }
 
 /// Returns all commands: first the copy, then the subcommands.

@@ -6,13 +6,48 @@ use crate::cli::flag::Arity;
 /// What is the same for all commands. `@` marks where the tables are inserted.
 const SCRIPT: &str = r#"# Completions of sparsync for bash, printed by `sparsync --completions=bash`.
 
+# Prints the hosts that are known.
+_sparsync_hosts() {
+    sh -c '@HOSTS@'
+}
+
+# Prints the hosts that begin with a word, which may have a user before them.
+_sparsync_hosts_like() {
+    local user=''
+    [[ $1 == *@* ]] && user=${1%@*}@
+    compgen -P "$user" -W "$(_sparsync_hosts)" -- "${1#"$user"}"
+}
+
+# Adds proposals without what bash has taken for the end of the word before: it splits words at `:` and `@`.
+_sparsync_reply() {
+    local typed=${1%"$2"} name
+    [[ $2 == [:@=] ]] && typed=$1
+    compopt -o nospace 2>/dev/null
+    while IFS= read -r name; do
+        COMPREPLY+=("${name#"$typed"}")
+    done
+}
+
+# Prints the names on a host that begin with a path, as words of the command line.
+_sparsync_remote() {
+    local path=${2//\\/} name end
+    @LIST@ "$1" "@LIST_THERE@ $(printf %q "$path")*" </dev/null 2>/dev/null | while IFS= read -r name; do
+        [[ $name == */ ]] && end='' || end=' '
+        printf '%s:%q%s\n' "$1" "$name" "$end"
+    done
+}
+
 _sparsync() {
-    local command='' option='' cur=${COMP_WORDS[COMP_CWORD]} prev='' word options=''
+    local command='' option='' last='(([^[:space:]\"'\'']|\\.)*)$' full='' cur=${COMP_WORDS[COMP_CWORD]} prev='' word options=''
     local -a source=()
     ((COMP_CWORD > 0)) && prev=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
 
-    if ((COMP_CWORD > 1)); then
+    # The word before the cursor, as it is typed.
+    [[ ${COMP_LINE:0:COMP_POINT} =~ $last ]] && full=${BASH_REMATCH[1]}
+
+    # Under another name, such as rsync, there are no commands.
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[0]##*/} == sparsync* ]]; then
         case ${COMP_WORDS[1]} in
             bench | doctor | enroll | help) command=${COMP_WORDS[1]} ;;
             server)
@@ -34,6 +69,9 @@ _sparsync() {
         option=$prev cur=
     elif [[ $prev == = ]] && ((COMP_CWORD > 2)); then
         option=${COMP_WORDS[COMP_CWORD - 2]}
+    elif [[ -z $command && $full == [!-]*:* && $full != *::* && ${full%%:*} != */* ]]; then
+        _sparsync_reply "$full" "$cur" < <(_sparsync_remote "${full%%:*}" "${full#*:}")
+        return
     elif [[ $cur == : || $prev == : ]]; then
         return
     else
@@ -63,7 +101,7 @@ _sparsync() {
     fi
 
     case $command in
-        doctor | enroll | 'server '*) mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur") ;;
+        doctor | enroll | 'server '*) mapfile -t COMPREPLY < <(compgen -W "$(_sparsync_hosts)" -- "$cur") ;;
         server) mapfile -t COMPREPLY < <(compgen -W '@ACTION_LIST@' -- "$cur") ;;
         bench)
             compopt -o filenames -o default 2>/dev/null
@@ -74,9 +112,22 @@ _sparsync() {
             ;;
         help) mapfile -t COMPREPLY < <(compgen -W 'bench doctor enroll server' -- "$cur") ;;
         *)
+            local -a hosts=()
+            [[ -n $full && $full != */* ]] && mapfile -t hosts < <(_sparsync_hosts_like "$full")
+            if ((${#hosts[@]} > 0)); then
+                _sparsync_reply "$full" "$cur" < <(
+                    printf '%s:\n' "${hosts[@]}"
+                    compgen -f -- "$cur" | while IFS= read -r word; do
+                        [[ -d $word ]] && option=/ || option=' '
+                        printf '%q%s\n' "$word" "$option"
+                    done
+                )
+                return
+            fi
             compopt -o filenames -o default 2>/dev/null
             mapfile -t COMPREPLY < <(
-                ((COMP_CWORD > 1)) || compgen -W 'bench doctor enroll help server' -- "$cur"
+                ((COMP_CWORD > 1)) || [[ ${COMP_WORDS[0]##*/} != sparsync* ]] ||
+                    compgen -W 'bench doctor enroll help server' -- "$cur"
                 compgen -f -- "$cur"
             )
             ;;
@@ -84,6 +135,10 @@ _sparsync() {
 }
 
 complete -F _sparsync sparsync
+# The same for rsync, if that is this program.
+if [[ $(readlink -f "$(type -P rsync)") == */sparsync* || $(alias rsync 2>/dev/null) == *sparsync* ]]; then
+    complete -F _sparsync rsync
+fi
 "#;
 
 /// Returns the script.
@@ -115,7 +170,7 @@ pub fn script(commands: &[Command]) -> String {
             let source = match &option.argument {
                 ArgumentKind::Any => continue,
                 ArgumentKind::Words(words) => format!("-W '{}'", words.join(" ")),
-                ArgumentKind::Host => "-A hostname".to_owned(),
+                ArgumentKind::Host => "-W \"$(_sparsync_hosts)\"".to_owned(),
                 ArgumentKind::File => "-f".to_owned(),
                 ArgumentKind::Dir => "-d".to_owned(),
             };

@@ -9,6 +9,11 @@ const SCRIPT: &str = r#"# Completions of sparsync for fish, printed by `sparsync
 # Prints the command before the cursor: copy, bench, doctor, enroll, help, server, or server and an action.
 function __sparsync_command
     set -l words (commandline -opc)
+    # Under another name, such as rsync, there are no commands.
+    if not string match -qr '(^|/)sparsync[^/]*$' -- $words[1]
+        echo copy
+        return
+    end
     switch "$words[2]"
         case bench doctor enroll help
             echo $words[2]
@@ -30,15 +35,41 @@ function __sparsync_is
 end
 
 function __sparsync_is_first
-    test (count (commandline -opc)) = 1
+    set -l words (commandline -opc)
+    test (count $words) = 1; and string match -qr '(^|/)sparsync[^/]*$' -- $words[1]
+end
+
+# Prints the hosts that are known.
+function __sparsync_hosts
+    set -l user (commandline -ct | string match -r '^.*@')
+    sh -c '@HOSTS@' | string replace -r '^' "$user"
+end
+
+# Whether the word before the cursor begins with a host and a colon.
+function __sparsync_is_remote
+    set -l word (commandline -ct)
+    string match -qr '^[^-/:][^/:]*:(?!:)' -- $word
+end
+
+# Prints the names on that host that begin like the word.
+function __sparsync_remote
+    set -l parts (string split -m 1 : -- (commandline -ct | string unescape))
+    set -l path (string replace -ra '([^A-Za-z0-9_./-])' '\\\\$1' -- $parts[2])
+    @LIST@ $parts[1] "@LIST_THERE@ $path*" </dev/null 2>/dev/null | string replace -r '^' "$parts[1]:"
 end
 
 complete -c sparsync -n 'not __sparsync_is copy' -f
+complete -c sparsync -n '__sparsync_is copy; and __sparsync_is_remote' -f -a '(__sparsync_remote)'
+complete -c sparsync -n '__sparsync_is copy; and not __sparsync_is_remote' -a '(__sparsync_hosts):'
 complete -c sparsync -n '__sparsync_is bench' -a 'scan sync (__fish_complete_directories)'
-complete -c sparsync -n '__sparsync_is doctor' -a '(__fish_print_hostnames)'
-complete -c sparsync -n '__sparsync_is enroll' -a '(__fish_print_hostnames)'
+complete -c sparsync -n '__sparsync_is doctor' -a '(__sparsync_hosts)'
+complete -c sparsync -n '__sparsync_is enroll' -a '(__sparsync_hosts)'
 complete -c sparsync -n '__sparsync_is help' -a 'bench doctor enroll server'
-complete -c sparsync -n 'string match -q "server *" (__sparsync_command)' -a '(__fish_print_hostnames)'
+complete -c sparsync -n 'string match -q "server *" (__sparsync_command)' -a '(__sparsync_hosts)'
+# The same for rsync, if that is this program.
+if string match -q '*/sparsync*' -- (realpath -- (command -v rsync) 2>/dev/null)
+    complete -c rsync -w sparsync
+end
 "#;
 
 /// Returns the script.
@@ -81,7 +112,7 @@ fn line(command: &str, option: &OptionEntry) -> String {
         ArgumentKind::Any => String::new(),
         ArgumentKind::File => " -F".to_owned(),
         ArgumentKind::Dir => " -f -a '(__fish_complete_directories)'".to_owned(),
-        ArgumentKind::Host => " -f -a '(__fish_print_hostnames)'".to_owned(),
+        ArgumentKind::Host => " -f -a '(__sparsync_hosts)'".to_owned(),
         ArgumentKind::Words(words) => format!(" -f -a '{}'", words.join(" ")),
     };
     let required = match (option.arity, &option.argument) {

@@ -8,12 +8,38 @@ const SCRIPT: &str = r#"#compdef sparsync
 # Completions of sparsync for zsh, printed by `sparsync --completions=zsh`.
 
 _sparsync_first() {
-    _alternative 'commands:command:((@COMMANDS@))' 'files:file:_files'
+    if [[ $service != rsync && $PREFIX != *:* ]]; then
+        _alternative 'commands:command:((@COMMANDS@))' 'operands:operand:_sparsync_operand'
+    else
+        _sparsync_operand
+    fi
+}
+
+# The hosts that are known.
+_sparsync_hosts() {
+    local -a hosts=(${(f)"$(sh -c '@HOSTS@')"})
+    compset -P '*@'
+    compadd "$@" -a hosts
+}
+
+# A path on this machine, a host, or a path on a host.
+_sparsync_operand() {
+    if [[ $PREFIX != [^-]*:* || $PREFIX == *::* || ${PREFIX%%:*} == */* ]]; then
+        _alternative 'files:file:_files' 'hosts:host:_sparsync_hosts -S :'
+        return
+    fi
+    local host=${PREFIX%%:*}
+    local there=${(Q)PREFIX#*:}
+    local -a names=(${(f)"$(@LIST@ "$host" "@LIST_THERE@ ${(q)there}*" </dev/null 2>/dev/null)"})
+    compset -P 1 '*:'
+    local -a dirs=(${(M)names:#*/}) files=(${names:#*/})
+    compadd -S '' -a dirs
+    compadd -a files
 }
 
 _sparsync() {
     local command=
-    if (( CURRENT > 2 )); then
+    if (( CURRENT > 2 )) && [[ $service != rsync ]]; then
         case $words[2] in
             bench | doctor | enroll | help) command=$words[2] ;;
             server) command="server ${words[(r)(@ACTIONS@)]}" ;;
@@ -32,6 +58,10 @@ if [[ $funcstack[1] == _sparsync ]]; then
     _sparsync "$@"
 else
     compdef _sparsync sparsync
+    # The same for rsync, if that is this program.
+    if [[ ${commands[rsync]:A} == */sparsync* ]]; then
+        compdef _sparsync rsync
+    fi
 fi
 "#;
 
@@ -60,11 +90,11 @@ pub fn script(commands: &[Command]) -> String {
             &command.name
         };
         let operands = match name {
-            "" => "'1: :_sparsync_first' '*:file:_files'".to_owned(),
+            "" => "'1: :_sparsync_first' '*:operand:_sparsync_operand'".to_owned(),
             "server " => format!("'1:action:(({}))'", listed.join(" ")),
             "bench" => "'1:measurement:(scan sync)' '*:directory:_files -/'".to_owned(),
-            "doctor" | "enroll" => "'1:host:_hosts'".to_owned(),
-            _ => "'1: :' '*:host:_hosts'".to_owned(),
+            "doctor" | "enroll" => "'1:host:_sparsync_hosts'".to_owned(),
+            _ => "'1: :' '*:host:_sparsync_hosts'".to_owned(),
         };
         let specs = command
             .options
@@ -91,7 +121,7 @@ fn specs(option: &OptionEntry) -> Vec<String> {
             ArgumentKind::Any => " ".to_owned(),
             ArgumentKind::File => "_files".to_owned(),
             ArgumentKind::Dir => "_files -/".to_owned(),
-            ArgumentKind::Host => "_hosts".to_owned(),
+            ArgumentKind::Host => "_sparsync_hosts".to_owned(),
             ArgumentKind::Words(words) => format!("({})", words.join(" ")),
         };
         format!("{}:{action}", escaped(placeholder, &[':']))
