@@ -100,7 +100,22 @@ fn host_is_enrolled_used_and_revoked() {
     assert_output(
         &enroll(&scene, "--revoke localhost"),
         0,
-        &["removed here", "revoked the grant of this machine's key"],
+        &[
+            "removed here",
+            "revoked the grant of this machine's key",
+            "localhost has no other grants, so its server was stopped",
+        ],
+    );
+    assert_output(
+        &copy(
+            &scene,
+            &format!(
+                "server status -e TOP/far --rsync-path={} localhost",
+                oracle::under_test().display()
+            ),
+        ),
+        3,
+        &["no server is running"],
     );
     assert_output(
         &enroll(&scene, "--revoke localhost"),
@@ -117,6 +132,7 @@ fn host_is_enrolled_used_and_revoked() {
         &["sparsync enroll localhost"],
     );
     // A client that still has the old entry is rejected.
+    scene.well("start");
     std::fs::write(scene.path("client/hosts.toml"), known).unwrap();
     assert_output(
         &copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"),
@@ -391,7 +407,15 @@ fn enroll_install_copies_the_program_to_the_host() {
         5,
         &["sparsync not found there", "--install"],
     );
-    assert_output(&line("localhost --install").unwrap(), 0, &["is enrolled"]);
+    let installed = line("localhost --install").unwrap();
+    let words = [
+        "is enrolled",
+        "installed sparsync ",
+        " as ~/.local/bin/sparsync there",
+    ];
+    assert_output(&installed, 0, &words);
+    let printed = String::from_utf8_lossy(&installed.stderr);
+    assert!(!printed.contains("not found"), "{printed}");
     let installed = Command::new(scene.path("home/.local/bin/sparsync"))
         .arg("--version")
         .output()
@@ -432,7 +456,11 @@ fn shell_noise_and_failures_have_clear_errors() {
     assert_output(
         &enroll(&scene, "localhost"),
         5,
-        &["cannot enroll localhost: ssh failed"],
+        &[
+            "cannot enroll localhost: ssh failed",
+            "hint: the login must work first: `",
+            "/far localhost` shows the reason",
+        ],
     );
     shell_to_server(&scene, "echo something else; exit 0");
     assert_output(

@@ -309,8 +309,8 @@ fn sparsync_falls_back_to_calling_remote_rsync() {
 }
 
 /// The command that starts sparsync, or rsync if sparsync is missing, in a single login.
-const EITHER: &str =
-    "sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
+const EITHER: &str = "sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || { p=$HOME/.local/bin/sparsync; [ -x \"$p\" ] || p=rsync; }; \
+     exec \"$p\" \"$@\"' sh";
 
 // ── the program at the other end ────────────────────────────────────────────────────────────────
 /// The start of a script that drops the options and the host of ssh, so that `$*` is the remote command.
@@ -756,7 +756,9 @@ fn failed_shell_ends_the_source_prefetch() {
     let (exit, text) = ended(&output);
     assert_eq!(exit, Some(255), "{text}");
     assert!(
-        text.starts_with("rsync: connection unexpectedly closed") && text.lines().count() == 2,
+        text.starts_with("rsync: connection unexpectedly closed")
+            && text.contains("\nhint: the login must work first: `./shell far` shows the reason\n")
+            && text.lines().count() == 3,
         "{text}"
     );
 }
@@ -879,8 +881,12 @@ fn exit_code_of_the_shell_determines_the_exit_code() {
     ] {
         for (operands, role) in [("src/ far:dst", "sender"), ("far:src/ dst", "Receiver")] {
             let output = scene.shell(&format!("exit {code}"), &format!("-a {operands}"), &[]);
+            let hint = match code {
+                255 => "hint: the login must work first: `./shell far` shows the reason\n",
+                _ => "",
+            };
             let stderr = format!(
-                "rsync: connection unexpectedly closed (0 bytes received so far) [{role}]\n\
+                "rsync: connection unexpectedly closed (0 bytes received so far) [{role}]\n{hint}\
                  rsync error: {words} (code {exit}) at "
             );
             let (got, text) = ended(&output);
@@ -1377,4 +1383,31 @@ fn session_beyond_the_forced_command_is_rejected() {
         &[],
     );
     assert!(scene.path("dst/a").exists() && !scene.path("dst/extra").exists());
+}
+
+/// Scripts may read the errors of rsync.
+#[test]
+fn called_as_rsync_the_program_suggests_nothing() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("named")).unwrap();
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("named/rsync")).unwrap();
+    for line in [
+        "-a --delet src/ dst",
+        "-a --excludes=x src/ dst",
+        "doctr",
+        "help foo",
+        "server statu",
+    ] {
+        let [ours, theirs] = [scene.path("named/rsync"), oracle::rsync().to_owned()]
+            .map(|program| scene.run(&program, &words(line), &[]));
+        let printed = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+        let closing = |text: String| {
+            text.lines()
+                .map(|line| line.split(" at ").next().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(ours.status.code(), theirs.status.code(), "{line}");
+        assert_eq!(closing(printed(&ours)), closing(printed(&theirs)), "{line}");
+        assert_eq!(ours.stdout, theirs.stdout, "{line}");
+    }
 }

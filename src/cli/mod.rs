@@ -15,6 +15,7 @@ pub mod remote_args;
 pub mod resolve;
 pub mod server_args;
 pub mod subcommand;
+mod suggest;
 pub mod value;
 
 pub use doc::{help_text, overview, rsync_version_json, version_text};
@@ -159,6 +160,10 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         ..Args::default()
     };
     let mut walked = parse::walk(call.args, &aliases, args);
+    // Called as rsync, the program prints what rsync prints.
+    if subcommand::is_ours(call.program.as_bytes()) {
+        walked.suggest();
+    }
     // rsync would read a sparsync:// URL as a path on a host named sparsync.
     let is_ours = !from_client && walked.operands.iter().any(Operand::is_server);
     let not_for_rsync =

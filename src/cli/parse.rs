@@ -4,8 +4,9 @@
 
 use super::args::Args;
 use super::flag::{Arity, Flag, Polarity, Support};
-use super::flags::{by_long, by_short};
+use super::flags::{all, by_long, by_short};
 use super::operand::Operand;
+use super::suggest::nearest;
 use super::value::{Given, refuse};
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
@@ -123,6 +124,30 @@ pub struct Walked {
     /// The first error. Operands after it are still collected: if one is remote, the rsync that
     /// `SPARSYNC_RSYNC` names may do the run.
     pub error: Option<Error>,
+    /// The long name, without dashes, for which `error` was reported; `None` if it is about something else.
+    pub unknown_name: Option<String>,
+}
+
+impl Walked {
+    /// Adds the option that an unknown long name probably stands for to the error about it.
+    pub fn suggest(&mut self) {
+        let names = all()
+            .filter(|flag| !matches!(flag.support, Support::ServerSide | Support::Refused))
+            .flat_map(|flag| {
+                flag.aliases
+                    .iter()
+                    .chain(flag.negations)
+                    .chain([&flag.long])
+            })
+            .copied();
+        let meant = self
+            .unknown_name
+            .as_deref()
+            .and_then(|name| nearest(name, names));
+        if let (Some(error), Some(meant)) = (&mut self.error, meant) {
+            error.hint = Some(format!("did you mean `--{meant}`?"));
+        }
+    }
 }
 
 /// Walks the arguments after the program's name.
@@ -133,6 +158,7 @@ pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
             given: Vec::new(),
             operands: Vec::new(),
             error: None,
+            unknown_name: None,
         },
         aliases,
         words: words.to_vec(),
@@ -193,6 +219,11 @@ impl ArgumentWalk<'_> {
             OptionName::Long(name) => by_long(name),
         };
         let Some((flag, polarity)) = found else {
+            if let OptionName::Long(name) = name
+                && !self.silent()
+            {
+                self.walked.unknown_name = Some(name);
+            }
             self.fail_with(b": unknown option");
             self.skip_word();
             return true;
@@ -510,6 +541,27 @@ mod tests {
             ),
         ] {
             assert_eq!(refusal(line), format!("rsync: {message}"));
+        }
+    }
+
+    #[test]
+    fn misspelled_options_get_a_suggestion() {
+        for (line, hint) in [
+            (&["--delet"][..], Some("--delete")),
+            (&["--excludes=*.o"], Some("--exclude")),
+            (&["-a", "--max-delte", "5"], Some("--max-delete")),
+            (&["--progres"], Some("--progress")),
+            (&["--no-perm"], Some("--no-perms")),
+            (&["--recurs"], Some("--recursive")),
+            (&["--bogus"], None),
+            (&["--delete=x", "--progres"], None),
+            (&["-Y", "--progres"], None),
+        ] {
+            let mut walked = walked(line);
+            assert_eq!(walked.error.as_ref().unwrap().hint, None, "{line:?}");
+            walked.suggest();
+            let hint = hint.map(|name| format!("did you mean `{name}`?"));
+            assert_eq!(walked.error.unwrap().hint, hint, "{line:?}");
         }
     }
 

@@ -23,8 +23,9 @@ pub use command::{
 };
 pub use pages::{PAGES, page};
 
+use super::suggest::nearest;
 use crate::error::{Error, Result};
-use pages::{ACTIONS, page_of};
+use pages::{ACTIONS, COMMANDS, USER_ACTIONS, page_of};
 use std::ffi::{OsStr, OsString};
 use std::net::Ipv6Addr;
 use std::os::unix::ffi::OsStrExt;
@@ -44,7 +45,8 @@ pub fn addressed(program: Vec<u8>, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn is_ours(program: &[u8]) -> bool {
+/// Returns whether a program of this name has subcommands.
+pub fn is_ours(program: &[u8]) -> bool {
     crate::path::file_name(program).starts_with(b"sparsync")
 }
 
@@ -60,8 +62,6 @@ enum Recognized<'a> {
     Bench(&'a [OsString]),
     /// A page of help; see [`Verb::Help`].
     Help(Option<&'static str>),
-    /// Probably a misspelling of this subcommand.
-    Misspelled(String),
 }
 
 /// Returns whether a command line is not a copy.
@@ -77,23 +77,12 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         _ => return None,
     };
     let (first, rest) = args.split_first()?;
-    let first = first.to_str()?;
     let next = rest.first().and_then(|word| word.to_str());
-    let is_path = |word: &str| word.contains(['/', ':', '.']);
-    let action = rest
-        .iter()
-        .filter_map(|word| word.to_str())
-        .find(|word| !word.starts_with('-'));
-    let is_action = action.is_some_and(|action| ACTIONS.contains(&action));
-    match first {
+    match first.to_str()? {
         "server" => {
+            let is_action = action_of(rest).is_some_and(|action| ACTIONS.contains(&action));
             let asks_help = next.is_none_or(|next| ["--help", "-h"].contains(&next));
-            if is_marked || is_action || asks_help {
-                return Some(Recognized::Server(rest));
-            }
-            let action = action.filter(|action| !is_path(action))?;
-            let meant = ACTIONS.iter().find(|known| distance(action, known) <= 2)?;
-            Some(Recognized::Misspelled(format!("server {meant}")))
+            (is_marked || is_action || asks_help).then_some(Recognized::Server(rest))
         }
         "enroll"
             if is_marked
@@ -114,32 +103,26 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
                 rest.first().and_then(|action| action.to_str()),
             )))),
             [word, ..] => {
-                let word = word.to_str().filter(|word| !is_path(word))?;
                 let others = ["enroll", "doctor", "bench"];
-                if let Some(verb) = others.into_iter().find(|verb| *verb == word) {
-                    return Some(Recognized::Help(Some(verb)));
-                }
-                let is_action = ACTIONS.contains(&word) && rest.len() == 1;
-                let verb = std::iter::once("server")
-                    .chain(others)
-                    .find(|verb| distance(word, verb) <= 2);
-                let meant = verb
-                    .map(str::to_owned)
-                    .or(is_action.then(|| format!("server {word}")))?;
-                Some(Recognized::Misspelled(format!("help {meant}")))
+                let verb = others.into_iter().find(|verb| word == verb)?;
+                Some(Recognized::Help(Some(verb)))
             }
         },
-        _ if is_path(first) || first.starts_with('-') => None,
-        _ if is_action && distance(first, "server") <= 2 => Some(Recognized::Misspelled(format!(
-            "server {}",
-            action.unwrap_or_default()
-        ))),
-        _ if distance(first, "enroll") <= 1 => {
-            let host = next.filter(|next| rest.len() == 1 && !next.contains('/'))?;
-            Some(Recognized::Misspelled(format!("enroll {host}")))
-        }
         _ => None,
     }
+}
+
+/// Returns the first word that is not an option.
+fn action_of(words: &[OsString]) -> Option<&str> {
+    words
+        .iter()
+        .filter_map(|word| word.to_str())
+        .find(|word| !word.starts_with('-'))
+}
+
+/// Returns whether a word looks like a path or like a file's name with an extension, not like the name of a command.
+fn is_path(word: &str) -> bool {
+    word.contains(['/', ':', '.'])
 }
 
 /// Returns whether a word after `doctor` can only be an operand of a copy: a path, or a path on a host.
@@ -159,57 +142,111 @@ fn has_operand_of_copy(words: &[OsString]) -> bool {
     })
 }
 
-/// Returns the error for `server` with a word that is none of its actions; `None` if the command line has another form. It
-/// is a copy if there is a file named `server`.
-pub fn unknown_action(program: &OsStr, args: &[OsString]) -> Option<Error> {
-    let [server, action, rest @ ..] = args else {
-        return None;
-    };
-    let action = action
-        .to_str()
-        .filter(|action| !action.starts_with('-') && !action.contains(['/', ':', '.']))?;
-    let is_path = |word: &OsString| word.as_bytes().iter().any(|b| matches!(b, b'/' | b':'));
-    if server != "server"
-        || !is_ours(program.as_bytes())
-        || rest.iter().any(is_path)
-        || is_one(program, args)
-    {
+/// Returns the error for a command line that reads as a copy of a file, but was probably meant to be a subcommand; `None`
+/// if it was not. It is a copy nevertheless if there is a file with the name of the first argument.
+pub fn mistaken(program: &OsStr, args: &[OsString]) -> Option<Error> {
+    if !is_ours(program.as_bytes()) || is_one(program, args) {
         return None;
     }
-    Some(server::no_such_action(
-        &WordReader {
-            verb: "server",
-            parser: lexopt::Parser::from_args(rest),
-        },
-        action,
-    ))
+    let (first, rest) = args.split_first()?;
+    let first = first
+        .to_str()
+        .filter(|word| !word.starts_with('-') && !is_path(word))?;
+    let has_path = rest
+        .iter()
+        .any(|word| word.as_bytes().iter().any(|b| matches!(b, b'/' | b':')));
+    match first {
+        "server" if !has_path && !rest.first()?.as_bytes().starts_with(b"-") => {
+            let action = action_of(rest).filter(|action| !is_path(action))?;
+            Some(server::no_such_action(action))
+        }
+        // `doctor HOST:PATH`. Their parsers report what is wrong with the host.
+        "enroll" | "doctor" if rest.iter().any(|word| word.as_bytes().contains(&b':')) => {
+            let mut words = word_reader(
+                if first == "enroll" {
+                    "enroll"
+                } else {
+                    "doctor"
+                },
+                rest,
+            );
+            match first {
+                "enroll" => enroll::read(&mut words).err(),
+                _ => doctor::read(&mut words).err(),
+            }
+        }
+        "bench" if rest.len() <= 1 => bench::read(&mut word_reader("bench", rest)).err(),
+        "help" => {
+            let word = action_of(rest).filter(|word| !is_path(word))?;
+            let meant = match nearest(word, COMMANDS) {
+                Some(command) => Some(command.to_owned()),
+                None => nearest(word, USER_ACTIONS).map(|action| format!("server {action}")),
+            };
+            Some(unknown(
+                &format!("help {word}"),
+                meant.map(|meant| format!("help {meant}")),
+            ))
+        }
+        _ if has_path => None,
+        _ => {
+            let after: String = rest
+                .iter()
+                .map(|word| format!(" {}", word.to_string_lossy()))
+                .collect();
+            let meant = match nearest(first, COMMANDS) {
+                // What follows `server` and `bench` must be one of their actions.
+                Some("server") if !rest.is_empty() && !is_server_action(rest) => return None,
+                Some("bench") if !rest.is_empty() && !begins_with_bench_action(rest) => {
+                    return None;
+                }
+                Some(command) if rest.len() <= 1 || ["server", "bench"].contains(&command) => {
+                    command.to_owned()
+                }
+                Some(_) => return None,
+                None if rest.len() <= 1 => {
+                    let action = USER_ACTIONS.into_iter().find(|action| *action == first)?;
+                    format!("server {action}")
+                }
+                None => return None,
+            };
+            Some(unknown(&format!("{first}{after}"), Some(meant + &after)))
+        }
+    }
 }
 
-/// Returns the edit distance of two words, counting transpositions as one edit.
-fn distance(word: &str, known: &str) -> usize {
-    strsim::osa_distance(word, known)
+fn is_server_action(words: &[OsString]) -> bool {
+    action_of(words).is_some_and(|action| ACTIONS.contains(&action))
+}
+
+fn begins_with_bench_action(words: &[OsString]) -> bool {
+    words
+        .first()
+        .is_some_and(|word| word == "scan" || word == "sync")
+}
+
+/// Returns the error for words that are no command.
+fn unknown(given: &str, meant: Option<String>) -> Error {
+    let error = Error::usage(format!("sparsync: unknown command `{given}`"));
+    match meant {
+        Some(meant) => error.with_hint(format!("did you mean `sparsync {meant}`?")),
+        None => error.with_hint(format!("the commands are {}", COMMANDS.join(", "))),
+    }
+}
+
+fn word_reader(verb: &'static str, rest: &[OsString]) -> WordReader {
+    WordReader {
+        verb,
+        parser: lexopt::Parser::from_args(rest.iter().cloned()),
+    }
 }
 
 /// Parses a command line that is not a copy; `None` if it is one.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
-    let words = |verb, rest: &[OsString]| WordReader {
-        verb,
-        parser: lexopt::Parser::from_args(rest.iter().cloned()),
-    };
     Some(match recognize(program, args)? {
-        Recognized::Server(rest) => server::read(&mut words("server", rest)),
-        Recognized::Enroll(rest) => enroll::read(&mut words("enroll", rest)),
-        Recognized::Doctor(rest) => doctor::read(&mut words("doctor", rest)),
-        Recognized::Bench(rest) => bench::read(&mut words("bench", rest)),
+        Recognized::Server(rest) => server::read(&mut word_reader("server", rest)),
+        Recognized::Enroll(rest) => enroll::read(&mut word_reader("enroll", rest)),
+        Recognized::Doctor(rest) => doctor::read(&mut word_reader("doctor", rest)),
+        Recognized::Bench(rest) => bench::read(&mut word_reader("bench", rest)),
         Recognized::Help(page) => Ok(Verb::Help(page)),
-        Recognized::Misspelled(meant) => {
-            let given: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
-            let words = format!("sparsync: unknown command `{}`", given.join(" "));
-            let hint = format!(
-                "did you mean `sparsync {meant}`? To copy a file of that name, use ./{}",
-                given.first()?
-            );
-            Err(Error::usage(words).with_hint(hint))
-        }
     })
 }

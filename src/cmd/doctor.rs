@@ -20,7 +20,7 @@ use crate::report::event::errno_words;
 use crate::report::json;
 use crate::transport::link::Patience;
 use crate::transport::net::{HangUp, Trouble};
-use crate::transport::shell::{self, Shell, ShellExit, Stderr};
+use crate::transport::shell::{self, SSH_FAILED, Shell, ShellExit, Stderr};
 use crate::trust::Pin;
 use crate::trust::files::List as _;
 use crate::trust::grants::{Grant, Grants};
@@ -52,10 +52,8 @@ const MTU_WAIT_MAX: Duration = Duration::from_secs(3);
 const MTU_LOOK: Duration = Duration::from_millis(50);
 /// The search counts as finished after so many equal sizes.
 const MTU_SETTLED_LOOKS: u32 = 10;
-/// The exit code of ssh if it cannot connect.
-const SSH_FAILED: u8 = 255;
-/// The remote side prints its time and the programs that it has. `$1` is the name of sparsync there.
-const SCRIPT: &str = "echo; echo \"clock $(date +%s)\"; echo \"sparsync $(\"$1\" --version 2>/dev/null | sed -n 2p)\"; \
+/// The remote side prints its time and the programs that it has. `$p` is the name of sparsync there.
+const SCRIPT: &str = "echo; echo \"clock $(date +%s)\"; echo \"sparsync $(\"$p\" --version 2>/dev/null | sed -n 2p)\"; \
                       echo \"rsync $(rsync --version 2>/dev/null | sed -n 1p)\"";
 
 /// The result of a check.
@@ -604,9 +602,11 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
     };
     let identity = Identity::load(places);
     let enrolled = known.map_or_else(
-        || {
-            DoctorCheck::warn("enrolled", "no: copies use ssh")
-                .with_hint(format!("run `sparsync enroll {}`", reach.host))
+        || match login.works {
+            true => DoctorCheck::warn("enrolled", "no: copies use ssh")
+                .with_hint(format!("run `sparsync enroll {}`", reach.host)),
+            // Enrolling needs the login.
+            false => DoctorCheck::warn("enrolled", "no: copies use ssh"),
         },
         |peer| {
             DoctorCheck::ok(
@@ -711,11 +711,13 @@ struct SshLogin {
 
 impl SshLogin {
     fn of(env: &Env, reach: &RemoteHost) -> SshLogin {
-        let program = reach
-            .program
-            .clone()
-            .unwrap_or_else(|| b"sparsync".to_vec());
-        let words = words_of(&[b"sh", b"-c", SCRIPT.as_bytes(), b"sh", &program]);
+        let find = match &reach.program {
+            Some(_) => "p=$1",
+            None => enroll::FIND_SPARSYNC,
+        };
+        let script = format!("{find}; {SCRIPT}");
+        let program = reach.program.clone().unwrap_or_default();
+        let words = words_of(&[b"sh", b"-c", script.as_bytes(), b"sh", &program]);
         let (ended, output) = match ask(env, &shell::argv_of(&reach.shell, &reach.host, &words)) {
             Ok((ended, output)) => (Ok(ended), output),
             Err(error) => (Err(error), String::new()),

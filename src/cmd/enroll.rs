@@ -1,6 +1,8 @@
 //! `sparsync enroll`: exchanges keys with another machine over ssh, then tests the connection to its server.
 
 use super::command_end::to_json;
+use super::grant_cli::SERVER_STAYS;
+use super::server_process::SERVER_STOPPED;
 use super::via_server::{self, SshFacts};
 use crate::cli::subcommand::{self, Enroll, EnrollHost, NewGrant, RemoteHost, ServerAction, Start};
 use crate::env::Env;
@@ -22,6 +24,10 @@ use crate::work::clock;
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+
+/// Sets `p` in a POSIX shell to the sparsync that a login finds, or else to the copy that `--install` makes; empty: there
+/// is none.
+pub const FIND_SPARSYNC: &str = "p=sparsync; command -v $p >/dev/null 2>&1 || { p=$HOME/.local/bin/sparsync; [ -x \"$p\" ] || p=; }";
 
 /// The path of an installed copy, below the home directory on the other machine.
 const INSTALLED: &str = ".local/bin/sparsync";
@@ -59,7 +65,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     }
     let identity = Identity::load_or_make(places)?;
     let words = grant_words(env, wanted, identity.pin.to_string());
-    let introduction = introduce(env, &mut reach, wanted.install, &words)?;
+    let (introduction, installed) = introduce(env, &mut reach, wanted.install, &words)?;
     if let Some(known) = known.as_ref().filter(|known| known.pin != introduction.pin) {
         return Err(other_key(host, &known.pin, &introduction.pin));
     }
@@ -76,6 +82,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         grant_is_limited: introduction.is_limited,
         copies_use_ssh: false,
         server_was_started: introduction.server == ServerState::Started,
+        installed,
     };
     if introduction.server == ServerState::Down {
         return EnrollResult {
@@ -153,7 +160,7 @@ fn dry_run(env: &Env, places: &Places, wanted: &EnrollHost, reach: &RemoteHost) 
             "SHA256:...".to_owned(),
         ),
     };
-    let run = shown(&argv(reach, &grant_words(env, wanted, pin)));
+    let run = shown(reach, &grant_words(env, wanted, pin));
     let listen = match wanted.start && wanted.listen.is_empty() {
         true => {
             "a server that it starts listens on the addresses given last there, at first on all; --listen=ADDRESS sets them\n"
@@ -201,6 +208,9 @@ struct EnrollResult<'a> {
     /// ssh connects through another machine or program, so that copies use it by default.
     copies_use_ssh: bool,
     server_was_started: bool,
+    /// The path of the program that was copied to the host, below the home directory there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    installed: Option<&'static str>,
 }
 
 impl EnrollResult<'_> {
@@ -224,13 +234,15 @@ impl EnrollResult<'_> {
         let mut text = match self.outcome {
             EnrollOutcome::ServerDown => {
                 return format!(
-                    "{host}: granted access to this machine's key; connection not tested: no server is running there\n\
-                     hint: run `sparsync server start {host}`, then enroll again\n"
+                    "{}{host}: granted access to this machine's key; connection not tested: no server is running there\n\
+                     hint: run `sparsync server start {host}`, then enroll again\n",
+                    self.install_line()
                 );
             }
             EnrollOutcome::Unchanged => format!("{host} is already enrolled; nothing changed\n"),
             EnrollOutcome::Enrolled => format!("{host} is enrolled\n"),
         };
+        text += &self.install_line();
         let transport = self.transport.as_deref().unwrap_or_default();
         let before = self
             .grant_before
@@ -258,15 +270,26 @@ impl EnrollResult<'_> {
     }
 }
 
-/// Requests a grant for this machine's key, and returns the host's answer. With `install` the program is copied to the
+impl EnrollResult<'_> {
+    /// Returns the line about the program that was copied to the host; empty if none was.
+    fn install_line(&self) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        self.installed
+            .map(|path| format!("  installed sparsync {version} as ~/{path} there\n"))
+            .unwrap_or_default()
+    }
+}
+
+/// Requests a grant for this machine's key, and returns the host's answer, and what was installed there. With `install` the program is copied to the
 /// host if it is missing there, and `reach` is set to its path.
 fn introduce(
     env: &mut Env,
     reach: &mut RemoteHost,
     install: bool,
     words: &[Vec<u8>],
-) -> Result<Introduction> {
+) -> Result<(Introduction, Option<&'static str>)> {
     let host = reach.host.clone();
+    let mut installed = None;
     let mut ended = run_remote(env.umask, reach, words)?;
     if ended.0 == ShellExit::Code(Exit::CmdNotFound.code()) {
         if !install {
@@ -276,16 +299,21 @@ fn introduce(
         }
         install_on_host(env, reach)?;
         reach.program = Some(INSTALLED.into());
+        installed = Some(INSTALLED);
         ended = run_remote(env.umask, reach, words)?;
     }
     match ended {
-        (ShellExit::Code(0), output) => Introduction::read(&output).map_err(|why| {
-            failed(format!(
+        (ShellExit::Code(0), output) => match Introduction::read(&output) {
+            Ok(introduction) => Ok((introduction, installed)),
+            Err(why) => Err(failed(format!(
                 "cannot enroll {host}: unexpected answer from its sparsync: {why}"
             ))
-            .with_hint("upgrade the older sparsync")
-        }),
-        (ShellExit::Code(255), _) => Err(failed(format!("cannot enroll {host}: ssh failed"))),
+            .with_hint("upgrade the older sparsync")),
+        },
+        (ShellExit::Code(shell::SSH_FAILED), _) => {
+            Err(failed(format!("cannot enroll {host}: ssh failed"))
+                .with_hint(shell::login_hint(&reach.shell, &host)))
+        }
         (ShellExit::Code(code), _) => Err(failed(format!(
             "cannot enroll {host}: `sparsync server grant` failed there with exit code {code}"
         ))),
@@ -337,15 +365,30 @@ pub fn with_program(reach: &RemoteHost, known: Option<&Peer>) -> RemoteHost {
 
 /// Returns the command line of a remote shell that runs sparsync with these arguments.
 pub fn argv(reach: &RemoteHost, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let program = reach
-        .program
-        .clone()
-        .unwrap_or_else(|| b"sparsync".to_vec());
-    shell::argv_of(
-        &reach.shell,
-        &reach.host,
-        &subcommand::addressed(program, words),
-    )
+    let line = match &reach.program {
+        Some(program) => subcommand::addressed(program.clone(), words),
+        None => {
+            let script = format!("{FIND_SPARSYNC}; [ -n \"$p\" ] || exit 127; exec \"$p\" \"$@\"");
+            let shell = [
+                b"sh".to_vec(),
+                b"-c".to_vec(),
+                script.into(),
+                b"sh".to_vec(),
+            ];
+            shell.into_iter().chain(words.iter().cloned()).collect()
+        }
+    };
+    shell::argv_of(&reach.shell, &reach.host, &line)
+}
+
+/// Returns the same command line in the form in which messages show it.
+fn shown(reach: &RemoteHost, words: &[Vec<u8>]) -> String {
+    let program = reach.program.clone();
+    let reach = RemoteHost {
+        program: program.or_else(|| Some(b"sparsync".to_vec())),
+        ..reach.clone()
+    };
+    String::from_utf8_lossy(&argv(&reach, words).join(&b' ')).into_owned()
 }
 
 fn run_options(umask: u32, input: Option<std::fs::File>) -> RunOptions {
@@ -365,10 +408,6 @@ fn run_remote(umask: u32, reach: &RemoteHost, words: &[Vec<u8>]) -> Result<(Shel
             String::from_utf8_lossy(&argv[0])
         ))
     })
-}
-
-fn shown(argv: &[Vec<u8>]) -> String {
-    String::from_utf8_lossy(&argv.join(&b' ')).into_owned()
 }
 
 /// Copies this program to the host, if it can run there.
@@ -499,6 +538,7 @@ fn revoke(env: &mut Env, places: &Places, reach: &RemoteHost) -> Result<String> 
     };
     let words = ServerAction::Revoke {
         who: identity.pin.to_string(),
+        stop_unused: true,
     }
     .words();
     let result = run_remote(env.umask, &with_program(reach, known.as_ref()), &words);
@@ -507,8 +547,16 @@ fn revoke(env: &mut Env, places: &Places, reach: &RemoteHost) -> Result<String> 
         None => format!("{host} was not enrolled here\n"),
     };
     match result {
-        Ok((ShellExit::Code(0), _)) => {
-            text += &format!("{host} revoked the grant of this machine's key\n")
+        Ok((ShellExit::Code(0), output)) => {
+            let output = String::from_utf8_lossy(&output);
+            text += &format!("{host} revoked the grant of this machine's key\n");
+            if output.contains(SERVER_STOPPED) {
+                text += &format!("{host} has no other grants, so its server was stopped\n");
+            } else if output.contains(SERVER_STAYS) {
+                text += &format!(
+                    "{host} keeps its server running, because systemd started it or other keys have grants\n"
+                );
+            }
         }
         Ok((ShellExit::Code(code), _)) if code == NO_SUCH_GRANT.code() => {
             text += &format!("{host} had no grant for this machine's key\n");

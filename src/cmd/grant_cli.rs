@@ -1,9 +1,9 @@
 //! `sparsync server grant`, `grants` and `revoke`: the keys that the server admits, and what they may do.
 
 use super::command_end::{print_line, to_json};
-use super::control_socket::{self, Status};
+use super::control_socket::{self, Question, Status};
 use super::server_process::{ensure, given_addresses};
-use super::{server_listen, server_session};
+use super::{server_listen, server_process, server_session};
 use crate::cli::subcommand::{NewGrant, Rights, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -21,6 +21,9 @@ use crate::trust::timestamp::Timestamp;
 use crate::work::clock;
 use serde::Serialize;
 use std::io::Write;
+
+/// Printed by `server revoke --stop-unused` if the server is still in use.
+pub const SERVER_STAYS: &str = "sparsync: the server keeps running";
 
 /// The JSON form of a grant.
 #[derive(Serialize)]
@@ -376,7 +379,7 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
 }
 
 /// Removes grants.
-pub fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
+pub fn revoke(env: &mut Env, places: &Places, who: &str, stop_unused: bool) -> Result<Exit> {
     let gone = Grants::change(places, |grants| grants.revoke(who))?;
     if gone.is_empty() {
         let words = format!("sparsync: cannot revoke `{who}`: no grant has this name or key");
@@ -393,5 +396,17 @@ pub fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
             ),
         )?;
     }
-    Ok(Exit::Ok)
+    if !stop_unused {
+        return Ok(Exit::Ok);
+    }
+    match control_socket::status(places)? {
+        None => Ok(Exit::Ok),
+        Some(status) if !status.supervised && Grants::load(places)?.grants.is_empty() => {
+            server_process::stop(env, places, Some(Question::Stop))
+        }
+        Some(_) => {
+            print_line(env, SERVER_STAYS)?;
+            Ok(Exit::Ok)
+        }
+    }
 }

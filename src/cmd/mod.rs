@@ -58,6 +58,7 @@ use crate::options::Options;
 use crate::report::event::errno_words;
 use crate::work::clock::{self, Since};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
 /// Runs the command line and returns the exit code. All output has been written when it returns.
 pub fn run(env: &mut Env) -> Exit {
@@ -75,8 +76,9 @@ pub fn run(env: &mut Env) -> Exit {
         popt: &popt,
     };
     // A file of that name is copied, as by rsync.
-    if let Some(error) = subcommand::unknown_action(&program, &args)
-        && sys::stat_path(b"server", false)
+    if let Some(error) = subcommand::mistaken(&program, &args)
+        && let Some(first) = args.first()
+        && sys::stat_path(first.as_bytes(), false)
             .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     {
         // The exit code reports the error as well.

@@ -48,7 +48,9 @@ pub fn run(env: &mut Env, server: ServerCommand) -> Exit {
             print_line(env, &pin.to_string()).map(|()| Exit::Ok)
         }
         ServerAction::Grant(new) => grant_cli::grant(env, &places, *new),
-        ServerAction::Revoke { who } => grant_cli::revoke(env, &places, &who),
+        ServerAction::Revoke { who, stop_unused } => {
+            grant_cli::revoke(env, &places, &who, stop_unused)
+        }
         ServerAction::Pipe { address, pin } => pipe(&places, &address, &pin),
         ServerAction::Session(granted) => Ok(server_session::session(env, &granted)),
     });
@@ -84,6 +86,10 @@ fn run_on_host(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit
             {
                 // Failing to store this only makes the next run use a remote shell.
                 let _ = Peers::change(places, |peers| peers.answers(&reach.host));
+            }
+            if matches!(action, ServerAction::Install(install) if !install.dry_run) {
+                // A lost line changes nothing.
+                let _ = print_line(env, &format!("Run these commands on {}.", reach.host));
             }
             Exit::Ok
         }

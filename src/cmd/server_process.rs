@@ -332,6 +332,9 @@ fn own_addresses(address: SocketAddr) -> Vec<SocketAddr> {
     }
 }
 
+/// The line that `server stop` ends with.
+pub const SERVER_STOPPED: &str = "sparsync: server stopped";
+
 /// Stops the server: at once with the request `now`, or when its sessions have ended if that is `None`.
 pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
     // Only the server with this process id is meant, not one that replaces it meanwhile.
@@ -383,7 +386,7 @@ pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exi
         }
         _ => String::new(),
     };
-    print_line(env, &format!("sparsync: server stopped{again}"))?;
+    print_line(env, &format!("{SERVER_STOPPED}{again}"))?;
     Ok(Exit::Ok)
 }
 

@@ -2,6 +2,7 @@
 
 use super::remote_copy::RemoteCopy;
 use super::{copy, route};
+use crate::cli::subcommand;
 use crate::digest::{self, By};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
-use crate::transport::shell::{self, Shell, ShellAnswer, ShellCall, ShellExit, Stderr};
+use crate::transport::shell::{self, SSH_FAILED, Shell, ShellAnswer, ShellCall, ShellExit, Stderr};
 use crate::trust::logins::{Answers, Logins};
 use crate::trust::paths::Places;
 use crate::trust::peers::Peer;
@@ -58,12 +59,11 @@ impl HeldOutput {
 /// The name of a program that may be either.
 const RSYNC: &[u8] = b"rsync";
 
-/// Starts sparsync if it is installed, else rsync, in one login and without an error message about the missing one. The
+/// Starts sparsync if a login finds it or `enroll --install` has installed it, else rsync, in one login and without an error message about the missing one. The
 /// login shell may be a POSIX shell, csh or fish; a forced command may reject it.
 const EITHER: &[u8] =
-    b"sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
-/// The exit code of ssh if it cannot connect.
-const SSH_FAILED: u8 = 255;
+    b"sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || { p=$HOME/.local/bin/sparsync; [ -x \"$p\" ] || p=rsync; }; \
+      exec \"$p\" \"$@\"' sh";
 
 /// An attempt to reach the remote side through a remote shell.
 pub struct ByShell<'a> {
@@ -75,6 +75,8 @@ pub struct ByShell<'a> {
     charset: Charset,
     umask: u32,
     patience: Patience,
+    /// Errors have hints. rsync has none, so a program of its name prints none.
+    has_hints: bool,
 }
 
 /// What is known of a host's earlier answer.
@@ -112,6 +114,7 @@ impl<'a> ByShell<'a> {
             charset,
             umask: env.umask,
             patience,
+            has_hints: subcommand::is_ours(env.program.as_encoded_bytes()),
         }
     }
 
@@ -308,7 +311,17 @@ impl<'a> ByShell<'a> {
         }
         let words =
             format!("rsync: connection unexpectedly closed (0 bytes received so far) [{role}]");
-        Error::new(ended.exit(), words).by(role)
+        let error = Error::new(ended.exit(), words).by(role);
+        if self.has_hints && ended == ShellExit::Code(SSH_FAILED) {
+            let operand = &self.side.far.operand;
+            let host = String::from_utf8_lossy(&operand.host);
+            let host = match &operand.user {
+                Some(user) => format!("{}@{host}", String::from_utf8_lossy(user)),
+                None => host.into_owned(),
+            };
+            return error.with_hint(shell::login_hint(&self.side.options.connect.shell, &host));
+        }
+        error
     }
 
     /// Returns the error for a wait that ended before the remote side sent its first bytes.

@@ -153,6 +153,16 @@ pub fn argv_of(shell: &[Vec<u8>], host: &str, words: &[Vec<u8>]) -> Vec<Vec<u8>>
     argv
 }
 
+/// The exit code of ssh if it cannot connect or log in.
+pub const SSH_FAILED: u8 = 255;
+
+/// Returns the next step after a login that failed.
+pub fn login_hint(shell: &[Vec<u8>], host: &str) -> String {
+    let command = argv_of(shell, host, &[]).join(&b' ');
+    let command = String::from_utf8_lossy(&command);
+    format!("the login must work first: `{command}` shows the reason")
+}
+
 /// How [`run_to_end`] runs a command.
 #[derive(Debug)]
 pub struct RunOptions {

@@ -20,6 +20,7 @@ Copy:
   sparsync -a SRC/ [USER@]HOST:DEST/      over ssh; over QUIC or TLS once HOST is enrolled
   sparsync -a [USER@]HOST:SRC/ DEST/      in the other direction
   sparsync -a --delete SRC/ HOST:DEST/    delete what SRC does not have; with -n, only print it
+  sparsync -a --ui SRC/ DEST/             show on the terminal what is done, and what is left
 
 Set up the fast route:
   sparsync enroll HOST                    exchange keys with HOST over ssh and start the server there
@@ -72,7 +73,7 @@ pub fn help_text() -> String {
         }
     }
     out.push_str("\nUse \"rsync --daemon --help\" for the options of a daemon.\n");
-    out.push_str("docs/OPTIONS.md lists to what extent each option is supported.\n\n");
+    out.push_str("Use \"sparsync --man | man -l -\" for the manual.\n\n");
     out.push_str(&version_text());
     out
 }

@@ -7,7 +7,6 @@ use crate::cli::flags;
 pub fn options_markdown() -> String {
     let mut out = String::from(
         "# Options\n\n\
-         `scripts/options` generates this page from the table in `src/cli/flags/`; do not edit it.\n\n\
          sparsync accepts every option of rsync 3.5.0. The last column shows how far it supports the option:\n\n\
          - **yes**: as in rsync, in a local copy and over ssh.\n\
          - **over ssh**: as in rsync over ssh or with a daemon; in a local copy it has no effect, as in rsync.\n\
@@ -50,6 +49,9 @@ pub fn options_markdown() -> String {
             also.join(" ")
         ));
     }
+    out.push_str(
+        "\n`scripts/options` generates this page from the table in `src/cli/flags/`; do not edit it.\n",
+    );
     out
 }
 

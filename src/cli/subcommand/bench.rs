@@ -48,7 +48,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
                 };
                 repeats = count.ok_or_else(|| words.wrong(&wrong()))?;
             }
-            other => return Err(words.wrong(&format!("unknown option --{other}"))),
+            other => return Err(words.unknown_option(other)),
         }
     }
     let is_path = |path: &[u8]| !path.is_empty() && !path.contains(&0);

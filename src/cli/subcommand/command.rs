@@ -72,6 +72,8 @@ pub enum ServerAction {
     Revoke {
         /// A name or a pin.
         who: String,
+        /// Stop the server if no grants are left.
+        stop_unused: bool,
     },
     /// Runs one session on standard input and output. The server calls this itself.
     Session(Session),

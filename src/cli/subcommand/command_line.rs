@@ -59,7 +59,10 @@ impl ServerAction {
                     .iter()
                     .fold(&mut line, |line, start| line.start(start))
             }
-            ServerAction::Revoke { who } => line.action("revoke").operand(who),
+            ServerAction::Revoke { who, stop_unused } => line
+                .action("revoke")
+                .operand(who)
+                .flag("stop-unused", *stop_unused),
             ServerAction::Session(Session {
                 roots,
                 read_only,

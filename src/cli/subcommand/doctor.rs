@@ -36,7 +36,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             "path" => path = Some(words.value("--path")?.into_vec()),
             "rsh" => shell = words.shell()?,
             "rsync-path" => program = Some(words.value("--rsync-path")?.into_vec()),
-            other => return Err(words.wrong(&format!("unknown option --{other}"))),
+            other => return Err(words.unknown_option(other)),
         }
     }
     let host = match host {

@@ -60,7 +60,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             "no-start" => wanted.start = false,
             "install" => wanted.install = true,
             "dry-run" => wanted.dry_run = true,
-            other => return Err(words.wrong(&format!("unknown option --{other}"))),
+            other => return Err(words.unknown_option(other)),
         }
         given.push(name);
     }

@@ -3,6 +3,14 @@
 //! They leave out what users do not need: `session`, --ceiling, --too-large, --detached and --or-other-port, which the
 //! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
 
+/// The subcommands.
+pub const COMMANDS: [&str; 5] = ["server", "enroll", "doctor", "bench", "help"];
+
+/// The actions of `server` that users need, in the order of its help.
+pub const USER_ACTIONS: [&str; 10] = [
+    "start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin",
+];
+
 /// The actions of `server`. The last two are for programs.
 pub const ACTIONS: [&str; 12] = [
     "start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin",
@@ -281,6 +289,7 @@ Usage: sparsync server revoke [OPTION]... NAME|PIN [[USER@]HOST]
 The exit code is 6 if no grant has this name or fingerprint.
 
 OPTIONS
+  --stop-unused           stop the server if no grants are left, unless systemd started it
   --rsh=COMMAND, -e       with HOST: the remote shell
   --rsync-path=PROGRAM    with HOST: the path of sparsync there
   --help, -h              print this help
@@ -344,7 +353,8 @@ OPTIONS
   --dry-run, -n           only print what would be done
   --list                  list the enrolled hosts
   --json                  print the result, or with --list the hosts, as JSON
-  --revoke=HOST           remove HOST here, and the grant of this machine's key there
+  --revoke=HOST           remove HOST here and the grant of this machine's key there; the server there
+                          is stopped if it has no other grants, unless systemd started it
   --rsh=COMMAND, -e       the remote shell
   --rsync-path=PROGRAM    the path of sparsync on HOST
   --help, -h              print this help
@@ -372,7 +382,7 @@ work without a password, and a login is ended after 20 seconds. The exit code is
 
 OPTIONS
   --path=DIR              examine the file system of this directory; default: the working directory
-  --json                  print one JSON object per check; docs/json-schema.json describes them
+  --json                  print one JSON object per check
   --rsh=COMMAND, -e       with HOST: the remote shell
   --rsync-path=PROGRAM    with HOST: the path of sparsync there
   --help, -h              print this help
@@ -413,7 +423,7 @@ OPTIONS
   --shape=LIST            create trees of these shapes, such as many,deep
   --cold                  also measure with empty caches; only root may do this, and it drops the
                           caches of the whole machine
-  --json                  print one JSON object per row; docs/json-schema.json describes them
+  --json                  print one JSON object per row
   --svg=FILE              also write the rows to FILE as a chart
   --help, -h              print this help
 

@@ -3,8 +3,9 @@
 use super::command::{
     Install, NewGrant, RemoteHost, Rights, ServerAction, ServerCommand, Session, Start, Verb,
 };
-use super::pages::page_of;
+use super::pages::{USER_ACTIONS, page_of};
 use super::word_reader::{Argument, RIGHTS, WordReader};
+use crate::cli::suggest::nearest;
 use crate::error::{Error, Result};
 use std::os::unix::ffi::OsStringExt;
 
@@ -12,13 +13,8 @@ use std::os::unix::ffi::OsStringExt;
 const SUBCOMMANDS: &str =
     "start, stop, restart, status, metrics, install, grants, grant, revoke or pin";
 
-/// The actions that can run on a host.
-const ON_A_HOST: [&str; 10] = [
-    "start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin",
-];
-
 /// The options of `server`, and the actions that accept them.
-pub const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
+pub const SERVER_OPTIONS: [(&str, &[&str]); 30] = [
     ("foreground", &["start"]),
     ("detached", &["start"]),
     ("listen", &["start", "restart", "install", "grant"]),
@@ -49,8 +45,9 @@ pub const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
     ("owner", &["grant", "session"]),
     ("no-owner", &["grant"]),
     ("start", &["grant"]),
-    ("rsh", &ON_A_HOST),
-    ("rsync-path", &ON_A_HOST),
+    ("stop-unused", &["revoke"]),
+    ("rsh", &USER_ACTIONS),
+    ("rsync-path", &USER_ACTIONS),
 ];
 
 /// All arguments after `server`. Which of them the action accepts is checked at the end.
@@ -69,6 +66,7 @@ struct ServerWords {
     ceiling: Option<u32>,
     too_large: bool,
     starts: bool,
+    stop_unused: bool,
     shell: Vec<Vec<u8>>,
     program: Option<Vec<u8>>,
 }
@@ -104,7 +102,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
         };
         let known = SERVER_OPTIONS.iter().find(|(known, _)| **known == name);
         let Some((known, _)) = known else {
-            return Err(words.wrong(&format!("unknown option --{name}")));
+            return Err(words.unknown_option(&name));
         };
         got.given.push(known);
         match *known {
@@ -125,9 +123,10 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             "default-name" => got.default_name = Some(words.text("--default-name")?),
             known if RIGHTS.contains(&known) => words.rights(known, &mut got.rights)?,
             "start" => got.starts = true,
+            "stop-unused" => got.stop_unused = true,
             "rsh" => got.shell = words.shell()?,
             "rsync-path" => got.program = Some(words.value("--rsync-path")?.into_vec()),
-            other => return Err(words.wrong(&format!("unknown option --{other}"))),
+            other => return Err(words.unknown_option(other)),
         }
     }
     settle(words, got)
@@ -184,6 +183,7 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
                 &mut operands,
                 "a name or a fingerprint, as listed by `sparsync server grants`",
             )?,
+            stop_unused: got.stop_unused,
         },
         "pipe" => ServerAction::Pipe {
             address: for_whom(
@@ -220,7 +220,7 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
                 too_large,
             })
         }
-        other => return Err(no_such_action(words, other)),
+        other => return Err(no_such_action(other)),
     };
     for (name, takers) in SERVER_OPTIONS {
         if given.contains(&name) && !takers.contains(&action.as_str()) {
@@ -256,8 +256,20 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
 }
 
 /// Returns the error for a word that is none of the actions.
-pub fn no_such_action(words: &WordReader, action: &str) -> Error {
-    words.wrong(&format!(
-        "no such subcommand `{action}`: expected {SUBCOMMANDS}"
+pub fn no_such_action(action: &str) -> Error {
+    let hint = match nearest(action, USER_ACTIONS) {
+        // It is similar to `install`, which does the opposite.
+        _ if action == "uninstall" => {
+            "to undo `server install`: `systemctl disable --now sparsync`, then delete \
+             /etc/systemd/system/sparsync.service; for another user than root `systemctl --user` and \
+             ~/.config/systemd/user/sparsync.service"
+                .to_owned()
+        }
+        Some(meant) => format!("did you mean `sparsync server {meant}`? See `sparsync server --help`"),
+        None => "see `sparsync server --help`".to_owned(),
+    };
+    Error::usage(format!(
+        "sparsync server: no such subcommand `{action}`: expected {SUBCOMMANDS}"
     ))
+    .with_hint(hint)
 }

@@ -144,66 +144,97 @@ fn help_pages_list_every_option_and_an_example() {
     }
 }
 
+/// The error for a command line that reads as a copy but was meant to be a subcommand.
+fn mistake(line: &str) -> Option<String> {
+    let words: Vec<_> = line.split_whitespace().map(OsString::from).collect();
+    mistaken(&words[0], &words[1..]).map(|error| String::from_utf8(error.text()).unwrap())
+}
+
 #[test]
 fn misspelled_subcommand_is_an_error_with_a_suggestion() {
     for (line, meant) in [
         ("sevrer start", "server start"),
         ("serve status", "server status"),
         ("server strat", "server start"),
+        ("server statu", "server status"),
+        ("server statu box", "server status"),
         ("server restat", "server restart"),
+        ("status", "server status"),
+        ("status box", "server status box"),
         ("enrol box", "enroll box"),
         ("enrolll me@box", "enroll me@box"),
+        ("doctr", "doctor"),
+        ("docter box", "doctor box"),
+        ("benhc sync a b", "bench sync a b"),
         ("help sever", "help server"),
         ("help sever start", "help server"),
         ("help enrol", "help enroll"),
         ("help docter", "help doctor"),
         ("help restart", "help server restart"),
     ] {
-        let error = refused(line);
+        assert_eq!(parsed(&format!("sparsync {line}")), None, "{line}");
+        let error = mistake(&format!("sparsync {line}")).expect(line);
         assert!(
-            error.contains(&format!("did you mean `sparsync {meant}`?")),
+            error.contains(&format!("hint: did you mean `sparsync {meant}`?")),
             "{error}"
         );
     }
 }
 
 #[test]
-fn an_action_that_does_not_exist_is_reported_unless_it_may_be_a_path() {
-    let unknown = |line: &str| {
-        let words: Vec<_> = line.split_whitespace().map(OsString::from).collect();
-        unknown_action(&words[0], &words[1..])
-            .map(|error| String::from_utf8(error.message).unwrap())
-    };
-    for line in [
-        "sparsync server x",
-        "./sparsync server frobnicate box",
-        "sparsync server x box.example.org",
+fn a_command_line_that_is_neither_command_nor_copy_is_explained() {
+    for (line, words) in [
+        ("server x", "no such subcommand `x`: expected start, stop"),
+        ("server frobnicate box", "no such subcommand `frobnicate`"),
+        ("server x box.example.org", "no such subcommand `x`"),
+        (
+            "server uninstall",
+            "hint: as root, `systemctl disable --now",
+        ),
+        (
+            "enroll box:dst/",
+            "invalid host `box:dst/`: expected HOST or USER@HOST\nhint: name only the host: `box`",
+        ),
+        ("enroll -n me@box:dst", "hint: name only the host: `me@box`"),
+        ("doctor box:dst/", "hint: name only the host: `box`"),
+        ("bench", "expected `scan PATH` or `sync SRC DST`"),
+        ("bench /srv", "expected `scan PATH` or `sync SRC DST`"),
+        (
+            "help foo",
+            "unknown command `help foo`\nhint: the commands are server, enroll, doctor, bench, help",
+        ),
     ] {
-        assert!(
-            unknown(line).is_some_and(|error| error.contains(": no such subcommand `")),
-            "{line}"
-        );
+        let error = mistake(&format!("./sparsync {line}"))
+            .or_else(|| parsed(&format!("sparsync {line}")).map(|_| refused(line)))
+            .expect(line);
+        assert!(error.contains(words), "{line}: {error}");
     }
+}
+
+#[test]
+fn other_copies_are_no_mistakes() {
     for line in [
         "rsync server x",
+        "rsync doctr",
         "sparsync ./server x",
         "sparsync server",
         "sparsync server -a x",
         "sparsync server x/",
-    ]
-    .into_iter()
-    .chain([
         "sparsync server h:x",
         "sparsync server x y/",
         "sparsync server start",
-        "sparsync server strat",
-    ])
-    .chain([
         "sparsync server x.old",
         "sparsync servers x",
         "sparsync -a server x",
-    ]) {
-        assert_eq!(unknown(line), None, "{line}");
+        "sparsync enroll x/",
+        "sparsync bench x y",
+        "sparsync help x/",
+        "sparsync src dst",
+        "sparsync start a b",
+        "sparsync doctr box:x",
+        "sparsync benches x",
+    ] {
+        assert_eq!(mistake(line), None, "{line}");
     }
 }
 
@@ -304,7 +335,8 @@ fn actions() -> impl Strategy<Value = ServerAction> {
         Just(ServerAction::Pin),
         Just(ServerAction::Metrics),
         grants,
-        word().prop_map(|who| ServerAction::Revoke { who }),
+        (word(), any::<bool>())
+            .prop_map(|(who, stop_unused)| ServerAction::Revoke { who, stop_unused }),
         (
             vec(root(), 1..3),
             any::<[bool; 4]>(),
@@ -374,7 +406,8 @@ fn server_arguments_are_parsed() {
     assert_eq!(
         server("revoke laptop"),
         local(ServerAction::Revoke {
-            who: "laptop".into()
+            who: "laptop".into(),
+            stop_unused: false,
         })
     );
     let session = Session {
@@ -401,7 +434,8 @@ fn server_arguments_are_parsed() {
         remote,
         ServerCommand {
             action: ServerAction::Revoke {
-                who: "laptop".into()
+                who: "laptop".into(),
+                stop_unused: false,
             },
             host: Some(reach)
         }
@@ -535,6 +569,9 @@ fn argument_errors_name_the_cause_and_a_help_page() {
     for (line, words) in [
         ("server", "missing subcommand: start, stop"),
         ("server start --colour", "unknown option --colour"),
+        ("server start --lisen=::", "did you mean `--listen`?"),
+        ("enroll --instal box", "did you mean `--install`?"),
+        ("enroll a:b", "name only the host: `a`"),
         ("server start -q", "unknown option -q"),
         ("server start --port", "missing value for --port"),
         ("server start --port=70000", "invalid --port value `70000`"),
@@ -640,7 +677,8 @@ fn argument_errors_name_the_cause_and_a_help_page() {
         let error = refused(line);
         assert!(error.contains(words), "{line}: {error}");
         assert!(
-            error.starts_with("sparsync ") && error.ends_with("--help`"),
+            error.starts_with("sparsync ")
+                && (error.ends_with("--help`") || error.contains("hint: name only")),
             "{error}"
         );
     }

@@ -1,6 +1,8 @@
 //! Reads the arguments after a subcommand, and checks the values of its options.
 
 use super::command::{MEMORY_MIN_BYTES, Rights, is_owner};
+use super::pages::PAGES;
+use crate::cli::suggest::nearest;
 use crate::cli::value::{Given, shell, size};
 use crate::error::{Error, Result};
 use lexopt::Arg::{Long, Short, Value};
@@ -33,6 +35,24 @@ impl WordReader {
         let verb = self.verb;
         Error::usage(format!("sparsync {verb}: {what}"))
             .with_hint(format!("see `sparsync {verb} --help`"))
+    }
+
+    /// Returns the error for an unknown long option, with the one that was probably meant.
+    pub fn unknown_option(&self, name: &str) -> Error {
+        let verb = self.verb;
+        let is_its_own = |page: &str| page == verb || page.starts_with(&format!("{verb} "));
+        let known = PAGES
+            .into_iter()
+            .filter(|(page, _)| is_its_own(page))
+            .flat_map(|(_, text)| text.lines())
+            .filter_map(|line| line.strip_prefix("  --")?.split([' ', '=', ',']).next());
+        let error = self.wrong(&format!("unknown option --{name}"));
+        match nearest(name, known) {
+            Some(meant) => error.with_hint(format!(
+                "did you mean `--{meant}`? See `sparsync {verb} --help`"
+            )),
+            None => error,
+        }
     }
 
     pub fn next(&mut self) -> Result<Option<lexopt::Arg<'_>>> {
@@ -178,9 +198,7 @@ impl WordReader {
             || name.starts_with('-')
             || !word.chars().all(is_plain)
         {
-            return Err(self.wrong(&format!(
-                "invalid host `{word}`: expected HOST or USER@HOST"
-            )));
+            return Err(self.no_host(word, ""));
         }
         // A link-local address names its interface: fe80::1%eth0.
         let address = name
@@ -190,11 +208,24 @@ impl WordReader {
         if name.ends_with(':')
             || name.contains(':') && address.parse::<std::net::Ipv6Addr>().is_err()
         {
-            return Err(self.wrong(&format!(
-                "invalid host `{word}`: expected HOST or USER@HOST, without a colon"
-            )));
+            return Err(self.no_host(word, ", without a colon"));
         }
         Ok(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")))
+    }
+}
+
+impl WordReader {
+    fn no_host(&self, word: &str, restriction: &str) -> Error {
+        let error = self.wrong(&format!(
+            "invalid host `{word}`: expected HOST or USER@HOST{restriction}"
+        ));
+        match word.split_once(':') {
+            // The operand of a copy.
+            Some((host, _)) if self.host(host).is_ok() => {
+                error.with_hint(format!("name only the host: `{host}`"))
+            }
+            _ => error,
+        }
     }
 }
 
