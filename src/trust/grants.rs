@@ -246,6 +246,38 @@ mod tests {
     use super::*;
     use crate::trust::paths::Places;
 
+    #[test]
+    fn guide_shows_an_entry_with_all_fields() {
+        let guide = include_str!("../../docs/GUIDE.md");
+        let block = guide
+            .split("```toml\n# grants.toml")
+            .nth(1)
+            .and_then(|rest| rest.split("```").next())
+            .expect("the guide has an example");
+        let grants: Grants = toml::from_str(block).expect("the example can be read");
+        let [grant] = &grants.grants[..] else {
+            panic!("{grants:?}")
+        };
+        let Grant {
+            pin: _,
+            name: _,
+            roots,
+            read_only,
+            expires,
+            allow_setuid,
+            no_munge,
+            owner,
+        } = grant;
+        assert!(!roots.is_empty() && *read_only && *allow_setuid && *no_munge);
+        assert!(expires.is_some() && owner.is_some());
+        // Only the required fields.
+        let required = block
+            .split("# optional")
+            .next()
+            .expect("it is the first part");
+        assert!(toml::from_str::<Grants>(required).is_ok());
+    }
+
     fn scratch() -> (tempfile::TempDir, Places) {
         let top = tempfile::tempdir().unwrap();
         let config = top.path().join("config");

@@ -131,6 +131,41 @@ mod tests {
     use crate::exit::Exit;
     use crate::trust::paths::Places;
 
+    #[test]
+    fn guide_shows_an_entry_with_all_fields() {
+        let guide = include_str!("../../docs/GUIDE.md");
+        let block = guide
+            .split("```toml\n# hosts.toml")
+            .nth(1)
+            .and_then(|rest| rest.split("```").next())
+            .expect("the guide has an example");
+        let peers: Peers = toml::from_str(block).expect("the example can be read");
+        let [peer] = &peers.hosts[..] else {
+            panic!("{peers:?}")
+        };
+        let Peer {
+            name: _,
+            ssh: _,
+            addresses,
+            port: _,
+            pin: _,
+            program,
+            met: _,
+            last_route,
+            last_until,
+            last_trouble,
+            is_limited,
+        } = peer;
+        assert!(!addresses.is_empty() && program.is_some() && *is_limited);
+        assert!(last_route.is_some() && last_until.is_some() && last_trouble.is_some());
+        // Only the required fields.
+        let required = block
+            .split("# optional")
+            .next()
+            .expect("it is the first part");
+        assert!(toml::from_str::<Peers>(required).is_ok());
+    }
+
     fn scratch() -> (tempfile::TempDir, Places) {
         let top = tempfile::tempdir().unwrap();
         let config = top.path().join("config");
