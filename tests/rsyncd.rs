@@ -1310,6 +1310,36 @@ fn parameters_change_a_push() {
 }
 
 #[test]
+fn incoming_chmod_changes_existing_modes_and_those_of_the_umask() {
+    push(
+        &[
+            "incoming chmod = D2775,F660",
+            "incoming chmod = u+s,g+wX",
+            "incoming chmod = o=,F+x",
+            "incoming chmod = D=,Fa-x",
+        ],
+        &[
+            "-rlti src/ h::m/",
+            "-rltDEii src/ h::m/",
+            "-rltDOni src/ h::m/",
+            "-rltAi --inplace src/ h::m/",
+            "-rltpi src/ h::m/",
+        ],
+    );
+    // A mode that is right already, and one that is changed although nothing is printed about it.
+    let scene = Scene::to_push();
+    scene.shell("rm -r src orig; mkdir src orig; touch -d 2020-01-01 src/x src/y orig/x orig/y");
+    scene.shell("chmod 2775 orig; chmod 660 orig/x; chmod 644 orig/y; touch -r orig src");
+    let module = format!("{}\nincoming chmod = D2775,F660", WRITABLE[1]);
+    let seen = scene.agree(("", &module), &["-rti", "src/", "h::m/"]);
+    let modes: Vec<_> = seen.trees[1]
+        .lines()
+        .filter_map(|line| line.split(' ').nth(2))
+        .collect();
+    assert_eq!((seen.stdout.len(), &modes[..]), (0, &["660", "660"][..]));
+}
+
+#[test]
 fn options_of_a_push_name_paths_in_the_module() {
     push(
         &[""],

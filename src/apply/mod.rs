@@ -182,12 +182,13 @@ pub struct Similar {
 
 impl Context<'_> {
     /// Returns what the modes of new entries depend on.
-    pub fn mode_rule(&self) -> chmod::ModeRule {
+    pub fn mode_rule(&self) -> chmod::ModeRule<'_> {
         let preserve = &self.policy.preserve;
         chmod::ModeRule {
             perms: preserve.perms,
             executability: preserve.executability,
             umask: self.process.umask,
+            required: &preserve.required_modes,
         }
     }
 

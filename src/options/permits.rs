@@ -174,6 +174,8 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Permits {
         fake_super: _,
         safe_links: _,
         strips_privileges: _,
+        // Only a session in rsync's protocol has any.
+        required_modes: _,
         peer_links: _,
         link_owners: _,
     } = preserve;

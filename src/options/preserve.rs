@@ -113,6 +113,9 @@ pub struct Preserve {
     pub xattrs: u8,
     /// `--chmod`, in order.
     pub chmod: Vec<ModeChange>,
+    /// Changes that a receiver without `-p` makes to the mode of every entry (`incoming chmod` of a module): to that of an
+    /// existing one, and to that which a new one gets by the umask.
+    pub required_modes: Vec<ModeChange>,
     /// `--numeric-ids`
     pub numeric_ids: bool,
     /// `--usermap`, and `--chown`'s user.

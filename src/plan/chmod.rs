@@ -35,13 +35,15 @@ pub fn apply(mode: u32, is_dir: bool, changes: &[ModeChange]) -> u32 {
 
 /// The options that determine the mode of a destination entry.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ModeRule {
+pub struct ModeRule<'a> {
     /// `-p`
     pub perms: bool,
     /// `-E`; no effect under `-p`.
     pub executability: bool,
     /// The process's umask, in effect for new entries.
     pub umask: u32,
+    /// What the receiver changes in the mode of every entry; no effect under `-p`.
+    pub required: &'a [ModeChange],
 }
 
 /// What a new entry inherits from the directory that receives it.
@@ -57,25 +59,28 @@ pub struct Parent {
 ///
 /// `src_mode` is the source's mode after [`apply`], with its type bits. `existing` is the mode of the entry to update,
 /// or `None` for a new entry, including one that replaces an entry of another kind. Must not be called for symlinks.
-pub fn dest_mode(src_mode: u32, existing: Option<u32>, rule: &ModeRule, parent: Parent) -> u32 {
+pub fn dest_mode(
+    src_mode: u32,
+    existing: Option<u32>,
+    rule: &ModeRule<'_>,
+    parent: Parent,
+) -> u32 {
     if rule.perms {
         return src_mode & PERMS;
     }
-    match existing {
+    let is_dir = src_mode & S_IFMT == 0o040000;
+    let mode = match existing {
         Some(mode) if rule.executability && src_mode & S_IFMT == 0o100000 => {
             executable_as(src_mode, mode & PERMS)
         }
         Some(mode) => mode & PERMS,
         None => {
             let allowed = parent.default_acl_mode.unwrap_or(0o777 & !rule.umask) & 0o777;
-            let inherited = if parent.setgid && src_mode & S_IFMT == 0o040000 {
-                SETGID
-            } else {
-                0
-            };
+            let inherited = if parent.setgid && is_dir { SETGID } else { 0 };
             src_mode & allowed | inherited
         }
-    }
+    };
+    apply(mode, is_dir, rule.required)
 }
 
 /// Applies `-E`: changes the mode only if exactly one of the two is executable.

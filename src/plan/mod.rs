@@ -130,7 +130,7 @@ fn fate(
         return Decision { action, in_the_way };
     };
     let attributes = attribute_changes(source, dest, policy);
-    let is_settled = attributes.is_none() && !dest.is_unsettled();
+    let is_settled = attributes.is_none() && !is_unsettled(dest, &policy.preserve);
     let adjust = if is_settled {
         Action::Keep
     } else {
@@ -160,6 +160,14 @@ fn fate(
             ),
         },
     })
+}
+
+/// Returns whether an existing entry must be changed although no attribute that is compared differs. Nothing is printed
+/// about such a change.
+pub fn is_unsettled(dest: &Entry, preserve: &Preserve) -> bool {
+    let required = &preserve.required_modes;
+    let has_mode = dest.kind() != Kind::Symlink;
+    dest.is_unsettled() || has_mode && chmod::apply(dest.mode, dest.is_dir(), required) != dest.mode
 }
 
 /// Returns why an entry is left alone. The order of the checks is rsync's.

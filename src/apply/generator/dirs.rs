@@ -357,7 +357,11 @@ impl Model<'_> {
         } else {
             changes
         };
-        if changes != Changes::NONE || self.existing.is_some_and(Entry::is_unsettled) {
+        let preserve = &self.context.policy.preserve;
+        let is_unsettled = self
+            .existing
+            .is_some_and(|existing| plan::is_unsettled(existing, preserve));
+        if changes != Changes::NONE || is_unsettled {
             let has = self
                 .existing
                 .map_or_else(Has::default, |existing| Has::of(existing, Changes::NONE));

@@ -15,7 +15,7 @@ use crate::filter::ModuleRules;
 use crate::fs::charset::{self, NameCharset};
 use crate::fs::{glob, sandbox, sys};
 use crate::options::{
-    FilesFrom, LinkOwners, ModeChange, Options, PeerLinks, RemoveSource, StderrMode,
+    FilesFrom, LinkOwners, Options, PeerLinks, Preserve, RemoveSource, StderrMode,
 };
 use crate::proto::greeting::BEHIND_RSYNC_OLDEST;
 use crate::proto::rsync::daemon::{args_end, decode_args, decode_secluded_args};
@@ -128,7 +128,7 @@ impl DaemonConnection<'_> {
         let refusal = refusal
             .or_else(|| access_error(values, read_only, sends, &options))
             .or_else(|| {
-                self.change_modes(values, sends, &mut options.preserve.chmod)
+                self.change_modes(values, sends, &mut options.preserve)
                     .err()
             });
         let converter = hooks
@@ -317,7 +317,7 @@ impl DaemonConnection<'_> {
         &self,
         values: &Values,
         sends: bool,
-        changes: &mut Vec<ModeChange>,
+        preserve: &mut Preserve,
     ) -> Result<(), Error> {
         let param = if sends {
             Param::OutgoingChmod
@@ -344,7 +344,10 @@ impl DaemonConnection<'_> {
                 param.name()
             )));
         };
-        changes.extend(required);
+        preserve.chmod.extend(required.iter().copied());
+        if !sends && !preserve.perms {
+            preserve.required_modes = required;
+        }
         Ok(())
     }
 
