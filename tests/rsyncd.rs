@@ -1339,6 +1339,29 @@ fn incoming_chmod_changes_existing_modes_and_those_of_the_umask() {
     assert_eq!((seen.stdout.len(), &modes[..]), (0, &["660", "660"][..]));
 }
 
+/// The user of a module decides whether devices can be created, with chroot or without.
+#[test]
+fn devices_are_created_by_a_module_of_root() {
+    needs_root();
+    let scene = Scene::to_push();
+    scene.shell("mknod src/null c 1 3; mknod src/loop b 7 0; mkfifo src/fifo; chmod 777 orig");
+    for module in [
+        WRITABLE[0],
+        WRITABLE[1],
+        "read only = no\nuid = 65534\ngid = 65534",
+        "read only = no\nuid = 65534\ngid = 65534\nuse chroot = no",
+    ] {
+        for more in ["", "insecure links = yes", "fake super = yes"] {
+            let module = format!("{module}\n{more}");
+            let args = ["-rlD", "src/null", "src/loop", "src/fifo", "h::m/"];
+            let seen = scene.agree_in_any_order(("", &module), &args);
+            let is_made = seen.trees[1].contains("null c ");
+            let is_root = module.contains("uid = 0") && more != "fake super = yes";
+            assert_eq!(is_made, is_root, "{module}: {seen:#?}");
+        }
+    }
+}
+
 #[test]
 fn options_of_a_push_name_paths_in_the_module() {
     push(

@@ -2,13 +2,13 @@
 //! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
 use crate::filesfrom::pruned_of_names;
-use crate::kit::{OLD, TREE, World, copies, oracle, synctest, write_script};
+use crate::kit::{OLD, TREE, World, copies, oracle, skip, synctest, write_script};
 use crate::stock::{
     acls, attributes, missing_arguments, missing_parents, names_below_a_dot,
     partly_named_directories, root_that_is_not_implied,
 };
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -632,6 +632,42 @@ fn pull_confined(client: &Path, options: &[&str]) -> (tempfile::TempDir, Output)
         .output()
         .expect("a program can be started");
     (dir, output)
+}
+
+/// `--confine-root` concerns paths. Whether devices can be created depends on the user alone.
+#[test]
+fn devices_are_created_with_a_confined_root() {
+    if !rustix::process::geteuid().is_root() {
+        skip("needs root");
+    }
+    for program in [oracle::rsync(), oracle::under_test()] {
+        let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+        let shell = dir.path().join("shell");
+        write_script(&shell, "#!/bin/sh\nshift\nexec \"$@\"\n");
+        for made in ["mkdir src dst", "mknod src/null c 1 3", "mkfifo src/p"] {
+            let made = Command::new("sh")
+                .args(["-ec", made])
+                .current_dir(dir.path())
+                .status();
+            assert!(made.expect("a shell can be started").success());
+        }
+        let output = Command::new(oracle::rsync())
+            .arg("-e")
+            .arg(&shell)
+            .arg(format!("--rsync-path={}", program.display()))
+            .arg(format!(
+                "-M--confine-root={}",
+                dir.path().join("dst").display()
+            ))
+            .args(["-a", "src/", "far:dst/"])
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("a program can be started");
+        assert_eq!(output.status.code(), Some(0), "{program:?}: {output:?}");
+        let made = std::fs::symlink_metadata(dir.path().join("dst/null")).unwrap();
+        assert!(made.file_type().is_char_device(), "{program:?}");
+    }
 }
 
 #[test]

@@ -217,6 +217,15 @@ impl Sandbox {
         }
     }
 
+    /// Returns whether devices may be created. In a module and with `--confine-root`, that depends only on the user of
+    /// this process, as in rsync.
+    pub fn may_make_devices(&self) -> bool {
+        match self.kind {
+            Confinement::Grant => self.is_everything(),
+            Confinement::Module | Confinement::Root => true,
+        }
+    }
+
     /// Returns whether everything is permitted, so that paths need no check.
     pub fn is_everything(&self) -> bool {
         self.roots.is_none()

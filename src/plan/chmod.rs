@@ -59,12 +59,7 @@ pub struct Parent {
 ///
 /// `src_mode` is the source's mode after [`apply`], with its type bits. `existing` is the mode of the entry to update,
 /// or `None` for a new entry, including one that replaces an entry of another kind. Must not be called for symlinks.
-pub fn dest_mode(
-    src_mode: u32,
-    existing: Option<u32>,
-    rule: &ModeRule<'_>,
-    parent: Parent,
-) -> u32 {
+pub fn dest_mode(src_mode: u32, existing: Option<u32>, rule: &ModeRule<'_>, parent: Parent) -> u32 {
     if rule.perms {
         return src_mode & PERMS;
     }

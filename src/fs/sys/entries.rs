@@ -109,7 +109,7 @@ pub fn device_parts(rdev: u64) -> (u32, u32) {
     (fs::major(rdev), fs::minor(rdev))
 }
 
-/// Creates a device, fifo or socket. `mode` includes the type bits. In a confined process, devices are rejected.
+/// Creates a device, fifo or socket. `mode` includes the type bits. Some confined processes may not create devices.
 pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Result<()> {
     attempt(Call::MkNod, || {
         may_write()?;
@@ -117,7 +117,7 @@ pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Resu
             fs::FileType::from_raw_mode(mode),
             fs::FileType::CharacterDevice | fs::FileType::BlockDevice
         );
-        if is_device && sandbox::of_process().is_some_and(|reach| !reach.is_everything()) {
+        if is_device && sandbox::of_process().is_some_and(|reach| !reach.may_make_devices()) {
             // Opening it, even because it replaced a file, would give access outside of the roots.
             return Err(Errno::PERM.into());
         }
