@@ -1339,6 +1339,42 @@ fn incoming_chmod_changes_existing_modes_and_those_of_the_umask() {
     assert_eq!((seen.stdout.len(), &modes[..]), (0, &["660", "660"][..]));
 }
 
+/// The module is opened before the process takes on the module's user.
+#[test]
+fn modules_below_a_directory_that_their_user_cannot_search_are_served() {
+    needs_root();
+    let scene = Scene::new();
+    scene.shell(
+        "mkdir -p p/mod/sub p/mod/hid/in p/mod/a; cp mod/a p/mod/sub/f; cp mod/a p/mod/hid/in/f\n\
+         echo '- /sub' >p/mod/rules; chown -R 65534:65534 p/mod; chmod 700 p; cp -a p p.orig",
+    );
+    for chroot in ["use chroot = no", ""] {
+        for more in ["", "exclude = /hid/\nexclude from = DIR/p/mod/rules"] {
+            let module = format!(
+                "path = DIR/p/mod\nread only = no\nuid = 65534\ngid = 65534\n{chroot}\n{more}"
+            );
+            for args in [
+                "-a h::m/ dst/",
+                "-aR h::m/./sub/f h::m/hid/in dst/",
+                "-rti --mkpath mod/a h::m/x/y/",
+                "-rti mod/a h::m/hid/in/",
+                "-rtib --delete --backup-dir=old mod/sub/ h::m/a/",
+            ] {
+                let args: Vec<_> = args.split(' ').collect();
+                scene.shell("rm -rf p; cp -a p.orig p");
+                let theirs = scene.call(oracle::rsync(), ("", &module), &args);
+                scene.shell("rm -rf p; cp -a p.orig p");
+                let ours = scene.call(oracle::under_test(), ("", &module), &args);
+                assert_eq!(
+                    format!("{ours:#?}"),
+                    format!("{theirs:#?}"),
+                    "{module} {args:?}"
+                );
+            }
+        }
+    }
+}
+
 /// The user of a module decides whether devices can be created, with chroot or without.
 #[test]
 fn devices_are_created_by_a_module_of_root() {

@@ -326,14 +326,24 @@ impl Sandbox {
             return Ok(());
         }
         let path = self.absolute(dir, name)?;
-        let is_dir = name.ends_with(b"/")
-            || fs::lstat(path.as_slice())
-                .is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode).is_dir());
+        let is_dir = name.ends_with(b"/") || self.is_dir(&path);
         if hidden(&path, is_dir) {
             Err(Errno::NOENT.into())
         } else {
             Ok(())
         }
+    }
+
+    /// Returns whether a path is a directory. The user of this process need not be able to search those above a root.
+    fn is_dir(&self, path: &[u8]) -> bool {
+        const TO_EXAMINE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+        let found = if self.is_everything() {
+            fs::lstat(path).map_err(io::Error::from)
+        } else {
+            self.open_path(path, TO_EXAMINE, Mode::empty())
+                .and_then(|file| Ok(fs::fstat(file)?))
+        };
+        found.is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode).is_dir())
     }
 
     fn is_root(&self, path: &[u8]) -> bool {

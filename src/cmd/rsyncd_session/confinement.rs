@@ -155,20 +155,7 @@ impl DaemonConnection<'_> {
             );
             return refuse("daemon security issue -- contact admin");
         }
-        if let Some((uid, gids)) = identity
-            && let Err((what, error)) = sys::take_identity(Some(uid), &gids)
-        {
-            self.log.put(
-                &[
-                    b"rsync: [Receiver] ",
-                    what.as_bytes(),
-                    b" failed: ",
-                    &errno_words(&error)[..],
-                ]
-                .concat(),
-            );
-            return refuse(format!("{what} failed"));
-        }
+        // The module's user need not be able to search the directories above the module.
         let roots = if values.flag(Param::InsecureLinks) {
             b"/".to_vec()
         } else {
@@ -183,6 +170,20 @@ impl DaemonConnection<'_> {
         if let Err(error) = sandbox::confine_module(&[roots], read_only, hidden, &open_root) {
             self.log.put(&failed("openat2", &place.dir, &error));
             return refuse("chdir failed");
+        }
+        if let Some((uid, gids)) = identity
+            && let Err((what, error)) = sys::take_identity(Some(uid), &gids)
+        {
+            self.log.put(
+                &[
+                    b"rsync: [Receiver] ",
+                    what.as_bytes(),
+                    b" failed: ",
+                    &errno_words(&error)[..],
+                ]
+                .concat(),
+            );
+            return refuse(format!("{what} failed"));
         }
         Ok(ModulePlace {
             path: place,
