@@ -89,6 +89,12 @@ pub struct AuthResponse<'a> {
 impl AuthResponse<'_> {
     /// Compares the response with the secrets of the user and of the group. The error is the reason for the log.
     pub fn check(&self, secrets: &[u8], group: Option<&[u8]>) -> Result<(), &'static str> {
+        // Such a line of the file is a comment, or belongs to a group.
+        match self.user.first() {
+            Some(b'#') => return Err("invalid username"),
+            Some(b'@') => return Err("secret not found"),
+            _ => {}
+        }
         let mut why = "secret not found";
         for line in secrets
             .split(|byte| b"\r\n".contains(byte))
@@ -213,7 +219,16 @@ mod tests {
         assert_eq!(check("joe", "two", Some("staff")), Ok(()));
         assert_eq!(check("joe", "one", Some("staff")), Ok(()));
         assert_eq!(check("joe", "two", None), Err("password mismatch"));
-        assert_eq!(check("@staff", "two", None), Ok(()));
+        assert_eq!(
+            check("@staff", "two", None),
+            Err("secret not found"),
+            "the line of a group is no line of a user"
+        );
+        assert_eq!(
+            check("@staff", "two", Some("staff")),
+            Err("secret not found")
+        );
+        assert_eq!(check("#joe", "no", None), Err("invalid username"));
         assert_eq!(check("tim", "x", None), Err("secret not found"));
         assert_eq!(check("", "empty", None), Err("secret not found"));
     }
