@@ -93,6 +93,18 @@ pub fn hides(dir: BorrowedFd<'_>, name: &[u8], is_dir: bool) -> bool {
     })
 }
 
+/// Returns whether some paths are hidden from the client of this process.
+pub fn has_hidden() -> bool {
+    REACH.get().is_some_and(|reach| reach.hidden.is_some())
+}
+
+/// Fails if an entry of an open directory is hidden from the client of this process.
+pub fn check_reached(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    REACH
+        .get()
+        .map_or(Ok(()), |reach| reach.check_reached(dir, name))
+}
+
 /// Returns whether this process serves a module; see [`confine_module`].
 pub fn is_module() -> bool {
     REACH
@@ -169,6 +181,9 @@ impl<'a> PermittedName<'a> {
     }
 }
 
+/// How many symlinks a path may contain, as in the kernel.
+const LINKS_MAX: usize = 40;
+
 const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Sandbox {
@@ -226,7 +241,12 @@ impl Sandbox {
         }
     }
 
-    /// Returns whether everything is permitted, so that paths need no check.
+    /// Returns whether a symlink must be examined before it is followed.
+    pub fn checks_links(&self) -> bool {
+        !self.is_everything() || self.hidden.is_some()
+    }
+
+    /// Returns whether everything is permitted, so that paths need no check, except for hidden ones.
     pub fn is_everything(&self) -> bool {
         self.roots.is_none()
     }
@@ -234,12 +254,13 @@ impl Sandbox {
     /// Resolves a name that may have several elements, be absolute, or be relative to the working directory. Does not
     /// follow the last element.
     pub fn spot<'a>(&self, dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<PermittedName<'a>> {
-        self.check_hidden(dir, name)?;
-        if self.is_everything() || is_one_step(dir, name) {
+        let needs_no_path = self.is_everything() && self.hidden.is_none();
+        if needs_no_path || is_one_step(dir, name) {
             return Ok(PermittedName::plain(dir, name));
         }
+        self.check_hidden(dir, name)?;
         let mut path = self.absolute(dir, name)?;
-        while path.last() == Some(&b'/') {
+        while path.len() > 1 && path.last() == Some(&b'/') {
             path.pop();
         }
         let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
@@ -247,12 +268,15 @@ impl Sandbox {
         // The parent of a root is not permitted, and only the kernel can resolve `..`.
         let is_whole = matches!(last, b"" | b"." | b"..") || self.is_root(&path);
         if is_whole {
+            let held = self.open_path(&path, TO_SEARCH, Mode::empty())?;
+            self.check_reached(held.as_fd(), b".")?;
             return Ok(PermittedName {
-                held: Err(self.open_path(&path, TO_SEARCH, Mode::empty())?),
+                held: Err(held),
                 name: b"."[..].into(),
             });
         }
         let held = self.open_path(&path[..cut], TO_SEARCH, Mode::empty())?;
+        self.check_reached(held.as_fd(), last)?;
         Ok(PermittedName {
             held: Err(held),
             name: last.to_vec().into(),
@@ -267,11 +291,50 @@ impl Sandbox {
         flags: OFlags,
         mode: Mode,
     ) -> io::Result<OwnedFd> {
-        self.check_hidden(dir, name)?;
+        if self.hidden.is_some() {
+            return self.open_visible(dir, name, flags, mode);
+        }
         if self.is_everything() {
             return Ok(fs::openat(dir, name, flags, mode)?);
         }
         self.open_path(&self.absolute(dir, name)?, flags, mode)
+    }
+
+    /// Does the work of [`Sandbox::open`] if paths are hidden: no symlink leads to one of them. The last element is
+    /// opened in the directory that was checked, and never follows a symlink that another process has put there since.
+    fn open_visible(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        flags: OFlags,
+        mode: Mode,
+    ) -> io::Result<OwnedFd> {
+        let mut path = name.to_vec();
+        let flags = if name.ends_with(b"/") {
+            flags | OFlags::DIRECTORY
+        } else {
+            flags
+        };
+        for _ in 0..LINKS_MAX {
+            let at = self.spot(dir, &path)?;
+            let target = if flags.contains(OFlags::NOFOLLOW) {
+                None
+            } else {
+                fs::readlinkat(at.dir(), &*at.name, Vec::new()).ok()
+            };
+            let Some(target) = target else {
+                let flags = flags | OFlags::NOFOLLOW;
+                return Ok(fs::openat(at.dir(), &*at.name, flags, mode)?);
+            };
+            let target = target.into_bytes();
+            path = match target.first() {
+                Some(b'/') if self.is_everything() => target,
+                // It leads out of the roots.
+                Some(b'/') => break,
+                _ => [&path_of(at.dir())?[..], b"/", &target].concat(),
+            };
+        }
+        Err(Errno::LOOP.into())
     }
 
     /// Opens a name by calling `how` with a root and the path below it. `how` must fail with EXDEV if the path leads
@@ -287,6 +350,9 @@ impl Sandbox {
     }
 
     fn open_path(&self, path: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        if self.is_everything() {
+            return Ok(fs::openat(fs::CWD, path, flags, mode)?);
+        }
         self.below_a_root(path, &|root, rest| Ok(beneath(root, rest, flags, mode)?))
     }
 
@@ -334,15 +400,28 @@ impl Sandbox {
         }
     }
 
+    /// Fails if an entry of an open directory is hidden, whatever path has led there: a symlink or `..` may have been in
+    /// it.
+    fn check_reached(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        let Some(hidden) = &self.hidden else {
+            return Ok(());
+        };
+        let path = self.absolute(dir, name)?;
+        let found = fs::statat(dir, name, fs::AtFlags::SYMLINK_NOFOLLOW);
+        let is_dir = found.is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode).is_dir());
+        if hidden(&path, is_dir) {
+            Err(Errno::NOENT.into())
+        } else {
+            Ok(())
+        }
+    }
+
     /// Returns whether a path is a directory. The user of this process need not be able to search those above a root.
     fn is_dir(&self, path: &[u8]) -> bool {
         const TO_EXAMINE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-        let found = if self.is_everything() {
-            fs::lstat(path).map_err(io::Error::from)
-        } else {
-            self.open_path(path, TO_EXAMINE, Mode::empty())
-                .and_then(|file| Ok(fs::fstat(file)?))
-        };
+        let found = self
+            .open_path(path, TO_EXAMINE, Mode::empty())
+            .and_then(|file| Ok(fs::fstat(file)?));
         found.is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode).is_dir())
     }
 
@@ -382,8 +461,7 @@ fn is_cwd(dir: BorrowedFd<'_>) -> bool {
 
 /// Returns the path of an open file or directory, as the system reports it.
 pub fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    let (proc, path) = super::sys::in_proc(dir);
-    Ok(fs::readlinkat(proc, path.as_slice(), Vec::new())?.into_bytes())
+    super::sys::kernel_path_of(dir)
 }
 
 fn beneath(

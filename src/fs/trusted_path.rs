@@ -207,7 +207,7 @@ fn open_trusted(
 ) -> io::Result<OwnedFd> {
     let (call, flags, mode) = how;
     let user = sys::ids().0;
-    let opened = match sandbox::of_process().filter(|reach| !reach.is_everything()) {
+    match sandbox::of_process().filter(|reach| !reach.is_everything()) {
         _ if owners == LinkOwners::Anyone => {
             sys::enter(call)?;
             sys::open_through(dir, path, flags, mode)
@@ -222,12 +222,6 @@ fn open_trusted(
             user,
         ),
         Some(reach) => open_in_reach(reach, dir, path, how, user),
-    }?;
-    // Symlinks and `..` may have led into a directory that the rules of a module exclude.
-    if sandbox::hides(opened.as_fd(), b".", true) {
-        Err(Errno::NOENT.into())
-    } else {
-        Ok(opened)
     }
 }
 
@@ -269,6 +263,10 @@ fn open_below(start: WalkStart<'_>, path: &[u8], how: OpenMode, user: u32) -> io
     let mut resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     if start.is_floor {
         resolve |= ResolveFlags::BENEATH;
+    }
+    if sandbox::has_hidden() {
+        // Symlinks and `..` may lead into a directory that the rules of a module exclude.
+        return walk(start, path, how, user);
     }
     sys::enter(call)?;
     loop {
@@ -332,6 +330,7 @@ fn walk(
                 }
                 Element::Magic => place.enter(name, OFlags::empty())?,
                 Element::Other if is_last => {
+                    sandbox::check_reached(place.dir(), name)?;
                     return Ok(fs::openat(
                         place.dir(),
                         name,
@@ -343,6 +342,7 @@ fn walk(
             },
         }
         if is_last {
+            sandbox::check_reached(place.dir(), b".")?;
             return Ok(fs::openat(place.dir(), c".", flags, mode)?);
         }
         ahead = rest.to_vec();

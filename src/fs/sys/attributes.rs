@@ -213,28 +213,6 @@ pub fn lremovexattr(path: &[u8], name: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Makes a call in a thread with its own working directory, for calls that take only a path.
-#[allow(unsafe_code)]
-pub fn within<T: Send>(
-    dir: BorrowedFd<'_>,
-    call: impl FnOnce() -> io::Result<T> + Send,
-) -> io::Result<T> {
-    use rustix::thread::{UnshareFlags, unshare_unsafe};
-    let apart = || {
-        // SAFETY: this unshares only the working directory, the root directory and the umask of the thread, no memory
-        // or files.
-        unsafe { unshare_unsafe(UnshareFlags::FS) }?;
-        rustix::process::fchdir(dir)?;
-        call()
-    };
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, apart)?;
-        thread
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("a thread crashed")))
-    })
-}
-
 /// The kernel's maximum length of an attribute's value and of the list of names.
 const XATTR_MAX: usize = 64 * 1024;
 

@@ -1,6 +1,7 @@
 //! Opens files and directories.
 
-use super::{Call, attempt, in_proc, may_write, open_through, spot};
+use super::{Call, attempt, has_proc, may_write, open_through, proc_fd, spot};
+use crate::fs::sandbox;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -54,7 +55,12 @@ fn open_dir_with(
         };
         loop {
             match fs::openat2(at, path, flags, Mode::empty(), resolve) {
-                Ok(fd) => return Ok(fd),
+                Ok(fd) => {
+                    if matches!(follow, Follow::Inside) {
+                        sandbox::check_reached(fd.as_fd(), b".")?;
+                    }
+                    return Ok(fd);
+                }
                 // The kernel requests a retry if a rename happened during the walk.
                 Err(Errno::AGAIN | Errno::INTR) => continue,
                 // rsync reports a link that leads outside as too many levels of symbolic links.
@@ -169,11 +175,24 @@ pub fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd
     })
 }
 
+/// Returns whether [`link_tmpfile`] can succeed in a chroot, where it has no /proc: the kernel is Linux 6.10 or later, or
+/// this process has the capability. Only then, the kernel looks whether the new name is free.
+fn can_link_in_chroot() -> bool {
+    static CAN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *CAN.get_or_init(|| {
+        let own = fs::open(c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        own.is_ok_and(|own| {
+            let linked = fs::linkat(&own, c"", &own, c".", AtFlags::EMPTY_PATH);
+            !matches!(linked, Err(Errno::NOENT | Errno::PERM))
+        })
+    })
+}
+
 /// Creates a file without a name. The kernel removes it unless it is linked.
 pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
     attempt(Call::TmpFile, || {
         may_write()?;
-        if super::has_no_tmpfile() {
+        if super::has_no_tmpfile() || !has_proc() && !can_link_in_chroot() {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         Ok(fs::openat(
@@ -193,16 +212,13 @@ pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io:
         let at = spot(dir, name)?;
         match fs::linkat(fd, c"", at.dir(), &*at.name, AtFlags::EMPTY_PATH) {
             // Kernels before 6.10 require a capability for that, but allow the detour through /proc.
-            Err(Errno::NOENT | Errno::PERM) => {
-                let (proc, path) = in_proc(fd);
-                Ok(fs::linkat(
-                    proc,
-                    path.as_slice(),
-                    at.dir(),
-                    &*at.name,
-                    AtFlags::SYMLINK_FOLLOW,
-                )?)
-            }
+            Err(Errno::NOENT | Errno::PERM) if has_proc() => Ok(fs::linkat(
+                fs::CWD,
+                proc_fd(fd),
+                at.dir(),
+                &*at.name,
+                AtFlags::SYMLINK_FOLLOW,
+            )?),
             other => Ok(other?),
         }
     })

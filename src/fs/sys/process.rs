@@ -73,7 +73,7 @@ pub fn take_identity(uid: Option<u32>, gids: &[u32]) -> Result<(), (&'static str
 
 /// Makes a directory the root of this process, and its working directory.
 pub fn enter_root(path: &[u8]) -> io::Result<()> {
-    super::proc_dir::keep_proc();
+    super::proc_dir::leave_proc();
     rustix::process::chroot(path)?;
     Ok(rustix::process::chdir("/")?)
 }

@@ -1,6 +1,6 @@
 //! Examines files and lists directories.
 
-use super::{Call, attempt, hides_types, in_proc, open_through, spot};
+use super::{Call, attempt, hides_types, open_through, spot};
 use crate::flist::Time;
 use crate::flist::entry::Stat;
 use crate::fs::sandbox::{self};
@@ -34,7 +34,7 @@ pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> 
     attempt(Call::Stat, || {
         // With a trailing slash, the kernel follows the link, too.
         let follows = follow || name.ends_with(b"/");
-        if follows && sandbox::of_process().is_some_and(|reach| !reach.is_everything()) {
+        if follows && sandbox::of_process().is_some_and(|reach| reach.checks_links()) {
             return stat_in_reach(dir, name);
         }
         let flags = if follow {
@@ -65,10 +65,7 @@ fn stat_in_reach(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
 
 /// Returns the current path of an open directory, as far as the system knows it.
 pub fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    attempt(Call::ReadLink, || {
-        let (proc, path) = in_proc(dir);
-        Ok(fs::readlinkat(proc, path.as_slice(), Vec::new())?.into_bytes())
-    })
+    attempt(Call::ReadLink, || super::proc_dir::kernel_path_of(dir))
 }
 
 /// Returns the attributes of any path, for operands.
