@@ -260,9 +260,10 @@ impl<'a> ConfigReader<'a> {
     fn directive(&mut self, line: &[u8], depth: usize) -> Result<(), Vec<u8>> {
         let len = line
             .iter()
-            .position(u8::is_ascii_whitespace)
+            .position(|byte| byte.is_ascii_whitespace() || *byte == b'=')
             .unwrap_or(line.len());
-        let (name, path) = (&line[..len], line[len..].trim_ascii());
+        let (name, rest) = (&line[..len], line[len..].trim_ascii_start());
+        let path = rest.strip_prefix(b"=").unwrap_or(rest).trim_ascii();
         let is_include = name.eq_ignore_ascii_case(b"include");
         if !is_include && !name.eq_ignore_ascii_case(b"merge") {
             return Err([b"Unknown directive: &", name, b"."].concat());
@@ -421,7 +422,7 @@ mod tests {
     #[test]
     fn includes_have_a_scope_and_merges_have_none() {
         let config = read(&[
-            ("c", "&merge g.d\n&include /m\n[last]\n"),
+            ("c", "&merge = g.d\n&include=/m\n[last]\n"),
             ("g.d/b.inc", "comment = merged\n"),
             ("g.d/a.conf", "comment = other\n"),
             ("/m/b.conf", "[b]\n"),

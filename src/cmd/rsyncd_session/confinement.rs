@@ -171,13 +171,18 @@ impl DaemonConnection<'_> {
             self.log.put(&failed("openat2", &place.dir, &error));
             return refuse("chdir failed");
         }
-        if let Some((uid, gids)) = identity
-            && let Err((what, error)) = sys::take_identity(Some(uid), &gids)
-        {
+        if let Err((what, error)) = sys::take_identity(identity.uid, &identity.gids) {
+            let number = match what {
+                "setuid" => identity.uid,
+                "setgid" => identity.gids.first().copied(),
+                _ => None,
+            };
+            let number = number.map_or_else(String::new, |number| format!(" {number}"));
             self.log.put(
                 &[
                     b"rsync: [Receiver] ",
                     what.as_bytes(),
+                    number.as_bytes(),
                     b" failed: ",
                     &errno_words(&error)[..],
                 ]
@@ -194,35 +199,44 @@ impl DaemonConnection<'_> {
         })
     }
 
-    /// Returns the user and the groups that serve the module; `None` if this process is not privileged.
-    fn identity(&self, values: &Values) -> Result<Option<(u32, Vec<u32>)>, Refusal> {
+    /// Returns the user and the groups that serve the module. A process that is not privileged keeps its own unless the
+    /// module names others, which it cannot take on.
+    fn identity(&self, values: &Values) -> Result<ModuleIdentity, Refusal> {
         let known = ModuleIds::new();
         let invalid = |what: &str, name: &[u8]| {
             self.log
                 .put(&[b"Invalid ", what.as_bytes(), b" ", name].concat());
             refuse([b"invalid ", what.as_bytes(), b" ", name].concat())
         };
-        let name = self.text(values, Param::Uid);
-        let gid_list = self.text(values, Param::Gid);
-        if sys::ids().0 != 0 {
-            return Ok(None);
-        }
-        let user = name.as_deref().unwrap_or(DEFAULT_USER);
-        let Some(uid) = known.user(user) else {
-            return invalid("uid", user);
+        let is_root = sys::ids().0 == 0;
+        let default_user = is_root.then(|| DEFAULT_USER.to_vec());
+        let uid = match self.text(values, Param::Uid).or(default_user) {
+            None => None,
+            Some(name) => match known.user(&name) {
+                None => return invalid("uid", &name),
+                uid => uid,
+            },
         };
-        let Some(list) = gid_list else {
-            let default = DEFAULT_GROUPS.iter().find_map(|name| known.group(name));
-            return default.map_or_else(
-                || invalid("gid", DEFAULT_USER),
-                |gid| Ok(Some((uid, vec![gid]))),
-            );
+        let Some(list) = self.text(values, Param::Gid) else {
+            if !is_root {
+                return Ok(ModuleIdentity {
+                    uid,
+                    gids: Vec::new(),
+                });
+            }
+            return match DEFAULT_GROUPS.iter().find_map(|name| known.group(name)) {
+                None => invalid("gid", DEFAULT_USER),
+                Some(gid) => Ok(ModuleIdentity {
+                    uid,
+                    gids: vec![gid],
+                }),
+            };
         };
         let mut gids = Vec::new();
         for (index, element) in crate::rsyncd::list_elements(&list).enumerate() {
             match known.group(element) {
                 _ if element == b"*" && index == 0 => {
-                    let all = ids::group_ids_of(uid);
+                    let all = ids::group_ids_of(uid.unwrap_or(sys::ids().0));
                     let Some(all) = all else {
                         return invalid("gid", element);
                     };
@@ -232,7 +246,7 @@ impl DaemonConnection<'_> {
                 None => return invalid("gid", element),
             }
         }
-        Ok(Some((uid, gids)))
+        Ok(ModuleIdentity { uid, gids })
     }
 
     /// Reads the rules of a module.
@@ -263,6 +277,14 @@ impl DaemonConnection<'_> {
             Refusal::Over
         })
     }
+}
+
+/// Who serves a module.
+struct ModuleIdentity {
+    /// `None`: the user of this process.
+    uid: Option<u32>,
+    /// The first one is the primary group. If there are none, those of this process stay.
+    gids: Vec<u32>,
 }
 
 /// Finds users and groups by name or number.

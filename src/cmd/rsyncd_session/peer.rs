@@ -155,6 +155,9 @@ fn read_proxy_header(input: &mut impl Read) -> Result<Option<IpAddr>, Refusal> {
             let source: [u8; 16] = body[..16].try_into().map_err(|_| Refusal::Over)?;
             Ok(Some(IpAddr::from(source)))
         }
+        (0x21, 0x11 | 0x21, _) => Err(Refusal::Over),
+        // The proxy knows no address, or none of TCP.
+        (0x21, ..) => Ok(None),
         _ => Err(Refusal::Over),
     }
 }
