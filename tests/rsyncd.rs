@@ -519,6 +519,73 @@ fn identities_and_paths_are_checked() {
         .exits(23);
 }
 
+/// The daemon of an ordinary user refuses clients of a module whose user or group it cannot take on.
+#[test]
+fn ordinary_user_serves_only_as_itself() {
+    needs_root();
+    let scene = Scene::new();
+    scene.shell("chmod 777 .");
+    let by_nobody = |program: &Path| {
+        let drop = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+        PathBuf::from(format!("{drop} {}", program.display()))
+    };
+    let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(by_nobody);
+    for (module, code) in [
+        ("", 0),
+        ("uid = 65534", 0),
+        ("uid = 0", 5),
+        ("gid = 0", 5),
+        ("gid = 65534", 5),
+        ("uid = 65534\ngid = *", 5),
+        ("uid = none-such", 5),
+        ("gid = none-such", 5),
+    ] {
+        let config = ("", format!("use chroot = no\n{module}"));
+        let [theirs, ours] = [&theirs, &ours]
+            .map(|program| scene.call(program, (config.0, &config.1), &["-r", "h::m/a", "dst"]));
+        assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"), "{module}");
+        ours.exits(code);
+    }
+}
+
+/// Known users, unknown ones and those without a rule are refused after the same time, and nothing that a secrets file
+/// can be makes a client wait.
+#[test]
+fn refused_users_learn_nothing_from_the_time() {
+    needs_root();
+    let scene = Scene::new();
+    scene.file("secrets", "joe:one\n", 0o600);
+    scene.shell("mkfifo -m 600 fifo");
+    for (users, file) in [
+        ("joe", "secrets"),
+        ("*", "secrets"),
+        ("*", "none"),
+        ("*", "fifo"),
+    ] {
+        let module = format!("{PLAIN}\nauth users = {users}\nsecrets file = DIR/{file}");
+        let daemon = Listening::start(&scene, ("", &module), &[]);
+        for user in ["joe", "tim", "@joe"] {
+            let mut stream = daemon.connect();
+            stream.get_mut().write_all(b"@RSYNCD: 31.0\nm\n").unwrap();
+            let mut line = String::new();
+            stream.read_line(&mut line).unwrap();
+            assert!(line.starts_with("@RSYNCD: AUTHREQD "), "{line}");
+            let sent = std::time::Instant::now();
+            let words = format!("{user} wrong\n");
+            stream.get_mut().write_all(words.as_bytes()).unwrap();
+            line.clear();
+            stream.read_line(&mut line).unwrap();
+            assert_eq!(line, "@ERROR: auth failed on module m\n");
+            assert!(
+                sent.elapsed() >= Duration::from_millis(100),
+                "{user} {file}"
+            );
+        }
+    }
+    let log = std::fs::read_to_string(scene.path("log")).unwrap();
+    assert!(log.contains("/fifo: it is no regular file"), "{log}");
+}
+
 #[test]
 fn users_authenticate() {
     needs_root();
@@ -546,6 +613,13 @@ fn users_authenticate() {
         .exits(5)
         .logs("for joe: denied by rule");
     agree("auth users = @root", "root").exits(0);
+    // The line of a group is no line of a user, and a comment is none either.
+    agree("auth users = @root:ro, *:rw", "@root")
+        .exits(5)
+        .logs("for @root: secret not found");
+    agree("auth users = *", "#joe")
+        .exits(5)
+        .logs("for #joe: invalid username");
     agree("auth users = @root", "joe").exits(5);
     agree("auth users = joe\nauth digest = sha512", "joe").exits(0);
     agree("auth users = joe\nauth digest = none-such", "joe").exits(5);
@@ -763,6 +837,221 @@ fn invalid_conversations_are_rejected() {
     ] {
         let answer = conversation(&scene, ("", ""), &endless);
         assert!(!answer.contains("OK"), "{answer}");
+    }
+}
+
+/// Absolute paths of files of rules begin at the module. Hidden ones have no rules, or are refused.
+#[test]
+fn files_of_rules_are_found_in_the_module() {
+    let scene = Scene::new();
+    scene.shell("mkdir mod/hid; echo '- /a' >mod/rules; echo '- /sub' >mod/hid/rules");
+    let long = format!("-M--filter=: {}", "x".repeat(300));
+    for chroot in ["", "use chroot = yes"] {
+        let module = format!("{PLAIN}\nexclude = /hid/\n{chroot}");
+        let call = |program: &Path, option: &str| {
+            let mut seen = scene.call(
+                program,
+                ("", &module),
+                &["-r", "-l", option, "h::m/", "dst"],
+            );
+            // A daemon that refuses options may close the connection before its client has read the reason.
+            seen.code = None;
+            seen.stderr.retain(|line| !line.contains("rsync error: "));
+            seen.log.retain(|line| !line.contains("rsync error: "));
+            seen
+        };
+        for option in [
+            "-M--exclude-from=/rules",
+            "-M--exclude-from=rules",
+            "-M--filter=merge /rules",
+            "-M--filter=merge ../../rules",
+            "-M--filter=merge /hid/rules",
+            "-M--exclude-from=/hid/rules",
+            "-M--files-from=/hid/rules",
+            &long,
+        ] {
+            let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|p| call(p, option));
+            assert_eq!(
+                format!("{ours:#?}"),
+                format!("{theirs:#?}"),
+                "{module} {option}"
+            );
+        }
+    }
+}
+
+/// The client learns why its request is not accepted, and the log shows it.
+#[test]
+fn reasons_of_refusals_are_logged_and_reach_the_client() {
+    let scene = Scene::new();
+    let log = || std::fs::read_to_string(scene.path("log")).unwrap();
+    for (arg, count, words) in [
+        (
+            "m/a\0",
+            20_000,
+            "sparsync: there are more than 16000 arguments",
+        ),
+        (
+            &format!("m/{}\0", "a".repeat(2_000_000)),
+            9,
+            "sparsync: the arguments are longer than 16777216 bytes",
+        ),
+    ] {
+        let begin = "@RSYNCD: 31.0\nm\n--server\0--sender\0-re.iLsfxCIu\0.\0";
+        let flood = [begin, &arg.repeat(count), "\0"].concat();
+        let answer = conversation(&scene, ("", PLAIN), flood.as_bytes());
+        assert!(answer.contains(words), "{answer}");
+        assert!(log().contains(words), "{}", log());
+    }
+    let answer = conversation(&scene, ("", PLAIN), &[b'x'; 10_000]);
+    assert!(answer.contains("@ERROR: protocol error: "), "{answer}");
+    assert!(log().contains("] protocol error: "), "{}", log());
+    // A file of rules, for both directions.
+    for operands in [["h::m/a", "dst"], ["out/secret", "h::m/"]] {
+        let seen = scene.call(
+            oracle::under_test(),
+            ("", &format!("{PLAIN}\nread only = no")),
+            &["-M--filter=merge /none", operands[0], operands[1]],
+        );
+        seen.prints("failed to open exclude file ")
+            .logs("failed to open exclude file ");
+    }
+    // Options that stand for refused ones, and other names.
+    for (list, option, words) in [
+        ("times", "-M-a", "--times (-t)"),
+        ("partial", "-M-P", "--partial"),
+        ("delete-during", "-M--del", "--del"),
+        ("compress-choice", "-M--zc=lz4", "--zc"),
+        ("no-whole-file", "-M--no-W", "--no-W"),
+    ] {
+        let module = format!("{PLAIN}\nrefuse options = {list}");
+        for program in [oracle::rsync(), oracle::under_test()] {
+            let seen = scene.call(program, ("", &module), &["-r", option, "h::m/a", "dst"]);
+            seen.prints(&format!("is configured to refuse {words}"))
+                .logs(&format!("is configured to refuse {words}"));
+            assert!(!seen.trees[0].contains("a f"), "{seen:#?}");
+        }
+    }
+}
+
+#[test]
+fn clients_cannot_lift_the_limit_of_memory() {
+    let scene = Scene::new();
+    scene.shell("mkdir -p src/many; cd src/many; seq -f %0200.0f 6000 | xargs touch");
+    let daemon = PathBuf::from(format!(
+        "env RSYNC_MAX_ALLOC=1M {}",
+        oracle::under_test().display()
+    ));
+    let module = format!("{PLAIN}\nread only = no");
+    for client in [oracle::rsync(), oracle::under_test()] {
+        for option in ["-M--max-alloc=0", "-M--max-alloc=2G", "-r"] {
+            let args = ["-r", option, "src/many", "h::m/"];
+            let seen = scene.call_by(client, &daemon, ("", &module), &args);
+            seen.exits(22)
+                .prints("exceeds --max-alloc")
+                .prints("hint: use a larger --max-alloc")
+                .logs("exceeds --max-alloc");
+            assert!(!format!("{seen:?}").contains("--max-alloc=0"), "{seen:#?}");
+        }
+    }
+}
+
+/// Whoever takes over a session in a chroot finds no descriptor of a directory that leads out of it.
+#[test]
+fn sessions_in_a_chroot_hold_no_directory_outside() {
+    needs_root();
+    for (path, rules) in [
+        ("DIR/mod", ""),
+        ("DIR/mod", "exclude = x"),
+        ("DIR/./mod", "exclude = x"),
+    ] {
+        let scene = Scene::new();
+        let ids = "use chroot = yes\nuid = 65534\ngid = 65534\nread only = no";
+        let daemon = Listening::start(&scene, ("", &format!("path = {path}\n{ids}\n{rules}")), &[]);
+        for words in [
+            &b"@RSYNCD: 30.0\nm\n--server\0--sender\0-re.Lsf\0.\0m/\0\0"[..],
+            b"@RSYNCD: 30.0\nm\n--server\0-re.Lsf\0.\0m/\0\0",
+        ] {
+            let mut session = daemon.request(words);
+            session.read_exact(&mut [0]).unwrap();
+            let process = daemon.connections()[0];
+            let inside = scene.path(if path == "DIR/mod" { "mod" } else { "" });
+            let links = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+            let links: Vec<_> = links.map(|link| link.unwrap().path()).collect();
+            assert!(links.len() > 2, "{links:?}");
+            for link in links {
+                let is_dir = std::fs::metadata(&link).is_ok_and(|found| found.is_dir());
+                let target = std::fs::read_link(&link).unwrap();
+                assert!(!is_dir || target.starts_with(&inside), "{target:?}");
+            }
+            drop(session);
+            until(|| daemon.connections().is_empty());
+        }
+    }
+}
+
+/// A symlink that a client has pushed does not lead to what the module excludes.
+#[test]
+fn symlinks_do_not_lead_to_excluded_entries() {
+    needs_root();
+    let scene = Scene::new();
+    scene.shell(
+        "mkdir -p mod/hid/in dst0; echo secret >mod/hid/f; echo secret >mod/hid/in/f; echo '+ *' >mod/hid/rules\n\
+         ln -s hid mod/l; ln -s hid/f mod/lf; ln -s l mod/ll; ln -s ../hid mod/sub/up; ln -s sub mod/ls; ln -s sub/d mod/ld\n\
+         mkdir push; echo new >push/f; cp -a mod orig",
+    );
+    for chroot in ["use chroot = no", "use chroot = yes"] {
+        let module = format!(
+            "uid = 0\ngid = 0\nread only = no\nmunge symlinks = no\nexclude = /hid/\n{chroot}"
+        );
+        let call = |args: &[&str]| scene.call(oracle::under_test(), ("", &module), args);
+        for args in [
+            &["-r", "h::m/l/f", "dst/"][..],
+            &["-r", "h::m/l/", "dst/"],
+            &["-r", "h::m/ll/in/", "dst/"],
+            &["-r", "h::m/sub/up/f", "dst/"],
+            &["-r", "h::m/ls/up/", "dst/"],
+            &["-rL", "h::m/lf", "dst/"],
+            &["-rL", "h::m/", "dst/"],
+            &["-rR", "h::m/l/f", "dst/"],
+            &["-r", "--copy-dirlinks", "h::m/l", "dst/"],
+        ] {
+            let seen = call(args);
+            let got = Command::new("grep")
+                .args(["-rq", "secret"])
+                .arg(scene.path("dst"))
+                .status();
+            assert!(!got.unwrap().success(), "{chroot} {args:?}: {seen:#?}");
+        }
+        for args in [
+            &["-r", "push/", "h::m/l/"][..],
+            &["-r", "push/f", "h::m/l/f"],
+            &["-rK", "push/", "h::m/ll"],
+            &["-r", "--delete", "push/", "h::m/l/in/"],
+            &["-r", "--backup-dir=l/in", "-b", "push/f", "h::m/a"],
+            &["-r", "--temp-dir=l", "push/f", "h::m/n"],
+            &["-r", "--link-dest=../l", "push/f", "h::m/sub/"],
+        ] {
+            let seen = call(args);
+            let hidden = |tree: &str| -> Vec<String> {
+                let lines = tree.lines().filter(|line| line.starts_with("hid"));
+                lines.map(str::to_owned).collect()
+            };
+            assert_eq!(
+                hidden(&seen.trees[1]),
+                hidden(&list(&scene.path("orig"))),
+                "{chroot} {args:?}: {seen:#?}"
+            );
+        }
+        // Other symlinks are followed as in rsync.
+        for args in [
+            &["-r", "h::m/ls/d", "dst/"][..],
+            &["-r", "h::m/ls/deep/", "dst/"],
+            &["-rL", "h::m/ld", "dst/"],
+            &["-r", "push/", "h::m/ls/"],
+        ] {
+            scene.agree(("", &module), args).exits(0);
+        }
     }
 }
 
@@ -2071,8 +2360,11 @@ fn later_globals_apply_to_modules() {
         .agree(("", "&include DIR/inc\ncomment = after\n[n]"), &["h::"])
         .prints("included");
     scene
-        .agree(("", "&include DIR/inc\nhosts deny = 127.0.0.1"), &get)
+        .agree(("", "&include = DIR/inc\nhosts deny = 127.0.0.1"), &get)
         .exits(5);
+    scene
+        .agree(("", "&include=DIR/inc\n[n]"), &["h::"])
+        .prints("included");
     scene.agree(("", "&merge DIR/inc\ncomment = after\n[n]"), &["h::"]);
 }
 
@@ -2253,6 +2545,18 @@ fn daemon_listens_and_ends_at_a_signal() {
         assert!(log.ends_with(words), "{log}");
         daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);
     }
+}
+
+/// As in rsync, a symlink in place of the pid file is replaced, whoever owns it.
+#[test]
+fn symlink_is_replaced_by_the_pid_file() {
+    needs_root();
+    let scene = Scene::new();
+    scene.shell("ln -s other pid; chown -h 65534 pid");
+    let daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);
+    let pid = std::fs::read_to_string(scene.path("pid")).unwrap();
+    assert_eq!(pid, format!("{}\n", daemon.daemon.id()));
+    assert!(!scene.path("pid").is_symlink() && !scene.path("other").exists());
 }
 
 #[test]
@@ -2504,8 +2808,10 @@ fn busy_port_is_an_error() {
 fn half_open_connections_do_not_stop_others() {
     let scene = Scene::new();
     let daemon = Listening::start(&scene, ("", PLAIN), &[]);
-    // A session that waits for its client is not half-open.
-    let mut session = daemon.request(b"@RSYNCD: 30.0\nm\n--server\0--sender\0-e.Lsf\0.\0m/a\0\0");
+    // A session whose client has sent more than its request, here an empty list of rules, is not half-open.
+    let words = b"@RSYNCD: 30.0\nm\n--server\0--sender\0-e.Lsf\0.\0m/a\0\0";
+    let no_rules = [4, 0, 0, 7, 0, 0, 0, 0];
+    let mut session = daemon.request(&[&words[..], &no_rules].concat());
     // The list begins with the flags of the protocol.
     session.read_exact(&mut [0]).unwrap();
     let held: Vec<_> = (0..300)
@@ -2516,7 +2822,8 @@ fn half_open_connections_do_not_stop_others() {
                 b"@RSYN",
                 b"@RSYNCD: 31.0\n",
                 b"@RSYNCD: 31.0\nm\n--server\0",
-            ][index % 4];
+                words,
+            ][index % 5];
             // An older one may be ended already.
             let _ = stream.get_mut().write_all(words);
             stream
@@ -2624,11 +2931,18 @@ fn proxies_name_the_client() {
     assert!(answer(&binary([10, 1, 2, 3])).contains(denied));
     assert!(answer(b"PROXY TCP4 10.1.2.4 1.1.1.1 5 6\r\n").contains("@RSYNCD: OK"));
     assert!(answer(b"PROXY UNKNOWN\r\n").contains("@RSYNCD: OK"));
+    // A proxy that knows no address of TCP: of no family, UDP, a Unix socket, or a family that is not known here.
+    for family in [0x00, 0x12, 0x22, 0x31, 0x32, 0x41] {
+        let mut header = binary([10, 1, 2, 3]);
+        header[13] = family;
+        assert!(answer(&header).contains("@RSYNCD: OK"), "{family:x}");
+    }
     for wrong in [
         &b""[..],
         b"PROXY TCP4 x 1.1.1.1 5 6\r\n",
         b"PROXY TCP6 10.1.2.4 1.1.1.1 5 6\r\n",
         b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\0",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x08xxxxxxxx",
     ] {
         assert_eq!(answer(wrong), "", "{}", wrong.escape_ascii());
     }

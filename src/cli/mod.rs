@@ -569,6 +569,11 @@ pub fn operands_of(words: &[OsString]) -> usize {
     parse::walk(words, &[], Args::default()).operands.len()
 }
 
+/// As [`resolve::own_max_alloc_bytes`].
+pub fn own_max_alloc_bytes(vars: resolve::Vars<'_>) -> Option<u64> {
+    resolve::own_max_alloc_bytes(vars)
+}
+
 /// Reads the arguments that a client sends to a daemon. Also returns the options in order. `words`: without the program.
 pub fn read_stock_args(
     words: &[OsString],

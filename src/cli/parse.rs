@@ -80,6 +80,8 @@ pub struct GivenOption {
     pub polarity: Polarity,
     /// Its argument; empty for a switch.
     pub value: Vec<u8>,
+    /// The long name as it was given; `None` for a letter.
+    pub spelling: Option<String>,
 }
 
 impl GivenOption {
@@ -89,6 +91,7 @@ impl GivenOption {
             flag,
             polarity,
             value,
+            spelling: _,
         } = self;
         match (polarity, flag.negations) {
             (Polarity::Off, [first, ..]) => [b"--", first.as_bytes()].concat(),
@@ -228,7 +231,11 @@ impl ArgumentWalk<'_> {
             self.skip_word();
             return true;
         };
-        let outcome = self.take(flag, polarity, matches!(name, OptionName::Long(_)));
+        let spelling = match name {
+            OptionName::Short(_) => None,
+            OptionName::Long(name) => Some(name),
+        };
+        let outcome = self.take(flag, polarity, spelling);
         if let Err(error) = outcome {
             self.fail(error);
         }
@@ -244,7 +251,12 @@ impl ArgumentWalk<'_> {
         false
     }
 
-    fn take(&mut self, flag: &'static Flag, polarity: Polarity, is_long: bool) -> Result<()> {
+    fn take(
+        &mut self,
+        flag: &'static Flag,
+        polarity: Polarity,
+        spelling: Option<String>,
+    ) -> Result<()> {
         let value = match flag.arity {
             _ if polarity == Polarity::Off => None,
             Arity::Switch => None,
@@ -254,7 +266,7 @@ impl ArgumentWalk<'_> {
                 Err(_) => return Err(refuse([&self.word()[..], b": missing argument"].concat())),
             },
         };
-        if value.is_none() && is_long && self.parser.optional_value().is_some() {
+        if value.is_none() && spelling.is_some() && self.parser.optional_value().is_some() {
             return Err(refuse(
                 [&self.word()[..], b": option does not take an argument"].concat(),
             ));
@@ -269,6 +281,7 @@ impl ArgumentWalk<'_> {
             flag,
             polarity,
             value: value.clone(),
+            spelling,
         });
         // The last argument that belongs to the option: its own, or the next one.
         let last = self

@@ -140,6 +140,12 @@ pub fn converts_names(args: &Args, vars: Vars<'_>) -> bool {
     policies::iconv(args, Environment(vars)).is_some()
 }
 
+/// Returns how much memory this end lets the listing of one directory take, whatever its peer requests, in bytes; `None`:
+/// no limit.
+pub fn own_max_alloc_bytes(vars: Vars<'_>) -> Option<u64> {
+    policies::connect(&Args::default(), Environment(vars)).max_alloc_bytes
+}
+
 /// Returns whether `--protocol` selects a version whose receiver sends nothing but requests. Such a version has no `-A` and
 /// `-X`, which rsync permits only within a machine.
 pub fn lacks_items(args: &Args) -> bool {

@@ -4,10 +4,11 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, BadRule, ChainOptions, Merge, ModuleRules, Parsed, Rules, Sides};
-use crate::fs::trusted_path;
+use crate::fs::{sandbox, trusted_path};
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
 use crate::report::event::errno_words;
+use crate::rsyncd::module_path;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub fn popt_files(env: &Env) -> Vec<u8> {
 }
 
 /// The rules of a command line after the files they name were read, with the CVS settings of the environment.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct InputFiles {
     /// The rules in order, including those in the files that they name.
     pub parsed: Arc<Vec<Parsed>>,
@@ -84,11 +85,17 @@ impl InputFiles {
 /// Reads the rules of the command line and the files that they name.
 pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
     let owners = options.preserve.link_owners;
+    let module_dir = if sandbox::is_module() {
+        Some(&env.cwd)
+    } else {
+        None
+    };
     let reader = RuleReader {
         env,
         from0: options.select.from0,
         owners,
         role: "client",
+        module_dir,
     };
     let mut parsed = reader.all(&options.select.rules)?;
     let cvs_home = env.var("HOME").and_then(|home| {
@@ -114,6 +121,7 @@ pub fn module_rules(env: &Env, rules: &[RuleArg]) -> Result<Vec<Parsed>, Error> 
         from0: false,
         owners: LinkOwners::Trusted,
         role: "Receiver",
+        module_dir: None,
     }
     .all(rules)
 }
@@ -139,6 +147,8 @@ struct RuleReader<'a> {
     owners: LinkOwners,
     /// The role in messages.
     role: &'static str,
+    /// The directory of the module that is served, where the absolute paths of its client begin.
+    module_dir: Option<&'a Vec<u8>>,
 }
 
 impl RuleReader<'_> {
@@ -201,7 +211,25 @@ impl RuleReader<'_> {
         Ok(())
     }
 
+    /// Returns the path of a file that the user of this run has named.
+    fn path_of(&self, file: &[u8]) -> Vec<u8> {
+        match self.module_dir {
+            // The standard input of a session is its connection.
+            Some(dir) if file == b"-" => crate::path::join(dir, file),
+            Some(dir) => module_path::option_path(file, dir, 0),
+            None => file.to_vec(),
+        }
+    }
+
     fn merge_text(&self, merge: &Merge) -> Result<Vec<u8>, Error> {
+        let merge = &Merge {
+            name: self.path_of(&merge.name),
+            ..merge.clone()
+        };
+        // As in rsync, a merge file that the module hides has no rules.
+        if self.module_dir.is_some() && sandbox::is_hidden(&merge.name) {
+            return Ok(Vec::new());
+        }
         read(self.env, &merge.name, self.owners).map_err(|error| {
             let (mut line, with_reason) = merge.open_failure();
             if with_reason {
@@ -213,6 +241,7 @@ impl RuleReader<'_> {
     }
 
     fn list(&self, file: &[u8], include: bool, rules: &mut Vec<Parsed>) -> Result<(), Error> {
+        let file = &self.path_of(file)[..];
         let text = read(self.env, file, self.owners).map_err(|error| {
             let kind = if include { "include" } else { "exclude" };
             let start = format!("rsync: [{}] failed to open {kind} file ", self.role).into_bytes();

@@ -260,6 +260,7 @@ impl PidFile {
             .by("Receiver")
         };
         let failed = |error: &io::Error| because(b"failed to create", &errno_words(error));
+        remove_symlink(path);
         let file = trusted_path::open_append(path, 0o644, LinkOwners::Trusted);
         let file = file.map_err(|error| failed(&error))?;
         if !sys::try_lock(file.as_fd()).map_err(|error| failed(&error))? {
@@ -295,6 +296,17 @@ impl Drop for PidFile {
     }
 }
 
+/// Removes a symlink in place of a pid file, as rsync does.
+fn remove_symlink(path: &[u8]) {
+    let (parent, name) = (path::split_parent(path).0, path::file_name(path));
+    if let Ok(dir) = trusted_path::open_dir(parent, LinkOwners::Trusted)
+        && sys::read_link(dir.as_fd(), name).is_ok()
+    {
+        // One that stays is followed if it belongs to a trusted user.
+        let _ = sys::unlink(dir.as_fd(), name);
+    }
+}
+
 /// Accepts connections until the daemon is stopped. Returns `None` then, and the connection in the process for one.
 fn serve(
     env: &Env,
@@ -320,7 +332,8 @@ fn serve(
             let Ok((stream, client)) = listener.accept() else {
                 continue;
             };
-            if connections.count() >= CONNECTIONS_MAX {
+            let is_full = connections.count() >= CONNECTIONS_MAX;
+            if is_full && !connections.make_room(client.ip(), log) {
                 reject(&stream);
                 continue;
             }

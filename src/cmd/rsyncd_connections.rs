@@ -13,9 +13,11 @@ use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The most connections at once whose clients have not sent their request. Another one ends one of these, so that
-/// clients that only connect do not keep others out.
+/// The most connections at once whose clients have sent nothing after their request. Another one ends one of these, so
+/// that clients that only connect do not keep others out.
 const HALF_OPEN_MAX: usize = 256;
+/// The most connections of one network that the others must bear when no more can be served.
+const CROWD_MAX: usize = 256;
 
 /// The running connections of a daemon.
 pub struct Connections {
@@ -26,7 +28,7 @@ pub struct Connections {
     since: Since,
     /// The address of the client and the start, by process.
     running: HashMap<u32, (IpAddr, Since)>,
-    /// The processes whose clients have not sent their request, oldest first.
+    /// The processes whose clients have sent nothing after their request, oldest first.
     half_open: VecDeque<u32>,
     /// Each process reports here that its client has.
     requested: PipeReader,
@@ -95,6 +97,43 @@ impl Connections {
         }
     }
 
+    /// Makes room for a client when no more connections can be served: ends the oldest one of the network that has most of
+    /// them, if these are more than [`CROWD_MAX`] and the client comes from elsewhere. Returns `false` if there is none.
+    pub fn make_room(&mut self, client: IpAddr, log: &DaemonLog) -> bool {
+        let mut counts = HashMap::new();
+        for (address, _) in self.running.values() {
+            *counts.entry(network(*address)).or_insert(0) += 1;
+        }
+        let crowd = counts.into_iter().max_by_key(|(_, count)| *count);
+        let Some((crowd, count)) = crowd else {
+            return false;
+        };
+        if count <= CROWD_MAX || crowd == network(client.to_canonical()) {
+            return false;
+        }
+        let of_crowd = self
+            .running
+            .iter()
+            .filter(|(_, (address, _))| network(*address) == crowd);
+        let oldest = of_crowd.max_by_key(|(_, (_, since))| since.elapsed());
+        let Some((&process, &(address, _))) = oldest else {
+            return false;
+        };
+        log.put(
+            format!("ending connection [{process}] from {address}: {count} from its network, and no more can be served")
+                .as_bytes(),
+        );
+        // It may have ended by itself.
+        let _ = env::end_process(process, false);
+        self.forget(process);
+        true
+    }
+
+    fn forget(&mut self, process: u32) {
+        self.running.remove(&process);
+        self.half_open.retain(|half_open| *half_open != process);
+    }
+
     /// Returns which half-open connection is the oldest one from the network that has most of them. So the connections of
     /// one network end only each other while others have fewer.
     fn oldest_of_most(&self) -> Option<usize> {
@@ -124,8 +163,7 @@ impl Connections {
         }
         for process in ended {
             // The other children answered requests for the status.
-            self.running.remove(&process);
-            self.half_open.retain(|half_open| *half_open != process);
+            self.forget(process);
         }
     }
 
@@ -173,7 +211,7 @@ impl Connections {
     }
 }
 
-/// Reports to the daemon that a client has sent its request.
+/// Reports to the daemon that a client has sent its request, and something after it.
 pub struct RequestReport {
     pipe: PipeWriter,
     /// The process that the daemon has started.
@@ -185,5 +223,72 @@ impl RequestReport {
     pub fn send(mut self) {
         // Without a daemon, nothing counts connections.
         let _ = self.pipe.write_all(&self.process.to_ne_bytes());
+    }
+}
+
+/// Reads from a client after its request. The first bytes are reported.
+pub struct ReportingReader<R> {
+    /// What the client sends.
+    pub inner: R,
+    /// `None` once it was sent.
+    pub report: Option<RequestReport>,
+}
+
+impl<R: io::Read> io::Read for ReportingReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(into)?;
+        if got > 0
+            && let Some(report) = self.report.take()
+        {
+            report.send();
+        }
+        Ok(got)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rsyncd::params::Values;
+
+    /// No process has a number like this one.
+    const NO_PROCESS: u32 = 1 << 30;
+
+    /// Returns the connections of as many clients per address.
+    fn with(clients: &[(&str, usize)]) -> Connections {
+        let mut connections = Connections::new(Vec::new()).unwrap();
+        let mut process = NO_PROCESS;
+        for (address, count) in clients {
+            for _ in 0..*count {
+                process += 1;
+                let client = (address.parse().unwrap(), Since::now());
+                connections.running.insert(process, client);
+            }
+        }
+        connections
+    }
+
+    #[test]
+    fn crowd_makes_room_for_clients_from_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let path = path.to_str().unwrap().as_bytes();
+        let log = DaemonLog::open(&Values::default(), Some(path), 0o022, &|_| None);
+        let room = |clients: &[(&str, usize)], client: &str| {
+            let mut connections = with(clients);
+            let made = connections.make_room(client.parse().unwrap(), &log);
+            assert_eq!(
+                connections.count(),
+                clients.iter().map(|(_, count)| count).sum::<usize>() - usize::from(made)
+            );
+            let firsts_gone = !connections.running.contains_key(&(NO_PROCESS + 1));
+            (made, firsts_gone)
+        };
+        let crowd = [("10.0.0.1", CROWD_MAX + 1), ("10.0.0.2", CROWD_MAX)];
+        assert_eq!(room(&crowd, "10.0.0.3"), (true, true));
+        assert_eq!(room(&crowd, "10.0.0.2"), (true, true));
+        assert_eq!(room(&crowd, "10.0.0.1"), (false, false));
+        assert_eq!(room(&[("10.0.0.1", CROWD_MAX)], "10.0.0.3"), (false, false));
+        assert_eq!(room(&[], "10.0.0.3"), (false, true));
     }
 }

@@ -54,13 +54,18 @@ const MOTD_MAX_BYTES: usize = 1 << 20;
 enum Refusal {
     /// The client gets this line.
     Line(Vec<u8>),
+    /// The client violates the protocol.
+    Violation(String),
     /// The client is gone, or has got all it asked for.
     Over,
 }
 
 impl From<DecodeError> for Refusal {
-    fn from(_: DecodeError) -> Refusal {
-        Refusal::Over
+    fn from(error: DecodeError) -> Refusal {
+        match error {
+            DecodeError::Violation { cause, .. } => Refusal::Violation(cause),
+            DecodeError::Io(_) => Refusal::Over,
+        }
     }
 }
 
@@ -182,6 +187,7 @@ pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> E
         output,
         hook_vars: Vec::new(),
         report,
+        has_accepted: false,
     };
     match connection.converse() {
         Ok(exit) => exit,
@@ -195,6 +201,16 @@ pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> E
             Exit::Timeout
         }
         Err(Refusal::Over) => Exit::Ok,
+        Err(Refusal::Violation(cause)) => {
+            let words = format!("protocol error: {cause}");
+            connection.log.put(words.as_bytes());
+            // Afterwards, the client does not expect lines any more.
+            if !connection.has_accepted {
+                // A client that is gone needs no reason.
+                let _ = connection.send(format!("@ERROR: {words}\n").as_bytes());
+            }
+            Exit::Protocol
+        }
         Err(Refusal::Line(line)) => {
             // A client that is gone needs no reason.
             let _ = connection.send(&line);
@@ -213,6 +229,8 @@ struct DaemonConnection<'a> {
     /// The variables for programs and for the texts of parameters.
     hook_vars: HookVars,
     report: Option<RequestReport>,
+    /// The client may use the module, and sends its arguments.
+    has_accepted: bool,
 }
 
 /// An accepted module.
@@ -284,6 +302,7 @@ impl<'a> DaemonConnection<'a> {
         };
         let accepted = self.accept(&name, peer, &theirs, protocol, &early_input)?;
         self.send(&DaemonLine::Ok.line())?;
+        self.has_accepted = true;
         self.serve(accepted)
     }
 

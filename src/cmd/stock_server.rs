@@ -233,10 +233,14 @@ pub(super) fn serve_over(
     confine(is_opened)?;
     // The rules come from the client. This reads those of `-C`.
     let module = daemon.as_ref().and_then(|daemon| daemon.rules.clone());
-    let own = input_files::InputFiles {
-        module,
-        ..input_files::rules(env, options)?
+    let read = match input_files::rules(env, options) {
+        Err(error) if daemon.is_some() => {
+            refusal.get_or_insert(error.by(role_of(request)));
+            input_files::InputFiles::default()
+        }
+        read => read?,
     };
+    let own = input_files::InputFiles { module, ..read };
     let complete_rules = |parsed: Vec<_>, protocol: u8| {
         let own = own.clone();
         let of_this_end = own

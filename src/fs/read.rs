@@ -314,7 +314,10 @@ fn text_of(opened: io::Result<OwnedFd>) -> io::Result<Option<Vec<u8>>> {
         Err(error)
             if matches!(
                 error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                io::ErrorKind::NotFound
+                    | io::ErrorKind::NotADirectory
+                    // A name of 256 bytes or more.
+                    | io::ErrorKind::InvalidFilename
             ) =>
         {
             return Ok(None);

@@ -145,6 +145,20 @@ pub fn open_file(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
     )
 }
 
+/// Opens a regular file for reading. Anything else fails at once: opening a fifo would wait for a writer.
+pub fn open_regular(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = open_from_cwd(path, (Call::Open, flags, Mode::empty()), owners)?;
+    if fs::FileType::from_raw_mode(fs::fstat(&file)?.st_mode) == fs::FileType::RegularFile {
+        Ok(file)
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        ))
+    }
+}
+
 /// Opens a merge file. Its name is relative to `dir` and may lead elsewhere. It can be confined. Never waits on a fifo.
 pub fn open_rules(dir: BorrowedFd<'_>, name: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
     open_read(dir, name, owners).and_then(inside)

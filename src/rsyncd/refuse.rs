@@ -27,6 +27,8 @@ const NOT_WILD: [&str; 16] = [
 ];
 /// What `-a` stands for.
 const ARCHIVE: [&str; 8] = ["r", "d", "l", "p", "t", "g", "o", "D"];
+/// What `-P` stands for.
+const PROGRESS: [&str; 2] = ["partial", "progress"];
 /// Refused in any case.
 const NEVER: [&str; 3] = ["log-file", "log-file-format", "insecure-links"];
 
@@ -135,16 +137,28 @@ impl RefusedOptions {
             let named = names
                 .iter()
                 .find(|name| self.names.contains(*name))
-                .map(|_| shown(&names));
+                .map(|_| shown(option, &names));
             named.or_else(|| self.implied_by(option, is_on))
         })
+    }
+
+    /// Returns the first refused option of those that another one stands for.
+    fn first_implied(&self, implied: &[&str]) -> Option<String> {
+        let name = implied.iter().find(|name| self.names.contains(**name))?;
+        let is_it = |flag: &&Flag| names_of(flag, true).iter().any(|known| known == name);
+        let flag = flags::all().find(is_it)?;
+        Some(long_and_short(&names_of(flag, true)))
     }
 
     /// Returns the refused option that another one implies.
     fn implied_by(&self, option: &GivenOption, is_on: bool) -> Option<String> {
         let refuses = |name: &str| self.names.contains(name).then(|| format!("--{name}"));
+        if !is_on {
+            return None;
+        }
         match option.flag.long {
-            _ if !is_on => None,
+            "archive" => self.first_implied(&ARCHIVE),
+            "" if option.flag.short == Some('P') => self.first_implied(&PROGRESS),
             "delete" if self.names.contains("delete-during") => refuses("delete-before"),
             "remove-source-files" if self.sends => refuses("delete"),
             long if long.starts_with("delete-") && long != "delete-missing-args" => {
@@ -159,8 +173,15 @@ impl RefusedOptions {
     }
 }
 
-/// Shows an option as rsync does: `--checksum (-c)`.
-fn shown(names: &[String]) -> String {
+/// Shows an option as rsync does: `--checksum (-c)`, but another name for it as the client has spelled it.
+fn shown(option: &GivenOption, names: &[String]) -> String {
+    match &option.spelling {
+        Some(name) if *name != option.flag.long => format!("--{name}"),
+        Some(_) | None => long_and_short(names),
+    }
+}
+
+fn long_and_short(names: &[String]) -> String {
     let long = names.iter().find(|name| name.len() > 1);
     let short = names.iter().find(|name| name.len() == 1);
     match (long, short) {
@@ -190,6 +211,15 @@ mod tests {
             ("c delete", usual, None),
             ("delete", "-r --delete-during", Some("--delete")),
             ("delete-*", "-r --delete", Some("--delete-before")),
+            ("delete-during", "-r --del", Some("--del")),
+            ("compress-choice", "-r --zc=lz4", Some("--zc")),
+            ("no-whole-file", "-r --no-W", Some("--no-W")),
+            ("whole-file", "-r -W", Some("--whole-file (-W)")),
+            ("times", "--archive", Some("--times (-t)")),
+            ("times", "-a", Some("--times (-t)")),
+            ("compress", "-a", None),
+            ("partial", "-rP", Some("--partial")),
+            ("progress", "-rP", Some("--progress")),
             (
                 "delete-* !delete-during",
                 "-r --delete-after",

@@ -109,14 +109,12 @@ impl ConnectionState {
         self.shut.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether an event may still be sent while this end stops the run. The peer must be reading, and there must be
-    /// room: nothing waits for room any more.
+    /// Whether an event may still be sent while this end stops the run: its user has stopped it, or the peer exceeds a
+    /// limit of this end. The peer must be reading, and there must be room: nothing waits for room any more.
     fn may_still_report(&self, message: &Message) -> bool {
-        let has_stopped = self
-            .shut
-            .as_ref()
-            .is_some_and(|error| error.exit == Exit::Signal)
-            && !self.has_stopped_reading;
+        let is_own_decision = |error: &Error| matches!(error.exit, Exit::Signal | Exit::Malloc);
+        let has_stopped =
+            self.shut.as_ref().is_some_and(is_own_decision) && !self.has_stopped_reading;
         let is_room =
             self.has_window(message) && self.buffer.len() < self.buffer_max_bytes && !self.ending;
         matches!(message, Message::Event(_)) && has_stopped && is_room

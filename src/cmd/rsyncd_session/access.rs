@@ -11,11 +11,16 @@ use crate::report::event::errno_words;
 use crate::rsyncd::access;
 use crate::rsyncd::auth::{self, AuthAccess, AuthResponse, SecretsStat};
 use crate::rsyncd::params::{Param, Values};
+use crate::work::clock::Since;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The most bytes of a secrets file.
 const SECRETS_MAX_BYTES: usize = 16 << 20;
+
+/// How long it takes from the answer of a client to the report that the authentication has failed.
+const FAILURE_TAKES: Duration = Duration::from_millis(100);
 
 /// The bytes of the lock file for each connection, as in rsync.
 const LOCK_BYTES: i64 = 4;
@@ -107,7 +112,8 @@ impl DaemonConnection<'_> {
         let Some(users) = self.text(values, Param::AuthUsers) else {
             return Ok((Vec::new(), AuthAccess::Unchanged));
         };
-        let denied = |connection: &Self, user: Option<&[u8]>, why: &[u8]| {
+        let mut answered = Since::now();
+        let denied = |connection: &Self, answered: Since, user: Option<&[u8]>, why: &[u8]| {
             let by = user
                 .map(|user| [b" for ".as_slice(), user].concat())
                 .unwrap_or_default();
@@ -119,6 +125,8 @@ impl DaemonConnection<'_> {
             ]
             .concat();
             connection.log.put(&[&start[..], &by, b": ", why].concat());
+            // The time shows neither which users there are nor which rules they have.
+            std::thread::sleep(FAILURE_TAKES.saturating_sub(answered.elapsed()));
             refuse([b"auth failed on module ", name].concat())
         };
         let ours = DaemonGreeting::ours(protocol).digests.unwrap_or_default();
@@ -136,7 +144,7 @@ impl DaemonConnection<'_> {
         if let Some(floor) = self.text(values, Param::AuthDigest)
             && let Err(why) = auth::check_digest(&floor, digest)
         {
-            return denied(self, None, &why);
+            return denied(self, answered, None, &why);
         }
         let challenge = digest.challenge(&sys::random::<32>());
         self.send(&DaemonLine::AuthRequired(challenge.clone()).line())?;
@@ -147,29 +155,30 @@ impl DaemonConnection<'_> {
             // A client that leaves has failed, too: the log shows attempts.
             line => line.unwrap_or_default(),
         };
+        answered = Since::now();
         let Some((user, response)) = parse_credentials(&line) else {
-            return denied(self, None, b"invalid challenge response");
+            return denied(self, answered, None, b"invalid challenge response");
         };
         let rule = match auth::rule_of(&users, user, &ids::group_names_of) {
             Ok(rule) => rule,
-            Err(why) => return denied(self, Some(user), &why),
+            Err(why) => return denied(self, answered, Some(user), &why),
         };
         let Some(file) = self.text(values, Param::SecretsFile) else {
-            return denied(self, Some(user), b"no secrets file");
+            return denied(self, answered, Some(user), b"no secrets file");
         };
-        let read = trusted_path::open_file(&file, LinkOwners::Trusted)
+        let read = trusted_path::open_regular(&file, LinkOwners::Trusted)
             .and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
         let (stat, opened) = match read {
             Ok(read) => read,
             Err(error) if trusted_path::is_refused(&error) => {
                 self.log.put(trusted_path::REFUSAL);
-                return denied(self, Some(user), b"no secrets file");
+                return denied(self, answered, Some(user), b"no secrets file");
             }
             Err(error) => {
                 let start = b"rsync: [Receiver] failed to open secrets file ".as_slice();
                 self.log
                     .put(&[start, &file, b": ", &errno_words(&error)].concat());
-                return denied(self, Some(user), b"no secrets file");
+                return denied(self, answered, Some(user), b"no secrets file");
             }
         };
         let strict = auth::check_strict(
@@ -183,7 +192,7 @@ impl DaemonConnection<'_> {
             && values.flag(Param::StrictModes)
         {
             self.log.put(why.as_bytes());
-            return denied(self, Some(user), b"ignoring secrets file");
+            return denied(self, answered, Some(user), b"ignoring secrets file");
         }
         let secrets = sys::read_to_end(opened.as_fd(), SECRETS_MAX_BYTES).unwrap_or_default();
         let answer = AuthResponse {
@@ -193,7 +202,7 @@ impl DaemonConnection<'_> {
             response,
         };
         if let Err(why) = answer.check(&secrets, rule.group.as_deref()) {
-            return denied(self, Some(user), why.as_bytes());
+            return denied(self, answered, Some(user), why.as_bytes());
         }
         Ok((user.to_vec(), rule.access))
     }

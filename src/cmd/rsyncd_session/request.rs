@@ -6,7 +6,7 @@ use super::{Accepted, DaemonConnection, ModulePlace, Refusal};
 use crate::cli::parse::GivenOption;
 use crate::cli::{self, server_args};
 use crate::cmd::copy;
-use crate::cmd::rsyncd_connections::RequestReport;
+use crate::cmd::rsyncd_connections::ReportingReader;
 use crate::cmd::server_session::{self, ServedModule};
 use crate::cmd::stock_server::{self, DaemonSide};
 use crate::error::Error;
@@ -15,10 +15,10 @@ use crate::filter::ModuleRules;
 use crate::fs::charset::{self, NameCharset};
 use crate::fs::{glob, sandbox, sys};
 use crate::options::{
-    FilesFrom, LinkOwners, Options, PeerLinks, Preserve, RemoveSource, StderrMode,
+    FilesFrom, LinkOwners, Options, PeerLinks, Preserve, RemoveSource, RuleArg, StderrMode,
 };
 use crate::proto::greeting::BEHIND_RSYNC_OLDEST;
-use crate::proto::rsync::daemon::{args_end, decode_args, decode_secluded_args};
+use crate::proto::rsync::daemon::{ClientArgs, args_end, decode_client_args};
 use crate::report::format::Format;
 use crate::report::{Tally, TextReporter};
 use crate::rsyncd::module_path::{self, ModulePath};
@@ -56,12 +56,11 @@ impl DaemonConnection<'_> {
             charset,
         } = place;
         let (name, values) = (&module.name, &module.values);
-        let words = Arguments::of(
-            self.read_arguments(protocol, charset)?,
-            name,
-            values.number(Param::MaxVerbosity),
-        );
-        self.report.take().into_iter().for_each(RequestReport::send);
+        let read = self.read_arguments(protocol, charset)?;
+        let excess = read
+            .excess
+            .map(|why| Error::new(Exit::Unsupported, format!("sparsync: {why}")));
+        let words = Arguments::of(read.words, name, values.number(Param::MaxVerbosity));
         let line: Vec<_> = words
             .options
             .iter()
@@ -99,7 +98,8 @@ impl DaemonConnection<'_> {
                 .as_ref()
                 .is_ok_and(|options| options.select.relative);
         request.serve.operands = words.paths_in(name, is_relative);
-        let mut refusal = self.refused(values, &given, &mut request).or_else(|| {
+        let refused = self.refused(values, &given, &mut request);
+        let mut refusal = excess.or(refused).or_else(|| {
             request.options.as_ref().err().map(|error| Error {
                 exit: Exit::Unsupported,
                 ..error.clone()
@@ -212,23 +212,24 @@ impl DaemonConnection<'_> {
         &mut self,
         protocol: u8,
         charset: Option<NameCharset>,
-    ) -> Result<Vec<Vec<u8>>, Refusal> {
-        let mut words = decode_args(&mut self.input, args_end(protocol))?;
-        if server_args::has_charset(&words) {
+    ) -> Result<ClientArgs, Refusal> {
+        let mut read = decode_client_args(&mut self.input, args_end(protocol))?;
+        let words = &mut read.words;
+        if server_args::has_charset(words) {
             charset.into_iter().for_each(charset::install);
         }
-        if server_args::is_secluded(&words) {
-            server_args::take_secluded(&mut words);
-            words.extend(
-                decode_secluded_args(&mut self.input)?
-                    .into_iter()
-                    .map(charset::line_from_wire),
-            );
+        if server_args::is_secluded(words) {
+            server_args::take_secluded(words);
+            let more = decode_client_args(&mut self.input, 0)?;
+            // The first one is the name of the program.
+            let more_words = more.words.into_iter().skip(1);
+            words.extend(more_words.map(charset::line_from_wire));
+            read.excess = read.excess.or(more.excess);
             charset::of_names()
                 .into_iter()
                 .for_each(NameCharset::convert_lists);
         }
-        Ok(words)
+        Ok(read)
     }
 
     /// Returns the error for the first option that the module refuses.
@@ -270,7 +271,10 @@ impl DaemonConnection<'_> {
             .env
             .handle_signals()
             .and_then(|()| stdio::link(patience))?;
-        let reader = Box::new(std::mem::take(&mut self.input.buffer).chain(link.reader));
+        let reader = Box::new(ReportingReader {
+            inner: std::mem::take(&mut self.input.buffer).chain(link.reader),
+            report: self.report.take(),
+        });
         Ok(Link {
             reader,
             leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))),
@@ -408,6 +412,10 @@ impl DaemonConnection<'_> {
         if !path.is_whole_root() {
             sanitize_options(options, &path.dir, dest);
         }
+        // A client can only lower what protects this machine.
+        let own = cli::own_max_alloc_bytes(&|name| self.env.var(name));
+        let max_alloc = &mut options.connect.max_alloc_bytes;
+        *max_alloc = own.into_iter().chain(*max_alloc).min();
         let secs = u32::try_from(values.number(Param::Timeout)).unwrap_or(0);
         let timeout = &mut options.connect.timeout_secs;
         if secs > 0 && (*timeout == 0 || *timeout > secs) {
@@ -515,7 +523,26 @@ fn path_error(
     };
     let place = &options.place;
     let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
-    if backup.into_iter().chain(&place.temp_dir).any(is_excluded) {
+    let mut of_rules = options.select.rules.iter().filter_map(|arg| match arg {
+        RuleArg::ExcludeFrom(file) | RuleArg::IncludeFrom(file) => Some(file),
+        RuleArg::Filter(_) | RuleArg::Implied(_) | RuleArg::Exclude(_) | RuleArg::Include(_) => {
+            None
+        }
+    });
+    let mut listed = options
+        .select
+        .files_from
+        .iter()
+        .filter_map(|from| match from {
+            FilesFrom::File(file) => Some(file),
+            FilesFrom::Far(_) | FilesFrom::Sent(_) | FilesFrom::Stdin => None,
+        });
+    let is_hidden = |file: &Vec<u8>| {
+        let file = module_path::option_path(file, &module.dir, 0);
+        sandbox::is_hidden(&arg_path::absolute(&module.dir, &file))
+    };
+    let hides_input = of_rules.any(is_hidden) || listed.any(|file| sandbox::is_hidden(file));
+    if hides_input || backup.into_iter().chain(&place.temp_dir).any(is_excluded) {
         return Some(Error::new(Exit::Unsupported, format!("rsync: {REJECTED}")));
     }
     if options

@@ -3,7 +3,7 @@
 use super::{Call, attempt, change, enter, fstat, granted, open_through, retry};
 use crate::flist::Kind;
 use crate::fs::sandbox::{self};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{self, IoSliceMut};
@@ -271,22 +271,6 @@ pub fn read_kernel_file(path: &[u8], max_bytes: usize) -> io::Result<Vec<u8>> {
             open_through(fs::CWD, path, whole_flags(), Mode::empty())?.as_fd(),
             max_bytes,
         )
-    })
-}
-
-/// Opens a regular file at any path for reading. Anything else fails at once: opening a fifo would wait for a writer.
-pub fn open_regular(path: &[u8]) -> io::Result<OwnedFd> {
-    attempt(Call::Open, || {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file = open_through(fs::CWD, path, flags, Mode::empty())?;
-        if fs::FileType::from_raw_mode(fs::fstat(&file)?.st_mode) == fs::FileType::RegularFile {
-            Ok(file)
-        } else {
-            Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "it is no regular file",
-            ))
-        }
     })
 }
 

@@ -2,7 +2,8 @@
 
 use super::decode_error::{Result, checked, violation};
 use super::limits::{
-    DAEMON_ARGS_MAX, DAEMON_ARGS_MAX_BYTES, DAEMON_LINE_MAX_BYTES, EARLY_INPUT_MAX_BYTES,
+    DAEMON_ARGS_MAX, DAEMON_ARGS_MAX_BYTES, DAEMON_ARGS_SKIPPED_MAX_BYTES, DAEMON_LINE_MAX_BYTES,
+    EARLY_INPUT_MAX_BYTES,
 };
 use super::number::ReadWire as _;
 use crate::digest::FileDigest;
@@ -351,28 +352,64 @@ pub fn encode_args<'a>(args: impl IntoIterator<Item = &'a [u8]>, end: u8, out: &
     out.push(end);
 }
 
+/// The arguments of a client.
+#[derive(Debug, Default)]
+pub struct ClientArgs {
+    /// Those that are accepted.
+    pub words: Vec<Vec<u8>>,
+    /// Why the others were skipped.
+    pub excess: Option<String>,
+}
+
 /// Reads arguments up to the empty one that ends them.
 pub fn decode_args(input: &mut impl Read, end: u8) -> Result<Vec<Vec<u8>>> {
-    let (mut args, mut total) = (Vec::new(), 0i64);
+    let read = decode_client_args(input, end)?;
+    match read.excess {
+        Some(why) => Err(violation(why)),
+        None => Ok(read.words),
+    }
+}
+
+/// Reads arguments up to the empty one that ends them. Those that exceed a limit are skipped, so that the client can
+/// learn why.
+pub fn decode_client_args(input: &mut impl Read, end: u8) -> Result<ClientArgs> {
+    let mut read = ClientArgs::default();
+    let (mut total, mut count) = (0i64, 0i64);
     loop {
         let mut arg = Vec::new();
+        let mut is_empty = true;
         loop {
-            match input.byte()? {
-                byte if byte == end => break,
-                byte => arg.push(byte),
+            let byte = input.byte()?;
+            if byte == end {
+                break;
             }
+            is_empty = false;
             total += 1;
-            checked(total, DAEMON_ARGS_MAX_BYTES, "the length of all arguments")?;
+            checked(
+                total,
+                DAEMON_ARGS_SKIPPED_MAX_BYTES,
+                "the length of all arguments",
+            )?;
+            if total > DAEMON_ARGS_MAX_BYTES as i64 {
+                read.excess.get_or_insert_with(|| {
+                    format!("the arguments are longer than {DAEMON_ARGS_MAX_BYTES} bytes")
+                });
+            }
+            if read.excess.is_none() {
+                arg.push(byte);
+            }
         }
-        if arg.is_empty() {
-            return Ok(args);
+        if is_empty {
+            return Ok(read);
         }
-        args.push(arg);
-        checked(
-            args.len() as i64,
-            DAEMON_ARGS_MAX,
-            "the number of arguments",
-        )?;
+        count += 1;
+        if count > DAEMON_ARGS_MAX as i64 {
+            read.excess
+                .get_or_insert_with(|| format!("there are more than {DAEMON_ARGS_MAX} arguments"));
+        }
+        if read.excess.is_none() {
+            read.words.push(arg);
+        }
     }
 }
 

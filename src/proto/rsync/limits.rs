@@ -60,6 +60,8 @@ pub const PROXY_HEADERS_MAX: usize = 1000;
 pub const DAEMON_ARGS_MAX: usize = 16_000;
 /// The bytes of all arguments that a client sends.
 pub const DAEMON_ARGS_MAX_BYTES: usize = 16 << 20;
+/// The most bytes of a daemon client's arguments that are read, also if they are not accepted.
+pub const DAEMON_ARGS_SKIPPED_MAX_BYTES: usize = 256 << 20;
 /// The early input of a client.
 pub const EARLY_INPUT_MAX_BYTES: usize = 5120;
 /// One allocation that is made before its bytes have arrived.

@@ -423,7 +423,7 @@ fn too_long(path: &[u8], max_bytes: u64) -> Error {
     let words =
         format!("sparsync: the listing of directory \"{path}\" exceeds --max-alloc={max_bytes}");
     Error::new(Exit::Malloc, words)
-        .with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit")
+        .with_hint("use a larger --max-alloc (a daemon: RSYNC_MAX_ALLOC), or copy in parts")
 }
 
 impl MessageHandler for ReceiverHandler<'_> {

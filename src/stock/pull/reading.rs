@@ -245,8 +245,11 @@ impl<'i, 'r> Reading<'i, 'r> {
 
     fn lists_too_long(&self) -> DecodeError {
         let error = Error::new(Exit::Malloc, "sparsync: the file list exceeds --max-alloc");
-        self.controls
-            .fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
+        self.controls.fail(
+            error.with_hint(
+                "use a larger --max-alloc (a daemon: RSYNC_MAX_ALLOC), or copy in parts",
+            ),
+        )
     }
 
     /// Reads one list, in the order of sending, and returns it with the names of ids.
