@@ -774,6 +774,13 @@ synctest!(fake_super_with_checksums, as both, |w: World| {
     w.agree(&["-aic", "--fake-super"]).exits(0);
 });
 
+synctest!(fake_super_stores_modes_that_take_directories_from_their_owner, as both, |w: World| {
+    w.source("a/%644 b/%755 b/c").dest("a/%644 b/");
+    w.stderr_unordered();
+    w.agree(&["-a", "--fake-super"]);
+    w.agree_paths(&["-a", "--fake-super"], &["src/", "new/"]);
+});
+
 synctest!(fake_super_keeps_directories_accessible, as both, |w: World| {
     w.needs_xattrs().source("open/f shut/f%400 shut/%500 in/deep/f in/deep/%500 in/%511").dest("shut/old shut/%700");
     w.agree(&["-ai", "--fake-super", "--delete"]).exits(0);

@@ -317,7 +317,8 @@ impl Model<'_> {
             &self.context.mode_rule(),
             self.around,
         );
-        if self.context.is_super {
+        // A mode that is stored in an attribute (`--fake-super`) is stored as it is.
+        if self.context.is_super || self.context.policy.preserve.fake_super {
             mode
         } else {
             chmod::dir_mode_left_by_user(mode)
