@@ -25,7 +25,7 @@ const TIMES: usize = 3;
 const THREADS: usize = 6;
 const SAMPLE: Range<u64> = 0..40;
 const LOSSES_SAMPLE: Range<u64> = 0..20;
-const LIVES_SAMPLE: Range<u64> = 0..10;
+const LIVES_SAMPLE: Range<u64> = 0..8;
 /// How often a smaller case may be run until it fails: what a loss interrupts is a matter of time.
 const ATTEMPTS: usize = 4;
 

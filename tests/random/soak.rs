@@ -7,7 +7,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 
 use super::tree::Dice;
 use crate::kit::{NANOS, Route, T0, Who, World};
@@ -123,8 +123,10 @@ const JOBS: [Job; 10] = [
 
 const NAMES: &str = "a b c.c c.o d e f g.o lib sub x y core img x~ long-name";
 const TARGETS: &str = "a b d sub nowhere ./e ../out";
-const MODES: [u32; 8] = [0o600, 0o444, 0o755, 0o700, 0o664, 0o2775, 0o555, 0o1777];
-const CHANGES_MAX: usize = 7;
+const MODES: [u32; 11] = [
+    0o600, 0o444, 0o755, 0o700, 0o664, 0o2775, 0o555, 0o1777, 0o4755, 0o6711, 0o500,
+];
+const CHANGES_MAX: usize = 9;
 
 /// What somebody does to a tree. The numbers choose among the entries that it has, in order of their paths.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,6 +152,8 @@ enum Change {
     /// Replaces an entry by a file, a directory or a symlink.
     Replace(usize, u8),
     Mode(usize, u32),
+    /// Sets an extended attribute.
+    Xattr(usize, u8),
     /// Gives an entry to somebody else.
     Own(usize, u32),
     /// Sets a time, in nights from the present one.
@@ -170,6 +174,7 @@ struct Night {
 #[derive(Clone, PartialEq)]
 pub struct Life {
     job: usize,
+    who: Who,
     options: Vec<String>,
     nights: Vec<Night>,
 }
@@ -178,10 +183,16 @@ pub struct Life {
 type Known = (&'static str, fn(&Life, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and lives whose result is a matter of time.
-const KNOWN: [Known; 1] = [(
-    "a daemon without chroot does not find listed names",
-    |life, on| on.is_daemon() && life.has("--files-from"),
-)];
+const KNOWN: [Known; 2] = [
+    (
+        "a daemon without chroot does not find listed names",
+        |life, on| on.is_daemon() && life.has("--files-from"),
+    ),
+    (
+        "the backups that an ordinary user's rsync makes of read-only files are writable",
+        |life, _| life.who == Who::User && (life.has("-ab") || life.has("--backup-dir")),
+    ),
+];
 
 impl Life {
     /// Returns the life of a seed on a route.
@@ -204,7 +215,8 @@ impl Life {
                 options.push(option);
             }
         }
-        let count = 3 + dice.below(5);
+        let who = if dice.one_in(4) { Who::User } else { job.who };
+        let count = 3 + dice.below(8);
         let nights = (0..count).map(|night| {
             let trees = 1 + job.changed.len();
             let mut changes = |tree: usize| {
@@ -215,7 +227,7 @@ impl Life {
                     _ => dice.below(CHANGES_MAX),
                 };
                 (0..count)
-                    .map(|_| Change::drawn(dice, job, night == 0, tree > 0))
+                    .map(|_| Change::drawn(dice, job, who, night == 0, tree > 0))
                     .collect()
             };
             let changes = (0..trees).map(&mut changes).collect();
@@ -225,6 +237,7 @@ impl Life {
         let nights = nights.collect();
         Life {
             job: at,
+            who,
             options,
             nights,
         }
@@ -235,7 +248,7 @@ impl Life {
     }
 
     pub fn who(&self) -> Who {
-        self.job().who
+        self.who
     }
 
     /// Returns whether a word begins so.
@@ -293,6 +306,7 @@ impl Life {
                 lives.push(life);
             }
         };
+        less(&|life| life.who = life.job().who);
         less(&|life| drop(life.nights.pop()));
         let fixed = self.job().base.split_whitespace().count();
         for at in fixed..self.options.len() {
@@ -323,10 +337,10 @@ impl Life {
 }
 
 impl Change {
-    fn drawn(dice: &mut Dice, job: &Job, is_new: bool, is_copy: bool) -> Change {
+    fn drawn(dice: &mut Dice, job: &Job, who: Who, is_new: bool, is_copy: bool) -> Change {
         let pick = |dice: &mut Dice| dice.below(1000);
         let name = |dice: &mut Dice| dice.word(NAMES).to_owned();
-        let kinds = if is_new { 8 } else { 20 };
+        let kinds = if is_new { 8 } else { 22 };
         match dice.below(kinds) {
             0..4 => {
                 let len = match dice.below(6) {
@@ -349,8 +363,9 @@ impl Change {
             11 => Change::Move(pick(dice), pick(dice), name(dice)),
             12 | 13 => Change::Remove(pick(dice)),
             14 => Change::Replace(pick(dice), dice.below(3) as u8),
-            15 => Change::Mode(pick(dice), *dice.pick(&MODES)),
-            16 if job.who != Who::User => Change::Own(pick(dice), dice.below(3) as u32 * 7),
+            15 | 18 => Change::Mode(pick(dice), *dice.pick(&MODES)),
+            19 => Change::Xattr(pick(dice), dice.below(4) as u8),
+            16 if who != Who::User => Change::Own(pick(dice), dice.below(3) as u32 * 7),
             17 if is_copy && job.base.contains('K') => {
                 Change::LinkDir(pick(dice), pick(dice), name(dice))
             }
@@ -456,6 +471,14 @@ impl Change {
                     return Ok(());
                 };
                 return std::fs::set_permissions(path, PermissionsExt::from_mode(*mode));
+            }
+            Change::Xattr(entry, value) => {
+                let is_no_link = |found: &Metadata| !found.is_symlink();
+                let Some(path) = chosen(root, *entry, is_no_link) else {
+                    return Ok(());
+                };
+                let value = [b'0' + value];
+                return Ok(setxattr(path, "user.a", &value, XattrFlags::empty())?);
             }
             Change::Own(entry, id) => {
                 let Some(path) = chosen(root, *entry, any) else {
@@ -577,7 +600,13 @@ fn listed(source: &Path, numbers: &[usize]) -> String {
 impl std::fmt::Display for Life {
     /// Prints the nights as values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "  {}: {:?}", self.job().name, self.options)?;
+        writeln!(
+            f,
+            "  {}: {:?} as {:?}",
+            self.job().name,
+            self.options,
+            self.who
+        )?;
         for night in &self.nights {
             writeln!(f, "  {night:?}")?;
         }
