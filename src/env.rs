@@ -74,6 +74,7 @@ impl Env {
     /// Returns the environment of this process, and sets its umask to 0 and SIGCHLD to its default. Call it once, before
     /// any thread is started.
     pub fn of_process() -> Env {
+        crate::fs::sys::refuse_calls();
         crate::fs::sys::keep_ended_children();
         let mut args = std::env::args_os();
         let program = args.next().unwrap_or_else(|| "sparsync".into());

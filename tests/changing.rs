@@ -534,7 +534,7 @@ fn two_runs(
     };
     // With an even number of words, temporary files have names.
     let hooks = if options.len().is_multiple_of(2) {
-        vec![("SPARSYNC_NAMED", "1".to_owned())]
+        vec![("SPARSYNC_REFUSE", "tmpfile:EOPNOTSUPP".to_owned())]
     } else {
         Vec::new()
     };

@@ -51,6 +51,7 @@ mod protocols;
 mod random;
 mod recipes;
 mod reconnect;
+mod refused;
 mod rsyncd;
 mod select;
 mod server;

@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::flist::Kind;
-use crate::fs::{sys, trusted_path};
+use crate::fs::root::Dir;
+use crate::fs::{sys, trusted_path, write};
 use crate::options::{LinkOwners, Options};
 use crate::path;
 use crate::proto::rsync::batch::BatchHeader;
@@ -111,8 +112,8 @@ fn open_path(name: &[u8], options: &Options) -> io::Result<OwnedFd> {
 
 /// Copies a stream to a file without a name.
 fn copy(from: OwnedFd, dir: &[u8]) -> io::Result<OwnedFd> {
-    let dir = trusted_path::open_dir_to_search(dir, LinkOwners::Trusted)?;
-    let to = sys::tmpfile(dir.as_fd(), 0o600)?;
+    let dir = Dir::new(trusted_path::open_dir_to_search(dir, LinkOwners::Trusted)?);
+    let (to, _) = write::create_unnamed(&dir, b"sparsync-batch")?;
     let (mut from, mut piece) = (File::from(from), vec![0; 128 << 10]);
     loop {
         match from.read(&mut piece) {

@@ -1,7 +1,7 @@
 //! Copies file contents on one machine: shares blocks if possible, else copies in the kernel, else reads and writes.
 
 use super::compare::read_until;
-use super::sys;
+use super::{errno, sys};
 use rustix::fd::BorrowedFd;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,16 @@ pub enum CopyError {
     Write(io::Error),
     /// The run is stopping.
     Stopped,
+}
+
+impl CopyError {
+    /// Returns the error of whichever side failed.
+    pub fn into_io(self) -> io::Error {
+        match self {
+            CopyError::Read(error) | CopyError::Write(error) => error,
+            CopyError::Stopped => io::ErrorKind::Interrupted.into(),
+        }
+    }
 }
 
 /// Operations that the file systems of a run have turned out not to support.
@@ -375,9 +385,7 @@ pub fn write_where_not_zero(
 /// Punches a hole, or writes zeros if holes are not supported.
 fn clear(to: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
     match sys::punch(to, at, len_bytes) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => {
-            write_zeros(to, at, len_bytes)
-        }
+        Err(error) if errno::is_call_refused(&error) => write_zeros(to, at, len_bytes),
         other => other,
     }
 }

@@ -7,6 +7,15 @@ pub fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EOPNOTSUPP)
 }
 
+/// Returns whether a call, or this use of it, is not available here: the kernel or the file system does not have it, or
+/// a security profile refuses it.
+pub fn is_call_refused(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EPERM | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL)
+    )
+}
+
 /// Turns "not found" into `None`. Every other error stays an error.
 pub fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {

@@ -14,9 +14,10 @@
 //! name on. `SPARSYNC_CALL_LOG=path` appends the thread and the name of each call to this file.
 //! `SPARSYNC_PANIC_AT_CLIENT=path` panics in the network thread of a server when a client connects and that file exists.
 //! `SPARSYNC_MINUTE_SECS=n` shortens the minutes of `--stop-after`.
+//! `SPARSYNC_REFUSE=linkat:EPERM,openat2:ENOSYS` has the kernel refuse calls always; `sys/refused_calls.rs` has the names.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
 //! `SPARSYNC_DATAGRAM_BYTES=n` limit the capacity of a link and the size of a datagram. `SPARSYNC_UNTYPED=1` omits
-//! types from listings. `SPARSYNC_NAMED=1` makes files without a name impossible.
+//! types from listings.
 
 #![allow(
     clippy::disallowed_methods,
@@ -87,7 +88,7 @@ enum Fault {
     Short,
 }
 
-const ERRORS: [(&str, Errno); 7] = [
+const ERRORS: [(&str, Errno); 12] = [
     ("EIO", Errno::IO),
     ("ENOSPC", Errno::NOSPC),
     ("EACCES", Errno::ACCESS),
@@ -95,6 +96,11 @@ const ERRORS: [(&str, Errno); 7] = [
     ("ENOMEM", Errno::NOMEM),
     ("EINTR", Errno::INTR),
     ("EAGAIN", Errno::AGAIN),
+    ("EPERM", Errno::PERM),
+    ("ENOSYS", Errno::NOSYS),
+    ("EOPNOTSUPP", Errno::OPNOTSUPP),
+    ("EINVAL", Errno::INVAL),
+    ("EXDEV", Errno::XDEV),
 ];
 
 thread_local! {
@@ -326,6 +332,18 @@ pub fn note_name(dir: BorrowedFd<'_>, name: &[u8]) {
     });
 }
 
+/// Returns the names of the calls that the kernel must refuse, with the errors; see `SPARSYNC_REFUSE`.
+pub fn refused_calls() -> Vec<(String, Errno)> {
+    let mut refused = Vec::new();
+    for word in var("SPARSYNC_REFUSE").unwrap_or_default().split(',') {
+        if let Some((call, error)) = word.split_once(':') {
+            let errno = errno_of(error).expect("SPARSYNC_REFUSE names a known error");
+            refused.push((call.to_owned(), errno));
+        }
+    }
+    refused
+}
+
 /// Counts a use of a pipe to the peer, and fails the one given in the environment.
 pub fn enter_link() -> Result<(), Errno> {
     static FAULT: OnceLock<Option<(u64, Errno)>> = OnceLock::new();
@@ -385,12 +403,6 @@ pub fn link_bytes() -> Option<usize> {
 pub fn hides_types() -> bool {
     static HIDES: OnceLock<bool> = OnceLock::new();
     *HIDES.get_or_init(|| var("SPARSYNC_UNTYPED").is_some())
-}
-
-/// Returns whether no file can be created without a name, as on some file systems.
-pub fn has_no_tmpfile() -> bool {
-    static LACKS: OnceLock<bool> = OnceLock::new();
-    *LACKS.get_or_init(|| var("SPARSYNC_NAMED").is_some())
 }
 
 /// Returns the maximum size of a datagram in bytes; `None` if only the path limits it.

@@ -1,7 +1,7 @@
 //! What the kernel and the file system of a directory support, found by trying. A probe leaves no file behind.
 
 use super::root::Dir;
-use super::write::{create_and_unlink, lacks_tmpfile};
+use super::write::create_unnamed;
 use super::{errno, sys};
 use crate::flist::entry::Time;
 use rustix::fs::{self, StatVfsMountFlags};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,28 +60,22 @@ pub struct FileSupport {
     pub time_step_nanos: io::Result<u64>,
 }
 
+/// The name of scratch files where a file needs one.
+const SCRATCH: &[u8] = b"sparsync-doctor";
+
 /// Tries the files of a directory. Fails if no file can be created in it.
 pub fn files_of(dir: &Dir) -> io::Result<FileSupport> {
-    let (file, unnamed) = scratch_file(dir)?;
+    let (file, unnamed) = create_unnamed(dir, SCRATCH)?;
     let time_step_nanos = time_step_nanos(file.as_fd());
     let xattr = sys::fsetxattr(file.as_fd(), b"user.sparsync", b"1");
-    let copy = scratch_file(dir).and_then(|(copy, _)| kernel_copy(file.as_fd(), copy.as_fd()));
+    let copy =
+        create_unnamed(dir, SCRATCH).and_then(|(copy, _)| kernel_copy(file.as_fd(), copy.as_fd()));
     Ok(FileSupport {
         unnamed,
         copy,
         xattr,
         time_step_nanos,
     })
-}
-
-/// Creates a file that disappears with its descriptor, and returns whether it never had a name.
-fn scratch_file(dir: &Dir) -> io::Result<(OwnedFd, bool)> {
-    match sys::tmpfile(dir.fd(), 0o600) {
-        Err(error) if lacks_tmpfile(&error) => {
-            Ok((create_and_unlink(dir, b"sparsync-doctor")?, false))
-        }
-        created => Ok((created?, true)),
-    }
 }
 
 fn kernel_copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<KernelCopy> {

@@ -163,8 +163,40 @@ mod tests {
             Some(40)
         );
 
-        let fd = sys::stepwise(strict.dir().fd(), b"up", sys::DIR_FLAGS).unwrap_err();
+        let fd =
+            sys::stepwise(strict.dir().fd(), b"up", sys::DIR_FLAGS, Follow::Never).unwrap_err();
         assert!(matches!(fd.raw_os_error(), Some(20 | 40)), "{fd}");
+    }
+
+    #[test]
+    fn stepwise_opening_follows_symlinks_as_the_kernel_does() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(top.path().join("in/a/b")).unwrap();
+        let link = |target: &str, name: &str| {
+            std::os::unix::fs::symlink(target, top.path().join("in").join(name)).unwrap();
+        };
+        link("a/b", "down");
+        link("../down", "a/over");
+        link("../..", "a/b/top");
+        link("..", "out");
+        link("a/../../in/a", "round");
+        link("/tmp", "absolute");
+        link("loop", "loop");
+        std::fs::write(top.path().join("in/file"), "").unwrap();
+        link("file", "to-file");
+        let root = root_of(&top.path().join("in"), Follow::Inside);
+        let id = |fd: io::Result<OwnedFd>| {
+            let stat = fd.and_then(|fd| sys::fstat(fd.as_fd()));
+            stat.map(|stat| stat.ino).map_err(|error| error.to_string())
+        };
+        let paths =
+            "down a/over a/b/top down/top/a out round absolute loop to-file file gone . a/..";
+        for path in paths.split(' ') {
+            let at = root.dir().fd();
+            let kernel = sys::open_dir(at, path.as_bytes(), Follow::Inside);
+            let steps = sys::stepwise(at, path.as_bytes(), sys::DIR_FLAGS, Follow::Inside);
+            assert_eq!(id(steps), id(kernel), "{path}");
+        }
     }
 
     #[test]
@@ -184,8 +216,9 @@ mod tests {
                 // Only of this thread.
                 rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
             }
-            [&b"way/dir"[..], b"way"]
-                .map(|path| sys::stepwise(root.dir().fd(), path, sys::DIR_FLAGS).is_ok())
+            [&b"way/dir"[..], b"way"].map(|path| {
+                sys::stepwise(root.dir().fd(), path, sys::DIR_FLAGS, Follow::Never).is_ok()
+            })
         });
         assert_eq!(opened.join().unwrap(), [true, false]);
         mode("way", 0o755);

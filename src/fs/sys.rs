@@ -13,6 +13,8 @@ mod network;
 mod open;
 mod proc_dir;
 mod process;
+#[cfg(debug_assertions)]
+mod refused_calls;
 mod stat;
 
 pub use self::attributes::*;
@@ -80,6 +82,12 @@ pub fn counts() -> Vec<(String, u64)> {
     return hooks::counts();
     #[cfg(not(debug_assertions))]
     Vec::new()
+}
+
+/// Has the kernel refuse the calls that a test of debug builds names: `SPARSYNC_REFUSE`. Call it before there are threads.
+pub fn refuse_calls() {
+    #[cfg(debug_assertions)]
+    refused_calls::refuse_calls();
 }
 
 /// Counts a call. Fails if a test requests it.
@@ -219,15 +227,6 @@ static WAITS_IN_VAIN: AtomicBool = AtomicBool::new(false);
 fn hides_types() -> bool {
     #[cfg(debug_assertions)]
     return hooks::hides_types();
-    #[cfg(not(debug_assertions))]
-    false
-}
-
-/// Returns whether no file can be created without a name, as on some file systems. Only for tests in debug builds.
-#[inline(always)]
-fn has_no_tmpfile() -> bool {
-    #[cfg(debug_assertions)]
-    return hooks::has_no_tmpfile();
     #[cfg(not(debug_assertions))]
     false
 }

@@ -11,6 +11,7 @@
 //! because the kernel does not check owners. It examines each element through the directory opened before it, so an
 //! element that is replaced during the walk is checked as well.
 
+use super::errno;
 use super::sandbox::{self, Sandbox};
 use super::sys::{self, Call};
 use crate::options::LinkOwners;
@@ -289,7 +290,9 @@ fn open_below(start: WalkStart<'_>, path: &[u8], how: OpenMode, user: u32) -> io
             // The kernel requests a retry if a rename happened during the walk.
             Err(Errno::AGAIN | Errno::INTR) => {}
             // There is a symlink, or this kernel does not have the call.
-            Err(Errno::LOOP | Errno::NOSYS | Errno::PERM) => return walk(start, path, how, user),
+            Err(error) if error == Errno::LOOP || errno::is_call_refused(&error.into()) => {
+                return walk(start, path, how, user);
+            }
             Err(error) => return Err(error.into()),
         }
     }

@@ -1,13 +1,14 @@
 //! Writes files so that they appear under their final name either complete or not at all.
 //!
 //! A new file is written without a name and linked when it is complete, so a killed process leaves nothing behind. If a
-//! file of that name exists, if the file system does not support unnamed files, or if the next run should continue with
+//! file of that name exists, if unnamed files or links are not supported or refused, or if the next run should continue with
 //! the partial file ([`open_left_over`]), the file is written as `.name.XXXXXX` and renamed.
 //!
 //! Five of those letters are a checksum of the rest of the name, and the file is locked while it is written. So the
 //! next run can distinguish what a crash left ([`leftover`]) from another program's files. It removes leftovers when it
 //! writes the same name, because the first temp name of a name is always the same, or when the generator enters the directory.
 
+use super::copy::{Copier, CopyError, CopyMethod, UnsupportedCalls};
 use super::root::Dir;
 use super::{errno, sys};
 use crate::flist::{Kind, Time};
@@ -21,7 +22,7 @@ const NAME_MAX: usize = 255;
 const SUFFIX_LEN: usize = 6;
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// Set if the destination does not support unnamed files.
+/// Set if the destination does not support unnamed files, or if they get no name there.
 static NO_TMPFILE: AtomicBool = AtomicBool::new(false);
 
 /// A file that is being written and does not have its final name yet. Dropping it unfinished removes it.
@@ -153,12 +154,17 @@ impl Pending {
                 return self.place(dir, name);
             }
             _ if !is_new => Err(io::ErrorKind::AlreadyExists.into()),
-            Some(temp_name) => sys::rename_new(self.dir.fd(), temp_name, dir.fd(), name),
+            Some(temp_name) => rename_new(&self.dir, temp_name, dir, name),
             None => sys::link_tmpfile(self.fd(), dir.fd(), name),
         };
         match placed {
             Ok(()) => self.finished = true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.discard(),
+            Err(error) if !self.has_name() && gets_no_name(&error) => {
+                return self
+                    .named_copy(dir, name)?
+                    .place_unless_superseded(dir, name, is_new);
+            }
             Err(error) => return Err(error),
         }
         Ok(())
@@ -172,21 +178,39 @@ impl Pending {
                 sys::rename(self.dir.fd(), temp_name, dir.fd(), name)?;
                 remove_stale_before(&self.dir, name, temp_name);
             }
-            None => match sys::link_tmpfile(self.fd(), dir.fd(), name) {
-                // Another process has created the name in the meantime.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    put_over(dir, name, |temp| {
-                        sys::link_tmpfile(self.fd(), dir.fd(), temp)
-                    })?;
-                }
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                    self.place_chowned(dir, name, error)?
+            None => match self.place_unnamed(dir, name) {
+                Err(error) if gets_no_name(&error) => {
+                    return self.named_copy(dir, name)?.place(dir, name);
                 }
                 other => other?,
             },
         }
         self.finished = true;
         Ok(())
+    }
+
+    fn place_unnamed(&self, dir: &Dir, name: &[u8]) -> io::Result<()> {
+        match sys::link_tmpfile(self.fd(), dir.fd(), name) {
+            // Another process has created the name in the meantime.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                put_over(dir, name, |temp| {
+                    sys::link_tmpfile(self.fd(), dir.fd(), temp)
+                })
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                self.place_chowned(dir, name, error)
+            }
+            other => other,
+        }
+    }
+
+    /// Copies a complete file without a name to one with a temp name, because links are refused here. It happens to
+    /// the files that are being written when the first of them is refused: later ones have names from the start.
+    fn named_copy(&self, dir: &Dir, name: &[u8]) -> io::Result<Pending> {
+        NO_TMPFILE.store(true, Ordering::Relaxed);
+        let copy = Pending::begin(dir, name, 0o600, true, None)?;
+        copy_file(self.fd(), copy.fd())?;
+        Ok(copy)
     }
 
     /// Places a file whose owner was changed to another user. For a process without further privileges than changing
@@ -255,12 +279,69 @@ fn is_own(fd: &OwnedFd) -> io::Result<bool> {
     Ok(is_locked && sys::fstat(fd.as_fd())?.nlink > 0)
 }
 
-/// Returns whether creating a file without a name failed because the file system cannot do that.
-pub fn lacks_tmpfile(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOSYS | libc::ENOENT)
-    )
+/// Returns whether creating a file without a name failed because the file system cannot do that, or a security profile
+/// refuses it.
+fn lacks_tmpfile(error: &io::Error) -> bool {
+    errno::is_call_refused(error)
+        || matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENOENT))
+}
+
+/// Returns whether a file without a name cannot get one here: links are refused, or there is no `/proc`, through which
+/// older kernels make them. AppArmor refuses links with EACCES, Landlock with EXDEV.
+fn gets_no_name(error: &io::Error) -> bool {
+    errno::is_call_refused(error)
+        || matches!(
+            error.raw_os_error(),
+            Some(libc::EACCES | libc::EXDEV | libc::EMLINK | libc::ENOENT)
+        )
+}
+
+/// Renames a file to a name that must be free. Where the kernel cannot check that in the same step, another run could
+/// take the name just after the check.
+fn rename_new(from: &Dir, old: &[u8], to: &Dir, new: &[u8]) -> io::Result<()> {
+    match sys::rename_new(from.fd(), old, to.fd(), new) {
+        Err(error) if errno::is_call_refused(&error) => {
+            if errno::if_there(sys::stat(to.fd(), new, false))?.is_some() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            sys::rename(from.fd(), old, to.fd(), new)
+        }
+        renamed => renamed,
+    }
+}
+
+/// Copies content and attributes of a file to a new one of the same user.
+fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
+    let stat = sys::fstat(from)?;
+    let how = CopyMethod {
+        len_bytes: stat.len_bytes,
+        sparse: true,
+        by_hand: false,
+        from_device: None,
+        fresh: true,
+    };
+    let unsupported_calls = UnsupportedCalls::default();
+    let mut step = |_| true;
+    Copier::new(Vec::new(), &unsupported_calls, &mut step)
+        .copy(from, to, how)
+        .map_err(CopyError::into_io)?;
+    let made = sys::fstat(to)?;
+    if (made.uid, made.gid) != (stat.uid, stat.gid) {
+        sys::chown(to, b"", Some(stat.uid), Some(stat.gid))?;
+    }
+    let names = sys::flistxattr(from)?.unwrap_or_default();
+    for name in names
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let value = sys::fgetxattr(from, name)?;
+        // The system gives new files some attributes itself, which not every user may set.
+        if value != sys::fgetxattr(to, name)? {
+            sys::fsetxattr(to, name, &value.unwrap_or_default())?;
+        }
+    }
+    sys::fchmod(to, stat.mode)?;
+    sys::utimes(to, b"", Some(stat.atime), Some(stat.mtime))
 }
 
 /// Creates an entry under a temp name in `dir` with `make`, and renames it to `name` atomically, replacing an existing
@@ -320,9 +401,18 @@ fn put_over_by(
     }
 }
 
-/// Creates a file, under a temp name of `name` that is removed at once. If the process is killed in between, the next call
+/// Creates a file that disappears with its descriptor, and returns whether it never had a name. Where it needs one, that
+/// is a temp name of `name`.
+pub fn create_unnamed(dir: &Dir, name: &[u8]) -> io::Result<(OwnedFd, bool)> {
+    match sys::tmpfile(dir.fd(), 0o600) {
+        Err(error) if lacks_tmpfile(&error) => Ok((create_and_unlink(dir, name)?, false)),
+        created => Ok((created?, true)),
+    }
+}
+
+/// Creates a file under a temp name of `name` that is removed at once. If the process is killed in between, the next call
 /// removes it, and so does a copy into the directory.
-pub fn create_and_unlink(dir: &Dir, name: &[u8]) -> io::Result<OwnedFd> {
+fn create_and_unlink(dir: &Dir, name: &[u8]) -> io::Result<OwnedFd> {
     let mut created = Err(io::ErrorKind::NotFound.into());
     remove_unseen(dir, || {
         created = with_temp_name(dir, name, |temp| sys::create(dir.fd(), temp, 0o600)).and_then(

@@ -1,7 +1,7 @@
 //! Opens files and directories.
 
 use super::{Call, attempt, has_proc, may_write, open_through, proc_fd, spot};
-use crate::fs::sandbox;
+use crate::fs::{errno, sandbox};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -65,44 +65,69 @@ fn open_dir_with(
                 Err(Errno::AGAIN | Errno::INTR) => continue,
                 // rsync reports a link that leads outside as too many levels of symbolic links.
                 Err(Errno::XDEV) => return Err(Errno::LOOP.into()),
-                Err(Errno::NOSYS | Errno::PERM) => return stepwise(at, path, flags),
+                Err(error) if errno::is_call_refused(&error.into()) => {
+                    return stepwise(at, path, flags, follow);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
     })
 }
 
-/// Does the same for kernels and sandboxes without `openat2`: one element at a time, without following symlinks.
+/// Does the same for kernels and sandboxes without `openat2`: one element at a time. Symlinks are followed only below
+/// `at`, with `Follow::Inside`.
 pub(in crate::fs) fn stepwise(
     at: BorrowedFd<'_>,
     path: &[u8],
     last: OFlags,
+    follow: Follow,
 ) -> io::Result<OwnedFd> {
-    let mut current: Option<OwnedFd> = None;
-    let mut parts = path
-        .split(|&b| b == b'/')
-        .filter(|p| !p.is_empty())
-        .peekable();
-    while let Some(part) = parts.next() {
-        if part == b".." {
-            return Err(Errno::LOOP.into());
+    let elements = |path: &[u8]| -> Vec<Vec<u8>> {
+        path.split(|&b| b == b'/')
+            .filter(|element| !element.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    // What is ahead is a stack: the next element is the last one.
+    let mut ahead: Vec<Vec<u8>> = elements(path).into_iter().rev().collect();
+    // The directories on the way, so that `..` leads back to the one that was entered and never above `at`.
+    let mut entered: Vec<OwnedFd> = Vec::new();
+    let mut links = 0;
+    while let Some(element) = ahead.pop() {
+        let is_last = ahead.is_empty();
+        if element == b".." {
+            if follow == Follow::Never || entered.pop().is_none() {
+                return Err(Errno::LOOP.into());
+            }
+            if is_last {
+                ahead.push(b".".to_vec());
+            }
+            continue;
         }
-        let from = current.as_ref().map_or(at, |fd| fd.as_fd());
+        let from = entered.last().map_or(at, |fd| fd.as_fd());
         // Directories on the way need only be searchable, not readable.
-        let flags = if parts.peek().is_some() {
-            SEARCH_FLAGS
-        } else {
-            last
-        };
-        current = Some(fs::openat(
-            from,
-            part,
-            flags | OFlags::NOFOLLOW,
-            Mode::empty(),
-        )?);
+        let flags = if is_last { last } else { SEARCH_FLAGS } | OFlags::NOFOLLOW;
+        match fs::openat(from, element.as_slice(), flags, Mode::empty()) {
+            Ok(dir) => entered.push(dir),
+            // It may be a symlink.
+            Err(error @ (Errno::NOTDIR | Errno::LOOP)) if follow == Follow::Inside => {
+                let Ok(target) = fs::readlinkat(from, element.as_slice(), Vec::new()) else {
+                    return Err(error.into());
+                };
+                links += 1;
+                if target.as_bytes().starts_with(b"/") || links > LINKS_MAX {
+                    return Err(Errno::LOOP.into());
+                }
+                ahead.extend(elements(target.as_bytes()).into_iter().rev());
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    current.ok_or_else(|| Errno::NOENT.into())
+    entered.pop().ok_or_else(|| Errno::NOENT.into())
 }
+
+/// How many symlinks the kernel follows in one path.
+const LINKS_MAX: usize = 40;
 
 /// Opens any path as a directory, following symlinks: a source operand, or a directory of the kernel. Other paths that a
 /// user or an operator names are opened by [`crate::fs::trusted_path`].
@@ -192,7 +217,7 @@ fn can_link_in_chroot() -> bool {
 pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
     attempt(Call::TmpFile, || {
         may_write()?;
-        if super::has_no_tmpfile() || !has_proc() && !can_link_in_chroot() {
+        if !has_proc() && !can_link_in_chroot() {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         Ok(fs::openat(
