@@ -462,6 +462,148 @@ fn copy_ends_if_its_server_is_stopped_without_fallback() {
     }
 }
 
+/// Returns the names in a directory.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Returns a number of `--stats`.
+fn stat(printed: &str, name: &str) -> usize {
+    let line = printed.lines().find(|line| line.starts_with(name));
+    let digits = line.unwrap_or_else(|| panic!("{name}: {printed}"));
+    let digits = digits.chars().filter(char::is_ascii_digit);
+    digits.collect::<String>().parse().unwrap()
+}
+
+/// Starts a copy with the scripts of the scene in the search path.
+fn start_with_ssh(scene: &Scene, line: &str) -> Child {
+    let path = std::env::var("PATH").unwrap();
+    let mut copy = scene.command("client", line);
+    copy.env("PATH", format!("{}:{path}", scene.path("").display()));
+    copy.stdout(Stdio::piped()).stderr(Stdio::piped());
+    copy.spawn().unwrap()
+}
+
+/// Kills a program that `timeout` runs.
+fn kill_below(timeout: &mut Child) {
+    // `timeout` cannot forward SIGKILL.
+    for program in sessions_of(&timeout.id().to_string()) {
+        kill(&program);
+    }
+    timeout.wait().unwrap();
+}
+
+#[test]
+fn run_after_a_killed_client_continues_from_what_arrived() {
+    const BYTES: usize = 16 << 20;
+    for transport in ["auto", "quic", "tls", "ssh"] {
+        for options in ["-a", "-aP"] {
+            let scene = Scene::new();
+            scene.enroll("--root TOP --no-munge");
+            std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).unwrap();
+            std::fs::write(scene.path("src/big"), noise(1, BYTES)).unwrap();
+            std::fs::create_dir(scene.path("in/d")).unwrap();
+            let line = format!("{options} --transport={transport} src/big host:TOP/in/d/");
+            let mut first = start_with_ssh(&scene, &format!("--bwlimit=5m {line}"));
+            let arrived = || {
+                let files = std::fs::read_dir(scene.path("in/d")).unwrap().flatten();
+                files
+                    .map(|file| file.metadata().map_or(0, |meta| meta.len()))
+                    .sum::<u64>()
+            };
+            until(|| arrived() >= BYTES as u64 * 5 / 8);
+            kill_below(&mut first);
+
+            let again = start_with_ssh(&scene, &format!("--stats {line}"));
+            let again = again.wait_with_output().unwrap();
+            let printed = String::from_utf8_lossy(&again.stdout);
+            let case = format!("{transport} {options}: {again:?}");
+            assert!(again.status.success(), "{case}");
+            // The server cannot tell a killed ssh from one that Ctrl-C has ended, which leaves nothing without -P.
+            let is_continued = transport != "ssh" || options == "-aP";
+            let literal_bytes = stat(&printed, "Literal data");
+            assert_eq!(literal_bytes <= BYTES * 6 / 10, is_continued, "{case}");
+            assert_eq!(names(&scene.path("in/d")), ["big"], "{case}");
+            let pid = scene.status("pid");
+            until(|| sessions_of(&pid).is_empty());
+        }
+    }
+}
+
+#[test]
+fn parallel_run_to_the_same_place_goes_on() {
+    const BYTES: usize = 8 << 20;
+    for transport in ["quic", "tls"] {
+        let scene = Scene::new();
+        scene.enroll("--root TOP --no-munge");
+        std::fs::write(scene.path("src/big"), noise(1, BYTES)).unwrap();
+        let line = format!("-a --transport={transport} src/ host:TOP/in/");
+        let long = start_with_ssh(&scene, &format!("--bwlimit=2m {line}"));
+        until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
+        for _ in 0..3 {
+            let short = start_with_ssh(&scene, &format!("--exclude=big {line}"));
+            let short = short.wait_with_output().unwrap();
+            assert!(short.status.success(), "{transport}: {short:?}");
+        }
+        let long = long.wait_with_output().unwrap();
+        assert!(long.status.success(), "{transport}: {long:?}");
+        assert_eq!(long.stderr, b"", "{transport}: {long:?}");
+        assert_eq!(names(&scene.path("in")), ["big", "f", "new"]);
+    }
+}
+
+/// Kills the server during the copy of a large file and returns how the copy ended.
+fn killed_during(scene: &Scene, options: &str) -> Output {
+    const BYTES: usize = 16 << 20;
+    scene.enroll("--root TOP --no-munge");
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).unwrap();
+    std::fs::write(scene.path("src/big"), noise(1, BYTES)).unwrap();
+    let line = format!("-a --bwlimit=3m {options} src/big host:TOP/in/big");
+    let copy = start_with_ssh(scene, &line);
+    until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
+    kill(&scene.status("pid"));
+    copy.wait_with_output().unwrap()
+}
+
+#[test]
+fn copy_continues_over_ssh_if_its_server_is_gone() {
+    let scene = Scene::new();
+    let output = killed_during(&scene, "");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        printed.contains("refuses connections; continuing over ssh\n"),
+        "{printed}"
+    );
+    assert!(
+        std::fs::read(scene.path("in/big")).unwrap()
+            == std::fs::read(scene.path("src/big")).unwrap()
+    );
+    assert_eq!(names(&scene.path("in")), ["big", "f"]);
+}
+
+// The commands of the scene are killed before a silent network would end the run.
+#[test]
+fn copy_ends_soon_if_its_server_is_gone() {
+    for transport in ["quic", "tls"] {
+        let scene = Scene::new();
+        let output = killed_during(&scene, &format!("--transport={transport}"));
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(12), "{output:?}");
+        for words in [
+            "sparsync: the server of host is gone: port ",
+            " refuses connections\nhint: start the server with `sparsync server start host`, then",
+        ] {
+            assert!(printed.contains(words), "{transport}: {printed}");
+        }
+    }
+}
+
 /// Loses the connection in one way under each option set: once, with varying direction and moment, or with
 /// SPARSYNC_FAULTS=all in both directions, early and late.
 fn loses_in_one_way(loss: Loss) {

@@ -56,7 +56,8 @@ fn must_be_seen(dir: &Dir, name: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Keeps an interrupted file if the options require it. Returns an error if it could not be renamed.
+/// Keeps an interrupted file if the options require it, or if the client may repeat the run by itself. Without these, a
+/// lost connection leaves nothing, as in rsync: when Ctrl-C ends a remote shell, the server sees the same. Returns an error if it could not be renamed.
 pub(super) fn keep(job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {
     let place = &job.context.options.place;
     let loss = job.context.wire.and_then(Wire::loss);

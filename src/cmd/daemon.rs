@@ -17,11 +17,12 @@ use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{ids, sys};
+use crate::proto::PLACE_BYTES;
 use crate::transport::net::server::{
     AcceptedClient, EVERYWHERE, Lasting, Listener, PROBE_ANSWER, Rejection, supported,
 };
 use crate::transport::net::server_limits::Limits;
-use crate::transport::net::{HangUp, NetTransport};
+use crate::transport::net::{HangUp, NetTransport, PeerQuestion};
 use crate::trust::grants::{ENDED, Grant};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
@@ -212,6 +213,8 @@ struct RunningSession {
     bytes: Arc<Bytes>,
     child: Arc<Mutex<Child>>,
     hang_up: HangUp,
+    /// How often its client was asked whether it is still there.
+    questions: u32,
 }
 
 impl RunningSession {
@@ -438,10 +441,17 @@ impl Daemon {
             bytes: bytes.clone(),
             child: child.clone(),
             hang_up: client.hang_up.clone(),
+            questions: 0,
         });
         let hang_up = client.hang_up.clone();
         // A panic in one session must not affect the others.
-        let may_begin = |run| self.replace_sessions(number, &pin, run);
+        let may_begin = |run| {
+            let may_begin = self.replace_sessions(number, &pin, run);
+            if may_begin {
+                self.retire_lost_sessions(number, &pin, run);
+            }
+            may_begin
+        };
         let ended = catch_unwind(AssertUnwindSafe(|| {
             proxy::carry(client, &ours, &bytes, may_begin)
         }));
@@ -518,6 +528,47 @@ impl Daemon {
             std::thread::sleep(Duration::from_millis(2));
         }
         true
+    }
+
+    /// Ends the earlier sessions of this key that copy to the same place if their clients are gone, so that session
+    /// `number` finds what they have received and nothing is locked. A client that is killed says nothing over QUIC, and
+    /// its session would wait for it for 100 s. Sessions whose clients answer go on.
+    fn retire_lost_sessions(&self, number: u64, pin: &Pin, run: RunKey) {
+        let is_rival = |session: &RunningSession| {
+            let is_of_place = |other: RunKey| other[..PLACE_BYTES] == run[..PLACE_BYTES];
+            session.number < number
+                && session.grant.pin == *pin
+                && session.run.is_some_and(is_of_place)
+        };
+        let asked: Vec<(u64, PeerQuestion)> = {
+            let mut sessions = self.sessions.lock();
+            let rivals = sessions.iter_mut().filter(|session| is_rival(session));
+            let ask = |session: &mut RunningSession| {
+                session.questions += 1;
+                let question = PeerQuestion::new(&session.hang_up, session.questions);
+                (session.number, question)
+            };
+            rivals.map(ask).collect()
+        };
+
+        let waits = Since::now();
+        let mut silent = asked;
+        while !silent.is_empty() && waits.elapsed() < LEAVING_MAX {
+            let running: Vec<u64> = self.sessions.lock().iter().map(|one| one.number).collect();
+            silent.retain(|(number, question)| running.contains(number) && !question.is_answered());
+            for (lost, question) in &silent {
+                if question.is_overdue(waits.elapsed()) {
+                    let sessions = self.sessions.lock();
+                    if let Some(session) = sessions.iter().find(|one| one.number == *lost) {
+                        info!(
+                            "session {lost} ended: its client is gone, and session {number} copies to the same place"
+                        );
+                        session.end("the client did not answer");
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Starts the process of a session. Returns it with this end of the socket that is its standard input and output.

@@ -2,7 +2,8 @@
 //!
 //! The second attempt plans the run anew and copies what is missing. [`crate::options::permits`] decides whether a run
 //! may be repeated. Before the second attempt begins, the server ends the session of the first one. A server that is
-//! being stopped reports it; the run is then repeated over ssh if the route allows ssh.
+//! being stopped reports it, and the port of one that is gone refuses connections; the run is then repeated over ssh if
+//! the route allows ssh. Only a silent network is awaited for long.
 
 use super::live_display::LiveDisplay;
 use super::remote_copy::RemoteCopy;
@@ -16,6 +17,7 @@ use crate::report::{Tally, TextReporter};
 use crate::session::Client;
 use crate::transport::net::{NetTransport, Trouble};
 use crate::trust::grants::ENDED;
+use crate::trust::peers::Peer;
 use crate::work::clock::Since;
 use std::time::Duration;
 
@@ -62,8 +64,8 @@ pub fn problems_so_far(reported: &Tally, server_sends: bool) -> Tally {
 pub enum RunOutcome {
     /// The last attempt ended, with this result.
     Ended(Result<()>),
-    /// The server was stopped, and the run may be repeated over ssh.
-    Stopped(Error),
+    /// The server was stopped or is gone, and the run may be repeated over ssh. The error, should that fail.
+    NoServer(Error),
 }
 
 /// A network run that may be repeated.
@@ -101,7 +103,7 @@ impl Attempts<'_> {
                 let stopped = format!("sparsync: the server of {name} was stopped");
                 if self.forbids.is_none() && redial.or_shell {
                     reporter.error(format!("{stopped}; continuing over ssh").as_bytes());
-                    return RunOutcome::Stopped(error.clone());
+                    return RunOutcome::NoServer(error.clone());
                 }
                 *error = Error::new(Exit::Terminated, stopped)
                     .by(error.role)
@@ -136,7 +138,7 @@ impl Attempts<'_> {
                     ended = self.near.run(link, Some(first), None, reporter, tally);
                     tally.merge(&earlier);
                 }
-                Ok(None) if redial.is_refused => {
+                Ok(None) if redial.trouble == Some(Trouble::NotAdmitted) => {
                     let words = format!(
                         "sparsync: the server of {name} ended the session: {}",
                         Trouble::NotAdmitted
@@ -150,6 +152,17 @@ impl Attempts<'_> {
                 }
                 Ok(None) => {
                     error.hint = Some(self.hint(redial, error));
+                    if redial.trouble == Some(Trouble::Refused) {
+                        let port = redial.peer.port;
+                        let gone = format!(
+                            "sparsync: the server of {name} is gone: port {port} refuses connections"
+                        );
+                        error.message = gone.clone().into_bytes();
+                        if redial.or_shell {
+                            reporter.error(format!("{gone}; continuing over ssh").as_bytes());
+                            return RunOutcome::NoServer(error.clone());
+                        }
+                    }
                     break;
                 }
                 Err(other_key) => ended = Err(other_key),
@@ -169,7 +182,12 @@ impl Attempts<'_> {
 
     /// Returns the advice for a user whose run is not repeated after this error.
     fn hint(&self, redial: &Redial, error: &Error) -> String {
-        let name = &redial.peer.name;
+        let Peer { name, ssh, .. } = &redial.peer;
+        if redial.trouble == Some(Trouble::Refused) {
+            return format!(
+                "start the server with `sparsync server start {ssh}`, then run the same command again"
+            );
+        }
         let why = self
             .forbids
             .map(|option| format!("; {option} prevents an automatic retry"))

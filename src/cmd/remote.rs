@@ -99,6 +99,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         route: Mutex::default(),
         written,
     };
+    near.name_place(env);
     if let Some(batch) = batch {
         return near.copy_from_batch(env, batch, since);
     }
@@ -772,7 +773,7 @@ impl RemoteCopy {
         };
         drop(near);
         let ended = match (outcome, &carrier) {
-            (RunOutcome::Stopped(error), Carrier::Net(redial)) => {
+            (RunOutcome::NoServer(error), Carrier::Net(redial)) => {
                 let peer = redial.peer.clone();
                 let earlier =
                     reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
@@ -786,7 +787,7 @@ impl RemoteCopy {
                         let near = Client { gauge, ..near };
                         carrier = shell;
                         *self.route.lock() =
-                            Some("a remote shell: its server was stopped".to_owned());
+                            Some("a remote shell: its server was stopped or is gone".to_owned());
                         display.iter().for_each(|display| {
                             display.set_route(self.live_route(&carrier, false))
                         });
@@ -804,7 +805,7 @@ impl RemoteCopy {
                 }
             }
             (RunOutcome::Ended(ended), _) => ended,
-            (RunOutcome::Stopped(error), _) => Err(error),
+            (RunOutcome::NoServer(error), _) => Err(error),
         };
         if matches!(carrier, Carrier::Daemon) {
             // There is no exit code of the other end, which could outweigh failures at this one.

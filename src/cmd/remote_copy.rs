@@ -3,8 +3,10 @@
 use super::batch::WrittenBatch;
 use super::route;
 use crate::cli::{Far, RemoteOperand, server_args};
+use crate::digest;
 use crate::env::Env;
 use crate::options::Options;
+use crate::proto::PLACE_BYTES;
 use crate::stock::{self, daemon};
 use crate::transport::link::Patience;
 use crate::trust::peers::Peer;
@@ -35,6 +37,16 @@ impl RemoteCopy {
     /// Returns the role of this process, under the name that rsync's client uses before it forks.
     pub fn role(&self) -> &'static str {
         RemoteOperand::role(Some(&self.far.operand))
+    }
+
+    /// Sets the part of the key that is the same in all runs that copy to the same place.
+    pub fn name_place(&mut self, env: &Env) {
+        let mut place = self.far_paths().join(&0);
+        if self.far.operand.server_sends {
+            place.extend([&[0], &env.cwd[..], &[0]].concat());
+            place.extend(self.dest.as_deref().unwrap_or_default());
+        }
+        self.key[..PLACE_BYTES].copy_from_slice(&digest::whole(&place)[..PLACE_BYTES]);
     }
 
     /// Returns the operands that are on the other machine.

@@ -43,6 +43,8 @@ const WINNER_SECS: i64 = 60 * 60;
 const LOSERS_SECS: i64 = 10 * 60;
 /// How long a lost server is redialled if `--timeout` is not given.
 const REDIAL_LIMIT: Duration = Duration::from_secs(120);
+/// How long a server is redialled whose port refuses connections: a service manager starts it again after two seconds.
+const GONE_LIMIT: Duration = Duration::from_secs(5);
 /// The pause between two attempts to reconnect.
 const REDIAL_PAUSE: Duration = Duration::from_millis(500);
 /// How often the user is informed that there is no connection yet.
@@ -167,7 +169,7 @@ pub fn reach(
                 or_shell,
                 kind,
                 lanes,
-                is_refused: false,
+                trouble: None,
             };
             Ok(ServerOrShell::Server(Box::new(redial), link))
         }
@@ -369,8 +371,8 @@ pub struct Redial {
     kind: NetTransport,
     /// The lanes of the current link.
     lanes: Option<Arc<Progress>>,
-    /// Whether the server has rejected this machine's key since.
-    pub is_refused: bool,
+    /// Why the server cannot be reached again, if it is not only silent: it is gone, or rejects this machine's key.
+    pub trouble: Option<Trouble>,
 }
 
 impl Redial {
@@ -398,8 +400,8 @@ impl Redial {
         self.lanes.as_ref().and_then(|lanes| lanes.moved_after())
     }
 
-    /// Connects again and sends the first words. `None`: no connection within `--timeout` or [`REDIAL_LIMIT`], or the
-    /// run must stop. Fails if the host presents another key. `report` is called every [`REPORT_EVERY`] with the time
+    /// Connects again and sends the first words. `None`: no connection within `--timeout` or [`REDIAL_LIMIT`], nothing
+    /// listens at the server's port for [`GONE_LIMIT`], or the run must stop. Fails if the host presents another key. `report` is called every [`REPORT_EVERY`] with the time
     /// that has passed.
     pub fn link(
         &mut self,
@@ -416,6 +418,7 @@ impl Redial {
         };
         let since = Since::now();
         let mut reported = Since::now();
+        let mut refused: Option<Since> = None;
         while since.elapsed() < limit && !env.is_stopping() {
             if reported.elapsed() >= REPORT_EVERY {
                 report(since.elapsed());
@@ -432,18 +435,24 @@ impl Redial {
                     (self.kind, self.lanes) = (linked.kind, linked.lanes);
                     return Ok(Some(linked.link));
                 }
+                Err(Trouble::Refused) => {
+                    if refused.get_or_insert_with(Since::now).elapsed() >= GONE_LIMIT {
+                        self.trouble = Some(Trouble::Refused);
+                        return Ok(None);
+                    }
+                }
                 Err(
-                    Trouble::Refused
-                    | Trouble::Unreachable(_)
+                    Trouble::Unreachable(_)
                     | Trouble::Silent(_)
                     | Trouble::Busy(_)
                     | Trouble::Broken(_),
-                ) => {}
+                ) => refused = None,
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
-                Err(why @ (Trouble::NotAdmitted | Trouble::Stopped)) => {
-                    self.is_refused = why == Trouble::NotAdmitted;
+                Err(Trouble::NotAdmitted) => {
+                    self.trouble = Some(Trouble::NotAdmitted);
                     return Ok(None);
                 }
+                Err(Trouble::Stopped) => return Ok(None),
             }
             let waits = Since::now();
             while waits.elapsed() < REDIAL_PAUSE && !env.is_stopping() {

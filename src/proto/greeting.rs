@@ -22,6 +22,10 @@ pub const VERSIONS: RangeInclusive<u16> = 1..=1;
 /// The versions with which a stock rsync can greet.
 const RSYNC_VERSIONS: RangeInclusive<i32> = 20..=40;
 
+/// How many bytes at the start of a client's key name the place of its run: they are the same in all runs that copy to
+/// the same place. The others are random.
+pub const PLACE_BYTES: usize = 8;
+
 /// The fixed part of a greeting after its length: two versions, features, key, length of the program name.
 const FIXED_BYTES: usize = 2 + 2 + 8 + 16 + 2;
 

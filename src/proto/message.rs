@@ -23,7 +23,8 @@ pub struct Greeting {
     pub newest: u16,
     /// One bit for each property in which two ends of one version can differ; unknown bits are ignored.
     pub features: u64,
-    /// Random. The client's key keys all directory digests of this session.
+    /// The client's key keys all directory digests of this session. Its first [`super::greeting::PLACE_BYTES`] bytes name
+    /// the place to which the run copies; the others are random.
     pub key: [u8; 16],
     /// Name and version of the program, only for messages.
     pub program: Vec<u8>,

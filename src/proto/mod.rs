@@ -18,7 +18,9 @@ pub mod rsync;
 pub use crate::flist::{DirId, FileId};
 pub use dialect::{Dialect, Encoder, ProtocolSupport};
 pub use fragment::{Joiner, cut};
-pub use greeting::{Sniffed, VERSIONS, agree, decode_greeting, encode_greeting, sniff};
+pub use greeting::{
+    PLACE_BYTES, Sniffed, VERSIONS, agree, decode_greeting, encode_greeting, sniff,
+};
 pub use list::unfit;
 pub use message_kinds::{class_of, name_of};
 #[cfg(test)]

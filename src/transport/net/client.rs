@@ -1,6 +1,7 @@
 //! The client side of network links: dials a server with a known key.
 
 use super::bridge::{Engine, wait};
+use super::closed_port::{first_of, icmp_error, tcp_refusal};
 use super::quic::BEGINS;
 use super::server::PROBE_ANSWER;
 use super::tcp_liveness::{LivenessSigns, SessionName, Watch};
@@ -13,14 +14,11 @@ use crate::trust::tls::{ALPN, ALPN_LANES, ALPN_NAMED, client_config_for};
 use crate::work::clock::Since;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
@@ -504,8 +502,8 @@ impl Race {
 
 /// The head start of each transport over the next, as Happy Eyeballs staggers address families (RFC 8305).
 pub const KIND_STEP: Duration = Duration::from_millis(250);
-/// Without a QUIC answer for this time, or as soon as TCP is refused there, [`refusal`] checks for a closed port. QUIC
-/// itself retransmits lost datagrams.
+/// Without a QUIC answer for this time, or as soon as TCP is refused there, [`icmp_error`] checks for a closed port. If QUIC
+/// has not answered by then, a port that refuses TCP counts as closed. QUIC itself retransmits lost datagrams.
 const REFUSAL_AFTER: Duration = Duration::from_secs(1);
 /// After this time a second QUIC attempt starts next to the first; a handshake on a slow radio link takes less. TCP
 /// needs no second attempt.
@@ -545,9 +543,18 @@ async fn reach(
     match kind {
         NetTransport::Quic => {
             let refusal = async {
+                let began = Since::now();
                 // The wait spares servers that answer soon. Either end of it starts the check.
-                let _ = tokio::time::timeout(REFUSAL_AFTER, refused.notified()).await;
-                Err(refusal(peer).await)
+                let waited = tokio::time::timeout(REFUSAL_AFTER, refused.notified()).await;
+                let by_tcp = async {
+                    if waited.is_err() {
+                        tcp_refusal(peer).await;
+                    }
+                    // A firewall may refuse TCP although QUIC works.
+                    tokio::time::sleep(REFUSAL_AFTER.saturating_sub(began.elapsed())).await;
+                    Trouble::Refused
+                };
+                Err(first_of(icmp_error(peer), by_tcp).await)
             };
             first_of(dial_quic_repeatedly(peer, tls), refusal).await
         }
@@ -559,16 +566,6 @@ async fn reach(
             reached.map(CompletedHandshake::Tls)
         }
     }
-}
-
-/// Returns the result of the future that is ready first.
-async fn first_of<T>(first: impl Future<Output = T>, second: impl Future<Output = T>) -> T {
-    let (mut first, mut second) = (pin!(first), pin!(second));
-    poll_fn(|context| match first.as_mut().poll(context) {
-        Poll::Pending => second.as_mut().poll(context),
-        ready => ready,
-    })
-    .await
 }
 
 /// Starts further attempts while earlier ones have no result, and returns the first result.
@@ -600,27 +597,6 @@ async fn quic_handshake(
     let endpoint = open(peer)?;
     let connection = quic::connect(&endpoint, peer, tls).await?;
     Ok(CompletedHandshake::Quic(endpoint, connection))
-}
-
-/// Waits for an ICMP error, which means that nothing listens there. Only a connected socket receives it, and QUIC has
-/// none.
-async fn refusal(peer: SocketAddr) -> Trouble {
-    let refused: std::io::Result<Infallible> = async {
-        let socket = quic::client_socket(peer)?;
-        socket.set_nonblocking(true)?;
-        let socket = tokio::net::UdpSocket::from_std(socket)?;
-        socket.connect(peer).await?;
-        // Too short for a QUIC datagram.
-        socket.send(&[0]).await?;
-        loop {
-            socket.recv(&mut [0]).await?;
-        }
-    }
-    .await;
-    match refused {
-        Ok(never) => match never {},
-        Err(error) => Trouble::unreached(&error),
-    }
 }
 
 impl CompletedHandshake {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// A silent peer is considered gone after this time. Phones lose their network for 90 s.
 pub const IDLE: Duration = Duration::from_secs(100);
+/// How long a silent client may take to answer a question of the server.
+pub const ANSWER: Duration = Duration::from_secs(1);
 /// A client sends a keepalive after this time without data, which detects a restarted server at once and keeps the NAT
 /// mappings of home routers alive.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(2);

@@ -1,6 +1,8 @@
 //! Connection migration: a client that loses its network continues its QUIC connection on another.
 
+use super::closed_port::is_closed;
 use super::limits::{QUIET, ROAM_LOOK};
+use super::quic::CloseCode;
 use super::{congestion_adapter, quic};
 use crate::work::clock::Since;
 use std::net::{IpAddr, SocketAddr};
@@ -10,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 ///
 /// A live server answers every [`super::limits::KEEP_ALIVE`], so silence means that our datagrams are lost: the NAT
 /// mapping is gone, or the network is down. A move also probes the server at once, however long QUIC itself would wait.
+/// If nothing listens at its port any more, the connection ends: QUIC would wait in vain for a server that was killed.
 pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection) {
     let peer = connection.remote_address();
     let received_datagrams = || connection.stats().udp_rx.datagrams;
@@ -31,6 +34,10 @@ pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection) {
             congestion_adapter::allow_more(&connection);
             // Without a new socket, the old one stays.
             let _ = endpoint.rebind(socket);
+        }
+        let before = received_datagrams();
+        if !has_another && is_closed(peer).await && received_datagrams() == before {
+            return quic::close(&connection, CloseCode::Instructed, b"");
         }
     }
 }

@@ -8,10 +8,12 @@
 mod admission;
 mod bridge;
 pub mod client;
+mod closed_port;
 mod congestion;
 mod congestion_adapter;
 pub mod limits;
 mod migration;
+mod peer_question;
 mod quic;
 mod quic_window;
 pub mod server;
@@ -24,6 +26,7 @@ pub mod tls_upgrade;
 mod trouble;
 
 pub use self::admission::network;
+pub use self::peer_question::PeerQuestion;
 pub use self::trouble::Trouble;
 use crate::transport::link::Leave;
 use std::fmt;
@@ -76,12 +79,16 @@ impl HangUp {
 
     /// Returns the size of datagrams that the path is known to carry, in bytes; `None` if the session does not use QUIC.
     pub fn datagram_bytes(&self) -> Option<u16> {
-        let connection = match self {
-            HangUp::Quic(connection) => connection,
-            HangUp::Lanes(lanes) => lanes.connection(),
-            HangUp::Tls(_) => return None,
-        };
-        Some(connection.stats().path.current_mtu)
+        Some(self.quic()?.stats().path.current_mtu)
+    }
+
+    /// Returns the QUIC connection of the session, which stays open when the session moves to TLS.
+    fn quic(&self) -> Option<&quinn::Connection> {
+        match self {
+            HangUp::Quic(connection) => Some(connection),
+            HangUp::Lanes(lanes) => Some(lanes.connection()),
+            HangUp::Tls(_) => None,
+        }
     }
 
     /// Returns a closure that closes the connection after what was written; what is lost of that, the peer can do
