@@ -45,7 +45,7 @@ pub fn addressed(program: Vec<u8>, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns whether a program of this name has subcommands.
+/// Returns whether the program was started under our own name, and so has subcommands, not as `rsync`.
 pub fn is_ours(program: &[u8]) -> bool {
     crate::path::file_name(program).starts_with(b"sparsync")
 }

@@ -890,10 +890,15 @@ fn route_check(
             format!("none: {why}, and the ssh login does not work"),
         ),
     };
+    // The host is enrolled, so its server should answer.
+    let by_ssh_instead = |why: &str| match ssh_works {
+        true => DoctorCheck::warn("route", format!("ssh: {why}")),
+        false => by_ssh(why),
+    };
     match plan {
         Err(error) => DoctorCheck::of_error("route", &error),
         Ok(RoutePlan::Shell(why)) => by_ssh(why.unwrap_or("the host is not enrolled")),
-        Ok(RoutePlan::ShellAfterTrouble(peer)) => by_ssh(&route::earlier_trouble(&peer)),
+        Ok(RoutePlan::ShellAfterTrouble(peer)) => by_ssh_instead(&route::earlier_trouble(&peer)),
         Ok(RoutePlan::EphemeralServer) => match ssh_works {
             true => DoctorCheck::ok(
                 "route",
@@ -910,7 +915,7 @@ fn route_check(
             Some(Route::Tls) => {
                 DoctorCheck::ok("route", "TLS: the host is enrolled and its server answers")
             }
-            Some(Route::Ssh) | None if or_shell => by_ssh(&failed),
+            Some(Route::Ssh) | None if or_shell => by_ssh_instead(&failed),
             Some(Route::Ssh) | None => {
                 DoctorCheck::fail("route", format!("none: {failed}, and ssh is not permitted"))
             }
@@ -1039,7 +1044,7 @@ mod tests {
                 "QUIC",
             ),
             (server(true), &[Route::Tls], false, State::Ok, "TLS"),
-            (server(true), &[], true, State::Ok, "ssh"),
+            (server(true), &[], true, State::Warn, "ssh"),
             (server(true), &[], false, State::Fail, "none"),
             (server(false), &[], true, State::Fail, "none"),
             (

@@ -2,6 +2,7 @@
 
 use super::batch::WrittenBatch;
 use super::route;
+use crate::cli::subcommand::is_ours;
 use crate::cli::{Far, RemoteOperand, server_args};
 use crate::digest;
 use crate::env::Env;
@@ -9,10 +10,15 @@ use crate::options::Options;
 use crate::proto::PLACE_BYTES;
 use crate::stock::{self, daemon};
 use crate::transport::link::Patience;
+use crate::trust::notices::Notices;
+use crate::trust::paths::Places;
 use crate::trust::peers::Peer;
+use crate::trust::timestamp::Timestamp;
 use crate::walk::arg_path::rooted;
+use crate::work::clock;
 use parking_lot::Mutex;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 /// A remote copy as the command line describes it.
@@ -87,16 +93,21 @@ impl RemoteCopy {
     }
 
     /// Records that a remote shell replaces the server. Prints this with the reason and advice under `-vv`, and also if the
-    /// copy may then do more than its grant permits.
+    /// copy may then do more than its grant permits. On a terminal, `sparsync` prints a short form once a day: the run
+    /// works, but not as it was set up.
     pub fn print_fallback(&self, env: &mut Env, peer: &Peer, why: &str, hint: &str) {
         let route = format!("a remote shell: {why}");
-        if self.prints_route() || peer.is_limited && !self.options.output.quiet {
+        let host = route::named(&self.far.operand);
+        let is_quiet = self.options.output.quiet;
+        if self.prints_route() || peer.is_limited && !is_quiet {
             // A lost notice does not affect the copy.
-            let _ = writeln!(
-                env.stderr,
-                "sparsync: {}: using {route}\nhint: {hint}",
-                route::named(&self.far.operand)
-            );
+            let _ = writeln!(env.stderr, "sparsync: {host}: using {route}\nhint: {hint}");
+        } else if !is_quiet && env.stderr_is_tty && is_ours(env.program.as_bytes()) {
+            let now = Timestamp(clock::now_unix().0);
+            if Places::of(env).is_ok_and(|places| Notices::is_due(&places, &peer.name, now)) {
+                let advice = format!("for advice run `sparsync doctor {host}`");
+                let _ = writeln!(env.stderr, "sparsync: {host}: using {route}; {advice}");
+            }
         }
         *self.route.lock() = Some(route);
     }

@@ -48,7 +48,9 @@ const LOGINS_MAX: usize = 256;
 impl Logins {
     /// Returns the program that answered at a host; `None`: unknown or expired, or the file cannot be read.
     pub fn recall(places: &Places, host: &str, now: Timestamp) -> Option<Answers> {
-        let logins = Logins::load(&in_state(places)).unwrap_or_default().logins;
+        let logins = Logins::load(&places.only_state())
+            .unwrap_or_default()
+            .logins;
         logins
             .into_iter()
             .find(|login| login.host == host && now < login.until)
@@ -62,7 +64,7 @@ impl Logins {
         answers: Option<Answers>,
         now: Timestamp,
     ) -> Result<()> {
-        Logins::change(&in_state(places), |list| {
+        Logins::change(&places.only_state(), |list| {
             list.logins
                 .retain(|login| login.host != host && now < login.until);
             let until = Timestamp(now.0 + KEPT_SECS);
@@ -74,14 +76,6 @@ impl Logins {
             list.logins
                 .drain(..list.logins.len().saturating_sub(LOGINS_MAX));
         })
-    }
-}
-
-/// The cache belongs to the state, not to the configuration.
-fn in_state(places: &Places) -> Places {
-    Places {
-        config: places.state.clone(),
-        state: places.state.clone(),
     }
 }
 

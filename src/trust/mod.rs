@@ -16,6 +16,8 @@ pub mod peers;
 
 pub mod logins;
 
+pub mod notices;
+
 pub mod grants;
 
 pub mod enroll_reply;

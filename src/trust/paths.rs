@@ -31,6 +31,14 @@ impl Places {
         )
     }
 
+    /// Returns the places of a file that belongs to the state, not to the configuration, such as a cache.
+    pub fn only_state(&self) -> Places {
+        Places {
+            config: self.state.clone(),
+            state: self.state.clone(),
+        }
+    }
+
     /// Returns whether the config directory is `root` or below it, also through symlinks.
     pub fn are_below(&self, root: &[u8]) -> bool {
         let Some(wanted) = sys::identity(OsStr::from_bytes(root)) else {
