@@ -156,7 +156,9 @@ fn source_position(line: &str) -> String {
 /// Masks the six random letters of `"/d/.name.Xy12Zz"`, and of `"/temp-dir/name.Xy12Zz"`.
 fn temp_names(line: &str) -> String {
     const RANDOM: usize = 6;
-    let needs_dot = !line.starts_with("rsync: [receiver] stat ");
+    // Names in the directory of `--temp-dir` have no dot.
+    let calls = ["rsync: [receiver] stat ", "rsync: [receiver] mkstemp "];
+    let needs_dot = !calls.iter().any(|call| line.starts_with(call));
     let mut parts: Vec<String> = line.split('"').map(str::to_owned).collect();
     let quoted = parts.iter_mut().skip(1).step_by(2);
     for path in quoted {
