@@ -250,9 +250,9 @@ mod tests {
     fn guide_shows_an_entry_with_all_fields() {
         let guide = include_str!("../../docs/GUIDE.md");
         let block = guide
-            .split("```toml\n# grants.toml")
-            .nth(1)
-            .and_then(|rest| rest.split("```").next())
+            .split("```toml\n")
+            .filter_map(|rest| rest.split("```").next())
+            .find(|block| block.starts_with("# grants.toml"))
             .expect("the guide has an example");
         let grants: Grants = toml::from_str(block).expect("the example can be read");
         let [grant] = &grants.grants[..] else {

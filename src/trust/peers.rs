@@ -135,9 +135,9 @@ mod tests {
     fn guide_shows_an_entry_with_all_fields() {
         let guide = include_str!("../../docs/GUIDE.md");
         let block = guide
-            .split("```toml\n# hosts.toml")
-            .nth(1)
-            .and_then(|rest| rest.split("```").next())
+            .split("```toml\n")
+            .filter_map(|rest| rest.split("```").next())
+            .find(|block| block.starts_with("# hosts.toml"))
             .expect("the guide has an example");
         let peers: Peers = toml::from_str(block).expect("the example can be read");
         let [peer] = &peers.hosts[..] else {
