@@ -280,13 +280,14 @@ impl Env {
     }
 }
 
-/// Returns the width of the terminal on standard error; 80 if it is unknown.
-pub fn terminal_columns() -> usize {
+/// Returns the columns and rows of the terminal on standard error; 80 and 24 if they are unknown.
+pub fn terminal_size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
-    size.ok()
-        .map(|size| usize::from(size.ws_col))
-        .filter(|columns| *columns > 0)
-        .unwrap_or(80)
+    let (columns, rows) = size.map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    (
+        if columns == 0 { 80 } else { columns.into() },
+        if rows == 0 { 24 } else { rows.into() },
+    )
 }
 
 /// Returns a command that runs this same executable, even if its file has been replaced since.

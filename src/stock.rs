@@ -60,6 +60,7 @@ use crate::session::receiver::ReceiverInbox;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::SenderInbox;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
+use crate::session::stall_notice::watched;
 use crate::session::{Client, Refusal, compression_choice, receive, receiver_handler};
 use crate::transport::{Link, LinkBytes, pipe};
 use crate::walk::run_context::Terms;
@@ -114,7 +115,11 @@ impl StockClient<'_> {
         let mut note = |line: Vec<u8>| reporter.report(&Event::Note(line));
         let greeted = greet(&mut link, agreed, options, server_sends, words, &mut note);
         let greeted = greeted.map_err(|error| Refusal::from(error).print_details(reporter));
-        let ended = greeted.and_then(|stock| {
+        let observe = self
+            .client
+            .gauge
+            .map(|gauge| |silence| gauge.set_silence(silence));
+        let session = |stock: StockTerms| {
             stock.agree_on_charset();
             let options = older::adjusted(options, stock.protocol);
             reporter.limit_to(stock.protocol);
@@ -136,7 +141,8 @@ impl StockClient<'_> {
                     self.pull(agreed, link, &traffic, reporter, tally)
                 }
             }
-        });
+        };
+        let ended = watched(&traffic, observe, || greeted.and_then(session));
         reporter.traffic(traffic.counts());
         let ended = match &self.recorder {
             Some(recorder) => ended

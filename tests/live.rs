@@ -218,7 +218,7 @@ fn remaining(shown: &str) -> Vec<String> {
             .next()
             .unwrap_or_default();
         lines.push(
-            ["[2K", "[1A", "[1B"]
+            ["[K", "[J", "[1A"]
                 .iter()
                 .find_map(|code| last.strip_prefix(code))
                 .unwrap_or(last)
@@ -236,7 +236,7 @@ fn display_appears_and_a_summary_remains() {
     let (code, shown) = terminal.end(child);
     assert_eq!(code, Some(0), "{shown:?}");
     assert!(
-        shown.contains(" files copied  local copy  ") && shown.contains(" of 5 entries"),
+        shown.contains(" files copied  local copy") && shown.contains(" of 5 entries"),
         "the display has two lines: {shown:?}"
     );
     let lines = remaining(&shown);
@@ -335,14 +335,40 @@ fn terminal_is_restored_after_sigint() {
         );
     }
     let end = remaining(&rest);
+    let [.., error, stopped] = &end[..] else {
+        panic!("the error and how far the run came: {rest:?}");
+    };
+    assert!(error.contains("(code 20)"), "{rest:?}");
     assert!(
-        end.last().is_some_and(|line| line.contains("(code 20)")),
+        stopped.starts_with("stopped") && stopped.ends_with("; run again to continue"),
         "{rest:?}"
     );
     assert!(
         !end.iter().any(|line| line.contains("local copy")),
         "the display is cleared: {rest:?}"
     );
+}
+
+/// The terminal echoes `^C` behind the display. That must not start a new line, or a line of the display would stay.
+#[test]
+fn echoed_ctrl_c_leaves_no_line_of_the_display() {
+    let dir = tree();
+    let mut terminal = Terminal::new(40);
+    let child = terminal.start(&mut sparsync(
+        dir.path(),
+        &["-a", "--ui", SLOWLY, "slow", "dst"],
+    ));
+    let shown = terminal.until(" entries");
+    // Control sequences end the text of a line: `ESC [ K` behind it, others before it.
+    for text in shown.split(['\r', '\n', '\x1b']) {
+        assert!(
+            text.chars().count() <= 40 - "^C".len(),
+            "{text:?}: {shown:?}"
+        );
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the child is ours");
+    let (code, rest) = terminal.end(child);
+    assert_eq!(code, Some(20), "{rest:?}");
 }
 
 #[test]

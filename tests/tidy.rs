@@ -50,8 +50,8 @@ const FENCES: &[Fence] = &[
         only_in: &["cmd/"],
     },
     Fence {
-        word: "indicatif",
-        only_in: &["cmd/live_display.rs"],
+        word: "unicode_width",
+        only_in: &["report/live.rs"],
     },
     Fence {
         word: "toml::",

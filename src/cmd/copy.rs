@@ -341,15 +341,19 @@ pub fn close(
     };
     reporter.flush();
     *env.counts.lock() = Some(reporter.counts(tally));
-    if let Some(display) = display.filter(|_| is_complete) {
-        let charset = Charset::of(utf8_locale(env), false);
-        let failures = reporter.failures(exit.code(), charset);
-        display.summarize(
-            tally,
-            reporter.measured_traffic(),
-            since.elapsed(),
-            failures.as_ref(),
-        );
+    if let Some(display) = display {
+        if is_complete {
+            let charset = Charset::of(utf8_locale(env), false);
+            let failures = reporter.failures(exit.code(), charset);
+            display.summarize(
+                tally,
+                reporter.measured_traffic(),
+                since.elapsed(),
+                failures.as_ref(),
+            );
+        } else if exit == Exit::Signal {
+            display.summarize_stopped();
+        }
     }
     if env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1") {
         for (call, count) in sys::counts() {

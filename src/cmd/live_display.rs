@@ -3,11 +3,10 @@
 use crate::env::{self, Env};
 use crate::options::Options;
 use crate::report::escape::{Charset, Cursor};
-use crate::report::live::{self, Failures, Moment, Rates};
+use crate::report::live::{self, Failures, Moment, Rates, Stall};
 use crate::report::{Gauge, Tally, Traffic};
 use crate::transport::net::tls_upgrade::Progress;
 use crate::work::clock::Since;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::{Condvar, Mutex};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,8 +15,8 @@ use std::time::Duration;
 
 /// The time between two updates of the display.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How often the display is drawn at most, per second.
-const DRAWS_PER_SEC: u8 = 10;
+/// Columns at the right that the display leaves free, so that the terminal can echo `^C` there without a new line.
+const FREE_COLUMNS: usize = 4;
 /// How many bytes of lines may wait for the next update.
 const WAITING_MAX_BYTES: usize = 64 * 1024;
 
@@ -31,7 +30,9 @@ pub fn settle(env: &mut Env, options: &mut Options, no_dest: bool) {
         Cursor::Advances
     };
     env.set_streams(cursor, output.eight_bit);
-    output.ui &= env.stdout_is_tty && env.stderr_is_tty && !output.quiet && !output.json && !lists;
+    let is_dumb = env.var("TERM").is_some_and(|name| name == "dumb");
+    let has_terminal = env.stdout_is_tty && env.stderr_is_tty && !is_dumb;
+    output.ui &= has_terminal && !output.quiet && !output.json && !lists;
     if output.ui {
         // The display shows the progress of all files.
         output.info.progress = 0;
@@ -43,6 +44,8 @@ pub fn settle(env: &mut Env, options: &mut Options, no_dest: bool) {
 pub struct LiveRoute {
     /// The route, and the reason for it.
     pub text: String,
+    /// The name of the peer; `None`: both trees are on this machine.
+    pub peer: Option<String>,
     /// Whether the session has moved to TLS since; `None` if it cannot.
     pub upgrade: Option<Arc<Progress>>,
 }
@@ -52,6 +55,7 @@ impl LiveRoute {
     pub fn local() -> LiveRoute {
         LiveRoute {
             text: "local copy".to_owned(),
+            peer: None,
             upgrade: None,
         }
     }
@@ -79,11 +83,6 @@ impl LiveDisplay {
         if !options.output.ui {
             return None;
         }
-        let bar =
-            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SEC));
-        if let Ok(style) = ProgressStyle::with_template("{msg}") {
-            bar.set_style(style);
-        }
         let streams = [
             std::mem::replace(&mut env.stdout, Box::new(io::sink())),
             std::mem::replace(&mut env.stderr, Box::new(io::sink())),
@@ -92,13 +91,13 @@ impl LiveDisplay {
             streams,
             waiting: Vec::new(),
             waiting_bytes: 0,
+            drawn: Vec::new(),
             has_ended: false,
             route,
         };
         let screen = Arc::new(SharedScreen {
             state: Mutex::new(state),
             ended: Condvar::new(),
-            bar,
         });
         env.stdout = Box::new(ScreenWriter {
             screen: screen.clone(),
@@ -144,10 +143,16 @@ impl LiveDisplay {
             // A panic of this thread ends the process.
             let _ = thread.join();
         }
-        self.screen.bar.finish_and_clear();
         let mut state = self.screen.state.lock();
+        state.draw(&[]);
         let waiting = std::mem::take(&mut state.waiting);
         state.write(waiting);
+    }
+
+    /// Prints how far a run came that was stopped.
+    pub fn summarize_stopped(&self) {
+        let line = live::stopped(&self.gauge.counts(0)) + "\n";
+        self.screen.state.lock().write(vec![(1, line.into_bytes())]);
     }
 
     /// Prints the summary of a completed run.
@@ -170,7 +175,6 @@ impl LiveDisplay {
 struct SharedScreen {
     state: Mutex<ScreenState>,
     ended: Condvar,
-    bar: ProgressBar,
 }
 
 struct ScreenState {
@@ -179,11 +183,71 @@ struct ScreenState {
     /// Bytes for the streams, by their index, in the order in which they came.
     waiting: Vec<(usize, Vec<u8>)>,
     waiting_bytes: usize,
+    /// The lines of the display that are on the terminal. The cursor is behind the last one.
+    drawn: Vec<String>,
     has_ended: bool,
     route: LiveRoute,
 }
 
 impl ScreenState {
+    /// Replaces the display by these lines, in one write, so that nothing flickers.
+    fn draw(&mut self, lines: &[String]) {
+        if self.drawn == lines {
+            return;
+        }
+        let (columns, _) = env::terminal_size();
+        // A terminal that has become narrower has wrapped the lines that were drawn before.
+        let rows: usize = self
+            .drawn
+            .iter()
+            .map(|line| live::width(line).div_ceil(columns).max(1))
+            .sum();
+        let mut out = String::new();
+        if rows > 1 {
+            out += &format!("\x1b[{}A", rows - 1);
+        }
+        if rows > 0 {
+            out += "\r";
+        }
+        for (at, line) in lines.iter().enumerate() {
+            if at > 0 {
+                out += "\r\n";
+            }
+            // Each line clears what was behind it.
+            out += line;
+            out += "\x1b[K";
+        }
+        if lines.len() < rows {
+            out += "\x1b[J";
+        }
+        self.drawn = lines.to_vec();
+        // Not through the stream of this run, which escapes control characters. The terminal may be gone.
+        let _ = io::stderr().write_all(out.as_bytes());
+    }
+
+    /// Writes the complete lines that wait, above the display.
+    fn write_waiting(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        self.waiting_bytes = 0;
+        if let Some((stream, last)) = waiting.last_mut() {
+            let end = last
+                .iter()
+                .rposition(|&byte| byte == b'\n')
+                .map_or(0, |at| at + 1);
+            let rest = last.split_off(end);
+            if !rest.is_empty() {
+                self.waiting_bytes = rest.len();
+                self.waiting.push((*stream, rest));
+            }
+        }
+        if waiting.iter().any(|(_, bytes)| !bytes.is_empty()) {
+            let lines = self.drawn.clone();
+            self.draw(&[]);
+            self.write(waiting);
+            self.draw(&lines);
+        }
+    }
+
     /// Writes bytes to their streams. The terminal may be gone, which must not affect the copy.
     fn write(&mut self, parts: Vec<(usize, Vec<u8>)>) {
         for (stream, bytes) in parts {
@@ -195,46 +259,36 @@ impl ScreenState {
 
 impl SharedScreen {
     fn draw_until_end(&self, gauge: &Gauge, charset: Charset) {
-        let (since, mut rates) = (Since::now(), Rates::default());
+        let since = Since::now();
+        let mut rates = Rates::default();
+        let mut stall = Stall::default();
         loop {
-            let route = self.state.lock().route.shown();
+            let (route, peer) = {
+                let state = self.state.lock();
+                (state.route.shown(), state.route.peer.clone())
+            };
             let counts = gauge.counts(live::FILES_SHOWN);
             let elapsed = since.elapsed();
+            let stalled = stall.measure(elapsed, &counts);
             let moment = Moment {
                 counts: &counts,
                 rates: rates.measure(elapsed, &counts),
+                stalled: stalled.zip(peer.as_deref()),
                 elapsed,
                 route: &route,
                 charset,
             };
-            self.bar
-                .set_message(live::lines(&moment, env::terminal_columns()).join("\n"));
+            let (columns, rows) = env::terminal_size();
+            let mut lines = live::lines(&moment, columns.saturating_sub(FREE_COLUMNS));
+            lines.truncate(rows);
+
             let mut state = self.state.lock();
-            self.write_waiting(&mut state);
+            state.write_waiting();
+            state.draw(&lines);
             if state.has_ended {
                 return;
             }
             self.ended.wait_for(&mut state, PERIOD);
-        }
-    }
-
-    /// Writes the complete lines that wait, above the display.
-    fn write_waiting(&self, state: &mut ScreenState) {
-        let mut waiting = std::mem::take(&mut state.waiting);
-        state.waiting_bytes = 0;
-        if let Some((stream, last)) = waiting.last_mut() {
-            let end = last
-                .iter()
-                .rposition(|&byte| byte == b'\n')
-                .map_or(0, |at| at + 1);
-            let rest = last.split_off(end);
-            if !rest.is_empty() {
-                state.waiting_bytes = rest.len();
-                state.waiting.push((*stream, rest));
-            }
-        }
-        if waiting.iter().any(|(_, bytes)| !bytes.is_empty()) {
-            self.bar.suspend(|| state.write(waiting));
         }
     }
 }
@@ -258,7 +312,7 @@ impl Write for ScreenWriter {
         }
         state.waiting_bytes += bytes.len();
         if state.waiting_bytes >= WAITING_MAX_BYTES {
-            self.screen.write_waiting(&mut state);
+            state.write_waiting();
         }
         Ok(bytes.len())
     }

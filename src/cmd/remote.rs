@@ -918,6 +918,7 @@ impl RemoteCopy {
         let stock = if is_stock { ", stock rsync" } else { "" };
         LiveRoute {
             text: format!("{host}{stock}, by {reached}"),
+            peer: Some(host.clone()),
             upgrade: None,
         }
     }

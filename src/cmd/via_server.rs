@@ -391,6 +391,7 @@ impl Redial {
         );
         LiveRoute {
             text,
+            peer: Some(route::named(&side.far.operand)),
             upgrade: self.lanes.clone(),
         }
     }

@@ -7,6 +7,7 @@ use super::progress::ListTotal;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// The length from which on a file has its own line.
 const LARGE_BYTES: u64 = 1 << 20;
@@ -23,6 +24,7 @@ pub struct Gauge {
     copied_bytes: AtomicU64,
     failures: AtomicU64,
     is_deleting: AtomicBool,
+    silence_ms: AtomicU64,
     large: Mutex<Vec<Arc<LargeFile>>>,
 }
 
@@ -48,6 +50,8 @@ pub struct Counts {
     pub failures: u64,
     /// Whether extra entries are deleted before or after the rest.
     pub is_deleting: bool,
+    /// How long the link to the peer has carried nothing; see [`Gauge::set_silence`].
+    pub silence: Duration,
     /// The large files in progress: path, bytes done, length. The largest are first.
     pub files: Vec<(Vec<u8>, u64, u64)>,
 }
@@ -76,6 +80,13 @@ impl Gauge {
         self.failures.fetch_add(1, Relaxed);
     }
 
+    /// Sets how long the link to the peer has carried nothing in either direction. A thread that watches the link does so
+    /// a few times a second.
+    pub fn set_silence(&self, silence: Duration) {
+        let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+        self.silence_ms.store(silence_ms, Relaxed);
+    }
+
     /// Starts over, for a run that is repeated.
     pub fn restart(&self) {
         let Gauge {
@@ -89,6 +100,7 @@ impl Gauge {
             // Problems of the lost attempt count for the exit code.
             failures: _,
             is_deleting,
+            silence_ms,
             large,
         } = self;
         let counters = [
@@ -98,13 +110,14 @@ impl Gauge {
             done_bytes,
             copied_files,
             copied_bytes,
+            silence_ms,
         ];
-        counters
-            .into_iter()
-            .for_each(|counter| counter.store(0, Relaxed));
-        [list_is_complete, is_deleting]
-            .into_iter()
-            .for_each(|flag| flag.store(false, Relaxed));
+        for counter in counters {
+            counter.store(0, Relaxed);
+        }
+        for flag in [list_is_complete, is_deleting] {
+            flag.store(false, Relaxed);
+        }
         large.lock().clear();
     }
 
@@ -156,6 +169,7 @@ impl Gauge {
             ),
             failures: self.failures.load(Relaxed),
             is_deleting: self.is_deleting.load(Relaxed),
+            silence: Duration::from_millis(self.silence_ms.load(Relaxed)),
             files: files.collect(),
         }
     }

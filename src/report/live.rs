@@ -6,6 +6,7 @@ use super::number::put_int;
 use super::tally::{Tally, Traffic};
 use std::collections::VecDeque;
 use std::time::Duration;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// How many files in progress are shown.
 pub const FILES_SHOWN: usize = 3;
@@ -13,6 +14,8 @@ pub const FILES_SHOWN: usize = 3;
 const WINDOW: Duration = Duration::from_secs(10);
 /// The shortest time over which a rate is measured.
 const WINDOW_MIN: Duration = Duration::from_millis(500);
+/// From this time on, a run in which nothing moves is shown as stalled.
+const STALLED_AFTER: Duration = Duration::from_secs(3);
 /// A remaining time at or above this is not shown.
 const REMAINING_MAX_SECS: u64 = 100 * 3600;
 
@@ -51,6 +54,35 @@ impl Rates {
     }
 }
 
+/// Finds out since when nothing has moved.
+#[derive(Debug, Default)]
+pub struct Stall {
+    /// The counters without the silence of the link, and when they changed last.
+    last: Counts,
+    since: Duration,
+}
+
+impl Stall {
+    /// Adds a moment. Returns for how long neither the link nor the counters have moved, if that is long. Either of
+    /// them can rest alone: a peer may compare contents, and this end may write what has arrived.
+    pub fn measure(&mut self, now: Duration, counts: &Counts) -> Option<Duration> {
+        let counters = Counts {
+            silence: Duration::ZERO,
+            ..counts.clone()
+        };
+        if counters != self.last {
+            self.last = counters;
+            self.since = now;
+        }
+        let resting = now.saturating_sub(self.since).min(counts.silence);
+        if resting >= STALLED_AFTER {
+            Some(resting)
+        } else {
+            None
+        }
+    }
+}
+
 /// A moment of a run.
 #[derive(Debug, Clone)]
 pub struct Moment<'a> {
@@ -58,6 +90,8 @@ pub struct Moment<'a> {
     pub counts: &'a Counts,
     /// Bytes copied and done per second.
     pub rates: Option<(u64, u64)>,
+    /// For how long nothing has moved, if that is long, and the peer that sends nothing.
+    pub stalled: Option<(Duration, &'a str)>,
     /// The time since the beginning.
     pub elapsed: Duration,
     /// How the data travels, and why so.
@@ -66,11 +100,12 @@ pub struct Moment<'a> {
     pub charset: Charset,
 }
 
-/// Returns the lines of the display, none longer than `width` characters.
+/// Returns the lines of the display, none wider than `width` columns.
 pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
     let Moment {
         counts,
         rates,
+        stalled,
         elapsed,
         route,
         charset,
@@ -86,11 +121,6 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
         (false, true) => "finishing",
     };
     let more = if counts.list_is_complete { "" } else { "+" };
-    let percent = if of_bytes == 0 {
-        100
-    } else {
-        u128::from(bytes) * 100 / u128::from(of_bytes)
-    };
     let mut parts = vec![
         format!("{}B of {}B{more}", size(bytes), size(of_bytes)),
         format!(
@@ -100,9 +130,12 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
         ),
     ];
     if counts.list_is_complete {
-        parts.insert(0, format!("{percent}%"));
+        parts.insert(0, format!("{}%", percent(bytes, of_bytes)));
     }
-    if let Some((copied, done)) = rates {
+    if let Some((stalled, peer)) = stalled {
+        let secs = stalled.as_secs();
+        parts.push(format!("stalled {secs} s: no data from {peer}"));
+    } else if let Some((copied, done)) = rates {
         parts.push(format!("{}B/s", size(*copied)));
         let left = of_bytes - bytes;
         let secs = left
@@ -134,6 +167,32 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Returns the line that remains of a run that was stopped.
+pub fn stopped(counts: &Counts) -> String {
+    let of_bytes = counts.listed.1;
+    let bytes = counts.done.1.min(of_bytes);
+    let copied = grouped(counts.copied.0);
+    let (at, more) = if counts.list_is_complete {
+        (format!(" at {}%", percent(bytes, of_bytes)), "")
+    } else {
+        (String::new(), "+")
+    };
+    format!(
+        "stopped{at}: {}B of {}B{more} are in place, {copied} files copied; run again to continue",
+        size(bytes),
+        size(of_bytes)
+    )
+}
+
+/// Returns the share of bytes that are done. Nothing of nothing is all.
+fn percent(bytes: u64, of_bytes: u64) -> u128 {
+    if of_bytes == 0 {
+        100
+    } else {
+        u128::from(bytes) * 100 / u128::from(of_bytes)
+    }
 }
 
 /// What went wrong in a run that has reached its end.
@@ -260,16 +319,23 @@ fn clock(secs: u64) -> String {
     }
 }
 
-/// Returns the end of a path, escaped, in at most `room` characters.
+/// Returns the end of a path, escaped, in at most `room` columns.
 fn ending(path: &[u8], room: usize, charset: Charset) -> String {
     let path = escaped(path, charset);
-    let len = path.chars().count();
-    if len <= room {
+    if width(&path) <= room {
         return path;
     }
     let kept = room.saturating_sub(3);
-    let end: String = path.chars().skip(len - kept).collect();
-    format!("...{end}")
+    let mut columns = 0;
+    let mut start = path.len();
+    for (at, char) in path.char_indices().rev() {
+        columns += columns_of(char);
+        if columns > kept {
+            break;
+        }
+        start = at;
+    }
+    format!("...{}", &path[start..])
 }
 
 fn escaped(text: &[u8], charset: Charset) -> String {
@@ -278,9 +344,24 @@ fn escaped(text: &[u8], charset: Charset) -> String {
     String::from_utf8_lossy(&escaped).replace(char::is_control, "?")
 }
 
+/// Returns the beginning of a line, in at most `width` columns.
 fn cut(line: &str, width: usize) -> String {
     let line = line.replace(char::is_control, "?");
-    line.chars().take(width).collect()
+    let mut columns = 0;
+    let fits = |char: &char| {
+        columns += columns_of(*char);
+        columns <= width
+    };
+    line.chars().take_while(fits).collect()
+}
+
+/// Returns how many columns a text takes on a terminal.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+fn columns_of(char: char) -> usize {
+    char.width().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -298,6 +379,7 @@ mod tests {
             copied: (1_034, 900_000_000),
             failures: 0,
             is_deleting: false,
+            silence: Duration::ZERO,
             files: vec![
                 (
                     b"images/a very long name of a disk image\n.img".to_vec(),
@@ -316,6 +398,7 @@ mod tests {
             &Moment {
                 counts,
                 rates,
+                stalled: None,
                 elapsed: SECS,
                 route,
                 charset: Charset::Utf8,
@@ -344,13 +427,20 @@ mod tests {
                 "  später.iso   75% of 4.00MB",
             ]
         );
-        for width in 0..100 {
-            assert!(
-                shown(&counts(), width)
-                    .iter()
-                    .all(|line| line.chars().count() <= width),
-                "{width}"
-            );
+        let wide = Counts {
+            files: vec![(
+                "\u{5199}\u{771f}/\u{4e00}\u{4e8c}\u{4e09}.img".into(),
+                1,
+                4_000_000,
+            )],
+            ..counts()
+        };
+        for columns in 0..100 {
+            for counts in [&counts(), &wide] {
+                for line in shown(counts, columns) {
+                    assert!(width(&line) <= columns, "{columns}: {line}");
+                }
+            }
         }
     }
 
@@ -365,6 +455,61 @@ mod tests {
         assert_eq!(
             lines[1],
             "  1.20GB of 2.85GB+  12,345 of 45,678+ entries  103.40MB/s"
+        );
+    }
+
+    #[test]
+    fn stall_takes_the_place_of_rate_and_remaining_time() {
+        let counts = counts();
+        let moment = Moment {
+            counts: &counts,
+            rates: Some((1000, 1000)),
+            stalled: Some((Duration::from_millis(7900), "box")),
+            elapsed: SECS,
+            route: "box, by QUIC",
+            charset: Charset::Utf8,
+        };
+        assert_eq!(
+            lines(&moment, 200)[1],
+            "  42%  1.20GB of 2.85GB  12,345 of 45,678 entries  stalled 7 s: no data from box"
+        );
+    }
+
+    #[test]
+    fn run_is_stalled_if_link_and_counters_rest() {
+        let at = |secs: u64, silence: u64, done: u64| {
+            let counts = Counts {
+                silence: Duration::from_secs(silence),
+                done: (0, done),
+                ..counts()
+            };
+            (Duration::from_secs(secs), counts)
+        };
+        let mut stall = Stall::default();
+        let mut measure = |(now, counts): (Duration, Counts)| stall.measure(now, &counts);
+        let secs = |secs| Some(Duration::from_secs(secs));
+        assert_eq!(measure(at(1, 0, 1)), None);
+        assert_eq!(measure(at(3, 2, 1)), None);
+        assert_eq!(measure(at(4, 3, 1)), secs(3));
+        assert_eq!(measure(at(9, 8, 1)), secs(8));
+        // The counters move although the link rests, and the other way round.
+        assert_eq!(measure(at(10, 9, 2)), None);
+        assert_eq!(measure(at(20, 1, 2)), None);
+    }
+
+    #[test]
+    fn stopped_run_says_how_much_is_done() {
+        assert_eq!(
+            stopped(&counts()),
+            "stopped at 42%: 1.20GB of 2.85GB are in place, 1,034 files copied; run again to continue"
+        );
+        let growing = Counts {
+            list_is_complete: false,
+            ..counts()
+        };
+        assert_eq!(
+            stopped(&growing),
+            "stopped: 1.20GB of 2.85GB+ are in place, 1,034 files copied; run again to continue"
         );
     }
 

@@ -69,8 +69,8 @@ use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 
 /// The client: the process that the user started.
 pub struct Client<'a> {
@@ -367,7 +367,7 @@ impl Client<'_> {
         let wants = reporter.wants();
         let shared = Mutex::new(reporter);
         let traffic = session_io.traffic.clone();
-        let (going, over) = mpsc::channel();
+
         let long = stall_notice::stall_threshold(self.options.connect.bwlimit_bytes_per_sec);
         let report_stall = || {
             let mut reporter = shared.lock();
@@ -380,18 +380,26 @@ impl Client<'_> {
             );
             reporter.flush();
         };
-        std::thread::scope(|scope| {
-            // Dropped on every return, which ends the thread below.
-            let _going = going;
-            if self.is_net && (wants.progress || self.gauge.is_some()) {
-                // The run goes on if this thread cannot be started. A thread that the run needs fails with an error.
-                let _ = spawn(scope, "silence", move || {
-                    stall_notice::watch(&traffic, long, over, report_stall)
-                });
+        // Only over a network of our own: a remote shell has its own means, and may wait for its user.
+        let mut notice = self
+            .is_net
+            .then(|| stall_notice::StallNotice::new(long, report_stall));
+        let observe = |silence| {
+            if let Some(gauge) = self.gauge {
+                gauge.set_silence(silence);
             }
-            match self.setup.server_sends {
-                true => self.receive(session_io, before, &shared, tally),
-                false => self.send(session_io, before, &shared, tally),
+            if let Some(notice) = &mut notice {
+                notice.observe(silence);
+            }
+        };
+        let is_watched = self.gauge.is_some() || self.is_net && wants.progress;
+        let observe = if is_watched { Some(observe) } else { None };
+
+        stall_notice::watched(&traffic, observe, || {
+            if self.setup.server_sends {
+                self.receive(session_io, before, &shared, tally)
+            } else {
+                self.send(session_io, before, &shared, tally)
             }
         })
     }

@@ -1,9 +1,10 @@
-//! Watches the connection of a session over a network and reports when no data moves.
+//! Watches the link of a session, for the live display and for a notice when no data moves.
 
 use crate::proto::limits::DATA_MAX_BYTES;
 use crate::transport::LinkBytes;
 use crate::work::clock::Since;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use crate::work::thread::spawn;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// How long a silence lasts before it is reported: longer than the recovery of a lost packet or a move to another
@@ -18,16 +19,65 @@ pub fn stall_threshold(bytes_per_sec: Option<u64>) -> Duration {
     TOLD_AFTER + Duration::from_secs(piece_secs)
 }
 
-/// Calls `report` once each time that no byte was sent or received for `long`, until the sender of `over` is dropped.
-pub fn watch(traffic: &LinkBytes, long: Duration, over: Receiver<()>, report: impl Fn()) {
-    let (mut last, mut since, mut is_reported) = (traffic.counts(), Since::now(), false);
+/// Runs a session while another thread passes to `observe`, a few times a second, for how long no byte was sent or
+/// received. Without `observe`, there is no thread.
+pub fn watched<T>(
+    traffic: &LinkBytes,
+    observe: Option<impl FnMut(Duration) + Send>,
+    session: impl FnOnce() -> T,
+) -> T {
+    let Some(observe) = observe else {
+        return session();
+    };
+    std::thread::scope(|scope| {
+        // Dropped at the end of the session, even after a panic, which ends the thread.
+        let (_going, over) = channel();
+        // The run goes on if this thread cannot be started. A thread that the run needs fails with an error.
+        let _ = spawn(scope, "link-watch", move || watch(traffic, over, observe));
+        session()
+    })
+}
+
+/// Calls `observe` with the length of the present silence until the sender of `over` is dropped.
+fn watch(traffic: &LinkBytes, over: Receiver<()>, mut observe: impl FnMut(Duration)) {
+    let mut last = traffic.counts();
+    let mut since = Since::now();
     while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
         let now = traffic.counts();
         if now != last {
-            (last, since, is_reported) = (now, Since::now(), false);
-        } else if !is_reported && since.elapsed() >= long {
-            is_reported = true;
-            report();
+            last = now;
+            since = Since::now();
+            observe(Duration::ZERO);
+        } else {
+            observe(since.elapsed());
+        }
+    }
+}
+
+/// Reports each silence once, when it has become long.
+pub struct StallNotice<F> {
+    long: Duration,
+    is_reported: bool,
+    report: F,
+}
+
+impl<F: FnMut()> StallNotice<F> {
+    /// Creates a notice that calls `report` once a silence has lasted for `long`.
+    pub fn new(long: Duration, report: F) -> StallNotice<F> {
+        StallNotice {
+            long,
+            is_reported: false,
+            report,
+        }
+    }
+
+    /// Takes the length of the present silence.
+    pub fn observe(&mut self, silence: Duration) {
+        if silence < self.long {
+            self.is_reported = false;
+        } else if !self.is_reported {
+            self.is_reported = true;
+            (self.report)();
         }
     }
 }
@@ -36,7 +86,6 @@ pub fn watch(traffic: &LinkBytes, long: Duration, over: Receiver<()>, report: im
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
-    use std::sync::mpsc::channel;
 
     #[test]
     fn stall_threshold_allows_for_the_bandwidth_limit() {
@@ -48,24 +97,27 @@ mod tests {
     }
 
     #[test]
-    fn each_stall_is_reported_once() {
+    fn silence_ends_with_the_next_byte() {
         let traffic = LinkBytes::default();
-        let (going, over) = channel();
-        let (report, reports) = channel();
-        std::thread::scope(|scope| {
-            let traffic = &traffic;
-            scope.spawn(move || watch(traffic, Duration::ZERO, over, || report.send(()).unwrap()));
+        let (observed, silences) = channel();
+        let observe = move |silence| observed.send(silence).unwrap();
+        watched(&traffic, Some(observe), || {
             for count in [&traffic.sent, &traffic.received] {
-                reports.recv().unwrap();
-                assert!(
-                    reports.try_recv().is_err(),
-                    "the same stall is reported once"
-                );
+                while silences.recv().unwrap() == Duration::ZERO {}
                 count.fetch_add(1, Ordering::Relaxed);
+                while silences.recv().unwrap() > Duration::ZERO {}
             }
-            reports.recv().unwrap();
-            drop(going);
         });
-        assert!(reports.try_recv().is_err());
+        assert!(silences.iter().count() < usize::MAX, "the thread has ended");
+    }
+
+    #[test]
+    fn each_stall_is_reported_once() {
+        let mut reports = 0;
+        let mut notice = StallNotice::new(Duration::from_secs(5), || reports += 1);
+        for secs in [1, 4, 5, 6, 7, 0, 3, 8, 9] {
+            notice.observe(Duration::from_secs(secs));
+        }
+        assert_eq!(reports, 2);
     }
 }
