@@ -247,7 +247,11 @@ impl StockClient<'_> {
         } else {
             self.opening(self.client.setup.listed.as_deref(), &stock)?
         };
-        let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
+        let request = Arc::new(match is_batch {
+            true => ResponseValidator::anything(terms.options),
+            false => self.client.validator(&terms),
+        });
+        let (encoder, intake) = pull::directions(stock, opening, options, &inbox, request.clone());
         let intake = intake.recording(self.recorder.clone());
         let dest = || self.client.dest.clone().unwrap_or_default();
         let encoder = encoder.leaving(is_left.then(|| UnchangedDest::of(options, dest())));
@@ -263,11 +267,6 @@ impl StockClient<'_> {
                 .unlimited(),
         );
         let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
-        let request = if is_batch {
-            ResponseValidator::anything(&terms)
-        } else {
-            self.client.validator(&terms)
-        };
         let mut receiver = stock.receiver(terms, &connection, &inbox, request, wants);
         receiver.dest = self.client.dest.clone();
         receiver.is_client = true;
@@ -431,8 +430,8 @@ impl StockClient<'_> {
         Ok(out)
     }
 
-    /// Returns the filter rules that the server needs; an error for one that the protocol lacks. From protocol 29 on, a
-    /// server that sends adds the rules of `-C` itself.
+    /// Returns the filter rules that the server needs; an error for one that the protocol lacks. A server that sends adds
+    /// the rules of `-C` itself.
     fn wire_rules(&self, protocol: u8) -> impl Iterator<Item = Result<WireRule>> {
         let Setup {
             rules: parsed,
@@ -447,11 +446,7 @@ impl StockClient<'_> {
             false => 0,
         };
         let given = parsed.len() - of_cvs;
-        let count = if *server_sends && protocol >= 29 {
-            given
-        } else {
-            parsed.len()
-        };
+        let count = if *server_sends { given } else { parsed.len() };
         let first = parsed[..count]
             .iter()
             .rposition(|parsed| matches!(parsed, Parsed::Clear))

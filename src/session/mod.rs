@@ -416,7 +416,7 @@ impl Client<'_> {
         let inbox = receiver::ReceiverInbox::default();
         let handler = receiver_handler(&terms, wants, &inbox, connection, true);
         let receiver = Receiver {
-            request: self.validator(&terms),
+            request: Arc::new(self.validator(&terms)),
             terms,
             connection,
             inbox: &inbox,

@@ -52,7 +52,7 @@ pub struct Receiver<'a> {
     /// The destination as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// What the sender may send.
-    pub request: ResponseValidator,
+    pub request: Arc<ResponseValidator>,
     /// The events that the client wants.
     pub wants: Wants,
     /// This end is the client, which reports for itself.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
 use crate::options::select::{MissingArgs, Recurse};
-use crate::options::{ArgStyle, FilesFrom};
+use crate::options::{ArgStyle, FilesFrom, Options};
 use crate::path;
 use crate::proto::{DirListing, Roots};
 use crate::walk::arg_path::implies_root;
@@ -22,6 +22,8 @@ pub struct ResponseValidator {
     rules: Option<Chain>,
     /// The sender may name entries to delete (`--delete-missing-args`).
     may_miss: bool,
+    /// What the sender gives is not compared with the request (`--trust-sender`).
+    is_trusted: bool,
 }
 
 /// The part of the transfer that the sender may use.
@@ -30,8 +32,8 @@ enum RequestedPaths {
     /// Everything: the content of a directory was requested, or the names cannot be determined here.
     Anywhere,
     /// Any name, because wildcards were given. But the directory that contains the matches is not listed completely, so
-    /// nothing in it may be deleted.
-    AnyName,
+    /// nothing in it may be deleted, nor in the directories that lead to all matches.
+    AnyName { leading: HashSet<Vec<u8>> },
     /// These paths, everything below those whose content was requested, and the directories that lead to them.
     Paths {
         named: HashSet<Vec<u8>>,
@@ -42,12 +44,13 @@ enum RequestedPaths {
 
 impl ResponseValidator {
     /// Returns the request of a server that receives: its client decides what to send.
-    pub fn anything(terms: &Terms<'_>) -> ResponseValidator {
-        let may_miss = terms.options.select.missing_args == MissingArgs::Delete;
+    pub fn anything(options: &Options) -> ResponseValidator {
+        let may_miss = options.select.missing_args == MissingArgs::Delete;
         ResponseValidator {
             reach: RequestedPaths::Anywhere,
             rules: None,
             may_miss,
+            is_trusted: false,
         }
     }
 
@@ -59,16 +62,16 @@ impl ResponseValidator {
         listed: Option<&[Vec<u8>]>,
         has_remote_words: bool,
     ) -> ResponseValidator {
-        let anything = ResponseValidator::anything(terms);
+        let anything = ResponseValidator::anything(terms.options);
         let options = terms.options;
-        if options.connect.trust_sender {
-            return anything;
-        }
         let rules = terms.rules.fixed(Side::Sender);
         let rules = (!has_remote_words && !rules.is_empty()).then_some(rules);
         let is_elsewhere = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
-        let is_split = matches!(options.connect.args, ArgStyle::OldPaths | ArgStyle::OldAll);
         let names = listed.unwrap_or(sources);
+        // A shell reads the names, and may find several in one.
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,@%:".contains(byte);
+        let is_split = matches!(options.connect.args, ArgStyle::OldPaths | ArgStyle::OldAll)
+            && !names.iter().flatten().all(is_plain);
         let reach = match is_elsewhere || is_split || has_remote_words {
             true => RequestedPaths::Anywhere,
             false => RequestedPaths::of(
@@ -81,6 +84,7 @@ impl ResponseValidator {
         ResponseValidator {
             reach,
             rules,
+            is_trusted: options.connect.trust_sender,
             ..anything
         }
     }
@@ -89,6 +93,9 @@ impl ResponseValidator {
     pub fn check_roots(&self, roots: &Roots) -> Result<()> {
         if let (Some(missing), false) = (roots.missing.first(), self.may_miss) {
             return Err(refuse("to remove", missing.as_bytes()));
+        }
+        if self.is_trusted {
+            return Ok(());
         }
         for path in roots.missing.iter().chain(&roots.whole) {
             if !self.reach.holds(path.as_bytes()) {
@@ -101,10 +108,15 @@ impl ResponseValidator {
             {
                 Err(refuse("unrequested", b"."))
             }
-            RequestedPaths::AnyName | RequestedPaths::Anywhere | RequestedPaths::Paths { .. } => {
-                Ok(())
-            }
+            RequestedPaths::AnyName { .. }
+            | RequestedPaths::Anywhere
+            | RequestedPaths::Paths { .. } => Ok(()),
         }
+    }
+
+    /// Returns whether the content of a directory was requested, which is only then listed completely.
+    pub fn includes_content(&self, dir: &[u8]) -> bool {
+        self.reach.has_content(dir)
     }
 
     /// Rejects a directory that was not requested, or one with entries that were not requested.
@@ -112,11 +124,14 @@ impl ResponseValidator {
         if listing.is_named && listing.may_delete {
             return Err(refuse("to clear", listing.path.as_bytes()));
         }
+        if self.is_trusted {
+            return Ok(());
+        }
         let dir = listing.path.as_bytes();
         let leads = !self.reach.has_content(dir);
         // Directories that lead to an argument are sent whatever the rules say.
         let is_leading = |path: &[u8]| match &self.reach {
-            RequestedPaths::Anywhere | RequestedPaths::AnyName => false,
+            RequestedPaths::Anywhere | RequestedPaths::AnyName { .. } => false,
             RequestedPaths::Paths { leading, .. } => leads && leading.contains(path),
         };
         if leads && !(dir.is_empty() || is_leading(dir) || self.reach.holds(dir)) {
@@ -158,6 +173,7 @@ impl RequestedPaths {
         let (mut named, mut with_content, mut leading) =
             (HashSet::new(), HashSet::new(), HashSet::new());
         let mut is_wild = false;
+        let mut leading_to_all: Option<HashSet<Vec<u8>>> = None;
         for name in names {
             let has_wildcard =
                 |part: &[u8]| expands && part.iter().any(|byte| b"*?[\\".contains(byte));
@@ -190,6 +206,14 @@ impl RequestedPaths {
             } else {
                 std::slice::from_ref(&last)
             };
+            let leads: HashSet<Vec<u8>> = (1..kept.len())
+                .take_while(|&count| !has_wildcard(kept[count - 1]))
+                .map(|count| kept[..count].join(&b'/'))
+                .collect();
+            leading_to_all = Some(match leading_to_all {
+                None => leads.clone(),
+                Some(others) => others.intersection(&leads).cloned().collect(),
+            });
             if kept.iter().any(|part| has_wildcard(part)) || is_home && last == name.as_slice() {
                 is_wild = true;
                 continue;
@@ -198,19 +222,15 @@ impl RequestedPaths {
                 leading.insert(b".".to_vec());
             }
             let whole = kept.join(&b'/');
-            let ends = whole
-                .iter()
-                .enumerate()
-                .filter(|(_, byte)| **byte == b'/')
-                .map(|(at, _)| at);
-            leading.extend(ends.map(|at| whole[..at].to_vec()));
+            leading.extend(leads);
             if recurses || matches!(last, b"" | b"." | b"..") {
                 with_content.insert(whole.clone());
             }
             named.insert(whole);
         }
         if is_wild {
-            RequestedPaths::AnyName
+            let leading = leading_to_all.unwrap_or_default();
+            RequestedPaths::AnyName { leading }
         } else {
             RequestedPaths::Paths {
                 named,
@@ -224,7 +244,7 @@ impl RequestedPaths {
     fn holds(&self, path: &[u8]) -> bool {
         match self {
             RequestedPaths::Anywhere => true,
-            RequestedPaths::AnyName => !path.is_empty(),
+            RequestedPaths::AnyName { .. } => !path.is_empty(),
             RequestedPaths::Paths { named, .. } => {
                 named.contains(path)
                     || path.contains(&b'/') && self.has_content(path::split_parent(path).0)
@@ -236,7 +256,7 @@ impl RequestedPaths {
     fn has_content(&self, dir: &[u8]) -> bool {
         match self {
             RequestedPaths::Anywhere => true,
-            RequestedPaths::AnyName => !dir.is_empty(),
+            RequestedPaths::AnyName { leading } => !dir.is_empty() && !leading.contains(dir),
             RequestedPaths::Paths { with_content, .. } => {
                 let ends = dir
                     .iter()
@@ -331,9 +351,23 @@ mod tests {
             ("[ab]", false),
         ] {
             assert!(
-                matches!(reach(&["x", name], relative), RequestedPaths::AnyName),
+                matches!(
+                    reach(&["x", name], relative),
+                    RequestedPaths::AnyName { .. }
+                ),
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn directories_that_lead_to_all_matches_are_not_listed_completely() {
+        let all = reach(&["a/b/c*", "a/b/d/e", "a/x?/y"], true);
+        assert!(!all.has_content(b"a") && all.has_content(b"a/b") && all.has_content(b"a/b/c1"));
+        let one = reach(&["a/b/c*/d"], true);
+        assert!(!one.has_content(b"a/b") && one.has_content(b"a/b/c1"));
+        // A match can be such a directory itself.
+        assert!(reach(&["a/b/c*", "a*"], true).has_content(b"a"));
+        assert!(reach(&["a/b/c*"], false).has_content(b"a"));
     }
 }

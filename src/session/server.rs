@@ -357,7 +357,7 @@ impl Server<'_> {
             .next()
             .filter(|_| !options.select.list_only);
         let receiver = Receiver {
-            request: ResponseValidator::anything(&terms),
+            request: Arc::new(ResponseValidator::anything(terms.options)),
             terms,
             connection,
             inbox: &inbox,

@@ -30,6 +30,7 @@ use crate::session::connection::{
     Connection, Intake, MessageHandler, undecodable as failed, unexpected,
 };
 use crate::session::receiver::ReceiverInbox;
+use crate::session::response_validation::ResponseValidator;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::io::Read;
@@ -169,6 +170,8 @@ pub struct PullIntake<'a> {
     options: &'a Options,
     inbox: &'a ReceiverInbox,
     shared: Arc<Mutex<PullShared>>,
+    /// What the sender may send.
+    request: Arc<ResponseValidator>,
     recorder: Option<Arc<BatchRecorder>>,
     /// Content is only recorded (`--only-write-batch`).
     is_left: bool,
@@ -180,6 +183,7 @@ pub fn directions<'a>(
     opening: Vec<u8>,
     options: &'a Options,
     inbox: &'a ReceiverInbox,
+    request: Arc<ResponseValidator>,
 ) -> (PullEncoder, PullIntake<'a>) {
     // Older senders do not report their errors.
     let deletes_after = options.delete.when == Some(When::After) && terms.protocol >= 30;
@@ -211,6 +215,7 @@ pub fn directions<'a>(
             options,
             inbox,
             shared,
+            request,
             recorder: None,
             is_left: false,
         },
@@ -435,6 +440,10 @@ mod tests {
 
     const PROTOCOL: u8 = 32;
 
+    fn anything() -> Arc<ResponseValidator> {
+        Arc::new(ResponseValidator::anything(&Options::default()))
+    }
+
     fn terms() -> StockTerms {
         StockTerms {
             protocol: PROTOCOL,
@@ -456,7 +465,7 @@ mod tests {
     #[test]
     fn first_requests_are_ended_as_soon_as_all_are_sent() {
         let (options, inbox) = (Options::default(), ReceiverInbox::default());
-        let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox);
+        let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox, anything());
         intake.shared.lock().lists.push(ReceivedList {
             first: 0,
             is_done: false,
@@ -472,7 +481,7 @@ mod tests {
     #[test]
     fn end_of_the_last_known_list_waits_for_the_next() {
         let (options, inbox) = (Options::default(), ReceiverInbox::default());
-        let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox);
+        let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox, anything());
         let mut sent = |is_last: bool| {
             let mut shared = intake.shared.lock();
             shared.has_all_lists = is_last;
@@ -532,7 +541,7 @@ mod tests {
         for (hangs, exit) in [(true, Exit::Malloc), (false, Exit::Stream)] {
             let connection = Connection::new(Box::new(Native::new(1)));
             let inbox = ReceiverInbox::default();
-            let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox);
+            let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox, anything());
             let error = intake
                 .read_all(
                     &connection,

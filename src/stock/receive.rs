@@ -97,7 +97,9 @@ impl StockServer<'_> {
         let wants = self.wants_of_receiver();
         let lists = self.options.select.list_only;
         let inbox = ReceiverInbox::default();
-        let (encoder, intake) = pull::directions(stock, Vec::new(), options, &inbox);
+        let request = Arc::new(ResponseValidator::anything(terms.options));
+        let (encoder, intake) =
+            pull::directions(stock, Vec::new(), options, &inbox, request.clone());
         let dest = || self.operands.first().cloned().unwrap_or_default();
         let encoder = encoder.leaving(is_left.then(|| UnchangedDest::of(options, dest())));
         // The values of a batch that is only written are requested as well.
@@ -112,13 +114,7 @@ impl StockServer<'_> {
                 .unlimited(),
         );
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
-        let mut receiver = stock.receiver(
-            terms,
-            &connection,
-            &inbox,
-            ResponseValidator::anything(&terms),
-            wants,
-        );
+        let mut receiver = stock.receiver(terms, &connection, &inbox, request, wants);
         // Wildcards may have expanded to several names; rsync uses the first.
         receiver.dest = self.operands.first().filter(|_| !lists).cloned();
         receiver.listing_client = Some(&client);

@@ -161,7 +161,7 @@ impl StockTerms {
         terms: Terms<'a>,
         connection: &'a Arc<Connection>,
         inbox: &'a ReceiverInbox,
-        request: ResponseValidator,
+        request: Arc<ResponseValidator>,
         wants: Wants,
     ) -> Receiver<'a> {
         Receiver {

@@ -406,7 +406,7 @@ impl<'i, 'r> Reading<'i, 'r> {
     }
 
     /// Determines for which directories of a whole list the content was sent: before protocol 30, only arguments have a
-    /// mark.
+    /// mark. openrsync marks the first directory that leads to an argument in place of the argument.
     fn mark_content(&self, sorted: &mut [ListSlot]) {
         let select = &self.intake.options.select;
         let mut top: Option<Vec<u8>> = None;
@@ -422,6 +422,7 @@ impl<'i, 'r> Reading<'i, 'r> {
                         .strip_prefix(&top[..])
                         .is_some_and(|rest| rest.starts_with(b"/"))
             });
+            entry.is_top_dir &= self.intake.request.includes_content(&entry.path);
             if entry.is_top_dir && !is_below {
                 top = Some(entry.path.clone());
             }

@@ -5,7 +5,7 @@ use crate::digest::{self};
 use crate::error::Result;
 use crate::flist::{Entry, Kind, NO_LISTING};
 use crate::fs::sys;
-use crate::options::Options;
+use crate::options::{Options, RemoveSource};
 use crate::path::{self};
 use crate::plan::changes::Changes;
 use crate::proto::rsync::attributes::decode_xattr_request;
@@ -49,7 +49,13 @@ impl Intake for PushIntake<'_> {
         handler: &dyn MessageHandler,
     ) -> Result<()> {
         let state = self.state.clone();
+        // Some receivers report files although the client does not remove them.
+        let removes =
+            self.options.select.remove_source != RemoveSource::No && !self.options.dry_run;
         let success = |index| {
+            if !removes {
+                return Ok(());
+            }
             let file = state.shared.lock().file(index).map_err(failed)?;
             file.map_or(Ok(()), |file| handler.handle(Message::Placed(file), 0))
         };
