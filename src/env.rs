@@ -280,6 +280,17 @@ impl Env {
     }
 }
 
+/// Returns whether the terminal on standard error shows what the user types. A program that asks for a password turns
+/// that off.
+pub fn terminal_echoes() -> bool {
+    let modes = rustix::termios::tcgetattr(rustix::stdio::stderr());
+    modes.is_ok_and(|modes| {
+        modes
+            .local_modes
+            .contains(rustix::termios::LocalModes::ECHO)
+    })
+}
+
 /// Returns the columns and rows of the terminal on standard error; 80 and 24 if they are unknown.
 pub fn terminal_size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());

@@ -94,8 +94,8 @@ struct AgreedTerms<'a> {
 
 impl StockClient<'_> {
     /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `agreed`: the protocol
-    /// version, if it was agreed on with a daemon. `words`: the options on its command line. `early`: the scan of this
-    /// end's tree, if one was started.
+    /// version, if it was agreed on with a daemon; otherwise the version of this end has been sent. `words`: the options
+    /// on its command line. `early`: the scan of this end's tree, if one was started.
     pub fn run(
         &self,
         link: Link,
@@ -106,6 +106,10 @@ impl StockClient<'_> {
         tally: &mut Tally,
     ) -> Result<()> {
         let (mut link, traffic) = counted(link);
+        if agreed.is_none() {
+            let sent_bytes = handshake::version_bytes(newest_version(self.client.options)).len();
+            traffic.sent.fetch_add(sent_bytes as u64, Ordering::Relaxed);
+        }
         let Client {
             options,
             setup: Setup { server_sends, .. },
@@ -556,9 +560,9 @@ fn buffered(link: Link, sends: bool) -> Link {
     }
 }
 
-/// Completes the handshake that begins with the server's version, unless the ends have agreed on one. `words`: the
-/// options on the server's command line, which decide whether the ends negotiate algorithms.
-/// `receives`: this end receives. `note` prints lines of `--debug=nstr`.
+/// Completes the handshake that begins with the server's version, unless the ends have agreed on one. The version of
+/// this end has been sent. `words`: the options on the server's command line, which decide whether the ends negotiate
+/// algorithms. `receives`: this end receives. `note` prints lines of `--debug=nstr`.
 fn greet(
     link: &mut Link,
     agreed: Option<u8>,
@@ -567,11 +571,7 @@ fn greet(
     words: &[Vec<u8>],
     note: &mut dyn FnMut(Vec<u8>),
 ) -> Result<StockTerms> {
-    let newest = options
-        .connect
-        .protocol
-        .unwrap_or(*handshake::VERSIONS.end());
-    let protocol = agreed.map_or_else(|| exchange_versions(link, newest), Ok)?;
+    let protocol = agreed.map_or_else(|| receive_version(link, newest_version(options)), Ok)?;
     // The server checks the same, and may leave before it sends anything more.
     older::check(options, protocol)?;
     let mut reader = &mut *link.reader;
@@ -601,11 +601,16 @@ fn greet(
     Ok(negotiated.terms(&offer, seed, receives))
 }
 
-/// Sends the newest version of this end and reads that of the peer. Returns the version of the connection.
-fn exchange_versions(link: &mut Link, newest: u8) -> Result<u8> {
-    let mut out = Vec::new();
-    out.put_int(i32::from(newest));
-    send(link, &out)?;
+/// Returns the newest version of rsync's protocol that a client announces.
+pub fn newest_version(options: &Options) -> u8 {
+    options
+        .connect
+        .protocol
+        .unwrap_or(*handshake::VERSIONS.end())
+}
+
+/// Reads the version of the peer, which has that of this end. Returns the version of the connection.
+fn receive_version(link: &mut Link, newest: u8) -> Result<u8> {
     let theirs = (&mut *link.reader).int().map_err(failed)?;
     handshake::choose_version(newest, theirs)
         .map_err(|_| Error::new(Exit::Protocol, handshake::VERSION_MISMATCH))

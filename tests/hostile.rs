@@ -165,7 +165,7 @@ impl Far {
         command
             .arg("--server")
             .args(sends.then_some("--sender"))
-            .args(["-re.iLsfxCIvuZ", ".", "tree/"]);
+            .args(["-re.iLsfxCIvuY", ".", "tree/"]);
         command.current_dir(top.path()).env("LC_ALL", "C");
         command
             .stdin(Stdio::piped())
@@ -517,7 +517,7 @@ fn client_without_a_request_learns_the_reason_and_the_server_logs_it() {
             format!("{WORDS}\n"),
         ),
         // A remote shell would print the reason twice.
-        (&["--server", "-re.iLsfxCIvuZ", ".", "dst"], String::new()),
+        (&["--server", "-re.iLsfxCIvuY", ".", "dst"], String::new()),
     ] {
         let mut command = Command::new(oracle::under_test());
         command

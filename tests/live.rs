@@ -173,6 +173,50 @@ fn control_characters_of_others_do_not_reach_the_terminal() {
     );
 }
 
+#[test]
+fn user_at_a_terminal_is_told_of_a_silent_host() {
+    const LINE: &str =
+        "sparsync: far has sent nothing for 5 s; still waiting (--timeout=SECONDS limits the wait)";
+    let dir = tree();
+    write_script(&dir.path().join("silent"), "#!/bin/sh\nexec sleep 60\n");
+    let hides = "#!/bin/sh\nstty -echo </proc/$PPID/fd/2\nexec sleep 60\n";
+    write_script(&dir.path().join("hides"), hides);
+    std::os::unix::fs::symlink(oracle::under_test(), dir.path().join("rsync")).unwrap();
+    let rsync = dir.path().join("rsync");
+    // All of them wait at the same time.
+    let runs = [
+        (oracle::under_test(), "silent", "-a", true),
+        (oracle::under_test(), "silent", "-aq", false),
+        // As ssh does while it asks for a password.
+        (oracle::under_test(), "hides", "-a", false),
+        (&rsync, "silent", "-a", false),
+    ]
+    .map(|(program, shell, option, is_told)| {
+        let mut command = sparsync(dir.path(), &[option, "--timeout=6"]);
+        command = {
+            let mut named = Command::new(program);
+            named.args(command.get_args()).current_dir(dir.path());
+            named
+        };
+        command.args([
+            "-e",
+            &format!("./{shell}"),
+            "--rsync-path=rsync",
+            "src/",
+            "far:dst",
+        ]);
+        let terminal = Terminal::new(200);
+        let child = terminal.start(&mut command);
+        (terminal, child, (shell, option, is_told))
+    });
+    for (terminal, child, (shell, option, is_told)) in runs {
+        let (code, shown) = terminal.end(child);
+        assert_eq!(code, Some(30), "{shown:?}");
+        let count = shown.lines().filter(|line| line == &LINE).count();
+        assert_eq!(count, usize::from(is_told), "{shell} {option}: {shown:?}");
+    }
+}
+
 /// A directory with a source.
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");

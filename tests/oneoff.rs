@@ -244,7 +244,7 @@ struct Far {
 
 impl Far {
     fn open(scene: &Scene, client: &str) -> Far {
-        let mut command = scene.command("far", "--server -logDtpre.iLsfxCIvuZ . TOP/in/");
+        let mut command = scene.command("far", "--server -logDtpre.iLsfxCIvuY . TOP/in/");
         command
             .env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22")
             .env_remove("SSH_ORIGINAL_COMMAND");

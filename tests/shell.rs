@@ -96,7 +96,7 @@ impl Scene {
         let mut got = self.words(&self.path("rsync"), args, vars);
         for word in got
             .iter_mut()
-            .filter(|word| word.starts_with(b"-") && word.ends_with(b"CIvuZ"))
+            .filter(|word| word.starts_with(b"-") && word.ends_with(b"CIvuY"))
         {
             word.pop();
         }
@@ -304,7 +304,7 @@ fn sparsync_falls_back_to_calling_remote_rsync() {
     // These are the arguments of the last attempt, because the recorder never answers.
     assert_eq!(
         got[..5],
-        ["host", "rsync", "--server", "-logDtpre.iLsfxCIvuZ", "."]
+        ["host", "rsync", "--server", "-logDtpre.iLsfxCIvuY", "."]
     );
 }
 
@@ -443,7 +443,7 @@ fn incompatible_version_names_the_older_end() {
         assert!(
             std::fs::read(scene.path("heard"))
                 .unwrap()
-                .starts_with(&[0xd5, 0xff, 0xa9])
+                .starts_with(&[32, 0, 0, 0, 0xd5, 0xff, 0xa9])
         );
     }
 }
@@ -676,6 +676,148 @@ fn secluded_arguments_reach_either_program() {
             scene.path("pushed/a").exists() && scene.path("pulled/a").exists(),
             "{far}"
         );
+    }
+}
+
+// ── the client's version ────────────────────────────────────────────────────────────────────────
+
+/// What follows in a script starts `$*` only after four bytes have come, which it gets too: openrsync and the first
+/// releases of rsync read the client's version before they send theirs.
+const READS_FIRST: &str =
+    "dd bs=1 count=4 status=none >four\n{ cat four; exec cat; } | exec sh -c \"$*\"";
+
+#[test]
+fn server_that_reads_first_gets_the_version() {
+    for protocol in 27..=32 {
+        let scene = Scene::new();
+        let options = format!("--rsync-path=rsync --protocol={protocol} -a");
+        for operands in ["src/ far:dst", "far:src/ got"] {
+            let output = scene.shell(READS_FIRST, &format!("{options} {operands}"), &[]);
+            assert_eq!(ended(&output), (Some(0), String::new()), "{protocol}");
+            assert_eq!(
+                std::fs::read(scene.path("four")).unwrap(),
+                [protocol, 0, 0, 0]
+            );
+        }
+        assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());
+    }
+    // A sparsync skips the version, also behind secluded arguments.
+    let scene = Scene::new();
+    for (at, options) in ["-a", "-as"].into_iter().enumerate() {
+        let line = format!("{} {options} src/ far:dst{at}", scene.ours());
+        let output = scene.shell(READS_FIRST, &line, &[]);
+        assert_eq!(ended(&output), (Some(0), String::new()));
+        assert!(scene.path(&format!("dst{at}/a")).exists());
+    }
+}
+
+#[test]
+fn version_is_sent_once_behind_the_secluded_arguments() {
+    let scene = Scene::new();
+    for (options, first) in [
+        ("-a", &b"\x20\0\0\0"[..]),
+        ("-a --protocol=29", b"\x1d\0\0\0"),
+        ("-as", b"rsync\0.\0dst\0\0\x20\0\0\0"),
+    ] {
+        // When the client finds that the peer has closed its side, it closes its own.
+        let script = format!("head -c {} >heard\nexec >&-\ncat >more", first.len());
+        let line = format!("--rsync-path=rsync {options} src/ far:dst");
+        assert_ended(&scene.shell(&script, &line, &[]), 12, &[]);
+        let heard = std::fs::read(scene.path("heard")).unwrap();
+        assert_eq!((&heard[..], first), (first, &heard[..]), "{options}");
+        assert_eq!(std::fs::read(scene.path("more")).unwrap(), b"", "{options}");
+    }
+}
+
+/// The answer of an rsync is longer than its version, because it has the client's.
+#[test]
+fn noise_and_the_answer_of_an_rsync_may_come_in_one_piece() {
+    let scene = Scene::new();
+    let script = "{ echo Hello; sh -c \"$*\"; } | { dd bs=1 count=12 status=none >head; cat head; exec cat; }";
+    let output = scene.shell(script, "--rsync-path=rsync -a src/ far:dst", &[]);
+    assert_eq!(ended(&output), (Some(0), "Hello\n".to_owned()));
+    assert!(scene.path("dst/a").exists());
+}
+
+impl Scene {
+    /// Runs sparsync with the recorded server of a conversation in tests/captures, which answers as often as the
+    /// recorded client has sent so many bytes. The source has the times and modes of the record.
+    fn replay(&self, name: &str, line: &str) -> Output {
+        let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures");
+        let bytes = std::fs::read(record.join(name)).expect("the conversation was recorded");
+        let (mut rest, mut script) = (&bytes[..], String::new());
+        for at in 0.. {
+            let Some((head, after)) = rest.split_first_chunk::<5>() else {
+                break;
+            };
+            let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+            let (piece, after) = after.split_at(len);
+            rest = after;
+            if head[0] == b'C' {
+                script += &format!("head -c {len} >/dev/null\n");
+            } else {
+                std::fs::write(self.path(&format!("piece{at}")), piece).unwrap();
+                script += &format!("cat piece{at}\n");
+            }
+        }
+        std::fs::create_dir(self.path("src/sub")).unwrap();
+        std::fs::write(self.path("src/sub/b"), "in sub\n").unwrap();
+        let times = "chmod 755 src src/sub; chmod 644 src/a src/sub/b; \
+                     touch -d '2022-02-02 02:02:02Z' src/a src/sub/b src/sub src";
+        let ended = Command::new("sh")
+            .args(["-c", times])
+            .current_dir(self.path(""))
+            .status();
+        assert!(ended.unwrap().success());
+        self.shell(&script, line, &[])
+    }
+}
+
+/// The server reports each file that is in its place, as an rsync does only under `--remove-source-files`.
+#[test]
+fn openrsync_may_report_files_that_are_not_removed() {
+    let scene = Scene::new();
+    let output = scene.replay(
+        "push27-openrsync.cap",
+        "--rsync-path=rsync -rt src/ far:dst",
+    );
+    assert_eq!(ended(&output), (Some(0), String::new()));
+    assert!(scene.path("src/a").exists() && scene.path("src/sub/b").exists());
+}
+
+/// The server marks the first directory that leads to the argument, as if its content had been requested.
+#[test]
+fn openrsync_may_mark_directories_that_lead_to_an_argument() {
+    for names in [
+        "one/two/src",
+        "one/t*/src",
+        "--trust-sender one/two/src",
+        "--old-args one/two/src",
+    ] {
+        let scene = Scene::new();
+        std::fs::create_dir_all(scene.path("dst/one/kept")).unwrap();
+        std::fs::create_dir_all(scene.path("dst/one/two/kept")).unwrap();
+        let (options, name) = names.rsplit_once(' ').unwrap_or(("", names));
+        let line = format!("--rsync-path=rsync -rtR --delete {options} far:{name} dst");
+        let output = scene.replay("pull27-R-openrsync.cap", &line);
+        assert_eq!(ended(&output), (Some(0), String::new()), "{names}");
+        for (name, content) in [("a", "a\n"), ("sub/b", "in sub\n")] {
+            let path = scene.path("dst/one/two/src").join(name);
+            assert_eq!(std::fs::read_to_string(path).unwrap(), content);
+        }
+        for kept in ["dst/one/kept", "dst/one/two/kept"] {
+            assert!(scene.path(kept).exists(), "{names}: {kept}");
+        }
+    }
+}
+
+#[test]
+fn echo_of_the_version_is_no_answer() {
+    let scene = Scene::new();
+    for options in ["-a", "-as", "--rsync-path=rsync -a"] {
+        let line = format!("{options} --timeout=1 src/ far:dst");
+        let output = scene.shell("exec cat", &line, &[]);
+        assert_ended(&output, 30, &["io timeout after 1 seconds"]);
     }
 }
 
@@ -1140,7 +1282,7 @@ synctest!(missing_remote_program_exits_127, over ssh, |_: World| {
 #[test]
 fn stock_rsync_ignores_the_capability_letter() {
     let scene = Scene::new();
-    let letters = "command=$(echo \"$*\" | sed 's/ \\(-[a-zA-Z]*e[.][a-zA-Z]*\\)/ \\1Z/')";
+    let letters = "command=$(echo \"$*\" | sed 's/ \\(-[a-zA-Z]*e[.][a-zA-Z]*\\)/ \\1Y/')";
     let script = format!("{FAKE}{letters}\necho \"$command\" >> asked\nexec sh -c \"$command\"\n");
     scene.script("shell", &script);
     for operands in ["src/ far:dst", "far:src/ got"] {
@@ -1153,7 +1295,7 @@ fn stock_rsync_ignores_the_capability_letter() {
     }
     let requested = std::fs::read_to_string(scene.path("asked")).unwrap();
     assert!(
-        requested.lines().count() == 2 && requested.lines().all(|line| line.contains("CIvuZ . ")),
+        requested.lines().count() == 2 && requested.lines().all(|line| line.contains("CIvuY . ")),
         "{requested}"
     );
     assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());

@@ -805,21 +805,22 @@ mod tests {
             other => panic!("{line}: {other:?}"),
         };
         assert_eq!(
-            serve("--server -logDtpre.iLsfxCIvuZ --timeout=5 . a:b -- -c"),
+            serve("--server -logDtpre.iLsfxCIvuY --timeout=5 . a:b -- -c"),
             Some((false, "a:b -c".into(), 5))
         );
         assert_eq!(
-            serve("--server --sender -e.LsfxCIvuZ --temp-dir . --foo . x"),
+            serve("--server --sender -e.LsfxCIvuY --temp-dir . --foo . x"),
             Some((true, "x".into(), 0))
         );
         assert_eq!(
-            serve("--server -se.LsfxCIvuZ"),
+            serve("--server -se.LsfxCIvuY"),
             Some((false, String::new(), 0))
         );
         for line in [
             "--server -logDtpre.iLsfxCIvu . x",
-            "--server --sender -vlogDtpZre . x",
-            "--server --daemon -e.Z .",
+            "--server -logDtpre.iLsfxCIvuZ . x",
+            "--server --sender -vlogDtpYre . x",
+            "--server --daemon -e.Y .",
             "--server . x",
         ] {
             assert_eq!(serve(line), None, "{line}");
@@ -828,7 +829,7 @@ mod tests {
         assert_eq!(copy.options.select.recurse, Recurse::Full);
         assert_eq!(
             text(&copy.far.unwrap().server_words),
-            "-logDtpre.iLsfxCIvuZ"
+            "-logDtpre.iLsfxCIvuY"
         );
     }
 }

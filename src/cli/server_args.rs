@@ -11,7 +11,10 @@ use crate::report::format::Format;
 
 /// The letter of the capability string by which sparsync recognizes sparsync. rsync looks only for letters that it
 /// knows (`iLsfxCIvu`) and ignores all others.
-pub const CAPABILITY: u8 = b'Z';
+///
+/// `Z` belonged to a client that waits for the server's greeting. A server that knows only that letter serves a client
+/// with this one, which speaks first, by rsync's protocol.
+pub const CAPABILITY: u8 = b'Y';
 
 /// The capability letters that rsync 3.5.0 sends after an optional `i`. A stock rsync at the other end must see the
 /// same.

@@ -14,6 +14,7 @@ use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource};
 use crate::proto::greeting::MAGIC;
 use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::daemon::decode_args;
+use crate::proto::rsync::handshake::announced_version;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::event::errno_words;
 use crate::session::handshake::Opening;
@@ -196,9 +197,9 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
         Err(error) => return fail(env, &error),
     };
     let link = Link {
-        reader: Box::new(AfterArguments {
+        reader: Box::new(BehindPreamble {
             inner: link.reader,
-            is_first: true,
+            first: None,
         }),
         ..link
     };
@@ -268,28 +269,61 @@ fn support(env: &Env, asks_first: u64) -> ProtocolSupport {
     ProtocolSupport::ours(compression_choice::features(compressions.as_deref()) | asks_first)
 }
 
-/// A stream without the arguments that a client with `--secluded-args` sends first, because a stock rsync would not
-/// answer without them. The session contains them again.
-struct AfterArguments<R> {
+/// A stream without what a client sends through a remote shell before its greeting, because a stock rsync would not
+/// answer without it: the arguments of `--secluded-args`, which the session contains again, and its version of rsync's
+/// protocol.
+struct BehindPreamble<R> {
     inner: R,
-    is_first: bool,
+    /// The first bytes of the greeting that are not passed on yet; `None`: nothing was read.
+    first: Option<io::Cursor<Vec<u8>>>,
 }
 
-impl<R: Read> Read for AfterArguments<R> {
+impl<R: Read> Read for BehindPreamble<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if !self.is_first || buffer.is_empty() {
-            return self.inner.read(buffer);
+        let first = match &mut self.first {
+            Some(first) => first,
+            None => self
+                .first
+                .insert(io::Cursor::new(skip_preamble(&mut self.inner)?)),
+        };
+        match first.read(buffer)? {
+            0 => self.inner.read(buffer),
+            len => Ok(len),
         }
-        let len = self.inner.read(&mut buffer[..1])?;
-        self.is_first = false;
-        if len == 0 || buffer[0] == MAGIC[0] {
-            return Ok(len);
-        }
-        let rest = decode_args(&mut buffer[..1].chain(&mut self.inner), 0);
-        let invalid = |error| format!("neither a greeting nor arguments: {error}");
-        rest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, invalid(error)))?;
-        self.inner.read(buffer)
     }
+}
+
+/// Skips what precedes a greeting. Returns the first bytes of the greeting if they had to be read.
+fn skip_preamble(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let first = read_four(stream)?;
+    if is_version(&first) {
+        return Ok(Vec::new());
+    }
+    if first.first().is_none_or(|&byte| byte == MAGIC[0]) {
+        return Ok(first);
+    }
+
+    let mut stream = first.chain(stream);
+    decode_args(&mut stream, 0).map_err(|error| {
+        let words = format!("neither a greeting nor arguments: {error}");
+        io::Error::new(io::ErrorKind::InvalidData, words)
+    })?;
+    let behind = read_four(&mut stream)?;
+    if is_version(&behind) {
+        return Ok(Vec::new());
+    }
+    Ok(behind)
+}
+
+/// Reads four bytes, or less at the end of the stream.
+fn read_four(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.take(4).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn is_version(bytes: &[u8]) -> bool {
+    <[u8; 4]>::try_from(bytes).is_ok_and(|bytes| announced_version(bytes).is_some())
 }
 
 /// Parses and checks a client's request. Rejects it if it exceeds what was authorized.

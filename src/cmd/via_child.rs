@@ -7,7 +7,9 @@ use super::via_shell::RemoteProgram;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::proto::rsync::handshake::version_bytes;
 use crate::report::event::errno_words;
+use crate::stock::newest_version;
 use crate::transport::link::FAREWELL;
 use crate::transport::shell::{Shell, ShellAnswer, ShellExit, Stderr};
 
@@ -60,7 +62,13 @@ pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram> {
     };
     let mut shell =
         Shell::start(&argv, env.umask, Stderr::Inherited).map_err(|error| failed(&error))?;
-    match shell.answer(&side.patience(env), &mut std::io::sink()) {
+    let version = version_bytes(newest_version(&side.options));
+    match shell.answer(
+        version,
+        &side.patience(env),
+        &mut std::io::sink(),
+        &mut |_| {},
+    ) {
         Ok(ShellAnswer::Native(link)) => Ok(RemoteProgram::Native(shell, link)),
         Ok(ShellAnswer::Rsync(link)) if is_stock => Ok(RemoteProgram::Stock(shell, link)),
         Ok(ShellAnswer::Rsync(_) | ShellAnswer::Silent | ShellAnswer::TooNoisy) => {

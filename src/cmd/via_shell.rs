@@ -4,16 +4,17 @@ use super::remote_copy::RemoteCopy;
 use super::{copy, route};
 use crate::cli::subcommand;
 use crate::digest::{self, By};
-use crate::env::Env;
+use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::charset;
 use crate::options::{ArgStyle, StderrMode};
 use crate::path;
 use crate::proto::rsync::daemon::secluded_args;
-use crate::proto::rsync::handshake::VERSION_MISMATCH;
+use crate::proto::rsync::handshake::{VERSION_MISMATCH, version_bytes};
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
+use crate::stock::newest_version;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::shell::{self, SSH_FAILED, Shell, ShellAnswer, ShellCall, ShellExit, Stderr};
@@ -25,6 +26,7 @@ use crate::work::clock;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The program that was found on the remote side.
 pub enum RemoteProgram {
@@ -77,6 +79,42 @@ pub struct ByShell<'a> {
     patience: Patience,
     /// Errors have hints. rsync has none, so a program of its name prints none.
     has_hints: bool,
+    /// See [`SilentWait::notice`].
+    notice: Option<Vec<u8>>,
+}
+
+/// How long the remote side is silent before the user gets a line about it.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// A wait for the first bytes of the remote side.
+struct SilentWait {
+    /// The line that tells the user, who has no other sign of the wait. `None`: it was printed, or must not be.
+    notice: Option<Vec<u8>>,
+    /// How long the wait had lasted when the terminal began to show what the user types.
+    since: Option<Duration>,
+}
+
+impl SilentWait {
+    /// Prints the notice if it is due. While the terminal does not show what the user types, ssh asks for a password,
+    /// and the time does not count.
+    fn look(&mut self, waited: Duration) {
+        if self.notice.is_none() {
+            return;
+        }
+        if !env::terminal_echoes() {
+            self.since = None;
+            return;
+        }
+        // A wait that begins anew counts from its beginning.
+        let since = self.since.unwrap_or(waited).min(waited);
+        self.since = Some(since);
+        if waited - since >= SILENCE
+            && let Some(line) = self.notice.take()
+        {
+            // As with other output before the session, nothing depends on it.
+            let _ = io::stderr().write_all(&line);
+        }
+    }
 }
 
 /// What is known of a host's earlier answer.
@@ -115,6 +153,7 @@ impl<'a> ByShell<'a> {
             umask: env.umask,
             patience,
             has_hints: subcommand::is_ours(env.program.as_encoded_bytes()),
+            notice: silence_notice(side, env, charset),
         }
     }
 
@@ -195,6 +234,10 @@ impl<'a> ByShell<'a> {
         };
         let mut programs = self.programs.iter().skip(skipped).peekable();
         let words = side.stock_words();
+        let mut wait = SilentWait {
+            notice: if is_quiet { None } else { self.notice.clone() },
+            since: None,
+        };
         while let Some(program) = programs.next() {
             let is_last = programs.peek().is_none();
             let call = ShellCall {
@@ -211,7 +254,10 @@ impl<'a> ByShell<'a> {
             let argv = call.argv();
             let mut shell = self.start(&call, &argv, stderr)?;
             let mut noise = Vec::new();
-            let answer = shell.answer(&self.patience, &mut noise);
+            let version = version_bytes(newest_version(&side.options));
+            let answer = shell.answer(version, &self.patience, &mut noise, &mut |waited| {
+                wait.look(waited)
+            });
             if is_last || matches!(answer, Ok(ShellAnswer::Native(_))) {
                 held.stderr.extend(escape::of_others(&noise));
             }
@@ -359,6 +405,23 @@ fn login_name(side: &RemoteCopy, cwd: &[u8]) -> String {
     }
     let [a, b, c, d, ..] = digest::whole_by(By::Blake3, &[&shell.join(&0), cwd].join(&0));
     format!("{host} by {:08x}", u32::from_be_bytes([a, b, c, d]))
+}
+
+/// Returns the line about a remote side that is silent. rsync prints none, so neither does this program under its name.
+fn silence_notice(side: &RemoteCopy, env: &Env, charset: Charset) -> Option<Vec<u8>> {
+    let is_rsync = path::file_name(env.program.as_encoded_bytes()) == RSYNC;
+    if is_rsync || !env.stderr_is_tty || side.options.output.quiet {
+        return None;
+    }
+    let host = route::named(&side.far.operand);
+    let secs = SILENCE.as_secs();
+    let words = format!(
+        "sparsync: {host} has sent nothing for {secs} s; still waiting (--timeout=SECONDS limits the wait)"
+    );
+    let mut line = Vec::new();
+    escape::put(&mut line, words.as_bytes(), charset);
+    line.push(b'\n');
+    Some(line)
 }
 
 /// Returns the programs to try on the remote side: the one that `--rsync-path` names, else the one of the enrolled

@@ -2,6 +2,7 @@
 
 use super::limits::{GREETING_MAX_BYTES, NAME_MAX_BYTES, NOISE_MAX_BYTES, PROGRAM_MAX_BYTES};
 use super::message::Greeting;
+use super::rsync::handshake::announced_version;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::path::RelPath;
@@ -18,9 +19,6 @@ pub const BEHIND_RSYNC_OLDEST: u8 = 31;
 
 /// The protocol versions that this program supports.
 pub const VERSIONS: RangeInclusive<u16> = 1..=1;
-
-/// The versions with which a stock rsync can greet.
-const RSYNC_VERSIONS: RangeInclusive<i32> = 20..=40;
 
 /// How many bytes at the start of a client's key name the place of its run: they are the same in all runs that copy to
 /// the same place. The others are random.
@@ -183,10 +181,8 @@ pub enum Sniffed {
         /// Length of the login shell's output before it.
         noise_len: usize,
     },
-    /// A stock rsync greeted with its version, in four bytes after the noise.
+    /// A stock rsync greeted with its version, in four bytes after the noise, and has sent more.
     Rsync {
-        /// 20 to 40.
-        version: i32,
         /// Length of the login shell's output before it.
         noise_len: usize,
     },
@@ -197,17 +193,10 @@ pub enum Sniffed {
 }
 
 /// Looks for a greeting in all bytes received so far. `at_end` means that no more will follow.
+///
+/// The client has sent its version of rsync's protocol, so an rsync sends more than its own version. A version alone
+/// can be an echo of the client's.
 pub fn sniff(bytes: &[u8], at_end: bool) -> Sniffed {
-    let version_at = |at: usize| {
-        let bytes = bytes.get(at..)?.first_chunk::<4>()?;
-        Some(i32::from_le_bytes(*bytes)).filter(|version| RSYNC_VERSIONS.contains(version))
-    };
-    if let Some(version) = version_at(0) {
-        return Sniffed::Rsync {
-            version,
-            noise_len: 0,
-        };
-    }
     let searched = &bytes[..bytes.len().min(NOISE_MAX_BYTES + MAGIC.len())];
     if let Some(noise_len) = searched
         .windows(MAGIC.len())
@@ -215,16 +204,23 @@ pub fn sniff(bytes: &[u8], at_end: bool) -> Sniffed {
     {
         return Sniffed::Native { noise_len };
     }
-    // A stock rsync waits for an answer after its version. Text has no NUL, so noise cannot look like a version.
-    let noise_len = bytes.len().saturating_sub(4);
-    if noise_len <= NOISE_MAX_BYTES
-        && let Some(version) = version_at(noise_len)
+    if let Some((noise_len, rest)) = behind_version(searched)
+        && (at_end || !MAGIC.starts_with(rest))
     {
-        return Sniffed::Rsync { version, noise_len };
+        return Sniffed::Rsync { noise_len };
     }
     if at_end || bytes.len() >= NOISE_MAX_BYTES + MAGIC.len() {
         Sniffed::Hopeless
     } else {
         Sniffed::NeedMore
     }
+}
+
+/// Returns the length of the noise before the version of a stock rsync, and the bytes after that version. The noise is
+/// text, which has no NUL, so the first NUL belongs to the version.
+fn behind_version(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let noise_len = bytes.iter().position(|&byte| byte == 0)?.checked_sub(1)?;
+    let (version, rest) = bytes[noise_len..].split_first_chunk::<4>()?;
+    announced_version(*version)?;
+    Some((noise_len, rest))
 }

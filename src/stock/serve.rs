@@ -7,7 +7,7 @@ use super::push::{self, SenderReports, ServingSender};
 use super::stock_terms::StockTerms;
 use super::support::needs_whole_list;
 use super::{
-    Offer, buffered, charset_line, exchange_versions, in_words_of_rsync, negotiate, older, send,
+    Offer, buffered, charset_line, in_words_of_rsync, negotiate, older, receive_version, send,
 };
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -407,7 +407,11 @@ impl StockServer<'_> {
         let protocol = match &self.daemon {
             Some(daemon) => daemon.protocol,
             // A daemon exchanges them in its greeting.
-            None => exchange_versions(&mut link, *handshake::VERSIONS.end())?,
+            None => {
+                let newest = *handshake::VERSIONS.end();
+                send(&mut link, &handshake::version_bytes(newest))?;
+                receive_version(&mut link, newest)?
+            }
         };
         let (mut flags, mut first) = (CompatFlags::default(), Vec::new());
         if protocol >= 30 {

@@ -168,14 +168,18 @@ impl<R: AsFd> PatientReader<R> {
             is_tcp,
         }
     }
-}
 
-impl<R: AsFd> Read for PatientReader<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let waits = Since::now();
+    /// Reads, and reports several times a second how long it has waited.
+    pub fn read_reporting(
+        &mut self,
+        into: &mut [u8],
+        waits: &mut dyn FnMut(Duration),
+    ) -> io::Result<usize> {
+        let since = Since::now();
         let mut waited = Duration::ZERO;
         loop {
             self.patience.check(waited)?;
+            waits(waited);
             if sys::wait_readable(self.reader.as_fd(), LOOK_MS)? {
                 match sys::receive(self.reader.as_fd(), into) {
                     // Another process may have made the shared pipe non-blocking.
@@ -189,8 +193,14 @@ impl<R: AsFd> Read for PatientReader<R> {
                     }
                 }
             }
-            waited = waits.elapsed();
+            waited = since.elapsed();
         }
+    }
+}
+
+impl<R: AsFd> Read for PatientReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.read_reporting(into, &mut |_| {})
     }
 }
 

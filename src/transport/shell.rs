@@ -431,7 +431,7 @@ impl ShellExit {
 pub enum ShellAnswer {
     /// A sparsync: the session can begin.
     Native(Link),
-    /// A stock rsync, which waits for the client's version. Its own version is the first thing to read.
+    /// A stock rsync, which has the client's version. Its own version is the first thing to read.
     Rsync(Link),
     /// No answer: the stream ended without a greeting.
     Silent,
@@ -588,12 +588,19 @@ impl Shell {
         }
     }
 
-    /// Waits for the greeting. The output of a login shell before it goes to `noise`.
+    /// Sends the client's version of rsync's protocol, which some rsyncs read before they send anything, and waits for
+    /// the greeting. A sparsync skips the version.
+    ///
+    /// The output of a login shell before the greeting goes to `noise`. `waits` is called several times a second with
+    /// the time since the other end has sent something.
     pub fn answer(
         &mut self,
+        version: [u8; 4],
         patience: &Patience,
         noise: &mut dyn Write,
+        waits: &mut dyn FnMut(Duration),
     ) -> io::Result<ShellAnswer> {
+        self.write_first(&version);
         let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take())
         else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -604,7 +611,7 @@ impl Shell {
         let mut received = Vec::new();
         let mut piece = [0; 4096];
         loop {
-            let count = match reader.read(&mut piece) {
+            let count = match reader.read_reporting(&mut piece, waits) {
                 Ok(count) => count,
                 Err(error) => return Ok(ShellAnswer::GaveUp(error)),
             };

@@ -83,8 +83,8 @@ fn note(section: &mut String, title: &str, answer: &str) {
     *section += &format!("\n$ {title}\n{answer}");
 }
 
-const RECEIVER: &str = "--server -re.iLsfxCIvuZ . tree/";
-const SENDER: &str = "--server --sender -re.iLsfxCIvuZ . tree/";
+const RECEIVER: &str = "--server -re.iLsfxCIvuY . tree/";
+const SENDER: &str = "--server --sender -re.iLsfxCIvuY . tree/";
 
 fn now(bytes: Vec<u8>) -> Step {
     (Vec::new(), bytes)

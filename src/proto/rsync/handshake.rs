@@ -13,8 +13,21 @@ pub const VERSIONS: RangeInclusive<u8> = 27..=32;
 /// rsync's message if the ends have no version in common, or if something else than an rsync answers.
 pub const VERSION_MISMATCH: &str =
     "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
+/// The versions that an rsync announces, of which the oldest are not supported.
+const ANNOUNCED: RangeInclusive<i32> = 20..=40;
+
 /// The versions that a peer may announce. What exceeds [`VERSIONS`] is lowered.
 const PEER_VERSIONS: RangeInclusive<i32> = 27..=40;
+
+/// Returns the newest version of an end as it is sent: the first four bytes of a connection.
+pub fn version_bytes(newest: u8) -> [u8; 4] {
+    i32::from(newest).to_le_bytes()
+}
+
+/// Returns the version that these bytes announce; `None` if they are no announcement of an rsync.
+pub fn announced_version(bytes: [u8; 4]) -> Option<i32> {
+    Some(i32::from_le_bytes(bytes)).filter(|version| ANNOUNCED.contains(version))
+}
 
 /// Returns the version of the connection: the smaller of the two. `peer` is the int that the peer sent.
 pub fn choose_version(ours: u8, peer: i32) -> Result<u8> {

@@ -202,16 +202,19 @@ fn noise_beyond_the_limit_is_hopeless() {
 
 #[test]
 fn stock_rsync_is_recognized_by_its_version() {
-    let rsync = |version, noise_len| Sniffed::Rsync { version, noise_len };
-    assert_eq!(sniff(&[31, 0, 0, 0], false), rsync(31, 0));
-    assert_eq!(sniff(&[32, 0, 0, 0], true), rsync(32, 0));
-    // Bytes after the first four do not matter.
-    assert_eq!(sniff(&[30, 0, 0, 0, 1, 2, 3], false), rsync(30, 0));
+    let rsync = |noise_len| Sniffed::Rsync { noise_len };
+    assert_eq!(sniff(&[30, 0, 0, 0, 1], false), rsync(0));
+    assert_eq!(sniff(&[20, 0, 0, 0, 1, 2, 3], false), rsync(0));
+    assert_eq!(sniff(&[40, 0, 0, 0, 0], false), rsync(0));
     assert_eq!(sniff(&[31, 0, 0], false), Sniffed::NeedMore);
-    // After noise, the version must be the last bytes.
-    assert_eq!(sniff(b"motd\n\x1f\0\0\0", false), rsync(31, 5));
-    assert_eq!(sniff(b"motd\n\x1f\0\0\0more", false), Sniffed::NeedMore);
+    assert_eq!(sniff(b"motd\n\x1f\0\0\0more", false), rsync(5));
+    assert_eq!(sniff(b"motd \x1f\0\0\0\x81\xff", true), rsync(5));
     assert_eq!(sniff(b"motd\n\x1f\0\0", false), Sniffed::NeedMore);
+    // Text has no NUL.
+    assert_eq!(
+        sniff(b"rsync\0-a\0\0\x1f\0\0\0more", false),
+        Sniffed::NeedMore
+    );
     // Versions that no rsync uses.
     assert_eq!(sniff(&[19, 0, 0, 0], true), Sniffed::Hopeless);
     assert_eq!(sniff(&[41, 0, 0, 0], true), Sniffed::Hopeless);
@@ -220,6 +223,23 @@ fn stock_rsync_is_recognized_by_its_version() {
         sniff(b"bash: rsync: command not found\n", true),
         Sniffed::Hopeless
     );
+}
+
+#[test]
+fn an_echo_of_the_clients_version_is_no_answer() {
+    let echo = [32, 0, 0, 0];
+    assert_eq!(sniff(&echo, false), Sniffed::NeedMore);
+    assert_eq!(sniff(b"motd\n\x20\0\0\0", false), Sniffed::NeedMore);
+    for len in 0..MAGIC.len() {
+        let bytes = [&echo, &MAGIC[..len]].concat();
+        assert_eq!(sniff(&bytes, false), Sniffed::NeedMore, "{len}");
+    }
+    assert_eq!(
+        sniff(&[&echo, &MAGIC[..]].concat(), false),
+        Sniffed::Native { noise_len: 4 }
+    );
+    // An rsync that ends after its version is one.
+    assert_eq!(sniff(&echo, true), Sniffed::Rsync { noise_len: 0 });
 }
 
 proptest! {

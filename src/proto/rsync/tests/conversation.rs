@@ -842,6 +842,34 @@ fn unreadable_files_are_refused() {
     }
 }
 
+/// openrsync encodes names and file lists in another way than rsync, so only the frames are compared.
+#[test]
+fn frames_of_openrsync_are_decoded() {
+    for (name, success) in [
+        ("push27-openrsync.cap", &[1, 3][..]),
+        ("pull27-R-openrsync.cap", &[]),
+    ] {
+        let (client, server) = captures::both_directions(name);
+        assert_eq!(
+            (&client[..4], &server[..4]),
+            (&[32, 0, 0, 0][..], &[27, 0, 0, 0][..])
+        );
+        let controls = RefCell::new(Vec::new());
+        let mut demux = Demultiplexer::new(&server[8..], |control| {
+            controls.borrow_mut().push(control);
+            Ok(())
+        });
+        demux.set_frames(true);
+        std::io::copy(&mut demux, &mut std::io::sink()).unwrap();
+        drop(demux);
+        let reported: Vec<_> = success
+            .iter()
+            .map(|&index| Control::Success(index))
+            .collect();
+        assert_eq!(controls.into_inner(), reported, "{name}");
+    }
+}
+
 #[test]
 fn a_failing_server_gives_up() {
     let (_, server) = walk(
