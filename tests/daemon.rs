@@ -156,7 +156,7 @@ impl Scene {
         let output = child.wait_with_output().unwrap();
         let text = |bytes: &[u8]| {
             // The letter by which a sparsync recognizes a sparsync.
-            let text = String::from_utf8_lossy(bytes).replace("CIvuZ ", "CIvu ");
+            let text = String::from_utf8_lossy(bytes).replace("CIvuY ", "CIvu ");
             // rsync prints these only if the other end has closed the connection early enough.
             const MAYBE: [&str; 2] = ["read error: Connection reset by peer", "received SIGUSR1"];
             let lines = text

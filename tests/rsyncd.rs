@@ -34,7 +34,7 @@ impl Seen {
                 .iter()
                 .any(|start| line.starts_with(start))
         });
-        let text = format!("{seen:#?}").replace("CIvuZ ", "CIvu ");
+        let text = format!("{seen:#?}").replace("CIvuY ", "CIvu ");
         text.replace("[generator=", "[Receiver=")
             .replace("[receiver=", "[Receiver=")
     }

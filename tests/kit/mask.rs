@@ -241,7 +241,7 @@ fn between_machines(line: &str) -> Option<String> {
         return between_machines(&format!("{start}\"{rest}"));
     }
     if line.starts_with("sending daemon args: ") {
-        return Some(line.replace("CIvuZ ", "CIvu "));
+        return Some(line.replace("CIvuY ", "CIvu "));
     }
     // `(code 23) at <file>(<line>) [sender=<version>]`: the two ends report the same end with different roles.
     match line.split_once(" at <file>(<line>) [") {
