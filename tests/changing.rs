@@ -700,7 +700,7 @@ fn ended_normally(output: &Output) -> bool {
 }
 
 /// Environment variables for hooks of the program.
-type Hooks<'a> = &'a [(&'static str, String)];
+pub type Hooks<'a> = &'a [(&'static str, String)];
 
 /// Runs the scene, holds it at the n-th call and makes the change there. Returns `None` if the run ended before that.
 fn held_at(
@@ -710,10 +710,23 @@ fn held_at(
     happens: impl Fn(&Stage) + Sync,
 ) -> Option<(Stage, Output)> {
     let stage = Stage::new(scene);
+    let run = |hold: Hooks<'_>| route.run(&stage, scene.options, &[hold, hooks].concat());
+    let output = run_held(&stage, n, run, || happens(&stage))?;
+    Some((stage, output))
+}
+
+/// Runs a program with hooks that hold it at the n-th call, and makes the change there. Returns `None` if the run ended
+/// before that.
+pub fn run_held(
+    stage: &Stage,
+    n: u64,
+    run: impl FnOnce(Hooks<'_>) -> Output,
+    happens: impl FnOnce() + Send,
+) -> Option<Output> {
     let gate = stage.top.join("gate");
     fifo(&gate);
     let is_over = AtomicBool::new(false);
-    let (output, was_held) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let changer = scope.spawn(|| {
             // Blocks until the other end is opened: by the program, or by this thread's parent after the run.
             let _open = std::fs::File::options()
@@ -722,21 +735,19 @@ fn held_at(
                 .expect("scratch supports fifos");
             let is_held = !is_over.load(Ordering::SeqCst);
             if is_held {
-                happens(&stage);
+                happens();
             }
             is_held
         });
         let hold = format!("{n}:{}", gate.display());
-        let hooks = [&[("SPARSYNC_HOLD_AT", hold)], hooks].concat();
-        let output = route.run(&stage, scene.options, &hooks);
+        let output = run(&[("SPARSYNC_HOLD_AT", hold)]);
         is_over.store(true, Ordering::SeqCst);
         let other_end =
             rustix::fs::openat(CWD, &gate, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
         let was_held = changer.join().expect("the change can be made");
         drop(other_end);
-        (output, was_held)
-    });
-    was_held.then_some((stage, output))
+        was_held.then_some(output)
+    })
 }
 
 /// Appends to the file if it still exists.

@@ -52,6 +52,7 @@ mod random;
 mod recipes;
 mod reconnect;
 mod refused;
+mod resized;
 mod rsyncd;
 mod select;
 mod server;

@@ -395,11 +395,11 @@ fn copy_across(
         let pending = Pending::begin(to, new_name, stat.mode & 0o777, true, None)?;
         let mut step = |_: u64| true;
         let (len_bytes, sparse) = (stat.len_bytes, context.options.place.sparse);
-        let from_device = from_device.then_some(0);
         let manner = CopyMethod {
             len_bytes,
             sparse,
             by_hand: false,
+            start_bytes: 0,
             from_device,
             fresh: true,
         };
@@ -410,6 +410,7 @@ fn copy_across(
         );
         copied.map_err(|error| match error {
             CopyError::Read(error) | CopyError::Write(error) => error,
+            CopyError::NotRegular => errno::invalid(),
             CopyError::Stopped => io::ErrorKind::Interrupted.into(),
         })?;
         finish(pending.fd(), b"");

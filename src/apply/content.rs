@@ -58,8 +58,8 @@ pub struct ContentCounts {
 
 /// Why content was not written completely.
 pub enum ContentError {
-    /// The peer could not send it. Reported at the file's position.
-    Unsent(Problem),
+    /// The peer could not send it to its end, after this many bytes that came from the source.
+    Unsent(Problem, u64),
     /// `--append-verify`: the source does not begin with the existing content.
     OtherBeginning,
     /// The result differs from the source, after this many bytes that came from it.
@@ -196,7 +196,10 @@ impl ContentWriter<'_, '_, '_> {
                         Err(ContentError::Mismatch(content_counts.literal_bytes))
                     };
                 }
-                ContentPiece::Unsent(Some(problem)) => return Err(ContentError::Unsent(problem)),
+                ContentPiece::Unsent(Some(problem)) => {
+                    let literal_bytes = self.content_counts.literal_bytes;
+                    return Err(ContentError::Unsent(problem, literal_bytes));
+                }
                 ContentPiece::Unsent(None) => return Err(ContentError::OtherBeginning),
             }
         }

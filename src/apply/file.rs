@@ -5,7 +5,7 @@ mod in_place;
 mod temp_rename;
 mod write_content;
 
-use self::failure::{Failure, cannot_open};
+use self::failure::{Failure, cannot_open, cannot_read, diminished};
 use crate::apply::content::{Content, ContentCounts, NewContent};
 use crate::apply::delayed::staging_dir;
 use crate::apply::job::Job;
@@ -30,7 +30,7 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
             .map(Event::Note),
     );
     if job.context.is_dry() {
-        count(out, job, changes, 0);
+        count(out, job.source().len_bytes, changes, 0);
         if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.spot.dir) {
             backup::report_backup(job.context, dir, &job.path, &mut out.events);
         }
@@ -113,8 +113,9 @@ fn bring(
         },
         out,
     )?;
-    let len_bytes = job.source().len_bytes;
-    count(out, job, changes, content_counts.literal_bytes);
+    // A source that has changed may have another length than the listed one.
+    let len_bytes = content_counts.end_bytes;
+    count(out, len_bytes, changes, content_counts.literal_bytes);
     out.tally.matched_bytes += content_counts.matched_bytes;
     if job.context.wants.progress {
         out.events.push(Event::Progress {
@@ -142,8 +143,8 @@ fn bring(
 }
 
 /// Counts a file that is transferred.
-fn count(out: &mut Outcome<'_>, job: &Job<'_>, changes: Changes, literal_bytes: u64) {
-    out.tally.transfer(job.source().len_bytes, literal_bytes);
+fn count(out: &mut Outcome<'_>, len_bytes: u64, changes: Changes, literal_bytes: u64) {
+    out.tally.transfer(len_bytes, literal_bytes);
     if changes.has(Changes::NEW) {
         out.tally.created.add(Kind::File);
     }
@@ -153,7 +154,7 @@ fn count(out: &mut Outcome<'_>, job: &Job<'_>, changes: Changes, literal_bytes: 
 /// begins to send.
 fn count_unsent(job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Outcome<'_>) {
     if !job.context.reports_when_open && matches!(failure, Failure::Reported(_)) {
-        count(out, job, changes, 0);
+        count(out, job.source().len_bytes, changes, 0);
         out.tally.unsend(job.source().len_bytes);
     }
 }
@@ -175,10 +176,17 @@ fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
     let Some(place) = job.place() else {
         return Err(Failure::Stopped);
     };
-    let opened = place.open_file(job.source_name(), &job.context.options.select);
-    opened
-        .map(Content::File)
-        .map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
+    let full = || place.full(job.source_name());
+    let file = job
+        .open_source(place)
+        .map_err(|error| cannot_open(&full(), &error))?;
+    if job.context.options.place.append.is_some() && job.dest().is_some() {
+        let stat = sys::fstat(file.as_fd()).map_err(|error| cannot_read(&full(), &error))?;
+        if stat.len_bytes < job.source().len_bytes {
+            return Err(diminished(&full()).into());
+        }
+    }
+    Ok(Content::File(file))
 }
 
 /// Returns how many bytes rsync's sender would have sent for this many literal bytes: a header of 20 bytes, the data in

@@ -8,14 +8,15 @@ use crate::flist::{Entry, Kind};
 use crate::fs::sys;
 use crate::fs::write::temp_name;
 use crate::fs::xattr::At;
-use crate::options::CheckMode;
+use crate::options::{CheckMode, RemoveSource};
 use crate::plan::{Action, Changes, InTheWay, chmod};
 use crate::proto::FileId;
 use crate::report::event::{ErrorRole, Item, Update};
 use crate::walk::alternate::Hit;
 use crate::walk::{ComparedSource, DirPlan, NONE, SourceDir, Step};
+use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// One entry in progress, with everything that is known about it.
 pub struct Job<'a> {
@@ -29,6 +30,8 @@ pub struct Job<'a> {
     pub path: crate::path::RelPath,
     /// The destination's entry, if it was examined again after the plan was made.
     pub existing_now: Option<&'a Entry>,
+    /// The device and inode of the source file that was opened, for `--remove-source-files`.
+    pub opened: Cell<Option<(u64, u64)>>,
 }
 
 impl<'a> Job<'a> {
@@ -42,6 +45,7 @@ impl<'a> Job<'a> {
             spot,
             path,
             existing_now: None,
+            opened: Cell::new(None),
         }
     }
 
@@ -93,6 +97,17 @@ impl<'a> Job<'a> {
     /// Returns the directory of its source.
     pub fn place(&self) -> Option<&'a SourceDir> {
         self.plan.place_of(self.source())
+    }
+
+    /// Opens its source on this machine.
+    pub fn open_source(&self, place: &SourceDir) -> io::Result<OwnedFd> {
+        let select = &self.context.options.select;
+        let file = place.open_file(self.source_name(), select)?;
+        if select.remove_source != RemoveSource::No {
+            let stat = sys::fstat(file.as_fd())?;
+            self.opened.set(Some((stat.dev, stat.ino)));
+        }
+        Ok(file)
     }
 
     /// Returns its source for a comparison of contents.

@@ -158,6 +158,8 @@ pub struct SourceFile {
     pub kind: Kind,
     /// Its length and time.
     pub was: (u64, Time),
+    /// The device and inode of the file that was sent, if its content was.
+    pub inode: Option<(u64, u64)>,
     /// That time has no fraction, although the file may have one.
     pub lacks_fraction: bool,
     /// It is the target of a symlink of that name (`-L`).
@@ -378,7 +380,7 @@ pub trait Incoming {
     /// Waits for the first piece. Returns whether the sender's file begins with other content than the receiver's
     /// prefix ([`ContentPiece::Unsent`] without a problem).
     fn begins_otherwise(&mut self) -> Result<bool>;
-    /// Waits for the first piece. Returns why the file does not come, if it does not.
+    /// Waits for the first piece. Returns why the file does not come, if the sender could not open it.
     fn refusal(&mut self) -> Result<Option<Problem>>;
     /// Returns the digest of the content, unless it comes whole in one piece.
     fn digested_by(&self) -> By;

@@ -3,6 +3,7 @@
 use crate::apply::delayed::is_delayed;
 use crate::apply::job::Job;
 use crate::apply::{Context, Outcome, SourceFile, SourceRemoval};
+use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;
 use crate::fs::sys;
@@ -71,7 +72,7 @@ impl SourceFile {
             Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         };
         match sys::stat(source.fd(), &self.name, self.followed) {
-            Ok(now) if self.kind == Kind::File && self.differs(now.len_bytes, now.mtime) => {
+            Ok(now) if self.kind == Kind::File && self.differs(&now) => {
                 return events.push(skipped("for changed file: ", self.path.as_bytes()));
             }
             Ok(now) => match arrived.map(|(dir, name)| sys::stat(dir.fd(), name, false)) {
@@ -107,9 +108,13 @@ impl SourceFile {
 }
 
 impl SourceFile {
-    fn differs(&self, len_bytes: u64, mtime: Time) -> bool {
-        let nanos = if self.lacks_fraction { 0 } else { mtime.nanos };
-        (len_bytes, Time { nanos, ..mtime }) != self.was
+    /// Returns whether a file has changed or was replaced since it was sent. Its time of change does not count, because
+    /// the removal of another of its names changes that.
+    fn differs(&self, now: &Stat) -> bool {
+        let Time { secs, nanos } = now.mtime;
+        let nanos = if self.lacks_fraction { 0 } else { nanos };
+        let is_replaced = self.inode.is_some_and(|sent| sent != (now.dev, now.ino));
+        is_replaced || (now.len_bytes, Time { secs, nanos }) != self.was
     }
 }
 
@@ -148,6 +153,7 @@ pub(super) fn leaving(job: &Job<'_>) -> Option<SourceRemoval> {
         path: job.path.clone(),
         kind: source.kind(),
         was: (source.len_bytes, source.mtime),
+        inode: job.opened.get(),
         lacks_fraction: job.context.options.connect.lacks_fractions(),
         followed: job.context.options.select.copy_links,
     }))

@@ -1,7 +1,9 @@
 //! Copies file contents on one machine: shares blocks if possible, else copies in the kernel, else reads and writes.
 
 use super::compare::read_until;
+use super::source_reader::SourceReader;
 use super::{errno, sys};
+use crate::flist::Kind;
 use rustix::fd::BorrowedFd;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +20,10 @@ const SPARSE_UNIT: usize = 1024;
 /// Which side of a copy failed.
 #[derive(Debug)]
 pub enum CopyError {
-    /// The source could not be read.
+    /// The source could not be read, or has become shorter while it was read.
     Read(io::Error),
+    /// The source is not a regular file any more.
+    NotRegular,
     /// The destination could not be written.
     Write(io::Error),
     /// The run is stopping.
@@ -52,9 +56,10 @@ pub struct CopyMethod {
     pub sparse: bool,
     /// The data must pass through this process (`--bwlimit`, sparse writing, destination is a device).
     pub by_hand: bool,
-    /// The source is a device. It is read from this offset up to `len_bytes` and no further, because it need not have
-    /// an end.
-    pub from_device: Option<u64>,
+    /// Where the copy begins in both files, which are at that position.
+    pub start_bytes: u64,
+    /// The source is a device. It is read up to `len_bytes` and no further, because it need not have an end.
+    pub from_device: bool,
     /// The destination is empty and at its start. Otherwise it is overwritten from its start.
     pub fresh: bool,
 }
@@ -72,6 +77,8 @@ pub struct Changed {
 pub struct Copier<'a> {
     buffer: Vec<u8>,
     unsupported_calls: &'a UnsupportedCalls,
+    /// How many bytes were written so far, in all copies.
+    written_bytes: u64,
     /// Called after each step with its number of bytes. Returning `false` stops the copy.
     step: &'a mut dyn FnMut(u64) -> bool,
 }
@@ -86,8 +93,14 @@ impl<'a> Copier<'a> {
         Copier {
             buffer,
             unsupported_calls,
+            written_bytes: 0,
             step,
         }
+    }
+
+    /// Returns how many bytes were written so far, also by copies that failed.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes
     }
 
     /// Returns the buffer.
@@ -102,28 +115,32 @@ impl<'a> Copier<'a> {
         to: BorrowedFd<'_>,
         how: CopyMethod,
     ) -> Result<u64, CopyError> {
-        if let Some(start) = how.from_device {
-            return self.copy_device(from, to, start, how);
+        if how.from_device {
+            return self.copy_device(from, to, how);
         }
-        if how.sparse {
-            return self.copy_sparse(from, to, how);
-        }
-        if how.len_bytes <= SMALL_BYTES as u64 {
+        let is_small = how.len_bytes <= SMALL_BYTES as u64;
+        if is_small && !how.sparse && how.start_bytes == 0 {
             return self.copy_small(from, to, how.len_bytes as usize);
         }
+
+        let source = opened(from)?;
+        if source.len_bytes() < how.start_bytes {
+            // It does not even have the beginning that the destination has.
+            return Err(CopyError::Read(errno::no_data()));
+        }
+        if how.sparse {
+            return self.copy_sparse(&source, to, how);
+        }
         if how.fresh && !how.by_hand && self.try_clone(from, to) {
-            (self.step)(how.len_bytes);
-            return Ok(how.len_bytes);
+            self.count(source.len_bytes())?;
+            return Ok(source.len_bytes());
         }
         let mut copied = 0;
         if !how.by_hand && !self.unsupported_calls.no_copy_range.load(Ordering::Relaxed) {
-            let is_all;
-            (copied, is_all) = self.copy_in_kernel(from, to)?;
-            if is_all {
-                return Ok(copied);
-            }
+            let rest = source.len_bytes().saturating_sub(how.start_bytes);
+            copied = self.copy_in_kernel(from, to, rest)?;
         }
-        Ok(copied + self.copy_by_hand(from, to)?)
+        Ok(copied + self.copy_by_hand(&source, how.start_bytes + copied, to)?)
     }
 
     /// Copies a short file. A read for one byte more than the listed length returns the content and shows that the file
@@ -132,21 +149,20 @@ impl<'a> Copier<'a> {
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        len_bytes: usize,
+        listed_bytes: usize,
     ) -> Result<u64, CopyError> {
-        self.room_for(len_bytes + 1);
-        let got = sys::read(from, &mut self.buffer[..len_bytes + 1]).map_err(CopyError::Read)?;
+        self.room_for(listed_bytes + 1);
+        let got = sys::read(from, &mut self.buffer[..listed_bytes + 1]).map_err(CopyError::Read)?;
+        let mut rest = None;
+        if got != listed_bytes {
+            rest = Some(reader_of_rest(from, listed_bytes as u64, got as u64)?);
+        }
         sys::write_all(to, &self.buffer[..got]).map_err(CopyError::Write)?;
-        let mut copied = got as u64;
-        // A longer file has grown since it was listed. A shorter result may be incomplete: some file systems return
-        // less than they have.
-        if got != len_bytes {
-            copied += self.copy_by_hand(from, to)?;
+        self.count(got as u64)?;
+        match rest {
+            None => Ok(got as u64),
+            Some(source) => Ok(got as u64 + self.copy_by_hand(&source, got as u64, to)?),
         }
-        if !(self.step)(copied) {
-            return Err(CopyError::Stopped);
-        }
-        Ok(copied)
     }
 
     fn try_clone(&self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> bool {
@@ -162,48 +178,58 @@ impl<'a> Copier<'a> {
         cloned
     }
 
-    /// Returns how much was copied, and whether that is everything. If not, the rest must be read and written.
+    /// Copies up to `rest_bytes`. Returns how much was copied. Less than that need not be an error: reading and writing
+    /// will show it.
     fn copy_in_kernel(
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-    ) -> Result<(u64, bool), CopyError> {
+        rest_bytes: u64,
+    ) -> Result<u64, CopyError> {
         let mut copied = 0;
-        loop {
-            let n = match sys::copy_range(from, to, STEP_BYTES) {
+        while copied < rest_bytes {
+            let want = usize::try_from(rest_bytes - copied)
+                .map_or(STEP_BYTES, |rest| rest.min(STEP_BYTES));
+            match sys::copy_range(from, to, want) {
                 // Some file systems (proc, fuse) return 0 for files that can be read.
-                Ok(0) => return Ok((copied, copied > 0)),
-                Ok(n) => n as u64,
+                Ok(0) => break,
+                Ok(n) => {
+                    copied += n as u64;
+                    self.count(n as u64)?;
+                }
                 Err(error) => {
                     if copied == 0 && cannot_copy_range(&error) {
                         self.unsupported_calls
                             .no_copy_range
                             .store(true, Ordering::Relaxed);
                     }
-                    // The kernel does not report which side failed. Reading and writing will show it.
-                    return Ok((copied, false));
+                    // The kernel does not report which side failed.
+                    break;
                 }
-            };
-            copied += n;
-            if !(self.step)(n) {
-                return Err(CopyError::Stopped);
             }
         }
+        Ok(copied)
     }
 
-    fn copy_by_hand(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<u64, CopyError> {
+    /// Copies from an offset on to the position of the other file.
+    fn copy_by_hand(
+        &mut self,
+        source: &SourceReader<BorrowedFd<'_>>,
+        start: u64,
+        to: BorrowedFd<'_>,
+    ) -> Result<u64, CopyError> {
         self.room_for(SMALL_BYTES);
         let mut copied = 0;
         loop {
-            let got = sys::read(from, &mut self.buffer[..SMALL_BYTES]).map_err(CopyError::Read)?;
+            let got = source
+                .read_at(start + copied, &mut self.buffer[..SMALL_BYTES])
+                .map_err(CopyError::Read)?;
             if got == 0 {
                 return Ok(copied);
             }
             sys::write_all(to, &self.buffer[..got]).map_err(CopyError::Write)?;
             copied += got as u64;
-            if !(self.step)(got as u64) {
-                return Err(CopyError::Stopped);
-            }
+            self.count(got as u64)?;
         }
     }
 
@@ -211,57 +237,65 @@ impl<'a> Copier<'a> {
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        start: u64,
         how: CopyMethod,
     ) -> Result<u64, CopyError> {
+        let source = SourceReader::of_device(from, how.len_bytes, u64::MAX);
         self.room_for(SMALL_BYTES);
-        let mut at = start;
+        let mut at = how.start_bytes;
         while at < how.len_bytes {
-            let want = SMALL_BYTES.min(usize::try_from(how.len_bytes - at).unwrap_or(SMALL_BYTES));
-            let got = sys::pread(from, &mut self.buffer[..want], at).map_err(CopyError::Read)?;
-            if got == 0 {
-                return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into()));
-            }
+            let got = source
+                .read_at(at, &mut self.buffer[..SMALL_BYTES])
+                .map_err(CopyError::Read)?;
+            let bytes = &self.buffer[..got];
             let written = match how.sparse {
-                true => write_where_not_zero(to, &self.buffer[..got], at, how.fresh).map(|_| ()),
-                false => sys::pwrite_all(to, &self.buffer[..got], at),
+                true => write_where_not_zero(to, bytes, at, how.fresh).map(|_| ()),
+                false => sys::pwrite_all(to, bytes, at),
             };
             written.map_err(CopyError::Write)?;
             at += got as u64;
-            if !(self.step)(got as u64) {
-                return Err(CopyError::Stopped);
-            }
+            self.count(got as u64)?;
         }
         if how.sparse {
             sys::truncate(to, at).map_err(CopyError::Write)?;
         }
-        Ok(at - start)
+        Ok(at - how.start_bytes)
     }
 
     /// Writes only data that is not zero, and reads only what is not a hole.
     fn copy_sparse(
         &mut self,
-        from: BorrowedFd<'_>,
+        source: &SourceReader<BorrowedFd<'_>>,
         to: BorrowedFd<'_>,
         how: CopyMethod,
     ) -> Result<u64, CopyError> {
         self.room_for(SMALL_BYTES);
-        let mut at = 0u64;
+        let len_bytes = source.len_bytes();
+        let mut at = how.start_bytes;
         loop {
-            // Without SEEK_DATA, the call fails and everything is read.
-            at = match sys::next_data(from, at) {
-                Ok(Some(data)) => {
-                    if !how.fresh && data > at {
-                        clear(to, at, data - at).map_err(CopyError::Write)?;
-                    }
-                    data
+            if !source.has_false_len() {
+                if at == len_bytes {
+                    break;
                 }
-                Ok(None) => break,
-                Err(_) => at,
-            };
-            let mut in_data = false;
+                match sys::next_data(source.file(), at) {
+                    Ok(Some(data)) if data < len_bytes => {
+                        if !how.fresh && data > at {
+                            clear(to, at, data - at).map_err(CopyError::Write)?;
+                        }
+                        at = data;
+                    }
+                    // A hole up to the end, unless the file was cut off.
+                    Ok(_) => {
+                        source.check_len().map_err(CopyError::Read)?;
+                        break;
+                    }
+                    // The file system does not report holes, so everything is read.
+                    Err(_) => {}
+                }
+            }
+            let data_start = at;
             loop {
-                let got = sys::pread(from, &mut self.buffer[..SMALL_BYTES], at)
+                let got = source
+                    .read_at(at, &mut self.buffer[..SMALL_BYTES])
                     .map_err(CopyError::Read)?;
                 if got == 0 {
                     break;
@@ -269,42 +303,48 @@ impl<'a> Copier<'a> {
                 let zeros = write_where_not_zero(to, &self.buffer[..got], at, how.fresh)
                     .map_err(CopyError::Write)?;
                 at += got as u64;
-                in_data = true;
-                if !(self.step)(got as u64) {
-                    return Err(CopyError::Stopped);
-                }
+                self.count(got as u64)?;
                 if zeros {
                     break;
                 }
             }
-            if !in_data {
+            if at == data_start {
                 break;
             }
         }
-        let len_bytes = sys::fstat(from).map_err(CopyError::Read)?.len_bytes.max(at);
-        if !how.fresh && len_bytes > at {
-            clear(to, at, len_bytes - at).map_err(CopyError::Write)?;
+        let end = if source.has_false_len() {
+            at
+        } else {
+            len_bytes
+        };
+        if !how.fresh && end > at {
+            clear(to, at, end - at).map_err(CopyError::Write)?;
         }
-        sys::truncate(to, len_bytes).map_err(CopyError::Write)?;
-        Ok(len_bytes)
+        sys::truncate(to, end).map_err(CopyError::Write)?;
+        Ok(end - how.start_bytes)
     }
 
-    /// Copies up to `max_bytes` from the start over a readable file, and writes only the blocks that differ. The others
-    /// remain, possibly shared with a snapshot.
+    /// Copies from the start over a readable file, and writes only the blocks that differ. The others remain, possibly
+    /// shared with a snapshot.
     pub fn copy_changed(
         &mut self,
         from: BorrowedFd<'_>,
         over: BorrowedFd<'_>,
-        sparse: bool,
-        max_bytes: u64,
+        how: CopyMethod,
     ) -> Result<Changed, CopyError> {
+        let source = if how.from_device {
+            SourceReader::of_device(from, how.len_bytes, u64::MAX)
+        } else {
+            opened(from)?
+        };
         self.room_for(2 * SMALL_BYTES);
-        let (wanted, existing) = self.buffer.split_at_mut(SMALL_BYTES);
         let mut changed = Changed::default();
         let mut at = 0;
         loop {
-            let want = SMALL_BYTES.min(usize::try_from(max_bytes - at).unwrap_or(SMALL_BYTES));
-            let got = read_until(from, &mut wanted[..want], at).map_err(CopyError::Read)?;
+            let (wanted, existing) = self.buffer.split_at_mut(SMALL_BYTES);
+            let got = source
+                .fill_at(at, &mut wanted[..SMALL_BYTES])
+                .map_err(CopyError::Read)?;
             if got == 0 {
                 break;
             }
@@ -326,12 +366,13 @@ impl<'a> Copier<'a> {
                     changed.same_bytes += bytes.len() as u64;
                 } else {
                     let place = at + start as u64;
-                    let written = match sparse {
+                    let written = match how.sparse {
                         true => write_where_not_zero(over, bytes, place, false).map(|_| ()),
                         false => sys::pwrite_all(over, bytes, place),
                     };
                     written.map_err(CopyError::Write)?;
                     changed.written_bytes += bytes.len() as u64;
+                    self.written_bytes += bytes.len() as u64;
                 }
                 start = end;
             }
@@ -341,10 +382,20 @@ impl<'a> Copier<'a> {
             }
         }
         // Zeros at the end were not written, so the file may be too short.
-        if sparse && sys::fstat(over).map_err(CopyError::Write)?.len_bytes < at {
+        if how.sparse && sys::fstat(over).map_err(CopyError::Write)?.len_bytes < at {
             sys::truncate(over, at).map_err(CopyError::Write)?;
         }
         Ok(changed)
+    }
+
+    /// Counts bytes that were written.
+    fn count(&mut self, bytes: u64) -> Result<(), CopyError> {
+        self.written_bytes += bytes;
+        if (self.step)(bytes) {
+            Ok(())
+        } else {
+            Err(CopyError::Stopped)
+        }
     }
 
     fn room_for(&mut self, len: usize) {
@@ -352,6 +403,32 @@ impl<'a> Copier<'a> {
             self.buffer.resize(len, 0);
         }
     }
+}
+
+/// Returns a reader of a source.
+fn opened(from: BorrowedFd<'_>) -> Result<SourceReader<BorrowedFd<'_>>, CopyError> {
+    let stat = sys::fstat(from).map_err(CopyError::Read)?;
+    if Kind::of_mode(stat.mode) != Some(Kind::File) {
+        return Err(CopyError::NotRegular);
+    }
+    Ok(SourceReader::of_file(from, stat.len_bytes, u64::MAX))
+}
+
+/// Returns a reader for the rest of a short file, of which the first read has not returned the listed length. Some file
+/// systems return less than they have, or report a false length. Otherwise the file has changed since it was listed.
+fn reader_of_rest(
+    from: BorrowedFd<'_>,
+    listed_bytes: u64,
+    got_bytes: u64,
+) -> Result<SourceReader<BorrowedFd<'_>>, CopyError> {
+    let source = opened(from)?;
+    if got_bytes > source.len_bytes() {
+        if source.len_bytes() != listed_bytes {
+            return Err(CopyError::Read(errno::no_data()));
+        }
+        source.distrust_len();
+    }
+    Ok(source)
 }
 
 /// Writes the units that are not all zero. Returns whether everything was zero. If `fresh` is false, punches holes for
@@ -441,7 +518,8 @@ mod tests {
             len_bytes,
             sparse: false,
             by_hand: false,
-            from_device: None,
+            start_bytes: 0,
+            from_device: false,
             fresh: true,
         }
     }
@@ -484,29 +562,6 @@ mod tests {
     }
 
     #[test]
-    fn short_reads_are_copied_in_full() {
-        use rustix::pipe::{PipeFlags, pipe_with};
-        // Each read returns the data of one write.
-        let (from, into) = pipe_with(PipeFlags::DIRECT).unwrap();
-        [&b"one"[..], b"two", b"three"]
-            .iter()
-            .for_each(|part| sys::write_all(into.as_fd(), part).unwrap());
-        drop(into);
-        let mut to = tempfile::tempfile().unwrap();
-        let unsupported_calls = UnsupportedCalls::default();
-        let mut step = |_| true;
-        let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
-        assert_eq!(
-            copier.copy(from.as_fd(), to.as_fd(), plain(11)).unwrap(),
-            11
-        );
-        let mut got = Vec::new();
-        to.seek(SeekFrom::Start(0)).unwrap();
-        to.read_to_end(&mut got).unwrap();
-        assert_eq!(got, b"onetwothree");
-    }
-
-    #[test]
     fn device_is_copied_up_to_its_length() {
         let zeros = std::fs::File::open("/dev/zero").unwrap();
         assert_eq!(sys::content_len(zeros.as_fd()).unwrap(), 0);
@@ -515,7 +570,7 @@ mod tests {
             let to = tempfile::tempfile().unwrap();
             let mut step = |_| true;
             let how = CopyMethod {
-                from_device: Some(0),
+                from_device: true,
                 sparse,
                 ..plain(len_bytes)
             };
@@ -537,7 +592,7 @@ mod tests {
             null.as_fd(),
             to.as_fd(),
             CopyMethod {
-                from_device: Some(0),
+                from_device: true,
                 ..plain(1)
             },
         );
@@ -624,7 +679,15 @@ mod tests {
                 let mut step = |_| true;
                 let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
                 let changed = copier
-                    .copy_changed(from.as_fd(), to.as_fd(), sparse, u64::MAX)
+                    .copy_changed(
+                        from.as_fd(),
+                        to.as_fd(),
+                        CopyMethod {
+                            sparse,
+                            fresh: false,
+                            ..plain(len)
+                        },
+                    )
                     .unwrap();
                 assert_eq!(
                     changed,

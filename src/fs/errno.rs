@@ -2,6 +2,11 @@
 
 use std::io;
 
+/// Returns rsync's error for a file that has become shorter while it was read.
+pub fn no_data() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENODATA)
+}
+
 /// Returns whether the file system does not support the operation (ACLs, attributes).
 pub fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EOPNOTSUPP)

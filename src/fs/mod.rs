@@ -18,5 +18,6 @@ pub mod ids;
 pub mod probe;
 pub mod read;
 pub mod root;
+pub mod source_reader;
 pub mod write;
 pub mod xattr;

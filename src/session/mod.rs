@@ -480,6 +480,7 @@ impl Client<'_> {
             profile: false,
             unsent: Default::default(),
             report: &report,
+            opened: Mutex::default(),
         };
         let (prefetch, sent_roots) = (
             before.early.as_ref().and_then(Early::source),

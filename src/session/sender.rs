@@ -9,7 +9,7 @@ use self::inbox::{Order, ReportsToSkip, lane_index};
 use self::listings::ListingSender;
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
-use crate::apply::file::failure::{cannot_open, cannot_read, no_longer_regular};
+use crate::apply::file::failure::{cannot_open, cannot_read, diminished, no_longer_regular};
 use crate::apply::{BlockSums, SourceFile as SourceRemoval};
 use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, ContentHasher};
@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
+use crate::fs::source_reader::SourceReader;
 use crate::fs::sys;
 use crate::options::{Append, RemoveSource};
 use crate::path::{self, RelPath};
@@ -75,6 +76,8 @@ pub struct Sender<'a> {
     pub unsent: Mutex<Tally>,
     /// Reports events of this end, which the receiver does not report.
     pub report: &'a (dyn Fn(Event) -> Result<()> + Sync),
+    /// The device and inode of each file that was sent and is to be removed.
+    pub opened: Mutex<HashMap<FileId, (u64, u64)>>,
 }
 
 /// What is kept of a directory that was sent until no more of its files are requested.
@@ -389,6 +392,7 @@ impl<'a> Sender<'a> {
             path: RelPath::parse(&path::join(place.path.as_bytes(), name)).unwrap_or_default(),
             kind: entry.kind(),
             was: (entry.len_bytes, entry.mtime),
+            inode: self.opened.lock().remove(&file),
             lacks_fraction: self.terms.options.connect.lacks_fractions(),
             followed: self.terms.options.select.copy_links,
         };
@@ -425,8 +429,8 @@ impl<'a> Sender<'a> {
             .as_deref()
             .unwrap_or_default();
         let as_it_is = is_left_out(name, skip);
-        let (from, len_bytes, max_bytes) = match self.open(place, name, listed_bytes) {
-            Ok(opened) => opened,
+        let source = match self.open(file, (place, name), listed_bytes) {
+            Ok(source) => source,
             Err(problem) => {
                 if let Some(mark) = &mark {
                     mark.give_up();
@@ -435,25 +439,27 @@ impl<'a> Sender<'a> {
                 return unsent(Some(problem));
             }
         };
+        let len_bytes = source.len_bytes();
         let content = OpenContent {
             sender: self,
             file,
             lane,
             place,
             name,
-            from,
-            len_bytes,
-            max_bytes,
+            source,
             as_it_is,
             mark,
         };
-        let from = content.from.as_fd();
         let mut at = 0;
         match basis {
+            Basis::Prefix { .. } if len_bytes < listed_bytes => {
+                return unsent(Some(diminished(&place.full(name))));
+            }
             Basis::Prefix {
                 len_bytes: has_bytes,
                 digest,
             } => {
+                let from = content.source.file();
                 let is_over = || self.inbox.is_silent();
                 if let Some(theirs) = digest
                     && digest_of_beginning(from, *has_bytes, &self.checksums.compared_by, &is_over)
@@ -476,61 +482,51 @@ impl<'a> Sender<'a> {
             Basis::Overwritten(blocks) => return content.send_difference(blocks, true),
             Basis::None if len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 // A single read gets the content, and one byte of extra room shows that the file ends there.
-                let mut data = vec![0; (len_bytes + 1).min(max_bytes) as usize];
-                match sys::read(from, &mut data) {
-                    Ok(got) if got as u64 == len_bytes => {
-                        content.pace(got as u64);
-                        data.truncate(got);
-                        let digest = digest::whole_by(self.checksums.plain_by, &data);
-                        return self.connection.send_with(
-                            &Message::Whole {
-                                file,
-                                lane,
-                                data,
-                                digest,
-                            },
-                            as_it_is,
-                        );
-                    }
-                    // A stock rsync learns of it by the digest.
-                    Err(_) if self.is_stock() => {}
-                    Err(error) => {
-                        self.unsent.lock().unsend(listed_bytes);
-                        return content.unsent(&error);
-                    }
-                    // The file is growing, or longer than may be sent: send it in pieces.
-                    Ok(_) => {}
+                let room = content.source.room_from(0).min(len_bytes + 1);
+                let mut data = vec![0; room as usize];
+                if content.source.read_at(0, &mut data).ok() == Some(len_bytes as usize) {
+                    content.pace(len_bytes);
+                    data.truncate(len_bytes as usize);
+                    let digest = digest::whole_by(self.checksums.plain_by, &data);
+                    let whole = Message::Whole {
+                        file,
+                        lane,
+                        data,
+                        digest,
+                    };
+                    return self.connection.send_with(&whole, as_it_is);
                 }
+                // The file has changed since it was opened, or cannot be read: the receiver learns of that between the
+                // pieces.
             }
             Basis::None | Basis::Xattrs { .. } => {}
         }
         content.send_pieces(at)
     }
 
-    /// Opens a file to send. Returns its length and how much of it may be sent: a file may grow, and a device may have
-    /// no end.
+    /// Opens a file to send.
     fn open(
         &self,
-        place: &SourceDir,
-        name: &[u8],
+        id: FileId,
+        (place, name): (&SourceDir, &[u8]),
         listed_bytes: u64,
-    ) -> std::result::Result<(OwnedFd, u64, u64), Problem> {
+    ) -> std::result::Result<SourceReader<OwnedFd>, Problem> {
         let select = &self.terms.options.select;
-        let from = place
+        let unreadable = |error: io::Error| cannot_read(&place.full(name), &error);
+        let file = place
             .open_file(name, select)
             .map_err(|error| cannot_open(&place.full(name), &error))?;
-        let stat =
-            sys::fstat(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
+        let stat = sys::fstat(file.as_fd()).map_err(unreadable)?;
+        if select.remove_source != RemoveSource::No {
+            self.opened.lock().insert(id, (stat.dev, stat.ino));
+        }
+        // The length is false for some files, and a device may have no end.
+        let max_bytes = content_max_bytes(listed_bytes);
         match Kind::of_mode(stat.mode) {
-            Some(Kind::File) => Ok((from, stat.len_bytes, content_max_bytes(listed_bytes))),
+            Some(Kind::File) => Ok(SourceReader::of_file(file, stat.len_bytes, max_bytes)),
             Some(Kind::Device) if select.copy_devices => {
-                let len_bytes = sys::content_len(from.as_fd())
-                    .map_err(|error| cannot_read(&place.full(name), &error))?;
-                Ok((
-                    from,
-                    len_bytes,
-                    len_bytes.min(content_max_bytes(listed_bytes)),
-                ))
+                let len_bytes = sys::content_len(file.as_fd()).map_err(unreadable)?;
+                Ok(SourceReader::of_device(file, len_bytes, max_bytes))
             }
             _ => Err(no_longer_regular(&place.full(name))),
         }
@@ -539,10 +535,9 @@ impl<'a> Sender<'a> {
     /// Reports that a file does not come, or not to its end. A stock rsync does not learn why.
     fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<()> {
         if let Some(problem) = problem.clone().filter(|_| self.is_stock()) {
-            let weight = if problem.weight == Weight::Vanished {
-                Weight::Vanished
-            } else {
-                Weight::SourceError
+            let weight = match problem.weight {
+                weight @ (Weight::Vanished | Weight::Warning) => weight,
+                Weight::SourceError | Weight::Failed => Weight::SourceError,
             };
             (self.report)(Event::Problem(problem.weighing(weight)))?;
         }
@@ -586,11 +581,7 @@ struct OpenContent<'a> {
     /// Its directory and its name there.
     place: &'a SourceDir,
     name: &'a [u8],
-    from: OwnedFd,
-    /// Its length when it was opened.
-    len_bytes: u64,
-    /// How much of it may be sent.
-    max_bytes: u64,
+    source: SourceReader<OwnedFd>,
     /// It is not worth compressing.
     as_it_is: bool,
     /// The file in the live display.
@@ -604,12 +595,9 @@ impl OpenContent<'_> {
             sender,
             file,
             lane,
-            len_bytes,
-            max_bytes,
             as_it_is,
             ..
         } = self;
-        let from = self.from.as_fd();
         sender.connection.send(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(sender.checksums.plain_by);
         let mut data = Vec::new();
@@ -623,7 +611,7 @@ impl OpenContent<'_> {
             let mut hashed = 0;
             while hashed < at {
                 data.resize((at - hashed).min(piece_max_bytes) as usize, 0);
-                match sys::pread(from, &mut data, hashed) {
+                match self.source.read_at(hashed, &mut data) {
                     Ok(0) => break,
                     Ok(got) => {
                         hasher.update(&data[..got]);
@@ -635,16 +623,8 @@ impl OpenContent<'_> {
             }
         }
         loop {
-            // One byte of extra room shows where the file ends.
-            let rest = len_bytes
-                .checked_sub(at)
-                .map_or(u64::MAX, |rest| rest.saturating_add(1));
-            data.resize(
-                rest.min(max_bytes.saturating_sub(at)).min(piece_max_bytes) as usize,
-                0,
-            );
-            let asked = data.len();
-            match sys::pread(from, &mut data, at) {
+            data.resize(self.source.room_from(at).min(piece_max_bytes) as usize, 0);
+            match self.source.read_at(at, &mut data) {
                 Ok(0) => break,
                 Ok(got) => {
                     data.truncate(got);
@@ -658,9 +638,6 @@ impl OpenContent<'_> {
                         unreachable!("it is what was said")
                     };
                     data = spent;
-                    if got < asked && at == len_bytes {
-                        break;
-                    }
                 }
                 Err(error) => return self.unsent(&error),
             }
@@ -679,11 +656,10 @@ impl OpenContent<'_> {
             sender,
             file,
             lane,
-            len_bytes,
-            max_bytes,
             as_it_is,
             ..
         } = self;
+        let len_bytes = self.source.len_bytes();
         sender.connection.send(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
@@ -722,7 +698,7 @@ impl OpenContent<'_> {
                 io::Error::other("stopped")
             })
         };
-        let read_at = |offset: u64, into: &mut [u8]| sys::pread(self.from.as_fd(), into, offset);
+        let read_at = |offset: u64, into: &mut [u8]| self.source.read_at(offset, into);
         let digest = match sender.checksums.block_sums {
             BlockSums::Native => {
                 let signature =
@@ -731,19 +707,13 @@ impl OpenContent<'_> {
                 let threads = sender.terms.process.threads;
                 let mut at = 0;
                 let mut read = |into: &mut [u8]| {
-                    let room = (max_bytes - at).min(into.len() as u64) as usize;
-                    let got = read_at(at, &mut into[..room])?;
+                    let got = read_at(at, into)?;
                     at += got as u64;
                     Ok(got)
                 };
                 let found = match len_bytes >= SEARCH_BY_SEVERAL_BYTES {
                     true => search_at(
-                        &signature,
-                        len_bytes.min(max_bytes),
-                        in_place,
-                        threads,
-                        &read_at,
-                        &mut emit,
+                        &signature, len_bytes, in_place, threads, &read_at, &mut emit,
                     ),
                     false => search(&signature, len_bytes, in_place, &mut read, &mut emit),
                 };
@@ -751,7 +721,7 @@ impl OpenContent<'_> {
             }
             BlockSums::Stock { sums, protocol } => {
                 let index = BlockIndex::decode(blocks, sums, protocol).map_err(undecodable)?;
-                index.search(max_bytes, in_place, &read_at, &mut emit)
+                index.search(u64::MAX, in_place, &read_at, &mut emit)
             }
         };
         match (digest, stopped) {
@@ -768,7 +738,7 @@ impl OpenContent<'_> {
         }
         // A sparsync does not count files of which it gets only a part.
         if self.sender.is_stock() {
-            self.sender.unsent.lock().unsend(self.len_bytes);
+            self.sender.unsent.lock().unsend(self.source.len_bytes());
         }
         self.sender.unsent(
             self.file,

@@ -26,6 +26,7 @@ use crate::transport::Link;
 use crate::transport::compression::CompressionPolicy;
 use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::{Process, Terms};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -342,6 +343,7 @@ impl Server<'_> {
                 profile: setup.profile,
                 unsent: Default::default(),
                 report: &report,
+                opened: Mutex::default(),
             };
             return session_io.hold(&inbox, || {
                 sender

@@ -23,7 +23,7 @@ use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Wants, Weight};
 use crate::session::event_relay::EventQueue;
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -41,6 +41,8 @@ struct PushShared {
     root: Option<OwnEntry>,
     /// The items that are to be returned, in order.
     items: VecDeque<PendingItem>,
+    /// The files that could not be read to their end, by index. The receiver requests them again.
+    unread: HashSet<i32>,
     /// What the receiver has deleted.
     deletions: Option<DeletionCounts>,
 }

@@ -18,6 +18,7 @@ use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SenderInbox};
 use crate::session::throttle;
 use crate::walk::run_context::Terms;
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// What both ends have agreed on.
@@ -152,6 +153,7 @@ impl StockTerms {
             profile: false,
             unsent: Default::default(),
             report,
+            opened: Mutex::default(),
         }
     }
 

@@ -80,6 +80,15 @@ pub fn no_longer_regular(full: &[u8]) -> Problem {
     )
 }
 
+/// Returns the message for a source file to be appended that has become shorter since it was listed. As in rsync, it is
+/// left out.
+pub fn diminished(full: &[u8]) -> Problem {
+    Problem::new(
+        [b"skipped diminished file: \"", full, b"\""].concat(),
+        Weight::Warning,
+    )
+}
+
 /// Returns the message for a source file that cannot be read to its end.
 pub fn cannot_read(full: &[u8], error: &io::Error) -> Problem {
     Problem::about(ErrorRole::Sender, "read errors mapping", full, error)

@@ -3,7 +3,7 @@
 use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retry, open_basis};
 use crate::apply::file::failure::{Failure, io_failed};
-use crate::apply::file::write_content::{fill, record_retry};
+use crate::apply::file::write_content::{fill, record_retry, report_retry};
 use crate::apply::job::Job;
 use crate::apply::{BlockSums, Outcome, attributes, backup};
 use crate::flist::entry::{S_IFMT, Stat};
@@ -14,7 +14,7 @@ use crate::fs::{errno, sys};
 use crate::options::Append;
 use crate::plan::{Changes, keeps_time};
 use crate::proto::limits::content_max_bytes;
-use crate::report::event::{ErrorRole, Event, Problem, Weight};
+use crate::report::event::{ErrorRole, Problem};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -157,12 +157,7 @@ fn appended_from(
     if job.context.stopped() {
         return Err(Failure::Stopped);
     }
-    if job.context.reports_retries() {
-        let words = b" failed verification -- update retained (will try again).";
-        let line = [b"WARNING: ", job.path.as_bytes(), words].concat();
-        out.events
-            .push(Event::Problem(Problem::new(line, Weight::Warning)));
-    }
+    report_retry(job, out);
     record_retry(job).map_err(Failure::Fatal)?;
     if let Content::Stream {
         wire,

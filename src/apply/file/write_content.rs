@@ -3,32 +3,45 @@
 use crate::apply::content::{
     Content, ContentCounts, ContentError, ContentTarget, basis_of_retry, write_content,
 };
-use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
+use crate::apply::file::failure::{
+    Failure, cannot_open, cannot_read, io_failed, no_longer_regular,
+};
 use crate::apply::job::Job;
-use crate::apply::{BlockSums, Outcome, Retry, attributes};
+use crate::apply::{BlockSums, Incoming, Outcome, Retry, Wire, attributes};
 use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::sys;
-use crate::proto::Basis;
+use crate::plan::{Action, Changes};
+use crate::proto::{Basis, FileId};
 use crate::report::event::{Event, Problem, Weight};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Writes content into a file. A peer's content is checked, and requested again once if it is wrong.
+/// Writes content into a file. If it is wrong or cannot be read to its end, it is requested or read again, once.
 pub(super) fn fill(
     job: &Job<'_>,
     content: &mut Content<'_>,
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
-    let (wire, file, incoming) = match content {
-        Content::File(from) => return fill_from_local(job, from.as_fd(), target, out),
+    match content {
+        Content::File(from) => fill_from_local(job, from, target, out),
         Content::Stream {
             wire,
             file,
             incoming,
-        } => (*wire, *file, incoming),
-    };
+        } => fill_from_peer(job, (*wire, *file), incoming, target, out),
+    }
+}
+
+fn fill_from_peer<'c>(
+    job: &Job<'_>,
+    (wire, file): (&'c dyn Wire, FileId),
+    incoming: &mut Box<dyn Incoming + 'c>,
+    target: ContentTarget<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<ContentCounts, Failure> {
     let retry = wire.retry();
     let whole = ContentTarget {
         basis: None,
@@ -37,69 +50,86 @@ pub(super) fn fill(
         ..target
     };
     let first = if retry == Retry::Never { whole } else { target };
-    let mut content_counts = write_content(&mut **incoming, first, &mut stepper(job, out));
-    if let Err(ContentError::Mismatch(first_bytes)) = content_counts
-        && retry != Retry::Never
-        && !job.context.stopped()
-    {
-        if job.context.reports_retries() {
-            let then = if target.verified_bytes > 0 {
-                AfterMismatch::Retain
-            } else {
-                AfterMismatch::Discard
-            };
-            report_mismatch(job, then, &mut out.events);
-        }
-        if target.verified_bytes > 0 {
-            record_retry(job).map_err(Failure::Fatal)?;
-        }
-        if retry == Retry::Later {
-            return Err(Failure::Later);
-        }
-        // Only what is appended was sent so far, and most of the rest can be right. Before protocol 29, a sender expects
-        // that the basis of a file with a backup is not overwritten.
-        let old = match wire.block_sums() {
-            BlockSums::Stock { protocol: ..29, .. } => target.basis,
-            BlockSums::Stock { .. } | BlockSums::Native => Some(target.to),
-        };
-        let old = old.filter(|_| target.verified_bytes > 0);
-        let basis = old.map_or(Basis::None, |old| basis_of_retry(job.context, old, wire));
-        let second = ContentTarget {
-            basis: old.filter(|_| basis.blocks().is_some()),
-            ..whole
-        };
-        *incoming = wire.again(file, basis).map_err(Failure::Fatal)?;
-        if target.fresh {
-            sys::truncate(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
-        }
-        content_counts =
-            write_content(&mut **incoming, second, &mut stepper(job, out)).map(|counts| {
-                ContentCounts {
-                    literal_bytes: first_bytes + counts.literal_bytes,
-                    ..counts
-                }
-            });
+    let written = write_content(&mut **incoming, first, &mut stepper(job, out));
+    let first_bytes = match written {
+        Ok(content_counts) => return Ok(content_counts),
+        Err(error) => wrong_bytes(job, error, out)?,
+    };
+    if retry == Retry::Never || job.context.stopped() {
+        return Err(given_up(job, out));
     }
-    content_counts.map_err(|error| match error {
-        ContentError::Unsent(problem) => problem.into(),
-        ContentError::Mismatch(_) | ContentError::OtherBeginning => {
-            report_mismatch(job, AfterMismatch::GiveUp, &mut out.events);
-            Failure::Stopped
+
+    report_retry(job, out);
+    // A file that is repeated later is reported then.
+    if retry == Retry::Now || target.verified_bytes > 0 {
+        record_retry(job).map_err(Failure::Fatal)?;
+    }
+    if retry == Retry::Later {
+        return Err(Failure::Later);
+    }
+    // Only what is appended was sent so far, and most of the rest can be right. Before protocol 29, a sender expects
+    // that the basis of a file with a backup is not overwritten.
+    let old = match wire.block_sums() {
+        BlockSums::Stock { protocol: ..29, .. } => target.basis,
+        BlockSums::Stock { .. } | BlockSums::Native => Some(target.to),
+    };
+    let old = old.filter(|_| target.verified_bytes > 0);
+    let basis = old.map_or(Basis::None, |old| basis_of_retry(job.context, old, wire));
+    let second = ContentTarget {
+        basis: old.filter(|_| basis.blocks().is_some()),
+        ..whole
+    };
+    *incoming = wire.again(file, basis).map_err(Failure::Fatal)?;
+    if let Some(problem) = incoming.refusal().map_err(Failure::Fatal)? {
+        return Err(problem.into());
+    }
+    if target.fresh {
+        sys::truncate(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
+    }
+    let written = write_content(&mut **incoming, second, &mut stepper(job, out));
+    match written {
+        Ok(counts) => Ok(ContentCounts {
+            literal_bytes: first_bytes + counts.literal_bytes,
+            ..counts
+        }),
+        Err(error) => {
+            wrong_bytes(job, error, out)?;
+            Err(given_up(job, out))
         }
-        ContentError::Write(error) => io_failed(job, "write", &error),
-        ContentError::Lost(error) => Failure::Fatal(error),
-        ContentError::Stopped => Failure::Stopped,
-    })
+    }
+}
+
+/// Returns how many bytes came from the source of a content that is wrong, or that the peer could not read to its end,
+/// which is reported. Fails for every other error.
+fn wrong_bytes(job: &Job<'_>, error: ContentError, out: &mut Outcome<'_>) -> Result<u64, Failure> {
+    match error {
+        ContentError::Mismatch(literal_bytes) => Ok(literal_bytes),
+        ContentError::Unsent(problem, literal_bytes) => {
+            out.events.push(Event::Problem(problem));
+            Ok(literal_bytes)
+        }
+        ContentError::OtherBeginning => Err(given_up(job, out)),
+        ContentError::Write(error) => Err(io_failed(job, "write", &error)),
+        ContentError::Lost(error) => Err(Failure::Fatal(error)),
+        ContentError::Stopped => Err(Failure::Stopped),
+    }
 }
 
 /// Records that a file is transferred a second time because the first attempt failed. Reported at the end, or by the
 /// peer.
 pub(super) fn record_retry(job: &Job<'_>) -> Result<(), Error> {
+    let Action::Transfer(first) = job.step.decision.action else {
+        return Ok(());
+    };
     if !job.context.wants.items {
         return Ok(());
     }
-    // The first attempt would have left it with the current time.
-    let changes = attributes::left_as_new(job.context, job.source());
+    let changes = if stays_in_place(job) {
+        // The first attempt would have left it with the current time.
+        attributes::left_as_new(job.context, job.source())
+    } else {
+        first.with(Changes::CHECKSUM, false)
+    };
     let item = job.transfer_item(changes);
     if let Some(wire) = job
         .context
@@ -144,55 +174,85 @@ fn stepper<'s>(job: &Job<'s>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bo
 
 fn fill_from_local(
     job: &Job<'_>,
-    from: BorrowedFd<'_>,
+    from: &mut OwnedFd,
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
-    let len_bytes = job.source().len_bytes;
-    let (sparse, by_hand) = (
-        target.sparse,
-        job.context.throttle.is_some() || target.is_device,
-    );
-    let from_device = job.context.options.select.copy_devices && is_device(from);
-    let start = from_device.then_some(target.start_bytes);
-    let manner = CopyMethod {
-        len_bytes,
-        sparse,
-        by_hand,
-        from_device: start,
+    let (copied, first_bytes) = copy_local(job, from.as_fd(), target, out);
+    let error = match copied {
+        Ok(content_counts) => return Ok(content_counts),
+        Err(CopyError::Read(error)) => error,
+        Err(error) => return Err(copy_failed(job, error)),
+    };
+    let unreadable = |error: &io::Error| Event::Problem(cannot_read(&source_full(job), error));
+    out.events.push(unreadable(&error));
+    let Some(place) = job.place().filter(|_| !job.context.stopped()) else {
+        return Err(Failure::Stopped);
+    };
+
+    report_retry(job, out);
+    record_retry(job).map_err(Failure::Fatal)?;
+    *from = job
+        .open_source(place)
+        .map_err(|error| cannot_open(&source_full(job), &error))?;
+    if sys::seek_to(target.to, 0).is_err() {
+        // A device that cannot be written again.
+        return Err(given_up(job, out));
+    }
+    if target.fresh {
+        sys::truncate(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
+    }
+    let second = ContentTarget {
+        start_bytes: 0,
+        ..target
+    };
+    match copy_local(job, from.as_fd(), second, out).0 {
+        Ok(counts) => Ok(ContentCounts {
+            literal_bytes: first_bytes + counts.literal_bytes,
+            ..counts
+        }),
+        Err(CopyError::Read(error)) => {
+            out.events.push(unreadable(&error));
+            Err(given_up(job, out))
+        }
+        Err(error) => Err(copy_failed(job, error)),
+    }
+}
+
+/// Copies a file of this machine. Also returns how many bytes were written, whether or not the copy succeeded.
+fn copy_local(
+    job: &Job<'_>,
+    from: BorrowedFd<'_>,
+    target: ContentTarget<'_>,
+    out: &mut Outcome<'_>,
+) -> (Result<ContentCounts, CopyError>, u64) {
+    let method = CopyMethod {
+        len_bytes: job.source().len_bytes,
+        sparse: target.sparse,
+        by_hand: job.context.throttle.is_some() || target.is_device,
+        start_bytes: target.start_bytes,
+        from_device: job.context.options.select.copy_devices && is_device(from),
         fresh: target.fresh,
     };
-    let max_bytes = if from_device { len_bytes } else { u64::MAX };
     let buffer = std::mem::take(&mut out.applier.buffer);
     let mut step = stepper(job, out);
     let mut copier = Copier::new(buffer, &job.context.unsupported_calls, &mut step);
     let copied = match target.basis {
         Some(basis) if target.in_place && job.context.finds_differences() => copier
-            .copy_changed(from, basis, sparse, max_bytes)
+            .copy_changed(from, basis, method)
             .map(|changed| (changed.written_bytes, changed.same_bytes)),
-        _ => copier.copy(from, target.to, manner).map(|bytes| (bytes, 0)),
+        _ => copier.copy(from, target.to, method).map(|bytes| (bytes, 0)),
     };
-    let copied = copied.map(|(literal_bytes, matched_bytes)| ContentCounts {
+    let content_counts = copied.map(|(literal_bytes, matched_bytes)| ContentCounts {
         literal_bytes,
         matched_bytes,
         end_bytes: target.start_bytes + literal_bytes + matched_bytes,
     });
+    let written_bytes = copier.written_bytes();
     let buffer = copier.into_buffer();
     drop(step);
     out.applier.buffer = buffer;
-    if let Ok(content_counts) = copied
-        && content_counts.literal_bytes + content_counts.matched_bytes != len_bytes
-        && !from_device
-        && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
-    {
-        // An empty fifo would look like an empty file.
-        let full = job
-            .place()
-            .map(|place| place.full(job.source_name()))
-            .unwrap_or_default();
-        return Err(no_longer_regular(&full).into());
-    }
-    copied.map_err(|error| copy_failed(job, error))
+    (content_counts, written_bytes)
 }
 
 /// Returns whether an open file is a device.
@@ -200,51 +260,57 @@ fn is_device(fd: BorrowedFd<'_>) -> bool {
     sys::fstat(fd).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Device))
 }
 
-/// What happens after wrong content.
-enum AfterMismatch {
-    /// What was written stays, and the rest is requested again.
-    Retain,
-    /// The content is requested again.
-    Discard,
-    /// The file fails.
-    GiveUp,
+/// Returns whether wrong content stays where it was written until the right one replaces it.
+fn stays_in_place(job: &Job<'_>) -> bool {
+    let place = &job.context.options.place;
+    place.inplace || place.append.is_some()
 }
 
-/// Reports that the content is not the source's.
-fn report_mismatch(job: &Job<'_>, then: AfterMismatch, events: &mut Vec<Event>) {
-    let (start, end, weight): (&[u8], &[u8], _) = match then {
-        AfterMismatch::Retain => (
-            b"WARNING: ",
-            b" failed verification -- update retained (will try again).",
-            Weight::Warning,
-        ),
-        AfterMismatch::Discard => (
-            b"WARNING: ",
-            b" failed verification -- update discarded (will try again).",
-            Weight::Warning,
-        ),
-        AfterMismatch::GiveUp => (
-            b"ERROR: ",
-            b" failed verification -- update discarded.",
-            Weight::Failed,
-        ),
+/// Reports that the content of a file was wrong and is transferred again, if that is wanted.
+pub(super) fn report_retry(job: &Job<'_>, out: &mut Outcome<'_>) {
+    if job.context.reports_retries() {
+        let line = mismatch_line(job, b"WARNING: ", b" (will try again).");
+        out.events
+            .push(Event::Problem(Problem::new(line, Weight::Warning)));
+    }
+}
+
+/// Reports that the content of a file was wrong twice.
+fn given_up(job: &Job<'_>, out: &mut Outcome<'_>) -> Failure {
+    let line = mismatch_line(job, b"ERROR: ", b".");
+    out.events
+        .push(Event::Problem(Problem::new(line, Weight::Failed)));
+    Failure::Stopped
+}
+
+fn mismatch_line(job: &Job<'_>, start: &[u8], end: &[u8]) -> Vec<u8> {
+    let fate: &[u8] = if stays_in_place(job) {
+        b"retained"
+    } else {
+        b"discarded"
     };
-    events.push(Event::Problem(Problem::new(
-        [start, job.path.as_bytes(), end].concat(),
-        weight,
-    )));
+    [
+        start,
+        job.path.as_bytes(),
+        b" failed verification -- update ",
+        fate,
+        end,
+    ]
+    .concat()
+}
+
+/// Returns the absolute path of the source file, for messages.
+fn source_full(job: &Job<'_>) -> Vec<u8> {
+    job.place()
+        .map(|place| place.full(job.source_name()))
+        .unwrap_or_default()
 }
 
 fn copy_failed(job: &Job<'_>, error: CopyError) -> Failure {
     match error {
         CopyError::Stopped => Failure::Stopped,
-        CopyError::Read(error) => {
-            let full = job
-                .place()
-                .map(|place| place.full(job.source_name()))
-                .unwrap_or_default();
-            cannot_read(&full, &error).into()
-        }
+        CopyError::Read(error) => cannot_read(&source_full(job), &error).into(),
+        CopyError::NotRegular => no_longer_regular(&source_full(job)).into(),
         CopyError::Write(error) => io_failed(job, "write", &error),
     }
 }

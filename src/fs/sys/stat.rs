@@ -78,6 +78,19 @@ pub fn fstat(fd: BorrowedFd<'_>) -> io::Result<Stat> {
     attempt(Call::FStat, || Ok(from_stat(&fs::fstat(fd)?)))
 }
 
+/// Returns the length of an open file. On a network file system, asks its server: the kernel may remember an old length
+/// for seconds.
+pub fn len_now(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    attempt(Call::FStat, || {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        match fs::statx(fd, c"", flags, StatxFlags::SIZE) {
+            Ok(found) => Ok(found.stx_size),
+            Err(Errno::NOSYS) => Ok(from_stat(&fs::fstat(fd)?).len_bytes),
+            Err(error) => Err(error.into()),
+        }
+    })
+}
+
 fn from_statx(s: &fs::Statx) -> Stat {
     let time = |t: &fs::StatxTimestamp| Time {
         secs: t.tv_sec,

@@ -300,7 +300,10 @@ impl Incoming for Arriving<'_> {
             | ContentPiece::Whole(..)
             | ContentPiece::End(_) => None,
         };
-        self.wait(|slot| slot.pieces.front().map(|(piece, _)| refusal(piece)))
+        self.wait(|slot| {
+            let (piece, _) = slot.pieces.front()?;
+            Some(if slot.has_begun { None } else { refusal(piece) })
+        })
     }
 
     fn digested_by(&self) -> By {

@@ -70,6 +70,8 @@ pub(super) struct FileSlot {
     pub(super) declined: bool,
     /// All of it has arrived.
     pub(super) is_whole: bool,
+    /// The sender has opened it, so a failure is one of reading.
+    pub(super) has_begun: bool,
     /// A thread waits for it.
     pub(super) awaited: bool,
     /// It was requested with the blocks of a basis.
@@ -376,6 +378,9 @@ impl ReceiverHandler<'_> {
                 self.connection.consumed(Class::of(lane), cost);
                 if lane == Lane::Early {
                     state.files.entry((lane, file)).or_default();
+                }
+                if let Some(slot) = state.files.get_mut(&(lane, file)) {
+                    slot.has_begun = true;
                 }
                 return Ok(());
             }

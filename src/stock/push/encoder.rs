@@ -75,6 +75,8 @@ pub struct PushEncoder {
     /// The blocks of the file under way.
     sums: SumHead,
     is_open: bool,
+    /// Its index.
+    open_index: i32,
     /// Listings that must wait for the end of that file.
     waiting: VecDeque<Message>,
     /// What the lists contain, once all were sent.
@@ -162,6 +164,7 @@ impl PushEncoder {
             all: Vec::new(),
             sums: SumHead::default(),
             is_open: false,
+            open_index: 0,
             waiting: VecDeque::new(),
             listed: Tally::default(),
             ended: 0,
@@ -714,6 +717,7 @@ impl PushEncoder {
             sums.encode(out);
             self.note_content(from, out);
             (self.sums, self.is_open) = (sums, true);
+            self.open_index = pending.index;
         }
         self.count_moved(out.len() - from);
         Ok(())
@@ -897,6 +901,7 @@ impl Encoder for PushEncoder {
                 self.listings_that_waited(&mut data)?;
             }
             Message::Unsent { .. } if self.is_open => {
+                self.state.shared.lock().unread.insert(self.open_index);
                 self.end_file(&[], &mut data).map_err(failed)?;
                 self.listings_that_waited(&mut data)?;
             }

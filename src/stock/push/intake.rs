@@ -186,7 +186,12 @@ impl<'a> PushIntake<'a> {
             }
             sums = Some(decoded);
         }
+        let created_before = tally.created;
         let event = self.event(index, found, &head, request.len() as u64, tally)?;
+        // A file that is requested again, because it could not be read to its end, is new only once.
+        if self.state.shared.lock().unread.remove(&index) {
+            tally.created = created_before;
+        }
         let unlisted = FileId {
             dir: NO_LISTING,
             entry: index.cast_unsigned(),
