@@ -485,6 +485,52 @@ synctest!(checksum_run_updates_differing_times, |w: World| {
 
 synctest!(differing_time_causes_a_transfer, |w: World| {
     w.source("a@50").dest("a");
+/// Entries whose times differ by nanoseconds, or by two seconds.
+fn times_that_count_as_equal(w: &World) {
+    for (tree, nanos) in [("src", 1), ("dst", 2)] {
+        w.build(tree, |t| {
+            t.file("a", "a").mtime_ns(0, nanos);
+            t.file("mode", "m")
+                .mtime_ns(0, nanos)
+                .mode(if tree == "src" { 0o600 } else { 0o640 });
+            t.file("late", "l").mtime_ns(2 * nanos, nanos);
+            t.symlink("link", "a").mtime_ns(0, nanos);
+            t.file("d/b", "b").mtime_ns(0, nanos);
+            t.dir("d").mtime_ns(0, nanos);
+        });
+    }
+}
+
+macro_rules! compares_close_times {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            times_that_count_as_equal(&w);
+            w.agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+compares_close_times!(checksums_set_the_exact_time_of_equal_files, ["-aic"]);
+compares_close_times!(checksums_show_no_exact_time, ["-aiic"]);
+compares_close_times!(
+    checksums_set_times_within_the_window,
+    ["-aic", "--modify-window=3"]
+);
+compares_close_times!(times_within_the_window_stay, ["-ai", "--modify-window=3"]);
+compares_close_times!(times_of_files_of_equal_size_stay, ["-ai", "--size-only"]);
+compares_close_times!(checksums_without_times_set_none, ["-rlpic"]);
+synctest!(checksums_by_an_older_protocol_drop_fractions, |w: World| {
+    w.not_with_server("an older protocol needs a remote shell");
+    times_that_count_as_equal(&w);
+    w.agree(&["-aic", "--protocol=30"]).exits(0);
+});
+
+synctest!(changed_atime_leaves_an_equal_time, |w: World| {
+    w.build("src", |t| drop(t.file("a", "a").mtime_ns(0, 1).atime(-500)));
+    w.build("dst", |t| drop(t.file("a", "a").mtime_ns(0, 2).atime(-100)));
+    w.agree(&["-aiU", "--open-noatime"]).prints(".f......u.. a");
+});
+
     w.agree(&["-ai"]).prints(">f..t...... a");
 });
 

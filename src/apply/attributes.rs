@@ -12,13 +12,13 @@ use crate::fs::acl::{self, Which};
 use crate::fs::fake_super::{self, FakeStat};
 use crate::fs::xattr::{self, At};
 use crate::fs::{errno, sys};
-use crate::plan::{Changes, Compared, NO_ID, keeps_time};
+use crate::plan::{Changes, Compared, NO_ID, TimesToSet, keeps_time};
 use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
 use std::io;
 use std::os::fd::BorrowedFd;
 
 /// What an entry has now, as far as it is known.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Has<'a> {
     /// Owner and group.
     pub ids: Option<(u32, u32)>,
@@ -35,8 +35,8 @@ pub struct Has<'a> {
 }
 
 impl Has<'_> {
-    /// Returns what an examined entry has.
-    pub fn of(entry: &Entry, changes: Changes) -> Has<'_> {
+    /// Returns what an examined entry has. `times`: which of them are set.
+    pub fn of(entry: &Entry, times: TimesToSet) -> Has<'_> {
         Has {
             ids: Some((entry.uid, entry.gid)),
             mode: Some(entry.mode),
@@ -104,13 +104,12 @@ pub fn finish(
     };
     let mode_is_right = if context.policy.preserve.fake_super {
         touch.fake(mode);
-        true
+        false
     } else {
         let Ok(changed) = touch.owner(has.ids) else {
             return false;
         };
-        has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777)
-            && !(changed && mode & 0o6000 != 0)
+        changed
     };
     touch.xattrs(has);
     if !touch.times(has.times_are_right) {
@@ -294,15 +293,21 @@ impl Touch<'_, '_> {
     }
 
     /// Returns `false` if they could not be set.
-    fn times(&mut self, are_right: bool) -> bool {
+    fn times(&mut self, to_set: TimesToSet) -> bool {
         let preserve = &self.context.policy.preserve;
-        if are_right {
-            return true;
-        }
+        let sets_mtime = match to_set {
+            TimesToSet::Neither => return true,
+            TimesToSet::AccessTime => false,
+            TimesToSet::Both => true,
+        };
         let compared = Compared::of(self.source.kind(), preserve);
         // rsync has created a regular file here, so it sets the time in spite of --omit-link-times.
         let is_faked = preserve.fake_super && preserve.times && self.source.kind() == Kind::Symlink;
-        let mtime = (compared.mtime || is_faked).then_some(self.source.mtime);
+        let mtime = if sets_mtime && (compared.mtime || is_faked) {
+            Some(self.source.mtime)
+        } else {
+            None
+        };
         // rsync keeps access times in whole seconds.
         let accessed = self
             .source

@@ -166,7 +166,7 @@ fn adjust(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let have = job
         .dest()
         .expect("attributes are adjusted where there is an entry of the same kind");
-    if job.context.wants.items {
+    if job.context.wants.line_for(changes) {
         let shown = if job.context.is_dry() {
             changes
         } else {

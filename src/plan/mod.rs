@@ -130,7 +130,9 @@ fn fate(
         return Decision { action, in_the_way };
     };
     let attributes = attribute_changes(source, dest, policy);
-    let is_settled = attributes.is_none() && !is_unsettled(dest, &policy.preserve);
+    let is_settled = attributes.is_none()
+        && !is_unsettled(dest, &policy.preserve)
+        && times_to_set(source, dest, attributes, policy) == TimesToSet::Neither;
     let adjust = if is_settled {
         Action::Keep
     } else {
@@ -229,6 +231,35 @@ fn same_type(kind: Kind, source: &Entry, dest: &Entry) -> bool {
             (source.mode ^ dest.mode) & crate::flist::entry::S_IFMT == 0
         }
         Kind::File | Kind::Dir | Kind::Symlink => true,
+    }
+}
+
+/// Which times an existing entry gets from the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimesToSet {
+    /// None.
+    Neither,
+    /// The access time.
+    AccessTime,
+    /// The modification time, and the access time if that is kept.
+    Both,
+}
+
+/// Returns which times an existing entry with these changes gets.
+///
+/// A modification time that counts as equal is left alone as a rule. But rsync sets the exact time if extended
+/// attributes change, and of each file that `--checksum` has found to be equal. This is never shown as a change.
+pub fn times_to_set(source: &Entry, dest: &Entry, changes: Changes, policy: &Policy) -> TimesToSet {
+    let is_compared_by_content =
+        source.kind() == Kind::File && policy.check.mode == CheckMode::Digest;
+    let gets_exact_time = is_compared_by_content && keeps_time(Kind::File, &policy.preserve);
+    if changes.any(Changes::TIME | Changes::XATTR) || gets_exact_time && source.mtime != dest.mtime
+    {
+        TimesToSet::Both
+    } else if changes.has(Changes::ATIME) {
+        TimesToSet::AccessTime
+    } else {
+        TimesToSet::Neither
     }
 }
 

@@ -59,7 +59,7 @@ const FORBID_REPEAT: &str = "--append --inplace -b --backup --max-delete --remov
 type Known = (&'static str, fn(&Case, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 38] = [
+const KNOWN: [Known; 37] = [
     ("a server speaks only its own protocol", |case, on| {
         on.is_by_server() && case.has(&["--protocol"])
     }),
@@ -170,9 +170,6 @@ const KNOWN: [Known; 38] = [
         "delayed files are not in the temporary directory",
         |case, _| case.has(&["--delay-updates", "--temp-dir"]),
     ),
-    ("rsync drops the fractions of unchanged times", |case, _| {
-        case.has(&["-c", "--protocol="])
-    }),
     (
         "rsync rejects implied directories that its own rules exclude",
         |case, on| {

@@ -12,7 +12,7 @@ use crate::fs::compare::same_bytes;
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
 use crate::options::Append;
-use crate::plan::{Changes, keeps_time};
+use crate::plan::{TimesToSet, keeps_time};
 use crate::proto::limits::content_max_bytes;
 use crate::report::event::{ErrorRole, Problem};
 use std::io;
@@ -99,7 +99,7 @@ pub(super) fn overwrite(
         sys::fsync(to.as_fd()).map_err(|error| io_failed(job, "fsync", &error))?;
     }
     let target = job.target((to.as_fd(), b""), &full, ErrorRole::Receiver);
-    let mut has = Has::of(existing, Changes::TIME | Changes::ATIME);
+    let mut has = Has::of(existing, TimesToSet::Both);
     has.mode = has.mode.filter(|_| !opened_up);
     has.local = job.local_values();
     attributes::finish(

@@ -14,7 +14,7 @@ use crate::fs::errno;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::path::{self, RelPath};
-use crate::plan::{self, Changes, chmod, keeps_time};
+use crate::plan::{self, Changes, TimesToSet, chmod, keeps_time};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;
 use std::sync::Arc;
@@ -352,23 +352,22 @@ impl Model<'_> {
         head: &mut Vec<Event>,
     ) -> (Option<u32>, bool) {
         let (working, late) = self.modes();
-        let times_are_right = !self.cannot_have_time(changes);
-        let changes = if times_are_right {
-            changes.without(Changes::TIME)
+        let (times, changes) = if self.cannot_have_time(changes) {
+            (TimesToSet::Both, changes)
         } else {
-            changes
+            (TimesToSet::Neither, changes.without(Changes::TIME))
         };
         let preserve = &self.context.policy.preserve;
         let is_unsettled = self
             .existing
             .is_some_and(|existing| plan::is_unsettled(existing, preserve));
         if changes != Changes::NONE || is_unsettled {
-            let has = self
-                .existing
-                .map_or_else(Has::default, |existing| Has::of(existing, Changes::NONE));
-            let has = Has {
-                times_are_right,
-                ..has
+            let has = match self.existing {
+                Some(existing) => Has::of(existing, times),
+                None => Has {
+                    times,
+                    ..Has::default()
+                },
             };
             let well = self.set_attrs(at, has, working, head);
             return (late.filter(|_| well), well);
@@ -414,7 +413,7 @@ impl Model<'_> {
         let has = Has {
             ids: Some((stat.uid, stat.gid)),
             mode: Some(stat.mode),
-            times_are_right: true,
+            times: TimesToSet::Neither,
             acls,
             ..Has::default()
         };
