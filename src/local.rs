@@ -18,6 +18,7 @@ use crate::report::progress::ListTotal;
 use crate::report::tally::Tally;
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
+use crate::walk::source::SourceWalk;
 use crate::walk::source_args::{Gathered, Gatherer};
 use crate::walk::{ComparedSource, DestState, DirPlan, Findings, Scanner, Task, TaskId, Walk};
 use std::io;
@@ -143,7 +144,10 @@ impl SourcePlans for LocalSource<'_, '_> {
         dest: DestWalk<'w>,
         whole_list_first: bool,
     ) -> Result<Box<dyn Plans + 'w>> {
-        let source = self.terms.source_walk(self.wanted);
+        let source = SourceWalk {
+            left_out: self.to.topmost_created,
+            ..self.terms.source_walk(self.wanted)
+        };
         let dest_state = if self.to.root.is_some() {
             DestState::Present
         } else {

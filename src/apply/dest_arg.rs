@@ -46,6 +46,8 @@ pub struct Destination {
     pub link: Option<Entry>,
     /// Lines about the directories that were created for it.
     pub made: Vec<Vec<u8>>,
+    /// The device and inode number of the directory that was created for it, or of the topmost one.
+    pub topmost_created: Option<(u64, u64)>,
 }
 
 impl Destination {
@@ -156,11 +158,13 @@ impl Search<'_> {
         let arg = without_slashes(self.arg);
         let parent = parent_of(arg);
         let (mut made, mut work_dir, mut link) = (Vec::new(), self.full.clone(), None);
+        let mut topmost = arg;
         if mkpath {
             let wanted = if is_one { parent } else { arg };
             let count =
                 make_path(terms, wanted).map_err(|error| cannot_make(&self.full, &error))?;
             if count > 0 {
+                topmost = (1..count).fold(wanted, |below, _| path::split_parent(below).0);
                 let what = if count == 1 {
                     "directory"
                 } else {
@@ -222,14 +226,17 @@ impl Search<'_> {
         if !exists && !is_one {
             made.push([b"created directory ", arg].concat());
         }
-        let root = if dry_run {
-            None
+        let (root, topmost_created) = if dry_run {
+            (None, None)
         } else {
-            Some(self.open(arg, self.full.clone(), "change_dir#2")?)
+            let created = sys::stat_path(topmost, true).ok();
+            let root = self.open(arg, self.full.clone(), "change_dir#2")?;
+            (Some(root), created.map(|stat| (stat.dev, stat.ino)))
         };
         Ok(Destination {
             is_new: !exists,
             made,
+            topmost_created,
             work_dir,
             link,
             ..Destination::at(root, self.full.clone())

@@ -128,6 +128,7 @@ impl<'a> Terms<'a> {
             contents: None,
             threads: self.process.threads,
             is_over: None,
+            left_out: None,
         }
     }
 }

@@ -88,6 +88,9 @@ pub struct SourceWalk<'a> {
     pub is_over: Option<&'a AtomicBool>,
 }
 
+    /// The device and inode number of a directory that this run has created for its destination. It may be inside the
+    /// source, which does not include it: rsync lists the source before that.
+    pub left_out: Option<(u64, u64)>,
 /// How file contents are digested for a peer.
 pub struct Contents<'a> {
     /// The digest.
@@ -352,6 +355,11 @@ impl SourceWalk<'_> {
             for (&listed, looked) in block.iter().zip(looks) {
                 let name = names.name(listed);
                 // It is unknown whether a dangling symlink would be a directory: a rule against either kind excludes
+                if let (Some(left_out), Ok(looked)) = (self.left_out, &looked)
+                    && left_out == (looked.stat.dev, looked.stat.ino)
+                {
+                    continue;
+                }
                 // it.
                 let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
                 if is_lost
