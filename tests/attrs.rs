@@ -432,6 +432,42 @@ synctest!(owner_change_keeps_setuid_and_setgid, as root, |w: World| {
     w.agree(&["-ai"]).prints(".f...p.....");
 });
 
+synctest!(inplace_keeps_set_id_bits, as both, |w: World| {
+    // The kernel takes them away when an ordinary user writes.
+    w.build("src", |t| {
+        t.file("same", "new").mode(0o6755);
+        t.file("gained", "new").mode(0o4711);
+        t.file("longer", [b"old".as_slice(), &[b'x'; 5000]].concat()).mode(0o2755);
+    });
+    w.build("dst", |t| {
+        t.file("same", "older").mode(0o6755);
+        t.file("gained", "older").mode(0o755);
+        t.file("longer", "old").mode(0o2755);
+    });
+    w.keep_dest().once();
+    for options in [["-ai", "--inplace"], ["-rti", "--inplace"], ["-ai", "--append"]] {
+        w.restore_dest().agree(&options).exits(0);
+    }
+});
+
+/// A value of `security.capability`: `cap_net_bind_service=ep`.
+const CAPABILITY: &[u8] = b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+synctest!(inplace_and_new_owners_keep_capabilities, as root, |w: World| {
+    // The kernel removes them when a file is written or gets another owner.
+    w.needs_xattrs().build("src", |t| {
+        t.file("written", "new").xattr("security.capability", CAPABILITY);
+        t.file("owned", "same").xattr("security.capability", CAPABILITY);
+        t.file("extra", "new");
+    });
+    w.build("dst", |t| {
+        t.file("written", "older").xattr("security.capability", CAPABILITY);
+        t.file("owned", "same").owner(1, 1).xattr("security.capability", CAPABILITY);
+        t.file("extra", "older").xattr("security.capability", CAPABILITY);
+    });
+    w.agree(&["-aiX", "--inplace"]).prints(".f....og..x owned");
+});
+
 // ── times ───────────────────────────────────────────────────────────────────────────────────────
 synctest!(times_to_the_nanosecond, |w: World| {
     w.build("src", |t| {

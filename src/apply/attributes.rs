@@ -24,8 +24,10 @@ pub struct Has<'a> {
     pub ids: Option<(u32, u32)>,
     /// Permission bits; `None`: always set them.
     pub mode: Option<u32>,
-    /// Its times equal the source's, or will be set later.
-    pub times_are_right: bool,
+    /// Which times are set now.
+    pub times: TimesToSet,
+    /// Its content was written, so the kernel may have taken set-ID bits and file capabilities away.
+    pub is_rewritten: bool,
     /// Extended attributes.
     pub xattrs: &'a [Xattr],
     /// Where abbreviated values of the source may be.
@@ -34,14 +36,29 @@ pub struct Has<'a> {
     pub acls: Option<(&'a [u8], &'a [u8])>,
 }
 
+impl Default for Has<'_> {
+    /// Nothing is known: everything is set.
+    fn default() -> Self {
+        Has {
+            ids: None,
+            mode: None,
+            times: TimesToSet::Both,
+            is_rewritten: false,
+            xattrs: &[],
+            local: LocalValues::default(),
+            acls: None,
+        }
+    }
+}
+
 impl Has<'_> {
     /// Returns what an examined entry has. `times`: which of them are set.
     pub fn of(entry: &Entry, times: TimesToSet) -> Has<'_> {
         Has {
             ids: Some((entry.uid, entry.gid)),
             mode: Some(entry.mode),
-            // When extended attributes change, rsync sets the exact time even if the seconds were right.
-            times_are_right: !changes.any(Changes::TIME | Changes::ATIME | Changes::XATTR),
+            times,
+            is_rewritten: false,
             xattrs: entry.xattrs(),
             local: LocalValues {
                 dest: Some(entry),
@@ -102,7 +119,7 @@ pub fn finish(
         source,
         events,
     };
-    let mode_is_right = if context.policy.preserve.fake_super {
+    let owner_changes = if context.policy.preserve.fake_super {
         touch.fake(mode);
         false
     } else {
@@ -111,8 +128,20 @@ pub fn finish(
         };
         changed
     };
-    touch.xattrs(has);
-    if !touch.times(has.times_are_right) {
+    let has_lost_privileges = owner_changes || has.is_rewritten;
+    let mode_is_right = context.policy.preserve.fake_super
+        || has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777)
+            && !(has_lost_privileges && mode & 0o6000 != 0);
+    if has_lost_privileges && xattr::find(has.xattrs, xattr::CAPABILITY).is_some() {
+        let left = xattr::without(has.xattrs, xattr::CAPABILITY);
+        touch.xattrs(Has {
+            xattrs: &left,
+            ..has
+        });
+    } else {
+        touch.xattrs(has);
+    }
+    if !touch.times(has.times) {
         return true;
     }
     let mode_is_right = touch.acls(has.acls, mode) && mode_is_right;

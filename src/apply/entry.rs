@@ -5,7 +5,7 @@ use crate::apply::job::Job;
 use crate::apply::{Context, Outcome, attributes, backup, file, remove_source};
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
-use crate::fs::{errno, sys, write};
+use crate::fs::{errno, sys, write, xattr};
 use crate::options::CheckMode;
 use crate::plan::{self, Action, Changes, Reason, Subject};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
@@ -206,14 +206,19 @@ fn set_attributes(job: &Job<'_>, dir: &Dir, has: Has<'_>, out: &mut Outcome<'_>)
 }
 
 /// Returns the attribute changes that a real run reports. rsync examines a file again after setting owner or ACL and
-/// compares with that: a new owner clears the set-ID bits, an ACL sets the other bits; see `tests/attrs.rs`.
+/// compares with that: a new owner clears the set-ID bits and capabilities, an ACL sets the other bits; see
+/// `tests/attrs.rs`.
 fn reported_changes(job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
     if job.source().kind() != Kind::File {
         return changes;
     }
     let wanted = job.wanted_mode();
     let mut mode = have.mode & 0o7777;
-    let mut reported = changes;
+    let has_capabilities = |entry: &Entry| xattr::find(entry.xattrs(), xattr::CAPABILITY).is_some();
+    let loses_capabilities = changes.any(Changes::OWNER | Changes::GROUP)
+        && has_capabilities(have)
+        && has_capabilities(job.source());
+    let mut reported = changes.with(Changes::XATTR, loses_capabilities);
     if changes.any(Changes::OWNER | Changes::GROUP) && mode & 0o6000 != 0 {
         mode &= if mode & 0o010 != 0 { 0o1777 } else { 0o3777 };
         reported = reported.without(Changes::OWNER | Changes::GROUP);

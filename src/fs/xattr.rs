@@ -314,7 +314,6 @@ impl SetError {
 /// Hidden attributes are in neither and remain. If the owner has no write permission, it is granted temporarily, as in
 /// rsync.
 pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<SetError>> {
-    let find = |list: &[Xattr], name: &[u8]| list.binary_search_by(|(n, _)| n.as_ref().cmp(name));
     let mut errors = Vec::new();
     let mut mode_before = None;
     let mut insist = |call: &dyn Fn() -> io::Result<()>| match call() {
@@ -324,12 +323,28 @@ pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<Set
                 call()
             } else {
                 Err(error)
+/// The attribute that holds the capabilities of a file. The kernel removes it if the file is written or gets another
+/// owner.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
+/// Returns the value of an attribute in a sorted list.
+pub fn find<'a>(list: &'a [Xattr], name: &[u8]) -> Option<&'a [u8]> {
+    let at = list.binary_search_by(|(listed, _)| listed.as_ref().cmp(name));
+    at.ok().map(|at| list[at].1.as_ref())
+}
+
+/// Returns a list without an attribute.
+pub fn without(list: &[Xattr], name: &[u8]) -> Xattrs {
+    let others = list.iter().filter(|(listed, _)| listed.as_ref() != name);
+    others.cloned().collect()
+}
+
             }
         }
         other => other,
     };
     for (name, value) in wanted {
-        let same = find(have, name).is_ok_and(|i| have[i].1 == *value);
+        let same = find(have, name) == Some(value.as_ref());
         if !same && let Err(error) = insist(&|| at.set(name, value)) {
             errors.push(SetError {
                 removing: false,
@@ -338,7 +353,7 @@ pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<Set
             });
         }
     }
-    for (name, _) in have.iter().filter(|(name, _)| find(wanted, name).is_err()) {
+    for (name, _) in have.iter().filter(|(name, _)| find(wanted, name).is_none()) {
         if let Err(error) = insist(&|| at.remove(name)) {
             errors.push(SetError {
                 removing: true,

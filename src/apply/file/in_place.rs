@@ -101,6 +101,7 @@ pub(super) fn overwrite(
     let target = job.target((to.as_fd(), b""), &full, ErrorRole::Receiver);
     let mut has = Has::of(existing, TimesToSet::Both);
     has.mode = has.mode.filter(|_| !opened_up);
+    has.is_rewritten = true;
     has.local = job.local_values();
     attributes::finish(
         job.context,
