@@ -710,6 +710,27 @@ synctest!(trusted_xattrs_are_copied_by_root, as root, |w: World| {
     w.agree(&["-aiX"]).exits(0);
 });
 
+synctest!(fake_super_at_the_source_shows_all_xattrs, as both, |w: World| {
+    let is_root = rustix::process::geteuid().is_root();
+    w.needs_xattrs().build("src", |t| {
+        t.file("a", "a").xattr("user.u", "1").xattr("user.rsync.trusted.stored", "2");
+        t.dir("d").xattr("user.u", "1");
+        if is_root {
+            t.file("a", "a").xattr("security.capability", CAPABILITY);
+            t.dir("d").xattr("trusted.t", "value");
+        }
+    });
+    w.agree(&["-aiX", "--fake-super"]);
+    if is_root {
+        w.agree_paths(&["-aiX", "-M--fake-super"], &["src/", "remote-option/"]);
+        // The stored attribute counts. rsync sends both, and sets it again in each run.
+        w.build("src", |t| {
+            t.file("both", "b").xattr("user.rsync.trusted.t", "stored").xattr("trusted.t", "value");
+        });
+        w.once().no_dry_run().agree(&["-aiX", "--fake-super"]);
+    }
+});
+
 synctest!(rsyncs_own_xattrs_are_hidden, |w: World| {
     w.needs_xattrs().build("src", |t| {
         drop(

@@ -117,9 +117,10 @@ fn is_to_search(error: &io::Error) -> bool {
 pub enum Who {
     /// The super-user: every namespace except `system.*`, with unchanged names.
     Root,
-    /// Any other user: `user.*`. Received attributes of other namespaces are stored as `user.rsync.NAME`.
+    /// Any other user: `user.*`. Received attributes of other namespaces are dropped, as in rsync.
     User,
-    /// `--fake-super`: `user.*` on disk, where `user.rsync.NAME` represents `NAME`.
+    /// `--fake-super`: `user.*` is written, where `user.rsync.NAME` represents `NAME`. A source shows what root would
+    /// see.
     Fake,
 }
 
@@ -130,6 +131,8 @@ pub type XattrRules<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 #[derive(Clone, Copy)]
 pub struct XattrPolicy<'a> {
     who: Who,
+    /// Only `user.*` takes part.
+    only_user: bool,
     shows_own: bool,
     rules: Option<XattrRules<'a>>,
 }
@@ -145,6 +148,7 @@ impl<'a> XattrPolicy<'a> {
     pub fn sender(who: Who, level: u8, rules: Option<XattrRules<'a>>) -> Self {
         XattrPolicy {
             who,
+            only_user: who == Who::User,
             shows_own: level > 1 && who != Who::Fake,
             rules,
         }
@@ -155,6 +159,7 @@ impl<'a> XattrPolicy<'a> {
     pub fn receiver(who: Who, rules: Option<XattrRules<'a>>) -> Self {
         XattrPolicy {
             who,
+            only_user: who != Who::Root,
             shows_own: who != Who::Fake,
             rules,
         }
@@ -162,25 +167,35 @@ impl<'a> XattrPolicy<'a> {
 
     /// Returns whether an attribute with this name on disk takes part.
     pub fn shows(&self, name: &[u8]) -> bool {
-        let allowed = match (self.rules, self.who) {
-            (Some(rules), _) => rules(name),
-            (None, Who::Root) => !name.starts_with(b"system."),
-            (None, Who::User | Who::Fake) => name.starts_with(b"user."),
+        let allowed = match self.rules {
+            Some(rules) => rules(name),
+            None if self.only_user => name.starts_with(b"user."),
+            None => !name.starts_with(b"system."),
         };
         allowed && (self.shows_own || !name.starts_with(OWN))
     }
 
     /// Converts attributes from [`read_listed`] into the form that is sent: under `--fake-super`, stored names become
-    /// the real ones.
+    /// the real ones. A stored attribute replaces a real one of the same name.
     pub fn in_sent_form(&self, mut local: Xattrs) -> Xattrs {
-        if self.who == Who::Fake {
-            for (name, _) in &mut local {
-                if let Some(real) = name.strip_prefix(STORED).filter(|real| !real.is_empty()) {
-                    *name = real.into();
-                }
-            }
-            local.sort();
+        if self.who != Who::Fake {
+            return local;
         }
+        let real_name = |stored: &[u8]| -> Option<Box<[u8]>> {
+            let real = stored.strip_prefix(STORED)?;
+            (!real.is_empty()).then(|| real.into())
+        };
+        let represented: Vec<Box<[u8]>> = local
+            .iter()
+            .filter_map(|(name, _)| real_name(name))
+            .collect();
+        local.retain(|(name, _)| !represented.contains(name));
+        for (name, _) in &mut local {
+            if let Some(real) = real_name(name) {
+                *name = real;
+            }
+        }
+        local.sort();
         local
     }
 
@@ -190,8 +205,9 @@ impl<'a> XattrPolicy<'a> {
         let mut local: Xattrs = sent
             .iter()
             .filter(|(name, _)| self.rules.is_none_or(|rules| rules(name)))
+            .filter(|(name, _)| self.who != Who::User || name.starts_with(b"user."))
             .map(|(name, value)| match self.who {
-                Who::User | Who::Fake if !name.starts_with(b"user.") => {
+                Who::Fake if !name.starts_with(b"user.") => {
                     ([STORED, name].concat().into_boxed_slice(), value.clone())
                 }
                 Who::Root | Who::User | Who::Fake => (name.clone(), value.clone()),
@@ -308,21 +324,6 @@ impl SetError {
     }
 }
 
-/// Sets the attributes that differ and removes the extra ones. Continues after errors.
-///
-/// Both lists are sorted and in the form on disk: `wanted` from [`XattrPolicy::stored`], `have` from [`read_listed`].
-/// Hidden attributes are in neither and remain. If the owner has no write permission, it is granted temporarily, as in
-/// rsync.
-pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<SetError>> {
-    let mut errors = Vec::new();
-    let mut mode_before = None;
-    let mut insist = |call: &dyn Fn() -> io::Result<()>| match call() {
-        Err(error) if error.raw_os_error() == Some(libc::EACCES) && mode_before.is_none() => {
-            mode_before = at.open_up();
-            if mode_before.is_some() {
-                call()
-            } else {
-                Err(error)
 /// The attribute that holds the capabilities of a file. The kernel removes it if the file is written or gets another
 /// owner.
 pub const CAPABILITY: &[u8] = b"security.capability";
@@ -339,6 +340,21 @@ pub fn without(list: &[Xattr], name: &[u8]) -> Xattrs {
     others.cloned().collect()
 }
 
+/// Sets the attributes that differ and removes the extra ones. Continues after errors.
+///
+/// Both lists are sorted and in the form on disk: `wanted` from [`XattrPolicy::stored`], `have` from [`read_listed`].
+/// Hidden attributes are in neither and remain. If the owner has no write permission, it is granted temporarily, as in
+/// rsync.
+pub fn apply(at: At<'_>, wanted: &[Xattr], have: &[Xattr]) -> Result<(), Vec<SetError>> {
+    let mut errors = Vec::new();
+    let mut mode_before = None;
+    let mut insist = |call: &dyn Fn() -> io::Result<()>| match call() {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) && mode_before.is_none() => {
+            mode_before = at.open_up();
+            if mode_before.is_some() {
+                call()
+            } else {
+                Err(error)
             }
         }
         other => other,
