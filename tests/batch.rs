@@ -256,6 +256,74 @@ synctest!(batch_from_standard_input, |w: World| {
         .exits(0);
 });
 
+/// Runs a shell script beside the world with `$1` as the program. The script must succeed.
+fn script(w: &World, program: &Path, text: &str) -> Output {
+    let output = Command::new("bash")
+        .args(["-ec", text, "script"])
+        .arg(program)
+        .current_dir(w.tested())
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}: {output:?}");
+    output
+}
+
+synctest!(batch_from_a_pipe_whose_writer_is_late, |w: World| {
+    trees(&w, TREE, "").once();
+    record(
+        &w,
+        oracle::rsync(),
+        &["-a", &format!("--write-batch={BATCH}")],
+    );
+    // The writer begins when the reader has opened the fifo, and goes on when another fifo is opened.
+    let late = "mkfifo batch.fifo; (cat ../batch >batch.fifo) & $1 -a --read-batch=batch.fifo new/ && wait";
+    let substituted = "$1 -a --read-batch=<(cat ../batch) new/";
+    let slow = "mkfifo go; { head -c 20 ../batch; read -r _ <go; tail -c +21 ../batch; } | \
+        $1 -a --read-batch=/dev/stdin new/ & echo >go; wait $!";
+    for text in [late, substituted, slow] {
+        script(&w, oracle::under_test(), text);
+        let same = Command::new("diff")
+            .args(["-r", "src", "new"])
+            .current_dir(w.tested())
+            .output()
+            .unwrap();
+        assert!(same.status.success(), "{text}: {same:?}");
+        script(&w, oracle::under_test(), "rm -r new");
+    }
+});
+
+synctest!(batch_that_is_no_file, |w: World| {
+    trees(&w, "a", "b").no_dry_run().once();
+    for device in ["/dev/zero", "/dev/null", "/dev"] {
+        let option = format!("--read-batch={device}");
+        w.agree_paths(&["-a", &option], &["dst/"]).exits(11);
+    }
+    let refused = script(
+        &w,
+        oracle::under_test(),
+        "$1 -a --read-batch=- dst/ </dev/zero || test $? = 2",
+    );
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("protocol 0 is not supported"));
+});
+
+synctest!(batch_is_written_to_a_fifo, |w: World| {
+    trees(&w, TREE, "").once();
+    for program in [oracle::rsync(), oracle::under_test()] {
+        let reads = format!(
+            "rm -rf got new fifo*; mkfifo fifo; cat fifo >got & $1 -a --write-batch=fifo src/ new/; wait; diff -r src new; \
+            {} -a --read-batch=got again/; diff -r src again; rm -r new again",
+            oracle::rsync().display()
+        );
+        script(&w, program, &reads);
+        script(
+            &w,
+            program,
+            "ln -sf /dev/null null; $1 -a --write-batch=null src/ new/; diff -r src new; rm -r new",
+        );
+    }
+});
+
 synctest!(unreadable_batch, |w: World| {
     trees(&w, "a", "b").no_dry_run().once();
     for (name, bytes) in [("new", &b"\x9f\0\0\0\x21\0\0\0"[..]), ("short", b"\x9f\0")] {

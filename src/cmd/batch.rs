@@ -11,7 +11,6 @@ use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::{sys, trusted_path, write};
 use crate::options::{LinkOwners, Options};
-use crate::path;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::handshake::VERSIONS;
@@ -22,7 +21,7 @@ use crate::stock::batch_recorder::BatchRecorder;
 use crate::walk::arg_path;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
 use std::sync::Arc;
 
@@ -32,8 +31,8 @@ const TEMP_DIR: &[u8] = b"/tmp";
 /// Opens the batch file that a run reads, and reads its header. Changes the options to those of the file, and prints
 /// which ones under `-v`.
 pub fn open(env: &mut Env, name: &[u8], options: &mut Options) -> Result<(BatchFile, BatchHeader)> {
-    let mut file = open_file(env, name, options)?;
     let newest = options.connect.protocol.unwrap_or(*VERSIONS.end());
+    let mut file = open_file(env, name, options, newest)?;
     let header =
         BatchHeader::decode(&mut file, newest).map_err(|error| unreadable(env, name, error))?;
     let mut lines = Vec::new();
@@ -67,21 +66,35 @@ fn unreadable(env: &Env, name: &[u8], error: DecodeError) -> Error {
     .by("Receiver")
 }
 
-fn open_file(env: &Env, name: &[u8], options: &Options) -> Result<BatchFile> {
-    let opened = match name {
-        b"-" => io::stdin().as_fd().try_clone_to_owned(),
-        _ => open_path(name, options),
+/// Opens a batch file. What cannot be read twice is copied first, if it begins like a batch file of a protocol up to
+/// `newest`.
+fn open_file(env: &Env, name: &[u8], options: &Options, newest: u8) -> Result<BatchFile> {
+    let is_stdin = name == b"-";
+    let opened = if is_stdin {
+        io::stdin().as_fd().try_clone_to_owned()
+    } else {
+        trusted_path::open_file(name, options.preserve.link_owners)
     };
-    let fd = opened.map_err(|error| not_opened(env, name, &error, Exit::FileIo))?;
-    let is_file =
-        sys::fstat(fd.as_fd()).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::File));
-    if name != b"-" && is_file {
-        return Ok(BatchFile::new(fd, 0));
+    let not_opened = |error: io::Error| not_opened(env, name, &error, Exit::FileIo);
+    let fd = opened.map_err(not_opened)?;
+    if !is_stdin {
+        match Kind::of_mode(sys::fstat(fd.as_fd()).map_err(not_opened)?.mode) {
+            Some(Kind::File) => return Ok(BatchFile::new(fd, 0)),
+            // Of special files, only a fifo can be opened.
+            Some(Kind::Special) => {}
+            Some(Kind::Dir | Kind::Symlink | Kind::Device) | None => {
+                let start = b"Batch file \"".as_slice();
+                let end = b"\" is neither a regular file nor a FIFO";
+                let shown = arg_path::absolute(&env.cwd, name);
+                let line = [start, &shown, end].concat();
+                return Err(Error::new(Exit::FileIo, line).by("Receiver"));
+            }
+        }
     }
     let dir = env
         .var("TMPDIR")
         .map_or_else(|| TEMP_DIR.to_vec(), OsStringExt::into_vec);
-    let copied = copy(fd, &dir).map_err(|error| {
+    let not_copied = |error: io::Error| {
         let start = b"sparsync: cannot copy the batch to a temporary file in ".as_slice();
         let hint = "set TMPDIR to a directory with more room";
         Error::new(
@@ -90,36 +103,49 @@ fn open_file(env: &Env, name: &[u8], options: &Options) -> Result<BatchFile> {
         )
         .by("Receiver")
         .with_hint(hint)
-    });
-    Ok(BatchFile::new(copied?, 0))
-}
-
-/// Opens a file without following symlinks of other users.
-fn open_path(name: &[u8], options: &Options) -> io::Result<OwnedFd> {
-    let owners = options.preserve.link_owners;
-    let (parent, leaf) = path::split_parent(name);
-    let parent = match parent {
-        b"" if name.starts_with(b"/") => b"/",
-        b"" => &b"."[..],
-        parent => parent,
     };
-    trusted_path::open_read(
-        trusted_path::open_dir_to_search(parent, owners)?.as_fd(),
-        leaf,
-        owners,
-    )
+    let to = temp_file(&dir).map_err(not_copied)?;
+    let mut stream = File::from(fd);
+    let mut beginning = Beginning {
+        from: &mut stream,
+        bytes: Vec::new(),
+    };
+    // A stream without an end, such as /dev/zero, would fill the file system.
+    BatchHeader::decode(&mut beginning, newest).map_err(|error| unreadable(env, name, error))?;
+    sys::write_all(to.as_fd(), &beginning.bytes).map_err(not_copied)?;
+    copy(stream, to.as_fd()).map_err(not_copied)?;
+    Ok(BatchFile::new(to, 0))
 }
 
-/// Copies a stream to a file without a name.
-fn copy(from: OwnedFd, dir: &[u8]) -> io::Result<OwnedFd> {
+/// The beginning of a stream, which keeps what is read of it.
+struct Beginning<'a> {
+    from: &'a mut File,
+    bytes: Vec<u8>,
+}
+
+impl Read for Beginning<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let len_bytes = self.from.read(into)?;
+        self.bytes.extend_from_slice(&into[..len_bytes]);
+        Ok(len_bytes)
+    }
+}
+
+/// Creates a file without a name.
+fn temp_file(dir: &[u8]) -> io::Result<OwnedFd> {
     let dir = Dir::new(trusted_path::open_dir_to_search(dir, LinkOwners::Trusted)?);
-    let (to, _) = write::create_unnamed(&dir, b"sparsync-batch")?;
-    let (mut from, mut piece) = (File::from(from), vec![0; 128 << 10]);
+    let (file, _) = write::create_unnamed(&dir, b"sparsync-batch")?;
+    Ok(file)
+}
+
+/// Copies the rest of a stream.
+fn copy(mut from: File, to: BorrowedFd<'_>) -> io::Result<()> {
+    let mut piece = vec![0; 128 << 10];
     loop {
         match from.read(&mut piece) {
-            Ok(0) => return Ok(to),
+            Ok(0) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => sys::write_all(to.as_fd(), &piece[..read?])?,
+            read => sys::write_all(to, &piece[..read?])?,
         }
     }
 }
@@ -141,8 +167,9 @@ pub fn create(env: &Env, name: &[u8], is_only: bool, options: &Options) -> Resul
     let create = |name: &[u8], mode: u32| {
         let opened =
             trusted_path::open_append(name, mode & !env.umask, options.preserve.link_owners);
-        let emptied = opened.and_then(|fd| sys::truncate(fd.as_fd(), 0).map(|()| fd));
-        emptied.map_err(|error| not_opened(env, name, &error, Exit::FileSelect))
+        opened
+            .and_then(emptied)
+            .map_err(|error| not_opened(env, name, &error, Exit::FileSelect))
     };
     let path = [name, SCRIPT_SUFFIX].concat();
     let script = create(&path, 0o700)?;
@@ -153,6 +180,14 @@ pub fn create(env: &Env, name: &[u8], is_only: bool, options: &Options) -> Resul
         script,
         path,
     })
+}
+
+/// Removes the content of a file that was opened for writing. A fifo or a device has none to remove.
+fn emptied(fd: OwnedFd) -> io::Result<OwnedFd> {
+    if Kind::of_mode(sys::fstat(fd.as_fd())?.mode) == Some(Kind::File) {
+        sys::truncate(fd.as_fd(), 0)?;
+    }
+    Ok(fd)
 }
 
 impl WrittenBatch {
