@@ -924,3 +924,66 @@ fn xattrs_and_acls_are_copied_without_proc() {
     copies();
     assert_eq!(printed("dst"), printed("src"));
 }
+
+/// Descriptors are readable by their names where root is unknown, as in a container without root.
+#[test]
+fn descriptors_are_named_in_a_user_namespace() {
+    let name = "descriptors_are_named_in_a_user_namespace";
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    let user = 12345;
+    let make = format!("mkdir src && echo >src/a && echo >src/b && chown -R {user}:{user} .");
+    let made = Command::new("sh")
+        .args(["-ec", &make])
+        .current_dir(top.path())
+        .status()
+        .unwrap();
+    let within = |script: &str| {
+        Command::new("setpriv")
+            .args([
+                &format!("--reuid={user}"),
+                &format!("--regid={user}"),
+                "--clear-groups",
+            ])
+            .args(["unshare", "-Ur", "bash", "-ec", script, "bash"])
+            .arg(oracle::under_test())
+            .current_dir(top.path())
+            .output()
+            .unwrap()
+    };
+    if !made.success()
+        || !within("test $(stat -c %u /proc/self) != 0")
+            .status
+            .success()
+    {
+        return report_skip(name, "an ordinary user cannot create a user namespace");
+    }
+    for options in [
+        "--files-from=<(echo b)",
+        "--exclude-from=<(echo a)",
+        "--exclude-from=/dev/stdin",
+        "--exclude-from=/proc/self/fd/0",
+        "--filter='. /dev/fd/0'",
+    ] {
+        let input = if options.contains("filter") {
+            "- a"
+        } else {
+            "a"
+        };
+        let script = format!("echo '{input}' | \"$1\" -a {options} src/ dst/; ls dst; rm -r dst");
+        let output = within(&script);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(printed, "b\n", "{options}: {output:?}");
+    }
+    // A link of another user is still refused, although its owner looks like root.
+    let planted = "ln -s /proc/self/fd/0 planted && chown -h 4242 planted";
+    assert!(
+        Command::new("sh")
+            .args(["-ec", planted])
+            .current_dir(top.path())
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = within("echo a | \"$1\" -a --exclude-from=planted src/ dst/");
+    assert_eq!(output.status.code(), Some(11), "{output:?}");
+}

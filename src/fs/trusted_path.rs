@@ -5,6 +5,10 @@
 //! paths of options, configurations and grants; `tests/tidy.rs` enforces it, and SECURITY.md lists them all. Source
 //! operands are not opened here: their targets are copied regardless of the owner of the link.
 //!
+//! In a user namespace without root, what root owns has the same owner as what others own. There, `/proc/self` and the
+//! links of /dev to the descriptors of this process would be refused. So links that only the kernel can have created are
+//! followed with any owner, and those of /dev if that is where they lead; see `WalkState::look`.
+//!
 //! `--confine-root` names a directory that limits where the paths of options lead; see [`confine`].
 //!
 //! A path without symlinks costs one call. If there is a symlink, this module walks the path element by element,
@@ -385,13 +389,41 @@ fn split_first(path: &[u8]) -> (&[u8], &[u8]) {
     path.split_at(path.iter().position(|&b| b == b'/').unwrap_or(path.len()))
 }
 
+/// The number of the root of every proc file system.
+const PROC_ROOT_INO: u64 = 1;
+
+/// Returns whether a directory is the root of a proc file system. No user can create a symlink there.
+fn is_root_of_proc(dir: BorrowedFd<'_>) -> bool {
+    is_in_proc(dir) && fs::fstat(dir).is_ok_and(|stat| stat.st_ino == PROC_ROOT_INO)
+}
+
+/// Returns whether a directory is /dev.
+fn is_dev(dir: BorrowedFd<'_>) -> bool {
+    let same = |dir: fs::Stat, dev: fs::Stat| (dir.st_dev, dir.st_ino) == (dev.st_dev, dev.st_ino);
+    let dev = fs::open(c"/dev", LOOK, Mode::empty()).and_then(fs::fstat);
+    fs::fstat(dir).is_ok_and(|dir| dev.is_ok_and(|dev| same(dir, dev)))
+}
+
+/// Returns whether an open symlink leads to descriptors of this process, as `/dev/fd` and `/dev/stdin` do.
+fn leads_to_own_descriptors(link: &OwnedFd) -> bool {
+    let target = fs::readlinkat(link, c"", Vec::new());
+    target.is_ok_and(|target| {
+        let rest = target.to_bytes().strip_prefix(b"/proc/self/fd");
+        rest.is_some_and(|rest| rest.iter().all(|&b| b == b'/' || b.is_ascii_digit()))
+    })
+}
+
 /// Returns whether an open symlink is in /proc.
 fn is_magic(link: &OwnedFd) -> bool {
+    is_in_proc(link.as_fd())
+}
+
+fn is_in_proc(fd: BorrowedFd<'_>) -> bool {
     #[allow(
         clippy::unnecessary_cast,
         reason = "the widths differ between architectures"
     )]
-    fs::fstatfs(link).is_ok_and(|found| found.f_type as u64 == libc::PROC_SUPER_MAGIC as u64)
+    fs::fstatfs(fd).is_ok_and(|found| found.f_type as u64 == libc::PROC_SUPER_MAGIC as u64)
 }
 
 /// The progress of a walk.
@@ -416,7 +448,10 @@ impl WalkState<'_> {
         if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::Symlink {
             return Ok(Element::Other);
         }
-        if !is_trusted(stat.st_uid, user) {
+        let is_trusted = is_trusted(stat.st_uid, user)
+            || is_root_of_proc(self.dir())
+            || is_dev(self.dir()) && leads_to_own_descriptors(&fd);
+        if !is_trusted {
             return Err(refused());
         }
         if !self.start.is_floor && is_magic(&fd) {
