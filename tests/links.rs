@@ -903,3 +903,64 @@ synctest!(no_hard_link_to_a_file_that_was_not_transferred, as user, |w: World| {
     w.alone(&["-aiH"]).exits(23).warns("src/a\": Permission denied").warns("src/b\": Permission denied").prints("d => c");
     assert!(!w.tested().join("dst/b").exists(), "b does not exist, because its content was not transferred");
 });
+
+/// A destination with three names of a file, whose sources are separate files.
+fn names_of_one_file(w: &World, contents: [&str; 3], modes: [u32; 3]) {
+    for (at, name) in ["a", "b", "c"].iter().enumerate() {
+        w.build("src", |t| {
+            drop(t.file(name, contents[at]).mtime(at as i64).mode(modes[at]))
+        });
+    }
+    w.build("dst", |t| {
+        t.file("a", "old").mtime(-9).mode(0o644);
+        t.hardlink("b", "a");
+        t.hardlink("c", "a");
+    });
+}
+
+macro_rules! updates_names_of_one_file {
+    ($name:ident, $contents:expr, $modes:expr, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            names_of_one_file(&w, $contents, $modes);
+            // Each run changes the file again.
+            w.once().agree(&[$($option),+]).exits(0);
+        });
+    };
+}
+
+updates_names_of_one_file!(
+    contents_in_place_for_names_of_one_file,
+    ["first", "second", "third"],
+    [0o600, 0o640, 0o644],
+    ["-aiO", "--inplace"]
+);
+updates_names_of_one_file!(
+    contents_in_place_for_names_of_one_file_with_hard_links,
+    ["first", "second", "third"],
+    [0o600, 0o640, 0o644],
+    ["-aiOH", "--inplace"]
+);
+updates_names_of_one_file!(
+    deltas_in_place_for_names_of_one_file,
+    ["first", "second", "third"],
+    [0o600, 0o640, 0o644],
+    ["-aiO", "--inplace", "--no-whole-file"]
+);
+updates_names_of_one_file!(
+    attributes_of_names_of_one_file_with_hard_links,
+    ["old", "old", "old"],
+    [0o600, 0o640, 0o644],
+    ["-aiOH", "--size-only"]
+);
+
+synctest!(
+    content_in_place_outlives_attributes_of_other_names,
+    |w: World| {
+        names_of_one_file(&w, ["first", "old", "old"], [0o600, 0o640, 0o644]);
+        // rsync may print that it changes the third name back.
+        w.once()
+            .no_dry_run()
+            .agree(&["-a", "--inplace", "--size-only"])
+            .exits(0);
+    }
+);

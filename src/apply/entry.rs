@@ -180,7 +180,11 @@ fn adjust(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let Some(dir) = &job.spot.dir else {
         return false;
     };
-    set_attributes(job, dir, Has::of(have, changes), out);
+    if job.leaves_attributes {
+        return true;
+    }
+    let times = plan::times_to_set(job.source(), have, changes, job.context.policy);
+    set_attributes(job, dir, Has::of(have, times), out);
     true
 }
 

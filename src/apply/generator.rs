@@ -23,7 +23,7 @@ pub use self::outbox::Appliers;
 use self::outbox::Outbox;
 use self::plan_queue::PlanPool;
 pub use self::plan_queue::{Left, Plans, count_so_far};
-use self::shared_files::SharedFiles;
+use self::shared_files::{ChangedBefore, SharedFiles};
 use crate::apply::abbreviated::LocalValues;
 use crate::apply::dir_finalize::LastTouch;
 use crate::apply::job::{Job, item_of};
@@ -601,8 +601,12 @@ impl<'a> Generator<'a> {
         let original = backup::original_in(self.context, plan, step);
         let is_replaced =
             original.is_some_and(|at| backup::is_replaced_by(self.context, plan, at, step));
-        let is_changed_before =
-            self.shared.is_changed_before(self.context, plan, step) || is_replaced;
+        let changed_before = match self.shared.changed_before(self.context, plan, step) {
+            ChangedBefore::Nothing if is_replaced => ChangedBefore::Attributes,
+            _ if group.is_some() && !is_replaced => ChangedBefore::Nothing,
+            changed_before => changed_before,
+        };
+        let is_changed_before = changed_before != ChangedBefore::Nothing;
         let is_full = bytes >= BATCH_BYTES || at - start >= BATCH_STEPS;
         let is_cut =
             lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
@@ -633,7 +637,7 @@ impl<'a> Generator<'a> {
                 self.out.wait();
             }
             let member = if is_replaced {
-                member.decided_again(self.context)
+                member.decided_again(self.context, ChangedBefore::Attributes)
             } else {
                 Ok(member)
             };
@@ -649,9 +653,13 @@ impl<'a> Generator<'a> {
         if !is_changed_before {
             return self.out.queue_late(member);
         }
+        if changed_before == ChangedBefore::ContentLater {
+            let work = vec![Work::Step(member.without_attributes())];
+            return self.out.queue_work(work);
+        }
         // The other name must have its attributes, or the backup its place, first.
         self.out.wait();
-        match member.decided_again(self.context) {
+        match member.decided_again(self.context, changed_before) {
             Ok(member) => self.out.queue_work(vec![Work::Step(member)])?,
             Err(problem) => self.out.head.push(Event::Problem(problem)),
         }
@@ -668,13 +676,15 @@ impl<'a> Generator<'a> {
             // An earlier step may change another name of the file.
             self.out.wait();
         }
-        let is_changed_before = self
+        let changed_before = self
             .shared
-            .is_changed_before(self.context, member.plan(), &step);
-        let member = if is_changed_before {
-            member.decided_again(self.context)
-        } else {
-            Ok(member)
+            .changed_before(self.context, member.plan(), &step);
+        let member = match changed_before {
+            ChangedBefore::Nothing => Ok(member),
+            ChangedBefore::ContentLater => Ok(member.without_attributes()),
+            ChangedBefore::Attributes | ChangedBefore::Content => {
+                member.decided_again(self.context, changed_before)
+            }
         };
         let member = match member {
             Ok(member) => member,

@@ -32,6 +32,9 @@ pub struct Job<'a> {
     pub existing_now: Option<&'a Entry>,
     /// The device and inode of the source file that was opened, for `--remove-source-files`.
     pub opened: Cell<Option<(u64, u64)>>,
+    /// Changes of attributes are only reported: the content of another name is written into the same file, which gets
+    /// the attributes of that name.
+    pub leaves_attributes: bool,
 }
 
 impl<'a> Job<'a> {
@@ -46,6 +49,7 @@ impl<'a> Job<'a> {
             path,
             existing_now: None,
             opened: Cell::new(None),
+            leaves_attributes: false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Batches: numbered pieces of work that the generator makes and appliers carry out.
 
-use crate::apply::generator::shared_files::{self, Renewed};
+use crate::apply::generator::shared_files::{self, ChangedBefore, Renewed};
 use crate::apply::hard_links::Leader;
 use crate::apply::job::Job;
 use crate::apply::{Context, Outcome, Spot, entry, hard_links};
@@ -54,6 +54,8 @@ pub(super) struct Member {
     step: usize,
     spot: Arc<Spot>,
     renewed: Option<Box<Renewed>>,
+    /// See [`Job::leaves_attributes`].
+    leaves_attributes: bool,
 }
 
 impl Member {
@@ -64,6 +66,15 @@ impl Member {
             step,
             spot: spot.clone(),
             renewed: None,
+            leaves_attributes: false,
+        }
+    }
+
+    /// Returns the member for a step whose attributes another name replaces.
+    pub(super) fn without_attributes(self) -> Member {
+        Member {
+            leaves_attributes: true,
+            ..self
         }
     }
 
@@ -71,13 +82,18 @@ impl Member {
         &self.plan
     }
 
-    /// Examines the destination's entry again and decides.
-    pub(super) fn decided_again(self, context: &Context<'_>) -> Result<Member, Problem> {
+    /// Examines the destination's entry again and decides. `before`: why.
+    pub(super) fn decided_again(
+        self,
+        context: &Context<'_>,
+        before: ChangedBefore,
+    ) -> Result<Member, Problem> {
         let renewed = shared_files::decided_again(
             context,
             &self.plan,
             &self.plan.steps[self.step],
             &self.spot,
+            before,
         )?;
         Ok(Member {
             renewed: renewed.map(Box::new),
@@ -87,7 +103,10 @@ impl Member {
 
     /// Returns the job of its step.
     pub(super) fn job<'a>(&'a self, context: &'a Context<'a>) -> Job<'a> {
-        let job = Job::new(context, &self.plan, self.plan.steps[self.step], &self.spot);
+        let job = Job {
+            leaves_attributes: self.leaves_attributes,
+            ..Job::new(context, &self.plan, self.plan.steps[self.step], &self.spot)
+        };
         let Some(renewed) = &self.renewed else {
             return job;
         };

@@ -1,7 +1,8 @@
 //! Names of one file at the destination (without `-H`): a step for one of them changes what the others have.
 //!
-//! The plan does not know that. So after a step has changed a file, its other names are examined and decided again at
-//! their turn, as in rsync. So are entries that a backup has replaced.
+//! The plan does not know that. So after a step has changed the attributes of a file, its other names are examined and
+//! decided again at their turn, as in rsync. So are entries that a backup has replaced. If content is written into the
+//! file (`--inplace`), one name is done after the other.
 
 use crate::apply::{Context, Spot, backup};
 use crate::flist::Entry;
@@ -12,11 +13,27 @@ use crate::report::event::{Problem, Weight};
 use crate::walk::{DirPlan, NONE, Step, cannot_stat, unreadable_attribute};
 use std::collections::BTreeSet;
 
-/// The files with several names whose attributes this run changes.
+/// The files with several names that this run changes, by their device and inode numbers.
 #[derive(Default)]
 pub(super) struct SharedFiles {
-    /// Their device and inode numbers.
+    /// Those whose attributes change.
     changed: BTreeSet<(u64, u64)>,
+    /// Those into which content is written.
+    written: BTreeSet<(u64, u64)>,
+}
+
+/// What earlier steps for other names do to the file of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChangedBefore {
+    /// Nothing that matters to the step.
+    Nothing,
+    /// They change its attributes.
+    Attributes,
+    /// They write content into it, and the step does so too.
+    Content,
+    /// They write content into it, and the step changes attributes. rsync has changed these before the content arrives,
+    /// with which the file gets the attributes of the other name.
+    ContentLater,
 }
 
 /// What the destination has at the turn of a step, and what to do.
@@ -27,43 +44,53 @@ pub(super) struct Renewed {
 }
 
 impl SharedFiles {
-    /// Returns whether an earlier step changes the file that a step is about, which must be examined again. Otherwise
-    /// notes whether this step changes it.
-    pub(super) fn is_changed_before(
+    /// Returns what earlier steps do to the file that a step is about, and notes what this step does.
+    pub(super) fn changed_before(
         &mut self,
         context: &Context<'_>,
         plan: &DirPlan,
         step: &Step,
-    ) -> bool {
-        let is_alone = step.dest == NONE || context.is_dry() || context.policy.preserve.hard_links;
-        if is_alone || plan.hits.contains_key(&step.source) {
-            return false;
+    ) -> ChangedBefore {
+        if step.dest == NONE || context.is_dry() || plan.hits.contains_key(&step.source) {
+            return ChangedBefore::Nothing;
         }
         let existing = &plan.dest.entries[step.dest as usize];
         let Some(inode) = existing.inode.as_ref().map(|inode| (inode.dev, inode.ino)) else {
-            return false;
+            return ChangedBefore::Nothing;
         };
         match step.decision.action {
-            Action::Adjust(_) => !self.changed.insert(inode),
-            Action::Keep | Action::Transfer(_) => self.changed.contains(&inode),
+            Action::Adjust(_) if self.written.contains(&inode) => ChangedBefore::ContentLater,
+            Action::Adjust(_) if self.changed.insert(inode) => ChangedBefore::Nothing,
+            Action::Adjust(_) => ChangedBefore::Attributes,
+            Action::Transfer(_) if context.options.place.inplace && !self.written.insert(inode) => {
+                ChangedBefore::Content
+            }
+            Action::Keep if self.written.contains(&inode) => ChangedBefore::Nothing,
+            Action::Keep | Action::Transfer(_) if self.changed.contains(&inode) => {
+                ChangedBefore::Attributes
+            }
+            Action::Keep | Action::Transfer(_) => ChangedBefore::Nothing,
             Action::Create(_)
             | Action::Refuse(_)
             | Action::Link
             | Action::Copy(_)
             | Action::Elsewhere
-            | Action::AskDigest => false,
+            | Action::AskDigest => ChangedBefore::Nothing,
         }
     }
 }
 
-/// Examines the file of a step again and decides. Content that was equal still is, unless a backup has replaced it.
-/// `None`: the earlier decision stays, because the file is gone or is another one now.
+/// Examines the file of a step again and decides. Content that was equal still is, unless a backup has replaced it. If
+/// another name's content was written into the file, the decision stays. `None`: nothing is renewed, because the file is
+/// gone or is another one now.
 pub(super) fn decided_again(
     context: &Context<'_>,
     plan: &DirPlan,
     step: &Step,
     spot: &Spot,
+    before: ChangedBefore,
 ) -> Result<Option<Renewed>, Problem> {
+    let is_written = before == ChangedBefore::Content;
     let name = plan.name_of(step);
     let (Some(dir), before) = (&spot.dir, &plan.dest.entries[step.dest as usize]) else {
         return Ok(None);
@@ -96,6 +123,10 @@ pub(super) fn decided_again(
     let completed = context.wanted.complete_dest(&mut existing, &at);
     completed
         .map_err(|incomplete| unreadable_attribute("generator", incomplete, Weight::Failed))?;
+    if is_written && is_same {
+        let decision = step.decision;
+        return Ok(Some(Renewed { existing, decision }));
+    }
     let source = plan.source_of(step);
     let is_transferred = |action| matches!(action, Action::Transfer(_));
     let same_content = Some(is_same && !is_transferred(step.decision.action));
