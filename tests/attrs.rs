@@ -485,42 +485,6 @@ synctest!(quick_check_ignores_nanoseconds, |w: World| {
     w.agree(&["-aii"]).prints(".f          a");
 });
 
-synctest!(times_before_1970_and_after_2038, |w: World| {
-    w.source("old@-1700000000 far@2000000000 d/@-1700000001 zero@-1600000000")
-        .dest("old");
-    w.agree(&["-ai"]).exits(0);
-});
-
-synctest!(without_times_all_files_are_transferred, |w: World| {
-    w.source("a b=text d/c l->a").dest("a=other d/");
-    w.agree(&["-rlpi"]).prints("T");
-});
-
-synctest!(
-    directories_get_their_time_after_their_content,
-    |w: World| {
-        w.source("d/e/f/g d/@-9 d/e/@-8 d/e/f/@-7").dest("d/e/old");
-        w.agree(&["-ai", "--delete"]).exits(0);
-    }
-);
-
-synctest!(omit_dir_times_leaves_directories, |w: World| {
-    w.source("d/a d/@-9 e/@-9").dest("d/");
-    w.agree(&["-aiO"]).exits(0);
-});
-
-synctest!(omit_link_times_leaves_symlinks, |w: World| {
-    w.source("l->a@-9 a m->a@-9 n->a").dest("l->a n->b");
-    w.agree(&["-aiJ"]).prints("cLc.t...... n -> a");
-});
-
-synctest!(checksum_run_updates_differing_times, |w: World| {
-    w.source("a@50 d/@60").dest("a d/");
-    w.agree(&["-aic"]).prints(".f..t...... a");
-});
-
-synctest!(differing_time_causes_a_transfer, |w: World| {
-    w.source("a@50").dest("a");
 /// Entries whose times differ by nanoseconds, or by two seconds.
 fn times_that_count_as_equal(w: &World) {
     for (tree, nanos) in [("src", 1), ("dst", 2)] {
@@ -567,6 +531,42 @@ synctest!(changed_atime_leaves_an_equal_time, |w: World| {
     w.agree(&["-aiU", "--open-noatime"]).prints(".f......u.. a");
 });
 
+synctest!(times_before_1970_and_after_2038, |w: World| {
+    w.source("old@-1700000000 far@2000000000 d/@-1700000001 zero@-1600000000")
+        .dest("old");
+    w.agree(&["-ai"]).exits(0);
+});
+
+synctest!(without_times_all_files_are_transferred, |w: World| {
+    w.source("a b=text d/c l->a").dest("a=other d/");
+    w.agree(&["-rlpi"]).prints("T");
+});
+
+synctest!(
+    directories_get_their_time_after_their_content,
+    |w: World| {
+        w.source("d/e/f/g d/@-9 d/e/@-8 d/e/f/@-7").dest("d/e/old");
+        w.agree(&["-ai", "--delete"]).exits(0);
+    }
+);
+
+synctest!(omit_dir_times_leaves_directories, |w: World| {
+    w.source("d/a d/@-9 e/@-9").dest("d/");
+    w.agree(&["-aiO"]).exits(0);
+});
+
+synctest!(omit_link_times_leaves_symlinks, |w: World| {
+    w.source("l->a@-9 a m->a@-9 n->a").dest("l->a n->b");
+    w.agree(&["-aiJ"]).prints("cLc.t...... n -> a");
+});
+
+synctest!(checksum_run_updates_differing_times, |w: World| {
+    w.source("a@50 d/@60").dest("a d/");
+    w.agree(&["-aic"]).prints(".f..t...... a");
+});
+
+synctest!(differing_time_causes_a_transfer, |w: World| {
+    w.source("a@50").dest("a");
     w.agree(&["-ai"]).prints(">f..t...... a");
 });
 
@@ -863,6 +863,22 @@ synctest!(fake_super_stores_privileged_attributes, as both, |w: World| {
         });
     }
     w.agree(&["-ai", "--fake-super"]).exits(0);
+});
+
+synctest!(fake_super_with_unreadable_sources, as user, |w: World| {
+    w.needs_xattrs().source("a shut%000 none/%000 none/x d/b").dest("extra d/extra");
+    w.stderr_unordered();
+    // A push creates the closed directory as it is, and a dry run of rsync does not try to open that.
+    w.once().agree(&["-ai", "--fake-super"]).exits(23);
+    w.no_dry_run().agree(&["-aiX", "--fake-super", "--delete"]).exits(23);
+});
+
+synctest!(fake_super_with_an_unreadable_file_deletes, as user, |w: World| {
+    let sends_late = "a file that cannot be read stops deletions";
+    w.not_pushed_to_stock(sends_late).not_served_pull(sends_late);
+    w.needs_xattrs().source("a shut%000 d/b").dest("extra d/extra");
+    w.stderr_unordered();
+    w.agree(&["-ai", "--fake-super", "--delete"]).exits(23);
 });
 
 synctest!(fake_super_updates_existing_entries, as user, |w: World| {

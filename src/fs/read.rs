@@ -65,10 +65,17 @@ enum TreeSide {
 
 impl Wanted<'_> {
     /// Reads the remaining attributes of a source entry and applies `shape`. If this fails, the caller omits the entry.
-    pub fn complete_source(&self, entry: &mut Entry, at: &EntryAt<'_>) -> Result<(), Incomplete> {
-        self.complete(entry, at, TreeSide::Source)?;
+    ///
+    /// What `--fake-super` has stored with an entry that cannot be read is ignored, as in rsync: the entry keeps its
+    /// real attributes. The result is then the message, from the call to the path, and the error.
+    pub fn complete_source(
+        &self,
+        entry: &mut Entry,
+        at: &EntryAt<'_>,
+    ) -> Result<Option<(Vec<u8>, io::Error)>, Incomplete> {
+        let unread = self.complete(entry, at, TreeSide::Source)?;
         (self.shape)(entry);
-        Ok(())
+        Ok(unread)
     }
 
     /// Converts an entry received from the source into what the destination should have. `depth`: how many directories
@@ -86,7 +93,9 @@ impl Wanted<'_> {
 
     /// Reads the remaining attributes of a destination entry.
     pub fn complete_dest(&self, entry: &mut Entry, at: &EntryAt<'_>) -> Result<(), Incomplete> {
-        self.complete(entry, at, TreeSide::Dest)?;
+        if let Some((text, error)) = self.complete(entry, at, TreeSide::Dest)? {
+            return Err(Incomplete::Failed(text, error));
+        }
         // With --fake-super, a regular file represents a symlink. A real symlink gets no target then, so it is
         // replaced.
         if Kind::of_mode(at.stat.mode) == Some(Kind::Symlink)
@@ -103,7 +112,7 @@ impl Wanted<'_> {
         entry: &mut Entry,
         at: &EntryAt<'_>,
         end: TreeSide,
-    ) -> Result<(), Incomplete> {
+    ) -> Result<Option<(Vec<u8>, io::Error)>, Incomplete> {
         let &EntryAt {
             dir,
             name,
@@ -119,15 +128,19 @@ impl Wanted<'_> {
             },
         };
         let mut seen = *stat;
+        let mut unread = None;
         if self.fake_super {
-            let is_settled;
-            (seen, is_settled) = fake_super::stat_with_fake(name, *stat).map_err(|error| {
-                let text = error.text(&full());
-                match error.error() {
-                    Some(error) => Incomplete::Failed(text, error),
-                    None => Incomplete::Fatal(text),
+            let mut is_settled = true;
+            match fake_super::stat_with_fake(name, *stat) {
+                Ok(found) => (seen, is_settled) = found,
+                Err(error) => {
+                    let text = error.text(&full());
+                    match error.error() {
+                        Some(error) => unread = Some((text, error)),
+                        None => return Err(Incomplete::Fatal(text)),
+                    }
                 }
-            })?;
+            }
             entry.set_stat(&seen);
             if end == TreeSide::Dest && !is_settled {
                 entry.extra_mut().is_unsettled = true;
@@ -193,7 +206,7 @@ impl Wanted<'_> {
                 entry.extra_mut().xattrs = Some(Arc::new(found));
             }
         }
-        Ok(())
+        Ok(unread)
     }
 }
 

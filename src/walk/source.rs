@@ -5,7 +5,7 @@ use crate::filter::{Chain, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind, Time};
 use crate::fs::compare::{SHORT_BYTES, digest_of_beginning};
-use crate::fs::read::{EntryAt, ListedName, Names, Wanted};
+use crate::fs::read::{EntryAt, Incomplete, ListedName, Names, Wanted};
 use crate::fs::root::Dir;
 use crate::fs::{charset, errno, sys};
 use crate::options::{LinkOwners, Select};
@@ -13,7 +13,9 @@ use crate::path::RelPath;
 use crate::plan::safelink;
 use crate::proto::{ContentDigest, SubdirFlags};
 use crate::report::event::{ErrorRole, Problem, Weight, strerror};
-use crate::walk::dir_plan::{ListedDir, OPEN_PLACES_MAX, unreadable_or_fatal};
+use crate::walk::dir_plan::{
+    ListedDir, OPEN_PLACES_MAX, unreadable_attribute, unreadable_or_fatal,
+};
 use crate::walk::dir_rules::enter_dir;
 use crate::walk::source_dir::SourceDir;
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
@@ -86,11 +88,11 @@ pub struct SourceWalk<'a> {
     pub threads: usize,
     /// Set when the results are no longer needed. A large directory is then abandoned halfway.
     pub is_over: Option<&'a AtomicBool>,
-}
-
     /// The device and inode number of a directory that this run has created for its destination. It may be inside the
     /// source, which does not include it: rsync lists the source before that.
     pub left_out: Option<(u64, u64)>,
+}
+
 /// How file contents are digested for a peer.
 pub struct Contents<'a> {
     /// The digest.
@@ -353,13 +355,13 @@ impl SourceWalk<'_> {
                 ),
             };
             for (&listed, looked) in block.iter().zip(looks) {
-                let name = names.name(listed);
-                // It is unknown whether a dangling symlink would be a directory: a rule against either kind excludes
                 if let (Some(left_out), Ok(looked)) = (self.left_out, &looked)
                     && left_out == (looked.stat.dev, looked.stat.ino)
                 {
                     continue;
                 }
+                let name = names.name(listed);
+                // It is unknown whether a dangling symlink would be a directory: a rule against either kind excludes
                 // it.
                 let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
                 if is_lost
@@ -509,15 +511,23 @@ impl SourceWalk<'_> {
         if digest.is_some() && entry.kind() == Kind::File {
             entry.extra_mut().digest = digest;
         }
-        if let Err(incomplete) = completed {
-            match unreadable_or_fatal("sender", incomplete, Weight::SourceError) {
-                Ok(problem) => found.listing.problems.push(problem),
-                Err(error) => _ = found.fatal.get_or_insert(error),
+        match completed {
+            Ok(None) => true,
+            Ok(Some((text, error))) => {
+                let incomplete = Incomplete::Failed(text, error);
+                let problem = unreadable_attribute("sender", incomplete, Weight::Failed);
+                found.listing.problems.push(problem);
+                true
             }
-            Arc::make_mut(&mut found.listing.list).entries.pop();
-            return false;
+            Err(incomplete) => {
+                match unreadable_or_fatal("sender", incomplete, Weight::SourceError) {
+                    Ok(problem) => found.listing.problems.push(problem),
+                    Err(error) => _ = found.fatal.get_or_insert(error),
+                }
+                Arc::make_mut(&mut found.listing.list).entries.pop();
+                false
+            }
         }
-        true
     }
 
     /// Returns whether `-x` stops the walk at this entry.

@@ -4,14 +4,14 @@ use crate::error::Result;
 use crate::filter::{Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{Entry, Kind};
-use crate::fs::read::{EntryAt, Wanted};
+use crate::fs::read::{EntryAt, Incomplete, Wanted};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::arg_path::trim_slashes;
-use crate::walk::dir_plan::unreadable_or_fatal;
+use crate::walk::dir_plan::{unreadable_attribute, unreadable_or_fatal};
 use crate::walk::dir_rules::enter_dir;
 use crate::walk::run_context::Terms;
 use crate::walk::source_dir::Base;
@@ -114,15 +114,19 @@ impl Gathered {
             full: &full,
             path: &path,
         };
-        if let Err(incomplete) = wanted.complete_source(&mut entry, &at) {
-            problems.push(unreadable_or_fatal(
-                "sender",
-                incomplete,
-                Weight::SourceError,
-            )?);
-            return Ok(None);
+        match wanted.complete_source(&mut entry, &at) {
+            Ok(None) => Ok(Some(entry)),
+            Ok(Some((text, error))) => {
+                let incomplete = Incomplete::Failed(text, error);
+                problems.push(unreadable_attribute("sender", incomplete, Weight::Failed));
+                Ok(Some(entry))
+            }
+            Err(incomplete) => {
+                let weight = Weight::SourceError;
+                problems.push(unreadable_or_fatal("sender", incomplete, weight)?);
+                Ok(None)
+            }
         }
-        Ok(Some(entry))
     }
 
     /// Counts the list entries that are in no directory: missing arguments, and the roots beyond the first. The generator
