@@ -860,6 +860,36 @@ synctest!(sparse_in_place, |w: World| {
     w.agree(&["-aiS", "--inplace"]).exits(0);
 });
 
+synctest!(sparse_in_place_frees_zeros_of_equal_blocks, |w: World| {
+    let noise = crate::kit::noise(7, 3 << 20);
+    let zeros = |mut content: Vec<u8>| {
+        // Runs of whole blocks, within a block, across blocks of the delta, and at the end.
+        for (at, len) in [
+            (1 << 20, 24 << 10),
+            ((1 << 20) + 100_500, 9000),
+            (2 << 20, 1024),
+            ((2 << 20) + 50_001, 300_000),
+        ] {
+            content[at..at + len].fill(0);
+        }
+        content.extend([0; 10_000]);
+        content
+    };
+    let content = zeros(noise);
+    w.build("src", |t| {
+        t.file("moved", [&content[..], b"end"].concat());
+        let mut changed = content.clone();
+        changed[100..110].fill(b'x');
+        t.file("changed", changed);
+    });
+    w.build("dst", |t| {
+        t.file("moved", [b"begin".as_slice(), &content].concat());
+        t.file("changed", &content);
+    });
+    w.compare_blocks().once().no_dry_run();
+    w.agree(&["-aS", "--inplace", "--no-whole-file"]).exits(0);
+});
+
 synctest!(preallocated_files_have_the_same_content, |w: World| {
     holes(&w);
     w.agree(&["-ai", "--preallocate"]).exits(0);

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::fs::compare::digest_of_beginning;
-use crate::fs::copy::write_where_not_zero;
+use crate::fs::copy::SparseWriter;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::fs::write::open_left_over;
@@ -111,8 +111,14 @@ pub fn write_content(
             target.basis,
             target.threads > 1,
         );
+        let sparse = if target.sparse {
+            Some(SparseWriter::new(target.to, target.fresh))
+        } else {
+            None
+        };
         ContentWriter {
             target,
+            sparse,
             digesting,
             at: target.start_bytes,
             content_counts: ContentCounts::default(),
@@ -125,6 +131,8 @@ pub fn write_content(
 /// Content being written to a file.
 struct ContentWriter<'scope, 'env, 'p> {
     target: ContentTarget<'env>,
+    /// Writes instead of this writer itself under `--sparse`.
+    sparse: Option<SparseWriter<'env>>,
     digesting: Digesting<'scope, 'env>,
     /// The offset up to which it is written.
     at: u64,
@@ -224,22 +232,16 @@ impl ContentWriter<'_, '_, '_> {
     }
 
     fn write(&mut self, Ready { bytes, from }: Ready) -> Result<(), ContentError> {
-        let ContentTarget {
-            to,
-            in_place,
-            sparse,
-            fresh,
-            ..
-        } = self.target;
+        let ContentTarget { to, in_place, .. } = self.target;
         let len = bytes.len() as u64;
         // Updating in place, a block that does not move is already there.
-        if !(in_place && from == Some(self.at)) {
-            let written = match sparse {
-                true => write_where_not_zero(to, &bytes, self.at, fresh).map(|_| ()),
-                false => sys::pwrite_all(to, &bytes, self.at),
-            };
-            written.map_err(ContentError::Write)?;
-        }
+        let is_there = in_place && from == Some(self.at);
+        let written = match &mut self.sparse {
+            Some(sparse) => sparse.put(&bytes, self.at, is_there),
+            None if is_there => Ok(()),
+            None => sys::pwrite_all(to, &bytes, self.at),
+        };
+        written.map_err(ContentError::Write)?;
         self.at += len;
         match from {
             Some(_) => self.content_counts.matched_bytes += len,
@@ -258,8 +260,9 @@ impl ContentWriter<'_, '_, '_> {
     }
 
     /// Finishes the file after the last write.
-    fn ended(&self) -> Result<ContentCounts, ContentError> {
-        if self.target.sparse {
+    fn ended(&mut self) -> Result<ContentCounts, ContentError> {
+        if let Some(sparse) = &mut self.sparse {
+            sparse.finish().map_err(ContentError::Write)?;
             sys::truncate(self.target.to, self.at).map_err(ContentError::Write)?;
         }
         let matched_bytes = self.content_counts.matched_bytes - self.target.verified_bytes;
