@@ -107,11 +107,15 @@ impl Env {
         self.stderr = stderr(cursor, is_eight_bit);
     }
 
-    /// Turns exceeding `ulimit -f` into an I/O error. By default, SIGXFSZ would end the process.
-    pub fn outlive_file_limits(&self) {
-        // A handler, because child processes would inherit an ignored signal. It can be registered for any signal but
-        // a few, such as SIGKILL.
-        let _ = signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default());
+    /// Makes two signals harmless that would end the process by default: SIGXFSZ, so that exceeding `ulimit -f` is an
+    /// I/O error, and SIGVTALRM, which requests a report of the progress from rsync.
+    pub fn outlive_signals(&self) {
+        use rustix::process::Signal;
+        for signal in [Signal::XFSZ, Signal::VTALARM] {
+            // A handler, because child processes would inherit an ignored signal. It can be registered for any signal
+            // but a few, such as SIGKILL.
+            let _ = signal_hook::flag::register(signal.as_raw(), Arc::default());
+        }
     }
 
     /// Returns an environment variable.

@@ -1,8 +1,9 @@
 //! Interrupted runs: what they leave behind, what they print, and that the next run continues from there.
 
-use crate::kit::{World, synctest};
+use crate::kit::{World, oracle, synctest};
 use rustix::process::Signal;
 use std::path::Path;
+use std::process::Command;
 
 /// A rate so low that no run here finishes before it is interrupted.
 const SLOWLY: &str = "--bwlimit=600";
@@ -150,3 +151,19 @@ synctest!(interrupted_run_makes_few_further_calls, |w: World| {
         );
     }
 });
+
+/// SIGVTALRM requests a report of the progress, and never ends a run.
+#[test]
+fn a_request_for_progress_does_not_end_the_run() {
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    // The names can be written once the program has opened the fifo, so it is under way.
+    let script = "mkdir src && echo text >src/a && mkfifo names
+        \"$1\" -a --files-from=names src/ dst/ & exec 3>names
+        kill -VTALRM $! && echo a >&3 && exec 3>&- && wait $! && diff -r src dst && rm -r src dst names";
+    for program in [oracle::rsync(), oracle::under_test()] {
+        let mut run = Command::new("bash");
+        run.args(["-ec", script, "bash"]).arg(program);
+        let output = run.current_dir(top.path()).output().unwrap();
+        assert!(output.status.success(), "{}: {output:?}", program.display());
+    }
+}

@@ -62,7 +62,7 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Runs the command line and returns the exit code. All output has been written when it returns.
 pub fn run(env: &mut Env) -> Exit {
-    env.outlive_file_limits();
+    env.outlive_signals();
     let popt = input_files::popt_files(env);
     let vars = |name: &str| env.var(name);
     let args = env.args.clone();
