@@ -36,6 +36,7 @@ impl CopyError {
     pub fn into_io(self) -> io::Error {
         match self {
             CopyError::Read(error) | CopyError::Write(error) => error,
+            CopyError::NotRegular => errno::invalid(),
             CopyError::Stopped => io::ErrorKind::Interrupted.into(),
         }
     }

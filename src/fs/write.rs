@@ -317,7 +317,8 @@ fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
         len_bytes: stat.len_bytes,
         sparse: true,
         by_hand: false,
-        from_device: None,
+        start_bytes: 0,
+        from_device: false,
         fresh: true,
     };
     let unsupported_calls = UnsupportedCalls::default();
