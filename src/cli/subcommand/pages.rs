@@ -353,8 +353,8 @@ OPTIONS
   --dry-run, -n           only print what would be done
   --list                  list the enrolled hosts
   --json                  print the result, or with --list the hosts, as JSON
-  --revoke=HOST           remove HOST here and the grant of this machine's key there; the server there
-                          is stopped if it has no other grants, unless systemd started it
+  --revoke=HOST           remove HOST here and the grant of this machine's key there; stop the
+                          server there if it has no other grants, unless systemd started it
   --rsh=COMMAND, -e       the remote shell
   --rsync-path=PROGRAM    the path of sparsync on HOST
   --help, -h              print this help

@@ -189,7 +189,7 @@ fn a_command_line_that_is_neither_command_nor_copy_is_explained() {
         ("server x box.example.org", "no such subcommand `x`"),
         (
             "server uninstall",
-            "hint: as root, `systemctl disable --now",
+            "hint: to undo `server install`: `systemctl disable --now",
         ),
         (
             "enroll box:dst/",
