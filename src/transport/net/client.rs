@@ -502,9 +502,12 @@ impl Race {
 
 /// The head start of each transport over the next, as Happy Eyeballs staggers address families (RFC 8305).
 pub const KIND_STEP: Duration = Duration::from_millis(250);
-/// Without a QUIC answer for this time, or as soon as TCP is refused there, [`icmp_error`] checks for a closed port. If QUIC
-/// has not answered by then, a port that refuses TCP counts as closed. QUIC itself retransmits lost datagrams.
+/// Without a QUIC answer for this time, or as soon as TCP is refused there, [`icmp_error`] checks for a closed port. QUIC
+/// itself retransmits lost datagrams.
 const REFUSAL_AFTER: Duration = Duration::from_secs(1);
+/// If QUIC has not answered for this time, a port that refuses TCP counts as closed: not every network delivers ICMP
+/// errors. It is longer than the loss of a few first datagrams lasts, because a firewall may refuse TCP although QUIC works.
+const WITNESS_AFTER: Duration = Duration::from_secs(5);
 /// After this time a second QUIC attempt starts next to the first; a handshake on a slow radio link takes less. TCP
 /// needs no second attempt.
 const QUIC_AGAIN: Duration = Duration::from_secs(2);
@@ -550,8 +553,7 @@ async fn reach(
                     if waited.is_err() {
                         tcp_refusal(peer).await;
                     }
-                    // A firewall may refuse TCP although QUIC works.
-                    tokio::time::sleep(REFUSAL_AFTER.saturating_sub(began.elapsed())).await;
+                    tokio::time::sleep(WITNESS_AFTER.saturating_sub(began.elapsed())).await;
                     Trouble::Refused
                 };
                 Err(first_of(icmp_error(peer), by_tcp).await)
