@@ -115,7 +115,7 @@ impl Connections {
             .running
             .iter()
             .filter(|(_, (address, _))| network(*address) == crowd);
-        let oldest = of_crowd.max_by_key(|(_, (_, since))| since.elapsed());
+        let oldest = of_crowd.min_by_key(|(_, (_, since))| *since);
         let Some((&process, &(address, _))) = oldest else {
             return false;
         };

@@ -13,7 +13,7 @@ pub fn now_unix() -> (i64, u32) {
 }
 
 /// A point in time from which elapsed time is measured.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Since(Instant);
 
 impl Since {
