@@ -113,7 +113,9 @@ impl SourceFile {
     fn differs(&self, now: &Stat) -> bool {
         let Time { secs, nanos } = now.mtime;
         let nanos = if self.lacks_fraction { 0 } else { nanos };
-        let is_replaced = self.inode.is_some_and(|sent| sent != (now.dev, now.ino));
+        // Under --copy-unsafe-links, what was sent is the target of this symlink.
+        let is_link = Kind::of_mode(now.mode) == Some(Kind::Symlink);
+        let is_replaced = !is_link && self.inode.is_some_and(|sent| sent != (now.dev, now.ino));
         is_replaced || (now.len_bytes, Time { secs, nanos }) != self.was
     }
 }
