@@ -207,8 +207,8 @@ fn first_copy_makes_seven_calls_per_small_file() {
         &[
             (
                 "stat",
-                FILES + DIRS + OPERANDS,
-                "1: one stat per source entry, none at the destination",
+                FILES + DIRS + OPERANDS + 1,
+                "1: one stat per source entry, none at the destination; of the new destination, in case it is in the source",
             ),
             (
                 "open",

@@ -2050,7 +2050,9 @@ fn a_client_without_a_connection_reports_how_long_it_has_tried() {
             words[0],
             words[1],
             words[2],
-            "hint: run the same command again",
+            "port ",
+            " refuses connections",
+            "then run the same command again",
         ],
     );
 }

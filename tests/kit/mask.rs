@@ -28,6 +28,12 @@ pub struct Mask<'a> {
     pub own: Option<OwnMask>,
 }
 
+/// Returns whether a line proposes an option in place of a misspelled one. Under its own name only, the program prints
+/// it behind rsync's error.
+fn is_suggestion(line: &str) -> bool {
+    line.starts_with("hint: did you mean `--")
+}
+
 impl Mask<'_> {
     /// Returns whether a line is about the way to the peer and only one of the programs prints it.
     fn is_way(&self, line: &str) -> bool {
@@ -50,7 +56,7 @@ impl Mask<'_> {
         let lasting: Vec<&str> = lines
             .iter()
             .map(String::as_str)
-            .filter(|line| !self.is_way(line))
+            .filter(|line| !self.is_way(line) && !is_suggestion(line))
             .collect();
         lasting.join("\n")
     }
