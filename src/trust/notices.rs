@@ -1,4 +1,4 @@
-//! Which hosts the user was told about lately, so that a notice is printed once a day.
+//! Which hosts were reported to the user lately, so that a notice is printed once a day.
 
 use super::files::List;
 use super::paths::Places;
