@@ -198,7 +198,9 @@ pub fn run_to_end(argv: &[Vec<u8>], options: RunOptions) -> io::Result<(ShellExi
     sys::take_umask();
     let mut child = child?;
     let passed_on = child.stderr.take().map(HeldStderr::start).transpose()?;
-    passed_on.iter().for_each(HeldStderr::show);
+    if let Some(held) = &passed_on {
+        held.show();
+    }
     let mut output = Vec::new();
     // The rest is not read: dropping the pipe makes the command end, also after an error.
     let read = child
@@ -206,7 +208,9 @@ pub fn run_to_end(argv: &[Vec<u8>], options: RunOptions) -> io::Result<(ShellExi
         .take()
         .map(|stdout| stdout.take(most_bytes as u64).read_to_end(&mut output));
     let ended = child.wait()?;
-    passed_on.iter().for_each(HeldStderr::drain);
+    if let Some(held) = &passed_on {
+        held.drain();
+    }
     read.transpose()?;
     Ok((ShellExit::of(ended), output))
 }
@@ -298,7 +302,9 @@ pub fn run_plain(argv: &[Vec<u8>], umask: u32, out: &mut dyn Write) -> io::Resul
     sys::take_umask();
     let mut child = child?;
     let passed_on = child.stderr.take().map(HeldStderr::start).transpose()?;
-    passed_on.iter().for_each(HeldStderr::show);
+    if let Some(held) = &passed_on {
+        held.show();
+    }
     if let Some(mut stdout) = child.stdout.take() {
         let mut piece = [0; 4096];
         while let Ok(count @ 1..) = stdout.read(&mut piece) {
@@ -307,7 +313,9 @@ pub fn run_plain(argv: &[Vec<u8>], umask: u32, out: &mut dyn Write) -> io::Resul
         }
     }
     let ended = child.wait()?;
-    passed_on.iter().for_each(HeldStderr::drain);
+    if let Some(held) = &passed_on {
+        held.drain();
+    }
     Ok(ShellExit::of(ended))
 }
 
@@ -560,7 +568,9 @@ impl Shell {
 
     /// Prints the standard error that is held, and passes on the rest as it arrives.
     pub fn show_stderr(&self) {
-        self.held.iter().for_each(HeldStderr::show);
+        if let Some(held) = &self.held {
+            held.show();
+        }
     }
 
     /// Returns the stream to and from the remote side, whatever it sends. Can be called once.
@@ -662,7 +672,9 @@ impl Shell {
         let mut stopped = None;
         loop {
             if let Some(ended) = self.ended {
-                self.held.iter().for_each(HeldStderr::drain);
+                if let Some(held) = &self.held {
+                    held.drain();
+                }
                 return Ok(ended);
             }
             let is_late = |since: Since, limit: Duration| since.elapsed() >= limit;
