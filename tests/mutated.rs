@@ -192,7 +192,7 @@ fn run(stage: &Stage, programs: Programs, is_push: bool, options: &[&str]) -> cr
     } else {
         ["far:src/", "dst/"]
     };
-    // Both ends may wait for each other and assure that they are alive, if bytes are missing. Then nobody is wrong.
+    // If bytes are missing, both ends can wait for each other and send keepalives, as two rsyncs do. That is no failure.
     let limited = format!("ulimit -d {MEMORY_KIB}; exec timeout -s KILL 12 \"$@\"");
     let words = [
         &["-c", &limited, "sh", client.to_str().unwrap()],
