@@ -193,7 +193,8 @@ fn run(stage: &Stage, programs: Programs, is_push: bool, options: &[&str]) -> cr
         ["far:src/", "dst/"]
     };
     // If bytes are missing, both ends can wait for each other and send keepalives, as two rsyncs do. That is no failure.
-    let limited = format!("ulimit -d {MEMORY_KIB}; exec timeout -s KILL 12 \"$@\"");
+    // Only the client is killed: the shell below it has to write down how the remote side exits.
+    let limited = format!("ulimit -d {MEMORY_KIB}; exec timeout --foreground -s KILL 12 \"$@\"");
     let words = [
         &["-c", &limited, "sh", client.to_str().unwrap()],
         &["--rsh=./shell", &program, "-a", "--delete"][..],
