@@ -1,4 +1,4 @@
-//! Every message of our own, provoked and compared with `own_messages.txt`; `SPARSYNC_BLESS=1` rewrites that file.
+//! Every message of our own, provoked and compared with the files in `own_messages/`; `SPARSYNC_BLESS=1` rewrites them.
 //!
 //! rsync's own words are compared with rsync elsewhere. What differs between runs is masked.
 
@@ -13,13 +13,15 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A key that no test has.
 const STRANGER: &str = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
 
 /// A scene, and what the programs in it have printed.
 struct Book {
+    /// The name of the golden file.
+    area: &'static str,
     scene: Scene,
     text: String,
     /// Pairs of a text that differs between runs and its name.
@@ -27,7 +29,7 @@ struct Book {
 }
 
 impl Book {
-    fn new(title: &str) -> Book {
+    fn new(area: &'static str, title: &str) -> Book {
         let scene = Scene::new();
         let top = scene
             .path("")
@@ -46,6 +48,7 @@ impl Book {
             (format!("=user@{name}"), "=user@HOST"),
         ];
         Book {
+            area,
             scene,
             text: format!("# {title}\n"),
             masks,
@@ -130,6 +133,12 @@ impl Book {
         self.text += &self.masked(&note);
     }
 
+    /// Compares what was noted with the golden file.
+    #[track_caller]
+    fn compare(&self) {
+        compare(self.area, &self.text);
+    }
+
     fn masked(&self, text: &str) -> String {
         let plain = self
             .masks
@@ -197,20 +206,40 @@ fn without_source(line: &str) -> &str {
         .map_or(line, |at| &line[..=at])
 }
 
-/// Compares a section with the golden file. If it is rewritten, so is the last section, which depends on it.
+/// Compares messages with the golden file of their area. If it is rewritten, so is the list of templates that no file
+/// shows, which depends on it.
 #[track_caller]
-fn compare(section: &str) {
-    static LAST: Mutex<()> = Mutex::new(());
-    golden::compare(section);
+fn compare(area: &str, messages: &str) {
+    let _guard = own_turn();
+    golden::compare(area, messages);
     if golden::is_blessing() {
-        let _guard = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        golden::compare(&templates_without_output());
+        golden::compare(NOT_SHOWN, &templates_without_output());
     }
+}
+
+/// Waits for other tests: none reads a golden file that another one is rewriting.
+fn own_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the area and the text of each golden file, in the order of the areas.
+fn golden_files() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(golden::DIR).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension() == Some(OsStr::new("txt")) {
+            let area = path.file_stem().unwrap().display().to_string();
+            files.push((area, std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    files.sort();
+    files
 }
 
 #[test]
 fn messages_of_help_pages() {
-    let mut book = Book::new("1. Help");
+    let mut book = Book::new("help", "Help");
     for line in [
         "",
         "--help",
@@ -228,12 +257,12 @@ fn messages_of_help_pages() {
         book.client(&format!("server {action} --help"));
     }
     book.text = book.text.replace(env!("CARGO_PKG_VERSION"), "VERSION");
-    compare(&book.text);
+    book.compare();
 }
 
 #[test]
 fn messages_of_command_lines() {
-    let mut book = Book::new("2. Command lines");
+    let mut book = Book::new("command_lines", "Command lines");
     for line in [
         "sevrer start",
         "server strat",
@@ -390,12 +419,12 @@ fn messages_of_command_lines() {
     book.client("-a --transport=tls --iconv=utf8,latin1 src/ host:b");
     book.client("-a src/ sparsync://nowhere/b");
     book.client("-a --transport=tls src/ nowhere:b");
-    compare(&book.text);
+    book.compare();
 }
 
 #[test]
 fn messages_of_runs_that_are_not_supported() {
-    let mut book = Book::new("3. Runs that are not supported");
+    let mut book = Book::new("unsupported", "Runs that are not supported");
     book.client("-a --protocol=26 src/ got/");
     book.client("-a --bogus src/ host::module");
     book.run(
@@ -427,12 +456,12 @@ fn messages_of_runs_that_are_not_supported() {
         "-a --bogus src/ host::module",
         &[("SPARSYNC_RSYNC", "TOP/rsync")],
     );
-    compare(&book.text);
+    book.compare();
 }
 
 #[test]
 fn messages_of_batches_and_measurements() {
-    let mut book = Book::new("18. Batches and measurements");
+    let mut book = Book::new("batches", "Batches and measurements");
     book.client("-a --read-batch=absent got/");
     std::fs::write(book.scene.path("short"), "x").unwrap();
     std::fs::write(book.scene.path("new"), 99i32.to_le_bytes().repeat(9)).unwrap();
@@ -536,12 +565,12 @@ fn messages_of_batches_and_measurements() {
         book.client(&format!("--daemon --no-detach --config={name}.conf"));
     }
     book.client("--daemon --no-detach --port=0 --config=short -6 --address=127.0.0.1");
-    compare(&book.text);
+    book.compare();
 }
 
 #[test]
 fn messages_of_the_configuration() {
-    let mut book = Book::new("4. Configuration");
+    let mut book = Book::new("configuration", "Configuration");
     book.server("server pin");
     let path = |book: &Book, name: &str| book.scene.path(&format!("server/{name}"));
     let mode = |book: &Book, name: &str, mode: u32| {
@@ -596,12 +625,12 @@ fn messages_of_the_configuration() {
         "server pin",
         &[("SPARSYNC_CONFIG_DIR", "file/below")],
     );
-    compare(&book.text);
+    book.compare();
 }
 
 #[test]
 fn messages_of_a_server() {
-    let mut book = Book::new("5. A server and its grants");
+    let mut book = Book::new("grants", "A server and its grants");
     book.server("server status");
     book.server("server metrics");
     book.server("server stop");
@@ -636,12 +665,12 @@ fn messages_of_a_server() {
     let unit = [("SPARSYNC_CONFIG_DIR", "a b")];
     book.run("server", "server install --user", &unit);
     book.server("server install --user");
-    compare(&book.text);
+    book.compare();
 }
 
 #[test]
 fn messages_of_copies_with_a_server() {
-    let mut book = Book::new("6. Copies with a server");
+    let mut book = Book::new("copies", "Copies with a server");
     book.scene.enroll("--root=TOP/in --read-only");
     book.client("-a src/ sparsync://host/TOP/in/");
     book.client("-a --remove-source-files sparsync://host/TOP/in/ got/");
@@ -666,12 +695,12 @@ fn messages_of_copies_with_a_server() {
     std::fs::remove_file(book.scene.path("server/identity.pem")).unwrap();
     book.scene.well("start");
     book.client("-a sparsync://host/TOP/in/ got/");
-    compare(&book.text);
+    book.compare();
 }
 
 #[test]
 fn messages_of_unreachable_hosts() {
-    let mut book = Book::new("7. Hosts that cannot be reached");
+    let mut book = Book::new("unreachable", "Hosts that cannot be reached");
     book.scene.enroll("--root=TOP");
     book.scene.well("stop --now");
     // A port that is taken and answers nothing.
@@ -699,12 +728,12 @@ fn messages_of_unreachable_hosts() {
     book.client("enroll -e TOP/failed box");
     book.scene.script("noise", "#!/bin/sh\necho Welcome\n");
     book.client("enroll -e TOP/noise box");
-    compare(&book.text);
+    book.compare();
 }
 
 #[test]
 fn messages_of_routes_and_logs() {
-    let mut book = Book::new("8. Routes and the log of a server");
+    let mut book = Book::new("routes", "Routes and the log of a server");
     book.scene.enroll("--root=TOP/in");
     let way = |book: &mut Book, line: &str| {
         let path = format!(
@@ -746,7 +775,7 @@ fn messages_of_routes_and_logs() {
     book.scene.enroll("--root=TOP/in");
     book.scene.well("revoke laptop");
     way(&mut book, "-avv src/ host:TOP/in/");
-    compare(&book.text);
+    book.compare();
 }
 
 /// Leaves only the lines of our own on standard error.
@@ -778,25 +807,25 @@ fn without_counts(line: &str) -> String {
     shown.replace("SHAN:", "SHA256:")
 }
 
-/// The title of the last section.
-const TEMPLATES: &str = "# 19. Templates in the source that no output above shows";
+/// The area of the messages that no other area shows.
+const NOT_SHOWN: &str = "not_shown";
 
-/// Every message in the source is shown by an output in the other sections, or listed in the last one.
+/// Every message in the source is shown by an output in another area, or listed.
 #[test]
 fn message_templates_in_the_source() {
-    golden::compare(&templates_without_output());
+    let _guard = own_turn();
+    golden::compare(NOT_SHOWN, &templates_without_output());
 }
 
-/// Returns the last section: what stands in quotes where a message is made, unless another section shows it.
+/// Returns what stands in quotes where a message is made, unless an area shows it. A page of help shows no message.
 fn templates_without_output() -> String {
-    let sections = golden::sections();
-    let is_output = |part: &&String| !part.starts_with("# 1. ") && !part.starts_with(TEMPLATES);
-    let lines = sections
-        .iter()
-        .filter(is_output)
-        .flat_map(|part| part.lines());
-    let lines: Vec<String> = lines.map(without_numbers).collect();
-    let mut section = format!("{TEMPLATES}\n");
+    let mut lines = Vec::new();
+    for (area, text) in golden_files() {
+        if area != "help" && area != NOT_SHOWN {
+            lines.extend(text.lines().map(without_numbers));
+        }
+    }
+    let mut section = "# Templates in the source that no output shows\n".to_owned();
     let mut paths = Vec::new();
     let mut dirs = vec![concat!(env!("CARGO_MANIFEST_DIR"), "/src").into()];
     while let Some(dir) = dirs.pop() {

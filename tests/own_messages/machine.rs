@@ -1,6 +1,6 @@
 //! Messages about this machine, about enrolling a host, and about the life of a server.
 
-use super::{Book, STRANGER, compare, without_counts};
+use super::{Book, STRANGER, without_counts};
 use crate::enroll::shell_to_server;
 use crate::kit::{oracle, spare_port, until};
 use std::io::{Read as _, Write as _};
@@ -50,7 +50,7 @@ fn note_checks(book: &mut Book, line: &str, output: &Output, checks: &[&str]) {
 
 #[test]
 fn messages_of_doctor() {
-    let mut book = Book::new("14. Checks of this machine and of a host");
+    let mut book = Book::new("doctor", "Checks of this machine and of a host");
     let all = format!("TOP:{}", std::env::var("PATH").expect("PATH is set"));
     let bin = book.scene.path("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -163,7 +163,7 @@ fn messages_of_doctor() {
     book.scene.well("revoke laptop");
     doctor(&mut book, "host", &all, &checks);
     book.text = differs(&book.text);
-    compare(&book.text);
+    book.compare();
 }
 
 /// Masks sizes and differences of clocks.
@@ -191,7 +191,7 @@ fn differs(text: &str) -> String {
 
 #[test]
 fn messages_of_enroll() {
-    let mut book = Book::new("15. Enrolling a host");
+    let mut book = Book::new("enroll", "Enrolling a host");
     let machine = Command::new("uname")
         .args(["-s", "-m"])
         .output()
@@ -276,12 +276,12 @@ fn messages_of_enroll() {
     ));
     // The server is tried over both, and either can win.
     book.text = book.text.replace(" over TLS ", " over QUIC ");
-    compare(&book.text);
+    book.compare();
 }
 
 #[test]
 fn messages_of_a_server_that_does_not_start_or_stop() {
-    let mut book = Book::new("16. A server that does not start or stop");
+    let mut book = Book::new("server_start", "A server that does not start or stop");
     let state = book.scene.path("server/state");
     book.server("server start --port 0 --listen=192.0.2.1");
     // Another version.
@@ -359,7 +359,7 @@ fn messages_of_a_server_that_does_not_start_or_stop() {
     let mut command = book.scene.command("server", "server install --user");
     let output = command.env_remove("HOME").output().unwrap();
     book.note("env -u HOME sparsync server install --user", &output);
-    compare(&book.text);
+    book.compare();
 }
 
 /// The size of a copy that loses its connection.
@@ -367,7 +367,7 @@ const BIG_BYTES: usize = 3 << 20;
 
 #[test]
 fn messages_of_a_server_with_sessions() {
-    let mut book = Book::new("17. A server with sessions");
+    let mut book = Book::new("server_sessions", "A server with sessions");
     book.scene.serve("--root TOP/in");
     let mut client = book.scene.silent_client();
     let stop = book
@@ -443,5 +443,5 @@ fn messages_of_a_server_with_sessions() {
         "\n$ cut -d ' ' -f 2- server.log | sort -u\n[0]\n{}\n",
         lines.join("\n")
     );
-    compare(&book.text);
+    book.compare();
 }

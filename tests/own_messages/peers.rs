@@ -97,7 +97,7 @@ fn one_file() -> Vec<u8> {
 
 #[test]
 fn messages_about_senders() {
-    let mut section = "# 11. Senders that break the protocol\n".to_owned();
+    let mut section = "# Senders that break the protocol\n".to_owned();
     let tally = [0; 27];
     let early = || dir(WITH_DATA, 0, b"", &one_file());
     let no_file = || dir(0, 0, b"", &[0]);
@@ -212,12 +212,12 @@ fn messages_about_senders() {
         "nothing with --timeout=1",
         &answer(session, &[now([greeting(), setup(&words)].concat())]),
     );
-    compare(&section);
+    compare("senders", &section);
 }
 
 #[test]
 fn messages_about_receivers() {
-    let mut section = "# 12. Receivers that break the protocol\n".to_owned();
+    let mut section = "# Receivers that break the protocol\n".to_owned();
     let blocks = |bytes: &[u8]| frame(WANT, &[&[0, 0, 1, 1][..], bytes].concat());
     let basis = |block: u32, len: u64, tag: u8| {
         [&block.to_le_bytes()[..], &len.to_le_bytes(), &[tag]].concat()
@@ -269,12 +269,12 @@ fn messages_about_receivers() {
         ];
         note(&mut section, title, &answer(SENDER, &steps));
     }
-    compare(&section);
+    compare("receivers", &section);
 }
 
 #[test]
 fn messages_about_requests() {
-    let mut section = "# 13. Requests that are rejected\n".to_owned();
+    let mut section = "# Requests that are rejected\n".to_owned();
     let word = |word: &str| [&[1, word.len() as u8][..], word.as_bytes()].concat();
     let with = |sends: bool, words: &str, remote: &str, operands: &[u8]| {
         let remote = if remote.is_empty() {
@@ -364,5 +364,5 @@ fn messages_about_requests() {
             &answer(line, &[now(sent)]),
         );
     }
-    compare(&section);
+    compare("requests", &section);
 }

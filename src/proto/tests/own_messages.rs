@@ -1,4 +1,4 @@
-//! The messages about rejected bytes of a peer, as a section of the golden file of all messages.
+//! The messages about rejected bytes of a peer, compared with their golden file.
 
 use super::{decoded, golden, golden_file, greetings, refusals};
 use crate::error::Error;
@@ -47,7 +47,7 @@ pub fn record_error(error: &Error) {
     record(&String::from_utf8_lossy(&error.text()));
 }
 
-/// Returns a section with the messages that were made in this thread.
+/// Returns the messages that were made in this thread, below a title.
 pub fn section(title: &str) -> String {
     let lines: Vec<String> = MADE.take().into_iter().collect();
     format!("{title}\n\n{}\n", lines.join("\n"))
@@ -65,7 +65,6 @@ fn messages_about_rejected_bytes_are_in_the_golden_file() {
             decoded(&cut).err().iter().for_each(record_error);
         }
     }
-    golden_file::compare(&section(
-        "# 9. Errors of the protocol between two sparsyncs; N is a number",
-    ));
+    let title = "# Errors of the protocol between two sparsyncs; N is a number";
+    golden_file::compare("protocol", &section(title));
 }

@@ -1,4 +1,4 @@
-//! The messages about rejected bytes of an rsync, as a section of the golden file of all messages.
+//! The messages about rejected bytes of an rsync, compared with their golden file.
 
 use crate::proto::fuzzing::FAMILIES;
 use crate::proto::rsync::handshake::choose_version;
@@ -87,5 +87,6 @@ fn messages_about_rejected_bytes_are_in_the_golden_file() {
         FAMILIES.iter().for_each(|(_, decode)| decode(&bytes));
     }
     choose_version(32, 99).expect_err("no rsync has this version");
-    compare(&section("# 10. Errors of rsync's protocol; N is a number"));
+    let title = "# Errors of rsync's protocol; N is a number";
+    compare("rsync_protocol", &section(title));
 }
