@@ -29,7 +29,6 @@ pub use proto::fuzzing;
 
 mod cli;
 mod fs;
-mod rsyncd;
 mod work;
 
 pub mod env;

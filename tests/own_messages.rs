@@ -859,7 +859,7 @@ fn templates_without_output() -> String {
         let is_rsyncs = |text: &str| {
             let files = [
                 "transport/daemon_socket.rs",
-                "cmd/rsyncd_session/",
+                "cmd/rsync_daemon/session/",
                 "stock/daemon.rs",
             ];
             let is_failed =

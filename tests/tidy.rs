@@ -122,8 +122,8 @@ const FENCES: &[Fence] = &[
             "fs/",
             "walk/source.rs",
             "walk/source_dir.rs",
-            "cmd/bench.rs",
-            "cmd/port_owner.rs",
+            "cmd/bench/mod.rs",
+            "cmd/server/port_owner.rs",
             "transport/window_limit.rs",
         ],
     },
@@ -138,15 +138,18 @@ const FENCES: &[Fence] = &[
     Fence {
         word: "sys::read_kernel_file",
         only_in: &[
-            "cmd/memory_limit.rs",
-            "cmd/port_owner.rs",
-            "cmd/forced_command.rs",
+            "cmd/server/memory_limit.rs",
+            "cmd/server/port_owner.rs",
+            "cmd/remote_side/forced_command.rs",
         ],
     },
     Fence {
         // The directory that a chroot has confined already.
         word: "sys::change_dir",
-        only_in: &["cmd/rsyncd_session/confinement.rs", "cmd/rsyncd.rs"],
+        only_in: &[
+            "cmd/rsync_daemon/session/confinement.rs",
+            "cmd/rsync_daemon/mod.rs",
+        ],
     },
     Fence {
         word: "dead_code",

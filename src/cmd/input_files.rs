@@ -1,5 +1,6 @@
 //! Reads the files that options name: rules, lists, and popt aliases.
 
+use super::rsync_daemon::policy::module_path;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -8,7 +9,6 @@ use crate::fs::{sandbox, trusted_path};
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
 use crate::report::event::errno_words;
-use crate::rsyncd::module_path;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 

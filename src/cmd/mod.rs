@@ -1,53 +1,21 @@
 //! Entry points of the program: reads the command line and runs the command that it names.
 
-mod batch;
 mod bench;
-mod bench_tree;
 mod command_end;
-mod control_socket;
 mod copy;
-mod daemon;
 mod doctor;
 mod enroll;
-mod ephemeral_server;
 mod exec_rsync;
-mod forced_command;
-mod grant_check;
-mod grant_cli;
 mod input_files;
-mod live_display;
-mod memory_limit;
 mod metrics_file;
-mod name_converter;
-mod port_owner;
-mod proxy;
-mod reconnect;
-mod remote;
-mod remote_copy;
-mod route;
-mod rsyncd;
-mod rsyncd_config;
-mod rsyncd_connections;
-mod rsyncd_hooks;
-mod rsyncd_log;
-mod rsyncd_session;
-mod sd_notify;
-mod server_cli;
-mod server_listen;
-mod server_log;
-mod server_process;
-mod server_session;
+mod remote_side;
+mod rsync_daemon;
+mod server;
 mod shell_keepalive;
-mod stock_server;
-mod systemd_unit;
-mod via_child;
-mod via_daemon;
-mod via_ephemeral;
-mod via_server;
-mod via_shell;
 
 use self::command_end::{fail, write_text};
 use self::metrics_file::MetricsFile;
+use self::remote_side::{rsync_client, sparsync_client};
 use crate::cli::subcommand::{self, Verb};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
@@ -103,7 +71,7 @@ pub fn run(env: &mut Env) -> Exit {
             &mut env.stdout,
             cli::subcommand::page(page, cli::help_text).as_bytes(),
         ),
-        Ok(Request::Verb(Verb::Server(server))) => return server_cli::run(env, *server),
+        Ok(Request::Verb(Verb::Server(server))) => return server::run(env, *server),
         Ok(Request::Verb(Verb::Doctor(wanted))) => match doctor::run(env, &wanted) {
             Ok(exit) => return exit,
             Err(error) => Err(error),
@@ -121,9 +89,9 @@ pub fn run(env: &mut Env) -> Exit {
             write_text(&mut env.stdout, cli::version_text().as_bytes())
         }
         Ok(Request::Print(text)) => write_text(&mut env.stdout, text.as_bytes()),
-        Ok(Request::Serve(serve)) => return server_session::run(env, serve),
-        Ok(Request::ServeStock(request)) => return stock_server::run(env, *request),
-        Ok(Request::Daemon(args)) => return rsyncd::run(env, args),
+        Ok(Request::Serve(serve)) => return sparsync_client::run(env, serve),
+        Ok(Request::ServeStock(request)) => return rsync_client::run(env, *request),
+        Ok(Request::Daemon(args)) => return rsync_daemon::run(env, args),
         Ok(Request::Unsupported(error)) => Err(exec_rsync::run_instead(env, error)),
         Ok(Request::NoArgs { role }) => {
             // The exit code reports the error as well.
@@ -149,7 +117,7 @@ fn run_copy(env: &mut Env, wanted: cli::Copy) -> Exit {
         owners: preserve.link_owners,
     });
     let exit = if wanted.far.is_some() {
-        remote::run(env, wanted)
+        copy::remote::run(env, wanted)
     } else {
         copy::run(env, wanted)
     };

@@ -1,0 +1,323 @@
+//! The live display of a run on a terminal (`--ui`): a thread that draws, and writers that keep lines above the display.
+
+use crate::env::{self, Env};
+use crate::options::Options;
+use crate::report::escape::{Charset, Cursor};
+use crate::report::live::{self, Failures, Moment, Rates, Stall};
+use crate::report::{Gauge, Tally, Traffic};
+use crate::transport::net::tls_upgrade::Progress;
+use crate::work::clock::Since;
+use parking_lot::{Condvar, Mutex};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// The time between two updates of the display.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Columns at the right that the display leaves free, so that the terminal can echo `^C` there without a new line.
+const FREE_COLUMNS: usize = 4;
+/// How many bytes of lines may wait for the next update.
+const WAITING_MAX_BYTES: usize = 64 * 1024;
+
+/// Decides whether this run has a display. `no_dest`: the source is only listed.
+pub fn settle(env: &mut Env, options: &mut Options, no_dest: bool) {
+    let lists = no_dest || options.select.list_only;
+    let output = &mut options.output;
+    let cursor = if output.info.progress > 0 {
+        Cursor::Returns
+    } else {
+        Cursor::Advances
+    };
+    env.set_streams(cursor, output.eight_bit);
+    let is_dumb = env.var("TERM").is_some_and(|name| name == "dumb");
+    let has_terminal = env.stdout_is_tty && env.stderr_is_tty && !is_dumb;
+    output.ui &= has_terminal && !output.quiet && !output.json && !lists;
+    if output.ui {
+        // The display shows the progress of all files.
+        output.info.progress = 0;
+    }
+}
+
+/// How the data of a run travels.
+#[derive(Debug, Clone, Default)]
+pub struct LiveRoute {
+    /// The route, and the reason for it.
+    pub text: String,
+    /// The name of the peer; `None`: both trees are on this machine.
+    pub peer: Option<String>,
+    /// Whether the session has moved to TLS since; `None` if it cannot.
+    pub upgrade: Option<Arc<Progress>>,
+}
+
+impl LiveRoute {
+    /// A copy on this machine.
+    pub fn local() -> LiveRoute {
+        LiveRoute {
+            text: "local copy".to_owned(),
+            peer: None,
+            upgrade: None,
+        }
+    }
+
+    fn shown(&self) -> String {
+        let has_moved = self
+            .upgrade
+            .as_ref()
+            .is_some_and(|upgrade| upgrade.moved_after().is_some());
+        format!("{}{}", self.text, if has_moved { ", then TLS" } else { "" })
+    }
+}
+
+/// The display of a run.
+pub struct LiveDisplay {
+    screen: Arc<SharedScreen>,
+    gauge: Arc<Gauge>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    dry_run: bool,
+}
+
+impl LiveDisplay {
+    /// Starts the display and places it between this process and its streams; `None` if the run has no display.
+    pub fn start(env: &mut Env, options: &Options, route: LiveRoute) -> Option<LiveDisplay> {
+        if !options.output.ui {
+            return None;
+        }
+        let streams = [
+            std::mem::replace(&mut env.stdout, Box::new(io::sink())),
+            std::mem::replace(&mut env.stderr, Box::new(io::sink())),
+        ];
+        let state = ScreenState {
+            streams,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            drawn: Vec::new(),
+            has_ended: false,
+            route,
+        };
+        let screen = Arc::new(SharedScreen {
+            state: Mutex::new(state),
+            ended: Condvar::new(),
+        });
+        env.stdout = Box::new(ScreenWriter {
+            screen: screen.clone(),
+            stream: 0,
+        });
+        env.stderr = Box::new(ScreenWriter {
+            screen: screen.clone(),
+            stream: 1,
+        });
+        let gauge = Arc::new(Gauge::default());
+        let charset = Charset::of(super::utf8_locale(env), options.output.eight_bit);
+        let thread = {
+            let (screen, gauge) = (screen.clone(), gauge.clone());
+            Builder::new()
+                .name("display".into())
+                .spawn(move || screen.draw_until_end(&gauge, charset))
+        };
+        // Without the thread, lines wait until the end or until there are many.
+        let thread = Mutex::new(thread.ok());
+        Some(LiveDisplay {
+            screen,
+            gauge,
+            thread,
+            dry_run: options.dry_run,
+        })
+    }
+
+    /// Shows another route from now on.
+    pub fn set_route(&self, route: LiveRoute) {
+        self.screen.state.lock().route = route;
+    }
+
+    /// Returns the counters that the display shows.
+    pub fn gauge(&self) -> &Arc<Gauge> {
+        &self.gauge
+    }
+
+    /// Removes the display from the terminal. From now on, lines are written at once.
+    pub fn end(&self) {
+        self.screen.state.lock().has_ended = true;
+        self.screen.ended.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic of this thread ends the process.
+            let _ = thread.join();
+        }
+        let mut state = self.screen.state.lock();
+        state.draw(&[]);
+        let waiting = std::mem::take(&mut state.waiting);
+        state.write(waiting);
+    }
+
+    /// Prints how far a run came that was stopped.
+    pub fn summarize_stopped(&self) {
+        let line = live::stopped(&self.gauge.counts(0)) + "\n";
+        self.screen.state.lock().write(vec![(1, line.into_bytes())]);
+    }
+
+    /// Prints the summary of a completed run.
+    pub fn summarize(
+        &self,
+        tally: &Tally,
+        traffic: Option<Traffic>,
+        elapsed: Duration,
+        failures: Option<&Failures<'_>>,
+    ) {
+        let mut state = self.screen.state.lock();
+        let route = state.route.shown();
+        let lines = live::summary(tally, traffic, elapsed, self.dry_run, &route, failures);
+        let text: String = lines.into_iter().map(|line| line + "\n").collect();
+        state.write(vec![(1, text.into_bytes())]);
+    }
+}
+
+/// The terminal, as the display and the writers of lines share it.
+struct SharedScreen {
+    state: Mutex<ScreenState>,
+    ended: Condvar,
+}
+
+struct ScreenState {
+    /// stdout and stderr.
+    streams: [Box<dyn Write + Send>; 2],
+    /// Bytes for the streams, by their index, in the order in which they came.
+    waiting: Vec<(usize, Vec<u8>)>,
+    waiting_bytes: usize,
+    /// The lines of the display that are on the terminal. The cursor is behind the last one.
+    drawn: Vec<String>,
+    has_ended: bool,
+    route: LiveRoute,
+}
+
+impl ScreenState {
+    /// Replaces the display by these lines, in one write, so that nothing flickers.
+    fn draw(&mut self, lines: &[String]) {
+        if self.drawn == lines {
+            return;
+        }
+        let (columns, _) = env::terminal_size();
+        // A terminal that has become narrower has wrapped the lines that were drawn before.
+        let rows: usize = self
+            .drawn
+            .iter()
+            .map(|line| live::width(line).div_ceil(columns).max(1))
+            .sum();
+        let mut out = String::new();
+        if rows > 1 {
+            out += &format!("\x1b[{}A", rows - 1);
+        }
+        if rows > 0 {
+            out += "\r";
+        }
+        for (at, line) in lines.iter().enumerate() {
+            if at > 0 {
+                out += "\r\n";
+            }
+            // Each line clears what was behind it.
+            out += line;
+            out += "\x1b[K";
+        }
+        if lines.len() < rows {
+            out += "\x1b[J";
+        }
+        self.drawn = lines.to_vec();
+        // Not through the stream of this run, which escapes control characters. The terminal may be gone.
+        let _ = io::stderr().write_all(out.as_bytes());
+    }
+
+    /// Writes the complete lines that wait, above the display.
+    fn write_waiting(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        self.waiting_bytes = 0;
+        if let Some((stream, last)) = waiting.last_mut() {
+            let end = last
+                .iter()
+                .rposition(|&byte| byte == b'\n')
+                .map_or(0, |at| at + 1);
+            let rest = last.split_off(end);
+            if !rest.is_empty() {
+                self.waiting_bytes = rest.len();
+                self.waiting.push((*stream, rest));
+            }
+        }
+        if waiting.iter().any(|(_, bytes)| !bytes.is_empty()) {
+            let lines = self.drawn.clone();
+            self.draw(&[]);
+            self.write(waiting);
+            self.draw(&lines);
+        }
+    }
+
+    /// Writes bytes to their streams. The terminal may be gone, which must not affect the copy.
+    fn write(&mut self, parts: Vec<(usize, Vec<u8>)>) {
+        for (stream, bytes) in parts {
+            let stream = &mut self.streams[stream];
+            let _ = stream.write_all(&bytes).and_then(|()| stream.flush());
+        }
+    }
+}
+
+impl SharedScreen {
+    fn draw_until_end(&self, gauge: &Gauge, charset: Charset) {
+        let since = Since::now();
+        let mut rates = Rates::default();
+        let mut stall = Stall::default();
+        loop {
+            let (route, peer) = {
+                let state = self.state.lock();
+                (state.route.shown(), state.route.peer.clone())
+            };
+            let counts = gauge.counts(live::FILES_SHOWN);
+            let elapsed = since.elapsed();
+            let stalled = stall.measure(elapsed, &counts);
+            let moment = Moment {
+                counts: &counts,
+                rates: rates.measure(elapsed, &counts),
+                stalled: stalled.zip(peer.as_deref()),
+                elapsed,
+                route: &route,
+                charset,
+            };
+            let (columns, rows) = env::terminal_size();
+            let mut lines = live::lines(&moment, columns.saturating_sub(FREE_COLUMNS));
+            lines.truncate(rows);
+
+            let mut state = self.state.lock();
+            state.write_waiting();
+            state.draw(&lines);
+            if state.has_ended {
+                return;
+            }
+            self.ended.wait_for(&mut state, PERIOD);
+        }
+    }
+}
+
+/// Writes to one of the streams.
+struct ScreenWriter {
+    screen: Arc<SharedScreen>,
+    stream: usize,
+}
+
+impl Write for ScreenWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.screen.state.lock();
+        if state.has_ended {
+            state.write(vec![(self.stream, bytes.to_vec())]);
+            return Ok(bytes.len());
+        }
+        match state.waiting.last_mut() {
+            Some((stream, waiting)) if *stream == self.stream => waiting.extend_from_slice(bytes),
+            _ => state.waiting.push((self.stream, bytes.to_vec())),
+        }
+        state.waiting_bytes += bytes.len();
+        if state.waiting_bytes >= WAITING_MAX_BYTES {
+            state.write_waiting();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

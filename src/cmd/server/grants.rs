@@ -1,0 +1,413 @@
+//! `sparsync server grant`, `grants` and `revoke`: the keys that the server admits, and what they may do.
+
+use super::control_socket::{self, Question, Status};
+use super::process::{ensure, given_addresses};
+use super::{listen, process};
+use crate::cli::subcommand::{NewGrant, Rights, Start};
+use crate::cmd::command_end::{print_line, to_json};
+use crate::cmd::remote_side::sparsync_client;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::{ids, sandbox, sys, trusted_path};
+use crate::options::LinkOwners;
+use crate::report::event::errno_words;
+use crate::trust::Pin;
+use crate::trust::enroll_reply::{Introduction, ServerState};
+use crate::trust::files::List as _;
+use crate::trust::grants::{Grant, Granted, Grants, NO_SUCH_GRANT};
+use crate::trust::identity::Identity;
+use crate::trust::paths::Places;
+use crate::trust::timestamp::Timestamp;
+use crate::work::clock;
+use serde::Serialize;
+use std::io::Write;
+
+/// Printed by `server revoke --stop-unused` if the server is still in use.
+pub const SERVER_STAYS: &str = "sparsync: the server keeps running";
+
+/// The JSON form of a grant.
+#[derive(Serialize)]
+struct GrantJson<'a> {
+    name: &'a str,
+    pin: Pin,
+    roots: Vec<String>,
+    read_only: bool,
+    expires: Option<Timestamp>,
+    expired: bool,
+    allow_setuid: bool,
+    no_munge: bool,
+    owner: Option<&'a str>,
+}
+
+/// Prints all grants.
+pub fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
+    let grants = Grants::load(places)?.grants;
+    let now = Timestamp(clock::now_unix().0);
+    if json {
+        let grants_json: Vec<_> = grants
+            .iter()
+            .map(|grant| GrantJson {
+                name: &grant.name,
+                pin: grant.pin,
+                roots: grant
+                    .roots
+                    .iter()
+                    .map(|root| String::from_utf8_lossy(root).into_owned())
+                    .collect(),
+                read_only: grant.read_only,
+                expires: grant.expires,
+                expired: !grant.stands(now),
+                allow_setuid: grant.allow_setuid,
+                no_munge: grant.no_munge,
+                owner: grant.owner.as_deref(),
+            })
+            .collect();
+        print_line(env, &to_json(&grants_json)?)?;
+        return Ok(Exit::Ok);
+    }
+    if grants.is_empty() {
+        print_line(env, "sparsync: no grants")?;
+    }
+    for grant in &grants {
+        print_line(
+            env,
+            &format!("{}  {}  {}", grant.name, grant.pin, grant.rights(now)),
+        )?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Returns a warning if the grant reaches the server's own keys or grants, and so allows more than its limits suggest.
+/// The sessions of another user cannot open these files.
+fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
+    let is_other = |owner| ids::account(owner).is_ok_and(|account| account.uid != sys::ids().0);
+    if grant.owner.as_deref().is_some_and(is_other) {
+        return None;
+    }
+    let root = grant.roots.iter().find(|root| places.are_below(root))?;
+    let (name, root, config) = (
+        &grant.name,
+        String::from_utf8_lossy(root),
+        places.config.display(),
+    );
+    let what = if grant.read_only {
+        "read the key of this server"
+    } else {
+        "change the key and the grants of this server"
+    };
+    Some(format!(
+        "{name} can {what}: {config} is inside of --root={root}"
+    ))
+}
+
+/// Returns warnings about roots that cannot be opened. They may be misspelled.
+fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
+    grant.roots.iter().filter_map(|root| {
+        let error = trusted_path::open_dir(root, LinkOwners::Trusted).err()?;
+        let (root, why) = (String::from_utf8_lossy(root), errno_words(&error));
+        Some(format!(
+            "cannot open --root={root} on {}: {}",
+            sys::host_name(),
+            String::from_utf8_lossy(&why)
+        ))
+    })
+}
+
+/// Returns the warning that the same name has another key with a grant: a machine that lost its key has a new one, and
+/// the finder of the old one would still be admitted.
+fn another_key(other: &Grant) -> String {
+    let (name, pin, host) = (&other.name, other.pin, sys::host_name());
+    format!(
+        "{name} also has a grant for {pin}; if that key is lost, run on {host}: sparsync server revoke {pin}"
+    )
+}
+
+/// The checked arguments of `server grant`. What they leave out stays unchanged.
+struct GrantChange {
+    pin: Pin,
+    name: Option<String>,
+    default_name: Option<String>,
+    roots: Vec<Vec<u8>>,
+    read_only: Option<bool>,
+    /// `Some(None)`: the grant does not expire.
+    expires: Option<Option<Timestamp>>,
+    allow_setuid: Option<bool>,
+    no_munge: Option<bool>,
+    /// `Some(None)`: sessions run as the user of the server.
+    owner: Option<Option<String>>,
+}
+
+fn grant_change(new: &NewGrant, now: Timestamp) -> Result<GrantChange> {
+    let NewGrant {
+        pin,
+        name,
+        default_name,
+        rights,
+        ..
+    } = new;
+    let pin = pin
+        .parse()
+        .map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
+    if name
+        .iter()
+        .chain(default_name)
+        .any(|name| name.is_empty() || name.chars().any(char::is_control))
+    {
+        return Err(Error::usage(
+            "sparsync server: --name: expected one line that is not empty",
+        ));
+    }
+    let wrong_end = |bad: String| Error::usage(format!("sparsync server: --expires: {bad}"));
+    let ends = |text: &String| match Timestamp::read(text, now) {
+        Ok(end) if end <= now => Err(wrong_end(format!("`{text}` is in the past"))),
+        read => read.map(Some).map_err(wrong_end),
+    };
+    let expires = rights
+        .expires
+        .as_ref()
+        .map(ends)
+        .transpose()?
+        .or(rights.no_expiry.then_some(None));
+    let (name, default_name) = (name.clone(), default_name.clone());
+    let Rights {
+        roots,
+        read_only,
+        allow_setuid,
+        no_munge,
+        owner,
+        no_owner,
+        ..
+    } = rights.clone();
+    let owner = owner.map(Some).or(no_owner.then_some(None));
+    Ok(GrantChange {
+        pin,
+        name,
+        default_name,
+        roots,
+        read_only,
+        expires,
+        allow_setuid,
+        no_munge,
+        owner,
+    })
+}
+
+impl GrantChange {
+    /// Returns the changed grant. `known`: the grant that the key has now.
+    fn apply_to(&self, known: Option<&Grant>) -> Result<Grant> {
+        let known_name = known.map(|known| known.name.clone());
+        let name = self
+            .name
+            .clone()
+            .or(known_name)
+            .or_else(|| self.default_name.clone());
+        let unnamed = || Error::usage("sparsync server: grant: missing --name=NAME for a new key");
+        let roots = match (self.roots.as_slice(), known) {
+            ([], Some(known)) => known.roots.clone(),
+            ([], None) => vec![b"/".to_vec()],
+            (given, _) => given.to_vec(),
+        };
+        Ok(Grant {
+            pin: self.pin,
+            name: name.ok_or_else(unnamed)?,
+            roots,
+            read_only: self
+                .read_only
+                .unwrap_or(known.is_some_and(|known| known.read_only)),
+            expires: self
+                .expires
+                .unwrap_or(known.and_then(|known| known.expires)),
+            allow_setuid: self
+                .allow_setuid
+                .unwrap_or(known.is_some_and(|known| known.allow_setuid)),
+            no_munge: self
+                .no_munge
+                .unwrap_or(known.is_some_and(|known| known.no_munge)),
+            owner: self
+                .owner
+                .clone()
+                .unwrap_or_else(|| known.and_then(|known| known.owner.clone())),
+        })
+    }
+}
+
+/// Prints warnings. A lost one does not affect the command.
+fn warn(env: &mut Env, lines: impl IntoIterator<Item = String>) {
+    let text: String = lines
+        .into_iter()
+        .map(|line| format!("sparsync: warning: {line}\n"))
+        .collect();
+    let _ = env.stderr.write_all(text.as_bytes());
+}
+
+/// Adds or changes a grant.
+pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
+    let now = Timestamp(clock::now_unix().0);
+    let change = grant_change(&new, now)?;
+    let NewGrant { start, json, .. } = new;
+    let known = Grants::load(places)?.of(&change.pin).cloned();
+    let settled = change.apply_to(known.as_ref())?;
+    if !sandbox::are_everything(&settled.roots) {
+        sparsync_client::can_limit()?;
+    }
+    if let Some(owner) = &settled.owner {
+        sparsync_client::account_of(owner)?;
+    }
+    if let Some(end) = settled.expires.filter(|_| !settled.stands(now)) {
+        let words = format!(
+            "sparsync: cannot change the grant of {}: it expired at {end}",
+            settled.name
+        );
+        return Err(Error::usage(words).with_hint("renew it with --expires=WHEN or --no-expiry"));
+    }
+    let identity = Identity::load_or_make(places)?;
+    // Start the server first: it may run with other settings, and then nothing has changed.
+    let wanted_port = listen::port_of(places, start.as_ref().unwrap_or(&Start::default()));
+    let (status, started) = match &start {
+        // Only a port that the user names must be that one: the answer contains the port.
+        Some(start) => ensure(
+            env,
+            places,
+            &Start {
+                or_other_port: start.port.is_none(),
+                ..start.clone()
+            },
+        )?,
+        // A grant takes effect as soon as it is written, whatever the server answers.
+        None => (
+            control_socket::status(places)
+                .ok()
+                .flatten()
+                .unwrap_or_else(Status::down),
+            false,
+        ),
+    };
+    if started && ![0, status.port].contains(&wanted_port) {
+        let (holder, port) = (listen::holder_of(wanted_port), status.port);
+        warn(
+            env,
+            [format!(
+                "port {wanted_port} is in use by {holder}; the server uses port {port}"
+            )],
+        );
+    }
+    // Another process may have changed the grant since it was checked above.
+    let changed = Grants::change(places, |grants| {
+        let before = grants.of(&change.pin).cloned();
+        let new = change.apply_to(before.as_ref())?;
+        Ok((
+            grants.put(new.clone()),
+            grants.others_named_as(&new),
+            before,
+            new,
+        ))
+    })?;
+    let (put, others, before, new) = changed?;
+    let (name, rights) = (new.name.clone(), new.rights(now));
+    let rights_before = before
+        .filter(|_| put == Granted::Changed)
+        .map(|before| before.rights(now));
+    let is_limited = new.read_only
+        || new.expires.is_some()
+        || new.owner.is_some()
+        || !sandbox::are_everything(&new.roots);
+    if put != Granted::Same {
+        // A key that may do all that the login may cannot exceed its grant.
+        let limits = is_limited.then(|| exceeded(places, &new)).flatten();
+        let others = others
+            .iter()
+            .filter(|_| put == Granted::New)
+            .map(another_key);
+        warn(
+            env,
+            limits
+                .into_iter()
+                .chain(unreachable_roots(&new))
+                .chain(others),
+        );
+    }
+    if json {
+        let server = match (status.running, started) {
+            (true, true) => ServerState::Started,
+            (true, false) => ServerState::Runs,
+            (false, _) => ServerState::Down,
+        };
+        // If the server is down, the port that it would have.
+        let port = if status.running {
+            status.port
+        } else {
+            wanted_port
+        };
+        let addresses = given_addresses(&status)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let pin = status.pin.unwrap_or(identity.pin);
+        let reply = Introduction {
+            version,
+            pin,
+            port,
+            addresses,
+            grant: put,
+            rights,
+            rights_before,
+            server,
+            is_limited,
+        };
+        print_line(env, &reply.to_json())?;
+        return Ok(Exit::Ok);
+    }
+    match put {
+        Granted::New => print_line(
+            env,
+            &format!("sparsync: added a grant for {name}: {rights}"),
+        )?,
+        Granted::Changed => {
+            let before = rights_before.unwrap_or_default();
+            print_line(
+                env,
+                &format!("sparsync: changed the grant of {name}: {before} -> {rights}"),
+            )?;
+        }
+        Granted::Same => print_line(
+            env,
+            &format!("sparsync: {name} already has this grant: {rights}"),
+        )?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// Removes grants.
+pub fn revoke(env: &mut Env, places: &Places, who: &str, stop_unused: bool) -> Result<Exit> {
+    let gone = Grants::change(places, |grants| grants.revoke(who))?;
+    if gone.is_empty() {
+        let words = format!("sparsync: cannot revoke `{who}`: no grant has this name or key");
+        return Err(
+            Error::new(NO_SUCH_GRANT, words).with_hint("`sparsync server grants` lists all grants")
+        );
+    }
+    for grant in gone {
+        print_line(
+            env,
+            &format!(
+                "sparsync: revoked the grant of {} ({})",
+                grant.name, grant.pin
+            ),
+        )?;
+    }
+    if !stop_unused {
+        return Ok(Exit::Ok);
+    }
+    match control_socket::status(places)? {
+        None => Ok(Exit::Ok),
+        Some(status) if !status.supervised && Grants::load(places)?.grants.is_empty() => {
+            process::stop(env, places, Some(Question::Stop))
+        }
+        Some(_) => {
+            print_line(env, SERVER_STAYS)?;
+            Ok(Exit::Ok)
+        }
+    }
+}
