@@ -223,6 +223,27 @@ fn modules_name_only_earlier_modules() {
 }
 
 #[test]
+fn decisions_of_the_rsync_daemon_are_pure() {
+    let order = modules_of("lib.rs");
+    let system = order.iter().position(|module| module == "fs");
+    let mut faults = Vec::new();
+    for file in sources() {
+        if !file.name.starts_with("cmd/rsync_daemon/policy/") {
+            continue;
+        }
+        for (line, code) in file.code() {
+            for named in paths_after(code, "crate::") {
+                let place = order.iter().position(|module| *module == named);
+                if place >= system && named != "cmd" {
+                    faults.push(file.fault(line, "the caller reads files and runs programs"));
+                }
+            }
+        }
+    }
+    report("src/cmd/rsync_daemon/policy/mod.rs", faults);
+}
+
+#[test]
 fn parts_of_a_session_name_only_earlier_parts() {
     let order = modules_of("session/mod.rs");
     let mut faults = Vec::new();

@@ -2,6 +2,18 @@
 //!
 //! The process of a connection is a fork, which shares most of its memory with the daemon. The connection is its standard
 //! input, as if inetd had started it.
+//!
+//! A connection takes these steps, in this order:
+//!
+//! 1. `run` accepts it, and `connections.rs` counts it and remembers its process.
+//! 2. `session/mod.rs` exchanges greetings and reads the name of a module, or lists the modules.
+//! 3. `session/access.rs` decides whether this client may use it, by `hosts allow`, `max connections` and `auth users`.
+//! 4. `session/confinement.rs` takes on the user and the root of the module; `session/hooks.rs` runs its programs.
+//! 5. `session/request.rs` reads the arguments of the client, and changes and refuses options as the module demands.
+//! 6. `cmd/remote_side/` runs the session: `rsync_client.rs` in rsync's protocol, or `sparsync_client.rs` if the
+//!    client is sparsync. The process ends with the exit code of the session, which `post-xfer exec` learns.
+//!
+//! `policy/` holds all decisions that need no system. `config_file.rs` reads the configuration for it.
 
 mod config_file;
 mod connections;
