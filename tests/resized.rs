@@ -35,6 +35,8 @@ enum SourceChange {
 #[derive(Clone, Copy, Debug)]
 enum SendingRoute {
     Local,
+    /// A program called `rsync`.
+    LocalAsRsync,
     /// The client, to a sparsync through a remote shell.
     Push,
     /// A sparsync that a remote shell started.
@@ -64,6 +66,12 @@ impl SendingRoute {
             ]
         };
         let (program, own, operands, env) = match self {
+            SendingRoute::LocalAsRsync => {
+                let link = stage.top.join("rsync");
+                std::os::unix::fs::symlink(program, &link).expect("scratch supports symlinks");
+                let words = [options, &["src/", "dst/"]].concat();
+                return stage.run_words(&link, &words, hooks);
+            }
             SendingRoute::Local => (program, Vec::new(), ["src/", "dst/"], hooks.to_vec()),
             SendingRoute::Quic => {
                 let words = [options, &["src/", "far:dst/"]].concat();
@@ -311,4 +319,80 @@ fn source_that_grows_or_is_replaced_is_copied_as_it_was() {
             }
         }
     }
+}
+
+/// Returns in how many runs it was reported that `log` grew before a read of the sender. `is_reported` says whether a run
+/// reported that, and checks its report.
+fn reported_changes(
+    route: SendingRoute,
+    (build, options): Case,
+    is_reported: fn(&Output) -> bool,
+) -> u32 {
+    let mut reported = 0;
+    for n in 1.. {
+        let stage = Stage::new(&Scene {
+            options,
+            build,
+            backups: &[],
+        });
+        let log = stage.top.join("src/log");
+        let run = |hold: Hooks<'_>| {
+            let hooks = [hold, &[("SPARSYNC_FAULT_IN", "read".to_owned())]].concat();
+            route.run(&stage, options, &hooks)
+        };
+        let Some(output) = run_held(&stage, n, run, || SourceChange::Grows.happens(&log)) else {
+            break;
+        };
+        assert_eq!(
+            output.exit,
+            0,
+            "{route:?}, {options:?}, read {n}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        reported += u32::from(is_reported(&output));
+    }
+    reported
+}
+
+#[test]
+fn source_that_is_changed_while_it_is_read_is_reported() {
+    let as_text = |output: &Output| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let is_named = stderr.contains("sparsync: changed while it was read: \"log\"\n");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let is_counted = stdout.contains("\nNumber of files changed while they were read: 1\n");
+        assert_eq!(is_named, is_counted, "{stdout} {stderr}");
+        is_named
+    };
+    let as_json = |output: &Output| {
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let is_named = stdout.contains("{\"type\":\"source_changed\",\"path\":\"log\"}\n");
+        let is_counted = stdout.contains(",\"changed_sources\":1,");
+        assert_eq!(is_named, is_counted, "{stdout}");
+        is_named
+    };
+    for route in [
+        SendingRoute::Local,
+        SendingRoute::Push,
+        SendingRoute::Pull,
+        SendingRoute::Quic,
+        SendingRoute::ToRsync,
+    ] {
+        let builds: &[fn(&Path)] = match route {
+            SendingRoute::Local | SendingRoute::Push => &[without, with_old],
+            _ => &[without],
+        };
+        for &build in builds {
+            let text = reported_changes(route, (build, &["-av", "--stats"]), as_text);
+            let json = reported_changes(route, (build, &["-a", "--json"]), as_json);
+            // A client of a server does not make the same calls in each run.
+            let varies = matches!(route, SendingRoute::Quic);
+            assert!((text > 0 && json > 0) || varies, "{route:?}");
+        }
+    }
+    let words: Case = (without, &["-av", "--stats"]);
+    assert_eq!(
+        reported_changes(SendingRoute::LocalAsRsync, words, as_text),
+        0
+    );
 }

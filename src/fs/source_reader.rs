@@ -1,7 +1,7 @@
 //! Reads a file of the source that other processes may change meanwhile.
 
 use super::errno;
-use super::sys;
+use super::sys::{self, LastChange};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::sync::OnceLock;
@@ -160,6 +160,26 @@ impl<F: AsFd> SourceReader<F> {
 
     fn len_now(&self) -> io::Result<u64> {
         sys::len_now(self.file())
+    }
+}
+
+/// The state of a file of the source before its content is read.
+#[derive(Debug)]
+pub struct SourceWatch {
+    before: LastChange,
+}
+
+impl SourceWatch {
+    /// Begins to watch an open file. Returns `None` for a device, which has no content of its own.
+    pub fn begin(file: BorrowedFd<'_>) -> Option<SourceWatch> {
+        let before = sys::last_change(file).ok()?;
+        before.is_of_regular_file.then_some(SourceWatch { before })
+    }
+
+    /// Returns whether the content or the attributes have been changed since. A change within the resolution of the
+    /// file system's times, some milliseconds, is not seen.
+    pub fn has_changed(&self, file: BorrowedFd<'_>) -> bool {
+        sys::last_change(file).is_ok_and(|now| now != self.before)
     }
 }
 

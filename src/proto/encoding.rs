@@ -49,6 +49,7 @@ pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
         cvs_env.is_some(),
         listed.is_some(),
         *profile,
+        wants.source_changes,
     ]);
     put_wants(w, wants);
     w.strings("words", words, WORDS_MAX, WORD_MAX_BYTES)?;
@@ -69,11 +70,20 @@ pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
 }
 
 pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
-    let [server_sends, has_cvs_home, has_cvs_env, has_listed, profile] =
-        r.flags::<5>("setup flags")?;
+    let [
+        server_sends,
+        has_cvs_home,
+        has_cvs_env,
+        has_listed,
+        profile,
+        source_changes,
+    ] = r.flags::<6>("setup flags")?;
     Ok(Setup {
         server_sends,
-        wants: get_wants(r)?,
+        wants: Wants {
+            source_changes,
+            ..get_wants(r)?
+        },
         words: r.strings("words", WORDS_MAX, WORD_MAX_BYTES)?,
         remote_words: r.strings("remote words", WORDS_MAX, WORD_MAX_BYTES)?,
         rules: get_rules(r)?.into(),
@@ -137,6 +147,8 @@ fn put_wants(w: &mut Writer, wants: &Wants) {
         begin,
         digest,
         paths,
+        // A flag of the setup: this byte is full.
+        source_changes: _,
     } = *wants;
     w.flags(&[
         items,
@@ -170,6 +182,7 @@ fn get_wants(r: &mut Reader) -> Result<Wants> {
         begin,
         digest,
         paths,
+        source_changes: false,
     })
 }
 
@@ -790,6 +803,10 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.byte(event::BEGIN);
             w.bytes("name", name, PATH_MAX_BYTES)?;
         }
+        Event::SourceChanged(name) => {
+            w.byte(event::SOURCE_CHANGED);
+            w.bytes("name", name, PATH_MAX_BYTES)?;
+        }
         Event::Progress {
             done_bytes,
             len_bytes,
@@ -824,6 +841,7 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
         }
         event::CHECKED => Event::Checked(r.varint_up_to("entries", COUNT_MAX)?),
         event::BEGIN => Event::Begin(r.owned("name", PATH_MAX_BYTES)?),
+        event::SOURCE_CHANGED => Event::SourceChanged(r.owned("name", PATH_MAX_BYTES)?),
         event::PROGRESS => Event::Progress {
             done_bytes: r.varint_up_to("bytes done", FILE_MAX_BYTES)?,
             len_bytes: r.varint_up_to("length", FILE_MAX_BYTES)?,

@@ -131,6 +131,7 @@ pub(super) mod event {
     pub const CHECKED: u8 = 6;
     pub const BEGIN: u8 = 7;
     pub const PROGRESS: u8 = 8;
+    pub const SOURCE_CHANGED: u8 = 9;
 }
 
 #[cfg(test)]

@@ -215,6 +215,9 @@ pub enum Event {
     Checked(u64),
     /// The transfer of this file's data begins; see [`Wants::begin`].
     Begin(Vec<u8>),
+    /// This file of the source was changed while its content was read, but could be read to its end. Requested by
+    /// [`Wants::source_changes`]; comes at any time after the content was read.
+    SourceChanged(Vec<u8>),
     /// The progress of a file's transfer, for `--progress`.
     Progress {
         /// The number of bytes done.
@@ -243,6 +246,8 @@ pub struct Wants {
     pub digest: bool,
     /// [`Item::sender_path`] is shown, or the sender's ids.
     pub paths: bool,
+    /// [`Event::SourceChanged`]. It costs a call before and after each file is read.
+    pub source_changes: bool,
 }
 
 impl Wants {

@@ -30,6 +30,8 @@ pub enum Line<'a> {
     Note(NoteLine<'a>),
     /// A problem, also printed on stderr.
     Problem(Box<ProblemLine<'a>>),
+    /// A file of the source was changed while it was read.
+    SourceChanged(SourceChangedLine<'a>),
     /// The progress of a file or of the run.
     Progress(ProgressLine<'a>),
     /// The counts of a run that reached its end.
@@ -96,6 +98,13 @@ pub struct ProblemLine<'a> {
     errno: Option<i32>,
 }
 
+/// See [`Line::SourceChanged`].
+#[derive(Serialize)]
+pub struct SourceChangedLine<'a> {
+    #[serde(flatten)]
+    path: JsonText<'a>,
+}
+
 /// See [`Line::Progress`].
 #[derive(Serialize)]
 pub struct ProgressLine<'a> {
@@ -123,6 +132,8 @@ pub struct SummaryLine {
     transferred_bytes: u64,
     /// Problems that make the exit code 23.
     errors: u64,
+    /// Files of the source that were changed while they were read.
+    changed_sources: u64,
     literal_bytes: u64,
     matched_bytes: u64,
     sent_bytes: u64,
@@ -234,6 +245,9 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
         Event::Problem(Problem { line, weight, .. }) if !line.is_empty() => {
             Some(problem(line, *weight))
         }
+        Event::SourceChanged(name) => Some(Line::SourceChanged(SourceChangedLine {
+            path: JsonText::new(name),
+        })),
         Event::Problem(_)
         | Event::Item(_)
         | Event::Missing(_)
@@ -456,8 +470,14 @@ pub fn progress(
     })
 }
 
-/// Returns the line of a run's counts.
-pub fn summary(tally: &Tally, traffic: Traffic, elapsed: Duration, dry_run: bool) -> Line<'static> {
+/// Returns the line of a run's counts. `changed_sources`: how many files were changed while they were read.
+pub fn summary(
+    tally: &Tally,
+    traffic: Traffic,
+    elapsed: Duration,
+    dry_run: bool,
+    changed_sources: u64,
+) -> Line<'static> {
     Line::Summary(Box::new(SummaryLine {
         dry_run,
         listed: (&tally.listed).into(),
@@ -467,6 +487,7 @@ pub fn summary(tally: &Tally, traffic: Traffic, elapsed: Duration, dry_run: bool
         total_bytes: tally.total_bytes,
         transferred_bytes: tally.copied().1,
         errors: tally.errors(),
+        changed_sources,
         literal_bytes: tally.literal_bytes,
         matched_bytes: tally.matched_bytes,
         sent_bytes: traffic.sent_bytes,

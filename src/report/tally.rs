@@ -144,6 +144,7 @@ impl Tally {
             | Event::Missing(_)
             | Event::Progress { .. }
             | Event::Begin(_)
+            | Event::SourceChanged(_)
             | Event::Checked(_)
             | Event::Listed { .. } => {}
         }

@@ -88,6 +88,8 @@ pub struct RunFacts {
     /// Only the log of a server is written. It has no entries of a dry run, and those without content only if its format
     /// has `%i`.
     pub at_server: bool,
+    /// Whether the program has its own name: called as rsync, it prints only what rsync prints.
+    pub is_named_ours: bool,
 }
 
 /// Prints rsync's lines.
@@ -112,6 +114,8 @@ pub struct TextReporter {
     totals: Option<(Traffic, u64)>,
     /// The problems reported so far.
     problems: Tally,
+    /// How many files of the source were changed while they were read.
+    changed_sources: u64,
     /// The message of the first problem that makes the exit code 23.
     first_failure: Option<Vec<u8>>,
     /// Where such problems are counted for the live display.
@@ -170,6 +174,7 @@ impl TextReporter {
             traffic: None,
             totals: None,
             problems: Tally::default(),
+            changed_sources: 0,
             first_failure: None,
             gauge: None,
             last_name: Vec::new(),
@@ -248,7 +253,20 @@ impl TextReporter {
                     .is_some_and(|meter| meter.scope() == ProgressScope::File),
             digest: !self.facts.list_only && formats().any(Format::has_digest),
             paths: formats().any(Format::has_sender_fields),
+            source_changes: !self.facts.at_server
+                && !self.facts.dry_run
+                && (self.output.json
+                    || self.names_changed_sources()
+                    || self.counts_changed_sources()),
         }
+    }
+
+    fn names_changed_sources(&self) -> bool {
+        self.facts.is_named_ours && !self.output.quiet && self.output.verbose >= 1
+    }
+
+    fn counts_changed_sources(&self) -> bool {
+        self.facts.is_named_ours && self.output.info.stats >= 2
     }
 
     /// Prints that the file list is being built. Must be called first; a repeated run prints it only once.
@@ -332,8 +350,13 @@ impl TextReporter {
         self.totals = Some((traffic, tally.total_bytes));
         self.finish_progress();
         if self.output.json {
-            self.screen
-                .put_object(&json::summary(tally, traffic, elapsed, self.facts.dry_run));
+            self.screen.put_object(&json::summary(
+                tally,
+                traffic,
+                elapsed,
+                self.facts.dry_run,
+                self.changed_sources,
+            ));
         }
         if self.output.debug.deltasum >= 1 {
             let line = format!(
@@ -353,6 +376,13 @@ impl TextReporter {
                 self.output.human,
                 self.facts.protocol,
             );
+            if self.counts_changed_sources() && self.changed_sources > 0 {
+                _ = writeln!(
+                    text,
+                    "Number of files changed while they were read: {}",
+                    self.changed_sources
+                );
+            }
             self.print_and_log(&text);
         }
         if self.output.info.stats >= 1 {
@@ -437,6 +467,7 @@ impl TextReporter {
                 }
             }
             Event::Begin(name) => self.begin(name),
+            Event::SourceChanged(name) => self.source_changed(name),
             Event::Progress {
                 done_bytes,
                 len_bytes,
@@ -680,6 +711,14 @@ impl TextReporter {
         let mut line = Vec::new();
         list::put_missing(&mut line, name, self.list_style());
         self.print_line(&line);
+    }
+
+    fn source_changed(&mut self, name: &[u8]) {
+        self.changed_sources += 1;
+        if self.names_changed_sources() {
+            let line = [b"sparsync: changed while it was read: \"", name, b"\""].concat();
+            self.put_error(&line);
+        }
     }
 
     fn begin(&mut self, name: &[u8]) {

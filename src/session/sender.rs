@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
-use crate::fs::source_reader::SourceReader;
+use crate::fs::source_reader::{SourceReader, SourceWatch};
 use crate::fs::sys;
 use crate::options::{Append, RemoveSource};
 use crate::path::{self, RelPath};
@@ -440,6 +440,11 @@ impl<'a> Sender<'a> {
             }
         };
         let len_bytes = source.len_bytes();
+        let watch = if self.wants.source_changes {
+            SourceWatch::begin(source.file())
+        } else {
+            None
+        };
         let content = OpenContent {
             sender: self,
             file,
@@ -447,6 +452,7 @@ impl<'a> Sender<'a> {
             place,
             name,
             source,
+            watch,
             as_it_is,
             mark,
         };
@@ -487,6 +493,7 @@ impl<'a> Sender<'a> {
                 if content.source.read_at(0, &mut data).ok() == Some(len_bytes as usize) {
                     content.pace(len_bytes);
                     data.truncate(len_bytes as usize);
+                    content.report_change()?;
                     let digest = digest::whole_by(self.checksums.plain_by, &data);
                     let whole = Message::Whole {
                         file,
@@ -582,6 +589,8 @@ struct OpenContent<'a> {
     place: &'a SourceDir,
     name: &'a [u8],
     source: SourceReader<OwnedFd>,
+    /// Set if the client wants to know whether the file is changed while it is read.
+    watch: Option<SourceWatch>,
     /// It is not worth compressing.
     as_it_is: bool,
     /// The file in the live display.
@@ -643,6 +652,7 @@ impl OpenContent<'_> {
             }
             sender.go_on()?;
         }
+        self.report_change()?;
         sender.connection.send(&Message::End {
             lane,
             digest: hasher.finish(),
@@ -726,9 +736,23 @@ impl OpenContent<'_> {
         };
         match (digest, stopped) {
             (_, Some(error)) => Err(error),
-            (Ok(digest), None) => sender.connection.send(&Message::End { lane, digest }),
+            (Ok(digest), None) => {
+                self.report_change()?;
+                sender.connection.send(&Message::End { lane, digest })
+            }
             (Err(error), None) => self.unsent(&error),
         }
+    }
+
+    /// Reports that the file was changed while it was read, if it was.
+    fn report_change(&self) -> Result<()> {
+        if let Some(watch) = &self.watch
+            && watch.has_changed(self.source.file())
+        {
+            let name = path::join(self.place.path.as_bytes(), self.name);
+            (self.sender.report)(Event::SourceChanged(name))?;
+        }
+        Ok(())
     }
 
     /// Reports that the file cannot be read to its end.

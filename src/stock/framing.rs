@@ -108,6 +108,7 @@ pub fn text_of(event: &Event) -> Option<(FrameTag, &[u8])> {
         | Event::Listed { .. }
         | Event::Checked(_)
         | Event::Begin(_)
+        | Event::SourceChanged(_)
         | Event::Progress { .. } => None,
     }
 }

@@ -11,6 +11,7 @@ use crate::apply::{BlockSums, Incoming, Outcome, Retry, Wire, attributes};
 use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
+use crate::fs::source_reader::SourceWatch;
 use crate::fs::sys;
 use crate::plan::{Action, Changes};
 use crate::proto::{Basis, FileId};
@@ -234,6 +235,11 @@ fn copy_local(
         from_device: job.context.options.select.copy_devices && is_device(from),
         fresh: target.fresh,
     };
+    let watch = if job.context.wants.source_changes {
+        SourceWatch::begin(from)
+    } else {
+        None
+    };
     let buffer = std::mem::take(&mut out.applier.buffer);
     let mut step = stepper(job, out);
     let mut copier = Copier::new(buffer, &job.context.unsupported_calls, &mut step);
@@ -252,6 +258,10 @@ fn copy_local(
     let buffer = copier.into_buffer();
     drop(step);
     out.applier.buffer = buffer;
+    if content_counts.is_ok() && watch.is_some_and(|watch| watch.has_changed(from)) {
+        let name = job.reported_path().to_vec();
+        out.events.push(Event::SourceChanged(name));
+    }
     (content_counts, written_bytes)
 }
 

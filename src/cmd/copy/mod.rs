@@ -14,7 +14,7 @@ pub mod via_server;
 mod via_shell;
 
 use self::live_display::{LiveDisplay, LiveRoute};
-use crate::cli;
+use crate::cli::{self, subcommand};
 use crate::cmd::command_end::{self, fail};
 use crate::cmd::input_files;
 use crate::env::{self, Env};
@@ -278,6 +278,7 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
         sum: options.check.shown_sum(),
         rooted: Vec::new(),
         at_server: false,
+        is_named_ours: subcommand::is_ours(env.program.as_encoded_bytes()),
     }
 }
 

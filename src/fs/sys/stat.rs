@@ -91,6 +91,46 @@ pub fn len_now(fd: BorrowedFd<'_>) -> io::Result<u64> {
     })
 }
 
+/// What a change of a file's content or attributes changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastChange {
+    /// Whether it is a regular file.
+    pub is_of_regular_file: bool,
+    len_bytes: u64,
+    mtime: Time,
+    ctime: Time,
+}
+
+/// Returns when an open file was last changed, and its length. Asks the server of a network file system, as [`len_now`]
+/// does.
+pub fn last_change(fd: BorrowedFd<'_>) -> io::Result<LastChange> {
+    attempt(Call::FStat, || {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let wanted = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::CTIME;
+        let (stat, ctime) = match fs::statx(fd, c"", flags, wanted) {
+            Ok(found) => (
+                from_statx(&found),
+                (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
+            ),
+            Err(Errno::NOSYS) => {
+                let found = fs::fstat(fd)?;
+                let ctime = (found.st_ctime, found.st_ctime_nsec as u32);
+                (from_stat(&found), ctime)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(LastChange {
+            is_of_regular_file: fs::FileType::from_raw_mode(stat.mode).is_file(),
+            len_bytes: stat.len_bytes,
+            mtime: stat.mtime,
+            ctime: Time {
+                secs: ctime.0,
+                nanos: ctime.1,
+            },
+        })
+    })
+}
+
 fn from_statx(s: &fs::Statx) -> Stat {
     let time = |t: &fs::StatxTimestamp| Time {
         secs: t.tv_sec,

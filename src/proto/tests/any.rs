@@ -322,7 +322,7 @@ fn parsed() -> impl Strategy<Value = Parsed> {
 
 fn setup() -> impl Strategy<Value = Setup> {
     let words = || vec(bytes(), 0..4);
-    let wants = any::<[bool; 8]>().prop_map(|wants| {
+    let wants = any::<[bool; 9]>().prop_map(|wants| {
         let [
             items,
             unchanged,
@@ -332,6 +332,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             begin,
             digest,
             paths,
+            source_changes,
         ] = wants;
         Wants {
             items,
@@ -342,6 +343,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             begin,
             digest,
             paths,
+            source_changes,
         }
     });
     let texts = (
@@ -581,6 +583,7 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         (0..=COUNT_MAX).prop_map(Event::Checked),
         bytes().prop_map(Event::Begin),
+        bytes().prop_map(Event::SourceChanged),
         [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES].prop_map(|[done_bytes, len_bytes]| {
             Event::Progress {
                 done_bytes,

@@ -547,7 +547,7 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
         &frame(17, "03 04 00"),
         "weight of a problem has the unknown number 4",
     );
-    refused("event", &frame(17, "09"), "event has the unknown number 9");
+    refused("event", &frame(17, "0a"), "event has the unknown number 10");
     refused(
         "kind of an entry",
         &frame(17, "01 05"),
@@ -590,8 +590,8 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
     );
     refused(
         "setup flags",
-        &frame(1, "20"),
-        "setup flags has unknown bits (0x20)",
+        &frame(1, "40"),
+        "setup flags has unknown bits (0x40)",
     );
     refused(
         "directory flags",

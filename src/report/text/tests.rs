@@ -50,6 +50,7 @@ const FACTS: RunFacts = RunFacts {
     sum: Checksum::Xxh128,
     rooted: Vec::new(),
     at_server: false,
+    is_named_ours: false,
 };
 
 struct Run {

@@ -555,6 +555,7 @@ pub fn reporter_to(options: &Options, stdout: Box<dyn std::io::Write + Send>) ->
         sum: crate::options::Checksum::Xxh128,
         rooted: Vec::new(),
         at_server: false,
+        is_named_ours: false,
     };
     TextReporter::new(
         &options.output,
