@@ -524,6 +524,14 @@ synctest!(
     }
 );
 
+synctest!(rule_file_that_merges_itself_exits_11, |w: World| {
+    w.source("a").build("src", |t| drop(t.file(".r", ". .r\n")));
+    w.once()
+        .mask_with(one_end)
+        .agree(&["-ai", "--filter=: .r"])
+        .exits(11);
+});
+
 synctest!(rule_file_that_merges_a_missing_file_exits_11, |w: World| {
     w.source("d/a")
         .dest("d/")

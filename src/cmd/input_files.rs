@@ -4,7 +4,9 @@ use super::rsync_daemon::policy::module_path;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{self, BadRule, ChainOptions, Merge, ModuleRules, Parsed, Rules, Sides};
+use crate::filter::{
+    self, BadRule, ChainOptions, MERGE_DEPTH_MAX, Merge, ModuleRules, Parsed, Rules, Sides,
+};
 use crate::fs::{sandbox, trusted_path};
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
@@ -14,8 +16,6 @@ use std::sync::Arc;
 
 /// The most bytes of a file of rules, names or aliases. Such files are read whole.
 const TEXT_MAX_BYTES: usize = 1 << 30;
-/// The most levels of merge files that name merge files.
-const MERGE_DEPTH_MAX: usize = 32;
 
 /// Returns the texts of /etc/popt and ~/.popt, in which popt looks for aliases.
 pub fn popt_files(env: &Env) -> Vec<u8> {
@@ -192,14 +192,7 @@ impl RuleReader<'_> {
                 Parsed::Merge(merge) if !merge.per_dir => {
                     if depth >= MERGE_DEPTH_MAX {
                         let place = merge.named_at.as_deref().unwrap_or(&merge.name);
-                        let words = format!(
-                            "[{}] merge-file include depth limit ({MERGE_DEPTH_MAX}) exceeded at <rule from ",
-                            self.role
-                        );
-                        return Err(Error::new(
-                            Exit::FileIo,
-                            [words.as_bytes(), place, b">"].concat(),
-                        ));
+                        return Err(Error::new(Exit::FileIo, filter::too_deep(self.role, place)));
                     }
                     let text = self.merge_text(&merge)?;
                     let inner = filter::parse_merge(&text, &merge, self.from0).map_err(bad)?;

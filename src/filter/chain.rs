@@ -566,7 +566,7 @@ mod tests {
         let files = Files::from([("d/.r", ". gone")]);
         let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
         assert_eq!(
-            bad.to_string(),
+            String::from_utf8_lossy(&bad.message("sender")),
             "failed to open exclude file <rule from /r/d/.r line 1>"
         );
         assert_eq!(bad.exit(), Exit::FileIo);
@@ -584,14 +584,14 @@ mod tests {
         let files = Files::from([("d/.r", "- c\nsecret")]);
         let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
         assert_eq!(
-            bad.to_string(),
+            String::from_utf8_lossy(&bad.message("sender")),
             "Unknown filter rule: <rule from /r/d/.r line 2>"
         );
         assert_eq!(bad.exit(), Exit::Usage);
         let files = Files::from([(".r", ": .q"), (".q", "secret")]);
         let bad = try_enter(&chain(&[": .r"]), "", &files).unwrap_err();
         assert_eq!(
-            bad.to_string(),
+            String::from_utf8_lossy(&bad.message("sender")),
             "Unknown filter rule: <rule from a file read earlier>"
         );
     }
@@ -749,7 +749,7 @@ mod tests {
                 match entered {
                     Ok(entered) => chain = entered,
                     Err(bad) => {
-                        prop_assert!(!bad.message().is_empty());
+                        prop_assert!(!bad.message("sender").is_empty());
                         break;
                     }
                 }

@@ -1,7 +1,6 @@
 //! The parts of a [`Chain`](super::Chain): compiled rules, and groups of rules that per-directory files fill.
 
 use crate::exit::Exit;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -10,8 +9,16 @@ use super::parse::{BadRule, Label, cvs_globals, parse_labelled};
 use super::pattern::{Anchor, CandidatePath, Pattern};
 use super::rule::{Merge, Parsed, Rule, Side, Sides, Text};
 
-/// How deeply merge files may include each other. Beyond that the run ends.
-const NESTING_MAX: usize = 64;
+/// How deeply merge files may include each other, as in rsync. Beyond that the run ends.
+pub const MERGE_DEPTH_MAX: usize = 32;
+
+/// Returns rsync's message about a merge file that would be nested deeper. `place`: the rule that names it.
+pub fn too_deep(role: &str, place: &[u8]) -> Vec<u8> {
+    let start = format!(
+        "[{role}] merge-file include depth limit ({MERGE_DEPTH_MAX}) exceeded at <rule from "
+    );
+    [start.as_bytes(), place, b">"].concat()
+}
 
 /// The options of a chain, apart from its rules.
 #[derive(Clone, Debug, Default)]
@@ -45,14 +52,18 @@ pub enum FilterError {
     /// A file named by another file cannot be read: exit code 11. Holds rsync's message without a newline; like rsync,
     /// it does not include the system's error.
     Unreadable(Vec<u8>),
+    /// Files include each other more than [`MERGE_DEPTH_MAX`] deep: exit code 11. Holds the place of the rule that names
+    /// the next one.
+    TooDeep(Vec<u8>),
 }
 
 impl FilterError {
-    /// Returns rsync's message without a newline.
-    pub fn message(&self) -> Vec<u8> {
+    /// Returns rsync's message without a newline. `role`: the one of this process.
+    pub fn message(&self, role: &str) -> Vec<u8> {
         match self {
             FilterError::BadRule(bad) => bad.message(),
             FilterError::Unreadable(message) => message.clone(),
+            FilterError::TooDeep(place) => too_deep(role, place),
         }
     }
 
@@ -60,7 +71,7 @@ impl FilterError {
     pub fn exit(&self) -> Exit {
         match self {
             FilterError::BadRule(_) => Exit::Usage,
-            FilterError::Unreadable(_) => Exit::FileIo,
+            FilterError::Unreadable(_) | FilterError::TooDeep(_) => Exit::FileIo,
         }
     }
 }
@@ -70,14 +81,6 @@ impl From<BadRule> for FilterError {
         FilterError::BadRule(bad)
     }
 }
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.message()))
-    }
-}
-
-impl std::error::Error for FilterError {}
 
 /// Reads a merge file; `None` if there is no file of that name. See [`Chain::enter`](super::Chain::enter).
 pub type ReadMerge<'a> = dyn FnMut(&[u8]) -> io::Result<Option<Vec<u8>>> + 'a;
@@ -435,8 +438,10 @@ impl ChainBuilder<'_> {
                 }
                 Parsed::Merge(merge) => {
                     let unreadable = || FilterError::Unreadable(merge.open_failure().0);
-                    if own.depth == NESTING_MAX {
-                        return Err(unreadable());
+                    // The file of the directory counts as well.
+                    if own.depth + 1 >= MERGE_DEPTH_MAX {
+                        let place = merge.named_at.as_deref().unwrap_or(&merge.name);
+                        return Err(FilterError::TooDeep(place.to_vec()));
                     }
                     // rsync's working directory is the root of the transfer, so the file is opened relative to it.
                     let name = match &merge.name[..] {

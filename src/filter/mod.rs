@@ -19,7 +19,7 @@ mod pattern;
 mod rule;
 
 pub use chain::{Chain, Rules};
-pub use compiled_rules::ChainOptions;
+pub use compiled_rules::{ChainOptions, MERGE_DEPTH_MAX, too_deep};
 pub use module_rules::{ModuleRules, split_rules};
 pub use parse::{
     BadRule, cvs_globals, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include,

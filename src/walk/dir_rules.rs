@@ -31,6 +31,6 @@ pub fn enter_dir(
     };
     match chain.enter(path.as_bytes(), &mut text_of) {
         Ok(chain) => Ok((chain, refusals)),
-        Err(error) => Err(Error::new(error.exit(), error.message()).by(role)),
+        Err(error) => Err(Error::new(error.exit(), error.message(role)).by(role)),
     }
 }
