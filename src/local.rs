@@ -241,7 +241,8 @@ impl IdNames for LocalAccounts {
 /// Compares two files of equal length for `--checksum`. Fails if the run is being stopped.
 fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), terms: &Terms<'_>) -> io::Result<bool> {
     use std::os::fd::AsFd;
-    let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, false);
+    let spares_atime = terms.options.select.open_noatime;
+    let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, spares_atime);
     let (source, dest) = match (open(source), open(dest)) {
         (Err(source), Err(dest)) if is_denied(&source) && is_denied(&dest) => {
             return Ok(terms.unreadable_is_same());

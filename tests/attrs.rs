@@ -593,6 +593,36 @@ synctest!(atimes_of_directories_are_not_copied, |w: World| {
         .exits(0);
 });
 
+/// Declares a case in which files of the destination are read, and are not replaced.
+macro_rules! spares_atimes {
+    ($name:ident, [$($option:expr),+]) => {
+        synctest!($name, |w: World| {
+            w.compare_atimes().build("src", |t| {
+                t.file("same", "same").atime(-500);
+                t.file("grown", "old and new").atime(-500);
+            });
+            w.build("dst", |t| {
+                t.file("same", "same").atime(-600);
+                t.file("grown", "old").atime(-700);
+            });
+            w.once()
+                .no_dry_run()
+                .agree(&["-ai", "--open-noatime", $($option),+])
+                .exits(0);
+        });
+    };
+}
+
+spares_atimes!(
+    atimes_of_compared_files_stay,
+    ["-c", "--existing", "--max-size=5"]
+);
+spares_atimes!(
+    atimes_of_files_in_place_stay,
+    ["--inplace", "--no-whole-file", "-I"]
+);
+spares_atimes!(atimes_of_appended_files_stay, ["--append-verify"]);
+
 synctest!(crtimes_are_rejected, |w: World| {
     w.source("a").dest("");
     w.once().agree(&["-aiN"]).exits(1);

@@ -308,13 +308,13 @@ pub fn basis_file(job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option
     {
         return match existing.kind() {
             Kind::Device => open_device(dir, job).map(of(None)),
-            _ => open_basis(dir, job.name())
+            _ => open_basis(job.context, dir, job.name())
                 .map(of(place.backup.as_ref().map(|_| (BasisType::BACKUP, None)))),
         };
     }
     let kept = place.partial_dir.as_deref().and_then(|name| {
         let dir = crate::apply::partial::open_partial(job.context, dir, name).ok()?;
-        open_basis(&dir, job.name())
+        open_basis(job.context, &dir, job.name())
     });
     let left_over = left_over(job, dir);
     let source_bytes = job.source().len_bytes;
@@ -327,13 +327,18 @@ pub fn basis_file(job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option
         let which = u8::try_from(hit.tree)
             .ok()
             .map(|tree| (BasisType(tree), None));
-        open_basis(&hit.dir, job.name()).map(of(which))
+        open_basis(job.context, &hit.dir, job.name()).map(of(which))
     };
-    kept.or_else(|| job.dest().and_then(|_| open_basis(dir, job.name())))
-        .map(of(None))
-        .or_else(|| job.hit().and_then(of_hit))
-        .or_else(|| similar.and_then(|similar| similar.open().map(of(Some(similar.for_stock())))))
-        .or_else(|| left_over.map(of(None)))
+    kept.or_else(|| {
+        job.dest()
+            .and_then(|_| open_basis(job.context, dir, job.name()))
+    })
+    .map(of(None))
+    .or_else(|| job.hit().and_then(of_hit))
+    .or_else(|| {
+        similar.and_then(|similar| similar.open(job.context).map(of(Some(similar.for_stock()))))
+    })
+    .or_else(|| left_over.map(of(None)))
 }
 
 /// Opens what a crash left of the file, if the run resumes from it.
@@ -345,13 +350,13 @@ fn left_over(job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd, u64)> {
 }
 
 /// Opens a file as a basis. `None`: it does not exist or is empty.
-pub fn open_basis(dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
-    usable(sys::open_read(dir.fd(), name, false, false).ok()?)
+pub fn open_basis(context: &Context<'_>, dir: &Dir, name: &[u8]) -> Option<(OwnedFd, u64)> {
+    usable(context.open_read(dir, name).ok()?)
 }
 
 /// Opens a device to be written as a basis, at most for the length of the source.
 fn open_device(dir: &Dir, job: &Job<'_>) -> Option<(OwnedFd, u64)> {
-    let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
+    let fd = job.context.open_read(dir, job.name()).ok()?;
     let len_bytes = sys::content_len(fd.as_fd())
         .ok()?
         .min(job.source().len_bytes);
@@ -372,7 +377,7 @@ pub fn basis(job: &Job<'_>, similar: Option<&Similar>, wire: &dyn Wire) -> Basis
     if let (Some(append), Some(existing)) = (job.context.options.place.append, job.dest()) {
         let len_bytes = existing.len_bytes;
         let digest = || {
-            let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
+            let fd = job.context.open_read(dir, job.name()).ok()?;
             digest_of_beginning(fd.as_fd(), len_bytes, wire.compared_by(), &|| {
                 job.context.is_over()
             })

@@ -53,10 +53,10 @@ impl Similar {
     }
 
     /// Returns it, open, and its length, or `None` if it is gone.
-    pub fn open(&self) -> Option<(OwnedFd, u64)> {
+    pub fn open(&self, context: &Context<'_>) -> Option<(OwnedFd, u64)> {
         match &self.held {
             Some((fd, len_bytes)) => Some((fd.try_clone().ok()?, *len_bytes)),
-            None => open_basis(&self.dir, &self.name),
+            None => open_basis(context, &self.dir, &self.name),
         }
     }
 }
@@ -115,7 +115,7 @@ impl FuzzySearch {
         let name: Box<[u8]> = around.candidates.name(at).into();
         let (dir, prefix, which) = &around.holders[around.dirs[at] as usize];
         let held = if is_used {
-            open_basis(dir, &name)
+            open_basis(job.context, dir, &name)
         } else {
             None
         };
@@ -139,7 +139,8 @@ fn has_partial(job: &Job<'_>) -> bool {
     let (Some(name), Some(dir)) = (&job.context.options.place.partial_dir, &job.spot.dir) else {
         return false;
     };
-    open_partial(job.context, dir, name).is_ok_and(|dir| open_basis(&dir, job.name()).is_some())
+    open_partial(job.context, dir, name)
+        .is_ok_and(|dir| open_basis(job.context, &dir, job.name()).is_some())
 }
 
 impl Around {

@@ -199,6 +199,11 @@ impl Context<'_> {
         self.options.dry_run || self.policy.list_only
     }
 
+    /// Opens a file of this end, which is not the source, to read its content. Does not follow a symlink.
+    pub fn open_read(&self, dir: &Dir, name: &[u8]) -> io::Result<OwnedFd> {
+        sys::open_read(dir.fd(), name, false, self.options.select.open_noatime)
+    }
+
     /// Returns the absolute path of an entry at the destination, for messages.
     pub fn full(&self, path: &[u8]) -> Vec<u8> {
         crate::path::join(self.dest_path, path)

@@ -33,7 +33,7 @@ use crate::walk::run_context::Terms;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -125,9 +125,11 @@ impl Receiver<'_> {
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| {
             let is_over =
                 || self.terms.process.stop.load(Ordering::Relaxed) || self.inbox.is_silent();
+            let (dir, name) = dest;
+            let spares_atime = self.terms.options.select.open_noatime;
             same_digest(
                 source.entry,
-                dest,
+                sys::open_read(dir.fd(), name, false, spares_atime),
                 self.terms.unreadable_is_same(),
                 &self.checksums.compared_by,
                 &is_over,
@@ -171,12 +173,11 @@ impl Receiver<'_> {
 /// `true`. With `unreadable_is_same`, a file that neither end may read counts as equal.
 fn same_digest(
     source: &Entry,
-    (dir, name): (&Dir, &[u8]),
+    dest: io::Result<OwnedFd>,
     unreadable_is_same: bool,
     by: &Comparison,
     is_over: &dyn Fn() -> bool,
 ) -> io::Result<bool> {
-    let dest = sys::open_read(dir.fd(), name, false, false);
     let Some(digest) = source.extra.as_ref().and_then(|extra| extra.digest) else {
         // No digest: the sender was denied access. It reports every other error.
         let is_denied = dest.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);

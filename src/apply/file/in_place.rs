@@ -35,7 +35,9 @@ pub(super) fn overwrite(
         // As in rsync, only this file stays as it is if that fails.
         let (to, name) = backup::copy_away(job.context, dir, &job.path, &mut out.events)?;
         // The sender may refer to blocks that are overwritten here.
-        copy = is_stock(content).then(|| open_basis(&to, &name)).flatten();
+        copy = is_stock(content)
+            .then(|| open_basis(job.context, &to, &name))
+            .flatten();
     }
     let mode = job.wanted_mode();
     let failed = |what: &str, error: &io::Error| {
@@ -43,6 +45,10 @@ pub(super) fn overwrite(
     };
     let (to, opened_up) =
         open_for_writing(dir, job.name(), existing).map_err(|error| failed("open", &error))?;
+    if job.context.options.select.open_noatime {
+        // It may be read as the basis. A file of another user cannot be spared.
+        let _ = sys::spare_atime(to.as_fd());
+    }
     let was = sys::fstat(to.as_fd()).map_err(|error| failed("fstat", &error))?;
     let is_device = Kind::of_mode(was.mode) == Some(Kind::Device);
     if is_device && existing.kind() != Kind::Device {
