@@ -976,6 +976,14 @@ synctest!(fake_super_with_acls_and_attributes, as root, |w: World| {
     w.agree(&["-aiAX", "--fake-super"]).exits(0);
 });
 
+synctest!(fake_super_removes_leftover_attributes, as both, |w: World| {
+    w.needs_xattrs().source("a").dest("a");
+    w.build("dst", |t| {
+        t.file("a", "old").xattr("user.rsync.%other", "1").xattr("user.rsync.trusted.t", "2");
+    });
+    w.agree(&["-aiX", "--fake-super"]).exits(0);
+});
+
 synctest!(corrupt_fake_super_attribute_exits_11, |w: World| {
     w.only_local("--fake-super applies only to the client");
     w.needs_xattrs().build("src", |t| {

@@ -4,7 +4,7 @@
 //! rules). The caller chooses the policy. ACLs are in [`super::acl`], rsync's own `user.rsync.%stat` in
 //! [`super::fake_super`].
 
-use super::sys;
+use super::{acl, fake_super, sys};
 use crate::flist::{Xattr, Xattrs};
 use rustix::fd::BorrowedFd;
 use std::io;
@@ -133,13 +133,24 @@ pub struct XattrPolicy<'a> {
     who: Who,
     /// Only `user.*` takes part.
     only_user: bool,
-    shows_own: bool,
+    hidden: HiddenXattrs,
     rules: Option<XattrRules<'a>>,
+}
+
+/// Which of rsync's own attributes (`user.rsync.%…`) take no part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HiddenXattrs {
+    None,
+    /// Those in which `--fake-super` stores what it manages itself.
+    Managed,
+    All,
 }
 
 /// The prefix of rsync's own attributes.
 const OWN: &[u8] = b"user.rsync.%";
 const STORED: &[u8] = b"user.rsync.";
+/// What `--fake-super` sets and removes itself.
+const MANAGED: [&[u8]; 3] = [fake_super::STAT, acl::FAKE_ACCESS, acl::FAKE_DEFAULT];
 
 impl<'a> XattrPolicy<'a> {
     /// Returns the policy for reading the source. rsync's own attributes (`user.rsync.%…`) are hidden unless `level` is
@@ -149,18 +160,25 @@ impl<'a> XattrPolicy<'a> {
         XattrPolicy {
             who,
             only_user: who == Who::User,
-            shows_own: level > 1 && who != Who::Fake,
+            hidden: if level > 1 && who != Who::Fake {
+                HiddenXattrs::None
+            } else {
+                HiddenXattrs::All
+            },
             rules,
         }
     }
 
     /// Returns the policy for the destination. rsync's own attributes are visible here even with a single `-X`, so that
-    /// leftover ones are removed. Only `--fake-super` leaves them alone.
+    /// leftover ones are removed, but those that `--fake-super` manages.
     pub fn receiver(who: Who, rules: Option<XattrRules<'a>>) -> Self {
         XattrPolicy {
             who,
             only_user: who != Who::Root,
-            shows_own: who != Who::Fake,
+            hidden: match who {
+                Who::Fake => HiddenXattrs::Managed,
+                Who::Root | Who::User => HiddenXattrs::None,
+            },
             rules,
         }
     }
@@ -172,7 +190,12 @@ impl<'a> XattrPolicy<'a> {
             None if self.only_user => name.starts_with(b"user."),
             None => !name.starts_with(b"system."),
         };
-        allowed && (self.shows_own || !name.starts_with(OWN))
+        let is_hidden = match self.hidden {
+            HiddenXattrs::None => false,
+            HiddenXattrs::Managed => MANAGED.contains(&name),
+            HiddenXattrs::All => name.starts_with(OWN),
+        };
+        allowed && !is_hidden
     }
 
     /// Converts attributes from [`read_listed`] into the form that is sent: under `--fake-super`, stored names become
