@@ -108,6 +108,25 @@ pub fn climbs(path: &[u8]) -> bool {
     !path.starts_with(b"/") && path.split(|&b| b == b'/').any(|part| part == b"..")
 }
 
+/// Removes each `..` of an absolute path together with the element before it, and each `.` and empty element. Takes the
+/// elements for directories.
+pub fn without_climbing(path: &[u8]) -> Vec<u8> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(kept.pop()),
+            part => kept.push(part),
+        }
+    }
+    let mut out = Vec::with_capacity(path.len());
+    for part in kept {
+        out.push(b'/');
+        out.extend_from_slice(part);
+    }
+    out
+}
+
 /// Returns `dir/name`; if one of them is empty, returns the other.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {
@@ -137,6 +156,23 @@ mod tests {
         assert_eq!(RelPath::parse(b"a/./b"), Err(BadPath::Malformed));
         assert_eq!(RelPath::parse(b"a\0b"), Err(BadPath::Malformed));
         assert!(RelPath::parse(b"a/..b/...").is_ok());
+    }
+
+    #[test]
+    fn climbing_elements_are_removed_with_what_precedes_them() {
+        for (path, wanted) in [
+            ("/a/b", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/a/b/../../c", "/c"),
+            ("/../a//./b/", "/a/b"),
+            ("/a/..", ""),
+        ] {
+            assert_eq!(
+                without_climbing(path.as_bytes()),
+                wanted.as_bytes(),
+                "{path}"
+            );
+        }
     }
 
     #[test]

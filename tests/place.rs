@@ -406,6 +406,14 @@ new_backup_dir!(
     "d/old",
     "--delete-after"
 );
+synctest!(backup_dir_through_another_directory, |w: World| {
+    w.source("d/ f old/").dest("d/ f old/ x");
+    w.no_dry_run()
+        .once()
+        .agree(&["-aib", "--delete", "--backup-dir=d/../old"])
+        .prints("*deleting   x");
+});
+
 synctest!(an_excluded_backup_dir_stays, |w: World| {
     older(&w);
     w.agree(&["-aib", "--backup-dir=bk", "--delete", "--exclude=/bk"])

@@ -30,7 +30,8 @@ impl BackupDir {
     /// Creates the value for an absolute path. `dest_path`: the path of the destination. `mode`: the mode of directories
     /// that are created.
     pub fn new(path: Vec<u8>, dest_path: &[u8], mode: u32, owners: LinkOwners) -> BackupDir {
-        let below_dest = path
+        // A directory that is a symlink makes the text wrong. Then another directory gets its own time once more.
+        let below_dest = path::without_climbing(&path)
             .strip_prefix(dest_path)
             .and_then(|rest| rest.strip_prefix(b"/"))
             .and_then(|rest| RelPath::parse(rest).ok());
