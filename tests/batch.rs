@@ -293,6 +293,29 @@ synctest!(batch_from_a_pipe_whose_writer_is_late, |w: World| {
     }
 });
 
+synctest!(batch_with_endless_data_behind_it, |w: World| {
+    trees(&w, TREE, "").once();
+    record(
+        &w,
+        oracle::rsync(),
+        &["-a", &format!("--write-batch={BATCH}")],
+    );
+    // The reader leaves before the writer is done.
+    let text = "{ cat ../batch && head -c 50000000 /dev/urandom; } | $1 -a --read-batch=- new/; \
+        test ${PIPESTATUS[0]} = 141 && diff -r src new";
+    script(&w, oracle::under_test(), text);
+});
+
+synctest!(batch_without_a_file_that_cannot_be_read, as user, |w: World| {
+    trees(&w, "a closed z", "a").no_dry_run().once();
+    w.build("src", |t| drop(t.file("closed", "secret").mode(0o000)));
+    for protocol in ["--protocol=32", "--protocol=29"] {
+        w.agree(&["-a", "--only-write-batch={W}/batch", protocol]).exits(23);
+        w.agree_paths(&["-a", "--read-batch={W}/batch"], &["dst/"]).exits(23);
+        w.restore_dest();
+    }
+});
+
 synctest!(batch_that_is_no_file, |w: World| {
     trees(&w, "a", "b").no_dry_run().once();
     for device in ["/dev/zero", "/dev/null", "/dev"] {

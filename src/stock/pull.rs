@@ -229,7 +229,13 @@ impl Intake for PullIntake<'_> {
         reader: &mut dyn Read,
         handler: &dyn MessageHandler,
     ) -> Result<()> {
-        let report_unsent = |index| unsent(index, &self.shared, handler);
+        let report_unsent = |index| {
+            if self.is_left {
+                // Nothing was requested: the client reports the file itself, and does not return its item.
+                return self.shared.lock().take_left_out(index).map_err(failed);
+            }
+            unsent(index, &self.shared, handler)
+        };
         let StockTerms {
             protocol,
             compression,
@@ -351,6 +357,16 @@ impl ListingClient for ServedClient {
             && shared
                 .index(file)
                 .is_ok_and(|index| !shared.requested_xattrs.contains_key(&index))
+    }
+}
+
+impl PullShared {
+    /// Notes that the client leaves out an item that it was sent.
+    fn take_left_out(&mut self, index: i32) -> decode_error::Result<()> {
+        match &mut self.served {
+            Some(served) => served.take_returned(index),
+            None => Err(violation(format!("file {index} was not requested"))),
+        }
     }
 }
 

@@ -116,12 +116,22 @@ impl Served {
         self.to_return.push_back(index);
     }
 
-    /// Checks an item without content that the client returns.
+    /// Checks an item that the client returns, or of which it reports that it leaves it out.
     pub(super) fn take_returned(&mut self, index: i32) -> decode_error::Result<()> {
         match self.to_return.pop_front() {
             Some(expected) if expected == index => Ok(()),
             _ => Err(violation(format!("item {index} was not sent"))),
         }
+    }
+
+    /// As [`Served::take_returned`], but before protocol 30, when a client leaves out files without a report.
+    pub(super) fn take_returned_later(&mut self, index: i32) -> decode_error::Result<()> {
+        while let Some(expected) = self.to_return.pop_front() {
+            if expected == index {
+                return Ok(());
+            }
+        }
+        Err(violation(format!("item {index} was not sent")))
     }
 }
 
