@@ -7,7 +7,7 @@
 use super::basis;
 use super::framing::Framing;
 use super::stock_terms::{StockTerms, phases};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::options::{Compression, Options};
@@ -25,21 +25,34 @@ use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{DeletionCounts, Stats};
 use crate::proto::rsync::tokens::{self, Token, TokenDecoder, TokenEncoder};
+use crate::report::event::errno_words;
 use crate::session::connection::undecodable as failed;
 use crate::transport::Link;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-/// A batch file, or a copy of one that cannot be read twice.
+/// A batch file, or the copy of a stream that cannot be read twice.
 pub struct BatchFile {
     fd: OwnedFd,
+    /// The stream. It is read no further than the batch, behind which it may go on without an end.
+    stream: Option<BatchStream>,
     /// Where `buffer` ends in the file.
     end: u64,
     buffer: Vec<u8>,
     /// How much of the buffer was read.
     used: usize,
+}
+
+struct BatchStream {
+    from: File,
+    copied_bytes: u64,
+    /// The directory of the copy, for messages.
+    dir: Vec<u8>,
+    /// Why the stream cannot be copied.
+    failure: Option<io::Error>,
 }
 
 /// The size of a read from the file.
@@ -50,10 +63,44 @@ impl BatchFile {
     pub fn new(fd: OwnedFd, at: u64) -> BatchFile {
         BatchFile {
             fd,
+            stream: None,
             end: at,
             buffer: Vec::new(),
             used: 0,
         }
+    }
+
+    /// Reads a stream, and copies what is read of it into an empty file in the directory `dir`.
+    pub fn of_stream(from: File, to: OwnedFd, dir: Vec<u8>) -> BatchFile {
+        BatchFile {
+            stream: Some(BatchStream {
+                from,
+                copied_bytes: 0,
+                dir,
+                failure: None,
+            }),
+            ..BatchFile::new(to, 0)
+        }
+    }
+
+    /// Returns the error if a read failed because the stream cannot be copied.
+    pub fn copy_failure(&self) -> Option<Error> {
+        let stream = self.stream.as_ref()?;
+        Some(not_copied(&stream.dir, stream.failure.as_ref()?))
+    }
+
+    /// Reads a piece into the buffer.
+    fn fill(&mut self) -> io::Result<()> {
+        self.buffer.resize(READ_BYTES, 0);
+        let count = match &mut self.stream {
+            Some(stream) if stream.copied_bytes == self.end => {
+                stream.advance(self.fd.as_fd(), &mut self.buffer)?
+            }
+            Some(_) | None => sys::pread(self.fd.as_fd(), &mut self.buffer, self.end)?,
+        };
+        self.buffer.truncate(count);
+        (self.end, self.used) = (self.end + count as u64, 0);
+        Ok(())
     }
 
     fn position(&self) -> u64 {
@@ -66,13 +113,38 @@ impl BatchFile {
     }
 }
 
+impl BatchStream {
+    /// Reads a piece and appends it to the copy. Returns its length.
+    fn advance(&mut self, to: BorrowedFd<'_>, piece: &mut [u8]) -> io::Result<usize> {
+        let count = loop {
+            match self.from.read(piece) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        if let Err(error) = sys::pwrite_all(to, &piece[..count], self.copied_bytes) {
+            let kind = error.kind();
+            self.failure = Some(error);
+            return Err(kind.into());
+        }
+        self.copied_bytes += count as u64;
+        Ok(count)
+    }
+}
+
+/// Returns the error for a stream that cannot be copied to a directory.
+pub fn not_copied(dir: &[u8], error: &io::Error) -> Error {
+    let start = b"sparsync: cannot copy the batch to a temporary file in ".as_slice();
+    let line = [start, dir, b": ", &errno_words(error)].concat();
+    Error::new(Exit::FileIo, line)
+        .by("Receiver")
+        .with_hint("set TMPDIR to a directory with more room")
+}
+
 impl Read for BatchFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.used == self.buffer.len() {
-            self.buffer.resize(READ_BYTES, 0);
-            let count = sys::pread(self.fd.as_fd(), &mut self.buffer, self.end)?;
-            self.buffer.truncate(count);
-            (self.end, self.used) = (self.end + count as u64, 0);
+            self.fill()?;
         }
         let count = (&self.buffer[self.used..]).read(into)?;
         self.used += count;
@@ -155,7 +227,11 @@ impl<'a> BatchPlayer<'a> {
             passed: 0,
             requested: HashSet::new(),
         };
-        player.read_all().map_err(failed)?;
+        let read = player.read_all();
+        if let Some(error) = player.file.copy_failure() {
+            return Err(error);
+        }
+        read.map_err(failed)?;
         Ok(player)
     }
 

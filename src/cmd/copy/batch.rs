@@ -16,12 +16,12 @@ use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::handshake::VERSIONS;
 use crate::report::event::errno_words;
 use crate::stock::batch_options;
-use crate::stock::batch_player::BatchFile;
+use crate::stock::batch_player::{BatchFile, not_copied};
 use crate::stock::batch_recorder::BatchRecorder;
 use crate::walk::arg_path;
 use std::fs::File;
-use std::io::{self, Read, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
 use std::sync::Arc;
 
@@ -32,9 +32,12 @@ const TEMP_DIR: &[u8] = b"/tmp";
 /// which ones under `-v`.
 pub fn open(env: &mut Env, name: &[u8], options: &mut Options) -> Result<(BatchFile, BatchHeader)> {
     let newest = options.connect.protocol.unwrap_or(*VERSIONS.end());
-    let mut file = open_file(env, name, options, newest)?;
-    let header =
-        BatchHeader::decode(&mut file, newest).map_err(|error| unreadable(env, name, error))?;
+    let mut file = open_file(env, name, options)?;
+    let header = BatchHeader::decode(&mut file, newest);
+    if let Some(error) = file.copy_failure() {
+        return Err(error);
+    }
+    let header = header.map_err(|error| unreadable(env, name, error))?;
     let mut lines = Vec::new();
     let taken = batch_options::take_over(&header, options, &mut lines);
     if options.output.verbose > 0 && !options.output.quiet {
@@ -66,9 +69,8 @@ fn unreadable(env: &Env, name: &[u8], error: DecodeError) -> Error {
     .by("Receiver")
 }
 
-/// Opens a batch file. What cannot be read twice is copied first, if it begins like a batch file of a protocol up to
-/// `newest`.
-fn open_file(env: &Env, name: &[u8], options: &Options, newest: u8) -> Result<BatchFile> {
+/// Opens a batch file. What cannot be read twice is copied while it is read.
+fn open_file(env: &Env, name: &[u8], options: &Options) -> Result<BatchFile> {
     let is_stdin = name == b"-";
     let opened = if is_stdin {
         io::stdin().as_fd().try_clone_to_owned()
@@ -94,41 +96,8 @@ fn open_file(env: &Env, name: &[u8], options: &Options, newest: u8) -> Result<Ba
     let dir = env
         .var("TMPDIR")
         .map_or_else(|| TEMP_DIR.to_vec(), OsStringExt::into_vec);
-    let not_copied = |error: io::Error| {
-        let start = b"sparsync: cannot copy the batch to a temporary file in ".as_slice();
-        let hint = "set TMPDIR to a directory with more room";
-        Error::new(
-            Exit::FileIo,
-            [start, &dir, b": ", &errno_words(&error)].concat(),
-        )
-        .by("Receiver")
-        .with_hint(hint)
-    };
-    let to = temp_file(&dir).map_err(not_copied)?;
-    let mut stream = File::from(fd);
-    let mut beginning = Beginning {
-        from: &mut stream,
-        bytes: Vec::new(),
-    };
-    // A stream without an end, such as /dev/zero, would fill the file system.
-    BatchHeader::decode(&mut beginning, newest).map_err(|error| unreadable(env, name, error))?;
-    sys::write_all(to.as_fd(), &beginning.bytes).map_err(not_copied)?;
-    copy(stream, to.as_fd()).map_err(not_copied)?;
-    Ok(BatchFile::new(to, 0))
-}
-
-/// The beginning of a stream, which keeps what is read of it.
-struct Beginning<'a> {
-    from: &'a mut File,
-    bytes: Vec<u8>,
-}
-
-impl Read for Beginning<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let len_bytes = self.from.read(into)?;
-        self.bytes.extend_from_slice(&into[..len_bytes]);
-        Ok(len_bytes)
-    }
+    let to = temp_file(&dir).map_err(|error| not_copied(&dir, &error))?;
+    Ok(BatchFile::of_stream(File::from(fd), to, dir))
 }
 
 /// Creates a file without a name.
@@ -136,18 +105,6 @@ fn temp_file(dir: &[u8]) -> io::Result<OwnedFd> {
     let dir = Dir::new(trusted_path::open_dir_to_search(dir, LinkOwners::Trusted)?);
     let (file, _) = write::create_unnamed(&dir, b"sparsync-batch")?;
     Ok(file)
-}
-
-/// Copies the rest of a stream.
-fn copy(mut from: File, to: BorrowedFd<'_>) -> io::Result<()> {
-    let mut piece = vec![0; 128 << 10];
-    loop {
-        match from.read(&mut piece) {
-            Ok(0) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => sys::write_all(to, &piece[..read?])?,
-        }
-    }
 }
 
 /// A batch file that a run writes.
