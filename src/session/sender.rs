@@ -731,7 +731,7 @@ impl OpenContent<'_> {
             }
             BlockSums::Stock { sums, protocol } => {
                 let index = BlockIndex::decode(blocks, sums, protocol).map_err(undecodable)?;
-                index.search(u64::MAX, in_place, &read_at, &mut emit)
+                index.search(in_place, &read_at, &mut emit)
             }
         };
         match (digest, stopped) {

@@ -64,22 +64,20 @@ impl BlockIndex {
         })
     }
 
-    /// Searches a file of at most `max_bytes`, and passes its parts in order to `emit`. `in_place`: the receiver writes
+    /// Searches a file, and passes its parts in order to `emit`. `in_place`: the receiver writes
     /// over the basis, so only blocks that are still there may be used. Returns the digest of the whole file.
     pub fn search(
         &self,
-        max_bytes: u64,
         in_place: bool,
         read_at: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
         emit: &mut Emit<'_>,
     ) -> io::Result<[u8; CONTENT_LEN_BYTES]> {
-        self.search_counted(max_bytes, in_place, read_at, emit, &mut 0)
+        self.search_counted(in_place, read_at, emit, &mut 0)
     }
 
     /// As [`BlockIndex::search`], also counts the strong sums that are computed.
     fn search_counted(
         &self,
-        max_bytes: u64,
         in_place: bool,
         read_at: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
         emit: &mut Emit<'_>,
@@ -108,8 +106,7 @@ impl BlockIndex {
                     (literal, at) = (0, 0);
                 }
                 let start = buffer.len();
-                let left = usize::try_from(max_bytes - offset - start as u64).unwrap_or(usize::MAX);
-                buffer.resize(start + (READ_BYTES + block_len).min(left), 0);
+                buffer.resize(start + READ_BYTES + block_len, 0);
                 let got = read_at(offset + start as u64, &mut buffer[start..])?;
                 buffer.truncate(start + got);
                 hasher.update(&buffer[start..]);
@@ -314,7 +311,7 @@ mod tests {
         };
         let (mut out, mut literal_bytes, mut moved_bytes) = (Vec::new(), 0, 0);
         let mut basis = old.to_vec();
-        let digest = index.search(u64::MAX, in_place, &read_at, &mut |op, _| {
+        let digest = index.search(in_place, &read_at, &mut |op, _| {
             let from = out.len();
             match op {
                 Op::Data(data) => {
@@ -409,7 +406,7 @@ mod tests {
         let mut strong_sums = 0;
         let mut emit = |_: Op<'_>, _: &[u8]| Ok(());
         index
-            .search_counted(u64::MAX, in_place, &read_at, &mut emit, &mut strong_sums)
+            .search_counted(in_place, &read_at, &mut emit, &mut strong_sums)
             .unwrap();
         strong_sums
     }
