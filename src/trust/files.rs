@@ -204,6 +204,19 @@ pub fn mistaken(path: &Path, line: Option<usize>, what: &str) -> Error {
     ))
 }
 
+/// Removes the entries of a cache that are not kept, adds one as the latest, and removes the oldest beyond a number.
+pub fn renew<T>(
+    entries: &mut Vec<T>,
+    entries_max: usize,
+    is_kept: impl Fn(&T) -> bool,
+    latest: Option<T>,
+) {
+    entries.retain(is_kept);
+    entries.extend(latest);
+    let surplus = entries.len().saturating_sub(entries_max);
+    entries.drain(..surplus);
+}
+
 /// A list in the config directory, as a TOML file that users may read and edit. Its types must reject unknown keys.
 pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
     /// The file name.

@@ -1,6 +1,6 @@
 //! A cache of which program answers ssh on hosts that were not enrolled, so that a copy needs one login.
 
-use super::files::List;
+use super::files::{List, renew};
 use super::paths::Places;
 use super::timestamp::Timestamp;
 use crate::error::Result;
@@ -65,16 +65,13 @@ impl Logins {
         now: Timestamp,
     ) -> Result<()> {
         Logins::change(&places.only_state(), |list| {
-            list.logins
-                .retain(|login| login.host != host && now < login.until);
-            let until = Timestamp(now.0 + KEPT_SECS);
-            list.logins.extend(answers.map(|answers| Login {
+            let latest = answers.map(|answers| Login {
                 host: host.to_owned(),
                 answers,
-                until,
-            }));
-            list.logins
-                .drain(..list.logins.len().saturating_sub(LOGINS_MAX));
+                until: Timestamp(now.0 + KEPT_SECS),
+            });
+            let is_kept = |login: &Login| login.host != host && now < login.until;
+            renew(&mut list.logins, LOGINS_MAX, is_kept, latest);
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Which hosts were reported to the user lately, so that a notice is printed once a day.
 
-use super::files::List;
+use super::files::{List, renew};
 use super::paths::Places;
 use super::timestamp::Timestamp;
 use crate::error::Result;
@@ -42,14 +42,12 @@ impl Notices {
             return false;
         }
         let recorded = Notices::change(&places, |list| {
-            list.notices
-                .retain(|notice| notice.host != host && now < notice.until);
-            list.notices.push(Notice {
+            let latest = Notice {
                 host: host.to_owned(),
                 until: Timestamp(now.0 + QUIET_SECS),
-            });
-            let surplus = list.notices.len().saturating_sub(NOTICES_MAX);
-            list.notices.drain(..surplus);
+            };
+            let is_kept = |notice: &Notice| notice.host != host && now < notice.until;
+            renew(&mut list.notices, NOTICES_MAX, is_kept, Some(latest));
         });
         recorded.is_ok()
     }
