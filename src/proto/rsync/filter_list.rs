@@ -177,11 +177,14 @@ pub fn decode_name(input: &mut impl Read) -> Result<Option<Vec<u8>>> {
     }
 }
 
+/// The memory that a name takes besides its bytes: its place in the list, and what the allocator adds.
+const NAME_COST_BYTES: usize = size_of::<Vec<u8>>() + 32;
+
 /// Reads all names of `--files-from`.
 pub fn decode_names(input: &mut impl Read) -> Result<Vec<Vec<u8>>> {
     let (mut names, mut all_len) = (Vec::new(), 0);
     while let Some(name) = decode_name(input)? {
-        let len = all_len + name.len() + size_of::<Vec<u8>>();
+        let len = all_len + name.len() + NAME_COST_BYTES;
         all_len = checked(
             len as i64,
             LISTED_NAMES_MAX_BYTES,

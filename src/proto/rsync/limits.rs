@@ -18,7 +18,7 @@ pub const RULE_MAX_BYTES: usize = 5119;
 pub const RULES_MAX: usize = 1 << 20;
 /// The text of all rules of one filter list.
 pub const RULES_MAX_BYTES: usize = 64 << 20;
-/// The names of one `--files-from` list.
+/// The memory that the names of one `--files-from` list may take.
 pub const LISTED_NAMES_MAX_BYTES: usize = 1 << 30;
 /// The length of a block from protocol 30 on.
 pub const BLOCK_MAX_BYTES: i32 = 128 << 10;
