@@ -27,6 +27,8 @@ enum SourceChange {
     Grows,
     /// Another file gets its name.
     Replaced,
+    /// Another file of the same length and time gets its name.
+    ReplacedByTwin,
     /// It is removed.
     Removed,
 }
@@ -43,6 +45,10 @@ enum SendingRoute {
     Pull,
     /// The client, to a server.
     Quic,
+    /// The same, over TLS.
+    Tls,
+    /// A daemon.
+    FromDaemon,
     /// The client, to an rsync.
     ToRsync,
     /// The server of an rsync.
@@ -73,9 +79,31 @@ impl SendingRoute {
                 return stage.run_words(&link, &words, hooks);
             }
             SendingRoute::Local => (program, Vec::new(), ["src/", "dst/"], hooks.to_vec()),
-            SendingRoute::Quic => {
+            SendingRoute::Quic | SendingRoute::Tls => {
+                let transport = if matches!(self, SendingRoute::Quic) {
+                    "quic"
+                } else {
+                    "tls"
+                };
                 let words = [options, &["src/", "far:dst/"]].concat();
-                return stage.run_over("quic", &words, [hooks, &[]]);
+                return stage.run_over(transport, &words, [hooks, &[]]);
+            }
+            SendingRoute::FromDaemon => {
+                let config = stage.top.join("config");
+                let user = rustix::process::geteuid().as_raw();
+                let text = format!(
+                    "use chroot = no\nuid = {user}\ngid = {user}\n[m]\npath = {}\n",
+                    stage.top.join("src").display()
+                );
+                write(&config, text.as_bytes());
+                let daemon = format!(
+                    "{}{} --config={} --daemon",
+                    held(),
+                    program.display(),
+                    config.display()
+                );
+                let env = vec![("RSYNC_CONNECT_PROG", daemon)];
+                (program, Vec::new(), ["rsync://far/m/", "dst/"], env)
             }
             SendingRoute::Push => {
                 let far = format!("env -u SPARSYNC_HOLD_AT {}", program.display());
@@ -109,6 +137,11 @@ fn content(len: usize) -> Vec<u8> {
     (0..len as u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
         .collect()
+}
+
+/// Other content of the same length.
+fn twin_content() -> Vec<u8> {
+    content(LONG).iter().map(|byte| !byte).collect()
 }
 
 fn write(path: &Path, bytes: &[u8]) {
@@ -156,6 +189,18 @@ impl SourceChange {
                 std::fs::write(&other, b"another file").expect("scratch can be written");
                 std::fs::rename(other, log).expect("scratch can be written");
             }
+            SourceChange::ReplacedByTwin => {
+                let twin = log.with_extension("twin");
+                std::fs::write(&twin, twin_content()).expect("scratch can be written");
+                let time = log.metadata().and_then(|stat| stat.modified());
+                // The run may have removed it already.
+                if let Ok(time) = time {
+                    let file = std::fs::File::options().write(true).open(&twin);
+                    file.and_then(|file| file.set_modified(time))
+                        .expect("scratch can be written");
+                }
+                std::fs::rename(twin, log).expect("scratch can be written");
+            }
             // The run may have removed it already.
             SourceChange::Removed => drop(std::fs::remove_file(log)),
         }
@@ -168,6 +213,7 @@ impl SourceChange {
             SourceChange::Empties => Some(Vec::new()),
             SourceChange::Grows => Some(content(2 * LONG)),
             SourceChange::Replaced => Some(b"another file".to_vec()),
+            SourceChange::ReplacedByTwin => Some(twin_content()),
             SourceChange::Removed => None,
         }
     }
@@ -228,7 +274,7 @@ fn at_every_read(
                 let words = "rsync: [sender] read errors mapping \"";
                 assert!(
                     stderr.contains(words)
-                        && stderr.contains("/src/log\"")
+                        && (stderr.contains("/src/log\"") || stderr.contains("\"/log\" (in m)"))
                         && stderr.contains(": No data available (61)\n"),
                     "{shown}"
                 );
@@ -286,6 +332,75 @@ fn sent_source_that_shrinks_is_sent_again() {
             let varies = matches!(route, SendingRoute::Quic);
             assert!(reported > 0 || varies, "{route:?}, {options:?}");
         }
+    }
+}
+
+#[test]
+fn source_that_shrinks_is_sent_over_tls_and_by_a_daemon_again() {
+    for route in [SendingRoute::Tls, SendingRoute::FromDaemon] {
+        let (build, options) = CASES[0];
+        let reported = at_every_read(route, build, options, SourceChange::Shrinks);
+        // A client of a server does not make the same calls in each run.
+        let varies = matches!(route, SendingRoute::Tls);
+        assert!(reported > 0 || varies, "{route:?}");
+    }
+}
+
+#[test]
+fn source_that_shrinks_is_sent_by_old_protocols_again() {
+    let options: [&[&str]; 3] = [
+        &["-a", "--bwlimit=1g", "--protocol=27"],
+        &["-a", "--bwlimit=1g", "--protocol=28"],
+        &["-a", "--bwlimit=1g", "--protocol=29"],
+    ];
+    for route in [SendingRoute::ToRsync, SendingRoute::ToRsyncClient] {
+        for options in options {
+            let reported = at_every_read(route, without, options, SourceChange::Shrinks);
+            assert!(reported > 0, "{route:?}, {options:?}");
+        }
+    }
+}
+
+#[test]
+fn source_that_was_replaced_is_not_removed() {
+    let options: &[&str] = &["-a", "--remove-source-files", "--bwlimit=1g"];
+    for route in [
+        SendingRoute::Local,
+        SendingRoute::Push,
+        SendingRoute::Pull,
+        SendingRoute::ToRsync,
+    ] {
+        let mut kept = 0;
+        for n in 1.. {
+            let stage = Stage::new(&Scene {
+                options,
+                build: without,
+                backups: &[],
+            });
+            let log = stage.top.join("src/log");
+            let run = |hold: Hooks<'_>| {
+                let hooks = [hold, &[("SPARSYNC_FAULT_IN", "read".to_owned())]].concat();
+                route.run(&stage, options, &hooks)
+            };
+            let replace = || SourceChange::ReplacedByTwin.happens(&log);
+            let Some(output) = run_held(&stage, n, run, replace) else {
+                break;
+            };
+            let [left, copied] =
+                ["src/log", "dst/log"].map(|name| std::fs::read(stage.top.join(name)).ok());
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let twin = Some(twin_content());
+            assert!(
+                left == twin || copied == twin,
+                "{route:?}, read {n}: {stderr}"
+            );
+            if left == twin && copied == Some(content(LONG)) && output.exit == 23 {
+                let words = "ERROR: Skipping sender remove for changed file: log\n";
+                assert!(stderr.contains(words), "{route:?}, read {n}: {stderr}");
+                kept += 1;
+            }
+        }
+        assert!(kept > 0, "{route:?}");
     }
 }
 
