@@ -1,6 +1,7 @@
 //! A run with both trees on this machine: walks them, decides, and applies. No peer is involved.
 
 use crate::apply::dest_arg::{Destination, Facts};
+use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::apply::generator::{Left, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
 use crate::error::Result;
@@ -88,7 +89,9 @@ impl Local<'_> {
             names: &accounts,
             compare: &compare,
             wire: None,
-            reports_when_open: false,
+            printer: ItemPrinter::Us {
+                when: ReportTime::Done,
+            },
         };
         let mut preserve = self.terms.options.preserve.clone();
         preserve.hard_links &= self.dest.is_some();

@@ -33,7 +33,7 @@ use self::push::{PushRecorder, SenderReports};
 use self::stock_terms::StockTerms;
 pub use self::support::needs_whole_list;
 
-use crate::apply::ListingClient;
+use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
@@ -56,7 +56,7 @@ use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::receiver::ReceiverInbox;
+use crate::session::receiver::{ItemPeer, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::SenderInbox;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
@@ -271,10 +271,16 @@ impl StockClient<'_> {
                 .unlimited(),
         );
         let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
-        let mut receiver = stock.receiver(terms, &connection, &inbox, request, wants);
+        let printer = if has_items {
+            ItemPrinter::Both
+        } else {
+            ItemPrinter::Us {
+                when: ReportTime::Open,
+            }
+        };
+        let mut receiver = stock.receiver(terms, &connection, &inbox, request, wants, printer);
         receiver.dest = self.client.dest.clone();
-        receiver.is_client = true;
-        receiver.listing_client = items.as_ref().map(|items| items as &dyn ListingClient);
+        receiver.item_peer = items.as_ref().map(|items| items as &dyn ItemPeer);
         let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
         session_io.hold(&handler, || {

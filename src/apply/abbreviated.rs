@@ -1,6 +1,6 @@
-//! Values of extended attributes that a stock sender has abbreviated: where an entry that needs them gets them.
+//! Values of extended attributes that the sender has abbreviated: where an entry that needs them gets them.
 
-use crate::apply::{Context, ListingClient, Wire};
+use crate::apply::Context;
 use crate::error::Result;
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::{Entry, FileId};
@@ -52,14 +52,12 @@ impl Context<'_> {
         source: &Entry,
         local: &LocalValues<'_>,
     ) -> bool {
-        let client = self
-            .wire
-            .and_then(Wire::listing_client)
-            .filter(|client| client.sends_xattrs());
-        let client = client.filter(|_| source.has_abbreviated());
-        let Some(((wire, client), file)) = self.wire.zip(client).zip(file) else {
+        let (Some(wire), Some(file)) = (self.wire, file) else {
             return false;
         };
+        if !(self.has_values_with_items() && source.has_abbreviated()) {
+            return false;
+        }
         let wanted = source
             .xattrs()
             .iter()
@@ -72,19 +70,18 @@ impl Context<'_> {
         }
         missing.sort_unstable();
         let is_any_missing = !missing.is_empty();
-        client.want_xattrs(file, list, missing);
+        wire.want_xattrs(file, list, missing);
         is_any_missing && !self.is_dry()
     }
 
     /// Waits for the values that were requested with the items of an entry.
     pub fn await_xattrs(&self, file: Option<FileId>, source: &Entry) -> Result<()> {
-        let wire = self.wire.filter(|_| source.has_abbreviated());
-        let has_come = |file| {
-            move |client: &dyn ListingClient| {
-                !client.sends_xattrs() || client.has_returned_xattrs(file)
-            }
-        };
-        wire.zip(file)
-            .map_or(Ok(()), |(wire, file)| wire.await_client(&has_come(file)))
+        if !(self.has_values_with_items() && source.has_abbreviated()) {
+            return Ok(());
+        }
+        match (self.wire, file) {
+            (Some(wire), Some(file)) => wire.await_xattrs(file),
+            _ => Ok(()),
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! The content of a transferred file: from a file of this machine, or from a peer in pieces.
 
+use crate::apply::facts::{BlockSums, SourceFacts};
 use crate::apply::job::Job;
 use crate::apply::read_ahead::{Digesting, NextPiece, Ready};
-use crate::apply::{BlockSums, ContentPiece, Context, Incoming, Similar, Wire};
+use crate::apply::{ContentPiece, Context, Incoming, Similar, Wire};
 use crate::delta::{Signature, block_len};
 use crate::digest;
 use crate::error::Error;
@@ -35,6 +36,16 @@ pub enum Content<'a> {
         /// The pieces.
         incoming: Box<dyn Incoming + 'a>,
     },
+}
+
+impl Content<'_> {
+    /// Returns the facts about the peer that sends it. `None`: it is on this machine.
+    pub fn facts(&self) -> Option<&SourceFacts> {
+        match self {
+            Content::File(_) => None,
+            Content::Stream { wire, .. } => Some(wire.facts()),
+        }
+    }
 }
 
 /// The content that a file gets, and the similar file that may be its basis.
@@ -286,7 +297,7 @@ pub struct BasisFile {
     /// The file.
     pub fd: OwnedFd,
     len_bytes: u64,
-    /// Which file it is for a stock rsync, and its name if it is similar. `None` for the destination.
+    /// Which file it is for a peer that is told, and its name if it is similar. `None` for the destination.
     which: Option<(BasisType, Option<Vec<u8>>)>,
 }
 
@@ -336,7 +347,7 @@ pub fn basis_file(job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option
     .map(of(None))
     .or_else(|| job.hit().and_then(of_hit))
     .or_else(|| {
-        similar.and_then(|similar| similar.open(job.context).map(of(Some(similar.for_stock()))))
+        similar.and_then(|similar| similar.open(job.context).map(of(Some(similar.named()))))
     })
     .or_else(|| left_over.map(of(None)))
 }
@@ -370,7 +381,7 @@ fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
 }
 
 /// Returns the basis that is sent to the peer.
-pub fn basis(job: &Job<'_>, similar: Option<&Similar>, wire: &dyn Wire) -> Basis {
+pub fn basis(job: &Job<'_>, similar: Option<&Similar>, facts: &SourceFacts) -> Basis {
     let Some(dir) = &job.spot.dir else {
         return Basis::None;
     };
@@ -378,19 +389,16 @@ pub fn basis(job: &Job<'_>, similar: Option<&Similar>, wire: &dyn Wire) -> Basis
         let len_bytes = existing.len_bytes;
         let digest = || {
             let fd = job.context.open_read(dir, job.name()).ok()?;
-            digest_of_beginning(fd.as_fd(), len_bytes, wire.compared_by(), &|| {
+            digest_of_beginning(fd.as_fd(), len_bytes, &facts.compared_by, &|| {
                 job.context.is_over()
             })
             .ok()
         };
         return match append {
-            // A stock rsync includes the beginning in the digest of the file.
-            Append::Verify if matches!(wire.block_sums(), BlockSums::Stock { .. }) => {
-                Basis::Prefix {
-                    len_bytes,
-                    digest: None,
-                }
-            }
+            Append::Verify if facts.digests_prefix => Basis::Prefix {
+                len_bytes,
+                digest: None,
+            },
             Append::Trust => Basis::Prefix {
                 len_bytes,
                 digest: None,
@@ -409,30 +417,26 @@ pub fn basis(job: &Job<'_>, similar: Option<&Similar>, wire: &dyn Wire) -> Basis
     else {
         return Basis::None;
     };
-    let blocks = blocks_of(job.context, fd.as_fd(), len_bytes, wire, false);
+    let blocks = blocks_of(job.context, fd.as_fd(), len_bytes, facts, false);
     match (blocks, which) {
         // If the basis cannot be read or has become shorter, the whole file is requested.
         (Err(_), _) => Basis::None,
-        (Ok(blocks), Some((which, name)))
-            if matches!(wire.block_sums(), BlockSums::Stock { .. }) =>
-        {
-            Basis::Lasting {
-                which,
-                name,
-                blocks,
-            }
-        }
+        (Ok(blocks), Some((which, name))) if facts.names_basis => Basis::Lasting {
+            which,
+            name,
+            blocks,
+        },
         (Ok(blocks), _) => Basis::Blocks(blocks),
     }
 }
 
 /// Returns the basis for the second request of a file that is updated in place: what it is now, or its backup.
-pub fn basis_of_retry(context: &Context<'_>, old: BorrowedFd<'_>, wire: &dyn Wire) -> Basis {
+pub fn basis_of_retry(context: &Context<'_>, old: BorrowedFd<'_>, facts: &SourceFacts) -> Basis {
     let len_bytes = sys::fstat(old).map_or(0, |stat| stat.len_bytes);
     if len_bytes == 0 || !context.finds_differences() {
         return Basis::None;
     }
-    blocks_of(context, old, len_bytes, wire, true).map_or(Basis::None, Basis::Blocks)
+    blocks_of(context, old, len_bytes, facts, true).map_or(Basis::None, Basis::Blocks)
 }
 
 /// Returns the blocks of a file as the peer expects them.
@@ -440,7 +444,7 @@ fn blocks_of(
     context: &Context<'_>,
     fd: BorrowedFd<'_>,
     len_bytes: u64,
-    wire: &dyn Wire,
+    facts: &SourceFacts,
     is_retry: bool,
 ) -> io::Result<Vec<u8>> {
     let wished = u32::try_from(context.options.delta.block_size_bytes)
@@ -450,7 +454,7 @@ fn blocks_of(
         true => Err(io::ErrorKind::Interrupted.into()),
         false => sys::pread(fd, into, offset),
     };
-    match wire.block_sums() {
+    match facts.sums {
         BlockSums::Native => Signature::of(
             len_bytes,
             block_len(len_bytes, wished),
@@ -458,16 +462,16 @@ fn blocks_of(
             &read_at,
         )
         .map(|it| it.encode()),
-        BlockSums::Stock { sums, protocol } => {
+        BlockSums::Rsync { sums, protocol } => {
             SumHead::of_basis(len_bytes, wished, &sums, protocol, is_retry)
                 .map_err(io::Error::other)
-                .and_then(|head| stock_sums(&head, &sums, &read_at))
+                .and_then(|head| rsync_sums(&head, &sums, &read_at))
         }
     }
 }
 
-/// Returns the head and the block sums of a file as a stock rsync expects them.
-pub fn stock_basis(
+/// Returns the head and the block sums of a file as rsync expects them.
+pub fn rsync_basis(
     fd: BorrowedFd<'_>,
     block_len_bytes: Option<u32>,
     sums: &Sums,
@@ -487,17 +491,17 @@ pub fn stock_basis(
             head.encode(&mut out);
             Ok(out)
         }
-        _ => stock_sums(&head, sums, &|offset, into: &mut [u8]| {
+        _ => rsync_sums(&head, sums, &|offset, into: &mut [u8]| {
             sys::pread(fd, into, offset)
         }),
     }
 }
 
-/// How much of a basis is read at a time for [`stock_sums`], at least.
+/// How much of a basis is read at a time for [`rsync_sums`], at least.
 const SUMMED_BYTES: usize = 256 << 10;
 
-/// Returns the head and the block sums of a basis as a stock rsync expects them.
-fn stock_sums(
+/// Returns the head and the block sums of a basis as rsync expects them.
+fn rsync_sums(
     head: &SumHead,
     sums: &Sums,
     read_at: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,

@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 
 /// Transfers a file's content to its place. Returns whether the destination has the file now.
 pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
-    let is_announced = job.context.is_reported_by_peer() && !job.context.is_dry();
+    let is_announced = job.context.printer.is_peer() && !job.context.is_dry();
     let (changes, warning) = changes_of_transfer(job, changes);
     out.events.extend(warning.filter(|_| !is_announced));
     let similar = job.context.chosen.take(&job.path);
@@ -99,10 +99,12 @@ fn bring(
         out.begun.extend(name.map(Event::Begin));
     }
     if !job.context.wants.after_transfer {
-        let shown = item.take().filter(|_| !job.context.is_reported_by_peer());
-        out.begun.extend(shown.map(Event::Item));
+        let shown = item.take();
+        if !job.context.printer.is_peer() {
+            out.begun.extend(shown.map(Event::Item));
+        }
     }
-    if !job.context.reports_when_open {
+    if !job.context.printer.is_receiver() {
         out.report_begun(job.source().len_bytes);
     }
     let content_counts = place_content(
@@ -124,9 +126,12 @@ fn bring(
         });
     }
     if let Some(mut item) = item {
-        let is_received = job.context.reports_when_open || job.context.is_reported_by_peer();
-        // The peer got it before the transfer.
-        item.file = item.file.filter(|_| !job.context.reports_when_open);
+        let printer = job.context.printer;
+        let is_received = printer.is_receiver() || printer.is_peer();
+        if printer.is_receiver() {
+            // If the peer gets items, it got this one before the transfer.
+            item.file = None;
+        }
         let counted = if let Content::Stream { incoming, .. } = &content {
             incoming.moved_bytes()
         } else {
@@ -153,7 +158,7 @@ fn count(out: &mut Outcome<'_>, len_bytes: u64, changes: Changes, literal_bytes:
 /// Counts a file that the source cannot provide, if the client is the sender: rsync's sender counts the files that it
 /// begins to send.
 fn count_unsent(job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Outcome<'_>) {
-    if !job.context.reports_when_open && matches!(failure, Failure::Reported(_)) {
+    if !job.context.printer.is_receiver() && matches!(failure, Failure::Reported(_)) {
         count(out, job.source().len_bytes, changes, 0);
         out.tally.unsend(job.source().len_bytes);
     }
@@ -233,7 +238,7 @@ pub fn copy_from(
         .then(|| Event::Item(job.item(Update::Local, changes)));
     // Values of attributes come with the item.
     let is_first = job.source().has_abbreviated()
-        && job.context.is_reported_by_peer()
+        && job.context.has_values_with_items()
         && !job.context.is_dry();
     let (first, last) = if is_first { (item, None) } else { (None, item) };
     if !job.context.is_dry() {

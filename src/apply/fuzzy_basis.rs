@@ -47,8 +47,8 @@ impl Similar {
         is_printed(job.context).then_some(line)
     }
 
-    /// Returns its directory and its name for a stock rsync.
-    pub fn for_stock(&self) -> (BasisType, Option<Vec<u8>>) {
+    /// Returns its directory and its name for a peer that is told which file the basis is.
+    pub fn named(&self) -> (BasisType, Option<Vec<u8>>) {
         (self.which, Some(self.name.to_vec()))
     }
 
@@ -73,7 +73,8 @@ struct Around {
     candidates: Candidates,
     /// The directory of each candidate.
     dirs: Vec<u32>,
-    /// The open directories, the prefixes of their names in messages, and their numbers for a stock rsync.
+    /// The open directories, the prefixes of their names in messages, and their numbers for a peer that is told
+    /// which file the basis is.
     holders: Vec<(Dir, Vec<u8>, BasisType)>,
 }
 
@@ -131,7 +132,8 @@ impl FuzzySearch {
 
 /// Returns whether the choice is printed: only by the client, because rsync does not pass `--debug` on.
 fn is_printed(context: &Context<'_>) -> bool {
-    context.options.output.debug.fuzzy > 0 && (context.wire.is_none() || context.reports_when_open)
+    context.options.output.debug.fuzzy > 0
+        && (context.wire.is_none() || context.printer.is_receiver())
 }
 
 /// Returns whether an earlier run has left a part of this file.

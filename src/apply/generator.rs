@@ -610,9 +610,8 @@ impl<'a> Generator<'a> {
         let is_full = bytes >= BATCH_BYTES || at - start >= BATCH_STEPS;
         let is_cut =
             lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
-        let is_late = original.is_some_and(|original| {
-            is_cut || original < start || self.context.is_reported_by_peer()
-        });
+        let is_late = original
+            .is_some_and(|original| is_cut || original < start || self.context.works_in_order());
         if is_cut || is_late {
             batch.queue_until(at, &mut self.out)?;
         }

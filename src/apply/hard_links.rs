@@ -280,7 +280,7 @@ impl Follower<'_> {
         };
         match (leader_inode, own_inode) {
             // The leader was not transferred. Perhaps the source of this name can be.
-            (Ok(None), Ok(_)) if context.is_peer_silent() => return false,
+            (Ok(None), Ok(_)) if !context.may_await_answers() => return false,
             (Ok(None), Ok(_)) => {
                 context.want_xattrs(job.file_id(), job.source(), &job.local_values());
                 return carry_out(job, out);

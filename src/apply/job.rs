@@ -2,7 +2,7 @@
 
 use crate::apply::abbreviated::LocalValues;
 use crate::apply::attributes::AttributeTarget;
-use crate::apply::{Context, Outcome, Spot, Wire};
+use crate::apply::{Context, Outcome, Spot};
 use crate::digest::{self, Comparison};
 use crate::flist::{Entry, Kind};
 use crate::fs::sys;
@@ -224,10 +224,8 @@ impl<'a> Job<'a> {
     /// Reports events at once and waits for values of extended attributes that were requested with the item of the
     /// entry. `false`: the run ends.
     pub fn await_xattrs(&self, out: &mut Outcome<'_>) -> bool {
-        if let Some(live) = out
-            .live
-            .filter(|_| self.source().has_abbreviated() && self.context.is_reported_by_peer())
-        {
+        let is_awaited = self.source().has_abbreviated() && self.context.has_values_with_items();
+        if let (Some(live), true) = (out.live, is_awaited) {
             live(&mut out.events);
         }
         match self.context.await_xattrs(self.file_id(), self.source()) {
@@ -275,7 +273,8 @@ impl<'a> Job<'a> {
     /// Returns the digest that rsync's list has of the file under `-c`. The file of another sparsync is not here, so its
     /// copy is used if that is equal.
     fn listed_digest(&self) -> Option<Vec<u8>> {
-        if let Some(Comparison::Negotiated(sum)) = self.context.wire.map(Wire::compared_by) {
+        let compared_by = self.context.facts().map(|facts| &facts.compared_by);
+        if let Some(Comparison::Negotiated(sum)) = compared_by {
             return self
                 .source()
                 .extra

@@ -10,6 +10,7 @@ pub mod delayed;
 pub mod delete;
 pub mod dir_finalize;
 pub mod entry;
+pub mod facts;
 pub mod file;
 pub mod fuzzy_basis;
 pub mod hard_links;
@@ -24,9 +25,10 @@ pub mod dest_arg;
 
 pub mod pipeline;
 
-pub use self::content::stock_basis;
+pub use self::content::rsync_basis;
 use self::dir_finalize::LastTouch;
-use crate::digest::{By, Comparison};
+use self::facts::{ItemOrder, ItemPrinter, SourceFacts};
+use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::abbreviated::AbbreviatedValue;
@@ -38,7 +40,6 @@ use crate::fs::{acl, errno, sys, trusted_path};
 use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
-use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::item::BasisType;
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Item, Problem, Weight};
@@ -87,8 +88,8 @@ pub struct Context<'a> {
     pub late: Arc<dir_finalize::LateNotes>,
     /// The peer that has the source, if it is not on this machine.
     pub wire: Option<&'a dyn Wire>,
-    /// A file is reported once it is open for writing, as by rsync's client when it receives.
-    pub reports_when_open: bool,
+    /// Who prints the items.
+    pub printer: ItemPrinter,
     /// The alternate trees.
     pub alternates: &'a [crate::walk::alternate::Alternate],
     /// The similar files chosen as bases of new ones.
@@ -175,7 +176,7 @@ pub struct Chosen(Mutex<HashMap<RelPath, Similar>>);
 pub struct Similar {
     dir: Dir,
     name: Box<[u8]>,
-    /// The number of its directory for a stock rsync.
+    /// The number of its directory for a peer that is told which file the basis is.
     which: BasisType,
     /// Its name in messages.
     shown: Vec<u8>,
@@ -229,14 +230,28 @@ impl Context<'_> {
         }
     }
 
-    /// Returns whether the generator reports items to the peer in list order; see [`Wire::listing_client`].
-    pub fn is_reported_by_peer(&self) -> bool {
-        self.wire.and_then(Wire::listing_client).is_some()
+    /// Returns the facts about the peer that has the source. `None`: the source is on this machine.
+    pub fn facts(&self) -> Option<&SourceFacts> {
+        self.wire.map(Wire::facts)
     }
 
-    /// Returns whether nothing may wait for answers of the peer yet; see [`Wire::is_silent_about_unreadable`].
-    pub fn is_peer_silent(&self) -> bool {
-        self.wire.is_some_and(Wire::is_silent_about_unreadable)
+    /// Returns whether the peer must get all items in the order of the list, so that the generator itself does what
+    /// needs no content; see [`ItemOrder::List`].
+    pub fn works_in_order(&self) -> bool {
+        self.facts()
+            .is_some_and(|facts| facts.order == ItemOrder::List)
+    }
+
+    /// Returns whether work may wait for the content of a file that was requested; see
+    /// [`SourceFacts::answers_unreadable`].
+    pub fn may_await_answers(&self) -> bool {
+        self.facts().is_none_or(|facts| facts.answers_unreadable)
+    }
+
+    /// Returns whether values of extended attributes come with the items of their entries; see
+    /// [`SourceFacts::values_with_items`].
+    pub fn has_values_with_items(&self) -> bool {
+        self.facts().is_some_and(|facts| facts.values_with_items)
     }
 
     /// Returns whether files are updated by delta transfer.
@@ -294,6 +309,8 @@ impl Context<'_> {
 
 /// A peer that has the source: contents are requested from it and arrive as streams.
 pub trait Wire: Sync {
+    /// Returns the facts about the peer.
+    fn facts(&self) -> &SourceFacts;
     /// Requests the content of a file. Contents must be taken in the order of the requests, see [`crate::proto::Lane`].
     fn want(&self, file: FileId, basis: Basis) -> Result<()>;
     /// Takes the content of a file: one that was requested, that comes unrequested, or that this call requests.
@@ -302,10 +319,8 @@ pub trait Wire: Sync {
     fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>>;
     /// Returns whether and when wrong content is requested again.
     fn retry(&self) -> Retry;
-    /// Returns whether the peer sends no answer for a file that it cannot read. Then nothing may wait for an answer before
-    /// [`Wire::end_requests`], whose answer shows what will not come.
-    fn is_silent_about_unreadable(&self) -> bool;
-    /// Ends the first requests of such a peer, or those of retries for these files, which it makes.
+    /// Ends the first requests of a peer that does not answer for unreadable files, or those of retries for these files,
+    /// which it makes. The answer shows what will not come.
     fn end_requests(&self, retries: &[FileId]) -> Result<()>;
     /// Declines the unrequested content of a file.
     fn decline(&self, file: FileId);
@@ -315,35 +330,18 @@ pub trait Wire: Sync {
     fn is_silent(&self) -> bool;
     /// Returns how the connection was lost. `None`: it was not, or the user stopped the run.
     fn loss(&self) -> Option<Loss>;
-    /// Returns the digest for comparing contents that both ends have.
-    fn compared_by(&self) -> &Comparison;
-    /// Returns which sums of the blocks of a basis the peer expects.
-    fn block_sums(&self) -> BlockSums;
     /// Reports to the peer that a file has its name (`--remove-source-files`).
     fn placed(&self, file: FileId) -> Result<()>;
-    /// Returns the peer if it is a client that reports all items, so it gets each in list order: those of requested
-    /// files just before the request, all others when they are done.
-    fn listing_client(&self) -> Option<&dyn ListingClient>;
-    /// Waits until `is_ready` holds for such a peer.
-    fn await_client(&self, is_ready: &dyn Fn(&dyn ListingClient) -> bool) -> Result<()>;
-    /// Sets how such a peer reports a file whose next request follows.
+    /// Waits until the peer can get an item of an entry.
+    fn await_number(&self, file: FileId) -> Result<()>;
+    /// Sets how the peer reports a file whose next request follows, if it gets items.
     fn announce(&self, item: Box<Item>) -> Result<()>;
     /// Returns an abbreviated value, if it has come.
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>>;
-}
-
-/// A client that sends, and reports all items. It lists directories piecewise.
-pub trait ListingClient: Sync {
-    /// Returns whether an entry has its number in the protocol.
-    fn has_number(&self, file: FileId) -> bool;
-    /// Returns whether more lists come although none of those that came is done any more.
-    fn owes_lists(&self) -> bool;
-    /// Returns whether it sends abbreviated values of extended attributes with the items that it returns.
-    fn sends_xattrs(&self) -> bool;
     /// Requests abbreviated values with the next item of an entry, by their numbers in their list.
     fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
-    /// Returns whether no item with values of an entry is to be returned.
-    fn has_returned_xattrs(&self, file: FileId) -> bool;
+    /// Waits until no item of an entry with values is to be returned.
+    fn await_xattrs(&self, file: FileId) -> Result<()>;
 }
 
 /// When wrong content is requested again.
@@ -355,20 +353,6 @@ pub enum Retry {
     Later,
     /// This was the last attempt.
     Never,
-}
-
-/// The sums of the blocks of a basis.
-#[derive(Debug, Clone, Copy)]
-pub enum BlockSums {
-    /// A [`crate::delta::Signature`].
-    Native,
-    /// Those of a stock rsync.
-    Stock {
-        /// The checksum with its seed.
-        sums: Sums,
-        /// The protocol version.
-        protocol: u8,
-    },
 }
 
 /// What happens after a lost connection.

@@ -6,6 +6,7 @@ mod worker_pool;
 
 use self::normalize_entry::Adoption;
 use crate::apply::dest_arg::Destination;
+use crate::apply::facts::ItemPrinter;
 use crate::apply::generator::{Plans, Top};
 use crate::apply::{Chosen, Context, Wire};
 use crate::error::Result;
@@ -63,8 +64,8 @@ pub struct Receiving<'a> {
     pub compare: &'a Compare<'a>,
     /// The peer that has the source, if it is not on this machine.
     pub wire: Option<&'a dyn Wire>,
-    /// See [`Context::reports_when_open`].
-    pub reports_when_open: bool,
+    /// Who prints the items.
+    pub printer: ItemPrinter,
 }
 
 /// Facts about the sources that the receiver needs before it begins.
@@ -111,7 +112,7 @@ impl Receiving<'_> {
             strips_privileges: preserve.strips_privileges,
             maps: policy.preserve.owner || policy.preserve.group,
             // A receiving client reports the mapped ids.
-            reports_source_ids: self.wants.paths && !self.reports_when_open,
+            reports_source_ids: self.wants.paths && !self.printer.is_receiver(),
             mapper: &mapper,
             names: self.names,
             privileges: Privileges {
@@ -233,7 +234,7 @@ impl Receiving<'_> {
             throttle: throttle.as_ref().map(|wait| wait as &(dyn Fn(u64) + Sync)),
             compare: self.compare,
             wire: self.wire,
-            reports_when_open: self.reports_when_open,
+            printer: self.printer,
             alternates: &alternates,
             unsupported_calls: UnsupportedCalls::default(),
             chosen: Chosen::default(),
@@ -345,7 +346,7 @@ impl Receiving<'_> {
     fn made(&self) -> impl Iterator<Item = Vec<u8>> {
         let is_reported = match self.terms.options.output.created_dir {
             CreatedDir::Always => true,
-            CreatedDir::AtClient => self.wire.is_none() || self.reports_when_open,
+            CreatedDir::AtClient => self.wire.is_none() || self.printer.is_receiver(),
             CreatedDir::Never => false,
         };
         self.to.made.iter().filter(move |_| is_reported).cloned()

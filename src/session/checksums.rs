@@ -1,6 +1,6 @@
 //! The checksums of a session: how both ends digest and compare contents.
 
-use crate::apply::BlockSums;
+use crate::apply::facts::{BlockSums, ItemOrder, SourceFacts};
 use crate::digest::{By, Comparison};
 
 /// What both ends use to digest and compare contents.
@@ -33,8 +33,23 @@ impl SessionChecksums {
         }
     }
 
+    /// Returns the facts about a sparsync that has the source.
+    pub fn source_facts(&self) -> SourceFacts {
+        SourceFacts {
+            order: ItemOrder::Requests,
+            answers_unreadable: true,
+            values_with_items: false,
+            rereads_basis: false,
+            digests_prefix: false,
+            names_basis: false,
+            presumes_backup: false,
+            sums: self.block_sums,
+            compared_by: self.compared_by.clone(),
+        }
+    }
+
     /// Returns whether the peer is a stock rsync.
     pub fn is_stock(&self) -> bool {
-        matches!(self.block_sums, BlockSums::Stock { .. })
+        matches!(self.block_sums, BlockSums::Rsync { .. })
     }
 }

@@ -41,6 +41,7 @@ mod tests;
 
 use self::event_relay::{EventQueue, SenderHandler, SharedReporter};
 use self::io_threads::{SessionIo, counted, dress};
+use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -420,6 +421,7 @@ impl Client<'_> {
             terms,
             connection,
             inbox: &inbox,
+            facts: before.checksums.source_facts(),
             checksums: before.checksums,
             prescan: before
                 .early
@@ -428,8 +430,10 @@ impl Client<'_> {
                 .map(|prescan| (prescan, before.known)),
             dest: self.dest.clone(),
             wants,
-            is_client: true,
-            listing_client: None,
+            printer: ItemPrinter::Us {
+                when: ReportTime::Open,
+            },
+            item_peer: None,
             awaits_bye: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
             profile: false,
         };
@@ -551,15 +555,11 @@ pub fn receive(
         };
         // Events of the sender are reported at once: the sender waits until they are consumed.
         spawn(scope, "report", move || own.relay())?;
-        let ended = match receiver.listing_client {
-            Some(_) => receiver.run(
-                &mut ItemReporter {
-                    own,
-                    connection: receiver.connection,
-                },
-                tally,
-            ),
-            None => receiver.run(&mut own, tally),
+        let ended = if receiver.printer == ItemPrinter::Both {
+            let connection = receiver.connection;
+            receiver.run(&mut ItemReporter { own, connection }, tally)
+        } else {
+            receiver.run(&mut own, tally)
         };
         // No more events follow, so the reporting thread can end.
         handler.handle_end(

@@ -9,8 +9,8 @@ mod plans;
 pub use self::inbox::{ReceiverHandler, ReceiverInbox};
 
 use self::plans::PeerSource;
-use crate::apply::ListingClient;
 use crate::apply::dest_arg::{Destination, Facts};
+use crate::apply::facts::{ItemPrinter, SourceFacts};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart};
 use crate::digest::Comparison;
 use crate::error::Result;
@@ -20,7 +20,7 @@ use crate::fs::ids::Ids;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::plan::idmap::{IdClass, IdNames};
-use crate::proto::{Message, Roots};
+use crate::proto::{FileId, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::session::checksums::SessionChecksums;
@@ -45,6 +45,8 @@ pub struct Receiver<'a> {
     pub connection: &'a Arc<Connection>,
     /// The messages of the sender.
     pub inbox: &'a ReceiverInbox,
+    /// What the engine must know about the sender.
+    pub facts: SourceFacts,
     /// How to digest and compare contents.
     pub checksums: SessionChecksums,
     /// The scan of the destination, if one was started early, and what the sender already knows of it.
@@ -55,14 +57,26 @@ pub struct Receiver<'a> {
     pub request: Arc<ResponseValidator>,
     /// The events that the client wants.
     pub wants: Wants,
-    /// This end is the client, which reports for itself.
-    pub is_client: bool,
-    /// Set if the sender is a client that reports all items.
-    pub listing_client: Option<&'a dyn ListingClient>,
+    /// Who prints the items.
+    pub printer: ItemPrinter,
+    /// Set if the sender gets all items ([`ItemOrder::List`](crate::apply::facts::ItemOrder)).
+    pub item_peer: Option<&'a dyn ItemPeer>,
     /// The sender may report something after our last message, so its final message is awaited.
     pub awaits_bye: bool,
     /// Whether to report the costs of this end.
     pub profile: bool,
+}
+
+/// A sender that gets all items and lists directories piecewise: where it stands.
+pub trait ItemPeer: Sync {
+    /// Returns whether an entry has its number in the protocol.
+    fn has_number(&self, file: FileId) -> bool;
+    /// Returns whether more lists come although none of those that came is done any more.
+    fn owes_lists(&self) -> bool;
+    /// Requests abbreviated values with the next item of an entry, by their numbers in their list.
+    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
+    /// Returns whether no item with values of an entry is to be returned.
+    fn has_returned_xattrs(&self, file: FileId) -> bool;
 }
 
 impl Receiver<'_> {
@@ -80,7 +94,7 @@ impl Receiver<'_> {
         }
         // As in rsync, a client that receives nothing does not look for its destination.
         let is_empty = roots.found == 0 && roots.missing.is_empty() && roots.top.is_none();
-        if !(is_empty && self.is_client) {
+        if !(is_empty && self.printer.is_receiver()) {
             self.receive(roots, listener, &mut counted)?;
         }
         self.inbox.wait(|state| state.dirs_ended.clone())?;
@@ -143,7 +157,7 @@ impl Receiver<'_> {
             names: &accounts,
             compare: &compare,
             wire: Some(self),
-            reports_when_open: self.is_client,
+            printer: self.printer,
         };
         let mut top = roots.top.and_then(|mut list| list.entries.pop());
         if let Some(top) = &mut top {
@@ -151,7 +165,7 @@ impl Receiver<'_> {
         }
         let start = RunStart {
             top,
-            top_shown: (!self.is_client).then_some(roots.top_shown),
+            top_shown: (!self.printer.is_receiver()).then_some(roots.top_shown),
             missing: roots.missing,
             has_failed: roots
                 .problems

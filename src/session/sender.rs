@@ -9,8 +9,9 @@ use self::inbox::{Order, ReportsToSkip, lane_index};
 use self::listings::ListingSender;
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
+use crate::apply::SourceFile as SourceRemoval;
+use crate::apply::facts::BlockSums;
 use crate::apply::file::failure::{cannot_open, cannot_read, diminished, no_longer_regular};
-use crate::apply::{BlockSums, SourceFile as SourceRemoval};
 use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, ContentHasher};
 use crate::error::{Error, Result};
@@ -729,7 +730,7 @@ impl OpenContent<'_> {
                 };
                 found.map(|found| found.digest)
             }
-            BlockSums::Stock { sums, protocol } => {
+            BlockSums::Rsync { sums, protocol } => {
                 let index = BlockIndex::decode(blocks, sums, protocol).map_err(undecodable)?;
                 index.search(in_place, &read_at, &mut emit)
             }

@@ -1,5 +1,6 @@
 //! The server's end of a session.
 
+use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
@@ -363,12 +364,15 @@ impl Server<'_> {
             terms,
             connection,
             inbox: &inbox,
+            facts: checksums.source_facts(),
             checksums,
             prescan: None,
             dest,
             wants: setup.wants,
-            is_client: false,
-            listing_client: None,
+            printer: ItemPrinter::Us {
+                when: ReportTime::Done,
+            },
+            item_peer: None,
             awaits_bye: false,
             profile: setup.profile,
         };

@@ -17,7 +17,6 @@ use super::controls::{self, PeerRole};
 use super::framing::Framing;
 use super::served_items::Served;
 use super::stock_terms::StockTerms;
-use crate::apply::ListingClient;
 use crate::error::{Error, Result};
 use crate::options::{Checksum, Options, When};
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
@@ -29,7 +28,7 @@ use crate::report::event::{Problem, Weight};
 use crate::session::connection::{
     Connection, Intake, MessageHandler, undecodable as failed, unexpected,
 };
-use crate::session::receiver::ReceiverInbox;
+use crate::session::receiver::{ItemPeer, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -301,7 +300,7 @@ impl PullIntake<'_> {
     }
 
     /// Makes the sender a client that reports all items. `has_xattrs`: items have a part about extended attributes.
-    pub(super) fn serving(&self, has_xattrs: bool) -> impl ListingClient + use<> {
+    pub(super) fn serving(&self, has_xattrs: bool) -> impl ItemPeer + use<> {
         let mut shared = self.shared.lock();
         shared.is_server = true;
         shared.served = Some(Served::new(has_xattrs));
@@ -310,7 +309,7 @@ impl PullIntake<'_> {
     }
 
     /// Makes the receiver report its items to the sender, which is a server and returns them for a batch file.
-    pub(super) fn reporting_items(&self) -> impl ListingClient + use<> {
+    pub(super) fn reporting_items(&self) -> impl ItemPeer + use<> {
         self.shared.lock().served = Some(Served::new(false));
         ServedClient(self.shared.clone())
     }
@@ -322,7 +321,7 @@ const LISTED_AHEAD: i32 = 500;
 /// The client of a served push.
 struct ServedClient(Arc<Mutex<PullShared>>);
 
-impl ListingClient for ServedClient {
+impl ItemPeer for ServedClient {
     fn has_number(&self, file: FileId) -> bool {
         self.0.lock().index(file).is_ok()
     }
@@ -331,14 +330,6 @@ impl ListingClient for ServedClient {
         let shared = self.0.lock();
         let second = shared.lists.get(shared.ended + 1);
         second.is_none_or(|list| shared.next_index.saturating_sub(list.first) < LISTED_AHEAD)
-    }
-
-    fn sends_xattrs(&self) -> bool {
-        self.0
-            .lock()
-            .served
-            .as_ref()
-            .is_some_and(|served| served.has_xattrs)
     }
 
     fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>) {

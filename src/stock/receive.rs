@@ -5,6 +5,7 @@ use super::pull::{self, UnchangedDest};
 use super::serve::{EarlyData, StockServer};
 use super::stock_terms::StockTerms;
 use super::{early, in_words_of_rsync, older, receiver_needs_rules, send};
+use crate::apply::facts::ItemPrinter;
 use crate::apply::pipeline::EventSink;
 use crate::error::Result;
 use crate::exit::Exit;
@@ -114,10 +115,12 @@ impl StockServer<'_> {
                 .unlimited(),
         );
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
-        let mut receiver = stock.receiver(terms, &connection, &inbox, request, wants);
+        let mut receiver =
+            stock.receiver(terms, &connection, &inbox, request, wants, ItemPrinter::Peer);
         // Wildcards may have expanded to several names; rsync uses the first.
         receiver.dest = self.operands.first().filter(|_| !lists).cloned();
-        receiver.listing_client = Some(&client);
+        receiver.item_peer = Some(&client);
+        receiver.facts.values_with_items = has_xattrs;
         let session_io: SessionIo<'_> =
             self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);

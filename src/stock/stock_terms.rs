@@ -1,6 +1,6 @@
 //! What the two ends of a session in rsync's protocol have agreed on, and what follows from it.
 
-use crate::apply::BlockSums;
+use crate::apply::facts::{BlockSums, ItemOrder, ItemPrinter, SourceFacts};
 use crate::digest::Comparison;
 use crate::error::Result;
 use crate::fs::charset;
@@ -124,7 +124,7 @@ impl StockTerms {
             plain_by: self.sums.digested_by(),
             blocks_by: self.sums.digested_by(),
             compared_by: Comparison::Negotiated(self.listed),
-            block_sums: BlockSums::Stock {
+            block_sums: BlockSums::Rsync {
                 sums: self.sums,
                 protocol: self.protocol,
             },
@@ -157,7 +157,29 @@ impl StockTerms {
         }
     }
 
-    /// Returns a receiver at a server. A listing has no destination.
+    /// Returns the facts about an rsync that has the source. `printer`: who prints the items, which is the rsync if it is the
+    /// client.
+    fn source_facts(&self, printer: ItemPrinter, checksums: &SessionChecksums) -> SourceFacts {
+        let is_client = printer == ItemPrinter::Peer;
+        SourceFacts {
+            order: if printer.is_peer() {
+                ItemOrder::List
+            } else {
+                ItemOrder::Requests
+            },
+            answers_unreadable: !is_client || self.protocol >= 29,
+            // A receiver that needs them sets this.
+            values_with_items: false,
+            rereads_basis: true,
+            digests_prefix: true,
+            names_basis: true,
+            presumes_backup: self.protocol < 29,
+            sums: checksums.block_sums,
+            compared_by: checksums.compared_by.clone(),
+        }
+    }
+
+    /// Returns a receiver. A listing has no destination.
     pub fn receiver<'a>(
         &self,
         terms: Terms<'a>,
@@ -165,18 +187,22 @@ impl StockTerms {
         inbox: &'a ReceiverInbox,
         request: Arc<ResponseValidator>,
         wants: Wants,
+        printer: ItemPrinter,
     ) -> Receiver<'a> {
+        let checksums = self.checksums();
+        let facts = self.source_facts(printer, &checksums);
         Receiver {
             terms,
             connection,
             inbox,
-            checksums: self.checksums(),
+            facts,
+            checksums,
             prescan: None,
             dest: None,
             request,
             wants,
-            is_client: false,
-            listing_client: None,
+            printer,
+            item_peer: None,
             awaits_bye: true,
             profile: false,
         }

@@ -5,7 +5,7 @@ use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retr
 use crate::apply::file::failure::{Failure, io_failed};
 use crate::apply::file::write_content::{fill, record_retry, report_retry};
 use crate::apply::job::Job;
-use crate::apply::{BlockSums, Outcome, attributes, backup};
+use crate::apply::{Outcome, attributes, backup};
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;
@@ -34,10 +34,9 @@ pub(super) fn overwrite(
         // The file itself must stay, so its content is copied. A second attempt finds what the first one wrote.
         // As in rsync, only this file stays as it is if that fails.
         let (to, name) = backup::copy_away(job.context, dir, &job.path, &mut out.events)?;
-        // The sender may refer to blocks that are overwritten here.
-        copy = is_stock(content)
-            .then(|| open_basis(job.context, &to, &name))
-            .flatten();
+        if content.facts().is_some_and(|facts| facts.rereads_basis) {
+            copy = open_basis(job.context, &to, &name);
+        }
     }
     let mode = job.wanted_mode();
     let failed = |what: &str, error: &io::Error| {
@@ -73,9 +72,8 @@ pub(super) fn overwrite(
         // A device without a length cannot be read as a basis.
         let appends = job.context.options.place.append.is_some() && start == existing.len_bytes;
         let is_basis = !(appends || is_device && existing.len_bytes == 0);
-        // The digest also covers the beginning, to which the rest is appended.
-        let verifies =
-            job.context.options.place.append == Some(Append::Verify) && is_stock(content);
+        let digests_prefix = content.facts().is_some_and(|facts| facts.digests_prefix);
+        let verifies = job.context.options.place.append == Some(Append::Verify) && digests_prefix;
         let verified_bytes = if verifies { start } else { 0 };
         let old = copy.as_ref().map_or(to.as_fd(), |(fd, _)| fd.as_fd());
         let basis = Some(old).filter(|_| is_basis || verified_bytes > 0);
@@ -172,15 +170,10 @@ fn appended_from(
         incoming,
     } = content
     {
-        let basis = basis_of_retry(job.context, existing, *wire);
+        let basis = basis_of_retry(job.context, existing, wire.facts());
         *incoming = wire.again(*file, basis).map_err(Failure::Fatal)?;
     }
     Ok(0)
-}
-
-/// Returns whether a stock rsync sends the content.
-fn is_stock(content: &Content<'_>) -> bool {
-    matches!(content, Content::Stream { wire, .. } if matches!(wire.block_sums(), BlockSums::Stock { .. }))
 }
 
 /// Opens a file for writing in place, and first makes it writable if its owner may not write to it. Returns whether

@@ -7,7 +7,7 @@ use crate::apply::file::failure::{
     Failure, cannot_open, cannot_read, io_failed, no_longer_regular,
 };
 use crate::apply::job::Job;
-use crate::apply::{BlockSums, Incoming, Outcome, Retry, Wire, attributes};
+use crate::apply::{Incoming, Outcome, Retry, Wire, attributes};
 use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
@@ -68,14 +68,14 @@ fn fill_from_peer<'c>(
     if retry == Retry::Later {
         return Err(Failure::Later);
     }
-    // Only what is appended was sent so far, and most of the rest can be right. Before protocol 29, a sender expects
-    // that the basis of a file with a backup is not overwritten.
-    let old = match wire.block_sums() {
-        BlockSums::Stock { protocol: ..29, .. } => target.basis,
-        BlockSums::Stock { .. } | BlockSums::Native => Some(target.to),
+    // Under --append-verify, only what is appended was sent so far, and most of the rest can be right.
+    let facts = wire.facts();
+    let old = match target.verified_bytes {
+        0 => None,
+        _ if facts.presumes_backup => target.basis,
+        _ => Some(target.to),
     };
-    let old = old.filter(|_| target.verified_bytes > 0);
-    let basis = old.map_or(Basis::None, |old| basis_of_retry(job.context, old, wire));
+    let basis = old.map_or(Basis::None, |old| basis_of_retry(job.context, old, facts));
     let second = ContentTarget {
         basis: old.filter(|_| basis.blocks().is_some()),
         ..whole
@@ -132,11 +132,7 @@ pub(super) fn record_retry(job: &Job<'_>) -> Result<(), Error> {
         first.with(Changes::CHECKSUM, false)
     };
     let item = job.transfer_item(changes);
-    if let Some(wire) = job
-        .context
-        .wire
-        .filter(|_| job.context.is_reported_by_peer())
-    {
+    if let (Some(wire), true) = (job.context.wire, job.context.printer.is_peer()) {
         return wire.announce(item);
     }
     job.context

@@ -1,5 +1,6 @@
 //! Collects and numbers the generator's events and work, and requests contents if a peer has the source.
 
+use crate::apply::facts::ItemPrinter;
 use crate::apply::fuzzy_basis::FuzzySearch;
 use crate::apply::generator::batch::{Member, Retries, Work, WorkBatch};
 use crate::apply::job::Job;
@@ -44,8 +45,8 @@ pub(super) struct Outbox<'a> {
     fuzzy_search: FuzzySearch,
     /// Names of files whose leaders were not placed yet, if the peer reports all items.
     followers: Vec<Work>,
-    /// Nothing may wait for work that was queued. See [`Context::is_peer_silent`].
-    must_not_wait: bool,
+    /// Whether something may wait for work that was queued. See [`Context::may_await_answers`].
+    may_wait: bool,
     applier: ApplierState,
 }
 
@@ -60,7 +61,7 @@ impl<'a> Outbox<'a> {
             tally: Tally::default(),
             fuzzy_search: FuzzySearch::default(),
             followers: Vec::new(),
-            must_not_wait: context.is_peer_silent(),
+            may_wait: context.may_await_answers(),
             applier: ApplierState::default(),
         }
     }
@@ -92,7 +93,7 @@ impl<'a> Outbox<'a> {
 
     /// Queues a step that begins once all earlier work is done. Requests its content now.
     pub(super) fn queue_late(&mut self, member: Member) -> Result<()> {
-        if self.context.is_reported_by_peer() && !self.is_requested(&member.job(self.context)) {
+        if self.context.works_in_order() && !self.is_requested(&member.job(self.context)) {
             // It is done now.
             self.wait();
         }
@@ -106,7 +107,7 @@ impl<'a> Outbox<'a> {
 
     /// Requests what work needs. Returns what is left of it for the appliers.
     fn prepare(&mut self, work: Vec<Work>) -> Result<Vec<Work>> {
-        if self.context.is_reported_by_peer() {
+        if self.context.works_in_order() {
             return self.work_in_order(work);
         }
         self.request_content(&work)?;
@@ -142,9 +143,9 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Sends the pending events if the peer reports all items.
+    /// Sends the pending events if the peer gets items in the order of the list.
     pub(super) fn send_items(&mut self) -> Result<()> {
-        if self.context.is_reported_by_peer() {
+        if self.context.works_in_order() {
             self.send_events()
         } else {
             Ok(())
@@ -256,10 +257,10 @@ impl<'a> Outbox<'a> {
     /// Does the work that waits for the leaders of hard-link groups. Called before waiting for more of the list, which
     /// may come only once the listings that it holds are done.
     pub(super) fn settle_followers(&mut self) -> Result<()> {
-        let followers = if self.must_not_wait {
-            Vec::new()
-        } else {
+        let followers = if self.may_wait {
             std::mem::take(&mut self.followers)
+        } else {
+            Vec::new()
         };
         followers
             .into_iter()
@@ -280,19 +281,17 @@ impl<'a> Outbox<'a> {
     /// Returns whether lines are printed in list order, those of files after their transfer, although the peer gets items
     /// before.
     fn lines_wait(&self) -> bool {
-        self.context.reports_when_open
-            && self.context.wants.after_transfer
-            && self.context.is_reported_by_peer()
+        self.context.printer == ItemPrinter::Both && self.context.wants.after_transfer
     }
 
     /// Reports the pending events at once, or their items only to the peer.
     fn report_head(&mut self) -> Result<()> {
-        if let Some(wire) = self.context.wire.filter(|_| self.lines_wait()) {
+        if let (Some(wire), true) = (self.context.wire, self.lines_wait()) {
             for event in &mut self.head {
                 if let Event::Item(item) = event
                     && let Some(file) = item.file
                 {
-                    wire.await_client(&|client| client.has_number(file))?;
+                    wire.await_number(file)?;
                     wire.announce(item.clone())?;
                     item.file = None;
                 }
@@ -304,7 +303,7 @@ impl<'a> Outbox<'a> {
 
     /// Waits until everything queued is done, unless the peer might never answer.
     pub(super) fn wait(&self) {
-        if !self.must_not_wait {
+        if self.may_wait {
             (self.appliers.barrier)(self.number);
         }
     }
@@ -312,11 +311,11 @@ impl<'a> Outbox<'a> {
     /// Ends the requests of a peer that sends no answer for a file that it cannot read, and repeats those whose content
     /// was wrong.
     pub(super) fn end_requests(&mut self) -> Result<()> {
-        let Some(wire) = self.context.wire.filter(|_| self.must_not_wait) else {
+        let (Some(wire), false) = (self.context.wire, self.may_wait) else {
             return Ok(());
         };
         wire.end_requests(&[])?;
-        self.must_not_wait = false;
+        self.may_wait = true;
         self.wait();
         let retries = std::mem::take(&mut *self.appliers.retries.0.lock());
         let files: Vec<_> = retries
@@ -365,11 +364,11 @@ impl<'a> Outbox<'a> {
         if job.plan.listing.with_data {
             return Ok(());
         }
-        if let Some(wire) = context.wire.filter(|_| context.is_reported_by_peer()) {
+        if let (Some(wire), true) = (context.wire, context.printer.is_peer()) {
             context.want_xattrs(job.file_id(), job.source(), &job.local_values());
             let (item, warning) = file::announced(&job, changes);
             self.head.extend(warning);
-            if context.reports_when_open && !self.lines_wait() {
+            if context.printer == ItemPrinter::Both && !self.lines_wait() {
                 // The client reports it both here and to the peer.
                 self.head.push(Event::Item(item));
                 self.report_head()?;
@@ -379,9 +378,8 @@ impl<'a> Outbox<'a> {
             }
         }
         let similar = self.fuzzy_search.choose(&job);
-        let wire = context.wire.filter(|_| !context.is_dry());
-        if let (Some(wire), Some(file)) = (wire, job.file_id()) {
-            wire.want(file, content::basis(&job, similar.as_ref(), wire))?;
+        if let (Some(wire), Some(file), false) = (context.wire, job.file_id(), context.is_dry()) {
+            wire.want(file, content::basis(&job, similar.as_ref(), wire.facts()))?;
         }
         if let Some(similar) = similar {
             context.chosen.put(&job.path, similar);
@@ -413,17 +411,14 @@ impl<'a> Outbox<'a> {
 
 /// Reports events at once, once the peer can get the items among them.
 fn report(context: &Context<'_>, appliers: &Appliers<'_>, events: Vec<Event>) -> Result<()> {
-    let files = events.iter().filter_map(|event| {
-        if let Event::Item(item) = event {
-            item.file
-        } else {
-            None
-        }
-    });
     if let Some(wire) = context.wire {
-        files
-            .into_iter()
-            .try_for_each(|file| wire.await_client(&|client| client.has_number(file)))?;
+        for event in &events {
+            if let Event::Item(item) = event
+                && let Some(file) = item.file
+            {
+                wire.await_number(file)?;
+            }
+        }
     }
     if !events.is_empty() {
         (appliers.report_now)(events);

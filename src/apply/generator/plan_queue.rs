@@ -52,8 +52,9 @@ pub(super) type See<'s> = dyn FnMut(&DirPlan, bool) + 's;
 
 /// How many entries of both sides are examined ahead of their turn. They take about 200 bytes each.
 const ENTRIES_AHEAD: usize = 10_000;
-/// The same for a client that is an rsync. It lists 1000 entries of its side ahead of those that are done, and then waits.
-const ENTRIES_AHEAD_OF_CLIENT: usize = 500;
+/// The same for a peer that lists more only after earlier entries are done ([`ItemOrder::List`](crate::apply::facts)). An
+/// rsync lists 1000 entries ahead of those that are done, and then waits.
+const ENTRIES_AHEAD_IN_ORDER: usize = 500;
 /// How many directories are examined ahead of their turn. A name that waits for one holds two descriptors of its own
 /// directory.
 const DIRS_AHEAD: usize = 1000;
@@ -271,9 +272,8 @@ impl<'a> PlanPool<'a> {
     }
 
     fn has_room(&self) -> bool {
-        let is_client = self.context.is_reported_by_peer();
-        let entries_max = if is_client {
-            ENTRIES_AHEAD_OF_CLIENT
+        let entries_max = if self.context.works_in_order() {
+            ENTRIES_AHEAD_IN_ORDER
         } else {
             ENTRIES_AHEAD
         };

@@ -54,11 +54,11 @@ pub(super) fn run(
     };
     let order =
         InOrder::new(|events: Vec<Event>| state.report(&events, listener, context, &end_of_list));
-    let must_not_wait = context.is_peer_silent();
-    let waiting_max = if must_not_wait {
-        usize::MAX
-    } else {
+    let may_wait = context.may_await_answers();
+    let waiting_max = if may_wait {
         sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING)
+    } else {
+        usize::MAX
     };
     let queue: Queue<WorkBatch> = Queue::new(waiting_max.max(1));
     let retries = Retries::default();
@@ -84,7 +84,7 @@ pub(super) fn run(
         }
     };
     let pace = |number: u64| {
-        if !must_not_wait {
+        if may_wait {
             order.wait_for(number, BATCHES_EARLY);
         }
     };

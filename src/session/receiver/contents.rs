@@ -2,8 +2,9 @@
 
 use super::Receiver;
 use super::inbox::FileSlot;
-use crate::apply::{BlockSums, ContentPiece, Incoming, ListingClient, Loss, Retry, Wire};
-use crate::digest::{By, Comparison};
+use crate::apply::facts::{BlockSums, SourceFacts};
+use crate::apply::{ContentPiece, Incoming, Loss, Retry, Wire};
+use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::NO_LISTING;
@@ -24,6 +25,10 @@ use std::sync::atomic::Ordering;
 const LONE_WANT_BYTES: usize = 1 << 20;
 
 impl Wire for Receiver<'_> {
+    fn facts(&self) -> &SourceFacts {
+        &self.facts
+    }
+
     fn want(&self, file: FileId, basis: Basis) -> Result<()> {
         // A stock rsync has no window.
         if !self.is_stock()
@@ -70,7 +75,7 @@ impl Wire for Receiver<'_> {
         if self.inbox.lock().files.contains_key(&(Lane::Again, file)) {
             return self.arriving(Lane::Again, file, false);
         }
-        if self.is_silent_about_unreadable() {
+        if !self.facts.answers_unreadable {
             let words = "sparsync: cannot request a file out of order before protocol 29";
             let refusal = ContentPiece::Unsent(Some(Problem::new(words, Weight::Failed)));
             let slot = FileSlot {
@@ -85,31 +90,22 @@ impl Wire for Receiver<'_> {
     }
 
     fn retry(&self) -> Retry {
-        match (
-            self.is_silent_about_unreadable(),
-            self.inbox.lock().retries_have_begun,
-        ) {
-            (false, _) => Retry::Now,
-            (true, false) => Retry::Later,
-            (true, true) => Retry::Never,
+        if self.facts.answers_unreadable {
+            Retry::Now
+        } else if self.inbox.lock().retries_have_begun {
+            Retry::Never
+        } else {
+            Retry::Later
         }
-    }
-
-    fn is_silent_about_unreadable(&self) -> bool {
-        self.listing_client.is_some()
-            && matches!(
-                self.checksums.block_sums,
-                BlockSums::Stock { protocol: ..29, .. }
-            )
     }
 
     fn end_requests(&self, retries: &[FileId]) -> Result<()> {
         if !retries.is_empty() {
             self.inbox.lock().retries_have_begun = true;
         }
-        retries
-            .iter()
-            .try_for_each(|file| self.request_again(*file, Basis::None))?;
+        for file in retries {
+            self.request_again(*file, Basis::None)?;
+        }
         self.connection.send(&Message::Done(NO_LISTING))
     }
 
@@ -145,27 +141,15 @@ impl Wire for Receiver<'_> {
         })
     }
 
-    fn compared_by(&self) -> &Comparison {
-        &self.checksums.compared_by
-    }
-
-    fn block_sums(&self) -> BlockSums {
-        self.checksums.block_sums
-    }
-
     fn placed(&self, file: FileId) -> Result<()> {
         self.connection.send_later(&Message::Placed(file))
     }
 
-    fn listing_client(&self) -> Option<&dyn ListingClient> {
-        self.listing_client
-    }
-
-    fn await_client(&self, is_ready: &dyn Fn(&dyn ListingClient) -> bool) -> Result<()> {
-        let Some(client) = self.listing_client else {
+    fn await_number(&self, file: FileId) -> Result<()> {
+        let Some(peer) = self.item_peer else {
             return Ok(());
         };
-        self.inbox.wait(|_| is_ready(client).then_some(()))
+        self.inbox.wait(|_| peer.has_number(file).then_some(()))
     }
 
     fn announce(&self, item: Box<Item>) -> Result<()> {
@@ -178,6 +162,20 @@ impl Wire for Receiver<'_> {
             .xattrs
             .get(&(wanted.list, wanted.number))
             .cloned()
+    }
+
+    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>) {
+        if let Some(peer) = self.item_peer {
+            peer.want_xattrs(file, list, numbers);
+        }
+    }
+
+    fn await_xattrs(&self, file: FileId) -> Result<()> {
+        let Some(peer) = self.item_peer else {
+            return Ok(());
+        };
+        self.inbox
+            .wait(|_| peer.has_returned_xattrs(file).then_some(()))
     }
 }
 
@@ -212,10 +210,10 @@ impl Receiver<'_> {
             self.checksums.plain_by
         };
         let decoder = match self.checksums.block_sums {
-            BlockSums::Stock { protocol, .. } if self.checksums.has_zlib_history => {
+            BlockSums::Rsync { protocol, .. } if self.checksums.has_zlib_history => {
                 Some(TokenDecoder::new(Compression::Zlib, protocol))
             }
-            BlockSums::Stock { .. } | BlockSums::Native => None,
+            BlockSums::Rsync { .. } | BlockSums::Native => None,
         };
         let decoder = decoder.transpose().map_err(undecodable)?;
         Ok(Box::new(Arriving {

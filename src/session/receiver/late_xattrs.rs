@@ -82,7 +82,7 @@ impl Receiver<'_> {
     }
 
     fn requests_nothing(&self) -> bool {
-        self.terms.options.dry_run || self.dest.is_none() || self.listing_client.is_some()
+        self.terms.options.dry_run || self.dest.is_none() || self.item_peer.is_some()
     }
 
     fn request_missing(

@@ -421,11 +421,11 @@ impl Plans for PeerPlans<'_> {
     }
 
     fn will_come(&self) -> bool {
-        let Some(client) = self.peer.receiver.listing_client else {
+        let Some(peer) = self.peer.receiver.item_peer else {
             return true;
         };
         let state = self.inbox().lock();
-        state.dirs.first().is_some() || state.dirs_ended.is_some() || client.owes_lists()
+        state.dirs.first().is_some() || state.dirs_ended.is_some() || peer.owes_lists()
     }
 
     fn is_unbounded(&self) -> bool {

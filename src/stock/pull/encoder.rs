@@ -1,7 +1,7 @@
 //! What a receiver sends to a stock rsync: its requests and reports become items, and it ends lists and phases.
 
 use super::{PullShared, SentRequest};
-use crate::apply::stock_basis;
+use crate::apply::rsync_basis;
 use crate::error::Result;
 use crate::flist::{Kind, NO_LISTING};
 use crate::fs::charset;
@@ -240,7 +240,7 @@ impl PullEncoder {
         }
         if let Some(dest) = self.unchanged_dest.as_ref().filter(|_| is_transfer) {
             let sums = |fd: OwnedFd| {
-                stock_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol)
+                rsync_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol)
             };
             let basis = basis::open(&dest.path, &item.name, dest.link_owners).and_then(sums);
             match basis.ok().filter(|_| !dest.is_whole) {

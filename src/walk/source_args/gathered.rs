@@ -25,7 +25,7 @@ pub struct Gathered {
     pub node: Arc<Node>,
     /// The directory whose content is the root, with its stat data.
     pub top: Option<(Stat, Arc<Base>)>,
-    /// `top` is only implied, and gets no attributes (`--no-implied-dirs`): only the list for a stock rsync has it.
+    /// `top` is only implied, and gets no attributes (`--no-implied-dirs`): only some lists have it; see [`Gathered::sends_top`].
     pub top_is_bare: bool,
     /// How many more directories have their content as the root. Each counts in the list.
     pub tops_more: u64,
@@ -81,9 +81,9 @@ impl Gathered {
         }
     }
 
-    /// Whether the receiver gets the transfer's root. `is_stock`: it is a stock rsync.
-    pub fn sends_top(&self, is_stock: bool) -> bool {
-        self.top.is_some() && (is_stock || !self.top_is_bare)
+    /// Whether the receiver gets the transfer's root. `lists_bare_top`: also one that gets no attributes.
+    pub fn sends_top(&self, lists_bare_top: bool) -> bool {
+        self.top.is_some() && (lists_bare_top || !self.top_is_bare)
     }
 
     /// Returns the entry of the directory whose content is the transfer's root, as the source has it; `None` if there
@@ -131,8 +131,8 @@ impl Gathered {
 
     /// Counts the list entries that are in no directory: missing arguments, and the roots beyond the first. The generator
     /// counts the first one.
-    pub fn count(&self, tally: &mut Tally, is_stock: bool) {
-        let is_top_missing = self.top.is_some() && !self.sends_top(is_stock);
+    pub fn count(&self, tally: &mut Tally, lists_bare_top: bool) {
+        let is_top_missing = self.top.is_some() && !self.sends_top(lists_bare_top);
         (0..self.tops_more + u64::from(is_top_missing)).for_each(|_| tally.list(Kind::Dir, 0, 1));
         self.missing
             .iter()
