@@ -21,7 +21,7 @@ use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
 use crate::walk::source::SourceWalk;
 use crate::walk::source_args::{Gathered, Gatherer};
-use crate::walk::{ComparedSource, DestState, DirPlan, Findings, Scanner, Task, TaskId, Walk};
+use crate::walk::{ComparedSource, DestState, DirPlan, Scanner, Task, TaskId, Walk};
 use std::io;
 
 /// A copy between two trees on this machine.
@@ -192,7 +192,7 @@ impl Plans for LocalPlans<'_> {
         while let Some(ticket) = tickets.pop() {
             let mut plan = self.scanner.take(ticket);
             tickets.extend(plan.below().rev());
-            left(Findings::of(&mut plan))?;
+            left(std::mem::take(&mut plan.findings))?;
         }
         Ok(())
     }

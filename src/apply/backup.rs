@@ -183,8 +183,11 @@ pub fn replaced_in(context: &Context<'_>, plan: &DirPlan, at: usize) -> Option<u
     if context.is_dry() || !replaces_later(context, plan, at) || !is_backed_up(suffix, plan, at) {
         return None;
     }
-    let replaced = step_of(plan, &[plan.name_of(&plan.steps[at]), suffix].concat())?;
-    let step = &plan.steps[replaced];
+    let replaced = step_of(
+        plan,
+        &[plan.name_of(&plan.decided().steps[at]), suffix].concat(),
+    )?;
+    let step = &plan.decided().steps[replaced];
     (keeps_content(step) && !waits_for_values(plan, step)).then_some(replaced)
 }
 
@@ -210,7 +213,10 @@ pub fn is_replaced_by(context: &Context<'_>, plan: &DirPlan, original: usize, st
 
 /// Returns whether a step makes its backup only when content has arrived, as rsync's receiver does.
 fn replaces_later(context: &Context<'_>, plan: &DirPlan, at: usize) -> bool {
-    matches!(plan.steps[at].decision.action, Action::Transfer(_)) && !context.options.place.inplace
+    matches!(
+        plan.decided().steps[at].decision.action,
+        Action::Transfer(_)
+    ) && !context.options.place.inplace
 }
 
 fn keeps_content(step: &Step) -> bool {
@@ -219,23 +225,27 @@ fn keeps_content(step: &Step) -> bool {
 
 /// Returns the step of a directory for a name of the source.
 fn step_of(plan: &DirPlan, name: &[u8]) -> Option<usize> {
-    let source = plan.listing.list.find(name)?;
-    plan.steps
+    let source = plan.found.listing.list.find(name)?;
+    plan.decided()
+        .steps
         .binary_search_by_key(&source, |step| step.source as usize)
         .ok()
 }
 
 /// Returns whether a step replaces an entry that is backed up; see [`is_backup`].
 fn is_backed_up(suffix: &[u8], plan: &DirPlan, at: usize) -> bool {
-    if plan.name_of(&plan.steps[at]).ends_with(suffix) {
+    if plan.name_of(&plan.decided().steps[at]).ends_with(suffix) {
         return false;
     }
-    let (dest, action) = (plan.steps[at].dest, plan.steps[at].decision.action);
+    let (dest, action) = (
+        plan.decided().steps[at].dest,
+        plan.decided().steps[at].decision.action,
+    );
     let replaces = matches!(
         action,
         Action::Transfer(_) | Action::Create(_) | Action::Copy(_) | Action::Link
     );
-    replaces && dest != NONE && !plan.dest.entries[dest as usize].is_dir()
+    replaces && dest != NONE && !plan.found.dest.list.entries[dest as usize].is_dir()
 }
 
 /// Returns whether a new entry may replace another one. `replaces`: the listing had one of its name. Meanwhile, a new

@@ -167,7 +167,7 @@ fn count_unsent(job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Ou
 /// Opens the content to be copied, on this machine or at a peer.
 fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
     if let (Some(wire), Some(file)) = (job.context.wire, job.file_id()) {
-        let is_unrequested = job.plan.listing.with_data;
+        let is_unrequested = job.plan.found.listing.with_data;
         let mut incoming = wire.open(file, is_unrequested).map_err(Failure::Fatal)?;
         return match incoming.refusal().map_err(Failure::Fatal)? {
             None => Ok(Content::Stream {

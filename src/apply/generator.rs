@@ -93,6 +93,7 @@ impl Frame {
     /// Creates the frame of a directory whose own entries are done.
     fn new(plan: Arc<DirPlan>, spot: Arc<Spot>, has_plan: bool) -> Frame {
         let lists_in_turn = plan
+            .found
             .sender_dir
             .as_ref()
             .is_some_and(|sender_dir| sender_dir.lists_in_turn);
@@ -104,7 +105,7 @@ impl Frame {
             is_copy: false,
             parked: None,
         };
-        if lists_in_turn && !frame.plan.subdirs.is_empty() {
+        if lists_in_turn && !frame.plan.decided().subdirs.is_empty() {
             // The directory is finished before those below it, which could wait for that.
             frame.close_sources();
         }
@@ -308,7 +309,7 @@ impl<'a> Generator<'a> {
     ) -> Result<()> {
         let (links, deletions) = (&mut self.links, &mut self.deletions);
         hold(&mut self.stock, &mut |plan, is_entered| {
-            deletions.check_problems(&plan.listing.problems);
+            deletions.check_problems(&plan.findings.problems);
             if is_entered {
                 links.expect(plan);
             }
@@ -340,7 +341,7 @@ impl<'a> Generator<'a> {
     fn root(&mut self, top: Option<&Top>) -> Result<Frame> {
         let mut plan = self.stock.take_root()?;
         let has_plan = plan.is_some();
-        if let Some(plan) = plan.as_mut().filter(|plan| plan.dest_unseen) {
+        if let Some(plan) = plan.as_mut().filter(|plan| plan.found.dest.is_unseen) {
             self.plans
                 .walk()
                 .decide_again_for_dir(plan, self.context.dest.map(Root::dir));
@@ -381,13 +382,13 @@ impl<'a> Generator<'a> {
     /// Enters the next subdirectory of a directory whose own entries are done. Returns `None` if none is left.
     fn next_below(&mut self, frame: &mut Frame) -> Result<Option<Frame>> {
         if frame.next == 0
-            && !frame.plan.subdirs.is_empty()
+            && !frame.plan.decided().subdirs.is_empty()
             && !self.context.options.select.no_inc_recursive
         {
             // With incremental recursion, rsync's list grows by one directory at a time.
-            self.out.checked(frame.plan.subdirs.len() as u64);
+            self.out.checked(frame.plan.decided().subdirs.len() as u64);
         }
-        while let Some(sub) = frame.plan.subdirs.get(frame.next).copied() {
+        while let Some(sub) = frame.plan.decided().subdirs.get(frame.next).copied() {
             frame.next += 1;
             if self.levels_open == 0 {
                 self.out.wait();
@@ -418,14 +419,14 @@ impl<'a> Generator<'a> {
             return Ok(None);
         };
         // The plan holds a single entry, but not because an argument named it.
-        plan.listing.is_named = false;
+        plan.found.listing.is_named = false;
         let dir = self
             .context
             .dest
-            .map(|dest| errno::if_there(dest.open_dir_to_search(&plan.listing.path)));
+            .map(|dest| errno::if_there(dest.open_dir_to_search(&plan.found.listing.path)));
         let dir = dir.transpose().unwrap_or_else(|error| {
-            let full = self.context.full(plan.listing.path.as_bytes());
-            plan.listing.problems.push(Problem::failed(
+            let full = self.context.full(plan.found.listing.path.as_bytes());
+            plan.findings.problems.push(Problem::failed(
                 ErrorRole::Generator,
                 "opendir",
                 &full,
@@ -436,7 +437,7 @@ impl<'a> Generator<'a> {
         });
         let dir = dir.flatten();
         let spot = Arc::new(Spot::new(
-            plan.listing.path.clone(),
+            plan.found.listing.path.clone(),
             dir,
             dirs::untouched(self.context, Some(&spot.last)),
         ));
@@ -473,7 +474,7 @@ impl<'a> Generator<'a> {
             self.context,
             &mut self.deletions,
             &mut self.out,
-            Findings::of(&mut plan),
+            std::mem::take(&mut plan.findings),
         )?;
         self.look_ahead(PlanPool::hold_coming)?;
         self.report_list_total();
@@ -481,7 +482,9 @@ impl<'a> Generator<'a> {
         self.deletions.note_file_systems(&plan, head);
         self.deletions.remove_leftovers(&mut plan);
         self.deletions.during(&plan, &spot, head);
-        if plan.dest_unseen && plan.listing.may_delete && self.context.options.delete.when.is_some()
+        if plan.found.dest.is_unseen
+            && plan.found.listing.may_delete
+            && self.context.options.delete.when.is_some()
         {
             // A directory that cannot be listed prevents all later deletions.
             self.deletions.source_failed();
@@ -500,9 +503,9 @@ impl<'a> Generator<'a> {
         self.out.decline(&plan);
         partials::discard(self.context, &plan, &spot);
         // Workers use the directory of the spot, and a plan may be held for long.
-        plan.dest_dir = None;
+        plan.found.dest.dir = None;
         if let Some(gauge) = self.context.gauge {
-            let (entries, bytes) = plan.listing.list.totals();
+            let (entries, bytes) = plan.found.listing.list.totals();
             let later_bytes = if self.context.is_dry() {
                 0
             } else {
@@ -532,7 +535,7 @@ impl<'a> Generator<'a> {
     fn root_itself(&mut self, top: &Top, plan: &DirPlan) {
         self.out.tally.list(Kind::Dir, 0, 1);
         self.out.checked(1);
-        let place = plan.places.first().and_then(Option::as_ref);
+        let place = plan.found.places.first().and_then(Option::as_ref);
         let (decision, problems) =
             self.plans
                 .walk()
@@ -562,7 +565,7 @@ impl<'a> Generator<'a> {
         };
         // Steps that were carried out before their turn, with their events.
         let mut done_early = BTreeMap::new();
-        for (at, step) in plan.steps.iter().enumerate() {
+        for (at, step) in plan.decided().steps.iter().enumerate() {
             if let Some(replaced) = backup::replaced_in(self.context, plan, at) {
                 batch.queue_until(at, &mut self.out)?;
                 done_early.insert(
@@ -582,7 +585,7 @@ impl<'a> Generator<'a> {
                 self.out.queue_any(work)?;
             }
         }
-        batch.queue_until(plan.steps.len(), &mut self.out)?;
+        batch.queue_until(plan.decided().steps.len(), &mut self.out)?;
         self.out.send_events()
     }
 
@@ -668,7 +671,7 @@ impl<'a> Generator<'a> {
     /// Carries out a step that needs no content before its turn. All earlier work is queued. Returns its events.
     fn done_early(&mut self, member: Member) -> Result<Vec<Event>> {
         let step = member.job(self.context).step;
-        let has_other_names = member.plan().dest.entries[step.dest as usize]
+        let has_other_names = member.plan().found.dest.list.entries[step.dest as usize]
             .inode
             .is_some();
         if has_other_names {
@@ -756,12 +759,12 @@ impl<'a> Generator<'a> {
             self.out.head.extend(item);
             self.deletions.pass_unchanged(&mut self.out.head);
             let mut plan = DirPlan::default();
-            plan.listing.path = spot.path.clone();
+            plan.found.listing.path = spot.path.clone();
             return Ok(Some(Frame::new(Arc::new(plan), spot, false)));
         };
         // The directory existed when its plan was made, but may have been deleted with the target of a symlink since.
-        let is_gone = is_new && below.dest_dir.is_some();
-        if (below.dest_unseen && !is_new) || is_gone {
+        let is_gone = is_new && below.found.dest.dir.is_some();
+        if (below.found.dest.is_unseen && !is_new) || is_gone {
             self.plans
                 .walk()
                 .decide_again_for_dir(&mut below, spot.dir.as_ref());
@@ -784,7 +787,7 @@ impl<'a> Generator<'a> {
             return sub;
         };
         let name = parent.name_of(&sub.step);
-        let was_dir = parent.dest.entries[sub.step.dest as usize].is_dir();
+        let was_dir = parent.found.dest.list.entries[sub.step.dest as usize].is_dir();
         let is_gone = matches!(errno::if_there(sys::stat(dir.fd(), name, true)), Ok(None));
         let link = errno::if_there(sys::stat(dir.fd(), name, false));
         // If it cannot be examined now, the earlier decision stays.
@@ -815,6 +818,7 @@ impl<'a> Generator<'a> {
 fn bytes_to_transfer(plan: &DirPlan) -> u64 {
     let moves = |step: &&Step| matches!(step.decision.action, Action::Transfer(_));
     let lengths = plan
+        .decided()
         .steps
         .iter()
         .filter(moves)

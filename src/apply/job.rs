@@ -60,7 +60,7 @@ impl<'a> Job<'a> {
 
     /// Returns its name at the destination.
     pub fn name(&self) -> &'a [u8] {
-        self.plan.listing.list.name(self.source())
+        self.plan.found.listing.list.name(self.source())
     }
 
     /// Returns the destination's entry if it stands for the source's.
@@ -72,13 +72,14 @@ impl<'a> Job<'a> {
     /// Returns the destination's entry, whatever it is.
     pub fn any_dest(&self) -> Option<&'a Entry> {
         self.existing_now.or_else(|| {
-            (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize])
+            (self.step.dest != NONE)
+                .then(|| &self.plan.found.dest.list.entries[self.step.dest as usize])
         })
     }
 
     /// Returns what an alternate tree has for it.
     pub fn hit(&self) -> Option<&'a Hit> {
-        self.plan.hits.get(&self.step.source)
+        self.plan.decided().hits.get(&self.step.source)
     }
 
     /// Returns where values of its extended attributes may be on this machine.
@@ -125,8 +126,8 @@ impl<'a> Job<'a> {
 
     /// Returns its number at the peer that has the source, or `None` if the source is here.
     pub fn file_id(&self) -> Option<FileId> {
-        self.plan.sender_dir.as_ref().map(|_| FileId {
-            dir: self.plan.listing.id,
+        self.plan.found.sender_dir.as_ref().map(|_| FileId {
+            dir: self.plan.found.listing.id,
             entry: self.step.source,
         })
     }
@@ -134,6 +135,7 @@ impl<'a> Job<'a> {
     /// Returns its name at the source, which differs from the one here for a single renamed argument.
     pub fn source_name(&self) -> &'a [u8] {
         self.plan
+            .found
             .listing
             .renamed_from
             .as_deref()
@@ -143,6 +145,7 @@ impl<'a> Job<'a> {
     /// Returns the path under which it is reported: the source's, even if the destination's name differs.
     pub fn reported_path(&self) -> &[u8] {
         self.plan
+            .found
             .listing
             .renamed_from
             .as_deref()

@@ -143,6 +143,7 @@ pub(super) fn leaving(job: &Job<'_>) -> Option<SourceRemoval> {
     if let Some(file) = job.file_id() {
         let hold = job
             .plan
+            .found
             .sender_dir
             .as_ref()
             .and_then(|sender_dir| sender_dir.hold.clone());

@@ -267,11 +267,11 @@ impl SourcePrefetch<'_> {
     }
 
     /// Takes the listing of a directory, with the digest for the current audience.
-    pub fn take(&self, task_id: TaskId) -> Found {
+    pub fn take(&self, task_id: TaskId) -> ScannedSource {
         let look = self.scanner.walk();
         let mut found = self.scanner.take(task_id);
         if look.scan_terms().is_stock {
-            let Found {
+            let ScannedSource {
                 listed, task_ids, ..
             } = &mut found;
             self.scanner
@@ -293,7 +293,7 @@ impl Drop for SourcePrefetch<'_> {
 }
 
 /// A scanned directory of the source.
-pub struct Found {
+pub struct ScannedSource {
     /// Its entries.
     pub listed: ListedDir,
     /// Its digest; `None` if digests are not compared or the directory must be sent in any case.
@@ -326,7 +326,7 @@ impl SourceLook<'_> {
         };
     }
 
-    fn put_digest(&self, found: &mut Found) {
+    fn put_digest(&self, found: &mut ScannedSource) {
         found.scan_terms = self.scan_terms();
         let ScanTerms {
             compares, is_super, ..
@@ -350,14 +350,14 @@ impl SourceLook<'_> {
 
 impl Look for SourceLook<'_> {
     type Task = SourceTask;
-    type Found = Found;
+    type Found = ScannedSource;
 
-    fn look(&self, task: SourceTask) -> (Found, Vec<SourceTask>) {
+    fn look(&self, task: SourceTask) -> (ScannedSource, Vec<SourceTask>) {
         let (mut listed, mut tasks) = self.walk.list(task);
         leave_out(&mut listed.listing, &mut tasks, unencodable);
         let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
         let task_ids = at.into_iter().map(|at| (at, TaskId::NONE)).collect();
-        let mut found = Found {
+        let mut found = ScannedSource {
             listed,
             digest: None,
             task_ids,
@@ -367,15 +367,15 @@ impl Look for SourceLook<'_> {
         (found, tasks)
     }
 
-    fn task_ids<'f>(&self, found: &'f mut Found) -> impl Iterator<Item = &'f mut TaskId> {
+    fn task_ids<'f>(&self, found: &'f mut ScannedSource) -> impl Iterator<Item = &'f mut TaskId> {
         found.task_ids.iter_mut().map(|(_, task_id)| task_id)
     }
 
-    fn park(&self, found: &mut Found) {
+    fn park(&self, found: &mut ScannedSource) {
         close_places(&mut found.listed.places);
     }
 
-    fn size(&self, found: &Found) -> (usize, (u64, u64)) {
+    fn size(&self, found: &ScannedSource) -> (usize, (u64, u64)) {
         let tally = &found.listed.tally;
         (
             found.listed.listing.list.len(),

@@ -3,7 +3,7 @@
 use crate::filter::Chain;
 use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{DirList, Entry, Kind, Time};
 use crate::fs::compare::SHORT_BYTES;
 use crate::fs::read::{self, EntryAt, Wanted};
 use crate::fs::root::{Dir, Root};
@@ -15,9 +15,10 @@ use crate::plan::delete::{self, Extras};
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
 use crate::proto::SubdirFlags;
 use crate::report::event::{ErrorRole, Problem, Weight};
-use crate::walk::alternate::{AltDirs, Alternate};
+use crate::walk::alternate::{AltDirs, Alternate, Hit};
 use crate::walk::dir_plan::{
-    DestState, DirPlan, ListedDir, NONE, Step, SubDir, unreadable_or_fatal,
+    Decided, DestListing, DestState, DirPlan, Findings, Found, ListedDir, NONE, Step, SubDir,
+    unreadable_or_fatal,
 };
 use crate::walk::dir_rules::enter_dir;
 use crate::walk::scanner::TaskId;
@@ -32,8 +33,29 @@ use std::sync::Arc;
 /// equal, if they were compared.
 type ExaminedDest = io::Result<Option<(Stat, Option<bool>)>>;
 
-/// The index of the destination's entry of a pair, if there is one, and the same flag.
-type FoundDest = Option<(usize, Option<bool>)>;
+/// How the entries of both sides of a directory belong together, and what else the decisions depend on.
+///
+/// The invariants: `pairs` has each entry of the source once, in order. What a pair names at the destination is there and
+/// has been examined. Each entry of the destination is in at most one of the three lists.
+#[derive(Default)]
+struct Joined {
+    pairs: Vec<JoinedPair>,
+    /// The destination's entries that the source lacks, in order.
+    lone: Vec<u32>,
+    /// Of the others that the source lacks, those that may be left over from an unfinished transfer of a file: its index
+    /// at the source, and theirs. They are lone unless that file is transferred.
+    left_over: Vec<(u32, u32)>,
+}
+
+/// An entry of the source and its counterpart.
+struct JoinedPair {
+    /// Its index at the source.
+    source: u32,
+    /// The index of its counterpart, or [`NONE`].
+    dest: u32,
+    /// Whether the contents are equal, if the decision depends on that.
+    same: Option<bool>,
+}
 
 /// The least length, in bytes, from which resuming a file that a crash left unfinished saves time.
 const RESUMED_BYTES: u64 = 1 << 20;
@@ -91,76 +113,114 @@ pub struct DestWalk<'a> {
 }
 
 impl DestWalk<'_> {
-    /// Decides one directory whose source entries are known. The caller assigns the task numbers of its subdirectories.
-    /// `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if they were just
-    /// examined for the directory digest.
+    /// Makes the plan of one directory whose source entries are known. The caller assigns the task numbers of its
+    /// subdirectories. `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if they
+    /// were just examined for the directory digest.
     pub fn decide(
         &self,
-        found: ListedDir,
+        listed: ListedDir,
         dest_state: &DestState,
-        mut chain: Chain,
+        chain: Chain,
         known: Option<DirList>,
     ) -> DirPlan {
-        let mut plan = DirPlan::of(found);
-        let depth = plan.listing.path.depth();
-        for entry in &mut Arc::make_mut(&mut plan.listing.list).entries {
-            self.wanted.adopt(entry, depth);
-        }
-        // The directory above a named argument is not part of the transfer, and neither are its rules.
-        let is_entered =
-            self.root_is_listed || !plan.listing.is_named || !plan.listing.path.is_root();
+        let (mut findings, mut found) = self.found_at_source(listed, chain);
         let is_known = known.is_some();
-        let mut is_reached = true;
-        if let (DestState::Present, Some(root)) = (dest_state, self.dest) {
-            match (root.open_dir_to_search(&plan.listing.path), known) {
-                (Ok(dir), Some(known)) => {
-                    self.enter_rules(&mut plan, &dir, &mut chain, is_entered);
-                    plan.dest = known;
-                    plan.dest_dir = Some(dir);
-                }
-                (Ok(dir), None) => self.list_dest_dir(&mut plan, dir, root, &mut chain, is_entered),
-                (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    plan.dest_unseen = true
-                }
-                // The target of a symlink may have been deleted meanwhile. The generator notices that in order.
-                (Err(error), _)
-                    if self.policy.preserve.keep_dirlinks
-                        && error.kind() == io::ErrorKind::NotFound => {}
-                (Err(error), _) => {
-                    self.cannot_reach(&mut plan, root, &error);
-                    is_reached = plan.is_outside;
-                }
-            }
+        let is_reached = self.find_dest(&mut found, &mut findings, dest_state, known);
+        let joined = self.examine(&mut found, &mut findings, is_known);
+        let mut decided = self.decide_all(&found, &joined, &mut findings);
+        if found.dest.is_outside {
+            decided.steps.clear();
         }
-        self.decide_all(&mut plan, &chain, is_known);
-        if plan.is_outside {
-            plan.steps.clear();
-        }
+        let mut plan = DirPlan::new(findings, found, decided);
         if !is_reached {
             plan.leave_all();
         }
-        plan.receiver_chain = Some(chain);
         plan
     }
 
+    /// Returns what the source has in a directory, as the destination must have it. `chain`: the receiver's rules in force
+    /// in its parent.
+    fn found_at_source(&self, listed: ListedDir, chain: Chain) -> (Findings, Found) {
+        let ListedDir {
+            mut listing,
+            places,
+            tally,
+            fatal,
+        } = listed;
+        let depth = listing.path.depth();
+        for entry in &mut Arc::make_mut(&mut listing.list).entries {
+            self.wanted.adopt(entry, depth);
+        }
+        let findings = Findings {
+            problems: std::mem::take(&mut listing.problems),
+            notes: std::mem::take(&mut listing.notes),
+            tally,
+            fatal,
+        };
+        let found = Found {
+            listing,
+            places,
+            receiver_chain: Some(chain),
+            ..Found::default()
+        };
+        (findings, found)
+    }
+
+    /// Opens and lists the destination's directory, and enters its rules. Returns `false` if it cannot be reached, so that
+    /// every entry must be left alone.
+    fn find_dest(
+        &self,
+        found: &mut Found,
+        findings: &mut Findings,
+        dest_state: &DestState,
+        known: Option<DirList>,
+    ) -> bool {
+        let (DestState::Present, Some(root)) = (dest_state, self.dest) else {
+            return true;
+        };
+        // The directory above a named argument is not part of the transfer, and neither are its rules.
+        let is_entered =
+            self.root_is_listed || !found.listing.is_named || !found.listing.path.is_root();
+        match (root.open_dir_to_search(&found.listing.path), known) {
+            (Ok(dir), Some(known)) => {
+                self.enter_rules(found, findings, &dir, is_entered);
+                found.dest.list = known;
+                found.dest.dir = Some(dir);
+            }
+            (Ok(dir), None) => self.list_dest_dir(found, findings, dir, root, is_entered),
+            (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
+                found.dest.is_unseen = true;
+            }
+            // The target of a symlink may have been deleted meanwhile. The generator notices that in order.
+            (Err(error), _)
+                if self.policy.preserve.keep_dirlinks
+                    && error.kind() == io::ErrorKind::NotFound => {}
+            (Err(error), _) => {
+                self.cannot_reach(found, findings, root, &error);
+                return found.dest.is_outside;
+            }
+        }
+        true
+    }
+
     /// Decides a single source directory without listing its parent at the destination.
-    pub fn decide_single(&self, mut found: ListedDir, chain: Chain) -> DirPlan {
-        let name = found
+    pub fn decide_single(&self, mut listed: ListedDir, chain: Chain) -> DirPlan {
+        let name = listed
             .listing
             .list
-            .name(&found.listing.list.entries[0])
+            .name(&listed.listing.list.entries[0])
             .to_vec();
-        match self.list_one(&found.listing.path, &name) {
-            Ok(known) => self.decide(found, &DestState::Present, chain, Some(known)),
+        match self.list_one(&listed.listing.path, &name) {
+            Ok(known) => self.decide(listed, &DestState::Present, chain, Some(known)),
             Err(error) => {
                 let full = self
                     .dest
-                    .map(|root| root.full(found.listing.path.join(&name).as_bytes()));
-                found
+                    .map(|root| root.full(listed.listing.path.join(&name).as_bytes()));
+                listed
                     .listing
                     .problems
                     .push(cannot_stat(&full.unwrap_or_default(), &error));
-                let mut plan = self.decide(found, &DestState::Absent, chain, None);
+                let mut plan = self.decide(listed, &DestState::Absent, chain, None);
                 plan.leave_all();
                 plan
             }
@@ -195,7 +255,13 @@ impl DestWalk<'_> {
 
     /// Handles an error on opening the destination's directory. Under `-K` it may be a symlink that leads outside, and an
     /// implied directory may be anything; then nothing in it is examined or changed.
-    fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
+    fn cannot_reach(
+        &self,
+        found: &mut Found,
+        findings: &mut Findings,
+        root: &Root,
+        error: &io::Error,
+    ) {
         let is_no_dir = matches!(
             error.kind(),
             io::ErrorKind::NotADirectory | io::ErrorKind::NotFound
@@ -203,8 +269,8 @@ impl DestWalk<'_> {
         let leads_outside = (self.policy.preserve.keep_dirlinks || self.follows_implied)
             && errno::leads_outside(error);
         if !(leads_outside || self.follows_implied && is_no_dir) {
-            let full = root.full(plan.listing.path.as_bytes());
-            plan.listing.problems.push(Problem::failed(
+            let full = root.full(found.listing.path.as_bytes());
+            findings.problems.push(Problem::failed(
                 ErrorRole::Generator,
                 "opendir",
                 &full,
@@ -212,119 +278,129 @@ impl DestWalk<'_> {
             ));
             return;
         }
-        plan.is_outside = true;
-        plan.blocks_subdirs = !self.is_dry;
-        for entry in plan
-            .listing
-            .list
-            .entries
-            .iter()
-            .filter(|entry| !entry.is_dir())
-        {
-            let full = root.full(
-                plan.listing
-                    .path
-                    .join(plan.listing.list.name(entry))
-                    .as_bytes(),
-            );
-            plan.listing.problems.push(cannot_stat(&full, error));
+        found.dest.is_outside = true;
+        found.dest.blocks_subdirs = !self.is_dry;
+        let list = &found.listing.list;
+        for entry in list.entries.iter().filter(|entry| !entry.is_dir()) {
+            let path = found.listing.path.join(list.name(entry));
+            findings
+                .problems
+                .push(cannot_stat(&root.full(path.as_bytes()), error));
         }
     }
 
     /// Reads the rule files of a destination directory, if they can matter.
-    fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
+    fn enter_rules(&self, found: &mut Found, findings: &mut Findings, dir: &Dir, is_entered: bool) {
+        let Some(chain) = &mut found.receiver_chain else {
+            return;
+        };
         if !(self.delete && is_entered && chain.has_per_dir()) {
             return;
         }
-        match enter_dir(
-            chain,
-            dir,
-            &plan.listing.path,
-            "generator",
-            self.policy.preserve.link_owners,
-        ) {
+        let owners = self.policy.preserve.link_owners;
+        match enter_dir(chain, dir, &found.listing.path, "generator", owners) {
             Ok((entered, refusals)) => {
-                plan.listing.problems.extend(refusals);
+                findings.problems.extend(refusals);
                 *chain = entered;
             }
             Err(_) if self.deletes_later => {}
             Err(error) => {
-                plan.fatal.get_or_insert(error);
-                plan.listing.may_delete = false;
+                findings.fatal.get_or_insert(error);
+                found.listing.may_delete = false;
             }
         }
     }
 
     fn list_dest_dir(
         &self,
-        plan: &mut DirPlan,
+        found: &mut Found,
+        findings: &mut Findings,
         dir: Dir,
         root: &Root,
-        chain: &mut Chain,
         is_entered: bool,
     ) {
-        self.enter_rules(plan, &dir, chain, is_entered);
-        self.list_dest(plan, &dir, root);
-        plan.dest_dir = Some(dir);
+        self.enter_rules(found, findings, &dir, is_entered);
+        self.list_dest(found, findings, &dir, root);
+        found.dest.dir = Some(dir);
     }
 
     /// Decides again if the destination's directory could not be examined when the plan was made. `dir`: the directory
     /// as it can be opened now. Entries that still cannot be examined are reported and left alone.
     pub fn decide_again_for_dir(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
         let Some(root) = self.dest else { return };
-        let task_ids: HashMap<u32, SubDir> = plan
-            .subdirs
-            .drain(..)
-            .map(|sub| (sub.step.source, sub))
-            .collect();
-        plan.steps.clear();
-        plan.extras.clear();
-        plan.leftovers.clear();
-        plan.hits.clear();
-        plan.dest_unseen = false;
-        plan.hidden.clear();
-        plan.unknown.clear();
-        let mut chain = plan
-            .receiver_chain
-            .clone()
-            .expect("a plan that was made has its chain");
+        let DirPlan {
+            findings,
+            found,
+            decided: before,
+            ..
+        } = plan;
+        // Without a directory, what is known stays.
+        let DestListing {
+            list,
+            dir: known_dir,
+            is_outside,
+            blocks_subdirs,
+            ..
+        } = std::mem::take(&mut found.dest);
+        found.dest = DestListing {
+            list,
+            dir: known_dir,
+            is_outside,
+            blocks_subdirs,
+            ..DestListing::default()
+        };
         if let Some(dir) = dir {
-            self.list_dest_dir(plan, dir.clone(), root, &mut chain, true);
+            self.list_dest_dir(found, findings, dir.clone(), root, true);
         }
-        self.decide_all(plan, &chain, false);
-        for sub in &mut plan.subdirs {
-            if let Some(known) = task_ids.get(&sub.step.source) {
-                (sub.task_id, sub.implied) = (known.task_id, known.implied);
-            }
+        let joined = self.examine(found, findings, false);
+        let mut decided = self.decide_all(found, &joined, findings);
+        for sub in &mut decided.subdirs {
+            let known = before
+                .subdirs
+                .binary_search_by_key(&sub.step.source, |known| known.step.source);
+            sub.task_id = known.ok().and_then(|at| before.subdirs[at].task_id);
         }
+        if found.dest.is_unseen && self.delete && found.listing.may_delete {
+            findings.problems.push(found.cannot_be_listed(&root.path));
+        }
+        let hidden = std::mem::take(&mut found.dest.hidden);
+        let is_hidden = |step: &Step| dir.is_none() || hidden.contains(&step.source);
         let denied = errno::denied();
-        let full = |name: &[u8]| root.full(plan.listing.path.join(name).as_bytes());
-        if plan.dest_unseen && self.delete && plan.listing.may_delete {
-            plan.listing
+        for step in decided.steps.iter().filter(|step| is_hidden(step)) {
+            let path = found.listing.path.join(found.name_of(step));
+            findings
                 .problems
-                .push(plan.cannot_be_listed(&root.path));
+                .push(cannot_stat(&root.full(path.as_bytes()), &denied));
         }
-        let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
-        for step in plan.steps.iter().filter(|step| hidden(step)) {
-            plan.listing
-                .problems
-                .push(cannot_stat(&full(plan.name_of(step)), &denied));
+        decided.steps.retain(|step| !is_hidden(step));
+        plan.decided = decided;
+    }
+
+    /// Decides again about the subdirectories of a plan whose times have changed since.
+    pub fn decide_dirs_again(&self, plan: &mut DirPlan, changed: &HashMap<TaskId, Time>) {
+        let DirPlan { found, decided, .. } = plan;
+        for sub in &mut decided.subdirs {
+            let mtime = sub.task_id.and_then(|task_id| changed.get(&task_id));
+            let (Some(mtime), false) = (mtime, sub.step.dest == NONE) else {
+                continue;
+            };
+            let existing = &mut found.dest.list.entries[sub.step.dest as usize];
+            existing.mtime = *mtime;
+            let source = &found.listing.list.entries[sub.step.source as usize];
+            let subject = Subject::Entry;
+            sub.step.decision = plan::decide(source, Some(existing), None, subject, self.policy);
         }
-        let hidden = std::mem::take(&mut plan.hidden);
-        plan.steps
-            .retain(|step| dir.is_some() && !hidden.contains(&step.source));
-        plan.receiver_chain = Some(chain);
     }
 
     /// Lists the destination's directory. Examines only entries that the source has too. If only a few of many names
     /// matter, keeps only those, and the temporary files of crashed runs among the first of the others.
-    fn list_dest(&self, plan: &mut DirPlan, dir: &Dir, root: &Root) {
+    fn list_dest(&self, found: &mut Found, findings: &mut Findings, dir: &Dir, root: &Root) {
         let enough = if self.delete {
             usize::MAX
         } else {
-            4 * plan.listing.list.len() + 256
+            4 * found.listing.list.len() + 256
         };
-        let few = !self.delete && plan.listing.list.len() <= 4;
+        let few = !self.delete && found.listing.list.len() <= 4;
         let mut dest = DirList::default();
         let mut untyped = Vec::new();
         let mut left_over = Vec::new();
@@ -345,12 +421,12 @@ impl DestWalk<'_> {
             Ok(complete) => complete,
             Err(error) => {
                 // Without deletions no list is needed.
-                plan.dest_unseen |= self.delete && errno::may_not_be_listed(&error);
+                found.dest.is_unseen |= self.delete && errno::may_not_be_listed(&error);
                 let is_gone =
                     self.policy.preserve.keep_dirlinks && error.kind() == io::ErrorKind::NotFound;
                 if !errno::may_not_be_listed(&error) && !is_gone {
-                    let full = root.full(plan.listing.path.as_bytes());
-                    plan.listing.problems.push(Problem::failed(
+                    let full = root.full(found.listing.path.as_bytes());
+                    findings.problems.push(Problem::failed(
                         ErrorRole::Generator,
                         "opendir",
                         &full,
@@ -362,12 +438,12 @@ impl DestWalk<'_> {
         };
         if !complete {
             dest = DirList::default();
-            untyped = plan
+            untyped = found
                 .listing
                 .list
                 .entries
                 .iter()
-                .map(|e| plan.listing.list.name(e).to_vec())
+                .map(|e| found.listing.list.name(e).to_vec())
                 .collect();
             left_over.retain(|name| !untyped.contains(name));
             untyped.extend(left_over);
@@ -376,128 +452,168 @@ impl DestWalk<'_> {
             match sys::stat(dir.fd(), name, false) {
                 Ok(stat) => dest.push_name(name, Kind::of_mode(stat.mode) == Some(Kind::Dir)),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !complete => {
-                    plan.dest_unseen = true;
-                    plan.hidden.push(at as u32);
+                    found.dest.is_unseen = true;
+                    found.dest.hidden.push(at as u32);
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    plan.listing.problems.push(cannot_stat(
-                        &root.full(plan.listing.path.join(name).as_bytes()),
+                    findings.problems.push(cannot_stat(
+                        &root.full(found.listing.path.join(name).as_bytes()),
                         &error,
                     ));
-                    plan.unknown.insert(name.clone());
+                    found.dest.unknown.insert(name.clone());
                 }
             }
         }
         dest.sort();
-        plan.dest = dest;
+        found.dest.list = dest;
     }
 
-    /// Joins the two lists and decides each pair. `is_known`: the destination's entries are complete.
-    fn decide_all(&self, plan: &mut DirPlan, chain: &Chain, is_known: bool) {
-        let source = plan.listing.list.clone();
-        let mut extras = self.extras(plan, chain);
-        let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(source.len());
+    /// Joins the two lists.
+    fn join(&self, found: &Found) -> Joined {
+        let (source, dest) = (&found.listing.list, &found.dest.list);
+        let mut joined = Joined {
+            pairs: Vec::with_capacity(source.len()),
+            ..Joined::default()
+        };
+        let pair = |source: usize, dest: u32| JoinedPair {
+            source: source as u32,
+            dest,
+            same: None,
+        };
         let mut join = Join::default();
-        let mut left_over = Vec::new();
-        while let Some(pair) = join.next(&source, &plan.dest, |at| plan.dest.entries[at].is_dir()) {
-            match pair {
-                Pair::Source(source_at) => pairs.push((source_at as u32, NONE)),
-                Pair::Both(source_at, dest_at) => pairs.push((source_at as u32, dest_at as u32)),
+        while let Some(next) = join.next(source, dest, |at| dest.entries[at].is_dir()) {
+            match next {
+                Pair::Source(source_at) => joined.pairs.push(pair(source_at, NONE)),
+                Pair::Both(source_at, dest_at) => {
+                    joined.pairs.push(pair(source_at, dest_at as u32))
+                }
                 Pair::Dest(dest_at) => {
-                    match self.continued(&source, plan.dest.name(&plan.dest.entries[dest_at])) {
-                        Some(source_at) => left_over.push((source_at, dest_at)),
-                        None => note_lone(plan, dest_at, &mut extras),
+                    match self.continued(source, dest.name(&dest.entries[dest_at])) {
+                        Some(source_at) => {
+                            joined.left_over.push((source_at as u32, dest_at as u32));
+                        }
+                        None => joined.lone.push(dest_at as u32),
                     }
                 }
             }
         }
-        let mut alternates = AltDirs::default();
+        joined
+    }
+
+    /// Joins the two lists, and examines the destination's entries that the source has, too. `is_known`: they are complete.
+    ///
+    /// Afterwards nothing more of either side is read for the decisions, except in alternate trees.
+    fn examine(&self, found: &mut Found, findings: &mut Findings, is_known: bool) -> Joined {
+        let mut joined = self.join(found);
         let implied = if self.follows_implied {
-            implied_dirs(&source, &plan.listing.subs)
+            implied_dirs(&found.listing.list, &found.listing.subs)
         } else {
             HashSet::new()
         };
-        let mut subs = std::mem::take(&mut plan.listing.subs).into_iter();
-        for block in pairs.chunks(parallel::BLOCK) {
-            let looks = match is_known {
-                true => block.iter().map(|_| Ok(None)).collect(),
-                false => self.stat_pairs(plan, block, &implied),
-            };
-            let mut found = Vec::with_capacity(block.len());
-            for (&(source_at, dest_at), looked) in block.iter().zip(looks) {
-                let known = (is_known && dest_at != NONE).then_some((dest_at as usize, None));
-                let looked = looked.unwrap_or_else(|error| {
-                    self.cannot_examine(
-                        plan,
-                        (source_at, source.name(&source.entries[source_at as usize])),
-                        &error,
-                    );
-                    None
-                });
-                found.push(known.or_else(|| {
-                    let (stat, same) = looked?;
-                    self.complete_dest(plan, dest_at as usize, &stat);
-                    Some((dest_at as usize, same))
-                }));
+        for block in joined.pairs.chunks_mut(parallel::BLOCK) {
+            if !is_known {
+                let looks = self.stat_pairs(found, block, &implied);
+                for (pair, looked) in block.iter_mut().zip(looks) {
+                    self.take_look(found, findings, pair, looked);
+                }
             }
             if self.policy.preserve.write_devices {
-                self.measure_devices(plan, block, &found);
+                self.measure_devices(found, block);
             }
-            self.compare_rest(plan, block, &mut found);
-            for (&(source_at, _), found) in block.iter().zip(found) {
-                let (dest_at, same) = found.map_or((None, None), |(at, same)| (Some(at), same));
-                let source_at = source_at as usize;
-                let mut step = self.decide_one(plan, source_at, dest_at, same);
-                if plan
-                    .unknown
-                    .contains(source.name(&source.entries[source_at]))
-                {
-                    step.decision.action = Action::Refuse(Reason::Unknown);
-                }
-                self.search_alternates(plan, &mut alternates, &mut step);
-                // A step for another name of the file, or a backup, may change it.
-                let is_backup = |suffix| source.name(&source.entries[source_at]).ends_with(suffix);
-                let may_change = dest_at.is_some_and(|at| plan.dest.entries[at].inode.is_some())
-                    || self.backup_suffix.is_some_and(is_backup);
-                match source.entries[source_at].is_dir() {
-                    true => {
-                        let flags = subs.next().unwrap_or_default();
-                        if self.follows_implied && flags.is_implied && !self.is_dry {
-                            // It replaces nothing. What is in it cannot be created then, and is reported.
-                            step.decision.in_the_way = plan::InTheWay::Nothing;
-                        }
-                        let task_id = flags.is_walked.then_some(TaskId::of(0));
-                        let SubdirFlags {
-                            is_implied: implied,
-                            is_repeated,
-                            ..
-                        } = flags;
-                        plan.subdirs.push(SubDir {
-                            step,
-                            task_id,
-                            implied,
-                            is_repeated,
-                        });
-                    }
-                    false
-                        if step.decision.action == Action::Keep
-                            && !self.unchanged
-                            && !may_change => {}
-                    false => plan.steps.push(step),
-                }
+            self.compare_rest(found, block);
+        }
+        joined
+    }
+
+    /// Enters the result of examining the counterpart of a pair. The pair has none if that is gone or cannot be examined.
+    fn take_look(
+        &self,
+        found: &mut Found,
+        findings: &mut Findings,
+        pair: &mut JoinedPair,
+        looked: ExaminedDest,
+    ) {
+        match looked {
+            Ok(Some((stat, same))) => {
+                self.complete_dest(found, findings, pair.dest as usize, &stat);
+                pair.same = same;
+            }
+            Ok(None) => pair.dest = NONE,
+            Err(error) => {
+                pair.dest = NONE;
+                self.cannot_examine(found, findings, pair.source, &error);
             }
         }
-        for (source_at, dest_at) in left_over {
+    }
+
+    /// Decides each pair, and which entries of the destination are extra.
+    fn decide_all(&self, found: &Found, joined: &Joined, findings: &mut Findings) -> Decided {
+        let mut decided = Decided::default();
+        let mut extras = self.extras(found);
+        for &dest_at in &joined.lone {
+            note_lone(found, dest_at, &mut extras, &mut decided, findings);
+        }
+
+        let source = &found.listing.list;
+        let mut alternates = AltDirs::default();
+        let mut subs = found.listing.subs.iter();
+        for pair in &joined.pairs {
+            let entry = &source.entries[pair.source as usize];
+            let name = source.name(entry);
+            let mut step = self.decide_one(found, pair);
+            if found.dest.unknown.contains(name) {
+                step.decision.action = Action::Refuse(Reason::Unknown);
+            }
+            let hit = self.search_alternates(found, findings, &mut alternates, &mut step);
+            if let Some(hit) = hit {
+                decided.hits.insert(pair.source, hit);
+            }
+            if entry.is_dir() {
+                let flags = subs.next().copied().unwrap_or_default();
+                decided.subdirs.push(self.sub_dir(step, flags));
+                continue;
+            }
+            // A step for another name of the file, or a backup, may change it.
+            let has_other_names =
+                pair.dest != NONE && found.dest.list.entries[pair.dest as usize].inode.is_some();
+            let is_backup = self
+                .backup_suffix
+                .is_some_and(|suffix| name.ends_with(suffix));
+            let is_unchanged = step.decision.action == Action::Keep;
+            if !is_unchanged || self.unchanged || has_other_names || is_backup {
+                decided.steps.push(step);
+            }
+        }
+
+        for &(source_at, dest_at) in &joined.left_over {
             // Steps are in the order of the source.
-            let step = plan
+            let step = decided
                 .steps
-                .binary_search_by_key(&source_at, |step| step.source as usize);
-            if !step.is_ok_and(|at| matches!(plan.steps[at].decision.action, Action::Transfer(_))) {
-                note_lone(plan, dest_at, &mut extras);
+                .binary_search_by_key(&source_at, |step| step.source);
+            let is_transferred = step
+                .is_ok_and(|at| matches!(decided.steps[at].decision.action, Action::Transfer(_)));
+            if !is_transferred {
+                note_lone(found, dest_at, &mut extras, &mut decided, findings);
             }
         }
-        plan.extras.sort_unstable();
+        decided.extras.sort_unstable();
+        decided
+    }
+
+    /// Returns the subdirectory of a step. `flags`: what the source's listing says about it.
+    fn sub_dir(&self, mut step: Step, flags: SubdirFlags) -> SubDir {
+        if self.follows_implied && flags.is_implied && !self.is_dry {
+            // It replaces nothing. What is in it cannot be created then, and is reported.
+            step.decision.in_the_way = plan::InTheWay::Nothing;
+        }
+        SubDir {
+            step,
+            // The caller numbers it.
+            task_id: flags.is_walked.then_some(TaskId::of(0)),
+            implied: flags.is_implied,
+            is_repeated: flags.is_repeated,
+        }
     }
 
     /// Returns the source file that resumes from a temporary file of this name, if it is transferred.
@@ -508,11 +624,15 @@ impl DestWalk<'_> {
     }
 
     /// Begins the decisions about the entries of a directory that only the destination has.
-    fn extras<'c>(&self, plan: &DirPlan, chain: &'c Chain) -> Extras<'c> {
+    fn extras<'c>(&self, found: &'c Found) -> Extras<'c> {
+        let chain = found
+            .receiver_chain
+            .as_ref()
+            .expect("set with what was found");
         Extras::new(
-            &plan.listing.path,
+            &found.listing.path,
             chain,
-            self.delete && plan.listing.may_delete,
+            self.delete && found.listing.may_delete,
             self.reports_rules,
         )
     }
@@ -526,33 +646,35 @@ impl DestWalk<'_> {
         has_last: bool,
         is_bare: impl Fn(TaskId) -> bool,
     ) -> Vec<TaskId> {
+        let DirPlan {
+            findings,
+            found,
+            decided,
+            ..
+        } = plan;
         let mut pruned = Vec::new();
-        let chain = plan
-            .receiver_chain
-            .clone()
-            .expect("a plan that was made has its chain");
-        let mut extras = self.extras(plan, &chain);
-        let subdirs = std::mem::take(&mut plan.subdirs);
+        let mut extras = self.extras(found);
+        let subdirs = std::mem::take(&mut decided.subdirs);
         let last = subdirs
             .last()
             .map(|sub| sub.step.source)
             .filter(|_| has_last);
         for sub in subdirs {
-            let path = plan.listing.path.join(plan.name_of(&sub.step));
+            let path = found.listing.path.join(found.name_of(&sub.step));
             // In rsync, the duplicate of a directory counts as its content, unless nothing follows it.
             let is_held = sub.is_repeated && last != Some(sub.step.source);
             let is_bare = !is_held && sub.task_id.is_none_or(&is_bare);
             if !is_bare || !delete::may_prune(self.receiver_chain, &path) {
-                plan.subdirs.push(sub);
+                decided.subdirs.push(sub);
                 continue;
             }
-            plan.pruned.push(sub.step.source);
+            decided.pruned.push(sub.step.source);
             pruned.extend(sub.task_id);
             if sub.step.dest != NONE {
-                note_lone(plan, sub.step.dest as usize, &mut extras);
+                note_lone(found, sub.step.dest, &mut extras, decided, findings);
             }
         }
-        plan.extras.sort_unstable();
+        decided.extras.sort_unstable();
         pruned
     }
 
@@ -574,36 +696,40 @@ impl DestWalk<'_> {
         Ok(Some(stat))
     }
 
-    /// Records that the destination's entry for a source entry, given by index and name, could not be examined.
+    /// Records that the destination's entry for a source entry could not be examined.
     fn cannot_examine(
         &self,
-        plan: &mut DirPlan,
-        (source_at, name): (u32, &[u8]),
+        found: &mut Found,
+        findings: &mut Findings,
+        source_at: u32,
         error: &io::Error,
     ) {
         let is_dir_closed = |dir: &Dir| sys::stat(dir.fd(), b".", false).is_err();
         if error.kind() == io::ErrorKind::PermissionDenied
-            && plan.dest_dir.as_ref().is_some_and(is_dir_closed)
+            && found.dest.dir.as_ref().is_some_and(is_dir_closed)
         {
             // The directory can be listed but not searched.
-            plan.dest_unseen = true;
-            plan.hidden.push(source_at);
+            found.dest.is_unseen = true;
+            found.dest.hidden.push(source_at);
             return;
         }
+        let list = &found.listing.list;
+        let name = list.name(&list.entries[source_at as usize]);
         let full = self
             .dest
-            .map(|root| root.full(plan.listing.path.join(name).as_bytes()))
+            .map(|root| root.full(found.listing.path.join(name).as_bytes()))
             .unwrap_or_default();
-        plan.listing.problems.push(cannot_stat(&full, error));
-        plan.unknown.insert(name.to_vec());
+        findings.problems.push(cannot_stat(&full, error));
+        found.dest.unknown.insert(name.to_vec());
     }
 
     /// Fills in the attributes of an entry of the destination.
-    fn complete_dest(&self, plan: &mut DirPlan, at: usize, stat: &Stat) {
-        let Some(dir) = &plan.dest_dir else { return };
-        let (name, entry) = plan.dest.entry_mut(at);
+    fn complete_dest(&self, found: &mut Found, findings: &mut Findings, at: usize, stat: &Stat) {
+        let DestListing { list, dir, .. } = &mut found.dest;
+        let Some(dir) = dir else { return };
+        let (name, entry) = list.entry_mut(at);
         entry.set_stat(stat);
-        let path = || plan.listing.path.join(name).as_bytes().to_vec();
+        let path = || found.listing.path.join(name).as_bytes().to_vec();
         let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
         let at = EntryAt {
             dir,
@@ -616,8 +742,8 @@ impl DestWalk<'_> {
             return;
         };
         match unreadable_or_fatal("generator", incomplete, Weight::Failed) {
-            Ok(problem) => plan.listing.problems.push(problem),
-            Err(error) => _ = plan.fatal.get_or_insert(error),
+            Ok(problem) => findings.problems.push(problem),
+            Err(error) => _ = findings.fatal.get_or_insert(error),
         }
     }
 
@@ -625,46 +751,47 @@ impl DestWalk<'_> {
     /// depends on them.
     fn stat_pairs(
         &self,
-        plan: &DirPlan,
-        pairs: &[(u32, u32)],
+        found: &Found,
+        pairs: &[JoinedPair],
         implied: &HashSet<u32>,
     ) -> Vec<ExaminedDest> {
-        let (source, dest) = (&plan.listing.list, &plan.dest);
+        let (source, dest) = (&found.listing.list, &found.dest.list);
         let compares = self.policy.check.mode == CheckMode::Digest;
-        let look = |&(source_at, dest_at): &(u32, u32)| {
-            let Some(dir) = plan.dest_dir.as_ref().filter(|_| dest_at != NONE) else {
+        let look = |pair: &JoinedPair| {
+            let Some(dir) = found.dest.dir.as_ref().filter(|_| pair.dest != NONE) else {
                 return Ok(None);
             };
-            let entry = &source.entries[source_at as usize];
-            let name = dest.name(&dest.entries[dest_at as usize]);
+            let entry = &source.entries[pair.source as usize];
+            let name = dest.name(&dest.entries[pair.dest as usize]);
             let follows = entry.is_dir()
-                && (self.policy.preserve.keep_dirlinks || implied.contains(&source_at));
+                && (self.policy.preserve.keep_dirlinks || implied.contains(&pair.source));
             let Some(stat) = self.stat_dest(dir, name, follows)? else {
                 return Ok(None);
             };
             let may_be_same =
                 compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
-            let needs_digest = || self.needs_digest(entry, &Entry::of(&stat));
-            let same = (may_be_same && needs_digest()).then(|| self.is_same(plan, entry));
+            let same = if may_be_same && self.needs_digest(entry, &Entry::of(&stat)) {
+                Some(self.is_same(found, entry))
+            } else {
+                None
+            };
             Ok(Some((stat, same)))
         };
-        match compares {
-            false => parallel::map(pairs, self.threads, look),
-            true => parallel::share(
-                pairs,
-                parallel::threads_for_files(pairs.len(), self.threads),
-                look,
-            ),
+        if compares {
+            let threads = parallel::threads_for_files(pairs.len(), self.threads);
+            parallel::share(pairs, threads, look)
+        } else {
+            parallel::map(pairs, self.threads, look)
         }
     }
 
     /// Sets the lengths of devices that receive the content of a source file of the same name (`--write-devices`).
-    fn measure_devices(&self, plan: &mut DirPlan, pairs: &[(u32, u32)], found: &[FoundDest]) {
-        let Some(dir) = &plan.dest_dir else { return };
-        for (&(source_at, _), found) in pairs.iter().zip(found) {
-            let &Some((dest_at, _)) = found else { continue };
-            let (name, existing) = plan.dest.entry_mut(dest_at);
-            let source = &plan.listing.list.entries[source_at as usize];
+    fn measure_devices(&self, found: &mut Found, pairs: &[JoinedPair]) {
+        let DestListing { list, dir, .. } = &mut found.dest;
+        let Some(dir) = dir else { return };
+        for pair in pairs.iter().filter(|pair| pair.dest != NONE) {
+            let (name, existing) = list.entry_mut(pair.dest as usize);
+            let source = &found.listing.list.entries[pair.source as usize];
             if source.kind() != Kind::File || existing.kind() != Kind::Device {
                 continue;
             }
@@ -677,24 +804,23 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Compares the contents of the remaining pairs whose decision depends on them. `found`: for each pair the index of
-    /// the destination's entry and the answer.
-    fn compare_rest(&self, plan: &DirPlan, pairs: &[(u32, u32)], found: &mut [FoundDest]) {
-        let questions = pairs
-            .iter()
-            .zip(found)
-            .filter_map(|(&(source_at, _), found)| {
-                let (dest_at, same @ None) = found.as_mut()? else {
-                    return None;
-                };
-                let entry = &plan.listing.list.entries[source_at as usize];
-                self.needs_digest(entry, &plan.dest.entries[*dest_at])
-                    .then_some((entry, same))
-            });
-        let (entries, answers): (Vec<&Entry>, Vec<&mut Option<bool>>) = questions.unzip();
+    /// Compares the contents of the remaining pairs whose decision depends on them.
+    fn compare_rest(&self, found: &Found, pairs: &mut [JoinedPair]) {
+        let mut entries = Vec::new();
+        let mut answers = Vec::new();
+        for pair in pairs {
+            if pair.dest == NONE || pair.same.is_some() {
+                continue;
+            }
+            let entry = &found.listing.list.entries[pair.source as usize];
+            if self.needs_digest(entry, &found.dest.list.entries[pair.dest as usize]) {
+                entries.push(entry);
+                answers.push(&mut pair.same);
+            }
+        }
         let lens_bytes = entries.iter().map(|entry| entry.len_bytes);
         let threads = parallel::threads_for(lens_bytes, self.threads);
-        let same = parallel::share(&entries, threads, |entry| self.is_same(plan, entry));
+        let same = parallel::share(&entries, threads, |entry| self.is_same(found, entry));
         for (answer, same) in answers.into_iter().zip(same) {
             *answer = Some(same);
         }
@@ -708,28 +834,24 @@ impl DestWalk<'_> {
     }
 
     /// Returns whether the destination's file has the same content as the source's.
-    fn is_same(&self, plan: &DirPlan, entry: &Entry) -> bool {
+    fn is_same(&self, found: &Found, entry: &Entry) -> bool {
         let original = ComparedSource {
             entry,
-            place: plan.place_of(entry),
-            name: plan.listing.list.name(entry),
+            place: found.place_of(entry),
+            name: found.listing.list.name(entry),
         };
-        let compare = |dir| (self.compare)(original, (dir, original.name)).unwrap_or(false);
-        plan.dest_dir.as_ref().is_some_and(compare)
+        let Some(dir) = &found.dest.dir else {
+            return false;
+        };
+        (self.compare)(original, (dir, original.name)).unwrap_or(false)
     }
 
-    /// Decides one pair. `same`: whether the contents are equal, if they were compared.
-    fn decide_one(
-        &self,
-        plan: &DirPlan,
-        source_at: usize,
-        dest_at: Option<usize>,
-        same: Option<bool>,
-    ) -> Step {
-        let entry = &plan.listing.list.entries[source_at];
-        let name = plan.listing.list.name(entry);
-        let existing = dest_at.map(|at| &plan.dest.entries[at]);
-        let path = || plan.listing.path.join(name);
+    /// Decides one pair.
+    fn decide_one(&self, found: &Found, pair: &JoinedPair) -> Step {
+        let entry = &found.listing.list.entries[pair.source as usize];
+        let name = found.listing.list.name(entry);
+        let existing = found.dest.entry(pair.dest);
+        let path = || found.listing.path.join(name);
         let is_unsafe_link = || {
             self.policy.preserve.safe_links
                 && entry.kind() == Kind::Symlink
@@ -744,10 +866,10 @@ impl DestWalk<'_> {
             () if is_unsafe_link() => Subject::UnsafeLink,
             () => Subject::Entry,
         };
-        let decision = plan::decide(entry, existing, same, subject, self.policy);
+        let decision = plan::decide(entry, existing, pair.same, subject, self.policy);
         Step {
-            source: source_at as u32,
-            dest: dest_at.map_or(NONE, |at| at as u32),
+            source: pair.source,
+            dest: pair.dest,
             decision,
         }
     }
@@ -757,24 +879,26 @@ impl DestWalk<'_> {
         self.receiver_chain.module_excludes(path.as_bytes(), is_dir)
     }
 
-    /// Lets the alternate trees change a decision, and records what they have.
-    fn search_alternates(&self, plan: &mut DirPlan, dirs: &mut AltDirs, step: &mut Step) {
-        let entry = plan.source_of(step);
-        let is_dir = entry.is_dir();
+    /// Lets the alternate trees change a decision. Returns what they have for an entry that is not a directory.
+    fn search_alternates(
+        &self,
+        found: &Found,
+        findings: &mut Findings,
+        dirs: &mut AltDirs,
+        step: &mut Step,
+    ) -> Option<Hit> {
+        let entry = found.source_of(step);
         let original = ComparedSource {
             entry,
-            place: plan.place_of(entry),
-            name: plan.name_of(step),
+            place: found.place_of(entry),
+            name: found.name_of(step),
         };
-        let existing = (step.dest != NONE).then(|| &plan.dest.entries[step.dest as usize]);
-        let there = (plan.dest_dir.as_ref(), existing);
+        let there = (found.dest.dir.as_ref(), found.dest.entry(step.dest));
         let (decision, hit) =
-            self.decide_with_alternates(dirs, &plan.listing.path, original, there, step.decision);
+            self.decide_with_alternates(dirs, &found.listing.path, original, there, step.decision);
         step.decision = decision;
-        plan.listing.problems.append(&mut dirs.problems);
-        if let Some(hit) = hit.filter(|_| !is_dir) {
-            plan.hits.insert(step.source, hit);
-        }
+        findings.problems.append(&mut dirs.problems);
+        if entry.is_dir() { None } else { hit }
     }
 
     /// Decides the transfer's root itself. Also returns the errors met in the alternate trees.
@@ -827,14 +951,21 @@ impl DestWalk<'_> {
 }
 
 /// Records an entry that only the destination has, if it is extra or has the name of a temporary file.
-fn note_lone(plan: &mut DirPlan, at: usize, extras: &mut Extras<'_>) {
-    let entry = &plan.dest.entries[at];
-    let (name, is_dir) = (plan.dest.name(entry), entry.is_dir());
+fn note_lone(
+    found: &Found,
+    at: u32,
+    extras: &mut Extras<'_>,
+    decided: &mut Decided,
+    findings: &mut Findings,
+) {
+    let list = &found.dest.list;
+    let entry = &list.entries[at as usize];
+    let (name, is_dir) = (list.name(entry), entry.is_dir());
     if !is_dir && is_temp_name(name) {
-        plan.leftovers.push(at as u32);
+        decided.leftovers.push(at);
     }
-    if extras.contain(name, is_dir, &mut plan.listing.notes) {
-        plan.extras.push(at as u32);
+    if extras.contain(name, is_dir, &mut findings.notes) {
+        decided.extras.push(at);
     }
 }
 

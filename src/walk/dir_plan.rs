@@ -1,4 +1,4 @@
-//! The listing of one source directory, and the plan that is made of it: what was found and decided.
+//! The plan of one directory: what was found at both ends, and what was decided about it.
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -36,7 +36,7 @@ pub const NONE: u32 = u32::MAX;
 pub struct Step {
     /// Index in [`DirListing::list`].
     pub source: u32,
-    /// Index in [`DirPlan::dest`], or [`NONE`].
+    /// Index in [`DestListing::list`], or [`NONE`].
     pub dest: u32,
     /// What to do.
     pub decision: Decision,
@@ -62,30 +62,17 @@ impl SubDir {
     }
 }
 
-/// What the scan of a source directory found besides its entries. It is counted and reported even if the directory is
-/// not entered at the destination.
+/// What is counted and reported about a directory before its entries, even if it is not entered at the destination.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// See [`DirListing::problems`].
+    /// Problems of both ends, in order.
     pub problems: Vec<Problem>,
-    /// See [`DirListing::notes`].
+    /// Lines for stdout.
     pub notes: Vec<Vec<u8>>,
-    /// See [`ListedDir::tally`].
+    /// See [`ListedDir::tally`]. Empty if a peer sent the listing, which counts the entries.
     pub tally: Tally,
     /// See [`ListedDir::fatal`].
     pub fatal: Option<Error>,
-}
-
-impl Findings {
-    /// Takes the findings out of a plan.
-    pub fn of(plan: &mut DirPlan) -> Findings {
-        Findings {
-            problems: std::mem::take(&mut plan.listing.problems),
-            notes: std::mem::take(&mut plan.listing.notes),
-            tally: std::mem::take(&mut plan.tally),
-            fatal: plan.fatal.take(),
-        }
-    }
 }
 
 /// A source directory that was listed on this machine.
@@ -120,115 +107,77 @@ pub struct SenderDir {
     pub hold: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
 
-/// What was found and decided in one directory.
+/// What both ends have in one directory. Nothing is decided in it.
+///
+/// [`DestWalk`](crate::walk::destination::DestWalk) makes it of the source's listing, and with it a [`Decided`]. If the destination could
+/// not be examined then, the generator does that again when it enters the directory: that replaces `dest` and makes another
+/// [`Decided`].
 #[derive(Debug, Default)]
-pub struct DirPlan {
-    /// What was found in the source. Problems of the destination are added.
+pub struct Found {
+    /// The source's side. Its problems and notes are in the [`Findings`].
     pub listing: DirListing,
     /// See [`ListedDir::places`]. Empty if a peer sent the listing.
     pub places: Vec<Option<SourceDir>>,
-    /// See [`ListedDir::tally`]. Empty if a peer sent the listing, which counts the entries.
-    pub tally: Tally,
-    /// See [`ListedDir::fatal`].
-    pub fatal: Option<Error>,
     /// Set if a peer sent the listing.
     pub sender_dir: Option<SenderDir>,
-    /// The destination's entries, sorted. Those that the source lacks have only a name.
-    pub dest: DirList,
-    /// The destination's directory, if it exists.
-    pub dest_dir: Option<Dir>,
+    /// The destination's side.
+    pub dest: DestListing,
+    /// The receiver's rules in force here.
+    pub receiver_chain: Option<Chain>,
+}
+
+/// What the destination has in one directory.
+#[derive(Debug, Default)]
+pub struct DestListing {
+    /// The entries, sorted. Those that the source lacks have only a name.
+    pub list: DirList,
+    /// The directory, if it exists. The generator closes it when it enters the directory, which it then has itself.
+    pub dir: Option<Dir>,
+    /// It could not be listed. The generator makes it accessible or reports the error.
+    pub is_unseen: bool,
+    /// It is a symlink that leads outside (`-K`), or an implied directory that is none.
+    pub is_outside: bool,
+    /// Implied subdirectories cannot be reached either, and report that. A dry run counts them as missing.
+    pub blocks_subdirs: bool,
+    /// Indices in [`DirListing::list`] of entries whose counterparts could not be examined for lack of permission.
+    pub hidden: Vec<u32>,
+    /// Names of entries that could not be examined. This was reported, and they are left alone.
+    pub unknown: HashSet<Vec<u8>>,
+}
+
+/// What is to be done in one directory.
+///
+/// [`DestWalk`](crate::walk::destination::DestWalk) makes it, once all that it depends on was found; deciding again makes another one. What
+/// is learned only later makes parts of it void, never anything else of it: [`DirPlan::leave_all`], [`DirPlan::refuse`],
+/// [`DirPlan::pass_leftovers`], and `-m`.
+#[derive(Debug, Default)]
+pub struct Decided {
     /// The entries other than directories that must be changed or reported, in order.
     pub steps: Vec<Step>,
     /// The subdirectories, in order.
     pub subdirs: Vec<SubDir>,
-    /// Indices in `dest` of the entries that the source lacks and no rule protects, in order.
+    /// Indices in [`DestListing::list`] of the entries that the source lacks and no rule protects, in order.
     pub extras: Vec<u32>,
-    /// Indices in `dest` of entries that the source lacks and that have the name of a temporary file, extra or not.
+    /// Indices in [`DestListing::list`] of entries that the source lacks and that have the name of a temporary file, extra
+    /// or not.
     pub leftovers: Vec<u32>,
-    /// The destination's directory could not be listed. The generator makes it accessible or reports the error.
-    pub dest_unseen: bool,
-    /// The destination's directory is a symlink that leads outside (`-K`), or an implied directory that is none.
-    pub is_outside: bool,
-    /// Implied subdirectories cannot be reached either, and report that. A dry run counts them as missing.
-    pub blocks_subdirs: bool,
-    /// Indices in `listing.list` of entries whose counterparts at the destination could not be examined for lack of
-    /// permission.
-    pub hidden: Vec<u32>,
-    /// Names of destination entries that could not be examined. This was reported, and they are left alone.
-    pub unknown: HashSet<Vec<u8>>,
-    /// Indices in `listing.list` of directories removed by `-m`.
+    /// Indices in [`DirListing::list`] of directories removed by `-m`.
     pub pruned: Vec<u32>,
-    /// The receiver's rules in force here.
-    pub receiver_chain: Option<Chain>,
-    /// The matches in alternate trees, by index in `listing.list`.
+    /// The matches in alternate trees, by index in [`DirListing::list`].
     pub hits: HashMap<u32, Hit>,
-    /// How to reopen its descriptors, if they were closed.
-    parked: Option<Box<Parked>>,
 }
 
-/// What is needed to reopen the descriptors of a plan.
-#[derive(Debug)]
-struct Parked {
-    dest: bool,
-    hits: Vec<(u32, u32, usize)>,
-}
-
-impl DirPlan {
-    /// Creates a plan from the source's listing alone.
-    pub fn of(found: ListedDir) -> DirPlan {
-        let ListedDir {
-            listing,
-            places,
-            tally,
-            fatal,
-        } = found;
-        DirPlan {
-            listing,
-            places,
-            tally,
-            fatal,
-            ..DirPlan::default()
-        }
+impl DestListing {
+    /// Returns the entry at an index; `None` for [`NONE`].
+    pub fn entry(&self, at: u32) -> Option<&Entry> {
+        self.list.entries.get(at as usize)
     }
+}
 
+impl Found {
     /// Returns the directory that contains an entry of the source, if it is on this machine.
     pub fn place_of(&self, entry: &Entry) -> Option<&SourceDir> {
         self.places.get(entry.origin as usize)?.as_ref()
-    }
-
-    /// Returns the files that are transferred by a range of steps.
-    pub fn transferred(
-        &self,
-        range: Range<usize>,
-    ) -> impl DoubleEndedIterator<Item = ComparedSource<'_>> + Clone {
-        let steps = self.steps[range]
-            .iter()
-            .filter(|step| matches!(step.decision.action, Action::Transfer(_)));
-        steps.map(|step| {
-            let entry = self.source_of(step);
-            let name = self
-                .listing
-                .renamed_from
-                .as_deref()
-                .unwrap_or(self.listing.list.name(entry));
-            ComparedSource {
-                entry,
-                place: self.place_of(entry),
-                name,
-            }
-        })
-    }
-
-    /// Returns the path of an entry as the sender sees it (`%f`). `None` if it was not requested, or if a receiving
-    /// client reports, which does not know it.
-    pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Option<Vec<u8>> {
-        match self.place_of(entry) {
-            Some(place) => Some(place.shown(source_name)),
-            None => Some(path::join(
-                self.listing.shown.get(entry.origin as usize)?,
-                source_name,
-            )),
-        }
     }
 
     /// Returns the source's entry that a step is about.
@@ -239,95 +188,6 @@ impl DirPlan {
     /// Returns the name of the entry that a step is about.
     pub fn name_of(&self, step: &Step) -> &[u8] {
         self.listing.list.name(self.source_of(step))
-    }
-
-    /// Returns the task numbers of the subdirectories that have a plan, in order.
-    pub fn below(&self) -> impl DoubleEndedIterator<Item = TaskId> + '_ {
-        self.subdirs.iter().filter_map(|sub| sub.task_id)
-    }
-
-    /// Returns what the destination has in place of a subdirectory.
-    pub fn dest_state(&self, sub: &SubDir) -> DestState {
-        match (sub.step.dest, sub.step.decision.in_the_way) {
-            // A directory that is left as it is, is not entered.
-            _ if sub.is_left() => DestState::Absent,
-            (NONE, _) if self.dest_unseen || (self.blocks_subdirs && sub.implied) => {
-                DestState::Present
-            }
-            (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => DestState::Absent,
-            _ => DestState::Present,
-        }
-    }
-
-    /// Closes all descriptors. A list that is held completely may have more directories than a process may open. Call
-    /// [`DirPlan::reopen_dirs`] before the plan is used.
-    pub fn park(&mut self) {
-        if self.parked.is_some() {
-            return;
-        }
-        close_places(&mut self.places);
-        let hits = self
-            .hits
-            .drain()
-            .map(|(at, hit)| (at, hit.mode, hit.tree))
-            .collect();
-        self.parked = Some(Box::new(Parked {
-            dest: self.dest_dir.take().is_some(),
-            hits,
-        }));
-    }
-
-    /// Opens what [`DirPlan::park`] closed: below the destination's top, and in the alternate trees. Reports a source
-    /// directory that no longer exists.
-    pub fn reopen_dirs(&mut self, dest: Option<&Root>, alternates: &[Alternate]) {
-        let Some(parked) = self.parked.take() else {
-            return;
-        };
-        self.open_places();
-        if let (true, Some(root)) = (parked.dest, dest) {
-            match errno::if_there(root.open_dir_to_search(&self.listing.path)) {
-                Ok(dir) => self.dest_dir = dir,
-                Err(error) => {
-                    let full = root.full(self.listing.path.as_bytes());
-                    self.listing.problems.push(Problem::failed(
-                        ErrorRole::Generator,
-                        "opendir",
-                        &full,
-                        &error,
-                    ));
-                    self.leave_all();
-                }
-            }
-        }
-        let mut alt_dirs = AltDirs::default();
-        for (at, mode, tree) in parked.hits {
-            if let Some(dir) = alt_dirs.open(tree, &alternates[tree], &self.listing.path) {
-                self.hits.insert(at, Hit { dir, mode, tree });
-            }
-        }
-        self.listing.problems.append(&mut alt_dirs.problems);
-    }
-
-    /// Opens the source directories again. Reports one that no longer exists.
-    fn open_places(&mut self) {
-        if self.places.len() > OPEN_PLACES_MAX {
-            return;
-        }
-        for place in &mut self.places {
-            match place.as_ref().map(SourceDir::opened) {
-                Some(Ok(open)) => *place = Some(open),
-                Some(Err(error)) => {
-                    let full = place.take().map_or_else(Vec::new, |place| place.full(b""));
-                    self.listing.problems.push(Problem::failed(
-                        ErrorRole::Sender,
-                        "opendir",
-                        &full,
-                        &error,
-                    ));
-                }
-                None => {}
-            }
-        }
     }
 
     /// Returns the message for a destination directory that must be listed for deletions and cannot be. `top`: the path
@@ -346,9 +206,11 @@ impl DirPlan {
             &errno::denied(),
         )
     }
+}
 
-    /// Leaves every entry alone, because the destination directory cannot be examined. The caller has reported that.
-    pub fn leave_all(&mut self) {
+impl Decided {
+    /// Makes all of it void: every entry is left alone.
+    fn leave_all(&mut self) {
         self.steps.clear();
         self.extras.clear();
         self.leftovers.clear();
@@ -356,6 +218,220 @@ impl DirPlan {
         for sub in &mut self.subdirs {
             sub.step.decision.action = Action::Refuse(Reason::Unknown);
         }
+    }
+}
+
+/// What was found and decided in one directory.
+#[derive(Debug, Default)]
+pub struct DirPlan {
+    /// What is reported first. Taken out when that is done.
+    pub findings: Findings,
+    pub found: Found,
+    /// Only [`crate::walk`] makes and changes it.
+    pub(super) decided: Decided,
+    /// How to reopen its descriptors, if they were closed.
+    parked: Option<Box<Parked>>,
+}
+
+/// What is needed to reopen the descriptors of a plan.
+#[derive(Debug)]
+struct Parked {
+    dest: bool,
+    hits: Vec<(u32, u32, usize)>,
+}
+
+impl DirPlan {
+    /// Returns the plan for what was found and decided.
+    pub(super) fn new(findings: Findings, found: Found, decided: Decided) -> DirPlan {
+        DirPlan {
+            findings,
+            found,
+            decided,
+            parked: None,
+        }
+    }
+
+    /// Returns what is to be done.
+    pub fn decided(&self) -> &Decided {
+        &self.decided
+    }
+
+    /// Gives the subdirectories that have plans of their own their task numbers.
+    pub fn number_subdirs(&mut self, mut next: impl FnMut() -> TaskId) {
+        for sub in &mut self.decided.subdirs {
+            if let Some(task_id) = &mut sub.task_id {
+                *task_id = next();
+            }
+        }
+    }
+
+    /// Turns steps into refusals: `is_refused` finds out that they cannot be carried out, and why.
+    pub fn refuse(&mut self, mut is_refused: impl FnMut(&Found, &Step) -> Option<Reason>) {
+        for step in &mut self.decided.steps {
+            if let Some(reason) = is_refused(&self.found, step) {
+                step.decision.action = Action::Refuse(reason);
+            }
+        }
+    }
+
+    /// Passes the leftovers of crashed runs once. Those that `remove` removes are no extra entries.
+    pub fn pass_leftovers(&mut self, mut remove: impl FnMut(&Dir, &[u8]) -> bool) {
+        let DestListing { list, dir, .. } = &self.found.dest;
+        let Some(dir) = dir else { return };
+        let mut removed = std::mem::take(&mut self.decided.leftovers);
+        removed.retain(|&at| remove(dir, list.name(&list.entries[at as usize])));
+        removed.sort_unstable();
+        self.decided
+            .extras
+            .retain(|extra| removed.binary_search(extra).is_err());
+    }
+
+    /// Returns the directory that contains an entry of the source, if it is on this machine.
+    pub fn place_of(&self, entry: &Entry) -> Option<&SourceDir> {
+        self.found.place_of(entry)
+    }
+
+    /// Returns the files that are transferred by a range of steps.
+    pub fn transferred(
+        &self,
+        range: Range<usize>,
+    ) -> impl DoubleEndedIterator<Item = ComparedSource<'_>> + Clone {
+        let steps = self.decided.steps[range]
+            .iter()
+            .filter(|step| matches!(step.decision.action, Action::Transfer(_)));
+        steps.map(|step| {
+            let entry = self.source_of(step);
+            let name = self
+                .found
+                .listing
+                .renamed_from
+                .as_deref()
+                .unwrap_or(self.found.listing.list.name(entry));
+            ComparedSource {
+                entry,
+                place: self.place_of(entry),
+                name,
+            }
+        })
+    }
+
+    /// Returns the path of an entry as the sender sees it (`%f`). `None` if it was not requested, or if a receiving
+    /// client reports, which does not know it.
+    pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Option<Vec<u8>> {
+        match self.place_of(entry) {
+            Some(place) => Some(place.shown(source_name)),
+            None => Some(path::join(
+                self.found.listing.shown.get(entry.origin as usize)?,
+                source_name,
+            )),
+        }
+    }
+
+    /// Returns the source's entry that a step is about.
+    pub fn source_of(&self, step: &Step) -> &Entry {
+        self.found.source_of(step)
+    }
+
+    /// Returns the name of the entry that a step is about.
+    pub fn name_of(&self, step: &Step) -> &[u8] {
+        self.found.name_of(step)
+    }
+
+    /// Returns the task numbers of the subdirectories that have a plan, in order.
+    pub fn below(&self) -> impl DoubleEndedIterator<Item = TaskId> + '_ {
+        self.decided.subdirs.iter().filter_map(|sub| sub.task_id)
+    }
+
+    /// Returns what the destination has in place of a subdirectory.
+    pub fn dest_state(&self, sub: &SubDir) -> DestState {
+        match (sub.step.dest, sub.step.decision.in_the_way) {
+            // A directory that is left as it is, is not entered.
+            _ if sub.is_left() => DestState::Absent,
+            (NONE, _)
+                if self.found.dest.is_unseen || (self.found.dest.blocks_subdirs && sub.implied) =>
+            {
+                DestState::Present
+            }
+            (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => DestState::Absent,
+            _ => DestState::Present,
+        }
+    }
+
+    /// Closes all descriptors. A list that is held completely may have more directories than a process may open. Call
+    /// [`DirPlan::reopen_dirs`] before the plan is used.
+    pub fn park(&mut self) {
+        if self.parked.is_some() {
+            return;
+        }
+        close_places(&mut self.found.places);
+        let hits = self
+            .decided
+            .hits
+            .drain()
+            .map(|(at, hit)| (at, hit.mode, hit.tree))
+            .collect();
+        self.parked = Some(Box::new(Parked {
+            dest: self.found.dest.dir.take().is_some(),
+            hits,
+        }));
+    }
+
+    /// Opens what [`DirPlan::park`] closed: below the destination's top, and in the alternate trees. Reports a source
+    /// directory that no longer exists.
+    pub fn reopen_dirs(&mut self, dest: Option<&Root>, alternates: &[Alternate]) {
+        let Some(parked) = self.parked.take() else {
+            return;
+        };
+        self.open_places();
+        if let (true, Some(root)) = (parked.dest, dest) {
+            match errno::if_there(root.open_dir_to_search(&self.found.listing.path)) {
+                Ok(dir) => self.found.dest.dir = dir,
+                Err(error) => {
+                    let full = root.full(self.found.listing.path.as_bytes());
+                    self.findings.problems.push(Problem::failed(
+                        ErrorRole::Generator,
+                        "opendir",
+                        &full,
+                        &error,
+                    ));
+                    self.leave_all();
+                }
+            }
+        }
+        let mut alt_dirs = AltDirs::default();
+        for (at, mode, tree) in parked.hits {
+            if let Some(dir) = alt_dirs.open(tree, &alternates[tree], &self.found.listing.path) {
+                self.decided.hits.insert(at, Hit { dir, mode, tree });
+            }
+        }
+        self.findings.problems.append(&mut alt_dirs.problems);
+    }
+
+    /// Opens the source directories again. Reports one that no longer exists.
+    fn open_places(&mut self) {
+        if self.found.places.len() > OPEN_PLACES_MAX {
+            return;
+        }
+        for place in &mut self.found.places {
+            match place.as_ref().map(SourceDir::opened) {
+                Some(Ok(open)) => *place = Some(open),
+                Some(Err(error)) => {
+                    let full = place.take().map_or_else(Vec::new, |place| place.full(b""));
+                    self.findings.problems.push(Problem::failed(
+                        ErrorRole::Sender,
+                        "opendir",
+                        &full,
+                        &error,
+                    ));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Leaves every entry alone, because the destination directory cannot be examined. The caller has reported that.
+    pub fn leave_all(&mut self) {
+        self.decided.leave_all();
     }
 
     /// Copies what is needed for the subdirectories, without descriptors.
@@ -367,7 +443,7 @@ impl DirPlan {
             shown,
             renamed_from,
             ..
-        } = &self.listing;
+        } = &self.found.listing;
         let listing = DirListing {
             id: *id,
             path: path.clone(),
@@ -376,30 +452,37 @@ impl DirPlan {
             renamed_from: renamed_from.clone(),
             ..DirListing::default()
         };
-        DirPlan {
+        let places = self.found.places.iter();
+        let places = places.map(|place| place.as_ref().map(SourceDir::closed));
+        let sender_dir = self.found.sender_dir.as_ref().map(|sender_dir| SenderDir {
+            hold: sender_dir
+                .hold
+                .clone()
+                .filter(|_| !sender_dir.lists_in_turn),
+            ..*sender_dir
+        });
+        let dest = DestListing {
+            list: self.found.dest.list.clone(),
+            is_unseen: self.found.dest.is_unseen,
+            ..DestListing::default()
+        };
+        let found = Found {
             listing,
-            places: self
-                .places
-                .iter()
-                .map(|place| place.as_ref().map(SourceDir::closed))
-                .collect(),
-            sender_dir: self.sender_dir.as_ref().map(|sender_dir| SenderDir {
-                hold: sender_dir
-                    .hold
-                    .clone()
-                    .filter(|_| !sender_dir.lists_in_turn),
-                ..*sender_dir
-            }),
-            dest: self.dest.clone(),
-            subdirs: self.subdirs.clone(),
-            dest_unseen: self.dest_unseen,
-            ..DirPlan::default()
-        }
+            places: places.collect(),
+            sender_dir,
+            dest,
+            receiver_chain: None,
+        };
+        let decided = Decided {
+            subdirs: self.decided.subdirs.clone(),
+            ..Decided::default()
+        };
+        DirPlan::new(Findings::default(), found, decided)
     }
 
     /// Whether the directory has no entries other than directories that were pruned.
     pub fn is_bare(&self) -> bool {
-        self.subdirs.is_empty() && self.listing.list.entries.iter().all(Entry::is_dir)
+        self.decided.subdirs.is_empty() && self.found.listing.list.entries.iter().all(Entry::is_dir)
     }
 }
 

@@ -54,22 +54,21 @@ impl Look for Walk<'_> {
 
     fn look(&self, task: Task) -> (DirPlan, Vec<Task>) {
         let (found, below) = self.source.list(task.source);
-        let mut plan = self
+        let plan = self
             .dest
             .decide(found, &task.dest_state, task.receiver_chain, None);
         let mut below = below.into_iter().peekable();
         let mut tasks = Vec::new();
-        let mut is_first = plan.listing.path.is_root() && plan.listing.is_named;
-        let mut subdirs = std::mem::take(&mut plan.subdirs);
-        let chain = plan.receiver_chain.as_ref().expect("decided above");
-        for sub in &mut subdirs {
+        let mut is_first = plan.found.listing.path.is_root() && plan.found.listing.is_named;
+        let chain = plan.found.receiver_chain.as_ref().expect("decided above");
+        for sub in &plan.decided.subdirs {
             let Some((_, source)) = below.next_if(|(at, _)| *at == sub.step.source) else {
                 continue;
             };
             if sub.task_id.is_none() {
                 continue;
             }
-            let further = plan.listing.path.is_root() && !std::mem::take(&mut is_first);
+            let further = plan.found.listing.path.is_root() && !std::mem::take(&mut is_first);
             let receiver_chain = if further {
                 chain.for_further_source()
             } else {
@@ -81,12 +80,12 @@ impl Look for Walk<'_> {
                 receiver_chain,
             });
         }
-        plan.subdirs = subdirs;
         (plan, tasks)
     }
 
     fn task_ids<'f>(&self, plan: &'f mut DirPlan) -> impl Iterator<Item = &'f mut TaskId> {
-        plan.subdirs
+        plan.decided
+            .subdirs
             .iter_mut()
             .filter_map(|sub| sub.task_id.as_mut())
     }
@@ -97,8 +96,11 @@ impl Look for Walk<'_> {
 
     fn size(&self, plan: &DirPlan) -> (usize, (u64, u64)) {
         (
-            plan.listing.list.len() + plan.dest.len(),
-            (plan.tally.listed.total(), plan.tally.total_bytes),
+            plan.found.listing.list.len() + plan.found.dest.list.len(),
+            (
+                plan.findings.tally.listed.total(),
+                plan.findings.tally.total_bytes,
+            ),
         )
     }
 }

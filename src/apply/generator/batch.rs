@@ -91,7 +91,7 @@ impl Member {
         let renewed = shared_files::decided_again(
             context,
             &self.plan,
-            &self.plan.steps[self.step],
+            &self.plan.decided().steps[self.step],
             &self.spot,
             before,
         )?;
@@ -105,7 +105,12 @@ impl Member {
     pub(super) fn job<'a>(&'a self, context: &'a Context<'a>) -> Job<'a> {
         let job = Job {
             leaves_attributes: self.leaves_attributes,
-            ..Job::new(context, &self.plan, self.plan.steps[self.step], &self.spot)
+            ..Job::new(
+                context,
+                &self.plan,
+                self.plan.decided().steps[self.step],
+                &self.spot,
+            )
         };
         let Some(renewed) = &self.renewed else {
             return job;
@@ -160,7 +165,7 @@ impl Work {
     pub(super) fn file_id(&self, context: &Context<'_>) -> Option<FileId> {
         match self {
             Work::Steps(plan, range, spot) => {
-                Job::new(context, plan, plan.steps[range.start], spot).file_id()
+                Job::new(context, plan, plan.decided().steps[range.start], spot).file_id()
             }
             Work::Step(member) | Work::Lead(member, _) | Work::Follow(member, _) => {
                 member.job(context).file_id()
@@ -179,7 +184,7 @@ impl Work {
                 if context.wire.is_none() && !context.is_dry() {
                     read_ahead(plan.transferred(range.clone()), &context.options.select);
                 }
-                for step in &plan.steps[range.clone()] {
+                for step in &plan.decided().steps[range.clone()] {
                     go_on(context, out)?;
                     entry::perform(&Job::new(context, plan, *step, spot), out);
                 }

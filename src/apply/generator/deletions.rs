@@ -12,7 +12,7 @@ use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::RelPath;
 use crate::plan::delete::{Extras, are_extras_known};
-use crate::plan::{Action, InTheWay, Reason};
+use crate::plan::{InTheWay, Reason};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::destination::DestWalk;
 use crate::walk::{DirPlan, enter_dir};
@@ -117,13 +117,7 @@ impl<'a> Deletions<'a> {
 
     /// Removes the temporary files of crashed runs from a directory. Those and the ones of other runs are not extra.
     pub(super) fn remove_leftovers(&self, plan: &mut DirPlan) {
-        let Some(dir) = &plan.dest_dir else { return };
-        let name = |at: u32| plan.dest.name(&plan.dest.entries[at as usize]);
-        let mut temporary = std::mem::take(&mut plan.leftovers);
-        temporary.retain(|&at| remove_leftover(self.context, dir, name(at)));
-        temporary.sort_unstable();
-        plan.extras
-            .retain(|extra| temporary.binary_search(extra).is_err());
+        plan.pass_leftovers(|dir, name| remove_leftover(self.context, dir, name));
     }
 
     /// Records the file systems on which the arguments begin at the destination (`-x`).
@@ -139,23 +133,26 @@ impl<'a> Deletions<'a> {
                 self.stays_on.insert(path, StaysOn::Unknown);
             }
         };
-        if plan.listing.path.is_root() {
+        if plan.found.listing.path.is_root() {
             note(
                 RelPath::root(),
                 sys::fstat(dest.dir().fd()).map(|stat| stat.dev),
             );
         }
-        if !plan.listing.is_named {
+        if !plan.found.listing.is_named {
             return;
         }
-        let dir = dest.open_dir_to_search(&plan.listing.path);
-        for sub in plan.subdirs.iter().filter(|sub| !sub.implied) {
+        let dir = dest.open_dir_to_search(&plan.found.listing.path);
+        for sub in plan.decided().subdirs.iter().filter(|sub| !sub.implied) {
             let name = plan.name_of(&sub.step);
             let stat = match &dir {
                 Ok(dir) => sys::stat(dir.fd(), name, options.preserve.keep_dirlinks),
                 Err(error) => Err(errno::again(error)),
             };
-            note(plan.listing.path.join(name), stat.map(|stat| stat.dev));
+            note(
+                plan.found.listing.path.join(name),
+                stat.map(|stat| stat.dev),
+            );
         }
     }
 
@@ -221,8 +218,8 @@ impl<'a> Deletions<'a> {
     /// `--delete-before`: removes the extra entries of one directory. Returns the directory's new time if it changed.
     pub(super) fn before(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
         self.note_file_systems(plan, head);
-        let is_opened =
-            plan.listing.may_delete && !(plan.extras.is_empty() && plan.leftovers.is_empty());
+        let is_opened = plan.found.listing.may_delete
+            && !(plan.decided().extras.is_empty() && plan.decided().leftovers.is_empty());
         if is_opened {
             plan.reopen_dirs(self.walk.dest, self.walk.alternates);
         }
@@ -234,24 +231,26 @@ impl<'a> Deletions<'a> {
     }
 
     fn before_in(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
-        if !plan.listing.may_delete || !self.are_allowed(head) {
+        if !plan.found.listing.may_delete || !self.are_allowed(head) {
             return None;
         }
-        if plan.dest_unseen {
+        if plan.found.dest.is_unseen {
             // The directory may become accessible when it is entered, but then it is too late to delete.
             head.push(Event::Problem(
-                plan.cannot_be_listed(self.context.dest_path),
+                plan.found.cannot_be_listed(self.context.dest_path),
             ));
-            plan.listing.may_delete = false;
+            plan.found.listing.may_delete = false;
             self.source_failed();
             return None;
         }
         let dir = plan
-            .dest_dir
+            .found
+            .dest
+            .dir
             .clone()
-            .filter(|dir| self.stays_in(&plan.listing.path, dir, head))?;
+            .filter(|dir| self.stays_in(&plan.found.listing.path, dir, head))?;
         self.remove_leftovers(plan);
-        self.remove_extras(plan, &plan.listing.path, &dir, head)
+        self.remove_extras(plan, &plan.found.listing.path, &dir, head)
             .then(|| sys::fstat(dir.fd()).ok())?
             .map(|stat| stat.mtime)
     }
@@ -265,10 +264,10 @@ impl<'a> Deletions<'a> {
         head: &mut Vec<Event>,
     ) -> bool {
         let mut any = false;
-        for &extra in plan.extras.iter().rev() {
-            let entry = &plan.dest.entries[extra as usize];
-            let path = path.join(plan.dest.name(entry));
-            let chain = plan.receiver_chain.as_ref();
+        for &extra in plan.decided().extras.iter().rev() {
+            let entry = &plan.found.dest.list.entries[extra as usize];
+            let path = path.join(plan.found.dest.list.name(entry));
+            let chain = plan.found.receiver_chain.as_ref();
             any |= self.remover.remove(dir, &path, entry.is_dir(), chain) == Removed::Gone;
         }
         head.append(&mut self.remover.events);
@@ -278,19 +277,19 @@ impl<'a> Deletions<'a> {
     /// `--delete-during` and `--delete-delay`: removes or records the extra entries of a directory that is entered.
     pub(super) fn during(&mut self, plan: &DirPlan, spot: &Spot, head: &mut Vec<Event>) {
         let when = self.context.options.delete.when;
-        if !matches!(when, Some(When::During | When::Delay)) || !plan.listing.may_delete {
+        if !matches!(when, Some(When::During | When::Delay)) || !plan.found.listing.may_delete {
             return;
         }
         // A directory that was just created has no extra entries, but skipped deletions are reported for it as well.
         if spot.dir.is_none() || !self.are_allowed(head) {
             return;
         }
-        let Some(dir) = plan.dest_dir.as_ref() else {
+        let Some(dir) = plan.found.dest.dir.as_ref() else {
             return;
         };
         if when == Some(When::Delay) {
             self.delay(plan, spot);
-        } else if self.stays_in(&plan.listing.path, dir, head)
+        } else if self.stays_in(&plan.found.listing.path, dir, head)
             && self.remove_extras(plan, &spot.path, dir, head)
         {
             spot.last.touch();
@@ -309,17 +308,18 @@ impl<'a> Deletions<'a> {
 
     fn delay(&mut self, plan: &DirPlan, spot: &Spot) {
         let extras = plan
+            .decided()
             .extras
             .iter()
             .rev()
-            .map(|&at| &plan.dest.entries[at as usize]);
+            .map(|&at| &plan.found.dest.list.entries[at as usize]);
         let extras: Vec<_> = extras
-            .map(|entry| (plan.dest.name(entry).to_vec(), entry.is_dir()))
+            .map(|entry| (plan.found.dest.list.name(entry).to_vec(), entry.is_dir()))
             .collect();
         if !extras.is_empty() {
             let (path, chain, last) = (
                 spot.path.clone(),
-                plan.receiver_chain.clone(),
+                plan.found.receiver_chain.clone(),
                 spot.last.clone(),
             );
             self.delayed.push(Delayed {
@@ -336,16 +336,17 @@ impl<'a> Deletions<'a> {
         if self.context.options.delete.when != Some(When::After) {
             return;
         }
-        let mut source = DirList::clone(&plan.listing.list);
+        let mut source = DirList::clone(&plan.found.listing.list);
         let mut at = 0..;
-        source
-            .entries
-            .retain(|_| at.next().is_none_or(|at| !plan.pruned.contains(&at)));
+        source.entries.retain(|_| {
+            at.next()
+                .is_none_or(|at| !plan.decided().pruned.contains(&at))
+        });
         let (path, last) = (spot.path.clone(), spot.last.clone());
         self.after.push(After {
             path,
             source,
-            may_delete: plan.listing.may_delete,
+            may_delete: plan.found.listing.may_delete,
             last,
         });
     }
@@ -447,24 +448,23 @@ impl<'a> Deletions<'a> {
     /// Removes directories that are in the way of other entries. The steps of those that cannot be removed become
     /// refusals.
     pub(super) fn make_room(&mut self, plan: &mut DirPlan, spot: &Spot, head: &mut Vec<Event>) {
-        let Some(dir) = plan.dest_dir.clone() else {
+        let Some(dir) = plan.found.dest.dir.clone() else {
             return;
         };
-        for step in plan
-            .steps
-            .iter_mut()
-            .filter(|step| step.decision.in_the_way == InTheWay::Dir)
-        {
-            let entry = &plan.listing.list.entries[step.source as usize];
-            let path = spot.path.join(plan.listing.list.name(entry));
-            match self
-                .remover
-                .make_room(&dir, &path, plan.receiver_chain.as_ref(), entry.kind())
-            {
-                true => spot.last.touch(),
-                false => step.decision.action = Action::Refuse(Reason::InTheWay),
+        plan.refuse(|found, step| {
+            if step.decision.in_the_way != InTheWay::Dir {
+                return None;
             }
-        }
+            let entry = &found.listing.list.entries[step.source as usize];
+            let path = spot.path.join(found.listing.list.name(entry));
+            let chain = found.receiver_chain.as_ref();
+            if self.remover.make_room(&dir, &path, chain, entry.kind()) {
+                spot.last.touch();
+                None
+            } else {
+                Some(Reason::InTheWay)
+            }
+        });
         head.append(&mut self.remover.events);
     }
 

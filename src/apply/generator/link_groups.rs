@@ -51,7 +51,7 @@ impl<'a> LinkGroups<'a> {
 
     /// Counts the names in a directory ahead of time, so that the last one within the lookahead is recognized.
     pub(super) fn expect(&mut self, plan: &DirPlan) {
-        for step in &plan.steps {
+        for step in &plan.decided().steps {
             if let Some(inode) = self.group_of(plan, step) {
                 self.near.entry(inode).to_come += 1;
             }

@@ -161,7 +161,7 @@ impl<'a> Outbox<'a> {
             match &work {
                 Work::Steps(plan, range, spot) => {
                     for at in range.clone() {
-                        let job = Job::new(self.context, plan, plan.steps[at], spot);
+                        let job = Job::new(self.context, plan, plan.decided().steps[at], spot);
                         let step = Work::Steps(plan.clone(), at..at + 1, spot.clone());
                         if self.is_requested(&job) {
                             self.request_content_of(job)?;
@@ -343,7 +343,7 @@ impl<'a> Outbox<'a> {
         for work in work {
             match work {
                 Work::Steps(plan, range, spot) => {
-                    for step in &plan.steps[range.clone()] {
+                    for step in &plan.decided().steps[range.clone()] {
                         self.request_content_of(Job::new(self.context, plan, *step, spot))?;
                     }
                 }
@@ -361,7 +361,7 @@ impl<'a> Outbox<'a> {
         let Action::Transfer(changes) = job.step.decision.action else {
             return Ok(());
         };
-        if job.plan.listing.with_data {
+        if job.plan.found.listing.with_data {
             return Ok(());
         }
         if let (Some(wire), true) = (context.wire, context.printer.is_peer()) {
@@ -389,19 +389,20 @@ impl<'a> Outbox<'a> {
 
     /// Declines the unrequested data of a directory's files that are not needed.
     pub(super) fn decline(&self, plan: &DirPlan) {
-        let Some(wire) = self.context.wire.filter(|_| plan.listing.with_data) else {
+        let Some(wire) = self.context.wire.filter(|_| plan.found.listing.with_data) else {
             return;
         };
         let mut steps = plan
+            .decided()
             .steps
             .iter()
             .filter(|step| matches!(step.decision.action, Action::Transfer(_)))
             .peekable();
-        for (at, entry) in plan.listing.list.entries.iter().enumerate() {
+        for (at, entry) in plan.found.listing.list.entries.iter().enumerate() {
             let at = at as u32;
             if steps.next_if(|step| step.source == at).is_none() && entry.kind() == Kind::File {
                 wire.decline(FileId {
-                    dir: plan.listing.id,
+                    dir: plan.found.listing.id,
                     entry: at,
                 });
             }

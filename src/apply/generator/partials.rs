@@ -44,20 +44,24 @@ pub(super) fn discard(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
 fn is_up_to_date(plan: &DirPlan, name: &[u8]) -> bool {
     let is_file = |list: &DirList, at: usize| list.entries[at].kind() == Kind::File;
     let Some(at) = plan
+        .found
         .listing
         .list
         .find(name)
-        .filter(|&at| is_file(&plan.listing.list, at))
+        .filter(|&at| is_file(&plan.found.listing.list, at))
     else {
         return false;
     };
     let exists = plan
+        .found
         .dest
+        .list
         .find(name)
-        .is_some_and(|found| is_file(&plan.dest, found));
+        .is_some_and(|found| is_file(&plan.found.dest.list, found));
     // Steps are in the order of the source.
-    let step = plan.steps.get(
-        plan.steps
+    let step = plan.decided().steps.get(
+        plan.decided()
+            .steps
             .partition_point(|step| (step.source as usize) < at),
     );
     let step = step.filter(|step| step.source as usize == at);

@@ -5,11 +5,10 @@ use crate::error::Result;
 use crate::flist::Time;
 use crate::fs::sys;
 use crate::path::RelPath;
-use crate::plan;
 use crate::report::event::Event;
 use crate::report::progress::ListTotal;
 use crate::walk::destination::DestWalk;
-use crate::walk::{DestState, DirPlan, Findings, NONE, TaskId};
+use crate::walk::{DestState, DirPlan, Findings, TaskId};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Receives the findings of a directory that is skipped. An error ends the run.
@@ -226,7 +225,7 @@ impl<'a> PlanPool<'a> {
             };
             if let Some(mut plan) = self.take_held(task_id) {
                 dirs.extend(dirs_below(&plan).rev());
-                left(Findings::of(&mut plan))?;
+                left(std::mem::take(&mut plan.findings))?;
             } else if self.remove_upcoming(
                 |dir| matches!(dir.what, UpcomingPlan::Own(id, _) if id == task_id),
             ) {
@@ -345,13 +344,13 @@ impl<'a> PlanPool<'a> {
         is_entered: bool,
         see: &mut See<'_>,
     ) -> Result<DirPlan> {
-        if let Some(error) = plan.fatal.take() {
+        if let Some(error) = plan.findings.fatal.take() {
             return Err(error);
         }
-        for sub in plan.subdirs.iter().rev() {
+        for sub in plan.decided().subdirs.iter().rev() {
             let Some(task_id) = sub.task_id else { continue };
             let (path, dest_state) = (
-                plan.listing.path.join(plan.name_of(&sub.step)),
+                plan.found.listing.path.join(plan.name_of(&sub.step)),
                 plan.dest_state(sub),
             );
             let what = UpcomingPlan::Own(task_id, dest_state);
@@ -362,7 +361,7 @@ impl<'a> PlanPool<'a> {
             });
         }
         see(&plan, is_entered);
-        let (entries, bytes) = plan.listing.list.totals();
+        let (entries, bytes) = plan.found.listing.list.totals();
         self.listed = (self.listed.0 + entries, self.listed.1.wrapping_add(bytes));
         if self.held_dirs() >= self.open_max {
             plan.park();
@@ -426,7 +425,7 @@ impl<'a> PlanPool<'a> {
             let mut plan = self
                 .take_held(*task_id)
                 .expect("the order is of plans that are held");
-            left(Findings::of(&mut plan))?;
+            left(std::mem::take(&mut plan.findings))?;
         }
         Ok(())
     }
@@ -435,11 +434,11 @@ impl<'a> PlanPool<'a> {
     fn parent_of_last(&self) -> Option<TaskId> {
         let mut parent = self.plans.root();
         loop {
-            let sub = self.held.get(&parent)?.subdirs.last()?;
+            let sub = self.held.get(&parent)?.decided().subdirs.last()?;
             let is_empty = |task_id| {
                 self.held
                     .get(&task_id)
-                    .is_none_or(|plan| plan.listing.list.entries.is_empty())
+                    .is_none_or(|plan| plan.found.listing.list.entries.is_empty())
             };
             match sub.task_id {
                 Some(below) if !is_empty(below) => parent = below,
@@ -464,9 +463,9 @@ impl<'a> PlanPool<'a> {
             changed.extend(change(plan).map(|mtime| (*task_id, mtime)));
         }
         if !changed.is_empty() {
-            self.held
-                .values_mut()
-                .for_each(|plan| decide_again(plan, &changed, self.context));
+            for plan in self.held.values_mut() {
+                self.plans.walk().decide_dirs_again(plan, &changed);
+            }
         }
         changed.remove(&self.plans.root())
     }
@@ -488,29 +487,19 @@ impl<'a> PlanPool<'a> {
 
 /// Returns the subdirectories of a plan that have plans of their own.
 fn dirs_below(plan: &DirPlan) -> impl DoubleEndedIterator<Item = (Option<TaskId>, RelPath)> {
-    let subdirs = plan.subdirs.iter().filter(|sub| sub.task_id.is_some());
-    subdirs.map(|sub| (sub.task_id, plan.listing.path.join(plan.name_of(&sub.step))))
+    let subdirs = plan
+        .decided()
+        .subdirs
+        .iter()
+        .filter(|sub| sub.task_id.is_some());
+    subdirs.map(|sub| {
+        (
+            sub.task_id,
+            plan.found.listing.path.join(plan.name_of(&sub.step)),
+        )
+    })
 }
 
 fn entries_of(plan: &DirPlan) -> usize {
-    plan.listing.list.len() + plan.dest.len()
-}
-
-/// Decides again about the subdirectories of a plan whose times changed.
-fn decide_again(plan: &mut DirPlan, changed: &HashMap<TaskId, Time>, context: &Context<'_>) {
-    for sub in plan.subdirs.iter_mut().filter(|sub| sub.step.dest != NONE) {
-        let Some(mtime) = sub.task_id.and_then(|task_id| changed.get(&task_id)) else {
-            continue;
-        };
-        let existing = &mut plan.dest.entries[sub.step.dest as usize];
-        existing.mtime = *mtime;
-        let source = &plan.listing.list.entries[sub.step.source as usize];
-        sub.step.decision = plan::decide(
-            source,
-            Some(existing),
-            None,
-            plan::Subject::Entry,
-            context.policy,
-        );
-    }
+    plan.found.listing.list.len() + plan.found.dest.list.len()
 }

@@ -51,10 +51,10 @@ impl SharedFiles {
         plan: &DirPlan,
         step: &Step,
     ) -> ChangedBefore {
-        if step.dest == NONE || context.is_dry() || plan.hits.contains_key(&step.source) {
+        if step.dest == NONE || context.is_dry() || plan.decided().hits.contains_key(&step.source) {
             return ChangedBefore::Nothing;
         }
-        let existing = &plan.dest.entries[step.dest as usize];
+        let existing = &plan.found.dest.list.entries[step.dest as usize];
         let Some(inode) = existing.inode.as_ref().map(|inode| (inode.dev, inode.ino)) else {
             return ChangedBefore::Nothing;
         };
@@ -92,7 +92,7 @@ pub(super) fn decided_again(
 ) -> Result<Option<Renewed>, Problem> {
     let is_written = before == ChangedBefore::Content;
     let name = plan.name_of(step);
-    let (Some(dir), before) = (&spot.dir, &plan.dest.entries[step.dest as usize]) else {
+    let (Some(dir), before) = (&spot.dir, &plan.found.dest.list.entries[step.dest as usize]) else {
         return Ok(None);
     };
     let path = spot.path.join(name);

@@ -31,41 +31,51 @@ fn sets_attributes(action: Action) -> bool {
 impl Receiver<'_> {
     /// Requests the values that a plan needs, and waits for them. `dir`: the number of the listing.
     pub(super) fn request_xattrs(&self, dir: DirId, plan: &mut DirPlan) -> Result<()> {
-        if self.requests_nothing() || !plan.listing.list.entries.iter().any(Entry::has_abbreviated)
+        if self.requests_nothing()
+            || !plan
+                .found
+                .listing
+                .list
+                .entries
+                .iter()
+                .any(Entry::has_abbreviated)
         {
             return Ok(());
         }
         let steps = plan
+            .decided()
             .steps
             .iter()
-            .chain(plan.subdirs.iter().map(|sub| &sub.step));
+            .chain(plan.decided().subdirs.iter().map(|sub| &sub.step));
         let needed = steps
             .filter(|step| sets_attributes(step.decision.action))
             .map(|Step { source, dest, .. }| (*source, *dest));
         // It may be decided again.
-        let is_open = plan.dest_unseen || !plan.hidden.is_empty();
-        let all = (0..plan.listing.list.len() as u32).map(|source| (source, NONE));
+        let is_open = plan.found.dest.is_unseen || !plan.found.dest.hidden.is_empty();
+        let all = (0..plan.found.listing.list.len() as u32).map(|source| (source, NONE));
         let mut needed: Vec<(u32, u32)> = if is_open {
             all.collect()
         } else {
             needed.collect()
         };
-        needed.retain(|&(source, _)| plan.listing.list.entries[source as usize].has_abbreviated());
+        needed.retain(|&(source, _)| {
+            plan.found.listing.list.entries[source as usize].has_abbreviated()
+        });
         let mut requested = HashSet::new();
         for &(source, dest) in &needed {
-            let dest = plan.dest.entries.get(dest as usize);
+            let dest = plan.found.dest.list.entries.get(dest as usize);
             let file = FileId { dir, entry: source };
             self.request_missing(
                 file,
-                &plan.listing.list.entries[source as usize],
+                &plan.found.listing.list.entries[source as usize],
                 dest,
                 &mut requested,
             )?;
         }
         for (source, dest) in needed {
-            let dest = plan.dest.entries.get(dest as usize);
+            let dest = plan.found.dest.list.entries.get(dest as usize);
             self.fill(
-                &mut Arc::make_mut(&mut plan.listing.list).entries[source as usize],
+                &mut Arc::make_mut(&mut plan.found.listing.list).entries[source as usize],
                 dest,
             )?;
         }

@@ -259,6 +259,10 @@ impl<'w> PeerPlans<'w> {
         None
     }
 
+    fn next_task_id(&self) -> TaskId {
+        TaskId::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
     fn plan(&self, mut listing: Box<DirListing>, dest_state: &DestState) -> Result<DirPlan, Error> {
         let chain = self.chain_above(&listing.path)?;
         let (id, path, is_named) = (listing.id, listing.path.clone(), listing.is_named);
@@ -274,24 +278,20 @@ impl<'w> PeerPlans<'w> {
         };
         let mut plan = self.walk.decide(found, dest_state, chain, known);
         self.peer.receiver.request_xattrs(id, &mut plan)?;
-        for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
-            sub.task_id = Some(TaskId::of(
-                self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1,
-            ));
-        }
+        plan.number_subdirs(|| self.next_task_id());
         let hold = SenderHold {
             connection: self.peer.receiver.connection.clone(),
             dir: id,
         };
         let lists_in_turn = self.peer.receiver.is_stock();
-        plan.sender_dir = Some(SenderDir {
+        plan.found.sender_dir = Some(SenderDir {
             lists_in_turn,
             hold: Some(Arc::new(hold)),
         });
         let mut position = self.position.lock();
         position.root_is_named |= path.is_root() && is_named;
         if self.walk.receiver_chain.has_per_dir() {
-            let chain = plan.receiver_chain.clone().expect("decided above");
+            let chain = plan.found.receiver_chain.clone().expect("decided above");
             position.chains.push((path, chain));
         }
         Ok(plan)
@@ -362,11 +362,7 @@ impl Plans for PeerPlans<'_> {
             },
             chain,
         );
-        for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
-            sub.task_id = Some(TaskId::of(
-                self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1,
-            ));
-        }
+        plan.number_subdirs(|| self.next_task_id());
         Ok(Some(plan))
     }
 

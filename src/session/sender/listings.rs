@@ -11,7 +11,7 @@ use crate::path::RelPath;
 use crate::proto::{Basis, Class, DestDirState, DirId, DirListing, FileId, Lane, Message, cut};
 use crate::report::Tally;
 use crate::session::dir_digest::Children;
-use crate::session::source_prefetch::{Found, SourcePrefetch};
+use crate::session::source_prefetch::{ScannedSource, SourcePrefetch};
 use crate::walk::cold_files::{COLD_FILES_MAX, read_ahead};
 use crate::walk::{ComparedSource, ListedDir, OPEN_PLACES_MAX, SourceDir, TaskId};
 use parking_lot::Mutex;
@@ -147,7 +147,7 @@ impl ListingSender<'_, '_, '_> {
         parent_was_sent: bool,
         counted: &mut Tally,
     ) -> Result<SenderFrame> {
-        let Found {
+        let ScannedSource {
             mut listed,
             digest,
             task_ids,
