@@ -373,7 +373,9 @@ impl StockClient<'_> {
             _ => (opening, link, self.client.listed.clone()),
         };
         let reports = SenderReports::new(self.client.options, EventQueue::of(self.client.is_local));
-        let (encoder, intake) = push::directions(stock, opening, options, wants, reports.clone())?;
+        let inbox = SenderInbox::default();
+        let (encoder, intake) =
+            push::directions(stock, opening, options, wants, reports.clone(), &inbox)?;
         let recorder = |batch: &Arc<BatchRecorder>| PushRecorder {
             batch: batch.clone(),
             traffic: traffic.clone(),
@@ -385,7 +387,6 @@ impl StockClient<'_> {
                 .over(link.moved.clone())
                 .of_stock_sender(),
         );
-        let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
         let keeps_times = self.client.options.preserve.times;
         let handler = SenderHandler {
             inbox: &inbox,

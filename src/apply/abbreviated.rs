@@ -66,7 +66,9 @@ impl Context<'_> {
         let (mut list, mut missing) = (0, Vec::new());
         for (is_missing, wanted) in wanted {
             list = wanted.list;
-            missing.extend((is_missing && wire.xattr(&wanted).is_none()).then_some(wanted.number));
+            if is_missing && wire.xattr(&wanted).is_none() {
+                missing.push(wanted.number);
+            }
         }
         missing.sort_unstable();
         let is_any_missing = !missing.is_empty();

@@ -15,8 +15,9 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::fs::write::open_left_over;
 use crate::options::Append;
+use crate::plan::BasisName;
 use crate::proto::rsync::block_sums::Sums;
-use crate::proto::rsync::item::{BasisType, BlockSum, SumHead};
+use crate::proto::rsync::item::{BlockSum, SumHead};
 use crate::proto::{Basis, FileId};
 use crate::report::event::Problem;
 use crate::walk::alternate::Hit;
@@ -297,8 +298,8 @@ pub struct BasisFile {
     /// The file.
     pub fd: OwnedFd,
     len_bytes: u64,
-    /// Which file it is for a peer that is told, and its name if it is similar. `None` for the destination.
-    which: Option<(BasisType, Option<Vec<u8>>)>,
+    /// Which file it is; `None` for the one that is replaced, or a part of that.
+    name: Option<BasisName>,
 }
 
 /// Opens the basis of a file to be requested, if it has a usable one: the file that it replaces, or a substitute.
@@ -307,20 +308,20 @@ pub fn basis_file(job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option
         return None;
     }
     let place = &job.context.options.place;
-    let of = |which| {
+    let of = |name: Option<BasisName>| {
         move |(fd, len_bytes)| BasisFile {
             fd,
             len_bytes,
-            which,
+            name,
         }
     };
     if place.inplace
         && let Some(existing) = job.dest()
     {
+        let backup = place.backup.as_ref().map(|_| BasisName::Backup);
         return match existing.kind() {
             Kind::Device => open_device(dir, job).map(of(None)),
-            _ => open_basis(job.context, dir, job.name())
-                .map(of(place.backup.as_ref().map(|_| (BasisType::BACKUP, None)))),
+            _ => open_basis(job.context, dir, job.name()).map(of(backup)),
         };
     }
     let kept = place.partial_dir.as_deref().and_then(|name| {
@@ -335,21 +336,23 @@ pub fn basis_file(job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option
         return left_over.map(of(None));
     }
     let of_hit = |hit: &Hit| {
-        let which = u8::try_from(hit.tree)
-            .ok()
-            .map(|tree| (BasisType(tree), None));
-        open_basis(job.context, &hit.dir, job.name()).map(of(which))
+        let name = Some(BasisName::Alternate(hit.tree));
+        open_basis(job.context, &hit.dir, job.name()).map(of(name))
     };
-    kept.or_else(|| {
+    let of_similar = |similar: &Similar| {
+        similar
+            .open(job.context)
+            .map(of(Some(similar.basis_name())))
+    };
+    let of_existing = || {
         job.dest()
             .and_then(|_| open_basis(job.context, dir, job.name()))
-    })
-    .map(of(None))
-    .or_else(|| job.hit().and_then(of_hit))
-    .or_else(|| {
-        similar.and_then(|similar| similar.open(job.context).map(of(Some(similar.named()))))
-    })
-    .or_else(|| left_over.map(of(None)))
+    };
+    kept.or_else(of_existing)
+        .map(of(None))
+        .or_else(|| job.hit().and_then(of_hit))
+        .or_else(|| similar.and_then(of_similar))
+        .or_else(|| left_over.map(of(None)))
 }
 
 /// Opens what a crash left of the file, if the run resumes from it.
@@ -380,10 +383,24 @@ fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
         .then_some((fd, stat.len_bytes))
 }
 
+/// What a peer is told about the basis of a file.
+pub struct RequestedBasis {
+    /// What this end has.
+    pub basis: Basis,
+    /// Which file that is; `None`: the one that is replaced, or a part of that.
+    pub name: Option<BasisName>,
+}
+
+impl From<Basis> for RequestedBasis {
+    fn from(basis: Basis) -> RequestedBasis {
+        RequestedBasis { basis, name: None }
+    }
+}
+
 /// Returns the basis that is sent to the peer.
-pub fn basis(job: &Job<'_>, similar: Option<&Similar>, facts: &SourceFacts) -> Basis {
+pub fn basis(job: &Job<'_>, similar: Option<&Similar>, facts: &SourceFacts) -> RequestedBasis {
     let Some(dir) = &job.spot.dir else {
-        return Basis::None;
+        return Basis::None.into();
     };
     if let (Some(append), Some(existing)) = (job.context.options.place.append, job.dest()) {
         let len_bytes = existing.len_bytes;
@@ -394,7 +411,7 @@ pub fn basis(job: &Job<'_>, similar: Option<&Similar>, facts: &SourceFacts) -> B
             })
             .ok()
         };
-        return match append {
+        let prefix = match append {
             Append::Verify if facts.digests_prefix => Basis::Prefix {
                 len_bytes,
                 digest: None,
@@ -408,25 +425,23 @@ pub fn basis(job: &Job<'_>, similar: Option<&Similar>, facts: &SourceFacts) -> B
                 digest: Some(digest),
             }),
         };
+        return prefix.into();
     }
-    let Some(BasisFile {
+    let Some(found) = basis_file(job, dir, similar) else {
+        return Basis::None.into();
+    };
+    let BasisFile {
         fd,
         len_bytes,
-        which,
-    }) = basis_file(job, dir, similar)
-    else {
-        return Basis::None;
-    };
-    let blocks = blocks_of(job.context, fd.as_fd(), len_bytes, facts, false);
-    match (blocks, which) {
-        // If the basis cannot be read or has become shorter, the whole file is requested.
-        (Err(_), _) => Basis::None,
-        (Ok(blocks), Some((which, name))) if facts.names_basis => Basis::Lasting {
-            which,
+        name,
+    } = found;
+    match blocks_of(job.context, fd.as_fd(), len_bytes, facts, false) {
+        Ok(blocks) => RequestedBasis {
+            basis: Basis::Blocks(blocks),
             name,
-            blocks,
         },
-        (Ok(blocks), _) => Basis::Blocks(blocks),
+        // If the basis cannot be read or has become shorter, the whole file is requested.
+        Err(_) => Basis::None.into(),
     }
 }
 

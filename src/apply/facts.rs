@@ -25,11 +25,12 @@ pub struct SourceFacts {
     /// Under `--append-verify`, the digest of the file covers the beginning that both ends have: all rsyncs. A sparsync
     /// gets a digest of the beginning with the request instead.
     pub digests_prefix: bool,
-    /// The peer is told which file the basis is: all rsyncs. A sparsync needs only the blocks.
-    pub names_basis: bool,
     /// Under `--backup`, the peer takes it for granted that each basis is the backup of its file, which nothing
     /// overwrites: rsyncs before protocol 29, which are not told.
     pub presumes_backup: bool,
+    /// It lists further directories only after it was informed that earlier ones are finished: all rsyncs. A sparsync
+    /// lists as far ahead as its window permits.
+    pub lists_in_turn: bool,
     /// The sums of the blocks of a basis.
     pub sums: BlockSums,
     /// The digest for comparing contents that both ends have.

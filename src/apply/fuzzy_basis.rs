@@ -10,8 +10,7 @@ use crate::fs::write::is_temp_name;
 use crate::fs::{read, sandbox, sys};
 use crate::path::{self, RelPath};
 use crate::plan::fuzzy::{Candidates, FuzzyCandidate};
-use crate::plan::{Action, Changes};
-use crate::proto::rsync::item::BasisType;
+use crate::plan::{Action, BasisName, Changes};
 use std::os::fd::OwnedFd;
 
 /// How many chosen files are kept open until they are needed, so that they keep their content if replaced or removed.
@@ -47,9 +46,12 @@ impl Similar {
         is_printed(job.context).then_some(line)
     }
 
-    /// Returns its directory and its name for a peer that is told which file the basis is.
-    pub fn named(&self) -> (BasisType, Option<Vec<u8>>) {
-        (self.which, Some(self.name.to_vec()))
+    /// Returns which file it is, for a peer that is told.
+    pub fn basis_name(&self) -> BasisName {
+        BasisName::Similar {
+            tree: self.tree,
+            name: self.name.to_vec(),
+        }
     }
 
     /// Returns it, open, and its length, or `None` if it is gone.
@@ -73,9 +75,8 @@ struct Around {
     candidates: Candidates,
     /// The directory of each candidate.
     dirs: Vec<u32>,
-    /// The open directories, the prefixes of their names in messages, and their numbers for a peer that is told
-    /// which file the basis is.
-    holders: Vec<(Dir, Vec<u8>, BasisType)>,
+    /// The open directories, the prefixes of their names in messages, and the indices of their alternate trees.
+    holders: Vec<(Dir, Vec<u8>, Option<usize>)>,
 }
 
 impl FuzzySearch {
@@ -114,7 +115,7 @@ impl FuzzySearch {
             .candidates
             .choose(job.name(), len_bytes, mtime, window_secs)?;
         let name: Box<[u8]> = around.candidates.name(at).into();
-        let (dir, prefix, which) = &around.holders[around.dirs[at] as usize];
+        let (dir, prefix, tree) = &around.holders[around.dirs[at] as usize];
         let held = if is_used {
             open_basis(job.context, dir, &name)
         } else {
@@ -124,7 +125,7 @@ impl FuzzySearch {
             dir: dir.clone(),
             shown: path::join(prefix, &name),
             name,
-            which: *which,
+            tree: *tree,
             held,
         })
     }
@@ -147,22 +148,13 @@ fn has_partial(job: &Job<'_>) -> bool {
 
 impl Around {
     fn of(context: &Context<'_>, path: &RelPath, dir: &Dir) -> Around {
-        let mut holders = vec![(dir.clone(), path.as_bytes().to_vec(), BasisType::FUZZY)];
+        let mut holders = vec![(dir.clone(), path.as_bytes().to_vec(), None)];
         if context.options.delta.fuzzy > 1 {
-            holders.extend(
-                context
-                    .alternates
-                    .iter()
-                    .zip(BasisType::FUZZY.0 + 1..)
-                    .filter_map(|(alternate, number)| {
-                        let dir = alternate.open_dir(path).ok()?;
-                        Some((
-                            dir,
-                            alternate.root.as_ref()?.full(path.as_bytes()),
-                            BasisType(number),
-                        ))
-                    }),
-            );
+            for (tree, alternate) in context.alternates.iter().enumerate() {
+                if let (Ok(dir), Some(root)) = (alternate.open_dir(path), &alternate.root) {
+                    holders.push((dir, root.full(path.as_bytes()), Some(tree)));
+                }
+            }
         }
         let mut files = Vec::new();
         let mut dirs = Vec::new();

@@ -25,7 +25,7 @@ pub mod dest_arg;
 
 pub mod pipeline;
 
-pub use self::content::rsync_basis;
+pub use self::content::{RequestedBasis, rsync_basis};
 use self::dir_finalize::LastTouch;
 use self::facts::{ItemOrder, ItemPrinter, SourceFacts};
 use crate::digest::By;
@@ -40,7 +40,6 @@ use crate::fs::{acl, errno, sys, trusted_path};
 use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
-use crate::proto::rsync::item::BasisType;
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Item, Problem, Weight};
 use crate::report::format::Format;
@@ -176,8 +175,8 @@ pub struct Chosen(Mutex<HashMap<RelPath, Similar>>);
 pub struct Similar {
     dir: Dir,
     name: Box<[u8]>,
-    /// The number of its directory for a peer that is told which file the basis is.
-    which: BasisType,
+    /// The alternate tree that has it; `None`: the destination.
+    tree: Option<usize>,
     /// Its name in messages.
     shown: Vec<u8>,
     held: Option<(OwnedFd, u64)>,
@@ -312,7 +311,7 @@ pub trait Wire: Sync {
     /// Returns the facts about the peer.
     fn facts(&self) -> &SourceFacts;
     /// Requests the content of a file. Contents must be taken in the order of the requests, see [`crate::proto::Lane`].
-    fn want(&self, file: FileId, basis: Basis) -> Result<()>;
+    fn want(&self, file: FileId, basis: RequestedBasis) -> Result<()>;
     /// Takes the content of a file: one that was requested, that comes unrequested, or that this call requests.
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>>;
     /// Requests the content of a file again, because the first content was wrong.

@@ -410,9 +410,6 @@ impl DirList {
 /// The number of a sent directory listing, counted from 0 in the order of sending.
 pub type DirId = u64;
 
-/// No listing: with a stock rsync, it stands for the end of a phase, or for an entry without content.
-pub const NO_LISTING: DirId = DirId::MAX;
-
 /// An entry of a sent directory listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
@@ -423,7 +420,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// The root of the transfer.
+    /// The root of the transfer, which is in no listing.
     pub const ROOT: FileId = FileId {
         dir: DirId::MAX,
         entry: 0,

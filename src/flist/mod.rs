@@ -5,6 +5,4 @@ pub mod entry;
 pub mod join;
 pub mod order;
 
-pub use entry::{
-    DirId, DirList, Entry, Extra, FileId, Inode, Kind, NO_LISTING, Time, Xattr, Xattrs,
-};
+pub use entry::{DirId, DirList, Entry, Extra, FileId, Inode, Kind, Time, Xattr, Xattrs};

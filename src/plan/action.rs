@@ -73,3 +73,19 @@ pub enum InTheWay {
     /// A directory.
     Dir,
 }
+
+/// Which file serves as the basis of another, if it is not the one that the other replaces, or a part of that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BasisName {
+    /// The backup of the file, which is updated in place.
+    Backup,
+    /// The file of the same name in an alternate tree, by the index of the tree.
+    Alternate(usize),
+    /// A similar file.
+    Similar {
+        /// The alternate tree that has it in the same directory; `None`: the destination.
+        tree: Option<usize>,
+        /// Its name there.
+        name: Vec<u8>,
+    },
+}

@@ -14,7 +14,7 @@ pub mod idmap;
 pub mod quick_check;
 pub mod safelink;
 
-pub use action::{Action, InTheWay, Reason};
+pub use action::{Action, BasisName, InTheWay, Reason};
 pub use changes::Changes;
 pub use compared::{Compared, keeps_time, unkept_time};
 

@@ -2,7 +2,9 @@
 //! a concrete encoding.
 
 use super::message::{Greeting, Message};
-use crate::error::Result;
+use super::rsync::message::RsyncMessage;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
 use std::ops::RangeInclusive;
 
 /// Encodes messages.
@@ -13,6 +15,12 @@ pub trait Encoder {
     ///
     /// Fails with [`crate::exit::Exit::Protocol`] if the message exceeds a limit; `out` is then unchanged.
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()>;
+
+    /// Appends a message that only rsync's protocol has.
+    fn encode_rsync(&mut self, message: &RsyncMessage, _out: &mut Vec<u8>) -> Result<()> {
+        let words = format!("sparsync: only rsync's protocol has {message:?}");
+        Err(Error::new(Exit::Protocol, words))
+    }
 }
 
 /// Encodes and decodes messages. The caller reads, and keeps incomplete input.

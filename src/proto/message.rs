@@ -3,7 +3,6 @@
 //! docs/PROTOCOL.md specifies which side sends which message when. A decoded message is well formed: paths cannot
 //! climb, names are one element, counts and lengths are within [`super::limits`].
 
-use super::rsync::item::BasisType;
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::exit::Exit;
 use crate::filter::Parsed;
@@ -222,17 +221,6 @@ pub enum Basis {
     None,
     /// A file with these blocks; [`Message::Copy`] names ranges of it.
     Blocks(Vec<u8>),
-    /// From a stock rsync: the same for a file that it updates in place. A block can be used until something is written
-    /// over it.
-    Overwritten(Vec<u8>),
-    /// To a stock rsync: the blocks of a file that the receiver does not overwrite while it uses them.
-    Lasting {
-        /// Which file it is.
-        which: BasisType,
-        /// The name of a similar file.
-        name: Option<Vec<u8>>,
-        blocks: Vec<u8>,
-    },
     /// `--append`: a prefix of this length is taken as correct.
     Prefix {
         /// Length of the prefix.
@@ -241,23 +229,14 @@ pub enum Basis {
         /// [`Message::Unsent`] without a problem.
         digest: Option<ContentDigest>,
     },
-    /// To a stock rsync, on [`Lane::Early`]: no content is requested, but these values of extended attributes.
-    Xattrs {
-        /// The number of the list of attributes.
-        list: u32,
-        /// The numbers of the attributes in it, ascending.
-        numbers: Vec<u32>,
-    },
 }
 
 impl Basis {
     /// Returns the blocks.
     pub fn blocks(&self) -> Option<&[u8]> {
         match self {
-            Basis::Blocks(blocks) | Basis::Overwritten(blocks) | Basis::Lasting { blocks, .. } => {
-                Some(blocks)
-            }
-            Basis::None | Basis::Prefix { .. } | Basis::Xattrs { .. } => None,
+            Basis::Blocks(blocks) => Some(blocks),
+            Basis::None | Basis::Prefix { .. } => None,
         }
     }
 }
@@ -374,8 +353,6 @@ pub enum Message {
         offset_bytes: u64,
         /// Its length; not 0.
         len_bytes: u64,
-        /// The bytes, if a stock rsync needs them for its compression (zlib), else empty. They are never sent.
-        content: Vec<u8>,
     },
     /// S to R: the file is complete.
     End {

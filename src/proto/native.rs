@@ -212,7 +212,6 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             lane,
             offset_bytes,
             len_bytes,
-            content: _,
         } => {
             check_range(*offset_bytes, *len_bytes).map_err(|why| w.refuse("range", why))?;
             w.number(*lane);
@@ -324,7 +323,6 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
                 lane,
                 offset_bytes,
                 len_bytes,
-                content: Vec::new(),
             }
         }
         message_kinds::END => Message::End {
@@ -408,9 +406,6 @@ fn put_basis(w: &mut Writer, have: &Basis) -> Result<()> {
             check_data(blocks.len(), 0, BASIS_MAX_BYTES).map_err(|why| w.refuse("blocks", why))?;
             w.byte(basis::BLOCKS);
             w.raw(blocks);
-        }
-        Basis::Overwritten(_) | Basis::Lasting { .. } | Basis::Xattrs { .. } => {
-            return Err(w.refuse("basis", "is only for a stock rsync"));
         }
         Basis::Prefix { len_bytes, digest } => {
             if *len_bytes > FILE_MAX_BYTES {

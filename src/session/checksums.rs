@@ -16,7 +16,7 @@ pub struct SessionChecksums {
     /// The sums of the blocks of a basis.
     pub block_sums: BlockSums,
     /// A stock rsync compresses data by `zlib`, with the ranges of the basis as history. So the sender needs the content
-    /// of [`Message::Copy`](crate::proto::Message::Copy).
+    /// of [`RsyncMessage::Copy`](crate::proto::rsync::message::RsyncMessage::Copy).
     pub has_zlib_history: bool,
 }
 
@@ -41,15 +41,10 @@ impl SessionChecksums {
             values_with_items: false,
             rereads_basis: false,
             digests_prefix: false,
-            names_basis: false,
             presumes_backup: false,
+            lists_in_turn: false,
             sums: self.block_sums,
             compared_by: self.compared_by.clone(),
         }
-    }
-
-    /// Returns whether the peer is a stock rsync.
-    pub fn is_stock(&self) -> bool {
-        matches!(self.block_sums, BlockSums::Rsync { .. })
     }
 }

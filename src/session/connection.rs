@@ -13,6 +13,7 @@ pub use self::reading::{Intake, MessageHandler, cannot_read, undecodable, unexpe
 use self::profile::Profile;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::{Class, Encoder, Lane, Message, class_of, name_of};
 use crate::session::flow_control::{Credit, ReceiveWindow};
 use crate::session::minimum_rate::MinimumRate;
@@ -101,6 +102,8 @@ struct ConnectionState {
     gathered_bytes: usize,
     /// The buffered bytes at which senders wait for the writer.
     buffer_max_bytes: usize,
+    /// The peer grants windows.
+    has_windows: bool,
 }
 
 impl ConnectionState {
@@ -193,6 +196,7 @@ impl Connection {
                 writer_sleeps: false,
                 gathered_bytes: GATHERED_BYTES,
                 buffer_max_bytes: BUFFER_MAX_BYTES,
+                has_windows: true,
             }),
             to_write: Condvar::new(),
             room: Condvar::new(),
@@ -228,6 +232,7 @@ impl Connection {
     pub fn unlimited(self) -> Connection {
         let mut state = self.state.lock();
         state.credits = Class::ALL.map(Credit::unlimited);
+        state.has_windows = false;
         state.gathered_bytes = STOCK_GATHERED_BYTES;
         drop(state);
         self
@@ -238,6 +243,11 @@ impl Connection {
         let connection = self.unlimited();
         connection.state.lock().buffer_max_bytes = STOCK_BUFFER_MAX_BYTES;
         connection
+    }
+
+    /// Returns whether the peer grants windows. Otherwise nothing waits for one.
+    pub fn has_windows(&self) -> bool {
+        self.state.lock().has_windows
     }
 
     /// Returns the connection of a run with this `--timeout`; 0: none.
@@ -294,6 +304,46 @@ impl Connection {
             let waits = Since::now();
             self.room.wait(&mut state);
             self.note_wait(usize::from(has_window), waits);
+        }
+    }
+
+    /// Sends a message that only rsync's protocol has, once the buffer has room. That protocol has no windows.
+    pub fn send_rsync(&self, message: &RsyncMessage) -> Result<()> {
+        // The thread that repeats a request may be the one that reads what the peer sends, so it must not wait.
+        let is_repeated = matches!(
+            message,
+            RsyncMessage::Want {
+                lane: Lane::Again,
+                ..
+            }
+        );
+        let mut state = self.state.lock();
+        state.check()?;
+        while !is_repeated && state.buffer.len() >= state.buffer_max_bytes {
+            let waits = Since::now();
+            self.room.wait(&mut state);
+            self.note_wait(1, waits);
+            state.check()?;
+        }
+        if is_repeated {
+            state.repeated += 1;
+            self.room.notify_all();
+        }
+        let ConnectionState {
+            encoder, buffer, ..
+        } = &mut *state;
+        let before = buffer.len();
+        encoder.encode_rsync(message, buffer)?;
+        self.wake_writer(&state, before);
+        Ok(())
+    }
+
+    /// Wakes the writer after the buffer has grown from a length. It takes the whole buffer: if it sleeps, it waits for the
+    /// first byte, otherwise for enough bytes.
+    fn wake_writer(&self, state: &ConnectionState, before: usize) {
+        let is_enough = before < state.gathered_bytes && state.buffer.len() >= state.gathered_bytes;
+        if before == 0 && state.writer_sleeps || is_enough {
+            self.to_write.notify_one();
         }
     }
 
@@ -362,11 +412,7 @@ impl Connection {
             credits[class as usize].count_sent(bytes, taken_bytes(message, bytes));
         }
         self.record_sent(message, len - before);
-        // The writer takes the whole buffer. If it sleeps, it waits for the first byte, otherwise for enough bytes.
-        let is_enough = before < state.gathered_bytes && len >= state.gathered_bytes;
-        if before == 0 && state.writer_sleeps || is_enough {
-            self.to_write.notify_one();
-        }
+        self.wake_writer(state, before);
         Ok(())
     }
 

@@ -59,7 +59,7 @@ use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDiges
 use crate::session::handshake::{lost, receive_greeting, receive_verdict};
 use crate::session::receiver::{Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
-use crate::session::sender::{Sender, SentRoots};
+use crate::session::sender::{DestFacts, Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::Early;
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
@@ -476,6 +476,7 @@ impl Client<'_> {
             terms,
             connection,
             inbox: &inbox,
+            facts: DestFacts::of_sparsync(),
             checksums: before.checksums,
             guess: None,
             receiver_is_super: before.peer_is_super,

@@ -1,11 +1,13 @@
 //! The sending side of a session: walks the source, sends the listings that differ, and sends requested content.
 
+mod facts;
 mod inbox;
 mod listings;
 mod roots;
 
-pub use self::inbox::SenderInbox;
-use self::inbox::{Order, ReportsToSkip, lane_index};
+pub use self::facts::DestFacts;
+pub use self::inbox::{BasisFate, ContentRequest, Order, SenderInbox};
+use self::inbox::{ReportsToSkip, lane_index};
 use self::listings::ListingSender;
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
@@ -22,7 +24,8 @@ use crate::fs::source_reader::{SourceReader, SourceWatch};
 use crate::fs::sys;
 use crate::options::{Append, RemoveSource};
 use crate::path::{self, RelPath};
-use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES, content_max_bytes};
+use crate::proto::limits::{WHOLE_MAX_BYTES, content_max_bytes};
+use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::rsync::search::BlockIndex;
 use crate::proto::{Basis, Class, DirId, FileId, Lane, Message};
 use crate::report::Tally;
@@ -49,10 +52,6 @@ use std::sync::atomic::{self, AtomicU64};
 /// Files of this length or more are searched for the receiver's blocks by several threads.
 const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 
-/// The most content in one message for a stock rsync. Such a session may be one of a hundred of a daemon, and several
-/// buffers hold a piece.
-const STOCK_PIECE_MAX_BYTES: usize = 32 << 10;
-
 /// The sender of a session.
 pub struct Sender<'a> {
     /// The context of the run.
@@ -61,7 +60,9 @@ pub struct Sender<'a> {
     pub connection: &'a Connection,
     /// The messages of the receiver.
     pub inbox: &'a SenderInbox,
-    /// How to digest and compare contents. A stock rsync reports no problems of this end.
+    /// What the sender must know about the receiver.
+    pub facts: DestFacts,
+    /// How to digest and compare contents.
     pub checksums: SessionChecksums,
     /// The receiver may change owners.
     pub receiver_is_super: bool,
@@ -158,13 +159,7 @@ impl<'a> Sender<'a> {
         std::thread::scope(|scope| {
             // After an error, threads may wait for requests that never come. After a normal end none do.
             let _end = OnDrop(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
-            // A stock rsync requests files again in the order of its other requests.
-            let lanes: &[Lane] = if self.is_stock() {
-                &[Lane::Requested]
-            } else {
-                &[Lane::Requested, Lane::Again]
-            };
-            for &lane in lanes {
+            for &lane in self.facts.lanes() {
                 let (kept, removed) = (&kept, &removed);
                 spawn(scope, "answer", move || {
                     if let Err(error) = self.answer(lane, kept, removed) {
@@ -189,7 +184,7 @@ impl<'a> Sender<'a> {
                 keeps: !options.dry_run,
             };
             let mut counted = Tally::default();
-            gathered.count(&mut counted, self.is_stock());
+            gathered.count(&mut counted, self.facts.lists_bare_top);
             self.report_all(problems, notes, &mut counted)?;
             if gathered.found > 0 || !gathered.missing.is_empty() {
                 listing_sender.send_tree(root, &mut counted)?;
@@ -226,11 +221,11 @@ impl<'a> Sender<'a> {
         let (mut roots, mut sent_roots) = sent_roots(
             &self.terms,
             self.shortcuts(),
-            self.is_stock(),
+            self.facts.lists_bare_top,
             start,
             prefetch.ids(),
         );
-        if self.is_stock() {
+        if !self.facts.takes_problems {
             sent_roots.take_trouble_of(&mut roots);
         }
         self.connection.send(&Message::Roots(Box::new(roots)))?;
@@ -242,25 +237,20 @@ impl<'a> Sender<'a> {
         ScanTerms {
             compares,
             is_super,
-            is_stock: self.is_stock(),
+            rejects_long_paths: self.facts.rejects_long_paths,
+            is_one_of_many: self.facts.is_one_of_many,
         }
-    }
-
-    /// Returns whether the receiver is a stock rsync.
-    fn is_stock(&self) -> bool {
-        self.checksums.is_stock()
     }
 
     /// Returns the shortcuts that the run and the receiver permit.
     fn shortcuts(&self) -> Shortcuts {
-        let none = Shortcuts {
-            compare: false,
-            unrequested: false,
-        };
-        if self.is_stock() {
-            none
-        } else {
+        if self.facts.takes_shortcuts {
             Shortcuts::of(self.terms.options, self.wants)
+        } else {
+            Shortcuts {
+                compare: false,
+                unrequested: false,
+            }
         }
     }
 
@@ -289,17 +279,15 @@ impl<'a> Sender<'a> {
                     if let (Some(gauge), Some(forgotten)) = (self.terms.gauge, forgotten) {
                         gauge.pass(0, forgotten.unsent_bytes.load(atomic::Ordering::Relaxed));
                     }
-                    if self.is_stock() {
-                        // A stock rsync waits for the same message.
-                        self.connection.send(&Message::Done(dir))?;
+                    if self.facts.awaits_ends {
+                        self.connection.send_rsync(&RsyncMessage::End)?;
                     }
                 }
-                Order::Confirm(file) => self.connection.send(&Message::Begin {
-                    file,
-                    lane: Lane::Early,
-                })?,
+                Order::EndPhase => self.connection.send_rsync(&RsyncMessage::End)?,
+                Order::Return(index) => self.connection.send_rsync(&RsyncMessage::Return(index))?,
                 Order::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
-                Order::Send(file, basis) => {
+                Order::Send(request) => {
+                    let file = request.file;
                     let kept = keep(file.dir)?;
                     let entry = kept
                         .list
@@ -349,7 +337,7 @@ impl<'a> Sender<'a> {
                     } else {
                         files_ahead -= 1;
                     }
-                    self.send(file, lane, (place, name), entry.len_bytes, &basis)?;
+                    self.send(&request, lane, (place, name), entry.len_bytes)?;
                 }
             }
         }
@@ -409,12 +397,12 @@ impl<'a> Sender<'a> {
     /// Sends the content of a file, or the reason why it cannot be read.
     fn send(
         &self,
-        file: FileId,
+        request: &ContentRequest,
         lane: Lane,
         (place, name): (&SourceDir, &[u8]),
         listed_bytes: u64,
-        basis: &Basis,
     ) -> Result<()> {
+        let file = request.file;
         let unsent = |problem: Option<Problem>| self.unsent(file, lane, problem);
         let path = || path::join(place.path.as_bytes(), name);
         let mark = self
@@ -458,7 +446,7 @@ impl<'a> Sender<'a> {
             mark,
         };
         let mut at = 0;
-        match basis {
+        match &request.basis {
             Basis::Prefix { .. } if len_bytes < listed_bytes => {
                 return unsent(Some(diminished(&place.full(name))));
             }
@@ -481,12 +469,13 @@ impl<'a> Sender<'a> {
                 at = *has_bytes;
             }
             Basis::Blocks(blocks) => {
-                // A stock rsync does not update every file in place.
-                let in_place = self.terms.options.place.inplace && !self.is_stock();
+                let in_place = match request.fate {
+                    BasisFate::ByOptions => self.terms.options.place.inplace,
+                    BasisFate::Overwritten => true,
+                    BasisFate::Kept => false,
+                };
                 return content.send_difference(blocks, in_place);
             }
-            Basis::Lasting { blocks, .. } => return content.send_difference(blocks, false),
-            Basis::Overwritten(blocks) => return content.send_difference(blocks, true),
             Basis::None if len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 // A single read gets the content, and one byte of extra room shows that the file ends there.
                 let room = content.source.room_from(0).min(len_bytes + 1);
@@ -507,7 +496,7 @@ impl<'a> Sender<'a> {
                 // The file has changed since it was opened, or cannot be read: the receiver learns of that between the
                 // pieces.
             }
-            Basis::None | Basis::Xattrs { .. } => {}
+            Basis::None => {}
         }
         content.send_pieces(at)
     }
@@ -540,9 +529,9 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Reports that a file does not come, or not to its end. A stock rsync does not learn why.
+    /// Reports that a file does not come, or not to its end.
     fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<()> {
-        if let Some(problem) = problem.clone().filter(|_| self.is_stock()) {
+        if let (Some(problem), false) = (problem.clone(), self.facts.takes_problems) {
             let weight = match problem.weight {
                 weight @ (Weight::Vanished | Weight::Warning) => weight,
                 Weight::SourceError | Weight::Failed => Weight::SourceError,
@@ -611,12 +600,9 @@ impl OpenContent<'_> {
         sender.connection.send(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(sender.checksums.plain_by);
         let mut data = Vec::new();
-        let piece_max_bytes = if sender.is_stock() {
-            STOCK_PIECE_MAX_BYTES
-        } else {
-            DATA_MAX_BYTES
-        } as u64;
-        if sender.is_stock() && sender.terms.options.place.append == Some(Append::Verify) {
+        let piece_max_bytes = sender.facts.piece_max_bytes as u64;
+        if sender.facts.digests_prefix && sender.terms.options.place.append == Some(Append::Verify)
+        {
             // The digest is that of the whole file, and the receiver compares it.
             let mut hashed = 0;
             while hashed < at {
@@ -691,17 +677,7 @@ impl OpenContent<'_> {
                     len_bytes,
                 } => {
                     self.count(len_bytes);
-                    let bytes = if sender.checksums.has_zlib_history {
-                        bytes.to_vec()
-                    } else {
-                        Vec::new()
-                    };
-                    sender.connection.send(&Message::Copy {
-                        lane,
-                        offset_bytes,
-                        len_bytes,
-                        content: bytes,
-                    })
+                    self.send_copy(offset_bytes, len_bytes, bytes)
                 }
             };
             sent.and_then(|()| sender.go_on()).map_err(|error| {
@@ -756,13 +732,36 @@ impl OpenContent<'_> {
         Ok(())
     }
 
+    /// Sends a range of the basis, which has these bytes.
+    fn send_copy(&self, offset_bytes: u64, len_bytes: u64, bytes: &[u8]) -> Result<()> {
+        let sender = self.sender;
+        match sender.checksums.block_sums {
+            BlockSums::Native => sender.connection.send(&Message::Copy {
+                lane: self.lane,
+                offset_bytes,
+                len_bytes,
+            }),
+            BlockSums::Rsync { .. } => {
+                let content = if sender.checksums.has_zlib_history {
+                    bytes.to_vec()
+                } else {
+                    Vec::new()
+                };
+                sender.connection.send_rsync(&RsyncMessage::Copy {
+                    offset_bytes,
+                    len_bytes,
+                    content,
+                })
+            }
+        }
+    }
+
     /// Reports that the file cannot be read to its end.
     fn unsent(&self, error: &io::Error) -> Result<()> {
         if let Some(mark) = &self.mark {
             mark.give_up();
         }
-        // A sparsync does not count files of which it gets only a part.
-        if self.sender.is_stock() {
+        if self.sender.facts.counts_parts {
             self.sender.unsent.lock().unsend(self.source.len_bytes());
         }
         self.sender.unsent(

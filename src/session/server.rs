@@ -21,7 +21,7 @@ use crate::session::handshake::{self, Begun, Opening, send_verdict};
 use crate::session::io_threads::{SessionIo, counted, dress};
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
-use crate::session::sender::{Sender, SenderInbox};
+use crate::session::sender::{DestFacts, Sender, SenderInbox};
 use crate::session::{Refusal, compression_choice, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::transport::compression::CompressionPolicy;
@@ -336,6 +336,7 @@ impl Server<'_> {
                 terms,
                 connection,
                 inbox: &inbox,
+                facts: DestFacts::of_sparsync(),
                 checksums,
                 guess: theirs.guess,
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,

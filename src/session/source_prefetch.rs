@@ -60,8 +60,10 @@ pub struct ScanTerms {
     pub compares: bool,
     /// The receiver may change owners, so digests include them.
     pub is_super: bool,
-    /// The receiver is a stock rsync, which rejects long paths.
-    pub is_stock: bool,
+    /// See [`DestFacts`](crate::session::sender::DestFacts).
+    pub rejects_long_paths: bool,
+    /// See the same.
+    pub is_one_of_many: bool,
 }
 
 impl<'a> PrefetchParams<'a> {
@@ -77,7 +79,8 @@ impl<'a> PrefetchParams<'a> {
         let scan_terms = ScanTerms {
             compares,
             is_super,
-            is_stock: false,
+            rejects_long_paths: false,
+            is_one_of_many: false,
         };
         PrefetchParams {
             terms,
@@ -158,8 +161,8 @@ impl<'a> PrefetchParams<'a> {
                         // If nothing receives the result, the scan is over.
                         let _ = tx.send(start);
                     });
-                    // For a stock rsync, the thread that sends the list scans directories that no worker has begun.
-                    let workers = if self.scan_terms.is_stock {
+                    // The thread that sends the list scans directories that no worker has begun.
+                    let workers = if self.scan_terms.is_one_of_many {
                         1
                     } else {
                         self.terms.process.threads
@@ -270,7 +273,7 @@ impl SourcePrefetch<'_> {
     pub fn take(&self, task_id: TaskId) -> ScannedSource {
         let look = self.scanner.walk();
         let mut found = self.scanner.take(task_id);
-        if look.scan_terms().is_stock {
+        if look.scan_terms().rejects_long_paths {
             let ScannedSource {
                 listed, task_ids, ..
             } = &mut found;

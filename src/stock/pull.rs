@@ -424,6 +424,7 @@ mod tests {
     use crate::options::{Checksum, Compression, Recurse};
     use crate::proto::rsync::block_sums::Sums;
     use crate::proto::rsync::file_list::{FileEntry, IdLists, ListEncoder, ListOptions};
+    use crate::proto::rsync::message::RsyncMessage;
     use crate::proto::rsync::mux;
     use crate::proto::rsync::number::Ndx;
     use crate::proto::{Class, DirId, Encoder as _, Native};
@@ -479,7 +480,7 @@ mod tests {
         });
         let mut out = Vec::new();
         encoder
-            .encode(&Message::Done(crate::flist::NO_LISTING), &mut out)
+            .encode_rsync(&RsyncMessage::EndRequests, &mut out)
             .unwrap();
         assert_eq!(out.iter().skip(4).count(), 1);
     }

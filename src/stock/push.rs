@@ -12,7 +12,7 @@ pub(super) use self::intake::PushIntake;
 use super::controls::{IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use super::stock_terms::StockTerms;
 use crate::error::Result;
-use crate::flist::{DirList, Entry, NO_LISTING, Xattrs};
+use crate::flist::{DirList, Entry, Xattrs};
 use crate::options::Options;
 use crate::path::{self, RelPath};
 use crate::proto::rsync::decode_error::{self, violation};
@@ -22,6 +22,7 @@ use crate::proto::{DirId, FileId};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Wants, Weight};
 use crate::session::event_relay::EventQueue;
+use crate::session::sender::SenderInbox;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -34,8 +35,8 @@ struct PushShared {
     listings: HashMap<DirId, SentListing>,
     /// The lists that were sent, in order.
     lists: Vec<SentList>,
-    /// Of a whole list: its entries in sorted order.
-    sorted: Vec<FileId>,
+    /// Of a whole list: its entries in sorted order. `None`: the root, or an argument that does not exist.
+    sorted: Vec<Option<FileId>>,
     has_all_lists: bool,
     /// The root of the transfer, if it is an entry.
     root: Option<OwnEntry>,
@@ -95,7 +96,8 @@ type RequestedXattrs = (Option<Arc<Xattrs>>, Vec<u32>);
 
 /// An item that is to be returned. A client can request thousands at once.
 struct PendingItem {
-    file: FileId,
+    /// The file whose content it requests.
+    file: Option<FileId>,
     index: i32,
     flags: ItemFlags,
     sums: Option<SumHead>,
@@ -118,11 +120,7 @@ impl PushShared {
         let unknown = || violation(format!("unknown index {index}"));
         if !self.sorted.is_empty() {
             let place = usize::try_from(index).map_err(|_| unknown())?;
-            return self
-                .sorted
-                .get(place)
-                .map(|file| Some(*file).filter(|file| file.dir != NO_LISTING))
-                .ok_or_else(unknown);
+            return self.sorted.get(place).copied().ok_or_else(unknown);
         }
         let at = self.lists.partition_point(|list| list.first <= index);
         let Some(list) = at.checked_sub(1).map(|at| &self.lists[at]) else {
@@ -239,6 +237,7 @@ pub(super) fn directions<'a>(
     options: &'a Options,
     wants: Wants,
     reports: Arc<SenderReports>,
+    inbox: &'a SenderInbox,
 ) -> Result<(PushEncoder, PushIntake<'a>)> {
     let state = Arc::<PushState>::default();
     let encoder = PushEncoder::new(terms, opening, options, wants, reports, state.clone())?;
@@ -250,6 +249,7 @@ pub(super) fn directions<'a>(
             options,
             wants,
             state,
+            inbox,
         },
     ))
 }

@@ -176,14 +176,12 @@ impl StockServer<'_> {
             options,
             ..self.terms(&rules, &interrupted)
         };
-        let inbox = Arc::new(SenderInbox::of_stock(
-            stock.flags.has(CompatFlags::INC_RECURSE),
-        ));
+        let inbox = Arc::<SenderInbox>::default();
         // The client reports all items. This end only logs them.
         let reports = SenderReports::new(self.options, EventQueue::of(false));
         let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();
         let (encoder, intake) =
-            push::directions(stock, Vec::new(), options, wants, reports.clone())?;
+            push::directions(stock, Vec::new(), options, wants, reports.clone(), &inbox)?;
         let encoder = encoder.at_server(ServingSender {
             traffic: traffic.clone(),
             inbox: inbox.clone(),

@@ -15,7 +15,7 @@ use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
-use crate::session::sender::{Sender, SenderInbox};
+use crate::session::sender::{DestFacts, Sender, SenderInbox};
 use crate::session::throttle;
 use crate::walk::run_context::Terms;
 use parking_lot::Mutex;
@@ -145,6 +145,7 @@ impl StockTerms {
             terms,
             connection,
             inbox,
+            facts: DestFacts::of_rsync(self.flags.has(CompatFlags::INC_RECURSE)),
             checksums: self.checksums(),
             guess: None,
             receiver_is_super: true,
@@ -172,8 +173,8 @@ impl StockTerms {
             values_with_items: false,
             rereads_basis: true,
             digests_prefix: true,
-            names_basis: true,
             presumes_backup: self.protocol < 29,
+            lists_in_turn: true,
             sums: checksums.block_sums,
             compared_by: checksums.compared_by.clone(),
         }

@@ -32,6 +32,7 @@ pub mod filter_list;
 pub mod handshake;
 pub mod item;
 pub mod limits;
+pub mod message;
 pub mod mux;
 pub mod number;
 pub mod search;

@@ -651,7 +651,6 @@ pub fn message() -> BoxedStrategy<Message> {
                 lane,
                 offset_bytes,
                 len_bytes,
-                content: Vec::new(),
             })
             .boxed(),
         (lane(), digest())

@@ -360,7 +360,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ("Data", Message::Data { lane: Lane::Again, data: b"hi".to_vec() }, "0d 03 | 02 6869".into()),
         (
             "Copy",
-            Message::Copy { lane: Lane::Requested, offset_bytes: 1 << 20, len_bytes: 4096, content: Vec::new() },
+            Message::Copy { lane: Lane::Requested, offset_bytes: 1 << 20, len_bytes: 4096 },
             "0e 06 | 01 808040 8020".into(),
         ),
         ("End", Message::End { lane: Lane::Requested, digest: DIGEST }, format!("0f 11 | 01 {digest}")),

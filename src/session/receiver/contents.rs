@@ -3,14 +3,14 @@
 use super::Receiver;
 use super::inbox::FileSlot;
 use crate::apply::facts::{BlockSums, SourceFacts};
-use crate::apply::{ContentPiece, Incoming, Loss, Retry, Wire};
+use crate::apply::{ContentPiece, Incoming, Loss, RequestedBasis, Retry, Wire};
 use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::flist::NO_LISTING;
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::fs::sys;
 use crate::options::Compression;
+use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{Basis, Class, FileId, Lane, Message};
 use crate::report::event::{Event, Item, Problem, Weight};
@@ -29,9 +29,9 @@ impl Wire for Receiver<'_> {
         &self.facts
     }
 
-    fn want(&self, file: FileId, basis: Basis) -> Result<()> {
-        // A stock rsync has no window.
-        if !self.is_stock()
+    fn want(&self, file: FileId, requested: RequestedBasis) -> Result<()> {
+        let basis = &requested.basis;
+        if self.connection.has_windows()
             && basis
                 .blocks()
                 .is_some_and(|blocks| blocks.len() > LONE_WANT_BYTES)
@@ -47,11 +47,7 @@ impl Wire for Receiver<'_> {
         state.files.insert((Lane::Requested, file), slot);
         state.requested += 1;
         drop(state);
-        self.connection.send(&Message::Want {
-            file,
-            lane: Lane::Requested,
-            basis,
-        })
+        self.send_want(file, Lane::Requested, requested)
     }
 
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>> {
@@ -106,7 +102,7 @@ impl Wire for Receiver<'_> {
         for file in retries {
             self.request_again(*file, Basis::None)?;
         }
-        self.connection.send(&Message::Done(NO_LISTING))
+        self.connection.send_rsync(&RsyncMessage::EndRequests)
     }
 
     fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>> {
@@ -180,22 +176,26 @@ impl Wire for Receiver<'_> {
 }
 
 impl Receiver<'_> {
-    /// Returns whether the sender is a stock rsync.
-    pub(super) fn is_stock(&self) -> bool {
-        self.checksums.is_stock()
-    }
-
     fn request_again(&self, file: FileId, basis: Basis) -> Result<()> {
         let slot = FileSlot {
             has_blocks: basis.blocks().is_some(),
             ..FileSlot::default()
         };
         self.inbox.lock().files.insert((Lane::Again, file), slot);
-        self.connection.send(&Message::Want {
-            file,
-            lane: Lane::Again,
-            basis,
-        })
+        self.send_want(file, Lane::Again, basis.into())
+    }
+
+    fn send_want(&self, file: FileId, lane: Lane, requested: RequestedBasis) -> Result<()> {
+        let RequestedBasis { basis, name } = requested;
+        match self.facts.sums {
+            BlockSums::Native => self.connection.send(&Message::Want { file, lane, basis }),
+            BlockSums::Rsync { .. } => self.connection.send_rsync(&RsyncMessage::Want {
+                file,
+                lane,
+                basis,
+                name,
+            }),
+        }
     }
 
     fn arriving(

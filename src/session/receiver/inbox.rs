@@ -389,7 +389,6 @@ impl ReceiverHandler<'_> {
                 lane,
                 offset_bytes,
                 len_bytes,
-                content: _,
             } => (
                 lane,
                 under_way(lane)?,

@@ -11,7 +11,8 @@ use crate::error::Result;
 use crate::flist::Entry;
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::plan::Action;
-use crate::proto::{Basis, DirId, FileId, Lane, Message};
+use crate::proto::rsync::message::RsyncMessage;
+use crate::proto::{DirId, FileId};
 use crate::walk::{DirPlan, NONE, Step};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -118,14 +119,10 @@ impl Receiver<'_> {
         if numbers.is_empty() {
             return Ok(());
         }
-        let basis = Basis::Xattrs {
+        self.connection.send_rsync(&RsyncMessage::WantValues {
+            file,
             list,
             numbers: numbers.into_iter().collect(),
-        };
-        self.connection.send(&Message::Want {
-            file,
-            lane: Lane::Early,
-            basis,
         })
     }
 

@@ -137,8 +137,7 @@ impl<'w> PeerPlans<'w> {
     /// Waits for the next received directory and looks at it; `None` if there is none.
     fn peek_at<T>(&self, look: impl Fn(&DirListing) -> T) -> Result<Option<T>, Error> {
         let receiver = self.peer.receiver;
-        // A stock rsync lists no more directories until earlier ones were received.
-        let ahead = if receiver.wants.progress && !receiver.is_stock() {
+        let ahead = if receiver.wants.progress && !receiver.facts.lists_in_turn {
             ENTRIES_AHEAD
         } else {
             0
@@ -283,7 +282,7 @@ impl<'w> PeerPlans<'w> {
             connection: self.peer.receiver.connection.clone(),
             dir: id,
         };
-        let lists_in_turn = self.peer.receiver.is_stock();
+        let lists_in_turn = self.peer.receiver.facts.lists_in_turn;
         plan.found.sender_dir = Some(SenderDir {
             lists_in_turn,
             hold: Some(Arc::new(hold)),

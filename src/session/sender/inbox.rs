@@ -14,10 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The receiver's messages, until they are taken.
 #[derive(Default)]
 pub struct SenderInbox {
-    /// The receiver is a stock rsync.
-    is_stock: bool,
-    /// How many entries a stock rsync is sent beyond those that it works on.
-    listed_ahead: u64,
     state: Mutex<SenderState>,
     /// Signals to the thread of each lane that a request has come, or that no more come.
     requested: [Condvar; 2],
@@ -39,38 +35,45 @@ pub(super) struct SenderState {
     failed: Option<Error>,
     /// Set when no more messages will come.
     peer_is_gone: Option<Arc<AtomicBool>>,
-    /// The listings that a stock rsync has not finished, with their numbers of entries.
+    /// The listings that the receiver has not finished, with their numbers of entries, if it says which it has.
     unfinished: BTreeMap<DirId, u64>,
 }
 
-/// As many as a sending rsync keeps ahead.
-const LISTED_AHEAD: u64 = 1000;
-
 /// A request of the receiver.
-pub(super) enum Order {
-    Send(FileId, Basis),
+pub enum Order {
+    /// Send the content of a file.
+    Send(ContentRequest),
+    /// Remove a file, which has arrived.
     Remove(FileId),
+    /// Nothing more of a listing is requested.
     Forget(DirId),
-    /// Return an item without content, as a stock rsync expects it.
-    Confirm(FileId),
+    /// Return an item that requests no content, in its place between the contents. Its index. Only rsync's protocol has it.
+    Return(i32),
+    /// A phase is ended, in which no listing is. Only rsync's protocol has it.
+    EndPhase,
+}
+
+/// A request for the content of a file.
+pub struct ContentRequest {
+    pub file: FileId,
+    /// What the receiver has of it.
+    pub basis: Basis,
+    /// What happens to the basis meanwhile.
+    pub fate: BasisFate,
+}
+
+/// What happens to a basis while the receiver uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BasisFate {
+    /// What the options say: under `--inplace` it is overwritten.
+    ByOptions,
+    /// It is overwritten, so a block can be used until something is written over it.
+    Overwritten,
+    /// It stays as it is.
+    Kept,
 }
 
 impl SenderInbox {
-    /// Creates the inbox of a sender whose receiver is a stock rsync.
-    /// `is_incremental`: it reports which listings are finished.
-    pub fn of_stock(is_incremental: bool) -> SenderInbox {
-        let listed_ahead = if is_incremental {
-            LISTED_AHEAD
-        } else {
-            u64::MAX
-        };
-        SenderInbox {
-            is_stock: true,
-            listed_ahead,
-            ..SenderInbox::default()
-        }
-    }
-
     fn notify_all(&self) {
         for changed in self.requested.iter().chain([&self.changed]) {
             changed.notify_all();
@@ -100,7 +103,7 @@ impl SenderInbox {
     pub(super) fn next_files(&self, at: usize, dir: DirId) -> Vec<u32> {
         let state = self.lock();
         let files = state.orders[at].iter().map_while(|(order, _)| match order {
-            Order::Send(file, _) if file.dir == dir => Some(file.entry),
+            Order::Send(ContentRequest { file, .. }) if file.dir == dir => Some(file.entry),
             _ => None,
         });
         files.take(COLD_FILES_MAX).collect()
@@ -117,8 +120,8 @@ impl SenderInbox {
         })
     }
 
-    /// Waits while a stock rsync has enough entries to work on, as its own sender does, and then counts a listing.
-    pub(super) fn wait_to_list(&self, dir: DirId, entries: u64) -> Result<()> {
+    /// Waits while the receiver has this many entries to work on, and then counts a listing.
+    pub(super) fn wait_to_list(&self, dir: DirId, entries: u64, ahead_max: u64) -> Result<()> {
         self.wait(|state| {
             // It may need the next listing to finish the oldest one.
             let oldest = state
@@ -126,7 +129,7 @@ impl SenderInbox {
                 .first_key_value()
                 .map_or(0, |(_, entries)| *entries);
             let ahead = state.unfinished.values().sum::<u64>() - oldest;
-            (ahead < self.listed_ahead).then(|| state.unfinished.insert(dir, entries))
+            (ahead < ahead_max).then(|| state.unfinished.insert(dir, entries))
         })?;
         Ok(())
     }
@@ -169,6 +172,40 @@ impl SenderInbox {
                 None => passed(cost),
             }
         }
+    }
+}
+
+impl SenderInbox {
+    /// Queues a request of a receiver that speaks rsync's protocol, which has all requests in one order.
+    pub fn take_order(&self, order: Order, cost: u64) -> Result<()> {
+        let state = self.lock();
+        if state.finished.is_some() {
+            return Err(unexpected("message after the end of the session"));
+        }
+        self.queue(state, Lane::Requested, order, cost)
+    }
+
+    fn queue(
+        &self,
+        mut state: MutexGuard<'_, SenderState>,
+        lane: Lane,
+        order: Order,
+        cost: u64,
+    ) -> Result<()> {
+        let at =
+            lane_index(lane).ok_or_else(|| unexpected("request on a lane without requests"))?;
+        // The thread that lists may wait until a listing is finished.
+        let ends_listing =
+            matches!(order, Order::Forget(dir) if state.unfinished.remove(&dir).is_some());
+        state.orders[at].push_back((order, cost));
+        drop(state);
+        // Otherwise only the thread that takes the request is woken: most messages are requests.
+        if ends_listing {
+            self.notify_all();
+        } else {
+            self.requested[at].notify_one();
+        }
+        Ok(())
     }
 }
 
@@ -224,56 +261,35 @@ impl MessageHandler for SenderInbox {
         if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {
             return Err(unexpected("message after the end of the session"));
         }
-        let lane = match message {
+        match message {
             Message::Digests(seen) => {
                 seen.iter().try_for_each(|seen| state.large.handle(seen))?;
                 // The cost of the message is consumed with its last item.
                 let count = seen.len();
                 let costs = (1..=count).map(|at| if at == count { cost } else { 0 });
                 state.seen.extend(seen.into_iter().zip(costs));
-                None
-            }
-            Message::Want {
-                file,
-                lane: Lane::Early,
-                ..
-            } if self.is_stock => {
-                state.orders[0].push_back((Order::Confirm(file), cost));
-                Some(0)
             }
             Message::Want { file, lane, basis } => {
-                let at = lane_index(lane)
-                    .ok_or_else(|| unexpected("request on a lane without requests"))?;
-                state.orders[at].push_back((Order::Send(file, basis), cost));
-                Some(at)
+                let fate = BasisFate::ByOptions;
+                let order = Order::Send(ContentRequest { file, basis, fate });
+                return self.queue(state, lane, order, cost);
             }
             Message::Placed(file) => {
-                state.orders[0].push_back((Order::Remove(file), cost));
-                Some(0)
+                return self.queue(state, Lane::Requested, Order::Remove(file), cost);
             }
             Message::Done(dir) => {
-                state.orders[0].push_back((Order::Forget(dir), cost));
-                state.unfinished.remove(&dir).is_none().then_some(0)
+                return self.queue(state, Lane::Requested, Order::Forget(dir), cost);
             }
-            Message::WantsEnd(tally) if state.has_sent_all => {
-                state.finished = Some(*tally);
-                None
-            }
+            Message::WantsEnd(tally) if state.has_sent_all => state.finished = Some(*tally),
             Message::Fail {
                 exit,
                 message,
                 role,
             } => return Err(Error::of_text(exit, &message).by(role)),
             _ => return Err(unexpected("message that a receiver must not send")),
-        };
-        drop(state);
-        // Only the thread that takes a request is woken: most messages are requests.
-        match lane {
-            Some(at) => {
-                self.requested[at].notify_one();
-            }
-            None => self.notify_all(),
         }
+        drop(state);
+        self.notify_all();
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::inbox::ReportsToSkip;
 use super::roots::SentNames;
-use super::{KeptDir, Sender};
+use super::{BasisFate, ContentRequest, KeptDir, Sender};
 use crate::apply::file::failure::cannot_open;
 use crate::digest;
 use crate::error::Result;
@@ -160,7 +160,7 @@ impl ListingSender<'_, '_, '_> {
         if let Some(error) = listed.fatal.take() {
             return Err(error);
         }
-        if self.sender.is_stock() {
+        if !self.sender.facts.takes_problems {
             let DirListing {
                 problems, notes, ..
             } = &mut listed.listing;
@@ -230,10 +230,9 @@ impl ListingSender<'_, '_, '_> {
     ) -> Result<()> {
         let id = self.next_id;
         self.next_id += 1;
-        if self.sender.is_stock() {
-            self.sender
-                .inbox
-                .wait_to_list(id, listed.listing.list.len() as u64)?;
+        if let Some(ahead_max) = self.sender.facts.listed_ahead {
+            let entries = listed.listing.list.len() as u64;
+            self.sender.inbox.wait_to_list(id, entries, ahead_max)?;
         }
         let mut ids = Vec::new();
         let mut own = DirList::default();
@@ -302,9 +301,10 @@ impl ListingSender<'_, '_, '_> {
                 sent = self.sender.connection.send(&message);
             }
         };
-        match self.sender.is_stock() {
-            true => send(Message::Dir(Box::new(listing))),
-            false => cut(listing, &mut send),
+        if self.sender.facts.gets_whole_listings {
+            send(Message::Dir(Box::new(listing)));
+        } else {
+            cut(listing, &mut send);
         }
         sent?;
         let Some(files) = files else { return Ok(()) };
@@ -345,13 +345,13 @@ impl ListingSender<'_, '_, '_> {
             // The receiver waits for every file, also for those that cannot be read.
             let name = files.name(entry);
             if let Some(Some(place)) = open.get(entry.origin as usize) {
-                self.sender.send(
+                let request = ContentRequest {
                     file,
-                    Lane::Early,
-                    (place, name),
-                    entry.len_bytes,
-                    &Basis::None,
-                )?;
+                    basis: Basis::None,
+                    fate: BasisFate::Kept,
+                };
+                self.sender
+                    .send(&request, Lane::Early, (place, name), entry.len_bytes)?;
                 continue;
             }
             let unsent = cannot_open(name, &io::ErrorKind::NotFound.into());

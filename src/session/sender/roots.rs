@@ -57,7 +57,7 @@ pub struct SentRoots {
 }
 
 impl SentRoots {
-    /// Moves the problems and notes of `roots` here, so that this end reports them, except what a stock rsync reports
+    /// Moves the problems and notes of `roots` here, so that this end reports them, except what the receiver reports
     /// itself.
     pub(super) fn take_trouble_of(&mut self, roots: &mut Roots) {
         let (problems, notes) = &mut self.more;
@@ -68,11 +68,11 @@ impl SentRoots {
     }
 }
 
-/// Returns the message about the source arguments, and what to keep of it.
+/// Returns the message about the source arguments, and what to keep of it. `lists_bare_top`: see [`DestFacts`](super::DestFacts).
 pub fn sent_roots(
     terms: &Terms<'_>,
     shortcuts: Shortcuts,
-    is_stock: bool,
+    lists_bare_top: bool,
     start: &PrefetchStart,
     ids: &Ids,
 ) -> (Roots, SentRoots) {
@@ -90,7 +90,7 @@ pub fn sent_roots(
     let mut ids = Vec::new();
     let top = top
         .clone()
-        .filter(|_| gathered.sends_top(is_stock))
+        .filter(|_| gathered.sends_top(lists_bare_top))
         .map(|entry| {
             named.name(&entry, &mut ids);
             let mut list = DirList::default();

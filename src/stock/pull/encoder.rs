@@ -3,12 +3,14 @@
 use super::{PullShared, SentRequest};
 use crate::apply::rsync_basis;
 use crate::error::Result;
-use crate::flist::{Kind, NO_LISTING};
+use crate::flist::Kind;
 use crate::fs::charset;
 use crate::options::{LinkOwners, Options};
+use crate::plan::BasisName;
 use crate::proto::rsync::attributes::encode_xattr_request;
 use crate::proto::rsync::block_sums::Sums;
-use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::rsync::mux::Control;
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::{Basis, Encoder, FileId, Lane, Message};
@@ -153,6 +155,7 @@ impl PullEncoder {
         file: FileId,
         lane: Lane,
         basis: &Basis,
+        name: Option<&BasisName>,
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let announced = self
@@ -163,9 +166,10 @@ impl PullEncoder {
             .and_then(|served| served.announced(file));
         let flags = announced.unwrap_or(ItemFlags::TRANSFER);
         let takes_blocks = self.takes_blocks && (!self.appends || lane == Lane::Again);
-        let (which, name) = match basis {
-            Basis::Lasting { which, name, .. } if takes_blocks => (Some(*which), name.clone()),
-            _ => (None, None),
+        let is_named = takes_blocks && basis.blocks().is_some();
+        let (which, name) = match name.filter(|_| is_named).map(type_of) {
+            Some((which, name)) => (which, name),
+            None => (None, None),
         };
         let index = self.item_head(
             file,
@@ -183,19 +187,13 @@ impl PullEncoder {
             .or_default()
             .push_back((file, lane));
         match basis {
-            Basis::Blocks(sums) | Basis::Lasting { blocks: sums, .. } if takes_blocks => {
-                out.extend_from_slice(sums);
-            }
+            Basis::Blocks(sums) if takes_blocks => out.extend_from_slice(sums),
             // The head alone says how long the prefix is.
             Basis::Prefix { len_bytes, .. } => {
                 let head = SumHead::of_basis(*len_bytes, None, &self.sums, self.protocol, false);
                 head.map_err(failed)?.encode(out);
             }
-            Basis::Blocks(_)
-            | Basis::Lasting { .. }
-            | Basis::Overwritten(_)
-            | Basis::Xattrs { .. }
-            | Basis::None => SumHead::default().encode(out),
+            Basis::Blocks(_) | Basis::None => SumHead::default().encode(out),
         }
         if self.protocol == 29 {
             let mut shared = self.shared.lock();
@@ -284,6 +282,14 @@ impl PullEncoder {
         self.end_lists(out);
     }
 
+    /// Appends data in its frame, unless the sender has left.
+    fn put(&self, mut data: Vec<u8>, out: &mut Vec<u8>) {
+        if self.shared.lock().has_left {
+            data.clear();
+        }
+        self.framing.data(&data, out);
+    }
+
     /// Requests values of extended attributes.
     fn request_xattrs(
         &mut self,
@@ -318,23 +324,6 @@ impl Encoder for PullEncoder {
             // It can be long, and is not copied.
             Message::Setup(_) if out.is_empty() => std::mem::swap(out, &mut self.opening),
             Message::Setup(_) => out.append(&mut self.opening),
-            Message::Want {
-                file,
-                basis: Basis::Xattrs { list, numbers },
-                ..
-            } => {
-                self.request_xattrs(*file, *list, numbers, &mut data)?;
-            }
-            Message::Want { file, lane, basis } => self.request(*file, *lane, basis, &mut data)?,
-            // Requests are ended before all work is done: the first ones, and then those of retries.
-            Message::Done(NO_LISTING) => {
-                let is_first = self.shared.lock().ended == 0;
-                if is_first {
-                    self.end_all_lists(&mut data)
-                } else {
-                    self.end_phase(&mut data)
-                }
-            }
             Message::Done(dir) => {
                 let mut shared = self.shared.lock();
                 let listing = usize::try_from(*dir)
@@ -377,10 +366,54 @@ impl Encoder for PullEncoder {
             // The others have no counterpart.
             _ => {}
         }
-        if self.shared.lock().has_left {
-            data.clear();
-        }
-        self.framing.data(&data, out);
+        self.put(data, out);
         Ok(())
+    }
+
+    fn encode_rsync(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
+        let mut data = Vec::new();
+        match message {
+            RsyncMessage::Want {
+                file,
+                lane,
+                basis,
+                name,
+            } => self.request(*file, *lane, basis, name.as_ref(), &mut data)?,
+            RsyncMessage::WantValues {
+                file,
+                list,
+                numbers,
+            } => self.request_xattrs(*file, *list, numbers, &mut data)?,
+            RsyncMessage::EndRequests => {
+                let is_first = self.shared.lock().ended == 0;
+                if is_first {
+                    self.end_all_lists(&mut data);
+                } else {
+                    self.end_phase(&mut data);
+                }
+            }
+            RsyncMessage::Return(_) | RsyncMessage::End | RsyncMessage::Copy { .. } => {
+                return Err(unexpected("message that a receiver must not send"));
+            }
+        }
+        self.put(data, out);
+        Ok(())
+    }
+}
+
+/// Returns the type of a basis and its name, as an item has them.
+fn type_of(name: &BasisName) -> (Option<BasisType>, Option<Vec<u8>>) {
+    match name {
+        BasisName::Backup => (Some(BasisType::BACKUP), None),
+        BasisName::Alternate(tree) => (u8::try_from(*tree).ok().map(BasisType), None),
+        BasisName::Similar { tree: None, name } => (Some(BasisType::FUZZY), Some(name.clone())),
+        BasisName::Similar {
+            tree: Some(tree),
+            name,
+        } => {
+            let number = u8::try_from(*tree).ok();
+            let number = number.and_then(|tree| (BasisType::FUZZY.0 + 1).checked_add(tree));
+            (number.map(BasisType), Some(name.clone()))
+        }
     }
 }

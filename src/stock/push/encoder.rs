@@ -4,7 +4,7 @@ use super::{OwnEntry, PendingItem, PushState, SenderReports, SentList, SentListi
 use crate::digest::{self, CONTENT_LEN_BYTES};
 use crate::error::Result;
 use crate::flist::order::compare_paths;
-use crate::flist::{DirList, Entry, Kind, NO_LISTING};
+use crate::flist::{DirId, DirList, Entry, Kind};
 use crate::fs::ids::Ids;
 use crate::fs::{charset, sys};
 use crate::options::{Checksum, Options, Recurse};
@@ -15,11 +15,12 @@ use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemHead, SumHead};
+use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::rsync::mux::{Control, FrameTag};
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::rsync::tokens::TokenEncoder;
-use crate::proto::{DirListing, Encoder, FileId, IdName, Lane, Message};
+use crate::proto::{DirListing, Encoder, FileId, IdName, Message};
 use crate::report::event::{Event, Item, Wants};
 use crate::report::{Tally, Traffic};
 use crate::session::connection::{MessageHandler, undecodable as failed, unexpected};
@@ -71,7 +72,7 @@ pub struct PushEncoder {
     /// The first index of each file with several names.
     links: HashMap<(u64, u64), i32>,
     /// Of a whole list: all entries in the order of sending.
-    all: Vec<(Vec<u8>, bool, FileId)>,
+    all: Vec<(Vec<u8>, bool, Option<FileId>)>,
     /// The blocks of the file under way.
     sums: SumHead,
     is_open: bool,
@@ -305,8 +306,9 @@ impl PushEncoder {
         converted
     }
 
-    /// Appends a listing.
-    fn listing(&mut self, listing: DirListing, out: &mut Vec<u8>) -> Result<()> {
+    /// Appends a listing. `id`: its number; `None` if the sender has sent none, because nothing takes part but the root and
+    /// arguments that do not exist.
+    fn listing(&mut self, listing: DirListing, id: Option<DirId>, out: &mut Vec<u8>) -> Result<()> {
         self.learn(&listing.ids);
         let own = if self.is_incremental() {
             self.lists_before(&listing.path, out)
@@ -324,14 +326,7 @@ impl PushEncoder {
             if self.is_incremental() {
                 self.next_dir += 1;
             } else {
-                self.all.push((
-                    b".".to_vec(),
-                    true,
-                    FileId {
-                        dir: NO_LISTING,
-                        entry: 0,
-                    },
-                ));
+                self.all.push((b".".to_vec(), true, None));
             }
         }
         // If several arguments name one entry, the destination is a directory for the receiver, too.
@@ -380,14 +375,11 @@ impl PushEncoder {
             }
             (0..times).for_each(|_| self.lists.entry(&converted, out));
             if !self.is_incremental() {
-                let listed = (
-                    path,
-                    entry.is_dir(),
-                    FileId {
-                        dir: listing.id,
-                        entry: at,
-                    },
-                );
+                let file = FileId {
+                    dir: listing.id,
+                    entry: at,
+                };
+                let listed = (path, entry.is_dir(), Some(file));
                 self.all.extend(std::iter::repeat_n(listed, times));
             }
         }
@@ -398,21 +390,23 @@ impl PushEncoder {
             shared.lists.push(SentList {
                 first,
                 count,
-                dir: Some(listing.id),
+                dir: id,
                 has_root,
                 gaps,
                 own: own.map(Box::new),
             });
             self.dirs.extend(below.into_iter().rev());
         }
-        shared.listings.insert(
-            listing.id,
-            SentListing {
-                path: listing.path,
-                list: listing.list,
-                shown: listing.shown,
-            },
-        );
+        if let Some(id) = id {
+            shared.listings.insert(
+                id,
+                SentListing {
+                    path: listing.path,
+                    list: listing.list,
+                    shown: listing.shown,
+                },
+            );
+        }
         drop(shared);
         if self.is_incremental() {
             self.end_list(out);
@@ -443,14 +437,7 @@ impl PushEncoder {
             let before = before + gaps.len();
             gaps.push(before as i32 + i32::from(has_root));
             if !self.is_incremental() {
-                self.all.push((
-                    path.as_bytes().to_vec(),
-                    false,
-                    FileId {
-                        dir: NO_LISTING,
-                        entry: 0,
-                    },
-                ));
+                self.all.push((path.as_bytes().to_vec(), false, None));
             }
         }
         gaps
@@ -552,13 +539,7 @@ impl PushEncoder {
     fn end_lists(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if self.root.is_some() || !self.missing.is_empty() {
             // Nothing else takes part.
-            self.listing(
-                DirListing {
-                    id: NO_LISTING,
-                    ..DirListing::default()
-                },
-                out,
-            )?;
+            self.listing(DirListing::default(), None, out)?;
         }
         if self.is_incremental() {
             if !std::mem::replace(&mut self.has_first, true) {
@@ -685,9 +666,15 @@ impl PushEncoder {
         }
     }
 
+    /// Appends the item of a file and its sums. Content follows.
+    fn item_with_content(&mut self, file: FileId, out: &mut Vec<u8>) -> Result<()> {
+        let pending = self.take_item(file)?;
+        self.item(pending, true, out)
+    }
+
     /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
-    fn item(&mut self, file: FileId, with_content: bool, out: &mut Vec<u8>) -> Result<()> {
-        let (pending, from) = (self.take_item(file)?, out.len());
+    fn item(&mut self, pending: PendingItem, with_content: bool, out: &mut Vec<u8>) -> Result<()> {
+        let from = out.len();
         if let Some(item) = &pending.event
             && item.transfer
             && self.wants.progress
@@ -730,18 +717,17 @@ impl PushEncoder {
             .for_each(|item| item.moved_bytes += len_bytes as u64);
     }
 
+    /// Takes the next item, which must request the content of a file.
     fn take_item(&mut self, file: FileId) -> Result<PendingItem> {
-        let next = self
-            .state
-            .shared
-            .lock()
-            .items
-            .pop_front()
-            .filter(|item| item.file == file);
+        self.take_item_if(|item| item.file == Some(file))
+    }
+
+    fn take_item_if(&mut self, is_it: impl Fn(&PendingItem) -> bool) -> Result<PendingItem> {
+        let next = self.state.shared.lock().items.pop_front().filter(is_it);
         next.ok_or_else(|| unexpected("content that was not requested"))
     }
 
-    /// Appends a range of blocks. `content`: see [`Message::Copy`].
+    /// Appends a range of blocks. `content`: see [`RsyncMessage::Copy`].
     fn blocks(
         &mut self,
         (offset_bytes, len_bytes): (u64, u64),
@@ -809,6 +795,16 @@ impl PushEncoder {
         Ok(())
     }
 
+    /// Appends data in its frame, and records it.
+    fn put(&mut self, data: Vec<u8>, out: &mut Vec<u8>) -> Result<()> {
+        let mut data = self.recorded(data)?;
+        self.framing.data(&data, out);
+        data.clear();
+        data.shrink_to(SCRATCH_MAX_BYTES);
+        self.scratch = data;
+        Ok(())
+    }
+
     /// Appends the listings that have waited for the end of a file.
     fn listings_that_waited(&mut self, out: &mut Vec<u8>) -> Result<()> {
         while let Some(message) = self.waiting.pop_front() {
@@ -819,7 +815,10 @@ impl PushEncoder {
 
     fn listing_message(&mut self, message: Message, out: &mut Vec<u8>) -> Result<()> {
         match message {
-            Message::Dir(listing) => self.listing(*listing, out)?,
+            Message::Dir(listing) => {
+                let id = listing.id;
+                self.listing(*listing, Some(id), out)?;
+            }
             Message::DirsEnd(listed) => {
                 self.listed = *listed;
                 self.end_lists(out)?;
@@ -861,18 +860,14 @@ impl Encoder for PushEncoder {
             Message::Dir(_) | Message::DirsEnd(_) => {
                 self.listing_message(message.clone(), &mut data)?;
             }
-            Message::Begin {
-                file,
-                lane: Lane::Early,
-            } => self.item(*file, false, &mut data)?,
-            Message::Begin { file, .. } => self.item(*file, true, &mut data)?,
+            Message::Begin { file, .. } => self.item_with_content(*file, &mut data)?,
             Message::Whole {
                 file,
                 data: literal,
                 digest,
                 ..
             } => {
-                self.item(*file, true, &mut data)?;
+                self.item_with_content(*file, &mut data)?;
                 self.literal(literal, &mut data)
                     .and_then(|()| self.end_file(digest, &mut data))
                     .map_err(failed)?;
@@ -880,21 +875,6 @@ impl Encoder for PushEncoder {
             }
             Message::Data { data: literal, .. } => {
                 self.literal(literal, &mut data).map_err(failed)?
-            }
-            Message::Copy {
-                offset_bytes,
-                len_bytes,
-                content,
-                ..
-            } => {
-                self.state
-                    .matched_bytes
-                    .fetch_add(*len_bytes, Ordering::Relaxed);
-                self.blocks((*offset_bytes, *len_bytes), content, &mut data)
-                    .map_err(failed)?;
-                self.report_progress(*len_bytes);
-                self.count_moved(data.len());
-                self.note_content(0, &data);
             }
             Message::End { digest, .. } => {
                 self.end_file(digest, &mut data).map_err(failed)?;
@@ -909,7 +889,24 @@ impl Encoder for PushEncoder {
                 let index = self.take_item(*file)?.index;
                 self.framing.control(Control::NoSend(index), out);
             }
-            Message::Done(_) => {
+            Message::Event(event) => self.framing.event(event, out),
+            Message::Ping => self.framing.control(Control::KeepAlive, out),
+            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
+            // The others have no counterpart.
+            _ => {}
+        }
+        self.put(data, out)
+    }
+
+    fn encode_rsync(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
+        let mut data = std::mem::take(&mut self.scratch);
+        match message {
+            RsyncMessage::Return(index) => {
+                let is_it = |item: &PendingItem| item.file.is_none() && item.index == *index;
+                let pending = self.take_item_if(is_it)?;
+                self.item(pending, false, &mut data)?;
+            }
+            RsyncMessage::End => {
                 let io_error = self.reports.io_error.load(Ordering::Relaxed);
                 if io_error & !self.sent_io_error != 0 {
                     self.sent_io_error = io_error;
@@ -919,18 +916,27 @@ impl Encoder for PushEncoder {
                     self.framing.control(report, out);
                 }
             }
-            Message::Event(event) => self.framing.event(event, out),
-            Message::Ping => self.framing.control(Control::KeepAlive, out),
-            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
-            // The others have no counterpart.
-            _ => {}
+            RsyncMessage::Copy {
+                offset_bytes,
+                len_bytes,
+                content,
+            } => {
+                self.state
+                    .matched_bytes
+                    .fetch_add(*len_bytes, Ordering::Relaxed);
+                self.blocks((*offset_bytes, *len_bytes), content, &mut data)
+                    .map_err(failed)?;
+                self.report_progress(*len_bytes);
+                self.count_moved(data.len());
+                self.note_content(0, &data);
+            }
+            RsyncMessage::Want { .. }
+            | RsyncMessage::WantValues { .. }
+            | RsyncMessage::EndRequests => {
+                return Err(unexpected("message that a sender must not send"));
+            }
         }
-        let mut data = self.recorded(data)?;
-        self.framing.data(&data, out);
-        data.clear();
-        data.shrink_to(SCRATCH_MAX_BYTES);
-        self.scratch = data;
-        Ok(())
+        self.put(data, out)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{ItemParts, PendingItem, PushState, RequestedXattrs};
 use crate::digest::{self};
 use crate::error::Result;
-use crate::flist::{Entry, Kind, NO_LISTING};
+use crate::flist::{Entry, Kind};
 use crate::fs::sys;
 use crate::options::{Options, RemoveSource};
 use crate::path::{self};
@@ -14,10 +14,11 @@ use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, ReadWire as _};
 use crate::proto::rsync::stats::DeletionCounts;
-use crate::proto::{Basis, Class, DirId, FileId, Lane, Message};
+use crate::proto::{Basis, Class, DirId, FileId, Message};
 use crate::report::Tally;
 use crate::report::event::{Item, Update, Wants, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed};
+use crate::session::sender::{BasisFate, ContentRequest, Order, SenderInbox};
 use crate::stock::controls::{self, Controls, Input, PeerRole};
 use crate::stock::stock_terms::{StockTerms, phases};
 use std::collections::HashSet;
@@ -39,6 +40,8 @@ pub struct PushIntake<'a> {
     pub(super) options: &'a Options,
     pub(super) wants: Wants,
     pub(super) state: Arc<PushState>,
+    /// The requests of the receiver.
+    pub(super) inbox: &'a SenderInbox,
 }
 
 impl Intake for PushIntake<'_> {
@@ -74,9 +77,10 @@ impl<'a> PushIntake<'a> {
         controls: &Controls<'_>,
     ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
-        let request = |message, cost| {
-            controls
-                .take_in(Class::Wants, message, cost)
+        let order = |order, cost| {
+            let taken = controls.connection.take_in(Class::Wants, cost);
+            taken
+                .and_then(|()| self.inbox.take_order(order, cost))
                 .map_err(|error| controls.fail(error))
         };
         let mut indices = NdxDecoder::new(protocol);
@@ -107,7 +111,10 @@ impl<'a> PushIntake<'a> {
                     if is_goodbye {
                         break;
                     }
-                    controls.pass_on(Message::Done(dir.unwrap_or(NO_LISTING)))?;
+                    let end = dir.map_or(Order::EndPhase, Order::Forget);
+                    self.inbox
+                        .take_order(end, 0)
+                        .map_err(|error| controls.fail(error))?;
                 }
                 Ndx::Deletions => {
                     let decoded = DeletionCounts::decode(input)?;
@@ -124,9 +131,7 @@ impl<'a> PushIntake<'a> {
                         (files.into(), dirs.into(), symlinks.into());
                     (deleted.devices, deleted.specials) = (devices.into(), specials.into());
                 }
-                Ndx::Entry(index) => {
-                    self.item(index, &mut appended, input, &request, &mut tally)?
-                }
+                Ndx::Entry(index) => self.item(index, &mut appended, input, &order, &mut tally)?,
                 Ndx::List(_) | Ndx::ListsEnd => return Err(violation("unexpected index")),
             }
             sys::note_work();
@@ -151,7 +156,7 @@ impl<'a> PushIntake<'a> {
         index: i32,
         appended: &mut HashSet<i32>,
         input: &mut impl Read,
-        request_of: &dyn Fn(Message, u64) -> std::result::Result<(), DecodeError>,
+        order: &dyn Fn(Order, u64) -> std::result::Result<(), DecodeError>,
         tally: &mut Tally,
     ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
@@ -192,11 +197,11 @@ impl<'a> PushIntake<'a> {
         if self.state.shared.lock().unread.remove(&index) {
             tally.created = created_before;
         }
-        let unlisted = FileId {
-            dir: NO_LISTING,
-            entry: index.cast_unsigned(),
-        };
-        let file = found.filter(|_| with_sums).unwrap_or(unlisted);
+        if with_sums && found.is_none() {
+            let words = format!("request for the content of entry {index}, which is no file");
+            return Err(violation(words));
+        }
+        let file = if with_sums { found } else { None };
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
         let prefix = sums.filter(|_| appends && has_blocks);
         let flags = head.flags;
@@ -217,16 +222,18 @@ impl<'a> PushIntake<'a> {
                 len_bytes: sums.basis_len_bytes(),
                 digest: None,
             },
-            None if has_blocks && is_overwritten => Basis::Overwritten(request),
             None if has_blocks => Basis::Blocks(request),
             None => Basis::None,
         };
-        let lane = if with_sums {
-            Lane::Requested
+        let fate = if is_overwritten {
+            BasisFate::Overwritten
         } else {
-            Lane::Early
+            BasisFate::Kept
         };
-        request_of(Message::Want { file, lane, basis }, cost)
+        match file {
+            Some(file) => order(Order::Send(ContentRequest { file, basis, fate }), cost),
+            None => order(Order::Return(index), cost),
+        }
     }
 
     /// Returns whether the receiver writes over a basis. Before protocol 29 it does not say what its basis is: with

@@ -109,7 +109,6 @@ impl Reading<'_, '_> {
                         lane,
                         offset_bytes: block.0,
                         len_bytes: block.1 as u64,
-                        content: Vec::new(),
                     }
                 }
                 Token::End => break,

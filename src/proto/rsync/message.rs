@@ -1,0 +1,44 @@
+//! Messages that only sessions in rsync's protocol have. What both protocols have is a [`Message`](crate::proto::Message).
+
+use crate::flist::FileId;
+use crate::plan::BasisName;
+use crate::proto::{Basis, Lane};
+
+/// A message of a session in rsync's protocol. "R to S": a receiver sends it to an rsync that sends, "S to R": the reverse.
+#[derive(Debug)]
+pub enum RsyncMessage {
+    /// R to S: requests the content of a file.
+    Want {
+        file: FileId,
+        /// Whether it is requested for the first time.
+        lane: Lane,
+        /// What the receiver has of it.
+        basis: Basis,
+        /// Which file the basis is; `None`: the one that the new one replaces.
+        name: Option<BasisName>,
+    },
+    /// R to S: requests values of extended attributes.
+    WantValues {
+        /// The entry.
+        file: FileId,
+        /// The number of its list of attributes.
+        list: u32,
+        /// The numbers of the attributes in it, ascending.
+        numbers: Vec<u32>,
+    },
+    /// R to S: ends the first requests, although work is not done; or, for the second time, those of retries.
+    EndRequests,
+    /// S to R: returns the next item that requests no content. Its index.
+    Return(i32),
+    /// S to R: ends a list or a phase that the receiver has ended.
+    End,
+    /// S to R: the next bytes of a file are a range of the basis.
+    Copy {
+        /// Where the range begins in the basis.
+        offset_bytes: u64,
+        /// Its length; not 0.
+        len_bytes: u64,
+        /// The bytes, if they are the history of the compression (zlib), else empty. They are never sent.
+        content: Vec<u8>,
+    },
+}
