@@ -58,10 +58,14 @@ use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::{ItemPeer, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
+use crate::session::run_role::{
+    ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
+    run_sender,
+};
 use crate::session::sender::SenderInbox;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::session::stall_notice::watched;
-use crate::session::{Client, Refusal, compression_choice, receive, receiver_handler};
+use crate::session::{Client, Refusal, compression_choice, receiver_handler};
 use crate::transport::{Link, LinkBytes, pipe};
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
@@ -283,12 +287,14 @@ impl StockClient<'_> {
         receiver.item_peer = items.as_ref().map(|items| items as &dyn ItemPeer);
         let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
-        session_io.hold(&handler, || {
-            let sent = connection.send(&Message::Setup(Box::new(self.client.setup.clone())));
-            // If the peer is gone already, its last words are reported.
-            let received = receive(&receiver, &handler, &shared, tally);
-            sent.and(received)
-        })
+        let run = ReceiverRun {
+            session_io,
+            handler: &handler,
+            opening: Some(Message::Setup(Box::new(self.client.setup.clone()))),
+            receiver: &receiver,
+            listener: ReceiverListener::Client(&shared),
+        };
+        run_receiver(run, tally, |error| error)
     }
 
     fn session_io<'s>(
@@ -401,23 +407,23 @@ impl StockClient<'_> {
         let sender = stock.sender(terms, &connection, &inbox, wants, &report);
         let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
-        let ended = session_io.hold(&handler, || {
-            std::thread::scope(|scope| {
-                spawn(scope, "report", || {
-                    reports
-                        .events
-                        .report(&shared, &connection, self.client.process.stop)
-                })?;
-                let ended = connection
-                    .send(&Message::Setup(Box::new(self.client.setup.clone())))
-                    .and_then(|()| match &looking {
-                        Some(looking) => sender.run_on(looking, None, tally),
-                        None => sender.run(&self.client.sources, listed.as_deref(), tally),
-                    });
-                reports.events.end();
-                ended
-            })
-        });
+        let run = SenderRun {
+            session_io,
+            handler: &handler,
+            opening: Some(Message::Setup(Box::new(self.client.setup.clone()))),
+            sender: &sender,
+            source: SenderSource {
+                arguments: &self.client.sources,
+                listed: listed.as_deref(),
+                prefetch: looking.as_deref(),
+                sent_roots: None,
+            },
+            events: Some(ReportedEvents {
+                queue: &reports.events,
+                reporter: &shared,
+            }),
+        };
+        let ended = run_sender(run, tally, |error| error);
         tally.merge(&reports.problems.lock());
         ended
     }

@@ -34,15 +34,20 @@ pub mod event_relay;
 
 pub mod io_threads;
 
+pub mod run_role;
+
 pub mod server;
 
 #[cfg(test)]
 mod tests;
 
-use self::event_relay::{EventQueue, SenderHandler, SharedReporter};
+use self::event_relay::{EventQueue, SenderHandler};
 use self::io_threads::{SessionIo, counted, dress};
+use self::run_role::{
+    ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
+    run_sender,
+};
 use crate::apply::facts::{ItemPrinter, ReportTime};
-use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
@@ -54,19 +59,18 @@ use crate::proto::{Dialect, Greeting, Message, ProtocolSupport, Setup, agree, en
 use crate::report::event::{Event, Wants};
 use crate::report::{Gauge, Tally, TextReporter};
 use crate::session::checksums::SessionChecksums;
-use crate::session::connection::{Connection, MessageHandler};
+use crate::session::connection::Connection;
 use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
 use crate::session::handshake::{lost, receive_greeting, receive_verdict};
 use crate::session::receiver::{Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{DestFacts, Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::source_prefetch::Early;
+use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::{Link, LinkBytes};
 use crate::walk::run_context::{Process, Terms};
-use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::io::Write;
@@ -437,7 +441,14 @@ impl Client<'_> {
             awaits_bye: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
             profile: false,
         };
-        session_io.hold(&handler, || receive(&receiver, &handler, reporter, tally))
+        let run = ReceiverRun {
+            session_io,
+            handler: &handler,
+            opening: None,
+            receiver: &receiver,
+            listener: ReceiverListener::Client(reporter),
+        };
+        run_receiver(run, tally, |error| error)
     }
 
     /// Returns what the server may send.
@@ -491,20 +502,26 @@ impl Client<'_> {
             before.early.as_ref().and_then(Early::source),
             before.sent_roots,
         );
-        session_io.hold(&handler, || {
-            std::thread::scope(|scope| {
-                spawn(scope, "report", || {
-                    events.report(reporter, connection, self.process.stop)
-                })?;
-                let ended =
-                    match prefetch.filter(|prefetch| sent_roots.is_some() || prefetch.is_fresh()) {
-                        Some(prefetch) => sender.run_on(prefetch, sent_roots, tally),
-                        None => sender.run(&self.sources, self.listed.as_deref(), tally),
-                    };
-                events.end();
-                ended
-            })
-        })
+        let is_usable =
+            |prefetch: &&SourcePrefetch<'_>| sent_roots.is_some() || prefetch.is_fresh();
+        let prefetch = prefetch.filter(is_usable);
+        let run = SenderRun {
+            session_io,
+            handler: &handler,
+            opening: None,
+            sender: &sender,
+            source: SenderSource {
+                arguments: &self.sources,
+                listed: self.listed.as_deref(),
+                prefetch,
+                sent_roots,
+            },
+            events: Some(ReportedEvents {
+                queue: &events,
+                reporter,
+            }),
+        };
+        run_sender(run, tally, |error| error)
     }
 }
 
@@ -519,59 +536,6 @@ struct SessionStart<'a> {
     sent_roots: Option<SentRoots>,
     /// What the server knows of the scan.
     known: Known,
-}
-
-/// Reports events here, and items also to the sender, which returns them for a batch file.
-struct ItemReporter<'a, R> {
-    own: R,
-    connection: &'a Connection,
-}
-
-impl<R: EventSink> EventSink for ItemReporter<'_, R> {
-    fn report(&mut self, event: &Event) {
-        if matches!(event, Event::Item(item) if item.file.is_some()) {
-            // If the connection is lost, the run ends with that error.
-            let _ = self.connection.send(&Message::Event(event.clone()));
-        }
-        self.own.report(event);
-    }
-
-    fn delivery_failure(&self) -> Option<Exit> {
-        self.own.delivery_failure()
-    }
-}
-
-/// Receives at the client, and reports the events of the sender meanwhile.
-pub fn receive(
-    receiver: &Receiver<'_>,
-    handler: &ReceiverHandler<'_>,
-    reporter: &Mutex<&mut TextReporter>,
-    tally: &mut Tally,
-) -> Result<(), Error> {
-    std::thread::scope(|scope| {
-        let mut own = SharedReporter {
-            reporter,
-            inbox: receiver.inbox,
-            connection: receiver.connection,
-        };
-        // Events of the sender are reported at once: the sender waits until they are consumed.
-        spawn(scope, "report", move || own.relay())?;
-        let ended = if receiver.printer == ItemPrinter::Both {
-            let connection = receiver.connection;
-            receiver.run(&mut ItemReporter { own, connection }, tally)
-        } else {
-            receiver.run(&mut own, tally)
-        };
-        // No more events follow, so the reporting thread can end.
-        handler.handle_end(
-            ended
-                .as_ref()
-                .err()
-                .cloned()
-                .unwrap_or(Error::new(Exit::Stream, "")),
-        );
-        ended
-    })
 }
 
 /// An open session at the client: both ends have greeted, and the server has the request.

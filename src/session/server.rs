@@ -21,6 +21,9 @@ use crate::session::handshake::{self, Begun, Opening, send_verdict};
 use crate::session::io_threads::{SessionIo, counted, dress};
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
+use crate::session::run_role::{
+    ReceiverListener, ReceiverRun, SenderRun, SenderSource, run_receiver, run_sender,
+};
 use crate::session::sender::{DestFacts, Sender, SenderInbox};
 use crate::session::{Refusal, compression_choice, receiver_handler, throttle};
 use crate::transport::Link;
@@ -347,11 +350,20 @@ impl Server<'_> {
                 report: &report,
                 opened: Mutex::default(),
             };
-            return session_io.hold(&inbox, || {
-                sender
-                    .run(&operands, listed.as_deref(), tally)
-                    .map_err(with_cause)
-            });
+            let run = SenderRun {
+                session_io,
+                handler: &inbox,
+                opening: None,
+                sender: &sender,
+                source: SenderSource {
+                    arguments: &operands,
+                    listed: listed.as_deref(),
+                    prefetch: None,
+                    sent_roots: None,
+                },
+                events: None,
+            };
+            return run_sender(run, tally, with_cause);
         }
         let inbox = ReceiverInbox::default();
         let handler = receiver_handler(&terms, setup.wants, &inbox, connection, false);
@@ -381,9 +393,14 @@ impl Server<'_> {
             connection,
             lost: None,
         };
-        session_io.hold(&handler, || {
-            receiver.run(&mut reporter, tally).map_err(with_cause)
-        })
+        let run = ReceiverRun {
+            session_io,
+            handler: &handler,
+            opening: None,
+            receiver: &receiver,
+            listener: ReceiverListener::Server(&mut reporter),
+        };
+        run_receiver(run, tally, with_cause)
     }
 
     /// Returns the encoder of a session, which in a daemon also writes its log.

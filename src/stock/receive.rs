@@ -26,6 +26,7 @@ use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::ReceiverInbox;
 use crate::session::receiver_handler;
 use crate::session::response_validation::ResponseValidator;
+use crate::session::run_role::{ReceiverListener, ReceiverRun, run_receiver};
 use crate::session::server::logged_name;
 use crate::transport::{Link, LinkBytes};
 use crate::walk::arg_path;
@@ -134,9 +135,15 @@ impl StockServer<'_> {
             is_placed: false,
             lost: None,
         };
-        session_io.hold(&handler, || {
-            let ended = receiver.run(&mut reporter, tally);
-            ended.map_err(|error| self.end_early(error, "Receiver", connection))
+        let run = ReceiverRun {
+            session_io,
+            handler: &handler,
+            opening: None,
+            receiver: &receiver,
+            listener: ReceiverListener::Server(&mut reporter),
+        };
+        run_receiver(run, tally, |error| {
+            self.end_early(error, "Receiver", connection)
         })
     }
 
@@ -198,7 +205,7 @@ impl ReceiverReporter<'_, '_> {
                     return self.print_or_request(item, event);
                 }
                 if item.transfer && !self.server.options.dry_run && self.server.log.is_some() {
-                    // The client has announced it.
+                    // The client got it with the request.
                     return Ok(());
                 }
                 self.connection.send(&Message::Event(event.clone()))?;

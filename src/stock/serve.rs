@@ -25,11 +25,11 @@ use crate::report::{Tally, TextReporter, totals_line};
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
+use crate::session::run_role::{ReportedEvents, SenderRun, SenderSource, run_sender};
 use crate::session::sender::SenderInbox;
 use crate::session::server::ModuleLog;
 use crate::transport::{Link, LinkBytes};
 use crate::walk::run_context::{Process, Terms};
-use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write as _};
 use std::sync::Arc;
@@ -203,17 +203,24 @@ impl StockServer<'_> {
             link,
             traffic.clone(),
         );
-        let ended = session_io.hold(&*inbox, || {
-            std::thread::scope(|scope| {
-                if let Some(log) = self.log {
-                    spawn(scope, "log", || {
-                        reports.events.report(log, &connection, self.process.stop)
-                    })?;
-                }
-                let ended = sender.run(self.operands, listed.as_deref(), tally);
-                reports.events.end();
-                ended.map_err(|error| self.end_early(error, "sender", &connection))
-            })
+        let run = SenderRun {
+            session_io,
+            handler: &*inbox,
+            opening: None,
+            sender: &sender,
+            source: SenderSource {
+                arguments: self.operands,
+                listed: listed.as_deref(),
+                prefetch: None,
+                sent_roots: None,
+            },
+            events: self.log.map(|log| ReportedEvents {
+                queue: &reports.events,
+                reporter: log,
+            }),
+        };
+        let ended = run_sender(run, tally, |error| {
+            self.end_early(error, "sender", &connection)
         });
         tally.merge(&reports.problems.lock());
         ended

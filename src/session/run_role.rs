@@ -1,0 +1,181 @@
+//! Runs a role to its end: the sender and the receiver of a session, at either end, in either protocol.
+//!
+//! Whoever opens a session assembles what differs: the link, the protocol, the facts about the peer, and where events go. From
+//! there on there is one way to run each role.
+
+use crate::apply::facts::ItemPrinter;
+use crate::apply::pipeline::EventSink;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::proto::Message;
+use crate::report::event::Event;
+use crate::report::{Tally, TextReporter};
+use crate::session::connection::{Connection, MessageHandler};
+use crate::session::event_relay::{EventQueue, SharedReporter};
+use crate::session::io_threads::SessionIo;
+use crate::session::receiver::{Receiver, ReceiverHandler};
+use crate::session::sender::{Sender, SentRoots};
+use crate::session::source_prefetch::SourcePrefetch;
+use crate::work::thread::spawn;
+use parking_lot::Mutex;
+
+/// A sender, assembled.
+pub struct SenderRun<'r, 's, 'p, 't> {
+    pub session_io: SessionIo<'r>,
+    /// Takes what the receiver sends.
+    pub handler: &'r dyn MessageHandler,
+    /// What is sent before all else.
+    pub opening: Option<Message>,
+    pub sender: &'r Sender<'s>,
+    /// What it sends.
+    pub source: SenderSource<'r, 'p>,
+    /// Where the events of both ends are reported at this one; `None`: nowhere.
+    pub events: Option<ReportedEvents<'r, 't>>,
+}
+
+/// What a sender sends.
+pub struct SenderSource<'r, 'p> {
+    pub arguments: &'r [Vec<u8>],
+    /// The names listed by `--files-from`.
+    pub listed: Option<&'r [Vec<u8>]>,
+    /// A scan of the source in progress.
+    pub prefetch: Option<&'r SourcePrefetch<'p>>,
+    /// Set if the receiver already has the [`Message::Roots`], which are those of the scan.
+    pub sent_roots: Option<SentRoots>,
+}
+
+/// The events of a sender, and their reporter.
+#[derive(Clone, Copy)]
+pub struct ReportedEvents<'r, 't> {
+    pub queue: &'r EventQueue,
+    pub reporter: &'r Mutex<&'t mut TextReporter>,
+}
+
+/// Sends until the receiver has everything. `cause_of` returns the error that the peer learns and that ends the run.
+pub fn run_sender(
+    run: SenderRun<'_, '_, '_, '_>,
+    tally: &mut Tally,
+    cause_of: impl Fn(Error) -> Error,
+) -> Result<(), Error> {
+    let SenderRun {
+        session_io,
+        handler,
+        opening,
+        sender,
+        source,
+        events,
+    } = run;
+    let stop = sender.terms.process.stop;
+    session_io.hold(handler, || {
+        std::thread::scope(|scope| {
+            if let Some(ReportedEvents { queue, reporter }) = events {
+                spawn(scope, "report", move || {
+                    queue.report(reporter, sender.connection, stop);
+                })?;
+            }
+            let sent = opening.map_or(Ok(()), |opening| sender.connection.send(&opening));
+            let ended = sent.and_then(|()| match source.prefetch {
+                Some(prefetch) => sender.run_on(prefetch, source.sent_roots, tally),
+                None => sender.run(source.arguments, source.listed, tally),
+            });
+            if let Some(ReportedEvents { queue, .. }) = events {
+                queue.end();
+            }
+            ended.map_err(&cause_of)
+        })
+    })
+}
+
+/// A receiver, assembled.
+pub struct ReceiverRun<'r, 's, 't> {
+    pub session_io: SessionIo<'r>,
+    /// Takes what the sender sends.
+    pub handler: &'r ReceiverHandler<'r>,
+    /// What is sent before all else.
+    pub opening: Option<Message>,
+    pub receiver: &'r Receiver<'s>,
+    /// Where the events of this end go.
+    pub listener: ReceiverListener<'r, 't>,
+}
+
+/// Where the events of a receiver go.
+pub enum ReceiverListener<'r, 't> {
+    /// To the reporter of this process, which is the client and also reports the events of the sender.
+    Client(&'r Mutex<&'t mut TextReporter>),
+    /// To the client.
+    Server(&'r mut dyn EventSink),
+}
+
+/// Receives until everything is in place. `cause_of` returns the error that the peer learns and that ends the run.
+pub fn run_receiver(
+    run: ReceiverRun<'_, '_, '_>,
+    tally: &mut Tally,
+    cause_of: impl Fn(Error) -> Error,
+) -> Result<(), Error> {
+    let ReceiverRun {
+        session_io,
+        handler,
+        opening,
+        receiver,
+        listener,
+    } = run;
+    session_io.hold(handler, || {
+        // If the peer is gone already, its last words are reported.
+        let sent = opening.map_or(Ok(()), |opening| receiver.connection.send(&opening));
+        let received = match listener {
+            ReceiverListener::Client(reporter) => {
+                receive_at_client(receiver, handler, reporter, tally)
+            }
+            ReceiverListener::Server(sink) => receiver.run(sink, tally),
+        };
+        sent.and(received).map_err(&cause_of)
+    })
+}
+
+/// Receives at the client, and reports the events of the sender meanwhile.
+fn receive_at_client(
+    receiver: &Receiver<'_>,
+    handler: &ReceiverHandler<'_>,
+    reporter: &Mutex<&mut TextReporter>,
+    tally: &mut Tally,
+) -> Result<(), Error> {
+    std::thread::scope(|scope| {
+        let connection: &Connection = receiver.connection;
+        let mut own = SharedReporter {
+            reporter,
+            inbox: receiver.inbox,
+            connection,
+        };
+        // Events of the sender are reported at once: the sender waits until they are consumed.
+        spawn(scope, "report", move || own.relay())?;
+        let ended = if receiver.printer == ItemPrinter::Both {
+            receiver.run(&mut ItemReporter { own, connection }, tally)
+        } else {
+            receiver.run(&mut own, tally)
+        };
+        // No more events follow, so the reporting thread can end.
+        let error = ended.as_ref().err().cloned();
+        handler.handle_end(error.unwrap_or(Error::new(Exit::Stream, "")));
+        ended
+    })
+}
+
+/// Reports events here, and items also to the sender, which returns them for a batch file.
+struct ItemReporter<'a, R> {
+    own: R,
+    connection: &'a Connection,
+}
+
+impl<R: EventSink> EventSink for ItemReporter<'_, R> {
+    fn report(&mut self, event: &Event) {
+        if matches!(event, Event::Item(item) if item.file.is_some()) {
+            // If the connection is lost, the run ends with that error.
+            let _ = self.connection.send(&Message::Event(event.clone()));
+        }
+        self.own.report(event);
+    }
+
+    fn delivery_failure(&self) -> Option<Exit> {
+        self.own.delivery_failure()
+    }
+}
