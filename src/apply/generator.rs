@@ -590,6 +590,19 @@ impl<'a> Generator<'a> {
     }
 
     /// Adds a step to the batch, or queues it by itself if it depends on others.
+    ///
+    /// What holds: steps are queued in the order of the list, and an applier that carries out a batch waits at most for
+    /// batches that were queued before, because the queue is first in, first out. When this returns, all earlier steps of the
+    /// directory are queued or in the open batch. A step does not join the open batch for these reasons:
+    ///
+    /// - A missing argument is listed before it. The events of the batch must come before that line.
+    /// - It is a name of a hard-link group, which knows when each name can be placed (`links`).
+    /// - An earlier step changes the same file through another of its names (`shared`). Then it is decided again once that
+    ///   is done, because its decision is about the earlier state. If only the content changes, and later, it is queued
+    ///   without attributes, which the other name sets.
+    /// - An earlier step makes a backup under its name (`original`). In one batch the two are done in order, so nothing cuts
+    ///   the batch between them if only its size would. Otherwise the step is late: it begins when all earlier ones are done.
+    ///   A generator that works in order does the other step itself, or requests its content, so it is always late then.
     fn queue_step(&mut self, batch: &mut OpenBatch<'_>, at: usize, step: &Step) -> Result<()> {
         let OpenBatch {
             plan,

@@ -29,6 +29,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// What the two directions of a push share.
+///
+/// What holds: the thread that reads appends each item to `items` before it queues the sender's order for it, and the sender
+/// answers in the order of its orders. So the item of an answer is always the first one. A list is in `lists` before any of
+/// its bytes are sent, so each index that the receiver may name is known; a listing stays in `listings` until the receiver
+/// has ended its list.
 #[derive(Default)]
 struct PushShared {
     /// The listings that were sent and are still needed, by number.

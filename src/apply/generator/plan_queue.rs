@@ -63,6 +63,12 @@ const OPEN_AHEAD: usize = 64;
 const OPEN_PARTS: usize = 16;
 
 /// The plans of a run: takes them, holds those needed ahead of their turn, and counts the list.
+///
+/// What holds: until `begin`, nothing is held, and a plan is made when it is taken. From then on, each plan is in one of three
+/// states: to come (`to_come`, a stack with the first in canonical order on top), held (`held` or `strays`), or taken. So plans
+/// are examined in canonical order, each before those below it, and one is taken only after it was held. A plan that is held
+/// beyond `open_max` has no open descriptors; it gets them back when it is taken. `held_entries` counts those of all held
+/// plans.
 pub(super) struct PlanPool<'a> {
     plans: &'a dyn Plans,
     context: &'a Context<'a>,
