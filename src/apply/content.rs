@@ -3,7 +3,7 @@
 use crate::apply::facts::{BlockSums, SourceFacts};
 use crate::apply::job::Job;
 use crate::apply::read_ahead::{Digesting, NextPiece, Ready};
-use crate::apply::{ContentPiece, Context, Incoming, Similar, Wire};
+use crate::apply::{ContentPiece, Context, Incoming, RequestedBasis, Similar, Wire};
 use crate::delta::{Signature, block_len};
 use crate::digest;
 use crate::error::Error;
@@ -381,20 +381,6 @@ fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
     let stat = sys::fstat(fd.as_fd()).ok()?;
     (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0)
         .then_some((fd, stat.len_bytes))
-}
-
-/// What a peer is told about the basis of a file.
-pub struct RequestedBasis {
-    /// What this end has.
-    pub basis: Basis,
-    /// Which file that is; `None`: the one that is replaced, or a part of that.
-    pub name: Option<BasisName>,
-}
-
-impl From<Basis> for RequestedBasis {
-    fn from(basis: Basis) -> RequestedBasis {
-        RequestedBasis { basis, name: None }
-    }
 }
 
 /// Returns the basis that is sent to the peer.

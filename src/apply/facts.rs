@@ -104,7 +104,7 @@ impl ItemPrinter {
         }
     }
 
-    /// The peer gets the items, so a file has been announced to it before its content comes.
+    /// The peer gets the items, so it has that of a file before the content comes.
     pub fn is_peer(self) -> bool {
         match self {
             ItemPrinter::Peer | ItemPrinter::Both => true,

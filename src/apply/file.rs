@@ -19,9 +19,9 @@ use std::os::fd::AsFd;
 
 /// Transfers a file's content to its place. Returns whether the destination has the file now.
 pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
-    let is_announced = job.context.printer.is_peer() && !job.context.is_dry();
+    let was_requested = job.context.printer.is_peer() && !job.context.is_dry();
     let (changes, warning) = changes_of_transfer(job, changes);
-    out.events.extend(warning.filter(|_| !is_announced));
+    out.events.extend(warning.filter(|_| !was_requested));
     let similar = job.context.chosen.take(&job.path);
     out.events.extend(
         similar
@@ -60,8 +60,8 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
     }
 }
 
-/// Returns how a file is reported that is about to be requested from a peer that reports all items, and a warning.
-pub fn announced(job: &Job<'_>, changes: Changes) -> (Box<Item>, Option<Event>) {
+/// Returns the item of a file that is about to be requested from a peer that prints it, and a warning.
+pub fn requested_item(job: &Job<'_>, changes: Changes) -> (Box<Item>, Option<Event>) {
     let (changes, warning) = changes_of_transfer(job, changes);
     (job.transfer_item(changes), warning)
 }

@@ -46,7 +46,7 @@ impl Similar {
         is_printed(job.context).then_some(line)
     }
 
-    /// Returns which file it is, for a peer that is told.
+    /// Returns which file it is, for a peer that must know.
     pub fn basis_name(&self) -> BasisName {
         BasisName::Similar {
             tree: self.tree,

@@ -25,7 +25,7 @@ pub mod dest_arg;
 
 pub mod pipeline;
 
-pub use self::content::{RequestedBasis, rsync_basis};
+pub use self::content::rsync_basis;
 use self::dir_finalize::LastTouch;
 use self::facts::{ItemOrder, ItemPrinter, SourceFacts};
 use crate::digest::By;
@@ -39,7 +39,7 @@ use crate::fs::root::{Dir, Root};
 use crate::fs::{acl, errno, sys, trusted_path};
 use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
-use crate::plan::{Policy, chmod};
+use crate::plan::{BasisName, Policy, chmod};
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Item, Problem, Weight};
 use crate::report::format::Format;
@@ -311,11 +311,11 @@ pub trait Wire: Sync {
     /// Returns the facts about the peer.
     fn facts(&self) -> &SourceFacts;
     /// Requests the content of a file. Contents must be taken in the order of the requests, see [`crate::proto::Lane`].
-    fn want(&self, file: FileId, basis: RequestedBasis) -> Result<()>;
+    fn submit(&self, submission: Submission) -> Result<()>;
     /// Takes the content of a file: one that was requested, that comes unrequested, or that this call requests.
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>>;
     /// Requests the content of a file again, because the first content was wrong.
-    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>>;
+    fn again(&self, submission: Submission) -> Result<Box<dyn Incoming + '_>>;
     /// Returns whether and when wrong content is requested again.
     fn retry(&self) -> Retry;
     /// Ends the first requests of a peer that does not answer for unreadable files, or those of retries for these files,
@@ -333,14 +333,36 @@ pub trait Wire: Sync {
     fn placed(&self, file: FileId) -> Result<()>;
     /// Waits until the peer can get an item of an entry.
     fn await_number(&self, file: FileId) -> Result<()>;
-    /// Sets how the peer reports a file whose next request follows, if it gets items.
-    fn announce(&self, item: Box<Item>) -> Result<()>;
+    /// Sends the item of an entry of which no content is requested, if the peer gets items.
+    fn send_item(&self, item: Box<Item>) -> Result<()>;
     /// Returns an abbreviated value, if it has come.
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>>;
     /// Requests abbreviated values with the next item of an entry, by their numbers in their list.
     fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
     /// Waits until no item of an entry with values is to be returned.
     fn await_xattrs(&self, file: FileId) -> Result<()>;
+}
+
+/// The request for the content of a file, with all that its item has.
+pub struct Submission {
+    pub file: FileId,
+    /// What this end has of it.
+    pub basis: RequestedBasis,
+    /// How the peer prints it; `None` if the peer gets no items.
+    pub item: Option<Box<Item>>,
+}
+
+/// What this end has of a file that it requests.
+pub struct RequestedBasis {
+    pub basis: Basis,
+    /// Which file that is; `None`: the one that is replaced, or a part of that.
+    pub name: Option<BasisName>,
+}
+
+impl From<Basis> for RequestedBasis {
+    fn from(basis: Basis) -> RequestedBasis {
+        RequestedBasis { basis, name: None }
+    }
 }
 
 /// When wrong content is requested again.

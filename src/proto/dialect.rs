@@ -3,8 +3,7 @@
 
 use super::message::{Greeting, Message};
 use super::rsync::message::RsyncMessage;
-use crate::error::{Error, Result};
-use crate::exit::Exit;
+use crate::error::Result;
 use std::ops::RangeInclusive;
 
 /// Encodes messages.
@@ -16,10 +15,9 @@ pub trait Encoder {
     /// Fails with [`crate::exit::Exit::Protocol`] if the message exceeds a limit; `out` is then unchanged.
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()>;
 
-    /// Appends a message that only rsync's protocol has.
+    /// Appends a message that only rsync's protocol has. A session in our own sends none.
     fn encode_rsync(&mut self, message: &RsyncMessage, _out: &mut Vec<u8>) -> Result<()> {
-        let words = format!("sparsync: only rsync's protocol has {message:?}");
-        Err(Error::new(Exit::Protocol, words))
+        unreachable!("{message:?} in a session of two sparsyncs")
     }
 }
 

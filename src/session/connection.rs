@@ -310,13 +310,8 @@ impl Connection {
     /// Sends a message that only rsync's protocol has, once the buffer has room. That protocol has no windows.
     pub fn send_rsync(&self, message: &RsyncMessage) -> Result<()> {
         // The thread that repeats a request may be the one that reads what the peer sends, so it must not wait.
-        let is_repeated = matches!(
-            message,
-            RsyncMessage::Want {
-                lane: Lane::Again,
-                ..
-            }
-        );
+        let is_repeated =
+            matches!(message, RsyncMessage::Want(request) if request.lane == Lane::Again);
         let mut state = self.state.lock();
         state.check()?;
         while !is_repeated && state.buffer.len() >= state.buffer_max_bytes {

@@ -116,8 +116,14 @@ impl StockServer<'_> {
                 .unlimited(),
         );
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
-        let mut receiver =
-            stock.receiver(terms, &connection, &inbox, request, wants, ItemPrinter::Peer);
+        let mut receiver = stock.receiver(
+            terms,
+            &connection,
+            &inbox,
+            request,
+            wants,
+            ItemPrinter::Peer,
+        );
         // Wildcards may have expanded to several names; rsync uses the first.
         receiver.dest = self.operands.first().filter(|_| !lists).cloned();
         receiver.item_peer = Some(&client);

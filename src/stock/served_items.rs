@@ -1,7 +1,7 @@
 //! The items of a receiver at the server. The client, which sends, reports every changed entry from them, and returns
 //! each item.
 
-use crate::flist::{DirId, FileId, Kind};
+use crate::flist::{FileId, Kind};
 use crate::plan::Changes;
 use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::item::{ItemFlags, ItemHead};
@@ -18,8 +18,6 @@ pub(super) struct Served {
     pub(super) has_xattrs: bool,
     /// The own index of each directory of a piecewise list, by its number.
     own_indices: Vec<Option<i32>>,
-    /// The flags of requested files, by listing and place. A file can be requested twice.
-    announced: HashMap<DirId, HashMap<u32, ItemFlags>>,
     /// The abbreviated values that the next item of an entry requests: the number of their list, and their numbers in it.
     /// A directory can have its item after its listing is done.
     wanted_xattrs: HashMap<FileId, (u32, Vec<u32>)>,
@@ -51,24 +49,6 @@ impl Served {
     /// Returns the own index of a directory, if its list has come.
     pub(super) fn own_index(&self, number: u32) -> Option<i32> {
         *self.own_indices.get(number as usize)?
-    }
-
-    /// Notes how a file is reported whose next request follows.
-    pub(super) fn announce(&mut self, file: FileId, flags: ItemFlags) {
-        self.announced
-            .entry(file.dir)
-            .or_default()
-            .insert(file.entry, flags);
-    }
-
-    /// Returns what was noted about a file.
-    pub(super) fn announced(&self, file: FileId) -> Option<ItemFlags> {
-        self.announced.get(&file.dir)?.get(&file.entry).copied()
-    }
-
-    /// Forgets what was noted about the files of a listing that is done.
-    pub(super) fn forget(&mut self, dir: DirId) {
-        self.announced.remove(&dir);
     }
 
     /// Notes which abbreviated values the next item of an entry requests.

@@ -5,7 +5,7 @@ use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retr
 use crate::apply::file::failure::{Failure, io_failed};
 use crate::apply::file::write_content::{fill, record_retry, report_retry};
 use crate::apply::job::Job;
-use crate::apply::{Outcome, attributes, backup};
+use crate::apply::{Outcome, Submission, attributes, backup};
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;
@@ -163,7 +163,7 @@ fn appended_from(
         return Err(Failure::Stopped);
     }
     report_retry(job, out);
-    record_retry(job).map_err(Failure::Fatal)?;
+    let item = record_retry(job);
     if let Content::Stream {
         wire,
         file,
@@ -171,7 +171,12 @@ fn appended_from(
     } = content
     {
         let basis = basis_of_retry(job.context, existing, wire.facts());
-        *incoming = wire.again(*file, basis).map_err(Failure::Fatal)?;
+        let submission = Submission {
+            file: *file,
+            basis: basis.into(),
+            item,
+        };
+        *incoming = wire.again(submission).map_err(Failure::Fatal)?;
     }
     Ok(0)
 }

@@ -7,15 +7,14 @@ use crate::apply::file::failure::{
     Failure, cannot_open, cannot_read, io_failed, no_longer_regular,
 };
 use crate::apply::job::Job;
-use crate::apply::{Incoming, Outcome, Retry, Wire, attributes};
-use crate::error::Error;
+use crate::apply::{Incoming, Outcome, Retry, Submission, Wire, attributes};
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::source_reader::SourceWatch;
 use crate::fs::sys;
 use crate::plan::{Action, Changes};
 use crate::proto::{Basis, FileId};
-use crate::report::event::{Event, Problem, Weight};
+use crate::report::event::{Event, Item, Problem, Weight};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -62,9 +61,11 @@ fn fill_from_peer<'c>(
 
     report_retry(job, out);
     // A file that is repeated later is reported then.
-    if retry == Retry::Now || target.verified_bytes > 0 {
-        record_retry(job).map_err(Failure::Fatal)?;
-    }
+    let item = if retry == Retry::Now || target.verified_bytes > 0 {
+        record_retry(job)
+    } else {
+        None
+    };
     if retry == Retry::Later {
         return Err(Failure::Later);
     }
@@ -80,7 +81,12 @@ fn fill_from_peer<'c>(
         basis: old.filter(|_| basis.blocks().is_some()),
         ..whole
     };
-    *incoming = wire.again(file, basis).map_err(Failure::Fatal)?;
+    let submission = Submission {
+        file,
+        basis: basis.into(),
+        item,
+    };
+    *incoming = wire.again(submission).map_err(Failure::Fatal)?;
     if let Some(problem) = incoming.refusal().map_err(Failure::Fatal)? {
         return Err(problem.into());
     }
@@ -116,14 +122,14 @@ fn wrong_bytes(job: &Job<'_>, error: ContentError, out: &mut Outcome<'_>) -> Res
     }
 }
 
-/// Records that a file is transferred a second time because the first attempt failed. Reported at the end, or by the
-/// peer.
-pub(super) fn record_retry(job: &Job<'_>) -> Result<(), Error> {
+/// Records that a file is transferred a second time because the first attempt failed. Reported at the end; or returns the
+/// item by which the peer reports it.
+pub(super) fn record_retry(job: &Job<'_>) -> Option<Box<Item>> {
     let Action::Transfer(first) = job.step.decision.action else {
-        return Ok(());
+        return None;
     };
     if !job.context.wants.items {
-        return Ok(());
+        return None;
     }
     let changes = if stays_in_place(job) {
         // The first attempt would have left it with the current time.
@@ -132,14 +138,14 @@ pub(super) fn record_retry(job: &Job<'_>) -> Result<(), Error> {
         first.with(Changes::CHECKSUM, false)
     };
     let item = job.transfer_item(changes);
-    if let (Some(wire), true) = (job.context.wire, job.context.printer.is_peer()) {
-        return wire.announce(item);
+    if job.context.printer.is_peer() {
+        return Some(item);
     }
     job.context
         .again
         .lock()
         .push((job.path.clone(), Event::Item(item)));
-    Ok(())
+    None
 }
 
 /// Returns the function called with the bytes of each step: limits the rate, reports progress, returns whether to go
@@ -188,7 +194,8 @@ fn fill_from_local(
     };
 
     report_retry(job, out);
-    record_retry(job).map_err(Failure::Fatal)?;
+    // The source is here, so no peer prints it.
+    record_retry(job);
     *from = job
         .open_source(place)
         .map_err(|error| cannot_open(&source_full(job), &error))?;

@@ -4,7 +4,7 @@ use crate::apply::facts::ItemPrinter;
 use crate::apply::fuzzy_basis::FuzzySearch;
 use crate::apply::generator::batch::{Member, Retries, Work, WorkBatch};
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, content, file};
+use crate::apply::{ApplierState, Context, Outcome, Submission, content, file};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
@@ -292,7 +292,7 @@ impl<'a> Outbox<'a> {
                     && let Some(file) = item.file
                 {
                     wire.await_number(file)?;
-                    wire.announce(item.clone())?;
+                    wire.send_item(item.clone())?;
                     item.file = None;
                 }
             }
@@ -364,22 +364,24 @@ impl<'a> Outbox<'a> {
         if job.plan.found.listing.with_data {
             return Ok(());
         }
-        if let (Some(wire), true) = (context.wire, context.printer.is_peer()) {
+        let mut item = None;
+        if context.printer.is_peer() {
             context.want_xattrs(job.file_id(), job.source(), &job.local_values());
-            let (item, warning) = file::announced(&job, changes);
+            let (requested, warning) = file::requested_item(&job, changes);
             self.head.extend(warning);
             if context.printer == ItemPrinter::Both && !self.lines_wait() {
-                // The client reports it both here and to the peer.
-                self.head.push(Event::Item(item));
-                self.report_head()?;
-            } else {
-                self.report_head()?;
-                wire.announce(item)?;
+                // It is printed here as well. The peer gets it with the request.
+                let mut printed = requested.clone();
+                printed.file = None;
+                self.head.push(Event::Item(printed));
             }
+            self.report_head()?;
+            item = Some(requested);
         }
         let similar = self.fuzzy_search.choose(&job);
         if let (Some(wire), Some(file), false) = (context.wire, job.file_id(), context.is_dry()) {
-            wire.want(file, content::basis(&job, similar.as_ref(), wire.facts()))?;
+            let basis = content::basis(&job, similar.as_ref(), wire.facts());
+            wire.submit(Submission { file, basis, item })?;
         }
         if let Some(similar) = similar {
             context.chosen.put(&job.path, similar);

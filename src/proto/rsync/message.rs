@@ -3,20 +3,13 @@
 use crate::flist::FileId;
 use crate::plan::BasisName;
 use crate::proto::{Basis, Lane};
+use crate::report::event::Item;
 
 /// A message of a session in rsync's protocol. "R to S": a receiver sends it to an rsync that sends, "S to R": the reverse.
 #[derive(Debug)]
 pub enum RsyncMessage {
     /// R to S: requests the content of a file.
-    Want {
-        file: FileId,
-        /// Whether it is requested for the first time.
-        lane: Lane,
-        /// What the receiver has of it.
-        basis: Basis,
-        /// Which file the basis is; `None`: the one that the new one replaces.
-        name: Option<BasisName>,
-    },
+    Want(FileRequest),
     /// R to S: requests values of extended attributes.
     WantValues {
         /// The entry.
@@ -41,4 +34,18 @@ pub enum RsyncMessage {
         /// The bytes, if they are the history of the compression (zlib), else empty. They are never sent.
         content: Vec<u8>,
     },
+}
+
+/// A request for the content of a file, with all that its item has.
+#[derive(Debug)]
+pub struct FileRequest {
+    pub file: FileId,
+    /// Whether it is requested for the first time.
+    pub lane: Lane,
+    /// What the receiver has of it.
+    pub basis: Basis,
+    /// Which file the basis is; `None`: the one that the new one replaces.
+    pub name: Option<BasisName>,
+    /// How the peer prints it; `None` if it gets no other items.
+    pub item: Option<Box<Item>>,
 }

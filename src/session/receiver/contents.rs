@@ -3,14 +3,14 @@
 use super::Receiver;
 use super::inbox::FileSlot;
 use crate::apply::facts::{BlockSums, SourceFacts};
-use crate::apply::{ContentPiece, Incoming, Loss, RequestedBasis, Retry, Wire};
+use crate::apply::{ContentPiece, Incoming, Loss, RequestedBasis, Retry, Submission, Wire};
 use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::fs::sys;
 use crate::options::Compression;
-use crate::proto::rsync::message::RsyncMessage;
+use crate::proto::rsync::message::{FileRequest, RsyncMessage};
 use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{Basis, Class, FileId, Lane, Message};
 use crate::report::event::{Event, Item, Problem, Weight};
@@ -29,8 +29,9 @@ impl Wire for Receiver<'_> {
         &self.facts
     }
 
-    fn want(&self, file: FileId, requested: RequestedBasis) -> Result<()> {
-        let basis = &requested.basis;
+    fn submit(&self, submission: Submission) -> Result<()> {
+        let file = submission.file;
+        let basis = &submission.basis.basis;
         if self.connection.has_windows()
             && basis
                 .blocks()
@@ -47,7 +48,7 @@ impl Wire for Receiver<'_> {
         state.files.insert((Lane::Requested, file), slot);
         state.requested += 1;
         drop(state);
-        self.send_want(file, Lane::Requested, requested)
+        self.send_want(Lane::Requested, submission)
     }
 
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>> {
@@ -82,7 +83,11 @@ impl Wire for Receiver<'_> {
             self.inbox.lock().files.insert((Lane::Again, file), slot);
             return self.arriving(Lane::Again, file, false);
         }
-        self.again(file, Basis::None)
+        self.again(Submission {
+            file,
+            basis: Basis::None.into(),
+            item: None,
+        })
     }
 
     fn retry(&self) -> Retry {
@@ -100,14 +105,19 @@ impl Wire for Receiver<'_> {
             self.inbox.lock().retries_have_begun = true;
         }
         for file in retries {
-            self.request_again(*file, Basis::None)?;
+            self.request_again(Submission {
+                file: *file,
+                basis: Basis::None.into(),
+                item: None,
+            })?;
         }
         self.connection.send_rsync(&RsyncMessage::EndRequests)
     }
 
-    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>> {
-        let has_blocks = basis.blocks().is_some();
-        self.request_again(file, basis)?;
+    fn again(&self, submission: Submission) -> Result<Box<dyn Incoming + '_>> {
+        let file = submission.file;
+        let has_blocks = submission.basis.basis.blocks().is_some();
+        self.request_again(submission)?;
         self.arriving(Lane::Again, file, has_blocks)
     }
 
@@ -148,7 +158,7 @@ impl Wire for Receiver<'_> {
         self.inbox.wait(|_| peer.has_number(file).then_some(()))
     }
 
-    fn announce(&self, item: Box<Item>) -> Result<()> {
+    fn send_item(&self, item: Box<Item>) -> Result<()> {
         self.connection.send(&Message::Event(Event::Item(item)))
     }
 
@@ -176,25 +186,33 @@ impl Wire for Receiver<'_> {
 }
 
 impl Receiver<'_> {
-    fn request_again(&self, file: FileId, basis: Basis) -> Result<()> {
+    fn request_again(&self, submission: Submission) -> Result<()> {
         let slot = FileSlot {
-            has_blocks: basis.blocks().is_some(),
+            has_blocks: submission.basis.basis.blocks().is_some(),
             ..FileSlot::default()
         };
-        self.inbox.lock().files.insert((Lane::Again, file), slot);
-        self.send_want(file, Lane::Again, basis.into())
+        self.inbox
+            .lock()
+            .files
+            .insert((Lane::Again, submission.file), slot);
+        self.send_want(Lane::Again, submission)
     }
 
-    fn send_want(&self, file: FileId, lane: Lane, requested: RequestedBasis) -> Result<()> {
-        let RequestedBasis { basis, name } = requested;
+    fn send_want(&self, lane: Lane, submission: Submission) -> Result<()> {
+        let Submission { file, basis, item } = submission;
+        let RequestedBasis { basis, name } = basis;
         match self.facts.sums {
             BlockSums::Native => self.connection.send(&Message::Want { file, lane, basis }),
-            BlockSums::Rsync { .. } => self.connection.send_rsync(&RsyncMessage::Want {
-                file,
-                lane,
-                basis,
-                name,
-            }),
+            BlockSums::Rsync { .. } => {
+                let request = FileRequest {
+                    file,
+                    lane,
+                    basis,
+                    name,
+                    item,
+                };
+                self.connection.send_rsync(&RsyncMessage::Want(request))
+            }
         }
     }
 

@@ -195,8 +195,10 @@ impl SenderInbox {
         let at =
             lane_index(lane).ok_or_else(|| unexpected("request on a lane without requests"))?;
         // The thread that lists may wait until a listing is finished.
-        let ends_listing =
-            matches!(order, Order::Forget(dir) if state.unfinished.remove(&dir).is_some());
+        let ends_listing = match &order {
+            Order::Forget(dir) => state.unfinished.remove(dir).is_some(),
+            Order::Send(_) | Order::Remove(_) | Order::Return(_) | Order::EndPhase => false,
+        };
         state.orders[at].push_back((order, cost));
         drop(state);
         // Otherwise only the thread that takes the request is woken: most messages are requests.
@@ -310,5 +312,34 @@ pub(super) fn lane_index(lane: Lane) -> Option<usize> {
         Lane::Requested => Some(0),
         Lane::Again => Some(1),
         Lane::Early => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A receiver that speaks rsync's protocol expects its items back in the order in which it has sent them.
+    #[test]
+    fn orders_of_rsync_stay_in_one_sequence() {
+        let inbox = SenderInbox::default();
+        inbox.wait_to_list(7, 100, 1000).unwrap();
+        let request = ContentRequest {
+            file: FileId { dir: 7, entry: 0 },
+            basis: Basis::None,
+            fate: BasisFate::Kept,
+        };
+        inbox.take_order(Order::Return(4), 64).unwrap();
+        inbox.take_order(Order::Send(request), 64).unwrap();
+        inbox.take_order(Order::Return(5), 64).unwrap();
+        inbox.take_order(Order::Forget(7), 0).unwrap();
+        inbox.take_order(Order::EndPhase, 0).unwrap();
+        let next = || inbox.next_order(0).unwrap().map(|(order, _)| order);
+        assert!(matches!(next(), Some(Order::Return(4))));
+        assert!(matches!(next(), Some(Order::Send(_))));
+        assert!(matches!(next(), Some(Order::Return(5))));
+        assert!(matches!(next(), Some(Order::Forget(7))));
+        assert!(matches!(next(), Some(Order::EndPhase)));
+        assert!(inbox.lock().unfinished.is_empty());
     }
 }

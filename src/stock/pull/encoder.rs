@@ -10,7 +10,7 @@ use crate::plan::BasisName;
 use crate::proto::rsync::attributes::encode_xattr_request;
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::message::RsyncMessage;
+use crate::proto::rsync::message::{FileRequest, RsyncMessage};
 use crate::proto::rsync::mux::Control;
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::{Basis, Encoder, FileId, Lane, Message};
@@ -150,29 +150,26 @@ impl PullEncoder {
         Ok(index)
     }
 
-    fn request(
-        &mut self,
-        file: FileId,
-        lane: Lane,
-        basis: &Basis,
-        name: Option<&BasisName>,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
-        let announced = self
-            .shared
-            .lock()
-            .served
-            .as_ref()
-            .and_then(|served| served.announced(file));
-        let flags = announced.unwrap_or(ItemFlags::TRANSFER);
-        let takes_blocks = self.takes_blocks && (!self.appends || lane == Lane::Again);
+    fn request(&mut self, request: &FileRequest, out: &mut Vec<u8>) -> Result<()> {
+        let FileRequest {
+            file,
+            lane,
+            basis,
+            name,
+            item,
+        } = request;
+        let flags = match item {
+            Some(item) => head_of(item).flags,
+            None => ItemFlags::TRANSFER,
+        };
+        let takes_blocks = self.takes_blocks && (!self.appends || *lane == Lane::Again);
         let is_named = takes_blocks && basis.blocks().is_some();
-        let (which, name) = match name.filter(|_| is_named).map(type_of) {
-            Some((which, name)) => (which, name),
-            None => (None, None),
+        let (which, name) = match name {
+            Some(name) if is_named => type_of(name),
+            Some(_) | None => (None, None),
         };
         let index = self.item_head(
-            file,
+            *file,
             ItemHead {
                 flags,
                 basis: which,
@@ -185,7 +182,7 @@ impl PullEncoder {
             .requested
             .entry(index)
             .or_default()
-            .push_back((file, lane));
+            .push_back((*file, *lane));
         match basis {
             Basis::Blocks(sums) if takes_blocks => out.extend_from_slice(sums),
             // The head alone says how long the prefix is.
@@ -214,8 +211,8 @@ impl PullEncoder {
         Ok(())
     }
 
-    /// Appends the item of an entry for a client that reports it. The item of a file that will be requested waits for
-    /// the request.
+    /// Appends the item of an entry for a client that reports it, unless the entry is a file whose content is requested: then
+    /// the item goes with the request.
     fn report(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<()> {
         let Some(file) = item.file else {
             return Err(unexpected("an item without an entry"));
@@ -227,9 +224,6 @@ impl PullEncoder {
             return Ok(());
         }
         if is_transfer && !self.dry_run {
-            if let Some(served) = &mut self.shared.lock().served {
-                served.announce(file, head.flags);
-            }
             return Ok(());
         }
         let index = self.item_head(file, head, out)?;
@@ -332,9 +326,6 @@ impl Encoder for PullEncoder {
                 if let Some(list) = listing.and_then(|listing| listing.list) {
                     shared.lists[list].is_done = true;
                 }
-                if let Some(served) = &mut shared.served {
-                    served.forget(*dir);
-                }
                 drop(shared);
                 self.end_lists(&mut data);
             }
@@ -373,12 +364,7 @@ impl Encoder for PullEncoder {
     fn encode_rsync(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
         let mut data = Vec::new();
         match message {
-            RsyncMessage::Want {
-                file,
-                lane,
-                basis,
-                name,
-            } => self.request(*file, *lane, basis, name.as_ref(), &mut data)?,
+            RsyncMessage::Want(request) => self.request(request, &mut data)?,
             RsyncMessage::WantValues {
                 file,
                 list,
