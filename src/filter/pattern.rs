@@ -292,10 +292,21 @@ impl Test {
     }
 }
 
-/// Returns whether a name matches a pattern with wildcards. Neither may contain a slash.
+/// Returns whether a pattern matches the whole of a name: that of a user, a host, an option or an entry. A pattern without
+/// wildcards is the name itself. Slashes have no meaning here, other than that `*` does not match them.
 pub fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
-    Pattern::compile_global(pattern, b"", false)
-        .matches(pattern, &CandidatePath::new(name, false, b""))
+    if !has_wildcard(pattern) {
+        return pattern == name;
+    }
+    let Some(branching) = Glob::is_branching(pattern) else {
+        return false;
+    };
+    let glob = Glob {
+        text: pattern,
+        branching,
+        triple: false,
+    };
+    glob.covers(name, false)
 }
 
 /// Returns whether a pattern contains a wildcard. Only then is a backslash an escape; otherwise the pattern is literal.
@@ -768,6 +779,30 @@ mod tests {
         assert!(hits(&at(b"r/a"), "a"));
         assert!(hits(&at(b"/*/a"), "a"));
         assert!(hits(&at(b"a"), "b/a"));
+    }
+
+    #[test]
+    fn names_match_as_a_whole() {
+        assert!(name_matches(b"[[:alpha:]_]*[!0-9]", b"_x9y"));
+        assert!(name_matches(b"[]a]*\\**", b"]x*y"));
+        assert!(name_matches(b"a\\b", b"a\\b"));
+        assert!(name_matches(b"*", b""));
+        assert!(!name_matches(b"/a*", b"ab"));
+        assert!(!name_matches(b"a*/", b"ab"));
+        assert!(!name_matches(b"*", b"a/b"));
+        for broken in [
+            "[",
+            "[a",
+            "[a-",
+            "[[:",
+            "[\\",
+            "[a-\\",
+            "*\\",
+            "[[:none:]z]",
+        ] {
+            assert!(!name_matches(broken.as_bytes(), b"z"), "{broken}");
+        }
+        assert!(!name_matches(&b"*a".repeat(2000), &b"a".repeat(1999)));
     }
 
     #[test]
