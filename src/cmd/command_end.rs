@@ -37,8 +37,11 @@ pub fn by_deadline(env: &Env) -> Option<Error> {
 /// Prints the error that ended the run, followed by rsync's closing line. Subcommands print no closing line: rsync has
 /// none of them.
 pub fn fail(env: &mut Env, error: &Error) -> Exit {
-    let by_deadline = by_deadline(env).filter(|_| error.exit == Exit::Signal);
-    let error = by_deadline.as_ref().unwrap_or(error);
+    let by_deadline = by_deadline(env);
+    let error = match &by_deadline {
+        Some(by_deadline) if error.exit == Exit::Signal => by_deadline,
+        Some(_) | None => error,
+    };
     let mut text = error.message.clone();
     if !text.is_empty() && !text.ends_with(b"\n") {
         text.push(b'\n');

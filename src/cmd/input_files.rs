@@ -53,7 +53,8 @@ impl InputFiles {
             cvs_env,
             module,
         } = self;
-        let (delete_excluded, from0) = (options.delete.excluded, options.select.from0);
+        let delete_excluded = options.delete.excluded;
+        let from0 = options.select.from0;
         let chain = ChainOptions {
             delete_excluded,
             from0,

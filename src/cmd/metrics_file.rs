@@ -26,7 +26,8 @@ impl MetricsFile {
     /// unwritable log file.
     pub fn write(&self, env: &mut Env, exit: Exit, since: Since) {
         let counts = env.counts.lock().take();
-        let (version, end) = (env!("CARGO_PKG_VERSION"), clock::now_unix().0);
+        let version = env!("CARGO_PKG_VERSION");
+        let end = clock::now_unix().0;
         let text = metrics::of_run(version, exit, counts.as_ref(), since.elapsed(), end);
         if let Err(error) = put(&self.path, self.owners, text.as_bytes(), env.umask) {
             let start = [

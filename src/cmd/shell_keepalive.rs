@@ -55,7 +55,7 @@ impl ShellKeepalive {
     pub fn guard(&self, peer: HangUp) -> bool {
         let mut guarded = self.state.peer.lock();
         let is_present = !self.state.cut.load(Ordering::Relaxed);
-        *guarded = Some(peer).filter(|_| is_present);
+        *guarded = if is_present { Some(peer) } else { None };
         is_present
     }
 }

@@ -232,7 +232,7 @@ fn measure_all(env: &mut Env, wanted: &Bench, dir: &[u8]) -> Result<Vec<BenchLin
                     u64::from(*are_copied),
                     &go_on,
                 )?;
-                let dest = are_copied.then_some(dir);
+                let dest = if *are_copied { Some(dir) } else { None };
                 let tree = Tree {
                     shape: Some(*shape),
                     source: &source,
@@ -248,8 +248,9 @@ fn measure_all(env: &mut Env, wanted: &Bench, dir: &[u8]) -> Result<Vec<BenchLin
     }
     if wanted.json {
         let mut text = Vec::new();
-        note.iter()
-            .for_each(|note| json::put(&mut text, &json::note(note.as_bytes())));
+        if let Some(note) = note {
+            json::put(&mut text, &json::note(note.as_bytes()));
+        }
         write_text(&mut env.stdout, &text)?;
     } else {
         report.verdicts.extend(note);
@@ -416,7 +417,8 @@ fn shown(row: &BenchLine) -> String {
         .map(|shape| format!("{shape:<5}  "))
         .unwrap_or_default();
     let times = format!("{median_secs:>10.4} {least_secs:>10.4} {most_secs:>10.4}");
-    let (entries, mib) = (per_sec(*entries), per_sec(*bytes) / f64::from(1 << 20));
+    let entries = per_sec(*entries);
+    let mib = per_sec(*bytes) / f64::from(1 << 20);
     format!(
         "{shape}{cache:<5} {workers:>8} {runs:>5} {times} {entries:>14.0} {mib:>10.1} {user_secs:>10.4} {system_secs:>10.4}"
     )
@@ -476,9 +478,11 @@ fn timed(env: &mut Env, words: &[&[u8]], workers: usize) -> Result<Sample> {
             ));
         }
     };
-    let (before, since) = (sys::processor_time(), Since::now());
+    let before = sys::processor_time();
+    let since = Since::now();
     let tally = copy::run_silently(env, *copy, workers)?;
-    let (wall, after) = (since.elapsed(), sys::processor_time());
+    let wall = since.elapsed();
+    let after = sys::processor_time();
     if tally.exit() != Exit::Ok {
         return Err(Error::new(
             tally.exit(),
@@ -528,7 +532,8 @@ impl WorkDir {
         let dir =
             trusted_path::open_dir(&path, LinkOwners::Trusted).map_err(|error| cannot(&error))?;
         let path_of = |dir: &OwnedFd| sys::path_of(dir.as_fd()).map_err(|error| cannot(&error));
-        let (from, to) = (source.as_ref().map(path_of).transpose()?, path_of(&dir)?);
+        let from = source.as_ref().map(path_of).transpose()?;
+        let to = path_of(&dir)?;
         let is_inside = from.is_some_and(|from| {
             to.strip_prefix(&from[..])
                 .is_some_and(|rest| from == b"/" || matches!(rest, [] | [b'/', ..]))

@@ -67,7 +67,8 @@ pub fn create(
     let broken = |error: std::io::Error| failed(&errno_words(&error));
     let space = probe::space(dir).map_err(broken)?;
     let (entries, bytes) = layout.needs();
-    let (entries, bytes) = (entries * (copies + 1), bytes * (copies + 1));
+    let entries = entries * (copies + 1);
+    let bytes = bytes * (copies + 1);
     if space.free_bytes < bytes {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let why = format!(

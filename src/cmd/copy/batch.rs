@@ -42,9 +42,9 @@ pub fn open(env: &mut Env, name: &[u8], options: &mut Options) -> Result<(BatchF
     let taken = batch_options::take_over(&header, options, &mut lines);
     if options.output.verbose > 0 && !options.output.quiet {
         // A lost notice does not affect the copy.
-        lines
-            .iter()
-            .for_each(|line| drop(writeln!(env.stdout, "{line}")));
+        for line in &lines {
+            let _ = writeln!(env.stdout, "{line}");
+        }
         let _ = env.stdout.flush();
     }
     taken.map(|()| (file, header))

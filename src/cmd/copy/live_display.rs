@@ -110,7 +110,8 @@ impl LiveDisplay {
         let gauge = Arc::new(Gauge::default());
         let charset = Charset::of(super::utf8_locale(env), options.output.eight_bit);
         let thread = {
-            let (screen, gauge) = (screen.clone(), gauge.clone());
+            let screen = screen.clone();
+            let gauge = gauge.clone();
             Builder::new()
                 .name("display".into())
                 .spawn(move || screen.draw_until_end(&gauge, charset))

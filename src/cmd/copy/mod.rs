@@ -141,12 +141,13 @@ fn open_log(env: &Env, options: &Options, role: &str) -> OpenedLog {
             let start = format!("rsync: [{role}] failed to open log-file ").into_bytes();
             let line = [&start[..], &log.path, b": ", &words].concat();
             let line = trusted_path::with_refusal(&error, line);
-            let lines = trusted_path::lines(&line)
-                .map(|line| Event::Problem(Problem::new(line, Weight::Warning)));
-            let ignored = Event::Note(b"Ignoring \"log file\" setting.".to_vec());
-            Err(lines
-                .chain((!options.output.quiet).then_some(ignored))
-                .collect())
+            let mut events: Vec<_> = trusted_path::lines(&line)
+                .map(|line| Event::Problem(Problem::new(line, Weight::Warning)))
+                .collect();
+            if !options.output.quiet {
+                events.push(Event::Note(b"Ignoring \"log file\" setting.".to_vec()));
+            }
+            Err(events)
         }
     }
 }
@@ -164,9 +165,10 @@ pub fn reporter(
     let stdout = std::mem::replace(&mut env.stdout, Box::new(io::sink()));
     let stderr = std::mem::replace(&mut env.stderr, env::stderr(Cursor::Advances, false));
     let begin_anywhere = options.select.relative && options.select.files_from.is_none();
-    let rooted = sent
-        .filter(|_| begin_anywhere)
-        .map_or_else(Vec::new, rooted);
+    let rooted = match sent {
+        Some(sent) if begin_anywhere => rooted(sent),
+        Some(_) | None => Vec::new(),
+    };
     let facts = RunFacts {
         rooted,
         ..facts(env, options, list_only, sent.is_some())
@@ -179,7 +181,9 @@ pub fn reporter(
         log,
         Arc::new(clock::now_unix),
     );
-    trouble.iter().for_each(|event| reporter.report(event));
+    for event in &trouble {
+        reporter.report(event);
+    }
     reporter
 }
 
@@ -337,17 +341,19 @@ pub fn close(
             exit
         }
         Err(error) => {
-            let error = command_end::by_deadline(env)
-                .filter(|_| error.exit == Exit::Signal)
-                .unwrap_or(error);
+            let error = match command_end::by_deadline(env) {
+                Some(by_deadline) if error.exit == Exit::Signal => by_deadline,
+                Some(_) | None => error,
+            };
             reporter.interrupted(tally);
             if !error.message.is_empty() {
-                trusted_path::lines(&error.message).for_each(|line| reporter.error(line));
+                for line in trusted_path::lines(&error.message) {
+                    reporter.error(line);
+                }
             }
-            error
-                .hint_line()
-                .iter()
-                .for_each(|line| reporter.error(line.as_bytes()));
+            if let Some(line) = error.hint_line() {
+                reporter.error(line.as_bytes());
+            }
             reporter.final_error(error.exit, error.role);
             error.exit
         }
@@ -399,10 +405,11 @@ fn carry_out(
         interrupted: &env.stop_requested,
         gauge: display.as_ref().map(LiveDisplay::gauge),
     };
+    let dest = if options.select.list_only { None } else { dest };
     let local = Local {
         terms,
         sources,
-        dest: dest.filter(|_| !options.select.list_only),
+        dest,
         listed,
     };
     sys::share_memory_pools();
@@ -454,7 +461,8 @@ pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tall
     let rules = input_files::rules(env, &options)?.rules(&options);
     let list_only = dest.is_none() || options.select.list_only;
     let facts = facts(env, &options, list_only, true);
-    let (stdout, stderr) = (Box::new(io::sink()), env::stderr(Cursor::Advances, false));
+    let stdout = Box::new(io::sink());
+    let stderr = env::stderr(Cursor::Advances, false);
     let mut reporter = TextReporter::new(
         &options.output,
         facts,
@@ -477,7 +485,7 @@ pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tall
     let local = Local {
         terms,
         sources,
-        dest: dest.filter(|_| !list_only),
+        dest: if list_only { None } else { dest },
         listed: None,
     };
     sys::lift_open_files(sys::OPEN_FILES_MAX);

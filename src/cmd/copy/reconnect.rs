@@ -29,9 +29,11 @@ const LASTED: Duration = Duration::from_secs(10);
 /// Returns the option that forbids repeating the run; `None` if it may be repeated.
 pub fn forbids_repeat(near: &Client<'_>) -> Option<&'static str> {
     // Only the remote side understands these options.
-    let remote = (!near.setup.remote_words.is_empty()).then_some("--remote-option");
+    if !near.setup.remote_words.is_empty() {
+        return Some("--remote-option");
+    }
     let reads_rules = near.rules.chain(FilterSide::Receiver, b"").has_per_dir();
-    remote.or_else(|| Permits::of(near.options, reads_rules).forbids_repeat)
+    Permits::of(near.options, reads_rules).forbids_repeat
 }
 
 /// Returns whether a network session ended because its connection was lost, or because a signal that this process did
@@ -128,9 +130,9 @@ impl Attempts<'_> {
                 self.report(reporter, &name, waited)
             }) {
                 Ok(Some(link)) => {
-                    self.display
-                        .iter()
-                        .for_each(|display| display.set_route(redial.live_route(self.side)));
+                    if let Some(display) = &self.display {
+                        display.set_route(redial.live_route(self.side));
+                    }
                     let earlier =
                         problems_so_far(reporter.problems(), self.side.far.operand.server_sends);
                     *tally = Tally::default();
@@ -168,7 +170,9 @@ impl Attempts<'_> {
                 Err(other_key) => ended = Err(other_key),
             }
         }
-        if let Some(bytes) = redial.moved_after().filter(|_| self.side.prints_route()) {
+        if let Some(bytes) = redial.moved_after()
+            && self.side.prints_route()
+        {
             reporter.error(
                 format!(
                     "sparsync: {name}: using {} after {bytes} bytes",

@@ -86,8 +86,8 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     if let Err(error) = copy::set_charset(&options, role) {
         return fail(env, &error);
     }
-    if let Some(charset) =
-        charset::of_names().filter(|_| options.connect.args == ArgStyle::Secluded)
+    if let Some(charset) = charset::of_names()
+        && options.connect.args == ArgStyle::Secluded
     {
         charset.convert_lists();
     }
@@ -114,11 +114,9 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let Some(rules) = near.prefetch_rules(env) else {
         return near.copy(env, None, since);
     };
-    let (cwd, stop, stop_requested) = (
-        env.cwd.clone(),
-        env.stop.clone(),
-        env.stop_requested.clone(),
-    );
+    let cwd = env.cwd.clone();
+    let stop = env.stop.clone();
+    let stop_requested = env.stop_requested.clone();
     let terms = Terms {
         options: &near.options,
         rules: &rules,
@@ -312,7 +310,8 @@ impl RemoteCopy {
 
     /// Returns the rules in force at the client.
     fn own_rules(&self, read: input_files::InputFiles) -> Rules {
-        let (select, delete) = (&self.options.select, &self.options.delete);
+        let select = &self.options.select;
+        let delete = &self.options.delete;
         let is_limited = self.far.operand.server_sends && select.cvs_exclude && delete.excluded;
         let read = if is_limited {
             read.with_cvs_at_receiver()
@@ -325,15 +324,20 @@ impl RemoteCopy {
     /// Guesses what a receiving client can prefetch while it connects: the one transferred directory whose digests the
     /// sender will compare, and the destination. `None` if there is nothing to prefetch.
     fn guess(&self, env: &Env) -> Option<(RelPath, &[u8])> {
-        let ([argument], Some(dest), true) =
-            (self.far_paths(), &self.dest, self.far.operand.server_sends)
-        else {
+        if !self.far.operand.server_sends {
+            return None;
+        }
+        let [argument] = self.far_paths() else {
             return None;
         };
+        let dest = self.dest.as_ref()?;
         let has_log = self.options.output.log_file.is_some();
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), false);
         let compares = !self.lists_only() && Shortcuts::of(&self.options, wants).compare;
-        let whole = guessed_name(argument, &self.options).filter(|_| compares)?;
+        if !compares {
+            return None;
+        }
+        let whole = guessed_name(argument, &self.options)?;
         Some((whole, if dest.is_empty() { b"." } else { dest }))
     }
 
@@ -624,12 +628,13 @@ impl RemoteCopy {
                 env.umask,
             ),
             rules: self.own_rules(rules.clone()),
-            listed: listed.clone().filter(|_| sends),
+            listed: if sends { listed.clone() } else { None },
             sources: self.sources_at_sender(),
-            dest: self
-                .dest
-                .clone()
-                .filter(|_| !sends && !self.options.select.list_only),
+            dest: if sends || self.options.select.list_only {
+                None
+            } else {
+                self.dest.clone()
+            },
             process: copy::process(env),
             repeats: false,
             interrupted: &env.stop_requested,
@@ -735,17 +740,20 @@ impl RemoteCopy {
         {
             return fail(env, &error);
         }
-        let sent = (!self.far.operand.server_sends).then_some(&self.sources[..]);
+        let sent = if self.far.operand.server_sends {
+            None
+        } else {
+            Some(&self.sources[..])
+        };
         let is_stock = matches!(opened, OpenedLink::Stock(..));
         let display = LiveDisplay::start(env, &self.options, self.live_route(&carrier, is_stock));
         let gauge = display.as_ref().map(LiveDisplay::gauge);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
         reporter.set_gauge(gauge);
-        if !matches!(opened, OpenedLink::Stock(_, Some(_))) {
-            let line = stock::charset_line(&self.options, self.role());
-            line.map(Event::Note)
-                .iter()
-                .for_each(|line| reporter.report(line));
+        if !matches!(opened, OpenedLink::Stock(_, Some(_)))
+            && let Some(line) = stock::charset_line(&self.options, self.role())
+        {
+            reporter.report(&Event::Note(line));
         }
         let mut tally = Tally::default();
         let wants = reporter.wants();
@@ -789,9 +797,9 @@ impl RemoteCopy {
                         carrier = shell;
                         *self.route.lock() =
                             Some("a remote shell: its server was stopped or is gone".to_owned());
-                        display.iter().for_each(|display| {
-                            display.set_route(self.live_route(&carrier, false))
-                        });
+                        if let Some(display) = &display {
+                            display.set_route(self.live_route(&carrier, false));
+                        }
                         tally = Tally::default();
                         let ended = near.run(link, None, None, &mut reporter, &mut tally);
                         tally.merge(&earlier);
@@ -886,13 +894,14 @@ impl RemoteCopy {
             && (error.exit == Exit::Stream || is_net && reconnect::is_broken(error))
         {
             // A signal from the terminal reaches the remote shell too, and that may exit first.
-            *error = match env.is_stopping() {
-                true => Error::new(Exit::Signal, "").by(error.role),
-                false => Error {
+            *error = if env.is_stopping() {
+                Error::new(Exit::Signal, "").by(error.role)
+            } else {
+                Error {
                     exit,
                     hint: hint.or(error.hint.take()),
                     ..error.clone()
-                },
+                }
             };
         }
         ended.map(|()| instead)
@@ -952,9 +961,21 @@ impl RemoteCopy {
             } else {
                 rules.parsed.clone()
             },
-            cvs_home: rules.cvs_home.clone().filter(|_| reads_cvs),
-            cvs_env: rules.cvs_env.clone().filter(|_| reads_cvs),
-            listed: listed.clone().filter(|_| self.far.operand.server_sends),
+            cvs_home: if reads_cvs {
+                rules.cvs_home.clone()
+            } else {
+                None
+            },
+            cvs_env: if reads_cvs {
+                rules.cvs_env.clone()
+            } else {
+                None
+            },
+            listed: if self.far.operand.server_sends {
+                listed.clone()
+            } else {
+                None
+            },
             operands: if paths_in_setup {
                 self.far_paths().to_vec()
             } else {

@@ -133,23 +133,21 @@ impl RemoteCopy {
         let absolute = rooted(&self.sources).len();
         let is_mixed = absolute > 0 && absolute < self.sources.len();
         let is_mixed = is_mixed && self.far.operand.server_sends && self.options.select.relative;
-        if is_mixed || stock::needs_whole_list(&self.options, self.far.operand.server_sends) {
-            words
-                .iter_mut()
-                .take(1)
-                .for_each(server_args::take_list_whole);
+        let takes_whole =
+            is_mixed || stock::needs_whole_list(&self.options, self.far.operand.server_sends);
+        if takes_whole && let Some(letters) = words.first_mut() {
+            server_args::take_list_whole(letters);
         }
         words
     }
 
     /// Returns the source arguments as a stock sender sees them: without the module of a daemon.
     pub fn sources_at_sender(&self) -> Vec<Vec<u8>> {
-        let Some(first) = self
-            .sources
-            .first()
-            .filter(|_| self.far.operand.daemon.is_some() && self.far.operand.server_sends)
-        else {
+        if self.far.operand.daemon.is_none() || !self.far.operand.server_sends {
             return self.sources.clone();
+        }
+        let Some(first) = self.sources.first() else {
+            return Vec::new();
         };
         let module = daemon::split_path(first).0;
         self.sources

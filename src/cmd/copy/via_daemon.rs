@@ -85,12 +85,11 @@ impl DaemonClient<'_> {
             ));
         }
         copy::handle_signals(self.env)?;
-        let (shell, mut link) = match side.options.connect.shell.is_empty() {
-            true => (None, self.connect(port)?),
-            false => {
-                let (shell, link) = self.start_shell(port)?;
-                (Some(shell), link)
-            }
+        let (shell, mut link) = if side.options.connect.shell.is_empty() {
+            (None, self.connect(port)?)
+        } else {
+            let (shell, link) = self.start_shell(port)?;
+            (Some(shell), link)
         };
         let mut talk = {
             let connect = &side.options.connect;
@@ -132,7 +131,7 @@ impl DaemonClient<'_> {
                 Some(ReachedDaemon {
                     shell,
                     link,
-                    stock_protocol: (!is_native).then_some(protocol),
+                    stock_protocol: if is_native { None } else { Some(protocol) },
                 })
             }
         })
@@ -181,12 +180,15 @@ impl DaemonClient<'_> {
         let proxy = proxy
             .map(|proxy| HttpProxy::parse(&proxy.into_vec()))
             .transpose()?;
-        if let Some(HttpProxy { host, port, .. }) = proxy.as_ref().filter(|_| debug.connect > 0) {
+        if let Some(HttpProxy { host, port, .. }) = &proxy
+            && debug.connect > 0
+        {
             self.print_line(&[b"connection via http proxy ", &host[..], b" port ", port].concat());
         }
         // As in rsync, a number that is too large wraps around.
         let port = named as u16;
-        let (proxy, role) = (proxy.as_ref(), side.role());
+        let proxy = proxy.as_ref();
+        let role = side.role();
         let address = DaemonAddress {
             host,
             port,
@@ -210,10 +212,15 @@ impl DaemonClient<'_> {
             .shell
             .split_last()
             .is_some_and(|(_, words)| words.iter().any(|word| word == b"-l"));
+        let user = if names_user {
+            None
+        } else {
+            side.far.operand.user.as_deref()
+        };
         let argv = ShellCall {
             is_quiet: false,
             connect,
-            user: side.far.operand.user.as_deref().filter(|_| !names_user),
+            user,
             host: &side.far.operand.host,
             program: connect.program.as_deref().unwrap_or(PROGRAM),
             server_sends: false,
@@ -369,12 +376,11 @@ impl DaemonClient<'_> {
             &mut self.env.stdout
         };
         let mut text = Vec::new();
-        match self.side.options.output.json && !is_error {
-            true => json::put(&mut text, &json::note(line)),
-            false => {
-                escape::put(&mut text, line, self.charset);
-                text.push(b'\n');
-            }
+        if self.side.options.output.json && !is_error {
+            json::put(&mut text, &json::note(line));
+        } else {
+            escape::put(&mut text, line, self.charset);
+            text.push(b'\n');
         }
         // A lost line does not affect the copy.
         let _ = out.write_all(&text).and_then(|()| out.flush());

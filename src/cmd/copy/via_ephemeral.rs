@@ -156,9 +156,10 @@ pub fn reach(
             format!("cannot connect to the QUIC server on {host}: {why}"),
         )),
         why => {
-            let blocked = match facts.is_proxied {
-                true => "ssh reaches it through another machine, which QUIC cannot use",
-                false => "a firewall may block UDP",
+            let blocked = if facts.is_proxied {
+                "ssh reaches it through another machine, which QUIC cannot use"
+            } else {
+                "a firewall may block UDP"
             };
             let words = format!(
                 "cannot reach the QUIC server on {host} ({} UDP port {}): {why}",

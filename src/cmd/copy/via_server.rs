@@ -93,12 +93,12 @@ pub fn reach(
         first_words: FirstBytes::by(first.maker()),
         ..dial(&identity, server.peer, side.patience(env), met.clone())
     };
-    let (server_lost, permit, so_far) = (
-        dial.patience.beaten.clone(),
-        dial.permit.clone(),
-        dial.trouble.clone(),
-    );
-    let (kinds, peer, sender) = (server.kinds.clone(), server.peer.clone(), tx.clone());
+    let server_lost = dial.patience.beaten.clone();
+    let permit = dial.permit.clone();
+    let so_far = dial.trouble.clone();
+    let kinds = server.kinds.clone();
+    let peer = server.peer.clone();
+    let sender = tx.clone();
     std::thread::spawn(move || {
         // A send fails only if the shell has won and the receiver is gone.
         let _ = sender.send(ShellArrival::OfServer(dial_all(&peer, &kinds, &dial)));
@@ -132,7 +132,8 @@ pub fn reach(
                 break Ok(won);
             }
             if let Some(is_quiet) = contest.next_shell(since.elapsed()) {
-                let (tx, attempt) = (tx.clone(), &attempt);
+                let tx = tx.clone();
+                let attempt = &attempt;
                 scope.spawn(move || attempt(tx, is_quiet));
             }
             // The channel cannot be closed, because this function holds a sender too: an error is a timeout.
@@ -160,8 +161,9 @@ pub fn reach(
             if server.kinds.len() > 1 {
                 remember(places, server.peer, route_of(kind), None);
             }
-            let (peer, kinds, or_shell) =
-                (server.peer.clone(), server.kinds.clone(), server.or_shell);
+            let peer = server.peer.clone();
+            let kinds = server.kinds.clone();
+            let or_shell = server.or_shell;
             let redial = Redial {
                 identity,
                 peer,
@@ -275,7 +277,10 @@ impl RaceState<'_> {
     fn next_shell(&mut self, after: Duration) -> Option<bool> {
         let is_alone = self.no_server.is_some();
         let may_begin = self.server.or_shell && (is_alone || after >= ALONE);
-        let is_quiet = self.shells.next(is_alone).filter(|_| may_begin)?;
+        if !may_begin {
+            return None;
+        }
+        let is_quiet = self.shells.next(is_alone)?;
         self.shells.begin(is_quiet);
         Some(is_quiet)
     }
@@ -306,17 +311,14 @@ impl RaceState<'_> {
             ShellArrival::OfShell(Err(_), _) if self.shells.end() => Ok(None),
             ShellArrival::OfShell(Err(error), held) => {
                 held.print(env);
-                let no_server = self
-                    .no_server
-                    .as_ref()
-                    .filter(|_| error.exit != Exit::Signal);
-                let words =
-                    no_server.map(|why| unreachable(self.side, self.server.peer, why).message);
-                let message = words.map(|words| [&words, &b"\n"[..], &error.message].concat());
-                Err(Error {
-                    message: message.unwrap_or(error.message),
-                    ..error
-                })
+                let message = match &self.no_server {
+                    Some(why) if error.exit != Exit::Signal => {
+                        let words = unreachable(self.side, self.server.peer, why).message;
+                        [&words, &b"\n"[..], &error.message].concat()
+                    }
+                    Some(_) | None => error.message,
+                };
+                Err(Error { message, ..error })
             }
         }
     }
@@ -333,7 +335,7 @@ impl Shells {
     /// Returns whether the shell that may start now must be quiet; `None` if none may start.
     fn next(&self, is_alone: bool) -> Option<bool> {
         let is_due = self.runs.is_none() && (is_alone || !self.was_quiet);
-        is_due.then_some(!is_alone)
+        if is_due { Some(!is_alone) } else { None }
     }
 
     fn begin(&mut self, is_quiet: bool) {

@@ -127,7 +127,9 @@ struct CachedAnswer<'a> {
 
 impl CachedAnswer<'_> {
     fn remember(&self, answers: Option<Answers>) {
-        if let Some((places, host)) = self.memory.filter(|_| answers != self.recalled) {
+        if answers != self.recalled
+            && let Some((places, host)) = self.memory
+        {
             // If the cache cannot be written, the next copy tries each program again.
             let _ = Logins::remember(places, host, answers, self.now);
         }
@@ -142,10 +144,10 @@ impl<'a> ByShell<'a> {
         let programs = programs(side, env, known);
         let connect = &side.options.connect;
         let is_open = known.is_none() && connect.program.is_none();
-        let memory = Places::of(env)
-            .ok()
-            .filter(|_| is_open)
-            .map(|places| (places, login_name(side, &env.cwd)));
+        let memory = match Places::of(env) {
+            Ok(places) if is_open => Some((places, login_name(side, &env.cwd))),
+            Ok(_) | Err(_) => None,
+        };
         ByShell {
             side,
             programs,
@@ -176,10 +178,12 @@ impl<'a> ByShell<'a> {
     /// Starts the remote side and reads its first bytes. `is_quiet`: ssh prints nothing and asks the user nothing.
     pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram> {
         let now = Timestamp(clock::now_unix().0);
-        let memory = self
-            .memory
-            .as_ref()
-            .filter(|_| self.side.options.requires_stock().is_none());
+        // A run that only rsync can do says nothing about other runs.
+        let memory = if self.side.options.requires_stock().is_none() {
+            self.memory.as_ref()
+        } else {
+            None
+        };
         let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
         match self.attempt(
             is_quiet,
@@ -267,7 +271,11 @@ impl<'a> ByShell<'a> {
                 Ok(ShellAnswer::Native(link)) => {
                     let is_forced = program == RSYNC
                         && (!is_by_name || cached.recalled == Some(Answers::ForcedCommand));
-                    cached.remember(is_forced.then_some(Answers::ForcedCommand));
+                    cached.remember(if is_forced {
+                        Some(Answers::ForcedCommand)
+                    } else {
+                        None
+                    });
                     shell.show_stderr();
                     return Ok(Some(RemoteProgram::Native(shell, link)));
                 }
@@ -434,7 +442,8 @@ fn programs(side: &RemoteCopy, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> 
     }
     let ours = match known {
         Some(peer) => Some(peer.program.as_deref().map_or(EITHER, str::as_bytes)),
-        None => Some(EITHER).filter(|_| path::file_name(env.program.as_encoded_bytes()) != RSYNC),
+        None if path::file_name(env.program.as_encoded_bytes()) == RSYNC => None,
+        None => Some(EITHER),
     };
     let mut programs: Vec<_> = ours
         .into_iter()

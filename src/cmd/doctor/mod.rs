@@ -150,17 +150,16 @@ impl Printer<'_> {
                 finding,
                 hint,
             } = &check;
-            match self.json {
-                true => {
-                    let line = json::CheckLine {
-                        name,
-                        state: state.word(),
-                        finding,
-                        hint: hint.as_deref(),
-                    };
-                    json::put(&mut text, &json::Line::Check(line));
-                }
-                false => text.extend(check.line().into_bytes()),
+            if self.json {
+                let line = json::CheckLine {
+                    name,
+                    state: state.word(),
+                    finding,
+                    hint: hint.as_deref(),
+                };
+                json::put(&mut text, &json::Line::Check(line));
+            } else {
+                text.extend(check.line().into_bytes());
             }
         }
         write_text(&mut self.env.stdout, &text)
@@ -207,7 +206,9 @@ fn ask(env: &Env, argv: &[Vec<u8>]) -> io::Result<(ShellExit, String)> {
     };
     let mut link = shell.link(&patience)?;
     drop(link.writer);
-    let (since, mut output, mut piece) = (Since::now(), Vec::new(), [0; 4096]);
+    let since = Since::now();
+    let mut output = Vec::new();
+    let mut piece = [0; 4096];
     while since.elapsed() < ANSWER_MAX && output.len() < ANSWER_MAX_BYTES {
         match link.reader.read(&mut piece) {
             Ok(0) | Err(_) => break,
@@ -289,7 +290,8 @@ fn private(name: &'static str, path: &Path) -> DoctorCheck {
             );
         }
     };
-    let (me, mode) = (sys::ids().0, stat.mode & 0o7777);
+    let me = sys::ids().0;
+    let mode = stat.mode & 0o7777;
     let facts = format!("{shown}, owned by user {}, mode {mode:04o}", stat.uid);
     match (stat.uid == me || stat.uid == 0, mode & 0o022 == 0) {
         (false, _) => DoctorCheck::fail(name, facts).with_hint(format!("run `chown {me} {shown}`")),
@@ -348,10 +350,11 @@ fn server(places: &Places) -> Vec<DoctorCheck> {
                 status.addresses.join(" and "),
                 status.sessions.len()
             );
-            match status.sparsync == own_version {
-                true => DoctorCheck::ok("server", facts),
-                false => DoctorCheck::warn("server", facts)
-                    .with_hint("`sparsync server restart` starts this version"),
+            if status.sparsync == own_version {
+                DoctorCheck::ok("server", facts)
+            } else {
+                DoctorCheck::warn("server", facts)
+                    .with_hint("`sparsync server restart` starts this version")
             }
         }
         Ok(None) => match listen::pid(places) {
@@ -375,16 +378,17 @@ fn server(places: &Places) -> Vec<DoctorCheck> {
             .collect(),
     };
     let port = listen::port_of(places, &Start::default());
-    let port = match port_owner::is_in_use(port) {
-        _ if is_up || port == 0 => None,
-        false => Some(DoctorCheck::ok("port", format!("{port} is free"))),
-        true => Some(
-            DoctorCheck::warn(
-                "port",
-                format!("{port} is in use by {}", listen::holder_of(port)),
-            )
-            .with_hint("choose another one with `sparsync server start --port=PORT`"),
-        ),
+    let is_in_use = port_owner::is_in_use(port);
+    let port = if is_up || port == 0 {
+        None
+    } else if is_in_use {
+        let in_use = format!("{port} is in use by {}", listen::holder_of(port));
+        Some(
+            DoctorCheck::warn("port", in_use)
+                .with_hint("choose another one with `sparsync server start --port=PORT`"),
+        )
+    } else {
+        Some(DoctorCheck::ok("port", format!("{port} is free")))
     };
     std::iter::once(running).chain(port).chain(grants).collect()
 }
@@ -457,12 +461,13 @@ fn directory(path: &[u8]) -> Vec<DoctorCheck> {
 }
 
 fn of_files(at: &str, support: probe::FileSupport) -> Vec<DoctorCheck> {
-    let unnamed = match support.unnamed {
-        true => DoctorCheck::ok("new files", "O_TMPFILE is supported"),
-        false => DoctorCheck::ok(
+    let unnamed = if support.unnamed {
+        DoctorCheck::ok("new files", "O_TMPFILE is supported")
+    } else {
+        DoctorCheck::ok(
             "new files",
             "O_TMPFILE is not supported: new files have temporary names",
-        ),
+        )
     };
     let copy = match support.copy {
         Ok(KernelCopy::Reflink) => {
@@ -507,7 +512,8 @@ fn of_space(space: &probe::Space) -> Vec<DoctorCheck> {
             .checked_div(whole)
             .unwrap_or_default()
     };
-    let (free, total) = (space.free_bytes, space.total_bytes);
+    let free = space.free_bytes;
+    let total = space.total_bytes;
     let facts = format!(
         "{} of {} MiB free ({} %)",
         free >> 20,
@@ -521,7 +527,8 @@ fn of_space(space: &probe::Space) -> Vec<DoctorCheck> {
             .with_hint("free space there, or choose another directory"),
         (false, _) => DoctorCheck::ok("space", facts),
     };
-    let (free, total) = (space.free_inodes, space.total_inodes);
+    let free = space.free_inodes;
+    let total = space.total_inodes;
     let inodes = match (total, free) {
         (0, _) => DoctorCheck::ok("inodes", "no fixed number"),
         (_, 0) => DoctorCheck::fail("inodes", format!("0 of {total} free"))
@@ -543,13 +550,14 @@ fn process(env: &Env) -> Vec<DoctorCheck> {
         format!("{}, at most {}", value(limit.current), value(limit.maximum))
     };
     let [files, processes, memory] = probe::process_limits();
-    let open = match files.current.is_some_and(|limit| limit < OPEN_FILES_LEAST) {
-        true => DoctorCheck::warn(
+    let open = if files.current.is_some_and(|limit| limit < OPEN_FILES_LEAST) {
+        DoctorCheck::warn(
             "open files",
             format!("{}: copies are slow", shown(files, "")),
         )
-        .with_hint(format!("run `ulimit -n {OPEN_FILES_LEAST}` or more before")),
-        false => DoctorCheck::ok("open files", shown(files, "")),
+        .with_hint(format!("run `ulimit -n {OPEN_FILES_LEAST}` or more before"))
+    } else {
+        DoctorCheck::ok("open files", shown(files, ""))
     };
     let own = env
         .own_path()
@@ -602,11 +610,14 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
     };
     let identity = Identity::load(places);
     let enrolled = known.map_or_else(
-        || match login.works {
-            true => DoctorCheck::warn("enrolled", "no: copies use ssh")
-                .with_hint(format!("run `sparsync enroll {}`", reach.host)),
+        || {
+            let check = DoctorCheck::warn("enrolled", "no: copies use ssh");
             // Enrolling needs the login.
-            false => DoctorCheck::warn("enrolled", "no: copies use ssh"),
+            if login.works {
+                check.with_hint(format!("run `sparsync enroll {}`", reach.host))
+            } else {
+                check
+            }
         },
         |peer| {
             DoctorCheck::ok(
@@ -621,12 +632,15 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
         },
     );
     printer.print(vec![enrolled])?;
-    let (mut reached, mut failed) = (Vec::new(), Vec::new());
+    let mut reached = Vec::new();
+    let mut failed = Vec::new();
     if let (Some(peer), Ok(Some(identity))) = (known, &identity) {
         for route in [Route::Quic, Route::Tls] {
             let (check, trouble) = dialled(printer.env, identity, peer, route);
-            reached.extend(trouble.is_none().then_some(route));
-            failed.extend(trouble.map(|why| (why.rank(), via_server::without_server(peer, &why))));
+            match trouble {
+                None => reached.push(route),
+                Some(why) => failed.push((why.rank(), via_server::without_server(peer, &why))),
+            }
             printer.print(vec![check])?;
         }
     }
@@ -783,7 +797,8 @@ impl SshLogin {
             let finding = "works, but runs only a fixed command: the programs there are unknown";
             return vec![DoctorCheck::warn("ssh login", finding)];
         };
-        let (ours, rsync) = (self.ours.as_deref(), self.rsync.as_deref());
+        let ours = self.ours.as_deref();
+        let rsync = self.rsync.as_deref();
         let program = match (ours, rsync) {
             (Some(version), _) => DoctorCheck::ok("program there", format!("sparsync {version}")),
             (None, Some(rsync)) => {
@@ -796,13 +811,14 @@ impl SshLogin {
                     "`sparsync enroll --install {host}` copies this program there"
                 )),
         };
-        let clock = match ahead.abs() > CLOCK_DIFFERENCE_MAX_SECS {
-            true => DoctorCheck::warn("clock there", format!("differs by {} s", ahead.abs()))
-                .with_hint("set the clocks"),
-            false => DoctorCheck::ok(
+        let clock = if ahead.abs() > CLOCK_DIFFERENCE_MAX_SECS {
+            DoctorCheck::warn("clock there", format!("differs by {} s", ahead.abs()))
+                .with_hint("set the clocks")
+        } else {
+            DoctorCheck::ok(
                 "clock there",
                 format!("the same within {CLOCK_DIFFERENCE_MAX_SECS} s"),
-            ),
+            )
         };
         vec![DoctorCheck::ok("ssh login", "works"), program, clock]
     }
@@ -861,7 +877,8 @@ fn dialled(
 
 /// Returns the size of datagrams once QUIC has stopped finding larger ones; `None` for TLS.
 fn discovered_datagram_bytes(connection: &HangUp) -> Option<u16> {
-    let (since, mut found) = (Since::now(), connection.datagram_bytes()?);
+    let since = Since::now();
+    let mut found = connection.datagram_bytes()?;
     let mut unchanged = 0;
     while (unchanged < MTU_SETTLED_LOOKS || found <= MTU_LEAST_BYTES)
         && since.elapsed() < MTU_WAIT_MAX
@@ -883,29 +900,38 @@ fn route_check(
     ssh_works: bool,
 ) -> DoctorCheck {
     let failed = failed.unwrap_or_else(|| "no connection to the server".to_owned());
-    let by_ssh = |why: &str| match ssh_works {
-        true => DoctorCheck::ok("route", format!("ssh: {why}")),
-        false => DoctorCheck::fail(
-            "route",
-            format!("none: {why}, and the ssh login does not work"),
-        ),
+    let by_ssh = |why: &str| {
+        if ssh_works {
+            DoctorCheck::ok("route", format!("ssh: {why}"))
+        } else {
+            DoctorCheck::fail(
+                "route",
+                format!("none: {why}, and the ssh login does not work"),
+            )
+        }
     };
     // The host is enrolled, so its server should answer.
-    let by_ssh_instead = |why: &str| match ssh_works {
-        true => DoctorCheck::warn("route", format!("ssh: {why}")),
-        false => by_ssh(why),
+    let by_ssh_instead = |why: &str| {
+        if ssh_works {
+            DoctorCheck::warn("route", format!("ssh: {why}"))
+        } else {
+            by_ssh(why)
+        }
     };
     match plan {
         Err(error) => DoctorCheck::of_error("route", &error),
         Ok(RoutePlan::Shell(why)) => by_ssh(why.unwrap_or("the host is not enrolled")),
         Ok(RoutePlan::ShellAfterTrouble(peer)) => by_ssh_instead(&route::earlier_trouble(&peer)),
-        Ok(RoutePlan::EphemeralServer) => match ssh_works {
-            true => DoctorCheck::ok(
-                "route",
-                "QUIC to a server that ssh starts for each run: SPARSYNC_TRANSPORT is quic",
-            ),
-            false => DoctorCheck::fail("route", "none: ssh cannot start a server for the run"),
-        },
+        Ok(RoutePlan::EphemeralServer) => {
+            if ssh_works {
+                DoctorCheck::ok(
+                    "route",
+                    "QUIC to a server that ssh starts for each run: SPARSYNC_TRANSPORT is quic",
+                )
+            } else {
+                DoctorCheck::fail("route", "none: ssh cannot start a server for the run")
+            }
+        }
         Ok(RoutePlan::Server {
             kinds, or_shell, ..
         }) => match kinds.iter().find(|kind| reached.contains(kind)) {

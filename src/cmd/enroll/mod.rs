@@ -118,8 +118,9 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     let kind = via_server::try_out(env, &identity, &peer)?;
     let is_same = known.as_ref().is_some_and(|known| {
         let last = known.clone();
-        let (last_route, last_until, last_trouble) =
-            (last.last_route, last.last_until, last.last_trouble);
+        let last_route = last.last_route;
+        let last_until = last.last_until;
+        let last_trouble = last.last_trouble;
         Peer {
             met: known.met,
             last_route,
@@ -161,17 +162,15 @@ fn dry_run(env: &Env, places: &Places, wanted: &EnrollHost, reach: &RemoteHost) 
         ),
     };
     let run = shown(reach, &grant_words(env, wanted, pin));
-    let listen = match wanted.start && wanted.listen.is_empty() {
-        true => {
-            "a server that it starts listens on the addresses given last there, at first on all; --listen=ADDRESS sets them\n"
-        }
-        false => "",
+    let listen = if wanted.start && wanted.listen.is_empty() {
+        "a server that it starts listens on the addresses given last there, at first on all; --listen=ADDRESS sets them\n"
+    } else {
+        ""
     };
-    let install = match wanted.install {
-        true => format!(
-            "would copy this program to ~/{INSTALLED} on {host} if sparsync is missing there\n"
-        ),
-        false => String::new(),
+    let install = if wanted.install {
+        format!("would copy this program to ~/{INSTALLED} on {host} if sparsync is missing there\n")
+    } else {
+        String::new()
     };
     Ok(format!(
         "{key}would run: {run}\n{listen}{install}would test QUIC with the key in its answer, then store {host}\n"
@@ -330,12 +329,16 @@ fn grant_words(env: &Env, wanted: &EnrollHost, pin: String) -> Vec<Vec<u8>> {
         listen: wanted.listen.clone(),
         ..Start::default()
     };
+    let default_name = match &wanted.name {
+        Some(_) => None,
+        None => Some(own_name(env)),
+    };
     let new = NewGrant {
         pin,
         name: wanted.name.clone(),
-        default_name: Some(own_name(env)).filter(|_| wanted.name.is_none()),
+        default_name,
         rights: wanted.rights.clone(),
-        start: wanted.start.then_some(start),
+        start: if wanted.start { Some(start) } else { None },
         json: true,
     };
     ServerAction::Grant(Box::new(new)).words()
@@ -412,7 +415,8 @@ fn run_remote(umask: u32, reach: &RemoteHost, words: &[Vec<u8>]) -> Result<(Shel
 
 /// Copies this program to the host, if it can run there.
 fn install_on_host(env: &mut Env, reach: &RemoteHost) -> Result<()> {
-    let (host, umask) = (&reach.host, env.umask);
+    let host = &reach.host;
+    let umask = env.umask;
     let run = |script: &str, input| {
         let words = vec![b"sh".to_vec(), b"-c".to_vec(), script.into()];
         shell::run_to_end(

@@ -94,7 +94,8 @@ impl EphemeralAddress {
             return Err(Error::new(Exit::StartClient, words).with_hint(hint));
         }
         let identity = Identity::passing()?;
-        let (awaited, has_come) = (Pin(client.pin), Arc::new(AtomicBool::new(false)));
+        let awaited = Pin(client.pin);
+        let has_come = Arc::new(AtomicBool::new(false));
         let came = has_come.clone();
         let admit = move |shown: &Pin| *shown == awaited && !came.load(Ordering::Relaxed);
         let config = tls::server_config(&identity, Arc::new(admit));
@@ -143,7 +144,8 @@ impl EphemeralAddress {
         keepalive: &ShellKeepalive,
         stop: &AtomicBool,
     ) -> Result<AcceptedClient> {
-        let (since, cut) = (Since::now(), keepalive.cut());
+        let since = Since::now();
+        let cut = keepalive.cut();
         loop {
             match listener.accept(TICK) {
                 Ok(Some(client)) => {

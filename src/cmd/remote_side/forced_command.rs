@@ -21,8 +21,10 @@ pub fn evidence(env: &Env) -> Option<&'static str> {
         return Some("the login has a forced command");
     }
     let is_hidden = env.var("SSH_CONNECTION").is_none() && way.may_begin_at_sshd;
-    is_hidden
-        .then_some("the login hides SSH_CONNECTION, as restricted shells and forced commands do")
+    if is_hidden {
+        return Some("the login hides SSH_CONNECTION, as restricted shells and forced commands do");
+    }
+    None
 }
 
 /// The processes between this one and the sshd that started it.

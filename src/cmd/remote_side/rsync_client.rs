@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{ModuleRules, Parsed};
 use crate::flist::Kind;
-use crate::fs::charset::NameCharset;
+
 use crate::fs::{charset, glob, sandbox, sys};
 use crate::options::{FilesFrom, Options};
 use crate::proto::rsync::daemon::decode_secluded_args;
@@ -52,9 +52,10 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
         .and_then(|()| link(env, &request))
         .and_then(|link| {
             // Arguments that are read here cannot be read again.
-            match server_args::is_secluded(&request.serve.words) {
-                true => with_secluded_args(env, &request.serve, link),
-                false => Ok((request, link)),
+            if server_args::is_secluded(&request.serve.words) {
+                with_secluded_args(env, &request.serve, link)
+            } else {
+                Ok((request, link))
             }
         });
     let served = served.and_then(|(request, link)| {
@@ -73,7 +74,8 @@ fn link(env: &mut Env, request: &cli::ServeStock) -> Result<ClientLink> {
         stop: env.stop.clone(),
         ..Patience::of_a_copy(idle(request.serve.timeout_secs))
     };
-    let (leaves, requested) = (patience.beaten.clone(), patience.requested.clone());
+    let leaves = patience.beaten.clone();
+    let requested = patience.requested.clone();
     let link = copy::stdio_link(env, patience)?;
     let leave: Box<dyn Fn() + Send + Sync> =
         Box::new(move || leaves.store(true, Ordering::Relaxed));
@@ -100,9 +102,9 @@ fn with_secluded_args(
     let sender = serve.sends.then(|| b"--sender".to_vec());
     let more = decode_secluded_args(&mut link.link.reader).map_err(undecodable)?;
     let more = more.into_iter().map(charset::line_from_wire);
-    charset::of_names()
-        .into_iter()
-        .for_each(NameCharset::convert_lists);
+    if let Some(charset) = charset::of_names() {
+        charset.convert_lists();
+    }
     let line = std::iter::once(b"--server".to_vec())
         .chain(sender)
         .chain(words)
@@ -209,15 +211,21 @@ pub fn serve_over(
     (link, mut daemon): (Link, Option<DaemonSide<'_>>),
     tally: &mut Tally,
 ) -> Result<()> {
-    // The list can be a descriptor that the forced command has opened.
+    // The list can be a descriptor that the forced command has opened. It can no longer be read once the process is
+    // confined, so it is read first.
     let is_opened = matches!(&options.select.files_from, Some(FilesFrom::File(path)) if held_dir(path).is_some());
-    let confinement = request.confine_root.as_ref().filter(|_| daemon.is_none());
-    let confine = |is_due: bool| {
-        confinement
-            .filter(|_| is_due)
-            .map_or(Ok(()), |dir| confine(dir, (&env.cwd, request), options))
+    // A daemon has confined the session already.
+    let confinement = if daemon.is_none() {
+        request.confine_root.as_ref()
+    } else {
+        None
     };
-    confine(!is_opened)?;
+    if let Some(dir) = confinement
+        && !is_opened
+    {
+        confine(dir, (&env.cwd, request), options)?;
+    }
+
     let mut refusal = daemon.as_ref().and_then(|daemon| daemon.refusal.clone());
     let listed = match refusal
         .is_none()
@@ -230,7 +238,11 @@ pub fn serve_over(
         }
         listed => listed?.flatten(),
     };
-    confine(is_opened)?;
+    if let Some(dir) = confinement
+        && is_opened
+    {
+        confine(dir, (&env.cwd, request), options)?;
+    }
     // The rules come from the client. This reads those of `-C`.
     let module = daemon.as_ref().and_then(|daemon| daemon.rules.clone());
     let read = match input_files::rules(env, options) {
@@ -243,14 +255,10 @@ pub fn serve_over(
     let own = input_files::InputFiles { module, ..read };
     let complete_rules = |parsed: Vec<_>, protocol: u8| {
         let own = own.clone();
-        let of_this_end = own
-            .parsed
-            .iter()
-            .filter(|parsed| match request.serve.sends {
-                true => true,
-                // A client that sends has completed them, except that rules cannot name merge files before protocol 29.
-                false => protocol < 29 && matches!(parsed, Parsed::Merge(_)),
-            });
+        let of_this_end = own.parsed.iter().filter(|parsed| {
+            // A client that sends has completed them, except that rules cannot name merge files before protocol 29.
+            request.serve.sends || protocol < 29 && matches!(parsed, Parsed::Merge(_))
+        });
         let parsed: Vec<_> = parsed.into_iter().chain(of_this_end.cloned()).collect();
         input_files::InputFiles {
             parsed: parsed.into(),
@@ -273,7 +281,9 @@ pub fn serve_over(
     // As in rsync, converted names are not those of the locale.
     let is_utf8 = copy::utf8_locale(env) && options.connect.iconv.is_none();
     let charset = Charset::of(is_utf8, options.output.eight_bit);
-    let (cwd, umask, stop) = (env.cwd.clone(), env.umask, env.stop.clone());
+    let cwd = env.cwd.clone();
+    let umask = env.umask;
+    let stop = env.stop.clone();
     let is_daemon = daemon.is_some();
     // A daemon has a log of its own.
     let (mut log, log_trouble) = match &mut daemon {
@@ -316,10 +326,9 @@ pub fn serve_over(
         daemon: daemon.as_ref().map(|daemon| daemon.terms),
         log: log.as_ref(),
     };
-    log_trouble
-        .iter()
-        .filter_map(stock::text_of)
-        .for_each(|(_, line)| print_error(line));
+    for (_, line) in log_trouble.iter().filter_map(stock::text_of) {
+        print_error(line);
+    }
     match refusal {
         Some(refusal) => server
             .refuse(link, &refusal)

@@ -103,7 +103,9 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
     if let Err(error) = is_owner {
         return converse(env, None, &Authority::Nothing(error));
     }
-    if let Some(budget_bytes) = granted.memory.filter(|_| granted.too_large) {
+    if granted.too_large
+        && let Some(budget_bytes) = granted.memory
+    {
         let words = format!(
             "sparsync: cannot serve this copy: it exceeds --memory of the server ({} MiB)",
             budget_bytes >> 20
@@ -334,7 +336,8 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
     if matches!(authority, Authority::Module(_)) && !setup.operands.is_empty() {
         return Err(rejected_request("the paths come twice").into());
     }
-    let (words, remote_words) = (&setup.words[..], &setup.remote_words[..]);
+    let words = &setup.words[..];
+    let remote_words = &setup.remote_words[..];
     let now_unix_secs = clock::now_unix().0;
     let options = match authority {
         Authority::CommandLine(serve) => {
@@ -486,11 +489,16 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
         let words = "sparsync: --remote-option=--copy-as is not supported by a server: its grant selects the user";
         return Err(Error::new(Exit::Unsupported, words).with_hint("use --transport=ssh"));
     }
-    let device = match setup.server_sends {
-        true => options.select.copy_devices.then_some("--copy-devices"),
-        false => options.preserve.write_devices.then_some("--write-devices"),
+    let device = if setup.server_sends && options.select.copy_devices {
+        Some("--copy-devices")
+    } else if !setup.server_sends && options.preserve.write_devices {
+        Some("--write-devices")
+    } else {
+        None
     };
-    if let Some(option) = device.filter(|_| !sandbox::are_everything(&granted.roots)) {
+    if let Some(option) = device
+        && !sandbox::are_everything(&granted.roots)
+    {
         let words = format!(
             "sparsync: {option} is not permitted by a grant with --root: devices are outside of it"
         );
@@ -527,7 +535,9 @@ fn beyond(setup: &Setup, options: &Options, operands: &[Vec<u8>]) -> Option<Erro
     if setup.server_sends && select.relative && select.files_from.is_none() {
         paths.extend(operands.iter().map(|path| split_kept(path).0.to_vec()));
     }
-    if let (false, Some(dest)) = (setup.server_sends, operands.first()) {
+    if !setup.server_sends
+        && let Some(dest) = operands.first()
+    {
         let place = &options.place;
         let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
         let alternates = options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs);

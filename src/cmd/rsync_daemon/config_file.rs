@@ -87,10 +87,8 @@ fn overrides(args: &DaemonArgs) -> Result<Vec<(Param, ParamValue)>> {
             .iter()
             .position(|&byte| byte == b'=')
             .unwrap_or(text.len());
-        let (name, value) = (
-            &text[..sign],
-            text[sign..].strip_prefix(b"=").unwrap_or_default(),
-        );
+        let name = &text[..sign];
+        let value = text[sign..].strip_prefix(b"=").unwrap_or_default();
         let unknown = || Error::usage([b"Unknown parameter \"".as_slice(), name, b"\""].concat());
         let param = Param::named(name).ok_or_else(unknown)?;
         let value = value.trim_ascii();

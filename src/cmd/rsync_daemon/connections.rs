@@ -144,7 +144,9 @@ impl Connections {
         };
         let networks = || self.half_open.iter().map(of);
         let mut counts = HashMap::new();
-        networks().for_each(|network| *counts.entry(network).or_insert(0) += 1);
+        for network in networks() {
+            *counts.entry(network).or_insert(0) += 1;
+        }
         let most = counts.values().max()?;
         networks().position(|network| counts[&network] == *most)
     }
@@ -203,7 +205,9 @@ impl Connections {
 
     /// Leaves the socket to the daemon, in the process of a connection.
     pub fn leave(self) -> RequestReport {
-        self.socket.into_iter().for_each(ControlSocket::leave);
+        if let Some(socket) = self.socket {
+            socket.leave();
+        }
         RequestReport {
             pipe: self.reports,
             process: std::process::id(),

@@ -70,7 +70,9 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
     let config = read_config(env, args)?;
     let vars = |name: &[u8]| variable(env, name);
     let log = DaemonLog::open(&config.globals, args.log_file.as_deref(), env.umask, &vars);
-    config.complaints.iter().for_each(|line| log.put(line));
+    for line in &config.complaints {
+        log.put(line);
+    }
     crate::cmd::server::sessions::can_start_processes()?;
     let backlog = config.globals.number(Param::ListenBacklog);
     let options = config
@@ -155,7 +157,9 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
     if let Some(stream) = serve(env, &listeners, &mut connections, &log) {
         drop(listeners);
         let report = connections.leave();
-        pid_file.into_iter().for_each(PidFile::leave);
+        if let Some(pid_file) = pid_file {
+            pid_file.leave();
+        }
         return Ok(run_connection(env, args, stream, report));
     }
     if is_terminated.load(Ordering::Relaxed) {
@@ -176,10 +180,8 @@ fn absolute(cwd: &[u8], args: &DaemonArgs) -> DaemonArgs {
             path::join(cwd, path)
         }
     };
-    let (config, log_file) = (
-        args.config.as_ref().map(absolute),
-        args.log_file.as_ref().map(absolute),
-    );
+    let config = args.config.as_ref().map(absolute);
+    let log_file = args.log_file.as_ref().map(absolute);
     DaemonArgs {
         config,
         log_file,
@@ -317,7 +319,8 @@ impl Drop for PidFile {
 
 /// Removes a symlink in place of a pid file, as rsync does.
 fn remove_symlink(path: &[u8]) {
-    let (parent, name) = (path::split_parent(path).0, path::file_name(path));
+    let parent = path::split_parent(path).0;
+    let name = path::file_name(path);
     if let Ok(dir) = trusted_path::open_dir(parent, LinkOwners::Trusted)
         && sys::read_link(dir.as_fd(), name).is_ok()
     {
@@ -333,9 +336,10 @@ fn serve(
     connections: &mut Connections,
     log: &DaemonLog,
 ) -> Option<TcpStream> {
-    listeners
-        .iter()
-        .for_each(|listener| drop(listener.set_nonblocking(true)));
+    for listener in listeners {
+        // A listener that blocks is only asked when a connection waits.
+        let _ = listener.set_nonblocking(true);
+    }
     while !env.stop.load(Ordering::Relaxed) {
         connections.update();
         let fds: Vec<_> = listeners

@@ -30,7 +30,8 @@ pub struct PendingConverter {
 impl PendingConverter {
     /// Starts the waiting process. `command`: the shell command that starts the program.
     pub fn start(env: &Env, vars: &HookVars, command: &[u8]) -> io::Result<PendingConverter> {
-        let ((request, theirs), (queries, streams)) = (UnixStream::pair()?, UnixStream::pair()?);
+        let (request, theirs) = UnixStream::pair()?;
+        let (queries, streams) = UnixStream::pair()?;
         if sys::fork()?.is_some() {
             return Ok(PendingConverter { request, queries });
         }

@@ -383,7 +383,7 @@ pub fn end(places: &Places, query: Question) -> Result<Option<Ending>> {
         return Ok(None);
     };
     let got = (&stream).read(&mut [0]).or_else(none_if_gone)?;
-    Ok((got > 0).then_some(Ending(stream)))
+    Ok(if got > 0 { Some(Ending(stream)) } else { None })
 }
 
 /// Sends a request to a socket and returns the stream that will bring the answer; `None` if no server runs.
@@ -401,7 +401,7 @@ fn question(places: &Places, name: &str, question: Question) -> Result<Option<Un
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
         .and_then(|()| stream.write_all(word.as_bytes()));
     let written = written.map(|()| word.len()).or_else(none_if_gone)?;
-    Ok((written > 0).then_some(stream))
+    Ok(if written > 0 { Some(stream) } else { None })
 }
 
 /// Interprets a socket error: a timeout means that the server runs but does not answer; after any other error the

@@ -86,11 +86,9 @@ fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
         return None;
     }
     let root = grant.roots.iter().find(|root| places.are_below(root))?;
-    let (name, root, config) = (
-        &grant.name,
-        String::from_utf8_lossy(root),
-        places.config.display(),
-    );
+    let name = &grant.name;
+    let root = String::from_utf8_lossy(root);
+    let config = places.config.display();
     let what = if grant.read_only {
         "read the key of this server"
     } else {
@@ -105,7 +103,8 @@ fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
 fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
     grant.roots.iter().filter_map(|root| {
         let error = trusted_path::open_dir(root, LinkOwners::Trusted).err()?;
-        let (root, why) = (String::from_utf8_lossy(root), errno_words(&error));
+        let root = String::from_utf8_lossy(root);
+        let why = errno_words(&error);
         Some(format!(
             "cannot open --root={root} on {}: {}",
             sys::host_name(),
@@ -117,7 +116,9 @@ fn unreachable_roots(grant: &Grant) -> impl Iterator<Item = String> {
 /// Returns the warning that the same name has another key with a grant: a machine that lost its key has a new one, and
 /// the finder of the old one would still be admitted.
 fn another_key(other: &Grant) -> String {
-    let (name, pin, host) = (&other.name, other.pin, sys::host_name());
+    let name = &other.name;
+    let pin = other.pin;
+    let host = sys::host_name();
     format!(
         "{name} also has a grant for {pin}; if that key is lost, run on {host}: sparsync server revoke {pin}"
     )
@@ -163,13 +164,13 @@ fn grant_change(new: &NewGrant, now: Timestamp) -> Result<GrantChange> {
         Ok(end) if end <= now => Err(wrong_end(format!("`{text}` is in the past"))),
         read => read.map(Some).map_err(wrong_end),
     };
-    let expires = rights
-        .expires
-        .as_ref()
-        .map(ends)
-        .transpose()?
-        .or(rights.no_expiry.then_some(None));
-    let (name, default_name) = (name.clone(), default_name.clone());
+    let expires = match &rights.expires {
+        Some(expires) => Some(ends(expires)?),
+        None if rights.no_expiry => Some(None),
+        None => None,
+    };
+    let name = name.clone();
+    let default_name = default_name.clone();
     let Rights {
         roots,
         read_only,
@@ -179,7 +180,11 @@ fn grant_change(new: &NewGrant, now: Timestamp) -> Result<GrantChange> {
         no_owner,
         ..
     } = rights.clone();
-    let owner = owner.map(Some).or(no_owner.then_some(None));
+    let owner = match owner {
+        Some(owner) => Some(Some(owner)),
+        None if no_owner => Some(None),
+        None => None,
+    };
     Ok(GrantChange {
         pin,
         name,
@@ -254,7 +259,9 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     if let Some(owner) = &settled.owner {
         sparsync_client::account_of(owner)?;
     }
-    if let Some(end) = settled.expires.filter(|_| !settled.stands(now)) {
+    if let Some(end) = settled.expires
+        && !settled.stands(now)
+    {
         let words = format!(
             "sparsync: cannot change the grant of {}: it expired at {end}",
             settled.name
@@ -284,7 +291,8 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         ),
     };
     if started && ![0, status.port].contains(&wanted_port) {
-        let (holder, port) = (listen::holder_of(wanted_port), status.port);
+        let holder = listen::holder_of(wanted_port);
+        let port = status.port;
         warn(
             env,
             [format!(
@@ -304,10 +312,12 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         ))
     })?;
     let (put, others, before, new) = changed?;
-    let (name, rights) = (new.name.clone(), new.rights(now));
-    let rights_before = before
-        .filter(|_| put == Granted::Changed)
-        .map(|before| before.rights(now));
+    let name = new.name.clone();
+    let rights = new.rights(now);
+    let rights_before = match before {
+        Some(before) if put == Granted::Changed => Some(before.rights(now)),
+        Some(_) | None => None,
+    };
     let is_limited = new.read_only
         || new.expires.is_some()
         || new.owner.is_some()
@@ -315,10 +325,8 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     if put != Granted::Same {
         // A key that may do all that the login may cannot exceed its grant.
         let limits = is_limited.then(|| exceeded(places, &new)).flatten();
-        let others = others
-            .iter()
-            .filter(|_| put == Granted::New)
-            .map(another_key);
+        let others: &[Grant] = if put == Granted::New { &others } else { &[] };
+        let others = others.iter().map(another_key);
         warn(
             env,
             limits

@@ -104,11 +104,11 @@ pub fn open(
         .filter_map(|step| port.checked_add(step))
         .chain([0]);
     let mut listened = at(port);
-    for other in next.filter(|_| start.or_other_port) {
-        if !listened
+    for other in next {
+        let is_in_use = listened
             .as_ref()
-            .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
-        {
+            .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
+        if !start.or_other_port || !is_in_use {
             break;
         }
         listened = at(other);
@@ -118,13 +118,14 @@ pub fn open(
 
 /// Returns where a server with these options listens.
 fn places_of(start: &Start, port: u16) -> Vec<SocketAddr> {
+    if start.listen.is_empty() {
+        return vec![SocketAddr::new(supported(EVERYWHERE), port)];
+    }
     let given = start
         .listen
         .iter()
         .filter_map(|address| address.parse().ok());
-    let all = start.listen.is_empty().then_some(EVERYWHERE);
     given
-        .chain(all)
         .map(|ip: IpAddr| SocketAddr::new(supported(ip), port))
         .collect()
 }
@@ -165,16 +166,17 @@ pub fn with_addresses(places: &Places, start: &Start) -> Result<Start> {
         .map(str::to_owned)
         .collect::<Vec<_>>();
     // A damaged file must not open the server to all addresses.
-    match !listen.is_empty() && listen.iter().all(|line| line.parse::<IpAddr>().is_ok()) {
-        false => Err(files::failed(
+    if !listen.is_empty() && listen.iter().all(|line| line.parse::<IpAddr>().is_ok()) {
+        Ok(Start {
+            listen,
+            ..start.clone()
+        })
+    } else {
+        Err(files::failed(
             "read",
             &path,
             &io::ErrorKind::InvalidData.into(),
-        )),
-        true => Ok(Start {
-            listen,
-            ..start.clone()
-        }),
+        ))
     }
 }
 

@@ -121,10 +121,13 @@ fn settle(budget: u64, own: u64, sessions: &[u64]) -> BudgetDecision {
         } else {
             (left / WINDOWS).max(1)
         },
-        ends: most.filter(|_| held > budget).map(|at| SessionToEnd {
-            at,
-            is_alone_too_much: own.saturating_add(sessions[at]) > budget,
-        }),
+        ends: match most {
+            Some(at) if held > budget => Some(SessionToEnd {
+                at,
+                is_alone_too_much: own.saturating_add(sessions[at]) > budget,
+            }),
+            Some(_) | None => None,
+        },
     }
 }
 
@@ -137,7 +140,8 @@ fn held_bytes(pid: &str) -> u64 {
         .split(' ')
         .skip(1)
         .map_while(|number| number.parse::<u64>().ok());
-    let (resident, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    let resident = pages.next().unwrap_or(0);
+    let of_files = pages.next().unwrap_or(0);
     resident.saturating_sub(of_files) * sys::page_bytes()
 }
 

@@ -51,7 +51,8 @@ pub fn run(env: &mut Env, server: ServerCommand) -> Exit {
     }
     let done = Places::of(env).and_then(|places| match server.action {
         ServerAction::Start(start) => process::start(env, &places, &start),
-        ServerAction::Stop { now } => stop(env, &places, now.then_some(Question::Stop)),
+        ServerAction::Stop { now: true } => stop(env, &places, Some(Question::Stop)),
+        ServerAction::Stop { now: false } => stop(env, &places, None),
         ServerAction::Restart { start, now } => restart(env, &places, start, now),
         ServerAction::Status { json } => status(env, &places, json),
         ServerAction::Metrics => metrics(env, &places),
@@ -95,7 +96,8 @@ fn run_on_host(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit
                 action,
                 ServerAction::Start(_) | ServerAction::Restart { .. } | ServerAction::Status { .. }
             );
-            if let (true, Ok(places)) = (is_running, &places)
+            if is_running
+                && let Ok(places) = &places
                 && peers.find(&reach.host).is_some()
             {
                 // Failing to store this only makes the next run use a remote shell.
@@ -256,12 +258,11 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
 
 /// Returns the lines about a daemon for stock clients.
 fn daemon_lines(daemon: &Status) -> String {
-    let (pid, addresses, up) = (
-        daemon.pid,
-        daemon.addresses.join(", "),
-        lasted(daemon.uptime_secs),
-    );
-    let (running, total) = (daemon.sessions.len(), daemon.sessions_total);
+    let pid = daemon.pid;
+    let addresses = daemon.addresses.join(", ");
+    let up = lasted(daemon.uptime_secs);
+    let running = daemon.sessions.len();
+    let total = daemon.sessions_total;
     let first = format!(
         "daemon for rsync clients: process {pid}, {addresses}, up {up}, {running} connected, {total} in total"
     );
@@ -372,7 +373,9 @@ fn metrics_of(status: Option<&Status>) -> String {
 
 /// Formats a duration in its two largest units.
 fn lasted(secs: u64) -> String {
-    let (days, hours, minutes) = (secs / 86_400, secs / 3600 % 24, secs / 60 % 60);
+    let days = secs / 86_400;
+    let hours = secs / 3600 % 24;
+    let minutes = secs / 60 % 60;
     match (days, secs / 3600, secs / 60) {
         (0, 0, 0) => format!("{secs} s"),
         (0, 0, _) => format!("{minutes} min {} s", secs % 60),

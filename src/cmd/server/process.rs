@@ -180,9 +180,10 @@ fn matches_request(status: &Status, start: &Start) -> Result<()> {
         .port
         .map(|port| format!(" --port={port}"))
         .unwrap_or_default();
-    let (by, with) = match status.supervised {
-        true => ("install", ", with the commands that it prints"),
-        false => ("restart", ""),
+    let (by, with) = if status.supervised {
+        ("install", ", with the commands that it prints")
+    } else {
+        ("restart", "")
     };
     let hint = format!(
         "`sparsync server {by}{}{port}` moves it{with}",
@@ -345,7 +346,8 @@ pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exi
         )?;
         return Ok(Exit::Ok);
     };
-    let (question, now) = (now.unwrap_or(Question::Drain), now.is_some());
+    let question = now.unwrap_or(Question::Drain);
+    let now = now.is_some();
     let answer = if now {
         Ok(None)
     } else {
@@ -359,7 +361,9 @@ pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exi
     match control_socket::end(places, question) {
         Ok(Some(ending)) if now => drop(ending.wait(Some(STOP_MAX))),
         Ok(Some(ending)) => {
-            status.iter().for_each(|status| print_waiting(env, status));
+            if let Some(status) = &status {
+                print_waiting(env, status);
+            }
             if !ending.wait(Some(STOP_MAX)) {
                 // A lost notice must not prevent the stop.
                 let _ = env.stderr.write_all(
@@ -517,7 +521,8 @@ pub fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> 
     }
     // Check first: the running server must stay if a new one could not start.
     listen::could_start(places, &wanted, &running)?;
-    stop(env, places, now.then_some(Question::GiveWay))?;
+    let question = if now { Some(Question::GiveWay) } else { None };
+    stop(env, places, question)?;
     start(env, places, &wanted)
 }
 

@@ -83,10 +83,12 @@ pub fn run(
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     sys::never_wait_for_descriptors();
     let errors = Arc::new(Errors::default());
-    let readers = match start.detached {
-        true => log::Readers::Log(places.clone()),
-        false if log::is_journal(env.var("JOURNAL_STREAM").as_deref()) => log::Readers::Journal,
-        false => log::Readers::Terminal,
+    let readers = if start.detached {
+        log::Readers::Log(places.clone())
+    } else if log::is_journal(env.var("JOURNAL_STREAM").as_deref()) {
+        log::Readers::Journal
+    } else {
+        log::Readers::Terminal
     };
     log::begin(readers, errors.clone());
     can_start_processes()?;
@@ -253,7 +255,8 @@ struct Daemon {
 
 impl Daemon {
     fn serve(self: &Arc<Daemon>, listener: &Listener, signalled: &AtomicBool) {
-        let (mut draining, mut quiet) = (None, None);
+        let mut draining = None;
+        let mut quiet = None;
         let mut watched = Since::now();
         loop {
             match listener.accept(TICK) {
@@ -296,9 +299,11 @@ impl Daemon {
             }
             // Clients that have not received everything stay connected a little longer than their sessions run.
             let is_quiet = draining.is_some() && self.sessions.lock().is_empty();
-            quiet = quiet
-                .filter(|_| is_quiet)
-                .or_else(|| is_quiet.then(Since::now));
+            if !is_quiet {
+                quiet = None;
+            } else if quiet.is_none() {
+                quiet = Some(Since::now());
+            }
             if quiet.is_some_and(|since| {
                 listener.conversations() == 0 || since.elapsed() > LAST_WORDS_MAX
             }) {
@@ -308,10 +313,9 @@ impl Daemon {
     }
 
     fn end_all(&self, why: &str) {
-        self.sessions
-            .lock()
-            .iter()
-            .for_each(|session| session.end(why));
+        for session in self.sessions.lock().iter() {
+            session.end(why);
+        }
         self.wait_for_sessions(LEAVING_MAX);
     }
 
@@ -361,7 +365,8 @@ impl Daemon {
                 return error!("{}", String::from_utf8_lossy(&cannot_share(&error).message));
             }
         };
-        let (held, most) = (self.budget.held_bytes(), self.budget.bytes());
+        let held = self.budget.held_bytes();
+        let most = self.budget.bytes();
         if kept.is_newly_full {
             warn!(
                 "no new clients: {} sessions use {held} of {most} bytes (--memory)",
@@ -393,8 +398,9 @@ impl Daemon {
     }
 
     fn welcome(self: &Arc<Daemon>, client: AcceptedClient) {
-        let (server, address, hang_up) =
-            (self.clone(), shown(client.address), client.hang_up.clone());
+        let server = self.clone();
+        let address = shown(client.address);
+        let hang_up = client.hang_up.clone();
         // One thread per client, because each blocks. The listener limits their number.
         if let Err(error) = thread(env::CLIENT_THREAD).spawn(move || server.host(client)) {
             error!("cannot start a session for {address}: {error}");
@@ -414,7 +420,8 @@ impl Daemon {
             return client.hang_up.now(ENDED);
         };
         let address = shown(client.address);
-        let (name, kind) = (grant.name.clone(), client.kind.to_string());
+        let name = grant.name.clone();
+        let kind = client.kind.to_string();
         let (child, ours) = match self.start_session(&grant) {
             Ok(started) => started,
             Err(error) => {
@@ -424,11 +431,9 @@ impl Daemon {
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         info!("session {number} of {name} from {address} over {kind} started");
-        let (bytes, child, since) = (
-            Arc::new(Bytes::default()),
-            Arc::new(Mutex::new(child)),
-            Since::now(),
-        );
+        let bytes = Arc::new(Bytes::default());
+        let child = Arc::new(Mutex::new(child));
+        let since = Since::now();
         let pin = grant.pin;
         self.sessions.lock().push(RunningSession {
             number,
@@ -463,10 +468,8 @@ impl Daemon {
         self.sessions
             .lock()
             .retain(|session| session.number != number);
-        let (from, to) = (
-            bytes.from_client.load(Ordering::Relaxed),
-            bytes.to_client.load(Ordering::Relaxed),
-        );
+        let from = bytes.from_client.load(Ordering::Relaxed);
+        let to = bytes.to_client.load(Ordering::Relaxed);
         self.bytes.from_client.fetch_add(from, Ordering::Relaxed);
         self.bytes.to_client.fetch_add(to, Ordering::Relaxed);
         let lasted = since.elapsed();
@@ -503,10 +506,9 @@ impl Daemon {
         {
             return false;
         }
-        sessions
-            .iter_mut()
-            .filter(|session| session.number == number)
-            .for_each(|session| session.run = Some(run));
+        if let Some(own) = sessions.iter_mut().find(|session| session.number == number) {
+            own.run = Some(run);
+        }
         let is_earlier = |session: &RunningSession| session.number < number && is_of_run(session);
         for session in sessions.iter().filter(|session| is_earlier(session)) {
             info!(

@@ -54,12 +54,13 @@ pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit>
 
 /// Returns the commands that make systemd run the server. `runs`: the server that runs now.
 fn how_to_enable(system: bool, runs: Option<&Status>) -> String {
-    let (systemctl, more) = match system {
-        true => ("systemctl", SYSTEM_KEEPS),
-        false => (
+    let (systemctl, more) = if system {
+        ("systemctl", SYSTEM_KEEPS)
+    } else {
+        (
             "systemctl --user",
             "To keep it running while you are not logged in:\n  loginctl enable-linger",
-        ),
+        )
     };
     let ends = match runs {
         Some(status) if !status.supervised => {
@@ -108,10 +109,15 @@ fn directory_variables(
     if non_empty(OVERALL).is_some() {
         return Ok(vec![(OVERALL, plain(&places.config, OVERALL)?.to_owned())]);
     }
-    let by_user = ["XDG_CONFIG_HOME", "XDG_STATE_HOME"]
-        .into_iter()
-        .filter(|_| !is_root);
-    let dirs = by_user.filter_map(|name| Some((name, non_empty(name).map(PathBuf::from)?)));
+    let by_user: &[&str] = if is_root {
+        &[]
+    } else {
+        &["XDG_CONFIG_HOME", "XDG_STATE_HOME"]
+    };
+    let dirs = by_user
+        .iter()
+        .copied()
+        .filter_map(|name| Some((name, non_empty(name).map(PathBuf::from)?)));
     let dirs = dirs.filter(|(_, dir)| dir.is_absolute());
     dirs.map(|(name, dir)| Ok((name, plain(&dir, name)?.to_owned())))
         .collect()

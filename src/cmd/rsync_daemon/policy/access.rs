@@ -60,7 +60,8 @@ fn matches_element(
             .or_else(|| Some(IpAddr::V4(Ipv4Addr::from_bits(text.parse().ok()?))))
     };
     if let Some(slash) = element.iter().position(|&byte| byte == b'/') {
-        let (address, mask) = (parsed(&element[..slash]), &element[slash + 1..]);
+        let address = parsed(&element[..slash]);
+        let mask = &element[slash + 1..];
         let address = address.ok_or("malformed address in ")?;
         let mask = mask_bits(mask, &address).ok_or("malformed mask in ")?;
         return Ok(masked(&host.address, mask)
@@ -83,7 +84,10 @@ fn matches_element(
         return Ok(true);
     }
     let is_plain = !element.iter().any(|byte| b"*?[".contains(byte));
-    let Some(lookup) = lookup.filter(|_| is_plain) else {
+    if !is_plain {
+        return Ok(false);
+    }
+    let Some(lookup) = lookup else {
         return Ok(false);
     };
     let found = lookup(element);

@@ -103,7 +103,8 @@ impl AuthResponse<'_> {
             let Some(colon) = line.iter().position(|&byte| byte == b':') else {
                 continue;
             };
-            let (name, secret) = (&line[..colon], &line[colon + 1..]);
+            let name = &line[..colon];
+            let secret = &line[colon + 1..];
             let is_for_user = name == self.user && !name.is_empty();
             let is_for_group = name
                 .strip_prefix(b"@")

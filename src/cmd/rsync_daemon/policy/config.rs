@@ -118,9 +118,9 @@ impl<'a> ConfigReader<'a> {
         let Config {
             globals, modules, ..
         } = &mut reader.config;
-        modules
-            .iter_mut()
-            .for_each(|module| module.values.inherit_texts(globals));
+        for module in modules {
+            module.values.inherit_texts(globals);
+        }
         Ok(reader.config)
     }
 
@@ -223,7 +223,8 @@ impl<'a> ConfigReader<'a> {
             ]);
             return Ok(());
         };
-        let (name, text) = (line[..sign].trim_ascii(), line[sign + 1..].trim_ascii());
+        let name = line[..sign].trim_ascii();
+        let text = line[sign + 1..].trim_ascii();
         if name.is_empty() {
             return Err(b"params.c:Parameter() - Invalid parameter name in config file.".to_vec());
         }
@@ -262,7 +263,8 @@ impl<'a> ConfigReader<'a> {
             .iter()
             .position(|byte| byte.is_ascii_whitespace() || *byte == b'=')
             .unwrap_or(line.len());
-        let (name, rest) = (&line[..len], line[len..].trim_ascii_start());
+        let name = &line[..len];
+        let rest = line[len..].trim_ascii_start();
         let path = rest.strip_prefix(b"=").unwrap_or(rest).trim_ascii();
         let is_include = name.eq_ignore_ascii_case(b"include");
         if !is_include && !name.eq_ignore_ascii_case(b"merge") {
@@ -316,13 +318,14 @@ fn logical_lines(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let is_comment = !continues && matches!(line.trim_ascii_start().first(), Some(b'#' | b';'));
-        let part = line
-            .trim_ascii_end()
-            .strip_suffix(b"\\")
-            .filter(|_| !is_comment);
-        match lines.last_mut().filter(|_| continues) {
-            Some((_, last)) => last.extend_from_slice(part.unwrap_or(line)),
-            None => lines.push((index + 1, part.unwrap_or(line).to_vec())),
+        let part = if is_comment {
+            None
+        } else {
+            line.trim_ascii_end().strip_suffix(b"\\")
+        };
+        match lines.last_mut() {
+            Some((_, last)) if continues => last.extend_from_slice(part.unwrap_or(line)),
+            Some(_) | None => lines.push((index + 1, part.unwrap_or(line).to_vec())),
         }
         continues = part.is_some();
     }

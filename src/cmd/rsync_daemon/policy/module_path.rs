@@ -109,17 +109,22 @@ pub fn sanitized(path: &[u8]) -> Vec<u8> {
         }
     }
     let is_dir = path.ends_with(b"/") || path.ends_with(b"/..") || path == b"..";
-    match parts.is_empty() {
-        true if is_dir => b"./".to_vec(),
-        true => b".".to_vec(),
-        false => [&parts.join(&b'/')[..], if is_dir { b"/" } else { b"" }].concat(),
+    let mut clean = if parts.is_empty() {
+        b".".to_vec()
+    } else {
+        parts.join(&b'/')
+    };
+    if is_dir {
+        clean.push(b'/');
     }
+    clean
 }
 
 /// Splits the path arguments of clients that separate several paths by a blank in one argument: at ` MODULE/`.
 pub fn split_arg(arg: &[u8], module: &[u8]) -> Vec<Vec<u8>> {
     let separator = [b" ", module, b"/"].concat();
-    let (mut found, mut rest) = (Vec::new(), arg);
+    let mut found = Vec::new();
+    let mut rest = arg;
     while let Some(at) = rest
         .windows(separator.len())
         .position(|window| window == separator)
@@ -135,11 +140,17 @@ pub fn split_arg(arg: &[u8], module: &[u8]) -> Vec<Vec<u8>> {
 /// a relative one may climb.
 pub fn option_path(value: &[u8], dir: &[u8], depth: usize) -> Vec<u8> {
     let inner = sanitized(value);
-    match value.starts_with(b"/") {
-        true if inner == b"./" || inner == b"." => dir.to_vec(),
-        true => path::join(dir, &inner),
-        false if depth == 0 => inner,
-        false => safelink::sanitize(value, depth),
+    if value.starts_with(b"/") {
+        return if inner == b"./" || inner == b"." {
+            dir.to_vec()
+        } else {
+            path::join(dir, &inner)
+        };
+    }
+    if depth == 0 {
+        inner
+    } else {
+        safelink::sanitize(value, depth)
     }
 }
 

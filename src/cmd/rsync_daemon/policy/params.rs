@@ -166,12 +166,11 @@ fn number_at_start(text: &[u8]) -> Option<i32> {
         .iter()
         .take_while(|byte| byte.is_ascii_digit())
         .count();
+    if len == 0 {
+        return None;
+    }
     let end = text.len() - digits.len() + len;
-    str::from_utf8(&text[..end])
-        .ok()
-        .filter(|_| len > 0)?
-        .parse()
-        .ok()
+    str::from_utf8(&text[..end]).ok()?.parse().ok()
 }
 
 /// The values of a section: those that it sets and those that it inherits.

@@ -78,9 +78,9 @@ impl RefusedOptions {
             };
             let name = String::from_utf8_lossy(element).into_owned();
             if name == "a" || name == "archive" {
-                ARCHIVE
-                    .iter()
-                    .for_each(|implied| refused.put(implied, is_refused));
+                for implied in ARCHIVE {
+                    refused.put(implied, is_refused);
+                }
             }
             if element.iter().any(|byte| b"*?[".contains(byte)) {
                 refused.put_wild(element, is_refused);
@@ -88,7 +88,9 @@ impl RefusedOptions {
                 refused.put(&name, is_refused);
             }
         }
-        NEVER.iter().for_each(|name| refused.put(name, true));
+        for name in NEVER {
+            refused.put(name, true);
+        }
         refused
     }
 
@@ -122,9 +124,10 @@ impl RefusedOptions {
 
     fn put_all(&mut self, names: Vec<String>, is_refused: bool) {
         for name in names {
-            match is_refused {
-                true => self.names.insert(name),
-                false => self.names.remove(&name),
+            if is_refused {
+                self.names.insert(name)
+            } else {
+                self.names.remove(&name)
             };
         }
     }

@@ -33,13 +33,13 @@ impl DaemonConnection<'_> {
         name: &[u8],
         peer: &DaemonPeer,
     ) -> Result<(), Refusal> {
-        let (allow, deny) = (
-            self.text(values, Param::HostsAllow),
-            self.text(values, Param::HostsDeny),
-        );
-        let lookup = values
-            .flag(Param::ForwardLookup)
-            .then_some(&forward as access::ForwardLookup<'_>);
+        let allow = self.text(values, Param::HostsAllow);
+        let deny = self.text(values, Param::HostsDeny);
+        let lookup: Option<access::ForwardLookup<'_>> = if values.flag(Param::ForwardLookup) {
+            Some(&forward)
+        } else {
+            None
+        };
         if !access::is_allowed(
             &peer.host,
             allow.as_deref(),
@@ -77,7 +77,10 @@ impl DaemonConnection<'_> {
         if max < 0 {
             return reached();
         }
-        let Some(path) = self.text(values, Param::LockFile).filter(|_| max > 0) else {
+        if max == 0 {
+            return Ok(());
+        }
+        let Some(path) = self.text(values, Param::LockFile) else {
             return Ok(());
         };
         let opened = trusted_path::open_append(&path, 0o600, LinkOwners::Trusted);

@@ -62,7 +62,8 @@ impl DaemonConnection<'_> {
         early_input: &[u8],
         read_only: bool,
     ) -> Result<ModulePlace, Refusal> {
-        let (name, values) = (&module.name[..], &module.values);
+        let name = &module.name[..];
+        let values = &module.values;
         let identity = self.identity(values)?;
         let Some(path) = self.text(values, Param::Path) else {
             self.log
@@ -273,7 +274,9 @@ impl DaemonConnection<'_> {
                 error.message,
                 final_error::error_line(error.exit, "Receiver"),
             ];
-            lines.iter().for_each(|line| self.log.put(line));
+            for line in &lines {
+                self.log.put(line);
+            }
             Refusal::Over
         })
     }

@@ -57,15 +57,14 @@ impl DaemonConnection<'_> {
         early_input: &[u8],
     ) -> Result<PendingHooks, Refusal> {
         let raw = |param: Param| {
-            values
-                .raw(param)
-                .filter(|_| self.env.var("RSYNC_NO_XFER_EXEC").is_none())
+            if self.env.var("RSYNC_NO_XFER_EXEC").is_some() {
+                return None;
+            }
+            values.raw(param)
         };
-        let (early, pre, post) = (
-            raw(Param::EarlyExec),
-            raw(Param::PreXferExec),
-            raw(Param::PostXferExec),
-        );
+        let early = raw(Param::EarlyExec);
+        let pre = raw(Param::PreXferExec);
+        let post = raw(Param::PostXferExec);
         let vars = self.hook_vars.clone();
         let command = |text: &[u8], vars: &HookVars| {
             hooks::command(text, vars, &|name| variable(self.env, name))
@@ -138,7 +137,8 @@ impl DaemonConnection<'_> {
             self.log.put(&errno_words(&error));
             Error::new(Exit::Unsupported, "rsync: name-converter exec failed")
         })?;
-        let (log, stop) = (self.log.clone(), self.env.stop.clone());
+        let log = self.log.clone();
+        let stop = self.env.stop.clone();
         ids::convert_names_by(Box::new(move |query| {
             converter.convert(query).unwrap_or_else(|_| {
                 if !stop.swap(true, Ordering::Relaxed) {

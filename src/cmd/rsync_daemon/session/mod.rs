@@ -155,7 +155,9 @@ pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> E
     };
     let vars = |name: &[u8]| variable(env, name);
     let log = DaemonLog::open(&config.globals, args.log_file.as_deref(), env.umask, &vars);
-    config.complaints.iter().for_each(|line| log.put(line));
+    for line in &config.complaints {
+        log.put(line);
+    }
     let streams = io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
         Ok((
             File::from(input),
@@ -168,7 +170,9 @@ pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> E
     // A short message must not wait for the acknowledgement of the one before it. On a pipe, this fails.
     let _ = sys::send_at_once(output.as_fd());
     sys::share_memory_pools();
-    let (buffer, since, stop) = (io::Cursor::default(), Since::now(), env.stop.clone());
+    let buffer = io::Cursor::default();
+    let since = Since::now();
+    let stop = env.stop.clone();
     let mut input = HandshakeReader {
         input,
         buffer,

@@ -55,7 +55,8 @@ impl DaemonConnection<'_> {
             hooks,
             charset,
         } = place;
-        let (name, values) = (&module.name, &module.values);
+        let name = &module.name;
+        let values = &module.values;
         let read = self.read_arguments(protocol, charset)?;
         let excess = read
             .excess
@@ -68,7 +69,8 @@ impl DaemonConnection<'_> {
             .cloned()
             .map(OsString::from_vec)
             .collect();
-        let (umask, now) = (self.env.umask, clock::now_unix().0);
+        let umask = self.env.umask;
+        let now = clock::now_unix().0;
         let (mut request, given) =
             cli::read_stock_args(&line, umask, now, &|name| self.env.var(name));
         let sends = request.serve.sends;
@@ -110,20 +112,15 @@ impl DaemonConnection<'_> {
             refusal = refusal.or(self.run_pre_xfer(pre_xfer, &hook_vars));
         }
         let mut options = request.options.as_ref().cloned().unwrap_or_default();
+        let mut dest = Vec::new();
         if !sends {
-            request
-                .serve
-                .operands
-                .iter_mut()
-                .for_each(|dest| *dest = path.dest(dest));
+            for operand in &mut request.serve.operands {
+                *operand = path.dest(operand);
+            }
+            if let Some(first) = request.serve.operands.first() {
+                dest.clone_from(first);
+            }
         }
-        let dest = request
-            .serve
-            .operands
-            .first()
-            .filter(|_| !sends)
-            .cloned()
-            .unwrap_or_default();
         let announced = self.apply(values, &path, &dest, munges, &mut options);
         let refusal = refusal
             .or_else(|| access_error(values, read_only, sends, &options))
@@ -131,10 +128,12 @@ impl DaemonConnection<'_> {
                 self.change_modes(values, sends, &mut options.preserve)
                     .err()
             });
-        let converter = hooks
-            .name_converter
-            .filter(|_| refusal.is_none() && !options.preserve.numeric_ids);
-        let refusal = refusal.or_else(|| self.begin_conversion(converter?, &hook_vars).err());
+        let refusal = match hooks.name_converter {
+            Some(converter) if refusal.is_none() && !options.preserve.numeric_ids => {
+                self.begin_conversion(converter, &hook_vars).err()
+            }
+            Some(_) | None => refusal,
+        };
         let begins = refusal.is_none();
         let refusal = refusal
             .or_else(|| {
@@ -156,7 +155,9 @@ impl DaemonConnection<'_> {
         let link = self.link(options.connect.timeout_secs)?;
         sys::lift_open_files(sys::OPEN_FILES_MAX);
         self.env.cwd.clone_from(&path.dir);
-        let (dir, module_name, sink) = (path.dir.clone(), name.clone(), self.log.clone());
+        let dir = path.dir.clone();
+        let module_name = name.clone();
+        let sink = self.log.clone();
         let bases = working_dirs(&request.serve.operands, sends, &options);
         let log = Arc::new(ModuleLog {
             in_module: Box::new(move |line| in_module(line, &dir, &bases, &module_name)),
@@ -215,8 +216,10 @@ impl DaemonConnection<'_> {
     ) -> Result<ClientArgs, Refusal> {
         let mut read = decode_client_args(&mut self.input, args_end(protocol))?;
         let words = &mut read.words;
-        if server_args::has_charset(words) {
-            charset.into_iter().for_each(charset::install);
+        if server_args::has_charset(words)
+            && let Some(charset) = charset
+        {
+            charset::install(charset);
         }
         if server_args::is_secluded(words) {
             server_args::take_secluded(words);
@@ -225,9 +228,9 @@ impl DaemonConnection<'_> {
             let more_words = more.words.into_iter().skip(1);
             words.extend(more_words.map(charset::line_from_wire));
             read.excess = read.excess.or(more.excess);
-            charset::of_names()
-                .into_iter()
-                .for_each(NameCharset::convert_lists);
+            if let Some(charset) = charset::of_names() {
+                charset.convert_lists();
+            }
         }
         Ok(read)
     }
@@ -289,9 +292,10 @@ impl DaemonConnection<'_> {
         options: &Options,
         sends: bool,
     ) -> Option<TextReporter> {
-        let format = self
-            .text(values, Param::LogFormat)
-            .filter(|_| values.flag(Param::TransferLogging))?;
+        if !values.flag(Param::TransferLogging) {
+            return None;
+        }
+        let format = self.text(values, Param::LogFormat)?;
         let format = Format::of_module(&format, &|letter| self.log_constant(letter));
         let log = self.log.clone();
         Some(copy::transfer_log(
@@ -378,10 +382,12 @@ impl DaemonConnection<'_> {
         preserve.fake_super = values.flag(Param::FakeSuper);
         // Only the module decides whether links are munged.
         preserve.munge_links = false;
-        preserve.peer_links = match munges {
-            true => PeerLinks::Munged,
-            false if path.is_whole_root() => PeerLinks::AsSent,
-            false => PeerLinks::Sanitized,
+        preserve.peer_links = if munges {
+            PeerLinks::Munged
+        } else if path.is_whole_root() {
+            PeerLinks::AsSent
+        } else {
+            PeerLinks::Sanitized
         };
         if values.flag(Param::InsecureLinks) {
             preserve.link_owners = LinkOwners::Anyone;
@@ -486,21 +492,23 @@ fn sanitize_options(options: &mut Options, dir: &[u8], dest: &[u8]) {
         .count();
     if let Some(alt) = &mut options.delta.alt_dest {
         alt.shown_as_given = true;
-        alt.dirs
-            .iter_mut()
-            .for_each(|path| *path = module_path::option_path(path, dir, depth));
+        for path in &mut alt.dirs {
+            *path = module_path::option_path(path, dir, depth);
+        }
     }
 }
 
 /// Returns the error for a direction that the module does not permit.
 fn access_error(values: &Values, read_only: bool, sends: bool, options: &Options) -> Option<Error> {
-    let words = match sends {
-        false if read_only => "ERROR: module is read only",
-        true if values.flag(Param::WriteOnly) => "ERROR: module is write only",
-        true if read_only && options.select.remove_source != RemoveSource::No => {
-            "ERROR: --remove-source-files cannot be used with a read-only module"
-        }
-        _ => return None,
+    let removes = options.select.remove_source != RemoveSource::No;
+    let words = if !sends && read_only {
+        "ERROR: module is read only"
+    } else if sends && values.flag(Param::WriteOnly) {
+        "ERROR: module is write only"
+    } else if sends && read_only && removes {
+        "ERROR: --remove-source-files cannot be used with a read-only module"
+    } else {
+        return None;
     };
     Some(Error::usage(words))
 }
@@ -514,7 +522,11 @@ fn path_error(
     options: &Options,
 ) -> Option<Error> {
     const REJECTED: &str = "Your options have been rejected by the server.";
-    let dest = request.serve.operands.first().filter(|_| !sends);
+    let dest = if sends {
+        None
+    } else {
+        request.serve.operands.first()
+    };
     let top = arg_path::absolute(&module.dir, dest.map_or(b"", |dest| dest));
     // They are relative to the destination, but rsync checks them as if they began at the module.
     let is_excluded = |path: &Vec<u8>| {
@@ -595,11 +607,10 @@ fn in_module(line: Vec<u8>, dir: &[u8], bases: &[Vec<u8>], module: &[u8]) -> Vec
         b"gid ",
     ];
     let is_about_file = starts.into_iter().any(|start| line.starts_with(start));
-    let Some(begin) = line
-        .iter()
-        .position(|&byte| byte == b'"')
-        .filter(|_| is_about_file)
-    else {
+    if !is_about_file {
+        return line;
+    }
+    let Some(begin) = line.iter().position(|&byte| byte == b'"') else {
         return line;
     };
     let last = |end: &[u8]| line.windows(end.len()).rposition(|window| window == end);
