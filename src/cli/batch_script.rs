@@ -65,9 +65,10 @@ pub fn script(
     out.push(b'}');
     if !rules.is_empty() {
         out.extend_from_slice(b" <<'#E#'\n");
-        rules
-            .iter()
-            .for_each(|rule| out.extend_from_slice(&[rule, &b"\n"[..]].concat()));
+        for rule in rules {
+            out.extend_from_slice(rule);
+            out.push(b'\n');
+        }
         out.extend_from_slice(END_OF_RULES);
     }
     out.push(b'\n');
@@ -97,17 +98,19 @@ fn option(word: &[u8]) -> (Option<&'static str>, bool) {
 }
 
 fn put_option(words: &[Vec<u8>], out: &mut Vec<u8>) {
-    words.iter().for_each(|word| put_word(word, out));
+    for word in words {
+        put_word(word, out);
+    }
 }
 
 /// Appends a word. The name of a long option stays outside of the quotes, as rsync writes it.
 fn put_word(word: &[u8], out: &mut Vec<u8>) {
     out.push(b' ');
-    let equals = word
-        .iter()
-        .position(|&byte| byte == b'=')
-        .filter(|_| word.starts_with(b"--"));
-    let (name, value) = word.split_at(equals.map_or(0, |at| at + 1));
+    let name_len = match word.iter().position(|&byte| byte == b'=') {
+        Some(equals) if word.starts_with(b"--") => equals + 1,
+        Some(_) | None => 0,
+    };
+    let (name, value) = word.split_at(name_len);
     out.extend_from_slice(name);
     match word {
         b"--read-batch" => out.extend_from_slice(word),

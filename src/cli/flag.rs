@@ -89,7 +89,11 @@ impl Effect {
         match self {
             Effect::Text(_) | Effect::Rule(_) | Effect::Set(_) | Effect::Argument(_) if !on => {}
             Effect::Switch(field) => *field(args) = on,
-            Effect::Switches(fields) => fields.iter().for_each(|field| *field(args) = on),
+            Effect::Switches(fields) => {
+                for field in fields {
+                    *field(args) = on;
+                }
+            }
             Effect::Choice(field) => *field(args) = Some(on),
             Effect::Count(field) => {
                 *field(args) = if on { field(args).saturating_add(1) } else { 0 }

@@ -101,7 +101,11 @@ impl Copy {
         } else {
             &self.sources[..]
         };
-        let dest = self.dest.as_ref().filter(|_| server_sends != Some(false));
+        let dest = if server_sends == Some(false) {
+            None
+        } else {
+            self.dest.as_ref()
+        };
         sources
             .iter()
             .chain(dest)
@@ -286,11 +290,13 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         (from, _) => from,
     });
     let server_sends = walked.args.read_batch;
-    let child = RemoteOperand {
-        server_sends,
-        ..RemoteOperand::default()
+    let peer = match peer {
+        None if is_child => Some(RemoteOperand {
+            server_sends,
+            ..RemoteOperand::default()
+        }),
+        peer => peer,
     };
-    let peer = peer.or_else(|| is_child.then_some(child));
     let inherited = if is_child {
         remote_args::inherited(&walked.args)
     } else {
@@ -417,7 +423,12 @@ pub fn settle_session(
     }
     // Without the words of --remote-option, which could hide the error and go unchecked.
     let resolved = resolve::resolve_for_server(&walked.args);
-    let (None, Ok(mut options)) = (&walked.error, resolved) else {
+    let resolved = if walked.error.is_none() {
+        resolved.ok()
+    } else {
+        None
+    };
+    let Some(mut options) = resolved else {
         let invalid = || {
             Error::new(
                 Exit::Protocol,
@@ -439,10 +450,9 @@ pub fn settle_session(
     // change nothing here.
     let is_given = |start: &[u8]| serve.words.iter().any(|word| word.starts_with(start));
     walked.args.select.list_only &= is_given(b"--list-only");
-    walked.args.checksum_choice = walked
-        .args
-        .checksum_choice
-        .filter(|_| is_given(b"--checksum-choice="));
+    if !is_given(b"--checksum-choice=") {
+        walked.args.checksum_choice = None;
+    }
     let names_method = [
         &b"--compress-choice="[..],
         b"--old-compress",
@@ -519,10 +529,14 @@ fn excess(session: &Options, line: &Options, sends: bool) -> Option<&'static str
 
 /// Replaces the paths that the session names with those of the server's command line.
 fn take_paths(options: &mut Options, line: Options) {
-    if let (Some(alternates), Some(given)) = (&mut options.delta.alt_dest, line.delta.alt_dest) {
+    if let Some(alternates) = &mut options.delta.alt_dest
+        && let Some(given) = line.delta.alt_dest
+    {
         alternates.dirs = given.dirs;
     }
-    if let (Some(backup), Some(given)) = (&mut options.place.backup, line.place.backup) {
+    if let Some(backup) = &mut options.place.backup
+        && let Some(given) = line.place.backup
+    {
         backup.dir = given.dir;
     }
     let paths = [

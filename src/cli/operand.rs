@@ -205,7 +205,11 @@ fn end_of_brackets(text: &[u8], at: usize) -> Option<usize> {
         .iter()
         .position(|b| matches!(b, b']' | b'/'))?;
     let colon = at + 1 + length + 1;
-    (begins && length > 0 && text[at + 1 + length..].starts_with(b"]:")).then_some(colon)
+    if begins && length > 0 && text[at + 1 + length..].starts_with(b"]:") {
+        Some(colon)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

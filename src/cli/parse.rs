@@ -53,7 +53,9 @@ pub fn aliases(text: &[u8]) -> Vec<Alias> {
 
 /// Splits at blanks; quotes and backslashes protect blanks, as in a shell.
 fn split_words(line: &[u8]) -> Vec<Vec<u8>> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
+    let mut words = Vec::new();
+    let mut word = None::<Vec<u8>>;
+    let mut quote = None;
     let mut bytes = line.iter().copied();
     while let Some(byte) = bytes.next() {
         match quote {
@@ -147,7 +149,9 @@ impl Walked {
             .unknown_name
             .as_deref()
             .and_then(|name| nearest(name, names));
-        if let (Some(error), Some(meant)) = (&mut self.error, meant) {
+        if let Some(error) = &mut self.error
+            && let Some(meant) = meant
+        {
             error.hint = Some(format!("did you mean `--{meant}`?"));
         }
     }

@@ -299,15 +299,12 @@ pub fn words(
         add(b"--list-only", b"");
     }
     let from_environment = args.partial_dir.is_none() && !args.place.delay_updates;
-    if let Some(dir) = options
-        .place
-        .partial_dir
-        .as_ref()
-        .filter(|_| from_environment)
-    {
+    if from_environment && let Some(dir) = &options.place.partial_dir {
         add(b"--partial-dir=", dir);
     }
-    if let Some(sums) = sums.filter(|_| args.checksum_choice.is_none()) {
+    if args.checksum_choice.is_none()
+        && let Some(sums) = sums
+    {
         add(b"--checksum-choice=", sums.transfer.name().as_bytes());
     }
     words

@@ -68,9 +68,10 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
         sources,
         dest,
         peer,
-    } = match args.read_batch {
-        true => remote_args::place_beside_batch(operands)?,
-        false => remote_args::place(operands)?,
+    } = if args.read_batch {
+        remote_args::place_beside_batch(operands)?
+    } else {
+        remote_args::place(operands)?
     };
     let list_only = args.select.list_only || dest.is_none();
     let role = RemoteOperand::role(peer.as_ref());
@@ -216,8 +217,11 @@ fn whole_file(args: &Args, sums: Option<Checksums>) -> Option<bool> {
 fn reach(args: &Args, env: Environment<'_>, peer: &RemoteOperand) -> Result<Connect> {
     let role = RemoteOperand::role(Some(peer));
     // A daemon is reached through a remote shell only if the command line names one.
-    let usual = || env.text("RSYNC_RSH").filter(|_| peer.daemon.is_none());
-    let shell = args.rsh.clone().or_else(usual).unwrap_or_default();
+    let shell = match &args.rsh {
+        Some(shell) => shell.clone(),
+        None if peer.daemon.is_none() => env.text("RSYNC_RSH").unwrap_or_default(),
+        None => Vec::new(),
+    };
     let transport = match (args.transport, env.text("SPARSYNC_TRANSPORT")) {
         (Some(given), _) => given,
         (None, Some(name)) => {

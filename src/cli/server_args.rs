@@ -187,7 +187,8 @@ pub fn agreed(
     session: &[Vec<u8>],
     remote: &[Vec<u8>],
 ) -> Result<Vec<Vec<u8>>, Vec<u8>> {
-    let (known, session_letters) = (letters_of(line), letters_of(session));
+    let known = letters_of(line);
+    let session_letters = letters_of(session);
     let count = |letters: &[u8], letter| letters.iter().filter(|&&other| other == letter).count();
     if let Some(&letter) = session_letters
         .iter()
@@ -225,7 +226,8 @@ pub fn agreed(
 
 fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     let full = options.select.recurse == Recurse::Full;
-    let (select, preserve) = (&options.select, &options.preserve);
+    let select = &options.select;
+    let preserve = &options.preserve;
     let mut letters = String::from("-");
     let mut add = |letter: &str, count: usize| letters.push_str(&letter.repeat(count));
     add("s", usize::from(options.connect.args == ArgStyle::Secluded));
@@ -329,7 +331,8 @@ impl WordList<'_> {
     }
 
     fn selection(&mut self) {
-        let (args, options) = (self.args, self.options);
+        let args = self.args;
+        let options = self.options;
         self.word(args.select.list_only, "--list-only");
         let dirs_lose_extras = options.select.recurse == Recurse::Dirs && args.delete.any;
         self.word(self.push && dirs_lose_extras, "--no-r");
@@ -357,8 +360,10 @@ impl WordList<'_> {
             .is_some_and(|format| format.has_operation())
         {
             Some("%o")
+        } else if self.args.verbose == 0 && output.info.name > 0 {
+            Some("X")
         } else {
-            (self.args.verbose == 0 && output.info.name > 0).then_some("X")
+            None
         };
         self.number("--log-format=", format);
         match output.stderr {
@@ -369,7 +374,8 @@ impl WordList<'_> {
     }
 
     fn limits(&mut self) {
-        let (delta, connect) = (&self.options.delta, &self.options.connect);
+        let delta = &self.options.delta;
+        let connect = &self.options.connect;
         self.number(
             "-B",
             Some(delta.block_size_bytes).filter(|&bytes| bytes > 0),
@@ -441,7 +447,8 @@ impl WordList<'_> {
     }
 
     fn transfer(&mut self) {
-        let (args, place) = (self.args, &self.options.place);
+        let args = self.args;
+        let place = &self.options.place;
         self.value("--max-alloc=", args.max_alloc.as_deref());
         match self.options.select.missing_args {
             MissingArgs::Delete => self.word(true, "--delete-missing-args"),
@@ -490,7 +497,8 @@ impl WordList<'_> {
     }
 
     fn list_and_devices(&mut self) {
-        let (args, select) = (self.args, &self.options.select);
+        let args = self.args;
+        let select = &self.options.select;
         self.value(
             "--info=",
             words::info_for_server(&args.info, self.push)

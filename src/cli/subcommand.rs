@@ -82,7 +82,11 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         "server" => {
             let is_action = action_of(rest).is_some_and(|action| ACTIONS.contains(&action));
             let asks_help = next.is_none_or(|next| ["--help", "-h"].contains(&next));
-            (is_marked || is_action || asks_help).then_some(Recognized::Server(rest))
+            if is_marked || is_action || asks_help {
+                Some(Recognized::Server(rest))
+            } else {
+                None
+            }
         }
         "enroll"
             if is_marked

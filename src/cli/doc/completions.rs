@@ -78,9 +78,12 @@ fn of_flag(flag: &'static Flag) -> Vec<OptionEntry> {
     let (Arity::Value(placeholder) | Arity::Optional(placeholder)) = flag.arity else {
         return with_negation(flag, ArgumentKind::Any);
     };
-    let lower = |word: &&str| match word.bytes().all(|b| b.is_ascii_uppercase()) {
-        true => word.to_lowercase(),
-        false => (*word).to_owned(),
+    let lower = |word: &&str| {
+        if word.bytes().all(|b| b.is_ascii_uppercase()) {
+            word.to_lowercase()
+        } else {
+            (*word).to_owned()
+        }
     };
     let words: Vec<_> = flag.words.iter().map(lower).collect();
     with_negation(

@@ -153,10 +153,11 @@ fn sparsync(out: &mut Roff) {
     out.title("SH", "OPTIONS");
     for (title, flags) in &flags::GROUPS {
         out.title("SS", title);
-        flags
-            .iter()
-            .filter(|flag| flag.support != Support::ServerSide)
-            .for_each(|flag| option(out, flag));
+        for flag in *flags {
+            if flag.support != Support::ServerSide {
+                option(out, flag);
+            }
+        }
     }
     out.title("SS", "Negations");
     out.entry(
@@ -164,15 +165,17 @@ fn sparsync(out: &mut Roff) {
         "Disables OPTION, also if another option implies it (--no-D).",
     );
     out.title("SH", "EXIT STATUS");
-    Exit::meanings().for_each(|(code, words)| out.entry(&code.to_string(), words));
+    for (code, words) in Exit::meanings() {
+        out.entry(&code.to_string(), words);
+    }
     out.title("SH", "ENVIRONMENT");
-    ENVIRONMENT
-        .iter()
-        .for_each(|(names, help)| out.entry(names, help));
+    for (names, help) in &ENVIRONMENT {
+        out.entry(names, help);
+    }
     out.title("SH", "FILES");
-    FILES
-        .iter()
-        .for_each(|(names, help)| out.entry(names, help));
+    for (names, help) in &FILES {
+        out.entry(names, help);
+    }
     out.title("SH", "EXAMPLES");
     out.verbatim(&EXAMPLES);
     let others = ["bench", "doctor", "enroll", "server"].map(|name| format!("sparsync-{name}(1)"));
@@ -225,7 +228,8 @@ struct Roff(String);
 
 impl Roff {
     fn header(&mut self, name: &str, purpose: &str) {
-        let (title, name) = (escaped(&name.to_uppercase()), escaped(name));
+        let title = escaped(&name.to_uppercase());
+        let name = escaped(name);
         self.0 += &format!(".TH {title} 1 {DATE} \"sparsync {VERSION}\" \"User Commands\"\n");
         // Left-aligned and without hyphenation: names of options stay in one piece.
         self.0 += ".nh\n.ad l\n.SH NAME\n";
@@ -305,7 +309,9 @@ impl Roff {
     fn verbatim(&mut self, lines: &[impl AsRef<str>]) {
         self.begin_paragraph();
         self.0 += ".nf\n";
-        lines.iter().for_each(|line| self.line(line.as_ref()));
+        for line in lines {
+            self.line(line.as_ref());
+        }
         self.0 += ".fi\n";
     }
 

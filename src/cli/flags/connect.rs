@@ -141,5 +141,5 @@ pub fn max_alloc_bytes(value: &[u8]) -> crate::error::Result<Option<u64>> {
         ..size::ANY
     };
     let bytes = size::size(&Given { value, word: value }, "max-alloc", b'b', &limits)?;
-    Ok((bytes > 0).then_some(bytes))
+    Ok(if bytes > 0 { Some(bytes) } else { None })
 }

@@ -44,7 +44,9 @@ pub(super) fn check_limits(
             return Err(refuse("--read-batch cannot be used with --files-from"));
         }
     }
-    if let Some(name) = args.remove_source_files.filter(|_| args.read_batch) {
+    if args.read_batch
+        && let Some(name) = args.remove_source_files
+    {
         return Err(refuse(format!("--read-batch cannot be used with --{name}")));
     }
     let delete = &args.delete;

@@ -42,15 +42,19 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
         info,
         debug: words::settle_debug(verbose, &args.debug),
         // `-ii --out-format=%n` prints nothing about unchanged entries; `-vv -i` does.
-        itemize: match has_i {
-            true if args.itemize > 1 || info.name > 1 => 2,
-            true => 1,
-            false => 0,
+        itemize: if !has_i {
+            0
+        } else if args.itemize > 1 || info.name > 1 {
+            2
+        } else {
+            1
         },
-        created_dir: match has_i || is_named(false) {
-            true => CreatedDir::Always,
-            false if is_named(shows_names) => CreatedDir::AtClient,
-            false => CreatedDir::Never,
+        created_dir: if has_i || is_named(false) {
+            CreatedDir::Always
+        } else if is_named(shows_names) {
+            CreatedDir::AtClient
+        } else {
+            CreatedDir::Never
         },
         unsafe_links,
         out_format: args

@@ -188,7 +188,7 @@ pub(super) fn backup(args: &Args) -> Result<Option<Backup>> {
         return Ok(None);
     }
     Ok(Some(Backup {
-        dir: dir.filter(|_| !beside),
+        dir: if beside { None } else { dir },
         suffix,
     }))
 }
@@ -297,7 +297,8 @@ pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
         None => match args.compress {
             // A level requests compression, even after --no-compress.
             0 if args.compress_level.is_some() => Some(Compression::Auto),
-            0 => args.no_compress.then_some(Compression::No),
+            0 if args.no_compress => Some(Compression::No),
+            0 => None,
             1 => Some(Compression::Auto),
             _ => Some(Compression::Zlibx),
         },

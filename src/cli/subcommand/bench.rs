@@ -14,8 +14,13 @@ const WORKERS_MAX: usize = 64;
 
 /// Parses the words after `bench`.
 pub fn read(words: &mut WordReader) -> Result<Verb> {
-    let (mut operands, mut shapes, mut workers) = (Vec::new(), Vec::new(), None);
-    let (mut repeats, mut cold, mut json, mut svg) = (REPEATS, false, false, None);
+    let mut operands = Vec::new();
+    let mut shapes = Vec::new();
+    let mut workers = None;
+    let mut repeats = REPEATS;
+    let mut cold = false;
+    let mut json = false;
+    let mut svg = None;
     while let Some(word) = words.word()? {
         let name = match word {
             Argument::Short('h') => return Ok(Verb::Help(Some("bench"))),

@@ -7,8 +7,11 @@ use std::os::unix::ffi::OsStringExt;
 
 /// Parses the words after `doctor`.
 pub fn read(words: &mut WordReader) -> Result<Verb> {
-    let (mut host, mut path, mut json) = (None::<String>, None, false);
-    let (mut shell, mut program) = (Vec::new(), None);
+    let mut host = None::<String>;
+    let mut path = None;
+    let mut json = false;
+    let mut shell = Vec::new();
+    let mut program = None;
     while let Some(word) = words.word()? {
         let name = match word {
             Argument::Short('h') => return Ok(Verb::Help(Some("doctor"))),

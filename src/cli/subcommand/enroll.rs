@@ -7,7 +7,10 @@ use std::os::unix::ffi::OsStringExt;
 
 /// Parses the words after `enroll`.
 pub fn read(words: &mut WordReader) -> Result<Verb> {
-    let (mut host, mut list, mut revoke, mut json) = (None::<String>, false, None::<String>, false);
+    let mut host = None::<String>;
+    let mut list = false;
+    let mut revoke = None::<String>;
+    let mut json = false;
     let mut given = Vec::new();
     let mut wanted = EnrollHost {
         reach: RemoteHost {

@@ -175,7 +175,7 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
             name: got.name,
             default_name: got.default_name,
             rights: got.rights,
-            start: got.starts.then_some(start),
+            start: if got.starts { Some(start) } else { None },
             json,
         })),
         "revoke" => ServerAction::Revoke {
@@ -208,7 +208,9 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
             let [read_only, allow_setuid, no_munge] =
                 [rights.read_only, rights.allow_setuid, rights.no_munge]
                     .map(|flag| flag == Some(true));
-            let (roots, owner, memory) = (rights.roots, rights.owner, start.memory);
+            let roots = rights.roots;
+            let owner = rights.owner;
+            let memory = start.memory;
             ServerAction::Session(Session {
                 roots,
                 read_only,
@@ -230,7 +232,9 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
             )));
         }
     }
-    if let (ServerAction::Session(_), Some(host)) = (&settled, operands.as_slice().first()) {
+    if matches!(settled, ServerAction::Session(_))
+        && let Some(host) = operands.as_slice().first()
+    {
         return Err(words.wrong(&format!(
             "unexpected argument `{host}`: session takes no host"
         )));

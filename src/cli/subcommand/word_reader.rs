@@ -139,11 +139,12 @@ impl WordReader {
 
     pub fn owner(&mut self) -> Result<String> {
         let owner = self.text("--owner")?;
-        match is_owner(&owner) {
-            true => Ok(owner),
-            false => Err(self.wrong(&format!(
+        if is_owner(&owner) {
+            Ok(owner)
+        } else {
+            Err(self.wrong(&format!(
                 "invalid --owner value `{owner}`: expected USER or USER:GROUP"
-            ))),
+            )))
         }
     }
 

@@ -12,7 +12,8 @@ pub fn parse(text: &[u8], umask: u32) -> Option<Vec<ModeChange>> {
 }
 
 fn parse_part(part: &[u8], umask: u32) -> Option<ModeChange> {
-    let (mut dirs, mut files) = (true, true);
+    let mut dirs = true;
+    let mut files = true;
     let mut at = 0;
     let mut who = ChmodWho::default();
     if part
@@ -85,7 +86,9 @@ fn parse_part(part: &[u8], umask: u32) -> Option<ModeChange> {
         }
         return Some(change);
     }
-    let (mut bits, mut x_if_any, mut special) = (0, false, 0);
+    let mut bits = 0;
+    let mut x_if_any = false;
+    let mut special = 0;
     for perm in perms {
         match perm {
             b'r' => bits |= 4,

@@ -21,7 +21,8 @@ fn parse_pair(pair: &[u8], name: &str) -> Result<IdMap> {
     let Some(colon) = pair.iter().position(|&b| b == b':') else {
         return Err(refused(&format!("No colon found in --{name}: "), pair));
     };
-    let (from, to) = (&pair[..colon], &pair[colon + 1..]);
+    let from = &pair[..colon];
+    let to = &pair[colon + 1..];
     if to.is_empty() {
         return Err(refused(
             &format!("No name found after colon --{name}: "),

@@ -35,19 +35,16 @@ pub fn printable(bytes: &[u8]) -> Vec<u8> {
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
             if letter.is_control() && letter != '\t' && letter != '\n' {
-                let mut buffer = [0; 4];
-                letter
-                    .encode_utf8(&mut buffer)
-                    .bytes()
-                    .for_each(|b| push_octal(&mut out, b));
+                for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+                    push_octal(&mut out, byte);
+                }
             } else {
                 out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
             }
         }
-        chunk
-            .invalid()
-            .iter()
-            .for_each(|&b| push_octal(&mut out, b));
+        for &byte in chunk.invalid() {
+            push_octal(&mut out, byte);
+        }
     }
     out
 }

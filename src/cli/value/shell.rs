@@ -5,7 +5,9 @@ use crate::error::{Error, Result};
 /// Splits at blanks. Quotes of either kind protect blanks, and a doubled quote inside quotes stands for itself. No
 /// other character is special.
 pub fn split(text: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
+    let mut words = Vec::new();
+    let mut word = None::<Vec<u8>>;
+    let mut quote = None;
     let mut bytes = text.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
         match quote {

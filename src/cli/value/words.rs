@@ -318,7 +318,9 @@ fn help<T>(words: &[Word<T>], by_verbosity: &[&str], option: &str) -> String {
         "Use OPT or OPT1 for level 1 output, OPT2 for level 2, etc.; OPT0 silences.\n\n",
     );
     let mut line = |name: &str, help: &str| out.push_str(&format!("{name:<10} {help}\n"));
-    words.iter().for_each(|word| line(word.name, word.help));
+    for word in words {
+        line(word.name, word.help);
+    }
     line("\nALL", &format!(" Set all {option} options (e.g. all4)"));
     line(
         "NONE",

@@ -144,7 +144,9 @@ fi
 /// Returns the script.
 pub fn script(commands: &[Command]) -> String {
     let actions: Vec<_> = commands.iter().filter_map(Command::action).collect();
-    let (mut detached, mut arguments, mut options) = (Vec::new(), String::new(), String::new());
+    let mut detached = Vec::new();
+    let mut arguments = String::new();
+    let mut options = String::new();
     for command in commands {
         let mut names = Vec::new();
         for option in &command.options {

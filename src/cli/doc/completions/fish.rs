@@ -92,10 +92,9 @@ pub fn script(commands: &[Command]) -> String {
         } else {
             &command.name
         };
-        command
-            .options
-            .iter()
-            .for_each(|option| out += &line(name, option));
+        for option in &command.options {
+            out += &line(name, option);
+        }
     }
     out
 }
