@@ -41,19 +41,18 @@ impl Rules {
             Parsed::Cvs(cvs) => cvs.absolute,
             Parsed::Clear | Parsed::Nothing => false,
         });
-        match looks_up || options.module.is_some() {
-            true => Rules {
+        if looks_up || options.module.is_some() {
+            Rules {
                 parsed,
                 options,
                 shared: None,
-            },
-            false => {
-                let shared = Some(Chain::new(parsed.iter().cloned(), options.clone()));
-                Rules {
-                    parsed: Arc::default(),
-                    shared,
-                    options,
-                }
+            }
+        } else {
+            let shared = Some(Chain::new(parsed.iter().cloned(), options.clone()));
+            Rules {
+                parsed: Arc::default(),
+                shared,
+                options,
             }
         }
     }

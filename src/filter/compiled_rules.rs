@@ -255,13 +255,10 @@ impl ChainBuilder<'_> {
             cvs_globals(cvs, home, options.cvs_env.as_deref()).into()
         });
         let list = Arc::clone(list);
-        list.iter().for_each(|rule| {
-            push_rule(
-                items,
-                self.compile(rule.clone(), base_abs),
-                b" [global CVS]",
-            )
-        });
+        for rule in list.iter() {
+            let compiled = self.compile(rule.clone(), base_abs);
+            push_rule(items, compiled, b" [global CVS]");
+        }
     }
 
     /// Adds the group of a `:` rule in a file that applies to the sides `around`, unless its file name already has a
@@ -410,7 +407,7 @@ impl ChainBuilder<'_> {
         // In rsync, the rules of a file that a per-directory file includes with `.` are anchored at the root of the
         // transfer. They apply to both sides, whatever sides they specify.
         let named = own.depth > 0;
-        let base_abs = (!named).then_some(dir_abs);
+        let base_abs = if named { None } else { Some(dir_abs) };
         for parsed in list {
             match parsed? {
                 Parsed::Rule(rule) => {
@@ -429,7 +426,7 @@ impl ChainBuilder<'_> {
                     own.inherited = &[];
                 }
                 Parsed::Merge(merge) if merge.per_dir => {
-                    let side = self.options.side.filter(|_| !named);
+                    let side = if named { None } else { self.options.side };
                     if side.is_none_or(|side| merge.sides.cover(side, false)) {
                         self.add_group(*merge, group.sides, base_abs, &mut own.items);
                     } else if let Some(rule) = merge.own_exclude(group.sides) {

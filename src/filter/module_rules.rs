@@ -31,7 +31,10 @@ impl ModuleRules {
                 ..ChainOptions::default()
             },
         );
-        (!chain.is_empty()).then_some(ModuleRules { chain, dir })
+        if chain.is_empty() {
+            return None;
+        }
+        Some(ModuleRules { chain, dir })
     }
 
     /// Returns whether the rules exclude an absolute path, or a directory that leads to it. A path outside of the module
@@ -81,10 +84,10 @@ pub fn split_rules(text: &[u8], has_names: bool) -> Vec<Vec<u8>> {
                 lacks_more = false;
             }
             _ => {
-                let complaint = parse_filter(word)
-                    .err()
-                    .filter(|_| has_names)
-                    .map(|bad| bad.complaint);
+                let complaint = match parse_filter(word) {
+                    Err(bad) if has_names => Some(bad.complaint),
+                    Ok(_) | Err(_) => None,
+                };
                 lacks_more = match complaint {
                     Some(Complaint::UnexpectedEnd) => true,
                     Some(_) => {

@@ -447,7 +447,10 @@ fn name_of(text: &[u8]) -> Option<(RuleName, usize)> {
             return Some((name, 1));
         }
         let rest = text.strip_prefix(long)?;
-        matches!(rest.first(), None | Some(b' ' | b'_' | b',')).then_some((name, long.len()))
+        match rest.first() {
+            None | Some(b' ' | b'_' | b',') => Some((name, long.len())),
+            Some(_) => None,
+        }
     })
 }
 

@@ -334,9 +334,14 @@ fn tail(path: &[u8], count: usize) -> Option<&[u8]> {
         .rev()
         .filter(|(_, b)| **b == b'/')
         .map(|(at, _)| at);
-    match slashes.nth(count - 1) {
-        Some(at) => Some(&path[at + 1..]),
-        None => (path.iter().filter(|&&b| b == b'/').count() + 1 == count).then_some(path),
+    if let Some(at) = slashes.nth(count - 1) {
+        return Some(&path[at + 1..]);
+    }
+    let components = path.iter().filter(|&&b| b == b'/').count() + 1;
+    if components == count {
+        Some(path)
+    } else {
+        None
     }
 }
 
@@ -402,7 +407,9 @@ impl Glob<'_> {
             branching: false,
             triple: false,
         };
-        let (mut at, mut has_double, mut is_branching) = (0, false, false);
+        let mut at = 0;
+        let mut has_double = false;
+        let mut is_branching = false;
         while at < text.len() {
             let (token, next) = glob.token(at)?;
             has_double |= matches!(token, PatternPart::Stars);
@@ -481,7 +488,8 @@ impl Glob<'_> {
     ///
     /// This is sufficient: an earlier star could only match more of what a later star can match, too.
     fn walk(&self, from: usize, text: &[u8]) -> bool {
-        let (mut token_at, mut text_at) = (from, 0);
+        let mut token_at = from;
+        let mut text_at = 0;
         let mut star: Option<(usize, usize)> = None;
         let mut stars: Option<(usize, usize)> = None;
         loop {
@@ -527,12 +535,11 @@ impl Glob<'_> {
 
     /// Returns the first position from `at` on where the token after a `**` can match; `None` if there is none.
     fn next_start(&self, resume: usize, text: &[u8], at: usize) -> Option<usize> {
+        let rest = text.get(at..)?;
         match self.token(resume)?.0 {
-            PatternPart::Byte(wanted) => {
-                Some(at + text.get(at..)?.iter().position(|b| *b == wanted)?)
-            }
+            PatternPart::Byte(wanted) => Some(at + rest.iter().position(|b| *b == wanted)?),
             PatternPart::Any | PatternPart::Class(_) | PatternPart::Star | PatternPart::Stars => {
-                (at <= text.len()).then_some(at)
+                Some(at)
             }
         }
     }
@@ -544,9 +551,11 @@ impl Glob<'_> {
     fn follow(&self, from: usize, text: &[u8], slash: bool, restart: bool) -> bool {
         let words = self.text.len() / 64 + 1;
         let mut buffers = ([0u64; STATE_WORDS], [0u64; STATE_WORDS]);
-        let (mut now, mut next) = (&mut buffers.0[..words], &mut buffers.1[..words]);
+        let mut now = &mut buffers.0[..words];
+        let mut next = &mut buffers.1[..words];
         self.add(now, from);
-        for (at, &byte) in text.iter().chain(slash.then_some(&b'/')).enumerate() {
+        let end: &[u8] = if slash { b"/" } else { b"" };
+        for (at, &byte) in text.iter().chain(end).enumerate() {
             next.fill(0);
             let mut alive = false;
             for (word, &bits) in now.iter().enumerate() {
@@ -607,9 +616,9 @@ fn parse_class(text: &[u8], at: &mut usize) -> Option<ByteSet> {
                 let length = text[name_at..].iter().position(|&b| b == b']')?;
                 if length > 0 && text[name_at + length - 1] == b':' {
                     let name = &text[name_at..name_at + length - 1];
-                    (0..=u8::MAX)
-                        .filter(posix_class(name)?)
-                        .for_each(|b| insert(&mut set, b));
+                    for byte in (0..=u8::MAX).filter(posix_class(name)?) {
+                        insert(&mut set, byte);
+                    }
                     *at = name_at + length + 1;
                     previous = None;
                 } else {
@@ -625,7 +634,9 @@ fn parse_class(text: &[u8], at: &mut usize) -> Option<ByteSet> {
                     last = *text.get(*at)?;
                     *at += 1;
                 }
-                (previous?..=last).for_each(|b| insert(&mut set, b));
+                for byte in previous?..=last {
+                    insert(&mut set, byte);
+                }
                 previous = None;
             }
             b'\\' => {

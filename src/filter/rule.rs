@@ -371,10 +371,11 @@ impl Parsed {
     pub fn text_for_receiver(&self, deletes_excluded: bool) -> Option<Vec<u8>> {
         match self {
             Parsed::Merge(merge) if merge.sides == Sides::Sender => {
-                let own = merge
-                    .own_exclude(Sides::Unsaid)
-                    .filter(|_| !deletes_excluded);
-                own.map(|own| Parsed::Rule(own).text())
+                if deletes_excluded {
+                    return None;
+                }
+                let own = merge.own_exclude(Sides::Unsaid)?;
+                Some(Parsed::Rule(own).text())
             }
             // The lines of such a file cannot specify sides.
             Parsed::Merge(merge)
@@ -430,7 +431,9 @@ impl Parsed {
                 put(rule.absolute, b'/');
                 put(rule.negate, b'!');
                 put(rule.xattr, b'x');
-                rule.sides.letters().iter().for_each(|&b| put(true, b));
+                for &letter in rule.sides.letters() {
+                    put(true, letter);
+                }
                 put(rule.perishable, b'p');
                 put(true, b' ');
                 out.extend_from_slice(&rule.pattern);
@@ -447,7 +450,9 @@ impl Parsed {
                 put(merge.format == MergeFormat::Includes, b'+');
                 put(merge.exclude_itself, b'e');
                 put(merge.xattr, b'x');
-                merge.sides.letters().iter().for_each(|&b| put(true, b));
+                for &letter in merge.sides.letters() {
+                    put(true, letter);
+                }
                 put(merge.perishable, b'p');
                 put(true, b' ');
                 out.extend_from_slice(&merge.name);
@@ -457,7 +462,9 @@ impl Parsed {
                 put(cvs.absolute, b'/');
                 put(cvs.negate, b'!');
                 put(true, b'C');
-                cvs.sides.letters().iter().for_each(|&b| put(true, b));
+                for &letter in cvs.sides.letters() {
+                    put(true, letter);
+                }
                 put(cvs.perishable, b'p');
                 put(true, b' ');
             }
