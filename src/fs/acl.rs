@@ -69,8 +69,12 @@ impl Acl {
         if bytes.len() == 4 {
             return Ok(None);
         }
-        let (mut owner, mut group, mut mask, mut other) = (None, None, None, None);
-        let (mut users, mut groups) = (Vec::new(), Vec::new());
+        let mut owner = None;
+        let mut group = None;
+        let mut mask = None;
+        let mut other = None;
+        let mut users = Vec::new();
+        let mut groups = Vec::new();
         for entry in bytes[4..].chunks_exact(8) {
             let tag = u16::from_le_bytes([entry[0], entry[1]]);
             let perm = u16::from_le_bytes([entry[2], entry[3]]);
@@ -122,13 +126,13 @@ impl Acl {
             out.extend_from_slice(&id.to_le_bytes());
         };
         put(USER_OBJ, self.owner, NO_ID);
-        self.users
-            .iter()
-            .for_each(|&(id, perm)| put(USER, perm, id));
+        for &(id, perm) in &self.users {
+            put(USER, perm, id);
+        }
         put(GROUP_OBJ, self.group, NO_ID);
-        self.groups
-            .iter()
-            .for_each(|&(id, perm)| put(GROUP, perm, id));
+        for &(id, perm) in &self.groups {
+            put(GROUP, perm, id);
+        }
         if let Some(mask) = self.mask {
             put(MASK, mask, NO_ID);
         }
@@ -177,8 +181,12 @@ impl Acl {
         mut user: impl FnMut(u32) -> u32,
         mut group: impl FnMut(u32) -> u32,
     ) -> Acl {
-        self.users.iter_mut().for_each(|(id, _)| *id = user(*id));
-        self.groups.iter_mut().for_each(|(id, _)| *id = group(*id));
+        for (id, _) in &mut self.users {
+            *id = user(*id);
+        }
+        for (id, _) in &mut self.groups {
+            *id = group(*id);
+        }
         self.users.sort_by_key(|(id, _)| *id);
         self.groups.sort_by_key(|(id, _)| *id);
         self
@@ -401,10 +409,15 @@ pub fn from_fake(bytes: &[u8], which: Which, mode: u32) -> Result<Box<[u8]>, Bad
         perm @ 0..=7 => Ok(Some(perm as u8)),
         _ => Err(BadAcl),
     };
-    let (owner, group, mask, other) = (perms_at(0)?, perms_at(4)?, perms_at(8)?, perms_at(12)?);
-    let (mut users, mut groups) = (Vec::new(), Vec::new());
+    let owner = perms_at(0)?;
+    let group = perms_at(4)?;
+    let mask = perms_at(8)?;
+    let other = perms_at(12)?;
+    let mut users = Vec::new();
+    let mut groups = Vec::new();
     for entry in bytes[16..].chunks_exact(8) {
-        let (id, access) = (u32_at(entry, 0), u32_at(entry, 4));
+        let id = u32_at(entry, 0);
+        let access = u32_at(entry, 4);
         let perm = u8::try_from(access & !FAKE_USER)
             .ok()
             .filter(|p| *p <= 7)

@@ -249,9 +249,10 @@ impl<'a> Copier<'a> {
                 .read_at(at, &mut self.buffer[..SMALL_BYTES])
                 .map_err(CopyError::Read)?;
             let bytes = &self.buffer[..got];
-            let written = match how.sparse {
-                true => write_where_not_zero(to, bytes, at, how.fresh).map(|_| ()),
-                false => sys::pwrite_all(to, bytes, at),
+            let written = if how.sparse {
+                write_where_not_zero(to, bytes, at, how.fresh).map(|_| ())
+            } else {
+                sys::pwrite_all(to, bytes, at)
             };
             written.map_err(CopyError::Write)?;
             at += got as u64;

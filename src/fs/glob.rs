@@ -25,9 +25,9 @@ pub fn expand(pattern: &[u8]) -> Vec<Vec<u8>> {
         } else {
             found.iter().map(|dir| [dir, name].concat()).collect()
         };
-        found
-            .iter_mut()
-            .for_each(|path| path.extend_from_slice(slash));
+        for path in &mut found {
+            path.extend_from_slice(slash);
+        }
     }
     if found.is_empty() {
         vec![pattern.to_vec()]

@@ -203,15 +203,13 @@ pub fn enter(call: Call) -> Result<(), Errno> {
             Fault::Hold(_) => {}
             Fault::Kill => {
                 HAS_NO_POWER.store(true, SeqCst);
-                UNSYNCED
-                    .lock()
-                    .iter()
-                    .for_each(|(_, file)| drop(file.set_len(0)));
-                UNSYNCED_NAMES
-                    .lock()
-                    .iter()
-                    .rev()
-                    .for_each(UnsyncedName::lose);
+                for file in UNSYNCED.lock().values() {
+                    // A file that is gone cannot lose its data.
+                    let _ = file.set_len(0);
+                }
+                for name in UNSYNCED_NAMES.lock().iter().rev() {
+                    name.lose();
+                }
                 // A process may always signal itself.
                 let _ = rustix::process::kill_process(
                     rustix::process::getpid(),
@@ -252,11 +250,12 @@ pub fn note_data(fd: BorrowedFd<'_>, is_synced: bool) {
         return;
     };
     let id = (stat.dev(), stat.ino());
-    match is_synced {
-        true if stat.is_dir() => UNSYNCED_NAMES.lock().retain(|name| name.dir_id != id),
-        true => drop(UNSYNCED.lock().remove(&id)),
-        false if stat.is_file() => drop(UNSYNCED.lock().insert(id, file)),
-        false => {}
+    if is_synced && stat.is_dir() {
+        UNSYNCED_NAMES.lock().retain(|name| name.dir_id != id);
+    } else if is_synced {
+        UNSYNCED.lock().remove(&id);
+    } else if stat.is_file() {
+        UNSYNCED.lock().insert(id, file);
     }
 }
 
@@ -304,7 +303,8 @@ pub fn note_name(dir: BorrowedFd<'_>, name: &[u8]) {
     }) else {
         return;
     };
-    let (path, dir_id) = (path_in(dir.as_fd(), name), (stat.dev(), stat.ino()));
+    let path = path_in(dir.as_fd(), name);
+    let dir_id = (stat.dev(), stat.ino());
     let mut names = UNSYNCED_NAMES.lock();
     if names
         .iter()

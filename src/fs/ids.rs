@@ -210,12 +210,10 @@ pub fn copy_as(spec: &[u8]) -> Result<(u32, Vec<u32>), Vec<u8>> {
 }
 
 fn number(name: &[u8]) -> Option<u32> {
-    let is_number = name.iter().all(u8::is_ascii_digit);
-    str::from_utf8(name)
-        .ok()
-        .filter(|_| is_number)?
-        .parse()
-        .ok()
+    if !name.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    str::from_utf8(name).ok()?.parse().ok()
 }
 
 /// Returns the home directory of the user who runs this process, regardless of HOME; `None` if the system does not know

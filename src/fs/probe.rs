@@ -124,7 +124,8 @@ pub fn has_acls(dir: BorrowedFd<'_>) -> io::Result<bool> {
 /// Returns whether names that differ only in the case of letters are different names; `None` if the first names of the
 /// directory do not show that. `dir` was just opened.
 pub fn is_case_sensitive(dir: BorrowedFd<'_>) -> io::Result<Option<bool>> {
-    let (mut found, is_begun) = (None::<Vec<u8>>, Cell::new(false));
+    let mut found = None::<Vec<u8>>;
+    let is_begun = Cell::new(false);
     let visit = |entry: sys::Dirent<'_>| {
         if found.is_none() && entry.name.iter().any(u8::is_ascii_alphabetic) {
             found = Some(entry.name.to_vec());
@@ -146,7 +147,8 @@ pub fn is_case_sensitive(dir: BorrowedFd<'_>) -> io::Result<Option<bool>> {
     let known = sys::stat(dir, &name, false)?;
     let is_same = (known.dev, known.ino) == (other.dev, other.ino);
     // Both names can be links to one file.
-    Ok((!is_same || known.nlink == 1 || known.mode & 0o170000 == 0o040000).then_some(!is_same))
+    let is_known = !is_same || known.nlink == 1 || known.mode & 0o170000 == 0o040000;
+    Ok(if is_known { Some(!is_same) } else { None })
 }
 
 /// Returns whether a directory is on a network file system, as far as its type shows that; FUSE hides it.

@@ -183,9 +183,9 @@ fn change<T>(call: Call, fd: BorrowedFd<'_>, make: impl FnMut() -> io::Result<T>
 #[inline(always)]
 fn note_names<const N: usize>(names: [(BorrowedFd<'_>, &[u8]); N]) {
     #[cfg(debug_assertions)]
-    names
-        .into_iter()
-        .for_each(|(dir, name)| hooks::note_name(dir, name));
+    for (dir, name) in names {
+        hooks::note_name(dir, name);
+    }
     let _ = names;
 }
 

@@ -134,7 +134,9 @@ impl Pending {
 
     /// Removes it and restores the time of its directory, which the next run may have set already.
     pub fn discard(mut self) {
-        if let (false, Some(temp_name)) = (self.in_place, &self.temp_name) {
+        if !self.in_place
+            && let Some(temp_name) = &self.temp_name
+        {
             remove_unseen(&self.dir, || drop(sys::unlink(self.dir.fd(), temp_name)));
             self.finished = true;
         }
@@ -217,7 +219,8 @@ impl Pending {
     /// owners, the kernel links only its own files (fs.protected_hardlinks). `refused` is the error of the first
     /// attempt.
     fn place_chowned(&self, dir: &Dir, name: &[u8], refused: io::Error) -> io::Result<()> {
-        let ((own, _), owner) = (sys::ids(), sys::fstat(self.fd())?.uid);
+        let (own, _) = sys::ids();
+        let owner = sys::fstat(self.fd())?.uid;
         if owner == own {
             return Err(refused);
         }
@@ -236,7 +239,9 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let (false, Some(name)) = (self.finished, &self.temp_name) {
+        if !self.finished
+            && let Some(name) = &self.temp_name
+        {
             // What stays is removed by a later run, as after a crash.
             let _ = sys::unlink(self.dir.fd(), name);
         }
@@ -491,7 +496,11 @@ pub fn is_temp_name(name: &[u8]) -> bool {
 /// Returns the name, possibly truncated, whose first temp name this is; `None` for other names.
 pub fn name_of_temp(temp: &[u8]) -> Option<&[u8]> {
     let name = temp.get(1..temp.len().checked_sub(SUFFIX_LEN + 1)?)?;
-    (temp_name(name) == temp).then_some(name)
+    if temp_name(name) == temp {
+        Some(name)
+    } else {
+        None
+    }
 }
 
 /// Opens the leftover of a file that was to become `name`; `None` if there is none or it is being written.
@@ -552,12 +561,15 @@ fn if_stale(dir: &Dir, name: &[u8], act: impl FnOnce() -> io::Result<()>) -> Lef
         Ok(false) => return Leftover::InUse,
         Err(_) => return Leftover::Unknown,
     }
-    let (Ok(locked), named) = (sys::fstat(fd.as_fd()), sys::stat(dir.fd(), name, false)) else {
+    let locked = sys::fstat(fd.as_fd());
+    let named = sys::stat(dir.fd(), name, false);
+    let Ok(locked) = locked else {
         return Leftover::Unknown;
     };
-    match named.is_ok_and(|named| (named.dev, named.ino) == (locked.dev, locked.ino)) {
-        true => acted(act()),
-        false => Leftover::InUse,
+    if named.is_ok_and(|named| (named.dev, named.ino) == (locked.dev, locked.ino)) {
+        acted(act())
+    } else {
+        Leftover::InUse
     }
 }
 

@@ -85,7 +85,11 @@ impl At<'_> {
         }
         .ok()?
         .mode;
-        (mode & 0o200 == 0 && self.chmod(mode | 0o200).is_ok()).then_some(mode)
+        if mode & 0o200 == 0 && self.chmod(mode | 0o200).is_ok() {
+            Some(mode)
+        } else {
+            None
+        }
     }
 
     fn chmod(&self, mode: u32) -> io::Result<()> {

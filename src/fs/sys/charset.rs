@@ -53,7 +53,8 @@ impl CharsetConverter {
     /// Opens a conversion. Fails with EINVAL if the system does not have it.
     #[allow(unsafe_code)]
     pub fn open(from: &[u8], to: &[u8]) -> io::Result<CharsetConverter> {
-        let (from, to) = (CString::new(from)?, CString::new(to)?);
+        let from = CString::new(from)?;
+        let to = CString::new(to)?;
         // SAFETY: both are C strings that outlive the call.
         let descriptor = unsafe { libc::iconv_open(to.as_ptr(), from.as_ptr()) };
         if descriptor.addr() == usize::MAX {
@@ -70,7 +71,9 @@ impl CharsetConverter {
     pub fn convert(&self, text: &[u8]) -> io::Result<Vec<u8>> {
         let descriptor = self.descriptor.lock();
         let mut out = vec![0_u8; text.len() * 2 + 16];
-        let (mut rest, mut len_bytes, mut is_flushed) = (text, 0, false);
+        let mut rest = text;
+        let mut len_bytes = 0;
+        let mut is_flushed = false;
         // SAFETY: null pointers reset the state.
         unsafe {
             libc::iconv(
@@ -83,7 +86,8 @@ impl CharsetConverter {
         }
         while !is_flushed {
             let mut from = rest.as_ptr().cast_mut().cast::<libc::c_char>();
-            let (mut from_len, mut free) = (rest.len(), out.len() - len_bytes);
+            let mut from_len = rest.len();
+            let mut free = out.len() - len_bytes;
             let mut to = out[len_bytes..].as_mut_ptr().cast::<libc::c_char>();
             // Once the text is converted, a call without a text writes what returns to the initial state.
             let flushes = rest.is_empty();

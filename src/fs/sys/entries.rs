@@ -12,7 +12,8 @@ pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) ->
     super::note_names([(to, new)]);
     attempt(Call::Link, || {
         may_write()?;
-        let (old, new) = (spot(from, old)?, spot(to, new)?);
+        let old = spot(from, old)?;
+        let new = spot(to, new)?;
         Ok(fs::linkat(
             old.dir(),
             &*old.name,
@@ -28,7 +29,8 @@ pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) 
     super::note_names([(from, old), (to, new)]);
     attempt(Call::Rename, || {
         may_write()?;
-        let (old, new) = (spot(from, old)?, spot(to, new)?);
+        let old = spot(from, old)?;
+        let new = spot(to, new)?;
         Ok(fs::renameat(old.dir(), &*old.name, new.dir(), &*new.name)?)
     })
 }
@@ -43,7 +45,8 @@ pub fn rename_new(
     super::note_names([(from, old), (to, new)]);
     attempt(Call::Rename, || {
         may_write()?;
-        let (old, new) = (spot(from, old)?, spot(to, new)?);
+        let old = spot(from, old)?;
+        let new = spot(to, new)?;
         Ok(fs::renameat_with(
             old.dir(),
             &*old.name,

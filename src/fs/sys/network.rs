@@ -171,10 +171,10 @@ pub fn host_name_of(address: std::net::IpAddr) -> Option<Vec<u8>> {
             libc::NI_NAMEREQD,
         )
     };
-    let len = name
-        .iter()
-        .position(|&byte| byte == 0)
-        .filter(|_| failed == 0)?;
+    if failed != 0 {
+        return None;
+    }
+    let len = name.iter().position(|&byte| byte == 0)?;
     Some(name[..len].to_vec())
 }
 
@@ -270,10 +270,8 @@ impl SocketOption {
     pub fn set(self, socket: BorrowedFd<'_>, value: i32) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         let value = self.implied.unwrap_or(value);
-        let (pointer, len) = (
-            (&raw const value).cast::<libc::c_void>(),
-            std::mem::size_of::<i32>(),
-        );
+        let pointer = (&raw const value).cast::<libc::c_void>();
+        let len = std::mem::size_of::<i32>();
         // SAFETY: the pointer is valid for the length, and the system copies the value.
         let result = unsafe {
             libc::setsockopt(

@@ -159,10 +159,13 @@ pub fn open_read(
         if noatime {
             flags |= OFlags::NOATIME;
         }
-        let open = |flags: OFlags| match follow {
-            true => open_through(dir, name, flags, Mode::empty()),
-            false => spot(dir, name)
-                .and_then(|at| Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)),
+        let open = |flags: OFlags| {
+            if follow {
+                open_through(dir, name, flags, Mode::empty())
+            } else {
+                spot(dir, name)
+                    .and_then(|at| Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?))
+            }
         };
         match open(flags) {
             // Only the owner may use O_NOATIME.

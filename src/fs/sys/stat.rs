@@ -43,7 +43,8 @@ pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> 
             AtFlags::SYMLINK_NOFOLLOW
         };
         let at = spot(dir, name)?;
-        let (dir, name) = (at.dir(), &*at.name);
+        let dir = at.dir();
+        let name = &*at.name;
         match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted(true)) {
             Ok(found) => Ok(from_statx(&found)),
             Err(Errno::NOSYS) => Ok(from_stat(&fs::statat(dir, name, flags)?)),
@@ -234,8 +235,10 @@ pub fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
 pub fn birth(fd: BorrowedFd<'_>) -> io::Result<Option<Time>> {
     attempt(Call::FStat, || {
         let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
-        let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-        Ok(is_known.then_some(Time {
+        if found.stx_mask & StatxFlags::BTIME.bits() == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Time {
             secs: found.stx_btime.tv_sec,
             nanos: found.stx_btime.tv_nsec,
         }))
