@@ -115,21 +115,18 @@ impl Compressor {
             }
             Compressor::Lz4 => lz4_flex::block::compress_into(piece, out).map_err(io::Error::other),
             Compressor::Zlib(encoder) => {
-                let (taken, made) = (encoder.total_in(), encoder.total_out());
+                let taken = encoder.total_in();
+                let made = encoder.total_out();
                 loop {
-                    let (at, end) = (
-                        (encoder.total_in() - taken) as usize,
-                        (encoder.total_out() - made) as usize,
-                    );
+                    let at = (encoder.total_in() - taken) as usize;
+                    let end = (encoder.total_out() - made) as usize;
                     let room = &mut out[end..];
                     let space = room.len();
                     encoder
                         .compress(&piece[at..], room, FlushCompress::Sync)
                         .map_err(io::Error::other)?;
-                    let (at, now) = (
-                        (encoder.total_in() - taken) as usize,
-                        (encoder.total_out() - made) as usize,
-                    );
+                    let at = (encoder.total_in() - taken) as usize;
+                    let now = (encoder.total_out() - made) as usize;
                     // The flush is complete once it leaves room in the output.
                     if at == piece.len() && now - end < space {
                         return Ok(now);
@@ -180,8 +177,11 @@ impl<W: Write> CompressingWriter<W> {
             CompressionPolicy::IfSlow => {
                 let (bytes, micros) = self.taken;
                 let rate = u128::from(bytes) * 1_000_000 / micros.max(1);
-                (bytes >= KNOWN_AFTER_BYTES && rate < u128::from(SLOW_BYTES_PER_SEC))
-                    .then_some(Method::Zstd(1))
+                if bytes >= KNOWN_AFTER_BYTES && rate < u128::from(SLOW_BYTES_PER_SEC) {
+                    Some(Method::Zstd(1))
+                } else {
+                    None
+                }
             }
         }
     }
@@ -232,9 +232,10 @@ impl<W: Write> CompressingWriter<W> {
         self.chunk[0] = kind;
         self.chunk[1..HEAD_BYTES].copy_from_slice(&(len as u32).to_le_bytes());
         let since = Since::now();
-        match is_apart {
-            true => write_both(&mut self.writer, &self.chunk, piece)?,
-            false => self.writer.write_all(&self.chunk)?,
+        if is_apart {
+            write_both(&mut self.writer, &self.chunk, piece)?
+        } else {
+            self.writer.write_all(&self.chunk)?
         }
         self.taken = (
             self.taken.0 + len as u64,
@@ -311,7 +312,8 @@ impl Decompressor {
                 Ok((input.pos(), output.pos()))
             }
             Decompressor::Zlib(decoder) => {
-                let (taken, made) = (decoder.total_in(), decoder.total_out());
+                let taken = decoder.total_in();
+                let made = decoder.total_out();
                 decoder
                     .decompress(from, into, FlushDecompress::Sync)
                     .map_err(|error| bad(&format!("invalid zlib data ({error})")))?;

@@ -143,9 +143,12 @@ impl DaemonAddress<'_> {
             idle: None,
             ..self.patience.clone()
         };
-        let check = || match is_late() {
-            true => Err(io::ErrorKind::TimedOut.into()),
-            false => patience.check(Duration::ZERO),
+        let check = || {
+            if is_late() {
+                Err(io::ErrorKind::TimedOut.into())
+            } else {
+                patience.check(Duration::ZERO)
+            }
         };
         let mut lines = Vec::new();
         for address in addresses {
@@ -215,10 +218,8 @@ impl DaemonAddress<'_> {
             .filter(|word| !word.is_empty())
         {
             let equals = word.iter().position(|&byte| byte == b'=');
-            let (name, value) = (
-                &word[..equals.unwrap_or(word.len())],
-                equals.map(|at| &word[at + 1..]),
-            );
+            let name = &word[..equals.unwrap_or(word.len())];
+            let value = equals.map(|at| &word[at + 1..]);
             let Some(option) = str::from_utf8(name).ok().and_then(SocketOption::named) else {
                 warn(&[b"Unknown socket option ", name].concat());
                 continue;

@@ -125,7 +125,11 @@ impl ShellCall<'_> {
             .chain(self.remote_words)
             .cloned();
         let args = options.chain([b".".to_vec()]).chain(paths).collect();
-        (self.connect.args == ArgStyle::Secluded).then_some(args)
+        if self.connect.args == ArgStyle::Secluded {
+            Some(args)
+        } else {
+            None
+        }
     }
 }
 
@@ -632,10 +636,8 @@ impl Shell {
                     noise.write_all(&received[..noise_len])?;
                     let rest = io::Cursor::new(received.split_off(noise_len));
                     let parting = patience.parting.clone();
-                    let (reader, writer) = (
-                        Box::new(rest.chain(reader)),
-                        Box::new(BlockingWriter(stdin)),
-                    );
+                    let reader = Box::new(rest.chain(reader));
+                    let writer = Box::new(BlockingWriter(stdin));
                     let link = Link {
                         reader,
                         writer,

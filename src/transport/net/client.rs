@@ -122,7 +122,8 @@ impl Dial {
                 let halves = tls::halves(tunnel, self.patience.clone(), Arc::new(engine));
                 let (reader, writer, hang_up) = halves.map_err(broken)?;
                 if let Some(name) = name {
-                    let (watch, connection) = (self.watch(peer, name, false), hang_up.watched());
+                    let watch = self.watch(peer, name, false);
+                    let connection = hang_up.watched();
                     handle.spawn(async move {
                         if watch.breaks(&connection).await {
                             connection.hang_up();
@@ -195,10 +196,8 @@ impl Dial {
             self.lanes.clone(),
         ));
         drop(inside);
-        let (lanes, hang_up) = (
-            Some(writer.progress().clone()),
-            HangUp::Lanes(writer.hang_up()),
-        );
+        let lanes = Some(writer.progress().clone());
+        let hang_up = HangUp::Lanes(writer.hang_up());
         Linked {
             link: self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle),
             lanes,
@@ -330,10 +329,11 @@ pub fn race(
             Ok(DialStep::CompletedHandshake(shaken)) => {
                 field.waiting.push_back(((kind, address), shaken))
             }
-            Ok(DialStep::Late) => field
-                .speaker
-                .iter_mut()
-                .for_each(|speaker| speaker.is_late = true),
+            Ok(DialStep::Late) => {
+                if let Some(speaker) = &mut field.speaker {
+                    speaker.is_late = true;
+                }
+            }
             Ok(DialStep::Answered(_)) if !field.has_floor() => {
                 return Err(Trouble::Stopped);
             }
@@ -429,7 +429,8 @@ impl Race {
         turn: Option<usize>,
         attempt: impl Future<Output = Result<DialStep, Trouble>> + Send + 'static,
     ) -> tokio::task::AbortHandle {
-        let (limit, report) = (self.limit, self.report.clone());
+        let limit = self.limit;
+        let report = self.report.clone();
         let left = limit.saturating_sub(self.began.elapsed());
         let task = self.engine.spawn(async move {
             let tried = tokio::time::timeout(left, attempt).await;
@@ -476,7 +477,8 @@ impl Race {
         let words = self.words.clone();
         // Made in this thread: it takes a while, and the engine drives other attempts.
         words.bytes();
-        let (turn, report) = (self.turns, self.report.clone());
+        let turn = self.turns;
+        let report = self.report.clone();
         let task = self.run(way, Some(turn), async move {
             shaken.begin(words.bytes()).await.map(DialStep::Answered)
         });
@@ -519,7 +521,9 @@ struct DialAttempts(Vec<tokio::task::AbortHandle>);
 
 impl Drop for DialAttempts {
     fn drop(&mut self) {
-        self.0.iter().for_each(tokio::task::AbortHandle::abort);
+        for attempt in &self.0 {
+            attempt.abort();
+        }
     }
 }
 

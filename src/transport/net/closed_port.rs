@@ -52,7 +52,8 @@ pub async fn tcp_refusal(peer: SocketAddr) {
 
 /// Returns the result of the future that is ready first.
 pub async fn first_of<T>(first: impl Future<Output = T>, second: impl Future<Output = T>) -> T {
-    let (mut first, mut second) = (pin!(first), pin!(second));
+    let mut first = pin!(first);
+    let mut second = pin!(second);
     poll_fn(|context| match first.as_mut().poll(context) {
         Poll::Pending => second.as_mut().poll(context),
         ready => ready,

@@ -401,10 +401,10 @@ impl CongestionControl {
         }
         self.epoch.rounds += 1;
         self.grow();
-        let Some(base) = self
-            .base
-            .filter(|_| self.growth == Growth::Found && self.pause.is_none())
-        else {
+        if self.growth != Growth::Found || self.pause.is_some() {
+            return;
+        }
+        let Some(base) = self.base else {
             return;
         };
         let is_full = rate >= FULL * self.rate();

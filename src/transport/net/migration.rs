@@ -16,12 +16,15 @@ use std::net::{IpAddr, SocketAddr};
 pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection) {
     let peer = connection.remote_address();
     let received_datagrams = || connection.stats().udp_rx.datagrams;
-    let (mut last, mut since, mut own) = (received_datagrams(), Since::now(), own_address(peer));
+    let mut last = received_datagrams();
+    let mut since = Since::now();
+    let mut own = own_address(peer);
     while tokio::time::timeout(ROAM_LOOK, connection.closed())
         .await
         .is_err()
     {
-        let (now, own_now) = (received_datagrams(), own_address(peer));
+        let now = received_datagrams();
+        let own_now = own_address(peer);
         if now != last {
             (last, since) = (now, Since::now());
         }

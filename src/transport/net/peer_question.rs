@@ -25,7 +25,11 @@ pub struct PeerQuestion {
 impl PeerQuestion {
     /// Asks the client of a session for the `nth` time, beginning with 1.
     pub fn new(hang_up: &HangUp, nth: u32) -> PeerQuestion {
-        let quic = hang_up.quic().filter(|_| nth <= QUESTIONS_MAX);
+        let quic = if nth <= QUESTIONS_MAX {
+            hang_up.quic()
+        } else {
+            None
+        };
         let received_before = quic.map(|connection| {
             let received = connection.stats().udp_rx.datagrams;
             // Every peer acknowledges a new limit. A plain PING would do, but this is what the library offers.

@@ -354,7 +354,11 @@ fn trouble(error: ConnectionError) -> Trouble {
 /// Returns the TLS alert in a QUIC error code.
 fn alert(code: TransportErrorCode) -> Option<u8> {
     let code = u64::from(code);
-    (code >> 8 == 1).then_some(code as u8)
+    if code >> 8 == 1 {
+        Some(code as u8)
+    } else {
+        None
+    }
 }
 
 /// Converts the error of a lost connection.
@@ -407,7 +411,8 @@ pub fn halves(
     let parting = patience.parting.clone();
     let mut pieces = vec![Bytes::new(); PIECES];
     pieces[PIECES - 1] = first;
-    let (window, begun) = (quic_window::QuicWindow::default(), Since::now());
+    let window = quic_window::QuicWindow::default();
+    let begun = Since::now();
     let ceiling = ceiling.clone();
     let reader = QuicReader {
         recv,
@@ -462,8 +467,9 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let delivery = self.delivery.get_mut().take();
         let at_end = self.at_end.get_mut().take();
-        let (connection, last_words, stop) =
-            (self.connection.clone(), self.last_words, self.stop.clone());
+        let connection = self.connection.clone();
+        let last_words = self.last_words;
+        let stop = self.stop.clone();
         if let Some(at_end) = at_end {
             at_end(Box::pin(async move {
                 let was_delivered = match delivery {
@@ -558,7 +564,8 @@ impl QuicReader {
         patience.check(Duration::ZERO)?;
         let mut waits = None;
         let either = async {
-            let (mut chunks, mut other) = (pin!(recv.read_chunks(pieces)), pin!(other));
+            let mut chunks = pin!(recv.read_chunks(pieces));
+            let mut other = pin!(other);
             std::future::poll_fn(|context| match chunks.as_mut().poll(context) {
                 Poll::Ready(taken) => Poll::Ready(Ok(taken)),
                 Poll::Pending => other.as_mut().poll(context).map(Err),
@@ -653,9 +660,12 @@ impl QuicWriter {
     /// that, even if it fails.
     pub fn leave(&mut self, at: u64) -> io::Result<()> {
         self.has_left = true;
-        let may_wait = || match self.parting.is_over() {
-            true => Err(io::ErrorKind::ConnectionAborted.into()),
-            false => Ok(()),
+        let may_wait = || {
+            if self.parting.is_over() {
+                Err(io::ErrorKind::ConnectionAborted.into())
+            } else {
+                Ok(())
+            }
         };
         let connection = &self.hold.connection;
         let mut word = wait(connection.open_uni(), may_wait)?.map_err(lost)?;
@@ -698,7 +708,10 @@ impl Write for QuicWriter {
         if count == 0 {
             return Ok(0);
         }
-        let Some(send) = self.send.as_mut().filter(|_| !self.has_left) else {
+        if self.has_left {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let Some(send) = &mut self.send else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         let mut bytes = Vec::with_capacity(count);
@@ -711,9 +724,12 @@ impl Write for QuicWriter {
         });
         self.hold.connection.set_send_window(window);
         let parting = &self.parting;
-        let written = wait(send.write_chunk(piece), || match parting.is_over() {
-            true => Err(io::ErrorKind::ConnectionAborted.into()),
-            false => Ok(()),
+        let written = wait(send.write_chunk(piece), || {
+            if parting.is_over() {
+                Err(io::ErrorKind::ConnectionAborted.into())
+            } else {
+                Ok(())
+            }
         })?;
         written.map(|()| count).map_err(not_written)
     }

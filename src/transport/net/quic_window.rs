@@ -59,7 +59,7 @@ impl QuicWindow {
         let window_bytes = at_most(wanted, most);
         let changes = window_bytes != self.window_bytes;
         self.window_bytes = window_bytes;
-        changes.then_some(window_bytes)
+        if changes { Some(window_bytes) } else { None }
     }
 }
 

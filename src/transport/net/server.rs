@@ -124,16 +124,15 @@ pub fn listen(
         let (udp, tcp) = bind(address)?;
         listener.addresses.push(udp.local_addr()?);
         let endpoint = quic::server_endpoint(udp, door.config.clone(), lasting)?;
-        let (quic_door, quic_endpoint) = (door.clone(), endpoint.clone());
+        let quic_door = door.clone();
+        let quic_endpoint = endpoint.clone();
         engine.handle().spawn(restart_after_panic(move || {
             quic_door.clone().take_quic(quic_endpoint.clone())
         }));
         listener.endpoints.push(endpoint);
         tcp.set_nonblocking(true)?;
-        let (tls_door, tcp) = (
-            door.clone(),
-            Arc::new(tokio::net::TcpListener::from_std(tcp)?),
-        );
+        let tls_door = door.clone();
+        let tcp = Arc::new(tokio::net::TcpListener::from_std(tcp)?);
         let taker = engine.handle().spawn(restart_after_panic(move || {
             tls_door.clone().take_tcp(tcp.clone())
         }));
@@ -158,9 +157,10 @@ pub fn supported(ip: IpAddr) -> IpAddr {
 }
 
 fn supported_if(ip: IpAddr, bind: impl FnOnce(IpAddr) -> io::Result<()>) -> IpAddr {
-    match ip == EVERYWHERE && bind(ip).is_err_and(|error| errno::lacks_ipv6(&error)) {
-        true => Ipv4Addr::UNSPECIFIED.into(),
-        false => ip,
+    if ip == EVERYWHERE && bind(ip).is_err_and(|error| errno::lacks_ipv6(&error)) {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        ip
     }
 }
 
@@ -216,10 +216,12 @@ impl Listener {
 
     /// Stops accepting clients. Existing sessions continue while this is not dropped.
     pub fn drain(&self) {
-        self.endpoints
-            .iter()
-            .for_each(|endpoint| endpoint.set_server_config(None));
-        self.takers.iter().for_each(tokio::task::AbortHandle::abort);
+        for endpoint in &self.endpoints {
+            endpoint.set_server_config(None);
+        }
+        for taker in &self.takers {
+            taker.abort();
+        }
     }
 
     /// Stops accepting clients and waits until each session has ended: its client has received everything, or has
@@ -363,7 +365,8 @@ impl Acceptor {
         };
         let (reader, writer) = quic::halves(conversation, patience, last_words, ceiling, at_end);
         let Some(token) = token else {
-            let (reader, writer) = (Box::new(reader), Box::new(writer));
+            let reader = Box::new(reader);
+            let writer = Box::new(writer);
             return self.admit_client(AcceptedClient {
                 reader,
                 writer,
@@ -378,7 +381,8 @@ impl Acceptor {
             tls_upgrade::movable((reader, writer), &tls_upgrade::UpgradeTerms::default(), 0);
         self.movable.put(token, pin, mover);
         let hang_up = HangUp::Lanes(writer.hang_up());
-        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        let reader = Box::new(reader);
+        let writer = Box::new(writer);
         self.admit_client(AcceptedClient {
             reader,
             writer,
@@ -437,7 +441,9 @@ impl Acceptor {
         if let Some(name) = name {
             self.named.put(pin, name, hang_up.watched());
         }
-        let (reader, writer, hang_up) = (Box::new(reader), Box::new(writer), HangUp::Tls(hang_up));
+        let reader = Box::new(reader);
+        let writer = Box::new(writer);
+        let hang_up = HangUp::Tls(hang_up);
         self.admit_client(AcceptedClient {
             reader,
             writer,

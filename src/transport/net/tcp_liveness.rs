@@ -61,9 +61,10 @@ fn is_silent(standing: &TcpStanding, repeats: u8) -> bool {
 /// unacknowledged data probes the peer every [`super::limits::KEEP_ALIVE`], and would have had an answer since.
 fn is_hopeless(standing: &TcpStanding, fresh_for: Duration) -> bool {
     is_silent(standing, REPEATS)
-        && match standing.has_unacknowledged {
-            true => standing.repeats_after > SOON,
-            false => fresh_for >= QUIET,
+        && if standing.has_unacknowledged {
+            standing.repeats_after > SOON
+        } else {
+            fresh_for >= QUIET
         }
 }
 

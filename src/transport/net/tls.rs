@@ -480,12 +480,13 @@ struct TunnelState {
 
 impl TunnelState {
     fn check(&self) -> io::Result<()> {
-        match self.is_broken {
-            true => Err(io::Error::new(
+        if self.is_broken {
+            Err(io::Error::new(
                 io::ErrorKind::ConnectionReset,
                 "invalid TLS data",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

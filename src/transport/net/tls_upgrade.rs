@@ -72,10 +72,13 @@ pub fn token(connection: &quinn::Connection) -> Option<UpgradeToken> {
         .ok()?;
     let mut token = UpgradeToken::default();
     let may = agreed.protocol.as_deref() == Some(ALPN_LANES);
-    (may && connection
+    if !may {
+        return None;
+    }
+    connection
         .export_keying_material(&mut token, TOKEN_LABEL, b"")
-        .is_ok())
-    .then_some(token)
+        .ok()?;
+    Some(token)
 }
 
 /// The progress of a session that can move.
@@ -137,7 +140,8 @@ pub fn movable(
     sent_bytes: usize,
 ) -> (UpgradeReader, UpgradeWriter, Mover) {
     let (reader, writer) = halves;
-    let (connection, patience) = (reader.connection().clone(), reader.patience().clone());
+    let connection = reader.connection().clone();
+    let patience = reader.patience().clone();
     let (tx, left) = oneshot::channel();
     tokio::spawn(receive_switch_offset(connection.clone(), tx));
     let shared = Arc::new(UpgradeShared {
@@ -148,7 +152,8 @@ pub fn movable(
         lane: Mutex::new(TlsLane::None),
     });
     shared.count(sent_bytes);
-    let ((to_reader, reads), (to_writer, writes)) = (oneshot::channel(), oneshot::channel());
+    let (to_reader, reads) = oneshot::channel();
+    let (to_writer, writes) = oneshot::channel();
     let reader = UpgradeReader {
         quic: reader,
         taken: 0,
@@ -479,11 +484,8 @@ impl Write for UpgradeWriter {
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        if let Some(lane) = self
-            .lane
-            .as_mut()
-            .filter(|_| pieces.iter().any(|piece| !piece.is_empty()))
-        {
+        let is_empty = pieces.iter().all(|piece| piece.is_empty());
+        if !is_empty && let Some(lane) = &mut self.lane {
             match lane.try_recv() {
                 Ok(tls) => {
                     self.lane = None;
@@ -572,7 +574,8 @@ impl Movable {
 
     /// Adds the session of a client with this key. It can be found once, until it ends.
     pub fn put(self: &Arc<Movable>, token: UpgradeToken, pin: Pin, mover: Mover) {
-        let (all, connection) = (self.clone(), mover.shared.connection.clone());
+        let all = self.clone();
+        let connection = mover.shared.connection.clone();
         self.0.lock().insert(token, (pin, mover));
         tokio::spawn(async move {
             connection.closed().await;
