@@ -70,7 +70,8 @@ impl Options {
             Some(Batch::Read(_)) | None if self.connect.server_log => {
                 Some("--remote-option=--log-file")
             }
-            Some(Batch::Read(_)) | None => self.connect.iconv.is_some().then_some("--iconv"),
+            Some(Batch::Read(_)) | None if self.connect.iconv.is_some() => Some("--iconv"),
+            Some(Batch::Read(_)) | None => None,
         }
     }
 }

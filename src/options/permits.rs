@@ -49,14 +49,14 @@ impl Permits {
             // A rule file outside of the directory counts as empty here, for the digest as well.
             confine_root: _,
         } = options;
-        // A dry run changes nothing, but would print all lines twice.
-        let repeat = dry_run
-            .then_some("--dry-run")
-            .or_else(|| batch.is_some().then_some("--write-batch"));
         let by_run = Permits {
             compare: true,
             unrequested: !dry_run,
-            forbids_repeat: repeat,
+            forbids_repeat: first_given([
+                // It changes nothing, but would print all lines twice.
+                (*dry_run, "--dry-run"),
+                (batch.is_some(), "--write-batch"),
+            ]),
         };
         let by_policies = [
             by_select(select),
@@ -74,6 +74,12 @@ impl Permits {
             forbids_repeat: one.forbids_repeat.or(other.forbids_repeat),
         })
     }
+}
+
+/// Returns the first option of those that are given.
+fn first_given<const N: usize>(options: [(bool, &'static str); N]) -> Option<&'static str> {
+    let given = options.into_iter().find(|(is_given, _)| *is_given);
+    given.map(|(_, name)| name)
 }
 
 fn by_select(select: &Select) -> Permits {
@@ -104,14 +110,16 @@ fn by_select(select: &Select) -> Permits {
         open_noatime: _,
     } = select;
     let removes = *remove_source != RemoveSource::No;
-    // The list would be printed twice.
-    let listed = list_only.then_some("--list-only");
     Permits {
         compare: *recurse == Recurse::Full && !removes,
         unrequested: max_size_bytes.is_none() && min_size_bytes.is_none(),
-        // A second attempt sees a source without the files that the first one removed: arguments are missing, and
-        // directories have new times.
-        forbids_repeat: listed.or_else(|| removes.then_some("--remove-source-files")),
+        forbids_repeat: first_given([
+            // The list would be printed twice.
+            (*list_only, "--list-only"),
+            // A second attempt sees a source without the files that the first one removed: arguments are missing, and
+            // directories have new times.
+            (removes, "--remove-source-files"),
+        ]),
     }
 }
 
@@ -124,21 +132,25 @@ fn by_check(check: &Check, preserve: &Preserve) -> Permits {
         existing_only,
         ignore_existing,
     } = check;
-    // An entry in the way is removed before the new one is created; a second attempt would then skip the new one.
-    let existing = existing_only.then_some("--existing");
-    // A second attempt would skip the first name of a file, and its other names depend on that one.
-    let links = || {
-        (*ignore_existing && preserve.hard_links).then_some("--ignore-existing with --hard-links")
-    };
-    // Without the source's time a complete file counts as newer, with the same effect on its other names.
-    let newer = || {
-        (*update && preserve.hard_links && !preserve.times).then_some("--update with --hard-links")
-    };
+
     Permits {
         // `--update` and `--ignore-existing` only concern entries that differ.
         compare: !matches!(mode, CheckMode::Digest | CheckMode::IgnoreTimes) && *window_secs <= 0,
         unrequested: !existing_only,
-        forbids_repeat: existing.or_else(links).or_else(newer),
+        forbids_repeat: first_given([
+            // An entry in the way is removed before the new one is created; a second attempt would then skip the new one.
+            (*existing_only, "--existing"),
+            // A second attempt would skip the first name of a file, and its other names depend on that one.
+            (
+                *ignore_existing && preserve.hard_links,
+                "--ignore-existing with --hard-links",
+            ),
+            // Without the source's time a complete file counts as newer, with the same effect on its other names.
+            (
+                *update && preserve.hard_links && !preserve.times,
+                "--update with --hard-links",
+            ),
+        ]),
     }
 }
 
@@ -179,16 +191,21 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Permits {
         peer_links: _,
         link_owners: _,
     } = preserve;
-    // A directory just created does not have its final mode yet, and a second attempt keeps the mode of existing ones.
-    let modes = (!perms).then_some("--no-perms");
-    // The first attempt changes access times by reading; the second one copies them.
-    let reads = || (*atimes && !select.open_noatime).then_some("--atimes without --open-noatime");
+
     Permits {
         compare: !atimes && !keep_dirlinks && !munge_links,
         unrequested: !hard_links,
-        forbids_repeat: modes
-            .or_else(reads)
-            .or_else(|| write_devices.then_some("--write-devices")),
+        forbids_repeat: first_given([
+            // A directory just created does not have its final mode yet, and a second attempt keeps the mode of existing
+            // ones.
+            (!perms, "--no-perms"),
+            // The first attempt changes access times by reading; the second one copies them.
+            (
+                *atimes && !select.open_noatime,
+                "--atimes without --open-noatime",
+            ),
+            (*write_devices, "--write-devices"),
+        ]),
     }
 }
 
@@ -202,17 +219,19 @@ fn by_delete(delete: &Delete, reads_dest_rules: bool) -> Permits {
         force: _,
         ignore_errors: _,
     } = delete;
-    // The number of entries that the first attempt deleted is unknown.
-    let limited = max.map(|_| "--max-delete");
-    // Filter files replaced by the first attempt protect different entries. After a transfer they are read again
-    // anyway.
-    let rules = || {
-        let is_early = matches!(when, Some(When::Before | When::During | When::Delay));
-        (is_early && reads_dest_rules).then_some("--delete with per-directory filter files")
-    };
+    let is_early = matches!(when, Some(When::Before | When::During | When::Delay));
     Permits {
         compare: !matches!(when, Some(When::Before | When::After)),
-        forbids_repeat: limited.or_else(rules),
+        forbids_repeat: first_given([
+            // The number of entries that the first attempt deleted is unknown.
+            (max.is_some(), "--max-delete"),
+            // Filter files replaced by the first attempt protect different entries. After a transfer they are read again
+            // anyway.
+            (
+                is_early && reads_dest_rules,
+                "--delete with per-directory filter files",
+            ),
+        ]),
         ..Permits::ALL
     }
 }
@@ -233,15 +252,15 @@ fn by_place(place: &Place) -> Permits {
         fsync: _,
         mkpath: _,
     } = place;
-    // A partially written file has the current time and may have the length of its source.
-    let partial = append
-        .map(|_| "--append")
-        .or(inplace.then_some("--inplace"));
-    // A second attempt could treat a file that the first one finished as the old one, and overwrite the backup.
-    let forbids_repeat = partial.or_else(|| backup.as_ref().map(|_| "--backup"));
     Permits {
         unrequested: append.is_none(),
-        forbids_repeat,
+        forbids_repeat: first_given([
+            // A partially written file has the current time and may have the length of its source.
+            (append.is_some(), "--append"),
+            (*inplace, "--inplace"),
+            // A second attempt could treat a file that the first one finished as the old one, and overwrite the backup.
+            (backup.is_some(), "--backup"),
+        ]),
         ..Permits::ALL
     }
 }

@@ -51,7 +51,11 @@ impl Place {
     /// Returns the suffix of backups, if they are beside their originals.
     pub fn suffix_beside(&self) -> Option<&[u8]> {
         let backup = self.backup.as_ref()?;
-        (backup.dir.is_none() && !backup.suffix.is_empty()).then_some(&backup.suffix)
+        if backup.dir.is_none() && !backup.suffix.is_empty() {
+            Some(&backup.suffix)
+        } else {
+            None
+        }
     }
 
     /// Returns the rule that keeps partial directories out of the transfer. An absolute one needs none.
