@@ -175,7 +175,8 @@ impl Comparison {
     /// Returns keyed XXH3. The secret and the seed are derived from the session key with BLAKE3's extendable output.
     pub fn keyed(key: &[u8; 16]) -> Comparison {
         let mut stream = blake3::Hasher::new_keyed(&widened(key, OF_CONTENT)).finalize_xof();
-        let (mut bytes, mut seed) = ([0; SECRET_LEN_BYTES], [0; 8]);
+        let mut bytes = [0; SECRET_LEN_BYTES];
+        let mut seed = [0; 8];
         stream.fill(&mut bytes);
         stream.fill(&mut seed);
         Comparison::Keyed(Secret {
@@ -330,7 +331,8 @@ pub fn shown(
     if sum == Checksum::None {
         return Ok(None);
     }
-    let (mut hasher, mut piece) = (FileDigest::new(sum, None), vec![0u8; PIECE_BYTES]);
+    let mut hasher = FileDigest::new(sum, None);
+    let mut piece = vec![0u8; PIECE_BYTES];
     loop {
         match read(&mut piece)? {
             0 => break,

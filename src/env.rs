@@ -196,9 +196,9 @@ impl Env {
                     DEADLINE_LOOK
                 });
             }
-            flags
-                .iter()
-                .for_each(|flag| flag.store(true, Ordering::SeqCst));
+            for flag in &flags {
+                flag.store(true, Ordering::SeqCst);
+            }
         };
         std::thread::Builder::new()
             .name("deadline".into())

@@ -42,7 +42,11 @@ impl EventSink for TextReporter {
     }
 
     fn delivery_failure(&self) -> Option<Exit> {
-        self.lines_are_lost().then_some(Exit::Message)
+        if self.lines_are_lost() {
+            Some(Exit::Message)
+        } else {
+            None
+        }
     }
 }
 
@@ -97,9 +101,10 @@ impl Local<'_> {
         preserve.hard_links &= self.dest.is_some();
         self.terms.with_wanted(&preserve, &|_, _| {}, |wanted| {
             let mut problems = Vec::new();
-            let top = gathered
-                .top_entry(wanted, &mut problems)?
-                .filter(|_| gathered.sends_top(false));
+            let top = match gathered.top_entry(wanted, &mut problems)? {
+                Some(top) if gathered.sends_top(false) => Some(top),
+                Some(_) | None => None,
+            };
             report_problems(&problems, reporter, tally);
             let start = RunStart {
                 top,

@@ -95,9 +95,10 @@ pub fn tag_len(basis_len: u64, block_len: u32) -> usize {
     let blocks = basis_len.div_ceil(block_len.into());
     let expected = SAFETY_BITS + bits(blocks.saturating_mul(EXPECTED_PLACES as u64));
     let anywhere = SAFETY_BITS + bits(blocks) + bits(basis_len);
-    let needed = match u64::from(block_len) * 2 <= rsyncs_block_len(basis_len) {
-        true => expected.max(anywhere.div_ceil(2)),
-        false => expected.max(anywhere),
+    let needed = if u64::from(block_len) * 2 <= rsyncs_block_len(basis_len) {
+        expected.max(anywhere.div_ceil(2))
+    } else {
+        expected.max(anywhere)
     };
     (needed.div_ceil(8) as usize).clamp(TAG_MIN_BYTES, TAG_MAX_BYTES)
 }

@@ -60,7 +60,8 @@ impl<'a> Index<'a> {
         let filter_words = (full * FILTER_BITS_PER_BLOCK / 64)
             .next_power_of_two()
             .max(2);
-        let (mut filter, mut second_filter) = (vec![0u64; filter_words], vec![0u64; filter_words]);
+        let mut filter = vec![0u64; filter_words];
+        let mut second_filter = vec![0u64; filter_words];
         let starts_shift = 32 - full.next_power_of_two().max(2).ilog2();
         let mut starts = vec![0u32; (1 << (32 - starts_shift)) + 1];
         for tag in tags {

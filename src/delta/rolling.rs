@@ -144,10 +144,8 @@ impl<'a> Rolling<'a> {
         let sum = &self.sums[self.at % WORD_BYTES];
         // The sum is not needed if the window four bytes on does not fit.
         if self.at + WORD_BYTES < self.end {
-            let (leaves, enters) = (
-                word(self.bytes, self.at),
-                word(self.bytes, self.at + self.window_len),
-            );
+            let leaves = word(self.bytes, self.at);
+            let enters = word(self.bytes, self.at + self.window_len);
             self.sums[self.at % WORD_BYTES] = self.rolled(*sum, leaves, enters);
         }
         self.at += 1;

@@ -124,7 +124,7 @@ impl<'a> BlockScanner<'a> {
         let signature = self.index.signature();
         let mut full_tag = None;
         // A block that stays where it is need not be written.
-        let staying = self.in_place.then_some(0);
+        let staying = if self.in_place { Some(0) } else { None };
         for shift in staying
             .into_iter()
             .chain(self.shifts)
@@ -142,11 +142,10 @@ impl<'a> BlockScanner<'a> {
             let Some(bytes) = range.bytes.get(at..at + len) else {
                 continue;
             };
-            let tag = match len == self.block_len {
-                true => {
-                    *full_tag.get_or_insert_with(|| self.tag(sum.unwrap_or_else(|| Sum::of(bytes))))
-                }
-                false => self.tag(Sum::of(bytes)),
+            let tag = if len == self.block_len {
+                *full_tag.get_or_insert_with(|| self.tag(sum.unwrap_or_else(|| Sum::of(bytes))))
+            } else {
+                self.tag(Sum::of(bytes))
             };
             if tag == signature.tags()[block] {
                 return Some(BlockMatch { block, shift });
@@ -169,7 +168,7 @@ impl<'a> BlockScanner<'a> {
         let can_stay = skipped > 0
             && block < self.index.full_blocks()
             && self.tag(Sum::of(bytes)) == self.index.signature().tags()[block];
-        can_stay.then_some(skipped)
+        if can_stay { Some(skipped) } else { None }
     }
 
     /// Returns the first position to search from `from` on at which a block is found, and the block.
@@ -178,7 +177,8 @@ impl<'a> BlockScanner<'a> {
             return self.match_last_block(range, from);
         }
         let mut rolling = Rolling::new(range.bytes, self.block_len, from);
-        let (mut gone_past, mut due) = (from, from);
+        let mut gone_past = from;
+        let mut due = from;
         while let Some((at, sum)) = rolling.find(range.positions, |sum| self.index.may_have(sum)) {
             self.credit += (at - gone_past) as i64 * self.credit_per_byte;
             gone_past = at;
@@ -246,13 +246,17 @@ impl<'a> BlockScanner<'a> {
         let shift = self.offset_of(block) as i64 - (range.offset + at as u64) as i64;
         let counts =
             range.is_end && at >= from && at < range.positions && !(self.in_place && shift < 0);
-        (counts && self.tag(Sum::of(&range.bytes[at..])) == *tag)
-            .then_some((at, BlockMatch { block, shift }))
+        if counts && self.tag(Sum::of(&range.bytes[at..])) == *tag {
+            Some((at, BlockMatch { block, shift }))
+        } else {
+            None
+        }
     }
 
     /// Appends a match and returns its length.
     fn take(&mut self, matched: BlockMatch, parts: &mut Vec<Part>) -> usize {
-        let (offset, len) = (self.offset_of(matched.block), self.len_of(matched.block));
+        let offset = self.offset_of(matched.block);
+        let len = self.len_of(matched.block);
         if matched.shift != self.shifts[0] {
             self.shifts[1] = self.shifts[0];
             self.shifts[0] = matched.shift;

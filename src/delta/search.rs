@@ -67,7 +67,8 @@ pub(super) fn search_by(
     let enough = len_hint.saturating_add(1).max(2 * row_len as u64);
     let mut window = vec![0; enough.min(window_bytes.max(2 * row_len) as u64) as usize];
     let mut parts = Vec::new();
-    let (mut filled, mut is_end) = (0, false);
+    let mut filled = 0;
+    let mut is_end = false;
     loop {
         while filled < window.len() && !is_end {
             match read(&mut window[filled..])? {
@@ -140,10 +141,9 @@ pub(super) fn search_at_by(
             let (start, started) = sync_channel::<usize>(1);
             let plan = &plan;
             let work = move || {
-                started
-                    .recv()
-                    .into_iter()
-                    .for_each(|threads| plan.work(first, threads, read_at, &results))
+                if let Ok(threads) = started.recv() {
+                    plan.work(first, threads, read_at, &results);
+                }
             };
             match std::thread::Builder::new().spawn_scoped(scope, work) {
                 Ok(_) => {}
@@ -282,7 +282,8 @@ fn emit_parts(
     parts: &mut Vec<Part>,
 ) -> io::Result<()> {
     emitter.digest(bytes);
-    let (mut skipped, mut rest) = (skipped, bytes);
+    let mut skipped = skipped;
+    let mut rest = bytes;
     for part in parts.drain(..) {
         let skip = skipped.min(part.len());
         skipped -= skip;

@@ -139,10 +139,8 @@ impl Signature {
         let (block_len, rest) = bytes.split_first_chunk().ok_or(BadSignature("end early"))?;
         let (covered_len, rest) = rest.split_first_chunk().ok_or(BadSignature("end early"))?;
         let (tag_len, tags) = rest.split_first().ok_or(BadSignature("end early"))?;
-        let (block_len, covered_len) = (
-            u32::from_le_bytes(*block_len),
-            u64::from_le_bytes(*covered_len),
-        );
+        let block_len = u32::from_le_bytes(*block_len);
+        let covered_len = u64::from_le_bytes(*covered_len);
         let tag_len = usize::from(*tag_len);
         if block_len != nearest(block_len) {
             return Err(BadSignature("have an invalid block length"));

@@ -26,9 +26,9 @@ impl AbbreviatedValue {
             number,
         } = self;
         let mut out = digest.to_vec();
-        [len_bytes, list, number]
-            .into_iter()
-            .for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        for number in [len_bytes, list, number] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
         out.resize(ABBREVIATED_LEN_BYTES, 0);
         out.into()
     }

@@ -35,7 +35,8 @@ impl Join {
         was_dir: impl Fn(usize) -> bool,
     ) -> Option<Pair> {
         loop {
-            let (s, d) = (self.source, self.dest);
+            let s = self.source;
+            let d = self.dest;
             let step = match (source.entries.get(s), dest.entries.get(d)) {
                 (None, None) => return None,
                 (Some(a), Some(b)) => {

@@ -18,20 +18,16 @@ pub fn compare(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
 /// Compares two paths of a tree, each given as a path and whether it is a directory, in listing order.
 pub fn compare_paths(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     let is_slash = |&byte: &u8| byte == b'/';
-    let (mut a_parts, mut b_parts) = (
-        a.0.split(is_slash).peekable(),
-        b.0.split(is_slash).peekable(),
-    );
+    let mut a_parts = a.0.split(is_slash).peekable();
+    let mut b_parts = b.0.split(is_slash).peekable();
     loop {
         let (a_part, b_part) = match (a_parts.next(), b_parts.next()) {
             (Some(a_part), Some(b_part)) => (a_part, b_part),
             // A directory comes before its contents.
             (a_part, b_part) => return a_part.is_some().cmp(&b_part.is_some()),
         };
-        let (a_is_dir, b_is_dir) = (
-            a.1 || a_parts.peek().is_some(),
-            b.1 || b_parts.peek().is_some(),
-        );
+        let a_is_dir = a.1 || a_parts.peek().is_some();
+        let b_is_dir = b.1 || b_parts.peek().is_some();
         let ordering = compare((a_part, a_is_dir), (b_part, b_is_dir));
         if ordering != Ordering::Equal {
             return ordering;

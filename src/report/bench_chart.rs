@@ -32,7 +32,8 @@ pub fn svg(title: &str, rows: &[BenchLine]) -> String {
             ..
         } = row;
         let shape = shape.map(|shape| format!("{shape}, ")).unwrap_or_default();
-        let (y, left) = (64 + 24 * at, LEFT);
+        let y = 64 + 24 * at;
+        let left = LEFT;
         out += &format!(
             "<text x=\"20\" y=\"{y}\">{shape}{cache}, workers: {workers}</text>\n\
              <rect x=\"{left}\" y=\"{}\" width=\"{:.1}\" height=\"12\"/>\n\

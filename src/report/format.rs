@@ -328,16 +328,13 @@ fn put_value(
             count(out, transferred.map_or(0, |item| item.sums_bytes.max(16)));
         }
         b'B' => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
-        b'C' => match item
-            .filter(|_| constants.shows_sums)
-            .and_then(|i| i.digest.as_deref())
-        {
-            Some(digest) => {
+        b'C' => match item.and_then(|i| i.digest.as_deref()) {
+            Some(digest) if constants.shows_sums => {
                 for byte in digest {
                     _ = write!(out, "{byte:02x}");
                 }
             }
-            None => {
+            Some(_) | None => {
                 let len_bytes = shown_len_bytes(constants.sum);
                 let zeros = constants.dry_run
                     && constants.shows_sums
@@ -359,7 +356,10 @@ fn put_value(
             out.extend(path::join(&constants.dest_dir, path));
         }
         b'U' => {
-            let uid = item.filter(|_| constants.keeps_owner).map_or(0, |i| i.uid);
+            let uid = match item {
+                Some(item) if constants.keeps_owner => item.uid,
+                Some(_) | None => 0,
+            };
             _ = write!(out, "{uid}");
         }
         b'G' => {
@@ -378,7 +378,7 @@ fn put_value(
             }
             out.extend_from_slice(arrow);
             out.extend_from_slice(value);
-            return (width > 0).then_some(4);
+            return if width > 0 { Some(4) } else { None };
         }
         b'M' => times.put(out, item.map_or(0, |i| i.mtime.secs), b'-'),
         b'n' => match shown.what {

@@ -406,9 +406,9 @@ fn escape_controls(out: &mut Vec<u8>, start: usize) {
 }
 
 fn put_words<const N: usize>(out: &mut Vec<u8>, words: [&str; N]) {
-    words
-        .iter()
-        .for_each(|word| out.extend_from_slice(word.as_bytes()));
+    for word in words {
+        out.extend_from_slice(word.as_bytes());
+    }
 }
 
 /// Returns the line of a text for the user.

@@ -39,9 +39,9 @@ pub fn put_entry(out: &mut Vec<u8>, item: &Item, style: ListStyle, times: &mut L
     out.push(b' ');
     if style.atimes {
         // rsync does not record access times of directories.
-        match item.atime.filter(|_| item.kind != Kind::Dir) {
-            Some(atime) => times.put(out, atime.secs, b' '),
-            None => out.extend_from_slice(&[b' '; 19]),
+        match item.atime {
+            Some(atime) if item.kind != Kind::Dir => times.put(out, atime.secs, b' '),
+            Some(_) | None => out.extend_from_slice(&[b' '; 19]),
         }
         out.push(b' ');
     }

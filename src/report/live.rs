@@ -112,7 +112,8 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
     } = moment;
     let (of_entries, of_bytes) = counts.listed;
     // The root of a tree is not in the list, and a peer may request a file again.
-    let (entries, bytes) = (counts.done.0.min(of_entries), counts.done.1.min(of_bytes));
+    let entries = counts.done.0.min(of_entries);
+    let bytes = counts.done.1.min(of_bytes);
     let phase = match (counts.is_deleting, counts.list_is_complete) {
         (true, _) => "deleting",
         (false, false) if counts.copied.0 == 0 && counts.files.is_empty() => "listing",
@@ -142,7 +143,10 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
             .checked_div(*done)
             .filter(|secs| *secs < REMAINING_MAX_SECS);
         // Without the total, the remaining time would be a guess.
-        if let Some(secs) = secs.filter(|_| counts.list_is_complete && left > 0) {
+        if counts.list_is_complete
+            && left > 0
+            && let Some(secs) = secs
+        {
             parts.push(format!("ETA {}", clock(secs)));
         }
     }

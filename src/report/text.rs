@@ -232,7 +232,8 @@ impl TextReporter {
         let logs_unchanged = self.choice.itemizes
             && self.choice.unchanged
             && log_format.is_some_and(Format::has_itemize);
-        let formats = || self.format.iter().filter(|_| loud).chain(log_format);
+        let shown_format = if loud { self.format.as_ref() } else { None };
+        let formats = || shown_format.into_iter().chain(log_format);
         let after_transfer = !self.facts.list_only && formats().any(Format::needs_after_transfer);
         Wants {
             items: self.facts.list_only
@@ -532,8 +533,11 @@ impl TextReporter {
     /// Returns the problems that made the exit code 23; `None` if there were none.
     pub fn failures(&self, exit: u8, charset: Charset) -> Option<Failures<'_>> {
         let count = self.problems.errors();
+        if count == 0 {
+            return None;
+        }
         let first = self.first_failure.as_deref().unwrap_or_default();
-        (count > 0).then_some(Failures {
+        Some(Failures {
             count,
             exit,
             first,
@@ -569,7 +573,7 @@ impl TextReporter {
             other => json::event(other),
         };
         let is_quiet = self.output.quiet && !matches!(event, Event::Problem(_));
-        if let Some(line) = line.filter(|_| !is_quiet) {
+        if !is_quiet && let Some(line) = line {
             self.screen.put_object(&line);
         }
     }
@@ -739,7 +743,10 @@ impl TextReporter {
         meter.update(&mut self.line, done_bytes, len_bytes, now_ms);
         if !self.line.is_empty() {
             if self.output.json {
-                let name = (meter.scope() == ProgressScope::File).then_some(&*self.last_name);
+                let name = match meter.scope() {
+                    ProgressScope::File => Some(&*self.last_name),
+                    ProgressScope::Run => None,
+                };
                 self.screen
                     .put_object(&json::progress(name, position, meter.checked, meter.total));
             }

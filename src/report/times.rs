@@ -43,7 +43,9 @@ impl LocalTimes {
             let local = secs.saturating_add(self.offset_secs(secs));
             let (year, month, day) = civil(local.div_euclid(86400));
             let of_day = local.rem_euclid(86400);
-            let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+            let hour = of_day / 3600;
+            let minute = of_day / 60 % 60;
+            let second = of_day % 60;
             _ = write!(
                 self.text,
                 "{year:4}/{month:02}/{day:02}{}{hour:02}:{minute:02}:{second:02}",
@@ -57,7 +59,8 @@ impl LocalTimes {
     /// Returns the zone's offset from UTC in seconds. Times beyond jiff's range use the offset at its limit.
     fn offset_secs(&mut self, secs: i64) -> i64 {
         let zone = self.zone.get_or_insert_with(zone::local);
-        let (first, last) = (jiff::Timestamp::MIN, jiff::Timestamp::MAX);
+        let first = jiff::Timestamp::MIN;
+        let last = jiff::Timestamp::MAX;
         let within = secs.clamp(first.as_second(), last.as_second());
         let offset =
             jiff::Timestamp::from_second(within).map_or(Offset::UTC, |time| zone.to_offset(time));
@@ -69,10 +72,8 @@ impl LocalTimes {
 fn civil(days: i64) -> (i64, i64, i64) {
     // Counted from March 1 of year 0, so that a leap day ends its year; 400 years have 146,097 days.
     let from_march = days + 719_468;
-    let (era, of_era) = (
-        from_march.div_euclid(146_097),
-        from_march.rem_euclid(146_097),
-    );
+    let era = from_march.div_euclid(146_097);
+    let of_era = from_march.rem_euclid(146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * of_year + 2) / 153;

@@ -55,8 +55,11 @@ pub struct Peer {
 impl Peer {
     /// Returns the transport that worked recently; `None`: unknown, or too long ago.
     pub fn winner(&self, now: Timestamp) -> Option<Route> {
-        self.last_route
-            .filter(|_| self.last_until.is_some_and(|until| now < until))
+        if self.last_until.is_some_and(|until| now < until) {
+            self.last_route
+        } else {
+            None
+        }
     }
 }
 

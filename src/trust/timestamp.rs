@@ -42,9 +42,11 @@ impl Timestamp {
             .into_iter()
             .find_map(|(unit, unit_secs)| {
                 let count: i64 = text.strip_suffix(unit)?.parse().ok()?;
-                (1..=AHEAD_MAX)
-                    .contains(&count)
-                    .then_some(Timestamp(now.0 + count * unit_secs))
+                if (1..=AHEAD_MAX).contains(&count) {
+                    Some(Timestamp(now.0 + count * unit_secs))
+                } else {
+                    None
+                }
             });
         let read = ahead.map_or_else(|| Timestamp::try_from(text.to_owned()), Ok);
         read.map_err(|bad| format!("{bad} or 30d or 12h from now"))

@@ -76,7 +76,9 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
             mut consumer,
             ..
         } = self.state.into_inner();
-        early.into_values().for_each(&mut consumer);
+        for value in early.into_values() {
+            consumer(value);
+        }
     }
 
     /// Blocks until at most `behind` numbers before `number` are missing. This bounds the number of buffered values.

@@ -96,7 +96,9 @@ impl Screen {
 
     /// Writes a line that the next one overwrites, or the last such line with its newline.
     pub(super) fn put_moving(&mut self, line: &[u8]) {
-        if let Some(&last) = line.last().filter(|_| !self.json) {
+        if !self.json
+            && let Some(&last) = line.last()
+        {
             self.in_line = last != b'\n';
             self.stdout.put_raw(line);
         }
