@@ -9,7 +9,8 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static NAMES: OnceLock<NameCharset> = OnceLock::new();
+/// The conversion of this process; `None` if names are not converted. See the page of [`super`].
+static NAME_CHARSET: OnceLock<NameCharset> = OnceLock::new();
 
 /// The conversion of the names of this machine.
 pub struct NameCharset {
@@ -25,7 +26,7 @@ const WIRE: &[u8] = b"UTF-8";
 
 /// Sets the character set of the names on this machine; see [`open`]. Only the first call has an effect.
 pub fn set(name: &[u8]) -> Result<(), Vec<u8>> {
-    if NAMES.get().is_none() {
+    if NAME_CHARSET.get().is_none() {
         install(open(name)?);
     }
     Ok(())
@@ -33,7 +34,7 @@ pub fn set(name: &[u8]) -> Result<(), Vec<u8>> {
 
 /// Makes a conversion that of this process. Only the first call has an effect.
 pub fn install(charset: NameCharset) {
-    NAMES.get_or_init(|| charset);
+    NAME_CHARSET.get_or_init(|| charset);
 }
 
 /// Opens the conversion of a character set; `.` or an empty name: that of the locale. The error is rsync's line.
@@ -59,7 +60,7 @@ pub fn open(name: &[u8]) -> Result<NameCharset, Vec<u8>> {
 
 /// Returns the character set of the names on this machine, if they are converted.
 pub fn of_names() -> Option<&'static NameCharset> {
-    NAMES.get()
+    NAME_CHARSET.get()
 }
 
 /// Converts a line of text for the peer. What cannot be converted stays as it is.
@@ -69,7 +70,7 @@ pub fn line_to_wire(line: &[u8]) -> Cow<'_, [u8]> {
 
 /// Converts a line of text of the peer. What cannot be converted stays as it is.
 pub fn line_from_wire(line: Vec<u8>) -> Vec<u8> {
-    match NAMES.get().map(|charset| charset.decode(&line)) {
+    match NAME_CHARSET.get().map(|charset| charset.decode(&line)) {
         Some(Ok(line)) => line,
         Some(Err(_)) | None => line,
     }
@@ -88,7 +89,7 @@ pub fn listed_to_wire(name: &[u8]) -> Cow<'_, [u8]> {
 
 /// Converts a name of a `--files-from` list of the peer, if such lists are converted.
 pub fn listed_from_wire(name: Vec<u8>) -> Vec<u8> {
-    if NAMES.get().is_some_and(NameCharset::converts_lists) {
+    if NAME_CHARSET.get().is_some_and(NameCharset::converts_lists) {
         line_from_wire(name)
     } else {
         name
@@ -99,7 +100,7 @@ fn converted<'a>(
     text: &'a [u8],
     how: impl Fn(&NameCharset) -> io::Result<Vec<u8>>,
 ) -> Cow<'a, [u8]> {
-    match NAMES.get().map(how) {
+    match NAME_CHARSET.get().map(how) {
         Some(Ok(converted)) => converted.into(),
         Some(Err(_)) | None => text.into(),
     }

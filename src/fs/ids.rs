@@ -26,11 +26,12 @@ pub enum NameQuery<'a> {
 /// Answers a query; `None` if there is no such user or group.
 type ConvertName = Box<dyn Fn(NameQuery<'_>) -> Option<Vec<u8>> + Send + Sync>;
 
-static CONVERTER: OnceLock<ConvertName> = OnceLock::new();
+/// Answers instead of the name service of the system. See the page of [`super`].
+static NAME_CONVERTER: OnceLock<ConvertName> = OnceLock::new();
 
 /// From now on, `convert` answers instead of the system's name service. Call it once.
 pub fn convert_names_by(convert: ConvertName) {
-    let was_set = CONVERTER.set(convert);
+    let was_set = NAME_CONVERTER.set(convert);
     assert!(was_set.is_ok(), "this process has a name converter already");
 }
 
@@ -86,7 +87,7 @@ impl Ids {
     /// Returns the name of a user or group.
     pub fn name(&self, class: IdClass, id: u32) -> Option<Name> {
         once(&self.names[class as usize], id, |&id| {
-            match (CONVERTER.get(), class) {
+            match (NAME_CONVERTER.get(), class) {
                 (Some(convert), _) => convert(NameQuery::Name(class, id)).map(Name::from),
                 (None, IdClass::User) => {
                     uzers::get_user_by_uid(id).map(|user| user.name().as_bytes().into())
@@ -101,7 +102,7 @@ impl Ids {
     /// Returns the number of a user or group.
     pub fn id(&self, class: IdClass, name: &[u8]) -> Option<u32> {
         once(&self.ids[class as usize], name.into(), |name| {
-            match (CONVERTER.get(), class) {
+            match (NAME_CONVERTER.get(), class) {
                 (Some(convert), _) => number(convert(NameQuery::Id(class, name))?.trim_ascii()),
                 (None, IdClass::User) => {
                     uzers::get_user_by_name(c_name(name)?).map(|user| user.uid())

@@ -11,11 +11,12 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::OnceLock;
 
-static REACH: OnceLock<Sandbox> = OnceLock::new();
+/// The confinement of this process. See the page of [`super`].
+static SANDBOX: OnceLock<Sandbox> = OnceLock::new();
 
 /// Returns the confinement of this process; `None` if it was not confined.
 pub fn of_process() -> Option<&'static Sandbox> {
-    REACH.get()
+    SANDBOX.get()
 }
 
 /// Confines this process: nothing outside of `roots` (absolute paths) can be opened, examined or changed any more. If
@@ -25,7 +26,7 @@ pub fn of_process() -> Option<&'static Sandbox> {
 /// kernel has no `openat2`.
 pub fn confine(roots: &[Vec<u8>], read_only: bool, open: &OpenRoot) -> io::Result<()> {
     let reach = Sandbox::new(roots, read_only, open)?;
-    REACH
+    SANDBOX
         .set(reach)
         .map_err(|_| io::Error::other("this process is confined already"))
 }
@@ -44,7 +45,7 @@ pub fn confine_to_root(roots: &[Vec<u8>]) -> io::Result<()> {
         kind: Confinement::Root,
         ..Sandbox::new(roots, false, &open_any)?
     };
-    REACH
+    SANDBOX
         .set(reach)
         .map_err(|_| io::Error::other("this process is confined already"))
 }
@@ -65,7 +66,7 @@ pub fn confine_module(
         hidden,
         ..Sandbox::new(roots, read_only, open)?
     };
-    REACH
+    SANDBOX
         .set(reach)
         .map_err(|_| io::Error::other("this process is confined already"))
 }
@@ -75,14 +76,14 @@ pub type HiddenPaths = Box<dyn Fn(&[u8], bool) -> bool + Send + Sync>;
 
 /// Returns whether a path is hidden from the client of this process. `path`: absolute, or from the working directory.
 pub fn is_hidden(path: &[u8]) -> bool {
-    REACH
+    SANDBOX
         .get()
         .is_some_and(|reach| reach.check_hidden(fs::CWD, path).is_err())
 }
 
 /// Returns whether an entry of an open directory is hidden from the client of this process.
 pub fn hides(dir: BorrowedFd<'_>, name: &[u8], is_dir: bool) -> bool {
-    let hidden = REACH
+    let hidden = SANDBOX
         .get()
         .and_then(|reach| Some((reach, reach.hidden.as_ref()?)));
     // An entry whose path is not known may be hidden.
@@ -95,19 +96,19 @@ pub fn hides(dir: BorrowedFd<'_>, name: &[u8], is_dir: bool) -> bool {
 
 /// Returns whether some paths are hidden from the client of this process.
 pub fn has_hidden() -> bool {
-    REACH.get().is_some_and(|reach| reach.hidden.is_some())
+    SANDBOX.get().is_some_and(|reach| reach.hidden.is_some())
 }
 
 /// Fails if an entry of an open directory is hidden from the client of this process.
 pub fn check_reached(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    REACH
+    SANDBOX
         .get()
         .map_or(Ok(()), |reach| reach.check_reached(dir, name))
 }
 
 /// Returns whether this process serves a module; see [`confine_module`].
 pub fn is_module() -> bool {
-    REACH
+    SANDBOX
         .get()
         .is_some_and(|reach| reach.kind == Confinement::Module)
 }

@@ -131,22 +131,22 @@ pub enum WorkObserver {
     Reader = 2,
 }
 
-/// One bit for each observer. Any work sets all of them.
-static WORKED: AtomicU8 = AtomicU8::new(0);
+/// The observers that have not seen the last work, one bit each. Any work sets all of them.
+static UNSEEN_WORK: AtomicU8 = AtomicU8::new(0);
 
 /// Records that this process is working and not only waiting for its peer.
 #[inline]
 pub fn note_work() {
     const ALL: u8 = WorkObserver::Writer as u8 | WorkObserver::Reader as u8;
     // Read first: a cache line that all threads write to slows each of them down.
-    if WORKED.load(Relaxed) != ALL {
-        WORKED.store(ALL, Relaxed);
+    if UNSEEN_WORK.load(Relaxed) != ALL {
+        UNSEEN_WORK.store(ALL, Relaxed);
     }
 }
 
 /// Returns whether this process has worked since the observer's last call.
 pub fn has_worked(observer: WorkObserver) -> bool {
-    WORKED.fetch_and(!(observer as u8), Relaxed) & observer as u8 != 0
+    UNSEEN_WORK.fetch_and(!(observer as u8), Relaxed) & observer as u8 != 0
 }
 
 /// Makes a call, and repeats it if a signal interrupts it. If no file descriptor is free, waits for other threads to
@@ -161,7 +161,7 @@ fn attempt<T>(call: Call, mut make: impl FnMut() -> io::Result<T>) -> io::Result
             Err(error) if lacks_descriptors(&error) && wait_for_descriptor(&mut waited) => {}
             other => {
                 if !waited.is_zero() && other.is_ok() {
-                    WAITS_IN_VAIN.store(false, Relaxed);
+                    NO_DESCRIPTOR_WAIT.store(false, Relaxed);
                 }
                 return other;
             }
@@ -199,9 +199,9 @@ pub fn lacks_descriptors(error: &io::Error) -> bool {
 #[cold]
 fn wait_for_descriptor(waited: &mut Duration) -> bool {
     if *waited >= DESCRIPTOR_WAIT_MAX {
-        WAITS_IN_VAIN.store(true, Relaxed);
+        NO_DESCRIPTOR_WAIT.store(true, Relaxed);
     }
-    if WAITS_IN_VAIN.load(Relaxed) {
+    if NO_DESCRIPTOR_WAIT.load(Relaxed) {
         return false;
     }
     std::thread::sleep(DESCRIPTOR_WAIT);
@@ -211,7 +211,7 @@ fn wait_for_descriptor(waited: &mut Duration) -> bool {
 
 /// From now on, no call of this process waits for a free file descriptor. For a server, which has clients to answer.
 pub fn never_wait_for_descriptors() {
-    WAITS_IN_VAIN.store(true, Relaxed);
+    NO_DESCRIPTOR_WAIT.store(true, Relaxed);
 }
 
 /// The pause between two attempts to get a file descriptor.
@@ -220,7 +220,8 @@ const DESCRIPTOR_WAIT: Duration = Duration::from_millis(1);
 /// How long a call waits for a file descriptor.
 const DESCRIPTOR_WAIT_MAX: Duration = Duration::from_secs(3);
 
-static WAITS_IN_VAIN: AtomicBool = AtomicBool::new(false);
+/// Whether calls no longer wait for a free file descriptor.
+static NO_DESCRIPTOR_WAIT: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether listings must omit types, as on some file systems. Only for tests in debug builds.
 #[inline(always)]

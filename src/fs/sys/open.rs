@@ -206,8 +206,8 @@ pub fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd
 /// Returns whether [`link_tmpfile`] can succeed in a chroot, where it has no /proc: the kernel is Linux 6.10 or later, or
 /// this process has the capability. Only then, the kernel looks whether the new name is free.
 fn can_link_in_chroot() -> bool {
-    static CAN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *CAN.get_or_init(|| {
+    static CAN_LINK_IN_CHROOT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *CAN_LINK_IN_CHROOT.get_or_init(|| {
         let own = fs::open(c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         own.is_ok_and(|own| {
             let linked = fs::linkat(&own, c"", &own, c".", AtFlags::EMPTY_PATH);

@@ -22,9 +22,9 @@ pub(super) fn leave_proc() {
 
 /// Returns whether [`proc_fd`] works. It does not in a chroot.
 pub fn has_proc() -> bool {
-    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    static HAS_PROC: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     !HAS_NEW_ROOT.load(Ordering::Relaxed)
-        && *HAS.get_or_init(|| fs::access("/proc/self/fd", fs::Access::EXISTS).is_ok())
+        && *HAS_PROC.get_or_init(|| fs::access("/proc/self/fd", fs::Access::EXISTS).is_ok())
 }
 
 /// Returns the path of an open directory below the root of this process, as the kernel knows it. Outside of a chroot, it
