@@ -480,6 +480,143 @@ fn test_files_are_declared_and_no_test_is_ignored() {
     report("tests", faults);
 }
 
+/// A combinator in place of a statement, and how often it may still be used. The numbers may only fall.
+struct Packed {
+    what: &'static str,
+    instead: &'static str,
+    /// In the folders of the engine and the protocols, see [`ENGINE`].
+    most_in_engine: usize,
+    /// In all others.
+    most_elsewhere: usize,
+    is_in: fn(&str) -> bool,
+}
+
+const PACKED: [Packed; 5] = [
+    Packed {
+        what: ".for_each(",
+        instead: "write a loop",
+        most_in_engine: 53,
+        most_elsewhere: 0,
+        is_in: |code| code.contains(".for_each("),
+    },
+    Packed {
+        what: ".filter(|_| condition)",
+        instead: "use `if`, or a guard in `match`",
+        most_in_engine: 83,
+        most_elsewhere: 0,
+        is_in: |code| code.contains(".filter(|_|"),
+    },
+    Packed {
+        what: "condition.then_some(value)",
+        instead: "use `if`",
+        most_in_engine: 58,
+        most_elsewhere: 6,
+        is_in: |code| code.contains(".then_some("),
+    },
+    Packed {
+        what: "match condition { true => ..., false => ... }",
+        instead: "use `if`",
+        most_in_engine: 76,
+        most_elsewhere: 0,
+        is_in: |code| {
+            let code = code.trim_start();
+            ["true =>", "true if ", "false =>", "false if "]
+                .iter()
+                .any(|arm| code.starts_with(arm))
+        },
+    },
+    Packed {
+        what: "let (a, b) = (x, y);",
+        instead: "one `let` for each fact",
+        most_in_engine: 126,
+        most_elsewhere: 6,
+        is_in: |code| {
+            let code = code.trim_start();
+            code.starts_with("let (")
+                && code.contains(") = (")
+                && !code.contains(")(")
+                && code.ends_with([';', '('])
+        },
+    },
+];
+
+/// The modules that still use [`PACKED`] combinators.
+const ENGINE: [&str; 6] = ["walk", "plan", "apply", "session", "stock", "proto"];
+
+#[test]
+fn control_flow_is_written_as_statements() {
+    let sources = sources();
+    let files = || sources.iter().filter(|file| !file.name.contains("tests"));
+    let mut faults = Vec::new();
+    for packed in &PACKED {
+        let mut in_engine = 0;
+        let mut elsewhere = Vec::new();
+        for file in files() {
+            for (line, code) in file.code() {
+                if !(packed.is_in)(code) {
+                    continue;
+                }
+                if ENGINE.contains(&file.module()) {
+                    in_engine += 1;
+                } else {
+                    elsewhere.push(file.fault(line, packed.instead));
+                }
+            }
+        }
+        if elsewhere.len() > packed.most_elsewhere {
+            faults.extend(elsewhere);
+        }
+        if in_engine > packed.most_in_engine {
+            faults.push(format!(
+                "{in_engine} of `{}` in {}, at most {}: {}",
+                packed.what,
+                ENGINE.join(", "),
+                packed.most_in_engine,
+                packed.instead
+            ));
+        }
+    }
+    report("CONTRIBUTING.md: Style", faults);
+}
+
+#[test]
+fn state_of_the_process_is_listed() {
+    const CHANGING: [&str; 5] = ["Atomic", "OnceLock", "Mutex", "RwLock", "LazyLock"];
+    let sources = sources();
+    let page = sources
+        .iter()
+        .find(|file| file.name == "fs/mod.rs")
+        .expect("fs has a page");
+    let mut found = 0;
+    let mut faults = Vec::new();
+    for file in &sources {
+        if file.name == "fs/hooks.rs" || file.name.contains("tests") {
+            continue;
+        }
+        for (line, code) in file.code() {
+            let Some((_, item)) = code.split_once("static ") else {
+                continue;
+            };
+            let Some((name, of_type)) = item.split_once(": ") else {
+                continue;
+            };
+            if !CHANGING.iter().any(|kind| of_type.contains(kind)) {
+                continue;
+            }
+            found += 1;
+            let is_listed = page
+                .text
+                .lines()
+                .any(|text| text.starts_with("//!") && text.contains(&format!("`{name}`")));
+            if !is_listed {
+                faults.push(file.fault(line, "the page of src/fs/mod.rs does not list it"));
+            }
+        }
+    }
+    assert!(found > 8, "statics are recognized");
+    report("CONTRIBUTING.md: Style", faults);
+}
+
 /// Types that may share their name, with the reason.
 const SHARED_TYPE_NAMES: [(&str, &str); 5] = [
     (
