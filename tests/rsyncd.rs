@@ -3,7 +3,7 @@
 //! Most daemons run on a socket of the client (`RSYNC_CONNECT_PROG`), as under inetd, so that they need no port.
 
 use crate::kit::tree::letter;
-use crate::kit::{Tree, oracle, skip, until};
+use crate::kit::{Tree, oracle, skip, until, until_idle};
 use rustix::fs::FileType;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -2637,20 +2637,10 @@ fn session_with_a_slow_client_takes_little() {
     let far = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
     let (mut from, mut into) = (near.try_clone().unwrap(), far.try_clone().unwrap());
     let requests = std::thread::spawn(move || std::io::copy(&mut from, &mut into));
-    // From then on, the daemon can send no more than the sockets hold. Its buffers are full when it no longer writes.
+    // From then on, the daemon can send no more than the sockets hold. Its buffers are full when it has nothing to do.
     std::io::copy(&mut (&far).take(1 << 20), &mut &near).unwrap();
     let session = daemon.connections()[0];
-    let written = || {
-        let io = std::fs::read_to_string(format!("/proc/{session}/io")).unwrap();
-        io.lines()
-            .find_map(|line| line.strip_prefix("wchar: ")?.parse::<u64>().ok())
-            .unwrap()
-    };
-    let mut before = 0;
-    until(|| {
-        std::thread::sleep(Duration::from_millis(100));
-        std::mem::replace(&mut before, written()) == before
-    });
+    until_idle(session.try_into().unwrap());
     let kib = memory_kib(session, "Pss_Anon:");
     assert!(kib < MAX_KIB, "{kib} KiB");
     client.kill().unwrap();

@@ -1089,7 +1089,7 @@ fn shell_exit_code_overrides_that_of_the_server() {
 fn abandoned_shell_gets_sigterm_and_may_clean_up() {
     let scene = Scene::new();
     // Like ssh at a password prompt, which has switched off the echo.
-    let script = "trap 'echo on >echo; exit 1' TERM\nwhile :; do sleep 0.02; done";
+    let script = "trap 'echo on >echo; exit 1' TERM\nexec 3<&0\ncat <&3 >/dev/null 2>&- &\nwait";
     assert_ended(
         &scene.shell(script, "--timeout=1 -a src/ far:dst", &[]),
         30,

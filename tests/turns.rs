@@ -5,18 +5,18 @@
 //! several runs counts.
 
 use crate::server::Scene;
-use std::io::{ErrorKind, Read as _, Write as _};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{ErrorKind, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A side that sends nothing for this long has sent all that it can for now.
 const SILENCE: Duration = Duration::from_millis(150);
-/// The polling interval of the relay.
-const LOOK: Duration = Duration::from_millis(2);
 /// The maximum number of runs of which the minimum counts.
 const RUNS_MAX: usize = 6;
 /// The round trip of the TCP handshake, which the relay answers itself and does not count.
@@ -34,6 +34,8 @@ trait RelaySockets: Send {
     fn receive(&mut self, of_client: bool) -> Option<Piece>;
     /// Forwards a piece of one side to the other.
     fn forward(&mut self, of_client: bool, pieces: Piece);
+    /// Returns the sockets on which a piece may arrive.
+    fn open(&self) -> Vec<BorrowedFd<'_>>;
 }
 
 struct Udp {
@@ -66,6 +68,10 @@ impl RelaySockets for Udp {
             (false, Some(client)) => self.near.send_to(&datagram, client),
             (false, None) => Ok(0),
         };
+    }
+
+    fn open(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.near.as_fd(), self.far.as_fd()]
     }
 }
 
@@ -114,13 +120,33 @@ impl RelaySockets for Tcp {
             Piece::End => socket.shutdown(Shutdown::Write),
         };
     }
+
+    fn open(&self) -> Vec<BorrowedFd<'_>> {
+        let Some(sockets) = &self.sockets else {
+            return vec![self.listener.as_fd()];
+        };
+        let open = sockets.iter().filter(|(_, has_ended)| !has_ended);
+        open.map(|(socket, _)| socket.as_fd()).collect()
+    }
+}
+
+/// Waits until something arrives on one of the sockets, or for this long. Returns `false` at the end of the relay.
+fn arrives(sockets: Vec<BorrowedFd<'_>>, limit: Option<Duration>, is_over: &PipeReader) -> bool {
+    let mut waited = vec![PollFd::new(is_over, PollFlags::IN)];
+    for socket in sockets {
+        waited.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
+    }
+    let limit = limit.map(|limit| Timespec::try_from(limit).unwrap());
+    poll(&mut waited, limit.as_ref()).unwrap();
+    waited[0].revents().is_empty()
 }
 
 struct Relay {
     port: u16,
     /// Half turns: how often the relay has forwarded all data of one side.
     halves: Arc<AtomicUsize>,
-    over: Arc<AtomicBool>,
+    /// Dropped to end the relay.
+    over: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -155,15 +181,13 @@ impl Relay {
                 )
             }
         };
-        let (halves, over) = (
-            Arc::new(AtomicUsize::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let (count, is_over) = (halves.clone(), over.clone());
+        let (is_over, over) = std::io::pipe().unwrap();
+        let halves = Arc::new(AtomicUsize::new(0));
+        let count = halves.clone();
         let thread = std::thread::spawn(move || {
             let mut pieces: [Vec<Piece>; 2] = Default::default();
             let (mut last, mut of_client) = (None, true);
-            while !is_over.load(Ordering::SeqCst) {
+            loop {
                 for side in [true, false] {
                     while let Some(word) = way.receive(side) {
                         pieces[usize::from(side)].push(word);
@@ -179,13 +203,16 @@ impl Relay {
                     of_client = !of_client;
                     last = Some(Instant::now());
                 }
-                std::thread::sleep(LOOK);
+                let rest = last.map(|last| SILENCE.saturating_sub(last.elapsed()));
+                if !arrives(way.open(), rest, &is_over) {
+                    break;
+                }
             }
         });
         Relay {
             port,
             halves,
-            over,
+            over: Some(over),
             thread: Some(thread),
         }
     }
@@ -193,7 +220,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::SeqCst);
+        drop(self.over.take());
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -114,6 +114,28 @@ const LAST_WORD_MOVES: Duration = Duration::from_secs(10);
 /// How long to wait at most until the last message is written.
 const LAST_WORD_MAX: Duration = Duration::from_secs(60);
 
+/// Waits until the writer has ended. Gives up when `passed`, the count of written bytes, has not changed for the time
+/// `still`, or after the time `max`.
+fn wait_while_moving(
+    written: &mpsc::Receiver<()>,
+    passed: impl Fn() -> u64,
+    still: Duration,
+    max: Duration,
+) {
+    let waits = Since::now();
+    let mut before = None;
+    while waits.elapsed() < max {
+        let now = Some(passed());
+        if now == before {
+            return;
+        }
+        before = now;
+        if written.recv_timeout(still) != Err(mpsc::RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
 /// A session after its handshake.
 pub struct SessionIo<'a> {
     pub connection: &'a Arc<Connection>,
@@ -182,15 +204,7 @@ impl SessionIo<'_> {
                 // Earlier messages are sent first, which takes time on a slow connection. The reader goes on meanwhile:
                 // a peer whose writes fail would report that as the cause.
                 let passed = || traffic.sent.load(Ordering::Relaxed);
-                let waits = Since::now();
-                let mut before = None;
-                while before != Some(passed()) && waits.elapsed() < LAST_WORD_MAX {
-                    before = Some(passed());
-                    if written.recv_timeout(LAST_WORD_MOVES) != Err(mpsc::RecvTimeoutError::Timeout)
-                    {
-                        break;
-                    }
-                }
+                wait_while_moving(&written, passed, LAST_WORD_MOVES, LAST_WORD_MAX);
             }
             parting.begin();
             // Waits for the last messages, but not for a peer that takes nothing any more.
@@ -201,5 +215,46 @@ impl SessionIo<'_> {
             }
             ended
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const SHORT: Duration = Duration::from_millis(1);
+    /// The look at the count of bytes after which the writer has ended.
+    const WRITER_ENDS: u64 = 50;
+
+    /// Returns how often the count of bytes is read if the n-th look finds `count(n)`.
+    fn looks(count: impl Fn(u64) -> u64, max: Duration) -> u64 {
+        let (is_writing, written) = mpsc::channel();
+        let (is_writing, looks) = (Cell::new(Some(is_writing)), Cell::new(0));
+        let passed = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == WRITER_ENDS {
+                drop(is_writing.take());
+            }
+            count(looks.get())
+        };
+        wait_while_moving(&written, passed, SHORT, max);
+        looks.get()
+    }
+
+    #[test]
+    fn last_message_is_awaited_as_long_as_bytes_move() {
+        assert_eq!(looks(|nth| nth, Duration::MAX), WRITER_ENDS);
+    }
+
+    #[test]
+    fn peer_that_reads_nothing_is_not_awaited() {
+        // The third and the fourth look find the same.
+        assert_eq!(looks(|nth| nth.min(3), Duration::MAX), 4);
+    }
+
+    #[test]
+    fn peer_that_always_reads_a_little_is_awaited_for_a_limited_time() {
+        assert!(looks(|nth| nth, 20 * SHORT) <= 20);
     }
 }

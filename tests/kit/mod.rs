@@ -4,7 +4,7 @@
 //! routes the case runs; cases do not depend on it. The parts: `build` creates trees, `run` runs programs, `route`
 //! writes operands for each route to a peer, `tree` takes snapshots, `server` starts a sparsync server for the network
 //! routes, `mask` hides expected differences, `diff` shows the others, `oracle` finds the two programs, `relay`
-//! loses connections, and `world` combines them.
+//! loses connections, `wait` waits for a state, and `world` combines them.
 
 mod build;
 pub mod diff;
@@ -16,6 +16,7 @@ mod route;
 mod run;
 pub mod server;
 pub mod tree;
+mod wait;
 mod world;
 
 use std::io::Write as _;
@@ -25,7 +26,8 @@ pub use build::{Acl, NANOS, T0, Tree, noise};
 pub use relay::{Cut, Relay, Trigger};
 pub use route::{Route, Shell, ssh};
 pub use run::{
-    Output, Request, Surroundings, USUAL_UMASK, interrupt, run, spare_port, until, write_script,
+    Output, Request, Surroundings, USUAL_UMASK, interrupt, run, spare_port, until, until_idle,
+    write_script,
 };
 pub use tree::{Lens, files, is_temp, snapshot};
 pub use world::{Loss, LossKind, World};

@@ -15,13 +15,12 @@ use rustix::fs::Mode;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Who;
+use super::wait::reached;
 
 /// The UID of the ordinary user, which no account has.
 pub const USER: u32 = 12345;
 /// The limit for one run; even on a busy machine, a run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// The pause between two looks at an awaited state: looking without pause takes a processor from the other tests.
-const LOOK: Duration = Duration::from_millis(1);
 /// The limit for stopping after a signal, even on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(60);
 
@@ -100,15 +99,43 @@ pub struct Request<'a> {
 
 /// Waits until `is_so` returns true, which another process brings about. Fails after a time limit instead of hanging.
 #[track_caller]
-pub fn until(mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "the awaited state was not reached"
-        );
-        std::thread::sleep(LOOK);
+pub fn until(is_so: impl FnMut() -> bool) {
+    assert!(
+        reached(PATIENCE, is_so),
+        "the awaited state was not reached"
+    );
+}
+
+/// Waits until a process has nothing to do: all of its threads sleep, and none has run between two looks.
+#[track_caller]
+pub fn until_idle(process: u32) {
+    let mut before = Vec::new();
+    until(|| {
+        let now = threads(process);
+        let is_asleep = now.iter().all(|thread| thread.contains("State:\tS"));
+        let is_idle = is_asleep && now == before;
+        before = now;
+        is_idle
+    });
+}
+
+/// Returns the state of each thread of a process, and how often it was scheduled.
+fn threads(process: u32) -> Vec<String> {
+    let mut threads = Vec::new();
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
+    for task in tasks {
+        let path = task.expect("the process runs").path().join("status");
+        // A thread may end between the two looks.
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let is_telling = |line: &&str| {
+            ["Pid:", "State:", "voluntary_ctxt", "nonvoluntary_ctxt"]
+                .iter()
+                .any(|start| line.starts_with(start))
+        };
+        let lines: Vec<&str> = status.lines().filter(is_telling).collect();
+        threads.push(lines.join("\n"));
     }
+    threads
 }
 
 /// Returns a port that no socket of this network namespace uses and that Linux, by its default settings, gives to no
@@ -147,16 +174,12 @@ pub fn interrupt(
 ) -> Output {
     let child = start(program, argv, cwd, surroundings);
     let pid = Pid::from_child(&child);
-    let begun = Instant::now();
-    while !(request.ready)() {
-        if begun.elapsed() > PATIENCE {
-            let _ = kill_process_group(pid, Signal::KILL);
-            panic!(
-                "{} did not reach the point of interruption",
-                program.display()
-            );
-        }
-        std::thread::sleep(LOOK);
+    if !reached(PATIENCE, request.ready) {
+        let _ = kill_process_group(pid, Signal::KILL);
+        panic!(
+            "{} did not reach the point of interruption",
+            program.display()
+        );
     }
     let signalled = match request.to_all {
         true => kill_process_group(pid, request.signal),

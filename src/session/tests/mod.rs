@@ -32,7 +32,7 @@ use crate::walk::run_context::Process;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -388,19 +388,18 @@ pub fn against<T: Send + 'static>(
 
 /// Runs a server that accepts any request of a client that `words` allow. It serves `home` or a path in it.
 pub fn serve(stage: &Stage, words: &[&str], sends: bool, play: impl FnOnce(&mut Peer)) -> Ended {
-    serve_by(ROOM_BYTES, &Arc::default(), stage, words, sends, play)
+    serve_by(ROOM_BYTES, stage, words, sends, play)
 }
 
-/// As [`serve`], over a pipe of this capacity. `has_left` is set when a server process would exit.
+/// As [`serve`], over a pipe of this capacity.
 pub fn serve_by(
     room_bytes: usize,
-    has_left: &Arc<AtomicBool>,
     stage: &Stage,
     words: &[&str],
     sends: bool,
     play: impl FnOnce(&mut Peer),
 ) -> Ended {
-    let (options, home, has_left) = (options(words), stage.home(), has_left.clone());
+    let (options, home) = (options(words), stage.home());
     let ceiling = stage.ceiling.clone();
     let honest = move |link: Link| {
         let operand = [home.as_os_str().as_bytes(), b"/"].concat();
@@ -421,14 +420,12 @@ pub fn serve_by(
             })
         };
         let support = ProtocolSupport::ours(compression_choice::features(None));
-        let exit = server_at(
+        server_at(
             home.as_os_str().as_bytes(),
             &AtomicBool::new(false),
             &settle,
         )
-        .serve(link, &support);
-        has_left.store(true, Ordering::SeqCst);
-        exit
+        .serve(link, &support)
     };
     let (exit, failed) = against(room_bytes, honest, play);
     Ended {

@@ -5,8 +5,11 @@ mod moved;
 mod race;
 mod relay;
 mod stalled;
+#[path = "../../../tests/kit/wait.rs"]
+mod wait;
 
 use self::relay::Relay;
+use self::wait::reached;
 use super::client::{Dial, DialWinner, FirstBytes, KIND_STEP, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS};
 use super::server::{AcceptedClient, Lasting, Listener, listen};
@@ -28,8 +31,6 @@ use std::time::Duration;
 
 /// Longer than anything here takes on a busy machine, and less than [`Limits::idle`].
 const LONG: Duration = Duration::from_secs(60);
-/// The pause between two looks at an awaited state.
-const LOOK: Duration = Duration::from_millis(1);
 const HERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
 /// A server on loopback, and the identities of both sides.
@@ -584,19 +585,6 @@ fn at_least_once(mut is_fast: impl FnMut() -> bool) -> bool {
     (0..5).any(|_| is_fast())
 }
 
-/// Waits until `is_so` returns `true`; returns whether it did in time.
-fn until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
-    let begun = Since::now();
-    // The condition may hold only once, because asking can take a slot and give it back: do not evaluate it again.
-    while begun.elapsed() < limit {
-        if is_so() {
-            return true;
-        }
-        std::thread::sleep(LOOK);
-    }
-    false
-}
-
 const UNDER_WAY_BYTES: u64 = 2 << 20;
 
 #[test]
@@ -607,7 +595,7 @@ fn session_survives_a_client_address_change() {
         let (link, accepted) = world.meet_at(relay.address, NetTransport::Quic, patient());
         let begun = Since::now();
         send(link, accepted, up, || {
-            assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));
+            assert!(reached(LONG, || relay.bytes() > UNDER_WAY_BYTES));
             relay.roam();
         });
         assert!(
@@ -628,10 +616,10 @@ fn session_resumes_soon_after_a_network_outage() {
         let (link, accepted) = world.meet_at(relay.address, NetTransport::Quic, patient());
         let begun = Mutex::new(Since::now());
         send(link, accepted, up, || {
-            assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));
+            assert!(reached(LONG, || relay.bytes() > UNDER_WAY_BYTES));
             relay.shut(true);
             let before = relay.clients();
-            let has_retried = until(LONG, || relay.clients() >= before + ASKS);
+            let has_retried = reached(LONG, || relay.clients() >= before + ASKS);
             *begun.lock() = Since::now();
             relay.shut(false);
             assert!(

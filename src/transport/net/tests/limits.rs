@@ -216,7 +216,7 @@ fn wait_for_an_unresponsive_client_is_limited() {
     accepted.writer.write_all(&bytes(1 << 20)).unwrap();
     drop(accepted);
     assert!(
-        until(LONG / 2, || world.listener.conversations() == 0),
+        reached(LONG / 2, || world.listener.conversations() == 0),
         "the slot is not freed"
     );
     drop(link);
@@ -256,7 +256,7 @@ fn client_leaving_with_a_full_window_frees_its_slot() {
     rx.recv_timeout(LONG).expect("the close is announced");
     drop(far_writer);
     assert!(
-        until(LONG, || world.listener.conversations() == 0),
+        reached(LONG, || world.listener.conversations() == 0),
         "the slot is not freed"
     );
 }
@@ -277,5 +277,8 @@ fn session_slot_is_held_until_the_last_bytes_arrive() {
     assert!(got[1..] == sent);
     drop(link);
     // The client announces its end only once, and that datagram can be lost; then the server waits for the timeout.
-    assert!(until(LAST_WORDS + LONG, || world.listener.conversations() == 0));
+    assert!(reached(LAST_WORDS + LONG, || world
+        .listener
+        .conversations()
+        == 0));
 }

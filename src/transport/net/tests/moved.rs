@@ -107,7 +107,7 @@ impl Met {
 /// Waits until both sides can switch to TLS.
 fn await_move(near: &Progress, far: &crate::transport::net::HangUp) {
     assert!(
-        until(LONG, || near.moved_after().is_some()
+        reached(LONG, || near.moved_after().is_some()
             && far.moved_after().is_some()),
         "it is not moved"
     );
@@ -283,7 +283,7 @@ fn last_bytes_arrive_if_a_moved_sender_closes_at_once() {
                 );
                 drop(link);
             });
-            assert!(until(LONG, || near.moved_after().is_some()));
+            assert!(reached(LONG, || near.moved_after().is_some()));
             let mut got = Vec::new();
             accepted.reader.read_to_end(&mut got).unwrap();
             assert!(got == sent, "{} bytes arrived", got.len());
@@ -459,7 +459,7 @@ fn moved_session_survives_a_liveness_query() {
     await_move(&near, &accepted.hang_up);
     HAS_MOVED.store(true, Ordering::SeqCst);
     assert!(
-        until(LONG, || IS_KNOWN.load(Ordering::SeqCst)),
+        reached(LONG, || IS_KNOWN.load(Ordering::SeqCst)),
         "the server does not know the session"
     );
     link.writer.write_all(b"hello").unwrap();
@@ -497,7 +497,7 @@ fn moved_session_takes_one_slot() {
     let met = Met::moved(&world, patient());
     assert!(!is_let_in(), "the session holds the only slot");
     drop(met);
-    assert!(until(LONG, is_let_in), "the slot is freed");
+    assert!(reached(LONG, is_let_in), "the slot is freed");
 }
 
 /// Whether a TCP relay forwards the end of a stream.
@@ -741,7 +741,7 @@ fn session_is_moved_only_by_its_owner() {
     );
     assert_eq!(session.accepted.hang_up.moved_after(), None);
     assert_eq!(session.query(&world, &world.near, token).unwrap(), [1]);
-    assert!(until(LONG, || session
+    assert!(reached(LONG, || session
         .accepted
         .hang_up
         .moved_after()
@@ -758,7 +758,7 @@ fn session_is_moved_only_by_its_owner() {
     // A session that has ended cannot be found by its token.
     let token = other.token();
     other.conversation.connection.close(0u32.into(), b"");
-    assert!(until(LONG, || session
+    assert!(reached(LONG, || session
         .query(&world, &world.near, token)
         .is_err()));
     assert!(

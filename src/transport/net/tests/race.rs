@@ -264,11 +264,10 @@ fn unanswered_connection_releases_the_floor() {
             .unwrap()
             .expect("a client connects");
         assert!(!dial.permit.take(), "the server may still answer");
-        let begun = Since::now();
-        while !dial.permit.take() {
-            assert!(begun.elapsed() < LONG, "the floor is not released");
-            std::thread::sleep(LOOK);
-        }
+        assert!(
+            reached(LONG, || dial.permit.take()),
+            "the floor is not released"
+        );
         accepted.writer.write_all(b"!").unwrap();
         assert_eq!(racing.join().unwrap().err(), Some(Trouble::Stopped));
     });

@@ -157,11 +157,11 @@ fn session_continues_if_tcp_recovers() {
         },
     );
     assert!(
-        until(LONG, || ASKED.load(Ordering::SeqCst) >= 3),
+        reached(LONG, || ASKED.load(Ordering::SeqCst) >= 3),
         "the server is queried"
     );
     let looks = LOOKS.load(Ordering::SeqCst);
-    assert!(until(LONG, || LOOKS.load(Ordering::SeqCst) > looks + 3));
+    assert!(reached(LONG, || LOOKS.load(Ordering::SeqCst) > looks + 3));
     assert_eq!(
         ASKED.load(Ordering::SeqCst),
         3,
