@@ -1,8 +1,8 @@
 //! `sparsync bench`: its rows, and that nothing remains of its copies.
 
 use crate::json::check_line;
+use crate::kit::Scene;
 use crate::kit::{oracle, report_skip};
-use crate::server::Scene;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::BufRead as _;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-use crate::faults::{Scene, Stage, write};
+use crate::faults::{Stage, Trees, write};
 use crate::kit::{Output, World, files, oracle, report_skip, synctest};
 
 /// A change in the middle of a run.
@@ -219,7 +219,7 @@ changes!(
 
 #[test]
 fn vanished_source_file_exits_24() {
-    let scene = Scene {
+    let scene = Trees {
         options: &["-a"],
         build: small,
         backups: &[],
@@ -249,7 +249,7 @@ fn vanished_source_file_exits_24() {
 
 #[test]
 fn source_file_removed_by_another_process_is_no_failure() {
-    let scene = Scene {
+    let scene = Trees {
         options: &["-a", "--remove-source-files"],
         build: small,
         backups: &[],
@@ -281,7 +281,7 @@ fn source_file_removed_by_another_process_is_no_failure() {
 #[test]
 fn concurrent_symlink_swaps_cause_no_write_outside() {
     const RUNS: u64 = 60;
-    let scene = Scene {
+    let scene = Trees {
         options: &["-a", "--delete"],
         build: small,
         backups: &[],
@@ -353,7 +353,7 @@ synctest!(excluded_destination_inside_the_source, |w: World| {
 /// Entries that existed before the run are copied once; entries that the run itself creates are not copied again.
 #[test]
 fn destination_inside_the_source_is_copied_once() {
-    let scene = Scene {
+    let scene = Trees {
         options: &["-a"],
         build: small,
         backups: &[],
@@ -394,7 +394,7 @@ fn delete_spares_temporary_files_of_other_runs() {
         &["-a", "--delete-delay"],
         &["-a", "--delete-after"],
     ] {
-        let stage = Stage::new(&Scene {
+        let stage = Stage::new(&Trees {
             options,
             build: small,
             backups: &[],
@@ -438,7 +438,7 @@ fn delete_keeps_an_extra_directory_in_which_another_run_writes() {
         &["-a", "--delete"],
         &["-a", "--delete-delay"],
     ] {
-        let stage = Stage::new(&Scene {
+        let stage = Stage::new(&Trees {
             options,
             build: small,
             backups: &[],
@@ -527,7 +527,7 @@ fn two_runs(
     calls: impl Iterator<Item = u64>,
 ) {
     let mut points = 0;
-    let scene = Scene {
+    let scene = Trees {
         options,
         build: small,
         backups: &[],
@@ -629,7 +629,7 @@ fn two_network_sessions_on_one_destination() {
 /// Runs the scene repeatedly, with the change before call 1, then before call 2, and so on.
 #[track_caller]
 fn at_every_call(change: &Change) {
-    let scene = Scene {
+    let scene = Trees {
         options: change.options,
         build: change.build,
         backups: &[],
@@ -704,7 +704,7 @@ pub type Hooks<'a> = &'a [(&'static str, String)];
 
 /// Runs the scene, holds it at the n-th call and makes the change there. Returns `None` if the run ended before that.
 fn held_at(
-    scene: &Scene,
+    scene: &Trees,
     route: Route,
     (n, hooks): (u64, Hooks<'_>),
     happens: impl Fn(&Stage) + Sync,

@@ -1,33 +1,28 @@
 //! Symlinks of other users in the paths of options, configurations, keys and grants are not followed: the table of
 //! SECURITY.md.
 
-use crate::kit::{oracle, report_skip};
-use crate::server;
-use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use crate::kit::{Scene, assert_output, oracle, report_skip};
+use std::os::unix::fs::{lchown, symlink};
+use std::path::Path;
 
 /// A user that is neither root nor the user who runs the tests.
 const STRANGER: u32 = 12345;
 const LINE: &str = "refusing to follow a symlink owned by an untrusted user";
 
-/// A directory with a module, and the files that a client and a daemon read.
-struct Scene(tempfile::TempDir);
+/// A scene with a module, and the files that a client and a daemon read.
+struct Paths(Scene);
 
 /// What a client and a daemon did: the exit code, whether the file arrived or the text of the daemon was shown, and
 /// whether either of them reported a symlink.
 type Seen = (Option<i32>, bool, bool);
 
-impl Scene {
-    fn new() -> Scene {
-        let scene = Scene(tempfile::tempdir_in(oracle::scratch()).unwrap());
-        for dir in ["mod", "included", "merged"] {
+impl Paths {
+    fn new() -> Paths {
+        let scene = Scene::empty();
+        for dir in ["included", "merged"] {
             std::fs::create_dir(scene.path(dir)).unwrap();
         }
-        let module = format!(
-            "[m]\nuse chroot = no\nuid = 0\ngid = 0\npath = {}\n",
-            scene.path("mod").display()
-        );
+        let module = scene.placed("[m]\nuse chroot = no\nuid = 0\ngid = 0\npath = TOP/mod\n");
         for (name, text) in [
             ("mod/f", "f\n"),
             ("secrets", "joe:secret\n"),
@@ -36,56 +31,45 @@ impl Scene {
             ("early", "early\n"),
             ("module.conf", &module),
         ] {
-            std::fs::write(scene.path(name), text).unwrap();
-            let mode = std::fs::Permissions::from_mode(0o600);
-            std::fs::set_permissions(scene.path(name), mode).unwrap();
+            scene.file_with_mode(name, text, 0o600);
         }
-        scene
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        Paths(scene)
     }
 
     /// Replaces the link of the previous case.
     fn link(&self, name: &str, target: &str, owner: u32) {
-        let _ = std::fs::remove_file(self.path(name));
-        symlink(self.path(target), self.path(name)).unwrap();
-        lchown(self.path(name), Some(owner), None).unwrap();
+        let _ = std::fs::remove_file(self.0.path(name));
+        symlink(self.0.path(target), self.0.path(name)).unwrap();
+        lchown(self.0.path(name), Some(owner), None).unwrap();
     }
 
     /// Runs a client against a daemon. `TOP` stands for the directory of the scene.
     fn call(&self, client: &Path, daemon: &Path, case: &Case) -> Seen {
-        let placed = |text: &str| text.replace("TOP", self.0.path().to_str().unwrap());
+        let placed = |text: &str| self.0.placed(text);
         let globals = "use chroot = no\nuid = 0\ngid = 0\nlog file = TOP/log\n";
-        std::fs::write(
-            self.path("conf"),
-            placed(&format!("{globals}{}", case.config)),
-        )
-        .unwrap();
+        self.0
+            .file("conf", &placed(&format!("{globals}{}", case.config)));
         for old in ["log", "got"] {
-            let _ = std::fs::remove_file(self.path(old));
+            let _ = std::fs::remove_file(self.0.path(old));
         }
         let connect = format!(
             "{} --daemon --config={}",
             daemon.display(),
             placed(case.named)
         );
-        let output = Command::new(client)
+        let output = self
+            .0
+            .program(client)
             .args(case.args.iter().map(|arg| placed(arg)))
-            .current_dir(self.0.path())
             .env(
                 "RSYNC_CONNECT_PROG",
                 format!("{connect} --log-file={}", placed("TOP/log")),
             )
-            .env_remove("RSYNC_PASSWORD")
-            .env("LC_ALL", "C")
-            .stdin(Stdio::null())
             .output()
             .unwrap();
-        let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.0.path("log")).unwrap_or_default();
         let printed = String::from_utf8_lossy(&output.stderr);
-        let is_served = self.path("got").exists()
+        let is_served = self.0.path("got").exists()
             || String::from_utf8_lossy(&output.stdout).contains("welcome");
         let reports = log.contains(LINE) || printed.contains(LINE);
         // A daemon that ends at once is noticed by the end of the connection or by an error of it.
@@ -277,7 +261,7 @@ fn paths_of_clients_and_daemons_lead_through_no_link_of_another_user() {
         return;
     }
     for case in CASES {
-        let scene = Scene::new();
+        let scene = Paths::new();
         let (rsync, ours) = (oracle::rsync(), oracle::under_test());
         for owner in [0, STRANGER] {
             scene.link(case.link.0, case.link.1, owner);
@@ -296,7 +280,7 @@ fn keys_grants_and_roots_lead_through_no_link_of_another_user() {
     if !is_root("configured_paths") {
         return;
     }
-    let scene = server::Scene::new();
+    let scene = Scene::new();
     symlink("out", scene.path("in/granted")).unwrap();
     symlink(scene.path("out"), scene.path("root")).unwrap();
     scene.enroll("--root TOP/root");
@@ -304,9 +288,9 @@ fn keys_grants_and_roots_lead_through_no_link_of_another_user() {
         let line = "-a --transport=tls host:TOP/root/f got";
         scene.command("client", line).output().unwrap()
     };
-    server::assert_output(&pull(), 0, &[]);
+    assert_output(&pull(), 0, &[]);
     lchown(scene.path("root"), Some(STRANGER), None).unwrap();
-    server::assert_output(&pull(), 3, &["cannot open any granted directory"]);
+    assert_output(&pull(), 3, &["cannot open any granted directory"]);
     lchown(scene.path("root"), Some(0), None).unwrap();
 
     // The directory of keys, hosts and grants, and a file in it.
@@ -315,12 +299,12 @@ fn keys_grants_and_roots_lead_through_no_link_of_another_user() {
         let line = "-a --transport=tls host:TOP/root/f got";
         scene.command(who, line).output().unwrap()
     };
-    server::assert_output(&by("elsewhere"), 0, &[]);
+    assert_output(&by("elsewhere"), 0, &[]);
     lchown(scene.path("elsewhere"), Some(STRANGER), None).unwrap();
-    server::assert_output(&by("elsewhere"), 11, &[LINE]);
+    assert_output(&by("elsewhere"), 11, &[LINE]);
     std::fs::rename(scene.path("client/hosts.toml"), scene.path("hosts")).unwrap();
     symlink(scene.path("hosts"), scene.path("client/hosts.toml")).unwrap();
-    server::assert_output(&by("client"), 0, &[]);
+    assert_output(&by("client"), 0, &[]);
     lchown(scene.path("client/hosts.toml"), Some(STRANGER), None).unwrap();
-    server::assert_output(&by("client"), 11, &[LINE]);
+    assert_output(&by("client"), 11, &[LINE]);
 }

@@ -2,10 +2,10 @@
 //!
 //! Most daemons run on a socket of the client (`RSYNC_CONNECT_PROG`), so that they need no port.
 
-use crate::kit::{OLD, TREE, World, copies, oracle, synctest, until, write_script};
+use crate::kit::{OLD, Scene, TREE, World, copies, oracle, synctest, until};
 use rustix::net::{AddressFamily, SocketType};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
+use std::ops::Deref;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -66,9 +66,15 @@ synctest!(missing_parent_of_the_destination, with daemon, |w: World| {
     w.agree_paths(&["-ai", "--protocol=29"], &["src/", "no/dir/"]);
 });
 
-/// A directory with a configuration and its modules.
-struct Scene {
-    dir: tempfile::TempDir,
+/// A scene with a configuration of rsync's daemon and its modules, and what clients do with them.
+struct Modules(Scene);
+
+impl Deref for Modules {
+    type Target = Scene;
+
+    fn deref(&self) -> &Scene {
+        &self.0
+    }
 }
 
 /// The value of a variable that is not set.
@@ -77,67 +83,36 @@ const UNSET: &str = "(unset)";
 /// The result of a client: exit code, stdout, stderr.
 type Seen = (i32, String, String);
 
-impl Scene {
-    fn new() -> Scene {
-        let dir = tempfile::tempdir_in(oracle::scratch()).unwrap();
+impl Modules {
+    fn new() -> Modules {
+        let scene = Scene::empty();
         let is_root = rustix::process::geteuid().is_root();
         let owner = if is_root { "uid = 0\ngid = 0\n" } else { "" };
-        let place = dir.path().display();
-        let module = |name: &str, more: &str| format!("[{name}]\npath = {place}/mod\n{more}\n");
+        let module = |name: &str, more: &str| format!("[{name}]\npath = TOP/mod\n{more}\n");
         let config = [
-            format!("use chroot = no\nmotd file = {place}/motd\nlog file = /dev/null\n{owner}"),
+            format!("use chroot = no\nmotd file = TOP/motd\nlog file = /dev/null\n{owner}"),
             module("m", "comment = first module"),
             module("a longer name than others", ""),
             module("hidden", "list = no"),
-            module(
-                "locked",
-                &format!("auth users = joe\nsecrets file = {place}/secrets"),
-            ),
+            module("locked", "auth users = joe\nsecrets file = TOP/secrets"),
             module("denied", "hosts deny = *"),
             module("picky", "refuse options = checksum"),
             module("hasty", "timeout = 60"),
         ];
-        let scene = Scene { dir };
-        scene
-            .file("rsyncd.conf", &config.concat(), 0o644)
-            .file("secrets", "joe:secret\n", 0o600);
-        scene.file("motd", "welcome \u{1}\n", 0o644);
-        std::fs::create_dir_all(scene.dir.path().join("mod/sub")).unwrap();
+        scene.daemon_config(&config.concat());
+        scene.file_with_mode("secrets", "joe:secret\n", 0o600);
+        scene.file_with_mode("motd", "welcome \u{1}\n", 0o644);
         for path in ["mod/a", "mod/sub/b", "mod/b c"] {
-            scene.file(path, "text\n", 0o644);
+            scene.file_with_mode(path, "text\n", 0o644);
         }
-        scene
-    }
-
-    fn file(&self, name: &str, text: &str, mode: u32) -> &Scene {
-        let path = self.dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        self
-    }
-
-    fn daemon(&self) -> String {
-        format!(
-            "{} --config={}/rsyncd.conf --daemon",
-            oracle::rsync().display(),
-            self.dir.path().display()
-        )
+        Modules(scene)
     }
 
     fn see(&self, program: &Path, args: &[&str], env: &[(&str, &str)], stdin: &str) -> Seen {
-        let mut command = Command::new("timeout");
+        let mut command = self.program(program);
         command
-            .args(["-s", "KILL", "100"])
-            .arg(program)
             .args(args)
-            .current_dir(self.dir.path());
-        command
-            .env("RSYNC_CONNECT_PROG", self.daemon())
-            .env("LC_ALL", "C");
-        command
-            .env("TZ", "UTC")
-            .env("HOME", self.dir.path())
-            .env_remove("RSYNC_PASSWORD")
+            .env("RSYNC_CONNECT_PROG", self.daemon_command(oracle::rsync()))
             .env("USER", "jim");
         for (name, value) in env {
             if *value == UNSET {
@@ -196,7 +171,7 @@ impl Scene {
 
 #[test]
 fn modules_are_listed() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for args in [
         &["host::"][..],
         &["rsync://host/"],
@@ -217,12 +192,12 @@ fn modules_are_listed() {
     assert_eq!(scene.agree(&["--no-motd", "host::"]).1, "\n");
     scene.agree(&["-q", "host::"]);
     scene.agree(&["--stderr=all", "host::"]);
-    assert!(!scene.dir.path().join("dst").exists());
+    assert!(!scene.path("dst").exists());
 }
 
 #[test]
 fn content_of_a_module_is_listed() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for path in [
         "m",
         "m/",
@@ -254,7 +229,7 @@ fn content_of_a_module_is_listed() {
 
 #[test]
 fn refusals_of_a_daemon_are_printed() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for (path, words) in [
         ("host::none/x", "@ERROR: Unknown module 'none'"),
         (
@@ -294,12 +269,12 @@ fn refusals_of_a_daemon_are_printed() {
         exit == 1 && stderr.contains("ERROR: module is read only\n"),
         "exit {exit}, {stderr}"
     );
-    assert!(!scene.dir.path().join("dst").exists());
+    assert!(!scene.path("dst").exists());
 }
 
 #[test]
 fn operands_that_contradict_each_other_are_rejected() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for args in [
         &["-a", "host::m/a", "other::m/b", "dst"][..],
         &["-a", "host::m/a", "host:b", "dst"],
@@ -318,7 +293,7 @@ fn operands_that_contradict_each_other_are_rejected() {
 
 #[test]
 fn every_digest_authenticates() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let secret = [("RSYNC_PASSWORD", "secret")];
     let (exit, stdout, _) = scene.agree_with(&["joe@host::locked/a"], &secret, "");
     assert!(exit == 0 && stdout.contains(" a\n"), "{stdout}");
@@ -346,12 +321,12 @@ fn every_digest_authenticates() {
 
 #[test]
 fn user_and_password_have_rsyncs_sources() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     scene
-        .file("good", "\nsecret\r\nmore\n", 0o600)
-        .file("bad", "wrong\n", 0o640)
-        .file("open", "secret\n", 0o604);
-    scene.file("empty", "", 0o600);
+        .file_with_mode("good", "\nsecret\r\nmore\n", 0o600)
+        .file_with_mode("bad", "wrong\n", 0o640)
+        .file_with_mode("open", "secret\n", 0o604);
+    scene.file_with_mode("empty", "", 0o600);
     let secret = ("RSYNC_PASSWORD", "secret");
     for (args, env, stdin, code) in [
         (
@@ -412,7 +387,7 @@ fn user_and_password_have_rsyncs_sources() {
 
 #[test]
 fn password_is_asked_for() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     // Without a controlling terminal, standard input is read.
     for (stdin, code) in [("secret\n", 0), ("wrong\n", 5), ("", 5)] {
         let [wanted, got] = [oracle::rsync(), oracle::under_test()].map(|program| {
@@ -436,17 +411,17 @@ fn password_is_asked_for() {
 
 #[test]
 fn password_is_one_line_of_an_open_input() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for option in ["--no-motd", "--password-file=-"] {
         let mut command = Command::new("timeout");
         command
             .args(["-s", "KILL", "20", "setsid", "-w"])
             .arg(oracle::under_test())
-            .current_dir(scene.dir.path());
+            .current_dir(scene.top());
         command
             .args([option, "joe@host::locked/a"])
             .env_remove("RSYNC_PASSWORD");
-        command.env("RSYNC_CONNECT_PROG", scene.daemon());
+        command.env("RSYNC_CONNECT_PROG", scene.daemon_command(oracle::rsync()));
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -462,10 +437,10 @@ fn password_is_one_line_of_an_open_input() {
 
 #[test]
 fn early_input_is_sent() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     scene
-        .file("input", "for the daemon\n", 0o644)
-        .file("long", &"x".repeat(5121), 0o644);
+        .file_with_mode("input", "for the daemon\n", 0o644)
+        .file_with_mode("long", &"x".repeat(5121), 0o644);
     let script = "read a; echo '@RSYNCD: 32.0 md5'; read b; read c; read d; echo \"<$b|$c|$d>\"; echo '@RSYNCD: EXIT'";
     let (_, stdout, _) = scene.agree_on_script(script, &["--early-input=input", "host::m"]);
     assert_eq!(stdout, "<#early_input=15|for the daemon|m>\n\n");
@@ -483,7 +458,7 @@ fn early_input_is_sent() {
 
 #[test]
 fn invalid_daemons_are_rejected() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let long = "x".repeat(5000);
     for (sends, code) in [
         ("echo foo".to_owned(), 5),
@@ -525,7 +500,7 @@ fn invalid_daemons_are_rejected() {
 
 #[test]
 fn silent_daemon_times_out() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for sends in ["", "echo '@RSYNCD: 32.0 md5'; "] {
         let (exit, ..) = scene.agree_on_script(
             &format!("{sends}cat >/dev/null"),
@@ -537,7 +512,7 @@ fn silent_daemon_times_out() {
 
 #[test]
 fn host_of_a_program_is_checked() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let script =
         "read a; echo '@RSYNCD: 32.0 md5'; read b; echo \"%H %% <$b>\"; echo '@RSYNCD: EXIT'";
     assert_eq!(
@@ -550,9 +525,9 @@ fn host_of_a_program_is_checked() {
 
 #[test]
 fn daemon_behind_a_remote_shell_is_reached() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let shell = "#!/bin/sh\necho \"$@ ($RSYNC_PORT)\" >&2\nexec $RSYNC_CONNECT_PROG\n";
-    write_script(&scene.dir.path().join("shell"), shell);
+    scene.script("shell", shell);
     for args in [
         &["-e", "./shell", "--no-motd", "host::m"][..],
         &[
@@ -571,7 +546,9 @@ fn daemon_behind_a_remote_shell_is_reached() {
         &["-e", "./shell", "--debug=cmd", "host::"],
     ] {
         // rsync requires a socket as standard input, or these words.
-        let daemon = scene.daemon().replace("--daemon", "--server --daemon .");
+        let daemon = scene
+            .daemon_command(oracle::rsync())
+            .replace("--daemon", "--server --daemon .");
         let (_, _, stderr) = scene.agree_with(args, &[("RSYNC_CONNECT_PROG", &daemon)], "");
         assert!(stderr.contains("--server --daemon . ("), "{stderr}");
     }
@@ -610,7 +587,7 @@ fn on_free_port(start: impl Fn(u16) -> Child) -> (Child, u16) {
 
 #[test]
 fn daemon_is_reached_by_tcp() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let (mut daemon, port) = on_free_port(|port| {
         let mut command = Command::new(oracle::rsync());
         command.args([
@@ -619,10 +596,7 @@ fn daemon_is_reached_by_tcp() {
             "--address=127.0.0.1",
             &format!("--port={port}"),
         ]);
-        command.arg(format!(
-            "--config={}/rsyncd.conf",
-            scene.dir.path().display()
-        ));
+        command.arg(format!("--config={}/rsyncd.conf", scene.top().display()));
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -664,17 +638,14 @@ fn daemon_is_reached_by_tcp() {
         "",
     );
     assert_eq!((exit, stderr), (0, "\n".to_owned()));
-    assert_eq!(
-        std::fs::read(scene.dir.path().join("copy/sub/b")).unwrap(),
-        b"text\n"
-    );
+    assert_eq!(std::fs::read(scene.path("copy/sub/b")).unwrap(), b"text\n");
     daemon.kill().unwrap();
     daemon.wait().unwrap();
 }
 
 #[test]
 fn json_ends_after_a_module_list_and_after_a_refusal() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for (args, end) in [
         (["--json", "host::"], r#"{"type":"end","exit_code":0}"#),
         (["--json", "host::none"], r#"{"type":"end","exit_code":5,"#),
@@ -687,7 +658,7 @@ fn json_ends_after_a_module_list_and_after_a_refusal() {
 
 #[test]
 fn failed_connections_are_reported() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let unset = ("RSYNC_CONNECT_PROG", UNSET);
     // The port is reserved until the end of the test, and nothing listens there.
     let reserved = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -717,7 +688,7 @@ fn failed_connections_are_reported() {
 
 #[test]
 fn hosts_become_no_options_and_no_lines() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let program = ("RSYNC_CONNECT_PROG", "echo \"ran %H\" >&2; read a");
     for (host, is_passed) in [
         ("", false),
@@ -763,7 +734,7 @@ fn hosts_become_no_options_and_no_lines() {
 
 #[test]
 fn proxy_leads_to_a_daemon() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for (answer, code) in [
         (
             "HTTP/1.0 200 OK\\r\\nX: y\\r\\n\\r\\n@RSYNCD: 32.0 md5\\nhello\\n@RSYNCD: EXIT\\n",
@@ -806,8 +777,8 @@ fn proxy_leads_to_a_daemon() {
 
 #[test]
 fn daemon_needs_no_installed_rsync() {
-    let scene = Scene::new();
-    let bin = scene.dir.path().join("bin");
+    let scene = Modules::new();
+    let bin = scene.path("bin");
     std::fs::create_dir(&bin).unwrap();
     for name in ["sh", "timeout"] {
         std::os::unix::fs::symlink(Path::new("/bin").join(name), bin.join(name)).unwrap();
@@ -823,7 +794,7 @@ fn daemon_needs_no_installed_rsync() {
 
 #[test]
 fn old_daemon_is_named() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let script = [(
         "RSYNC_CONNECT_PROG",
         "read a; echo '@RSYNCD: 26.0'; cat >/dev/null",

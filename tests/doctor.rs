@@ -1,8 +1,8 @@
 //! `sparsync doctor`: its findings about this machine and about the way to a host.
 
 use crate::json::check_line;
+use crate::kit::Scene;
 use crate::kit::oracle;
-use crate::server::Scene;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;

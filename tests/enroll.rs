@@ -1,7 +1,7 @@
 //! `sparsync enroll`: two machines exchange keys through a remote shell, and copies then go over the network.
 
+use crate::kit::{Scene, assert_output};
 use crate::kit::{oracle, until};
-use crate::server::{Scene, assert_output};
 use std::process::{Command, Output};
 
 /// Writes a remote shell to the server's machine, which runs `first` before each command.

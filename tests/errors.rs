@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::faults::{Scene, Stage, both, write};
-use crate::kit::{Lens, Output, files, is_temp, oracle, report_skip, snapshot};
+use crate::faults::{Stage, Trees, both, write};
+use crate::kit::{FAKE_SSH, Lens, Output, files, is_temp, oracle, report_skip, snapshot};
 use rustix::fs::{self, FileType, Mode, OFlags};
 
 /// The injected errors, each with the number that rsync prints for it. `SHORT` transfers only one byte.
@@ -215,10 +215,6 @@ enum Direction {
     Pull,
 }
 
-/// The start of a fake remote shell: drops the options of ssh, as sshd does.
-const SHELL: &str =
-    "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
-
 /// The variable that selects the system call that fails.
 const CALL: &str = "SPARSYNC_FAIL_AT";
 /// The variable that selects which use of a pipe between the two ends fails.
@@ -263,7 +259,7 @@ fn run(
     };
     stage.script(
         "shell",
-        &format!("{SHELL}{remote_shell}exec sh -c \"exec $*\"\n"),
+        &format!("{FAKE_SSH}{remote_shell}exec sh -c \"exec $*\"\n"),
     );
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let words = [&["--rsh=./shell", &program], case.options, &operands].concat();
@@ -315,7 +311,7 @@ struct Wanted {
 
 impl Wanted {
     fn of(case: &Case) -> Wanted {
-        let twin = Stage::new(&Scene {
+        let twin = Stage::new(&Trees {
             options: case.options,
             build: case.build,
             backups: &[],
@@ -337,7 +333,7 @@ fn fails_at(
     n: u64,
     (error, number): (&str, &str),
 ) -> Option<String> {
-    let stage = Stage::new(&Scene {
+    let stage = Stage::new(&Trees {
         options: case.options,
         build: case.build,
         backups: &[],
@@ -539,7 +535,7 @@ fn fails_each(
 ) {
     for case in cases {
         let mut wanted = Wanted::of(case);
-        let stage = Stage::new(&Scene {
+        let stage = Stage::new(&Trees {
             options: case.options,
             build: case.build,
             backups: &[],
@@ -661,7 +657,7 @@ fn failing_calls_over_tls() {
 /// Fails one use of the pipes between two ends. Returns `false` if the run ended before that.
 fn link_fails_at(wanted: &[String], (end, way): (End, Direction), n: u64, error: &str) -> bool {
     let case = &case(&["-aHAX", "--delete"]);
-    let stage = Stage::new(&Scene {
+    let stage = Stage::new(&Trees {
         options: case.options,
         build: case.build,
         backups: &[],
@@ -706,7 +702,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 #[test]
 fn failing_link_ends_the_run() {
     let options = &["-aHAX", "--delete"];
-    let twin = Stage::new(&Scene {
+    let twin = Stage::new(&Trees {
         options,
         build: both,
         backups: &[],
@@ -740,7 +736,7 @@ fn hanging_server_ends_with_the_timeout() {
     ] {
         let mut held = 0;
         for n in [20, 60] {
-            let stage = Stage::new(&Scene {
+            let stage = Stage::new(&Trees {
                 options,
                 build: both,
                 backups: &[],

@@ -19,7 +19,7 @@ use crate::kit::{
 };
 
 /// A run that is killed: its options and the trees before it.
-pub struct Scene {
+pub struct Trees {
     /// Options of both programs.
     pub options: &'static [&'static str],
     /// Creates `src`, and `dst` if the scene has one.
@@ -38,7 +38,7 @@ const NAME_LOSS: &str = "SPARSYNC_NAME_LOSS_AT";
 
 #[test]
 fn first_copy_killed_at_every_call() {
-    every_call(&Scene {
+    every_call(&Trees {
         options: &["-aH"],
         build: |top| source(&top.join("src"), 2),
         backups: &[],
@@ -47,7 +47,7 @@ fn first_copy_killed_at_every_call() {
 
 #[test]
 fn update_without_delete_killed_at_every_call() {
-    every_call(&Scene {
+    every_call(&Trees {
         options: &["-aH"],
         build: both,
         backups: &[],
@@ -56,7 +56,7 @@ fn update_without_delete_killed_at_every_call() {
 
 #[test]
 fn update_with_delete_killed_at_every_call() {
-    every_call(&Scene {
+    every_call(&Trees {
         options: &["-aH", "--delete"],
         build: both,
         backups: &[],
@@ -65,7 +65,7 @@ fn update_with_delete_killed_at_every_call() {
 
 #[test]
 fn update_with_backups_killed_at_every_call() {
-    every_call(&Scene {
+    every_call(&Trees {
         options: &["-aH", "--delete", "--backup"],
         build: both,
         backups: &["~"],
@@ -75,7 +75,7 @@ fn update_with_backups_killed_at_every_call() {
 #[test]
 fn update_with_a_backup_dir_killed_at_every_call() {
     let options = &["-aH", "--delete", "--backup", "--backup-dir=../old"];
-    every_call(&Scene {
+    every_call(&Trees {
         options,
         build: both,
         backups: &[],
@@ -92,7 +92,7 @@ fn few_files_in_a_large_directory_killed_at_every_call() {
             write(&dst.join(format!("other{n}")), "old", 1);
         }
     };
-    every_call(&Scene {
+    every_call(&Trees {
         options: &["-a"],
         build,
         backups: &[],
@@ -115,7 +115,7 @@ fn a_power_loss_under_fsync_leaves_no_unwritten_content_under_a_name() {
         &["-a", "--sparse", "--preallocate"],
     ] {
         for operands in [["src/", "dst/"], ["src/", "far:dst/"], ["far:src/", "dst/"]] {
-            let stage = Stage::new(&Scene {
+            let stage = Stage::new(&Trees {
                 options: &[],
                 build: both,
                 backups: &[],
@@ -181,7 +181,7 @@ fn power_lost_at_every_call_under_fsync() {
         &["-aH", "--delete", "--fsync"][..],
         &["-aH", "--no-whole-file", "--fsync"],
     ] {
-        let scene = Scene {
+        let scene = Trees {
             options,
             build: both,
             backups: &[],
@@ -207,7 +207,7 @@ fn names_lost_at_every_call_under_fsync() {
         (&["-aH", "--delete", "--fsync"][..], &[][..]),
         (&["-aH", "--backup", "--fsync"], &["~"]),
     ] {
-        let scene = Scene {
+        let scene = Trees {
             options,
             build: both,
             backups,
@@ -229,7 +229,7 @@ fn lost_names_lose_no_content_of_removed_sources() {
         &["-a", "--inplace"],
     ] {
         let options = [options, &["--fsync", "--remove-source-files"]].concat();
-        let scene = Scene {
+        let scene = Trees {
             options: &[],
             build: both_without_hard_links,
             backups: &[],
@@ -258,7 +258,7 @@ fn lost_names_lose_no_content_of_removed_sources() {
 /// The simulation of a power loss does lose data: without --fsync, a file gets its name before its data is stored.
 #[test]
 fn power_loss_without_fsync_leaves_empty_files() {
-    let scene = Scene {
+    let scene = Trees {
         options: &["-a"],
         build: both,
         backups: &[],
@@ -298,7 +298,7 @@ proptest! {
             }
         };
         let options: &[&str] = if delete { &["-a", "--delete"] } else { &["-a"] };
-        let scene = Scene { options, build, backups: &[] };
+        let scene = Trees { options, build, backups: &[] };
         let all = Stage::new(&scene).calls();
         die_at(&scene, &twin(&scene), (KILL, 1 + (all as f64 * share) as u64));
     }
@@ -324,7 +324,7 @@ proptest! {
 
 /// Kills the program at the first call, the second, and so on, until a run has fewer calls.
 #[track_caller]
-fn every_call(scene: &Scene) {
+fn every_call(scene: &Trees) {
     let mut n = 1;
     let twin = twin(scene);
     while die_at(scene, &twin, (KILL, n)) {
@@ -339,7 +339,7 @@ fn every_call(scene: &Scene) {
 }
 
 /// Returns what rsync leaves of the scene.
-fn twin(scene: &Scene) -> Snapshot {
+fn twin(scene: &Trees) -> Snapshot {
     let twin = Stage::new(scene);
     let by_rsync = twin.run_program(oracle::rsync(), scene.options, &[]);
     assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
@@ -347,7 +347,7 @@ fn twin(scene: &Scene) -> Snapshot {
 }
 
 /// Runs the scene and kills the program at the n-th call. Returns `false` if the run ended before that call.
-fn die_at(scene: &Scene, twin: &Snapshot, (how, n): (&str, u64)) -> bool {
+fn die_at(scene: &Trees, twin: &Snapshot, (how, n): (&str, u64)) -> bool {
     let stage = Stage::new(scene);
     let before = files(&stage.top.join("dst"));
     let broken = stage.run(scene.options, Some((how, n)));
@@ -418,7 +418,7 @@ impl Stage {
         }
     }
 
-    pub fn new(scene: &Scene) -> Stage {
+    pub fn new(scene: &Trees) -> Stage {
         let stage = Stage::empty();
         (scene.build)(&stage.top);
         stage.settle();

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::faults::{Scene, Stage, both, write};
+use crate::faults::{Stage, Trees, both, write};
 use crate::kit::{
-    Lens, Output, Request, World, files, is_temp, oracle, report_skip, snapshot, ssh, synctest,
-    until,
+    FAKE_SSH, Lens, Output, Request, World, files, is_temp, oracle, report_skip, snapshot, ssh,
+    synctest, until,
 };
 
 /// The process that dies, and when.
@@ -51,9 +51,6 @@ const CRASHED: i32 = 15;
 /// The exit code of a complete run whose remote shell was killed at its end.
 const SHELL_KILLED: i32 = 16;
 
-/// The start of a fake remote shell: drops the options of ssh, as sshd does.
-const FAKE: &str =
-    "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
 /// Relays each direction in a separate process. Kills itself and the relay after `CUT` bytes of one `DIRECTION`,
 /// counted byte by byte. No other process holds the client's ends of the pipes, so the client sees their end at once.
 const RELAY: &str = "top=$$; exec 3<&0
@@ -96,7 +93,7 @@ fn copy(stage: &Stage, options: &[&str], way: Direction, death: Option<Death>) -
             format!("CUT={bytes} DIRECTION=back far=$*\n{SERVE}{RELAY}")
         }
     };
-    stage.script("shell", &[FAKE, &script].concat());
+    stage.script("shell", &[FAKE_SSH, &script].concat());
     let env = match death {
         Some(Death::Client(at)) => vec![("SPARSYNC_KILL_AT", at.to_string())],
         Some(Death::ThreadOfClient(at)) => vec![("SPARSYNC_PANIC_AT", at.to_string())],
@@ -120,7 +117,7 @@ fn copy(stage: &Stage, options: &[&str], way: Direction, death: Option<Death>) -
 }
 
 /// Kills one process during a run. Returns `false` if the run ended before that.
-fn dies(scene: &Scene, way: Direction, death: Death) -> bool {
+fn dies(scene: &Trees, way: Direction, death: Death) -> bool {
     let stage = Stage::new(scene);
     let before = files(&stage.top.join("dst"));
     let new = files(&stage.top.join("src"));
@@ -205,7 +202,7 @@ fn dies(scene: &Scene, way: Direction, death: Death) -> bool {
 
 /// Kills at one point after the other until a run ends before the point. There must be at least `points` points.
 fn dies_at_each(way: Direction, points: usize, at: impl IntoIterator<Item = Death>) {
-    let scene = Scene {
+    let scene = Trees {
         options: &["-aH", "--delete"],
         build: both,
         backups: &[],
@@ -367,13 +364,13 @@ const COMPARING: Busy = Busy {
 
 /// Interrupts a busy client and, as a terminal does, its shell if `to_all` is set. No process may remain at either end.
 fn stops(way: Direction, shell: &str, to_all: bool, busy: &Busy) {
-    let stage = Stage::new(&Scene {
+    let stage = Stage::new(&Trees {
         options: &[],
         build: busy.build,
         backups: &[],
     });
     // As with ssh, killing the shell does not kill the server, which cleans up in its own time.
-    stage.script("shell", &[FAKE, "sh -c \"$*\"\nexit $?\n"].concat());
+    stage.script("shell", &[FAKE_SSH, "sh -c \"$*\"\nexit $?\n"].concat());
     // The server holds this fifo open while it lives. Opening it does not block, because the read end is open.
     let fifo = stage.top.join("alive");
     fs::mknodat(fs::CWD, &fifo, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
@@ -460,7 +457,7 @@ const TRICKLE: &str = "rest() { while [ -e silence ] && dd bs=1 count=1 status=n
 
 /// Checks that both ends time out when a direction carries nothing, or next to nothing, after some bytes.
 fn times_out(way: Direction, direction: &str, bytes: u64, rest: &str) {
-    let stage = Stage::new(&Scene {
+    let stage = Stage::new(&Trees {
         options: &[],
         build: both,
         backups: &[],
@@ -474,7 +471,7 @@ fn times_out(way: Direction, direction: &str, bytes: u64, rest: &str) {
     )
     .expect("scratch supports fifos");
     let script = format!("CUT={bytes} DIRECTION={direction} far=$*\n{SERVE}{rest}{MUTE}");
-    stage.script("shell", &[FAKE, &script].concat());
+    stage.script("shell", &[FAKE_SSH, &script].concat());
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let [source, dest] = way.operands();
     let words = ["--rsh=./shell", &program, "-a", "--timeout=1", source, dest];
@@ -553,7 +550,7 @@ enum Victim {
 /// Kills a process after nine tenths of a large file, runs again, and returns how many bytes the second run
 /// transferred. `old` is the content of the destination file before the first run.
 fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&str>) -> u64 {
-    let stage = Stage::new(&Scene {
+    let stage = Stage::new(&Trees {
         options: &[],
         build: |top| write(&top.join("src/a"), "a", 1),
         backups: &[],
@@ -582,7 +579,7 @@ fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&st
     };
     stage.script(
         "shell",
-        &[FAKE, &format!("far=$* DIRECTION={direction}\n"), JOINED].concat(),
+        &[FAKE_SSH, &format!("far=$* DIRECTION={direction}\n"), JOINED].concat(),
     );
     // Opened for reading and writing, so that `open` does not block. `received` ends when this handle is dropped.
     let [mut sent, mut received] = ["sent", "received"].map(|name| {
@@ -640,7 +637,7 @@ fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&st
             "{way:?} {options:?} {victim:?}: {exit}"
         );
     });
-    stage.script("shell", &[FAKE, "exec sh -c \"exec $*\"\n"].concat());
+    stage.script("shell", &[FAKE_SSH, "exec sh -c \"exec $*\"\n"].concat());
     let again = stage.run_words(oracle::under_test(), &words, &[]);
     let printed = String::from_utf8_lossy(&again.stdout).into_owned();
     assert_eq!(again.exit, 0, "{}", again.stderr.escape_ascii());

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use crate::faults::{Scene as Trees, Stage, both, write};
+use crate::faults::{Stage, Trees, both, write};
+use crate::kit::Scene;
 use crate::kit::{Cut, Lens, Relay, Trigger, files, is_temp, report_skip, snapshot, until};
 use crate::reconnect::sessions_of;
-use crate::server::Scene;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 /// The direction of the copy.

@@ -1,19 +1,17 @@
 //! What a session of a server may access, whatever its client sends. A fake remote shell starts each session.
 
-use crate::kit::{oracle, report_skip, write_script};
+use crate::kit::{Scene, field_of, oracle, port_in, report_skip};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// A scratch directory: `in/` is granted, `out/` is not; `src/` belongs to the client.
-struct Scene(tempfile::TempDir);
+/// A scene whose remote shell `shell` starts a session with a grant: `in/` is granted, `out/` is not; `src/` belongs to
+/// the client.
+struct Granted(Scene);
 
-impl Scene {
-    fn new(granted: &str) -> Scene {
-        let scene = Scene(tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written"));
-        for dir in ["in/tree", "in/base", "out/tree", "src", "home"] {
-            std::fs::create_dir_all(scene.path(dir)).unwrap();
-        }
+impl Granted {
+    fn new(granted: &str) -> Granted {
+        let scene = Scene::empty();
         for file in [
             "in/tree/f",
             "in/base/f",
@@ -22,45 +20,27 @@ impl Scene {
             "src/new",
             "home/h",
         ] {
-            std::fs::write(scene.path(file), format!("what {file} holds\n")).unwrap();
+            scene.file(file, &format!("what {file} holds\n"));
         }
-        std::fs::write(scene.path("out/rules"), "- *.secret\n").unwrap();
-        std::fs::write(scene.path("out/list"), "f\n").unwrap();
-        let granted = granted.replace("TOP", scene.0.path().to_str().unwrap());
-        let program = oracle::under_test().display();
-        let shell = format!(
-            "#!/bin/sh\ncd {}\nexec {program} server session {granted}\n",
-            scene.path("home").display()
-        );
-        write_script(&scene.path("shell"), &shell);
         scene
+            .file("out/rules", "- *.secret\n")
+            .file("out/list", "f\n");
+        let program = oracle::under_test().display();
+        let shell = format!("#!/bin/sh\ncd TOP/home\nexec {program} server session {granted}\n");
+        scene.script("shell", &scene.placed(&shell));
+        Granted(scene)
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.0.path(name)
     }
 
     /// Runs a client in the scene; `TOP` stands for the path of the scene.
     fn run(&self, line: &str) -> Output {
-        let top = self.0.path().to_str().unwrap();
-        let mut command = Command::new("timeout");
+        let mut command = self.0.program(oracle::under_test());
         command
-            .args(["-s", "KILL", "90"])
-            .arg(oracle::under_test())
-            .args(["-s", "-e", "./shell"]);
-        // The letters may occur in a fingerprint.
-        let placed = |word: &str| {
-            if word.starts_with("SHA256:") {
-                word.into()
-            } else {
-                word.replace("TOP", top)
-            }
-        };
-        command.args(line.split_whitespace().map(placed));
-        command
-            .current_dir(self.0.path())
-            .stdin(Stdio::null())
-            .env("LC_ALL", "C")
+            .args(["-s", "-e", "./shell"])
+            .args(self.0.words(line))
             .env("HOME", self.path("home"));
         command.output().expect("a program can be started")
     }
@@ -69,7 +49,7 @@ impl Scene {
     fn outside(&self) -> String {
         let mut find = Command::new("find");
         find.args(["out", "home", "-printf", "%p %y %m %s %T@ %l\n"])
-            .current_dir(self.0.path());
+            .current_dir(self.0.top());
         let listed = find.output().unwrap();
         let mut lines: Vec<_> = String::from_utf8(listed.stdout)
             .unwrap()
@@ -105,7 +85,7 @@ impl Scene {
         assert_eq!(self.outside(), before, "{line}");
         let found = Command::new("grep")
             .args(["-rl", "what out/", "in", "got"])
-            .current_dir(self.0.path())
+            .current_dir(self.0.top())
             .output();
         let found = String::from_utf8(found.unwrap().stdout).unwrap();
         assert_eq!(found, "", "{line}: what is outside arrived");
@@ -114,7 +94,7 @@ impl Scene {
 
 #[test]
 fn session_copies_in_both_directions_within_its_roots() {
-    let scene = Scene::new("--root TOP/in");
+    let scene = Granted::new("--root TOP/in");
     scene.succeeds("-a host:TOP/in/tree/ got/");
     assert_eq!(
         std::fs::read(scene.path("got/f")).unwrap(),
@@ -133,7 +113,7 @@ fn session_copies_in_both_directions_within_its_roots() {
 
 #[test]
 fn paths_outside_the_roots_are_not_accessed() {
-    let scene = Scene::new("--root TOP/in");
+    let scene = Granted::new("--root TOP/in");
     symlink("../out", scene.path("in/up")).unwrap();
     symlink(scene.path("out"), scene.path("in/abs")).unwrap();
     symlink("../out/secret", scene.path("in/tree/link")).unwrap();
@@ -203,7 +183,7 @@ fn paths_outside_the_roots_are_not_accessed() {
 
 #[test]
 fn option_directories_outside_the_roots_are_not_accessed() {
-    let scene = Scene::new("--root TOP/in");
+    let scene = Granted::new("--root TOP/in");
     let before = scene.outside();
     // A directory that is only a basis is reported as missing or rejected, and is never read.
     std::fs::copy(scene.path("out/tree/f"), scene.path("src/f")).unwrap();
@@ -278,7 +258,7 @@ fn option_directories_outside_the_roots_are_not_accessed() {
 
 #[test]
 fn links_of_other_users_are_not_followed_within_a_root() {
-    let scene = Scene::new("--root TOP/in");
+    let scene = Granted::new("--root TOP/in");
     let printed = scene.is_kept_out("-a -M--insecure-links src/ host:TOP/in/tree/");
     assert!(
         printed.contains("--insecure-links is not supported"),
@@ -307,12 +287,12 @@ fn links_of_other_users_are_not_followed_within_a_root() {
 #[test]
 fn read_only_grant_permits_no_change() {
     for granted in ["--root TOP/in --read-only", "--root / --read-only"] {
-        let scene = Scene::new(granted);
+        let scene = Granted::new(granted);
         let all = || {
             let mut found = Command::new("find");
             found
                 .args(["in", "out", "-printf", "%p %y %m %s %T@ %C@\n"])
-                .current_dir(scene.0.path());
+                .current_dir(scene.0.top());
             found.output().unwrap().stdout
         };
         let before = all();
@@ -342,7 +322,7 @@ fn read_only_grant_permits_no_change() {
 #[test]
 fn devices_are_not_created_within_a_root() {
     use std::os::unix::fs::FileTypeExt as _;
-    let scene = Scene::new("--root TOP/in");
+    let scene = Granted::new("--root TOP/in");
     for node in [
         &["f", "p"][..],
         &["zero", "c", "1", "5"],
@@ -376,7 +356,7 @@ fn devices_are_not_created_within_a_root() {
     );
     assert!(!scene.path("in/zero").exists() && !scene.path("in/disk").exists());
     // A grant of everything includes devices.
-    let scene = Scene::new("--root /");
+    let scene = Granted::new("--root /");
     let made = Command::new("mknod")
         .args(["zero", "c", "1", "5"])
         .current_dir(scene.path("src"))
@@ -399,7 +379,7 @@ fn devices_are_not_accessed_within_a_root() {
         "-r --write-devices src/ host:TOP/in/",
         "-r --copy-devices host:TOP/in/ got/",
     ];
-    let scene = Scene::new("--root TOP/in");
+    let scene = Granted::new("--root TOP/in");
     for line in lines {
         let printed = scene.is_kept_out(line);
         assert!(
@@ -411,14 +391,14 @@ fn devices_are_not_accessed_within_a_root() {
     // Devices at the client are not restricted.
     scene.succeeds("-r --copy-devices src/ host:TOP/in/");
     scene.succeeds("-r --write-devices host:TOP/in/ got/");
-    let scene = Scene::new("--root / --read-only");
+    let scene = Granted::new("--root / --read-only");
     assert!(
         scene
             .is_kept_out(lines[0])
             .contains("the grant of this machine's key is read-only")
     );
     scene.succeeds(lines[1]);
-    let scene = Scene::new("--root /");
+    let scene = Granted::new("--root /");
     lines
         .into_iter()
         .for_each(|line| drop(scene.succeeds(line)));
@@ -426,7 +406,7 @@ fn devices_are_not_accessed_within_a_root() {
 
 #[test]
 fn missing_root_is_reported() {
-    let scene = Scene::new("--root TOP/none");
+    let scene = Granted::new("--root TOP/none");
     let printed = scene.is_kept_out("-a host:TOP/in/ got/");
     assert!(
         printed.contains("cannot open any granted directory"),
@@ -434,7 +414,7 @@ fn missing_root_is_reported() {
     );
     // The client receives the error; the connection does not just break.
     assert_eq!(scene.run("-a src/ host:TOP/in/").status.code(), Some(3));
-    let scene = Scene::new("--root /");
+    let scene = Granted::new("--root /");
     scene.succeeds("-a host:TOP/in/tree/ got/");
     scene.succeeds("-a host:h host:~/h got/");
     assert_eq!(
@@ -464,7 +444,7 @@ pub fn without_call(number: u32) -> String {
 /// The server rejects the session instead of serving it unconfined.
 #[test]
 fn kernel_without_openat2_rejects_limited_grants() {
-    let scene = Scene::new("--root TOP/in");
+    let scene = Granted::new("--root TOP/in");
     // `openat2` has this number on every architecture.
     let before = without_call(437);
     let sh = |line: &str| {
@@ -516,7 +496,7 @@ fn files_within_a_root_get_no_privileged_attributes() {
     if !rustix::process::geteuid().is_root() {
         return report_skip(NAME, "only root can create such files");
     }
-    let scene = crate::server::Scene::new();
+    let scene = Scene::new();
     let sh = |line: &str| {
         let output = Command::new("sh")
             .args(["-ec", line])
@@ -594,7 +574,7 @@ fn an_owner_gets_what_its_key_writes() {
     if !rustix::process::geteuid().is_root() {
         return report_skip(NAME, "only root can give files to others");
     }
-    let scene = crate::server::Scene::new();
+    let scene = Scene::new();
     let sh = |line: &str| {
         let output = Command::new("sh")
             .args(["-ec", line])
@@ -641,7 +621,7 @@ fn an_owner_gets_what_its_key_writes() {
         "{output:?}"
     );
     // The right stays until it is changed by name.
-    let pin = crate::server::field_of(&scene.well("grants --json"), "pin");
+    let pin = field_of(&scene.well("grants --json"), "pin");
     let printed = scene.well(&format!("grant {pin} --read-only"));
     assert!(
         printed.contains("reads and writes / as nobody:daemon -> reads / as nobody:daemon"),
@@ -669,7 +649,7 @@ fn an_owner_gets_what_its_key_writes() {
 #[test]
 fn an_owner_that_no_session_can_be_is_refused() {
     const GRANT: &str = "server grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x";
-    let scene = crate::server::Scene::new();
+    let scene = Scene::new();
     let refused = |command: &mut Command, code: i32, words: &str| {
         let output = command.output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -734,7 +714,7 @@ fn an_owner_that_no_session_can_be_is_refused() {
 }
 
 /// Makes a configuration directory for the user nobody.
-fn home_of_nobody(scene: &crate::server::Scene) {
+fn home_of_nobody(scene: &Scene) {
     std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::create_dir(scene.path("nobody")).unwrap();
     std::fs::set_permissions(scene.path("nobody"), std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -744,7 +724,7 @@ fn home_of_nobody(scene: &crate::server::Scene) {
 /// A login of ssh has other rights than a grant, so a run that uses one in place of the other reports that.
 #[test]
 fn revoked_key_is_reported_if_ssh_copies() {
-    let scene = crate::server::Scene::new();
+    let scene = Scene::new();
     scene.enroll("--root TOP/in");
     let copy = |words: &str| {
         let output = scene.copy_or_ask(&format!("{words} src/ host:TOP/in/"));
@@ -765,7 +745,7 @@ fn revoked_key_is_reported_if_ssh_copies() {
 /// If the server does not answer, ssh copies in its place, which is reported if its rights differ from the grant.
 #[test]
 fn ssh_in_place_of_a_limited_grant_is_reported() {
-    let scene = crate::server::Scene::new();
+    let scene = Scene::new();
     scene.enroll("--root TOP/in");
     scene.well("stop --now");
     let copy = |words: &str| {
@@ -777,7 +757,7 @@ fn ssh_in_place_of_a_limited_grant_is_reported() {
     let hosts = std::fs::read_to_string(&file).unwrap();
     assert_eq!(copy("-a"), "");
     std::fs::write(&file, format!("{hosts}is_limited = true\n")).unwrap();
-    let port = crate::server::port_in(&hosts);
+    let port = port_in(&hosts);
     let shell = "sparsync: host: using a remote shell: no connection to the server";
     let refused = format!(
         "{shell} at port {port}: connection refused\nhint: start the server with `sparsync server start host`\n"
@@ -808,7 +788,7 @@ fn ssh_in_place_of_a_limited_grant_is_reported() {
 /// The server of an enrolled host is one route to it; ssh, with its own permissions, is another.
 #[test]
 fn request_beyond_the_grant_falls_back_to_ssh() {
-    let scene = crate::server::Scene::new();
+    let scene = Scene::new();
     scene.enroll("--root TOP/in");
     // If the server takes long to answer, the client starts a shell beside it, which may not ask for a password. Here it
     // would have to, so it neither wins nor counts.

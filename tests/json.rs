@@ -1,8 +1,8 @@
 //! `--json`: every line is an object of docs/json-schema.json, and agrees with what rsync prints.
 
 use crate::enroll::{enroll, shell_to_server};
+use crate::kit::Scene;
 use crate::kit::oracle;
-use crate::server::Scene;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

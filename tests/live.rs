@@ -1,7 +1,7 @@
 //! The live display of `--ui`, on a pseudo-terminal.
 
+use crate::kit::Scene;
 use crate::kit::{oracle, until, write_script};
-use crate::server::Scene;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};

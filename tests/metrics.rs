@@ -1,7 +1,7 @@
 //! `server metrics` and `--metrics-file`: the text has the format of OpenMetrics, and the numbers are right.
 
+use crate::kit::Scene;
 use crate::kit::oracle;
-use crate::server::Scene;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;

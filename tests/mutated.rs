@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::faults::{Scene, Stage, write};
-use crate::kit::{Lens, files, is_temp, oracle, snapshot, until};
+use crate::faults::{Stage, Trees, write};
+use crate::kit::{FAKE_SSH, Lens, files, is_temp, oracle, snapshot, until};
 
 /// The programs of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +81,6 @@ enum Kind {
     Cut,
 }
 
-/// The start of a fake remote shell: drops the options of ssh, as sshd does.
-const FAKE: &str =
-    "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
 /// Runs the remote side behind the mutation. No other process holds the client's ends of the pipes. `dd` reads no more
 /// than it passes on.
 const RELAY: &str = "exec 3<&0 4>&1 </dev/null >/dev/null
@@ -207,7 +204,7 @@ fn run(stage: &Stage, programs: Programs, is_push: bool, options: &[&str]) -> cr
 
 /// Returns whether the run succeeded although its tree is not the source.
 fn survives(mutation: &Mutation, programs: Programs, options: &[&str]) -> bool {
-    let stage = Stage::new(&Scene {
+    let stage = Stage::new(&Trees {
         options: &[],
         build,
         backups: &[],
@@ -215,7 +212,7 @@ fn survives(mutation: &Mutation, programs: Programs, options: &[&str]) -> bool {
     let [old, new] = ["dst", "src"].map(|tree| files(&stage.top.join(tree)));
     let direction = if mutation.to_server { "there" } else { "back" };
     let script = format!(
-        "{FAKE}DIRECTION={direction} MEMORY={MEMORY_KIB} far=$*\n{}{RELAY}",
+        "{FAKE_SSH}DIRECTION={direction} MEMORY={MEMORY_KIB} far=$*\n{}{RELAY}",
         mutation.function()
     );
     stage.script("shell", &script);
@@ -295,7 +292,7 @@ fn survives(mutation: &Mutation, programs: Programs, options: &[&str]) -> bool {
     let trees = || ["src", "dst"].map(|tree| snapshot(&stage.top.join(tree), lens));
     let [wanted, got] = trees();
     let is_wrong = output.exit == 0 && wanted != got;
-    stage.script("shell", &format!("{FAKE}exec sh -c \"exec $*\"\n"));
+    stage.script("shell", &format!("{FAKE_SSH}exec sh -c \"exec $*\"\n"));
     let again = run(&stage, programs, mutation.is_push, options);
     assert_eq!(
         (again.exit, again.stderr.escape_ascii().to_string()),

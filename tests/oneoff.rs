@@ -1,7 +1,7 @@
 //! QUIC to a host that is not enrolled: the remote side of a shell opens an ephemeral server for one run.
 
 use crate::kit::{self, World, noise, oracle, synctest, until};
-use crate::server::{Scene, assert_output, field_of};
+use crate::kit::{Scene, assert_output, field_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};

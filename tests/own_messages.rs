@@ -5,8 +5,8 @@
 mod machine;
 mod peers;
 
+use crate::kit::Scene;
 use crate::kit::{golden, oracle};
-use crate::server::Scene;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::net::{TcpListener, UdpSocket};

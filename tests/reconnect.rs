@@ -6,8 +6,8 @@
 //! that the first connection is gone. [`CASES`] defines for each option set whether the run must finish or must not
 //! reconnect.
 
+use crate::kit::Scene;
 use crate::kit::{Cut, Lens, Relay, Trigger, noise, oracle, snapshot, until};
-use crate::server::Scene;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::catch_unwind;
 use std::path::Path;

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::changing::{Hooks, run_held};
-use crate::faults::{Scene, Stage};
+use crate::faults::{Stage, Trees};
 use crate::kit::{Output, oracle, report_skip, write_script};
 
 /// The length of `log`. It is read in several pieces on every route.
@@ -231,7 +231,7 @@ fn at_every_read(
     let mut n = 0;
     loop {
         n += 1;
-        let stage = Stage::new(&Scene {
+        let stage = Stage::new(&Trees {
             options,
             build,
             backups: &[],

@@ -3,13 +3,14 @@
 //! Most daemons run on a socket of the client (`RSYNC_CONNECT_PROG`), as under inetd, so that they need no port.
 
 use crate::kit::tree::letter;
-use crate::kit::{Tree, oracle, skip, until, until_idle};
+use crate::kit::{Daemon, Scene, oracle, skip, until, until_idle};
 use rustix::fs::FileType;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Deref;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// What a client and a daemon did.
@@ -63,24 +64,24 @@ impl Seen {
     }
 }
 
-/// A directory with a module and a configuration.
-struct Scene {
-    dir: tempfile::TempDir,
+/// A scene with the module `m`, and what clients and daemons do with it.
+struct Modules {
+    scene: Scene,
     env: Vec<(String, String)>,
     daemon_options: &'static str,
 }
 
-impl Scene {
-    fn new() -> Scene {
-        let scene = Scene {
-            dir: tempfile::tempdir_in(oracle::scratch()).unwrap(),
-            env: Vec::new(),
-            daemon_options: "",
-        };
-        // Processes of the module's user must reach it.
-        std::fs::set_permissions(scene.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        std::fs::create_dir_all(scene.path("mod/sub/deep")).unwrap();
-        std::fs::create_dir_all(scene.path("out")).unwrap();
+impl Deref for Modules {
+    type Target = Scene;
+
+    fn deref(&self) -> &Scene {
+        &self.scene
+    }
+}
+
+impl Modules {
+    fn new() -> Modules {
+        let scene = Scene::empty();
         for name in [
             "mod/a",
             "mod/b c",
@@ -88,39 +89,42 @@ impl Scene {
             "mod/sub/deep/e",
             "out/secret",
         ] {
-            scene.file(name, &format!("text of {name}\n"), 0o644);
+            scene.file_with_mode(name, &format!("text of {name}\n"), 0o644);
         }
         symlink("../out", scene.path("mod/up")).unwrap();
         symlink(scene.path("out"), scene.path("mod/abs")).unwrap();
         symlink("sub", scene.path("mod/inside")).unwrap();
-        scene
+        Modules {
+            scene,
+            env: Vec::new(),
+            daemon_options: "",
+        }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn file(&self, name: &str, text: &str, mode: u32) -> &Scene {
-        std::fs::write(self.path(name), text).unwrap();
-        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
-        self
-    }
-
-    fn env(mut self, name: &str, value: &str) -> Scene {
+    fn env(mut self, name: &str, value: &str) -> Modules {
         self.env.push((name.into(), value.into()));
         self
     }
 
-    /// Writes the configuration. `DIR` stands for the scene's directory.
+    /// Writes the configuration, with these lines before and in the module.
     fn config(&self, globals: &str, module: &str) -> PathBuf {
-        let text = format!("log file = DIR/log\n{globals}\n[m]\npath = DIR/mod\n{module}\n");
-        let path = self.path("rsyncd.conf");
-        std::fs::write(
-            &path,
-            text.replace("DIR", self.dir.path().to_str().unwrap()),
-        )
-        .unwrap();
-        path
+        self.daemon_config(&format!(
+            "log file = TOP/log\n{globals}\n[m]\npath = TOP/mod\n{module}\n"
+        ))
+    }
+
+    /// Starts a daemon of the program under test with this configuration.
+    fn listen(&self, (globals, module): (&str, &str)) -> Daemon {
+        self.config(globals, module);
+        self.daemon(&[])
+    }
+
+    /// Runs a client of that daemon. `URL` stands for its address.
+    fn get(&self, daemon: &Daemon, args: &[&str]) -> Seen {
+        let url = format!("rsync://127.0.0.1:{}/", daemon.port);
+        let args = args.iter().map(|arg| arg.replace("URL", &url));
+        let output = self.program(oracle::rsync()).args(args).output();
+        self.seen(&output.unwrap())
     }
 
     /// Runs a client against a daemon of a program. `globals` and `module`: lines of the configuration.
@@ -136,31 +140,21 @@ impl Scene {
         (globals, module): (&str, &str),
         args: &[&str],
     ) -> Seen {
-        let config = self.config(globals, module);
+        self.config(globals, module);
         for old in ["dst", "log"] {
             let _ = std::fs::remove_dir_all(self.path(old));
             let _ = std::fs::remove_file(self.path(old));
         }
         if self.path("orig").exists() {
             let _ = std::fs::remove_dir_all(self.path("mod"));
-            self.shell("cp -a orig mod");
+            self.sh("cp -a orig mod");
         }
-        let options = self.daemon_options;
-        let connect = format!(
-            "{} --daemon --config={} {options}",
-            daemon.display(),
-            config.display()
-        );
-        let output = Command::new(client)
+        let connect = format!("{} {}", self.daemon_command(daemon), self.daemon_options);
+        let output = self
+            .program(client)
             .args(args)
-            .current_dir(self.dir.path())
             .env("RSYNC_CONNECT_PROG", connect)
             .envs(self.env.iter().cloned())
-            .env("TZ", "UTC")
-            .env("LC_ALL", "C")
-            .env_remove("RSYNC_PASSWORD")
-            .envs(self.env.iter().cloned())
-            .stdin(Stdio::null())
             .output()
             .unwrap();
         self.seen(&output)
@@ -182,27 +176,19 @@ impl Scene {
         }
     }
 
-    fn shell(&self, script: &str) {
-        let status = Command::new("sh")
-            .args(["-ec", script])
-            .current_dir(self.dir.path())
-            .status()
-            .unwrap();
-        assert!(status.success(), "{script}");
-    }
-
     /// Returns a scene to push in: `src` has new, changed and equal files, and each call begins with the same module.
-    fn to_push() -> Scene {
-        let scene = Scene::new();
+    fn to_push() -> Modules {
+        let scene = Modules::new();
         for link in ["mod/up", "mod/abs"] {
             std::fs::remove_file(scene.path(link)).unwrap();
         }
-        let tree = |name: &str| Tree::open(&[scene.dir.path().to_owned()], name.as_bytes());
-        tree("src").text(
+        scene.tree("src").text(
             "a n=new%640 o==n m->n l->../out/secret sub/d=longer sub/new/y=y x.bak=x hid/h=h",
         );
-        tree("mod").text("a sub/ sub/deep/ hid/o=o k.bak=k alt/n=new%640 alt/x.bak=x");
-        let links = tree("links");
+        scene
+            .tree("mod")
+            .text("a sub/ sub/deep/ hid/o=o k.bak=k alt/n=new%640 alt/x.bak=x");
+        let links = scene.tree("links");
         let targets =
             "a ../a ../../../a /etc/x .. ../.. ./../../a b/../../../../c // a/ a//b a/./b";
         for dir in ["", "sub/", "sub/new/"] {
@@ -210,7 +196,7 @@ impl Scene {
                 links.symlink(format!("{dir}L{n}"), target);
             }
         }
-        scene.shell("chown -Rh 5:7 mod src/sub; cp -a mod orig");
+        scene.sh("chown -Rh 5:7 mod src/sub; cp -a mod orig");
         scene
     }
 
@@ -343,7 +329,7 @@ const PLAIN: &str = "use chroot = no\nuid = 0\ngid = 0";
 
 #[test]
 fn modules_are_listed() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let more = "[hidden]\nlist = no\n[with a longer name]\ncomment = some comment";
     scene
         .agree(
@@ -352,17 +338,17 @@ fn modules_are_listed() {
         )
         .exits(0)
         .logs("module-list request");
-    scene.file("motd", "welcome\nto it\n", 0o644);
+    scene.file_with_mode("motd", "welcome\nto it\n", 0o644);
     scene
-        .agree(("motd file = DIR/motd", ""), &["h::"])
+        .agree(("motd file = TOP/motd", ""), &["h::"])
         .prints("welcome");
-    scene.agree(("motd file = DIR/none", ""), &["h::"]).exits(0);
+    scene.agree(("motd file = TOP/none", ""), &["h::"]).exits(0);
 }
 
 #[test]
 fn trees_are_pulled() {
     needs_root();
-    let scene = Scene::new();
+    let scene = Modules::new();
     for module in ["", PLAIN, "use chroot = yes\nuid = root\ngid = *"] {
         for args in [
             &["-a", "h::m/", "dst/"][..],
@@ -397,7 +383,7 @@ fn trees_are_pulled() {
 
 #[test]
 fn missing_arguments_of_a_pull_have_vanished() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for more in [&[][..], &["--delete-before"]] {
         let args = [
             "-aiR",
@@ -414,7 +400,7 @@ fn missing_arguments_of_a_pull_have_vanished() {
 
 #[test]
 fn messages_of_a_relative_pull_begin_at_the_module() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     symlink("none", scene.path("mod/sub/deep/dangling")).unwrap();
     for path in ["h::m/sub/deep/", "h::m/sub/deep", "h::m/sub/./deep/"] {
         for module in ["", "use chroot = no"] {
@@ -427,7 +413,7 @@ fn messages_of_a_relative_pull_begin_at_the_module() {
 
 #[test]
 fn modules_and_hosts_are_checked() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let get = ["-r", "h::m/a", "dst"];
     scene
         .agree(("", ""), &["-r", "h::none/a", "dst"])
@@ -456,9 +442,9 @@ fn modules_and_hosts_are_checked() {
         .exits(5)
         .prints("max connections (-1) reached");
     scene
-        .agree(("", "max connections = 1\nlock file = DIR/none/lock"), &get)
+        .agree(("", "max connections = 1\nlock file = TOP/none/lock"), &get)
         .exits(5);
-    scene.agree(("", "max connections = 1\nlock file = DIR/lock"), &get);
+    scene.agree(("", "max connections = 1\nlock file = TOP/lock"), &get);
     for hosts in [
         "allow = 127.0.0.1/33 127.0.0.1",
         "allow = 127.0.0.1/x",
@@ -488,7 +474,7 @@ fn modules_and_hosts_are_checked() {
 #[test]
 fn identities_and_paths_are_checked() {
     needs_root();
-    let scene = Scene::new();
+    let scene = Modules::new();
     let get = ["-r", "h::m/a", "dst"];
     scene
         .agree(("", "uid = none-such"), &get)
@@ -499,21 +485,21 @@ fn identities_and_paths_are_checked() {
         .exits(5)
         .prints("@ERROR: invalid gid none-such");
     scene
-        .agree(("", "path = DIR/none"), &get)
+        .agree(("", "path = TOP/none"), &get)
         .exits(5)
         .prints("@ERROR: chroot failed");
     scene
-        .agree(("", "path = DIR/none\nuse chroot = no"), &get)
+        .agree(("", "path = TOP/none\nuse chroot = no"), &get)
         .exits(5)
         .prints("@ERROR: chdir failed");
     scene
         .agree(("", "path ="), &get)
         .exits(5)
         .prints("@ERROR: no path setting.");
-    scene.file("mod/private", "x", 0o600);
+    scene.file_with_mode("mod/private", "x", 0o600);
     scene
         .agree(
-            ("", "path = DIR/./mod\nuid = 1\ngid = 1"),
+            ("", "path = TOP/./mod\nuid = 1\ngid = 1"),
             &["-r", "h::m/", "dst"],
         )
         .exits(23);
@@ -523,8 +509,8 @@ fn identities_and_paths_are_checked() {
 #[test]
 fn ordinary_user_serves_only_as_itself() {
     needs_root();
-    let scene = Scene::new();
-    scene.shell("chmod 777 .");
+    let scene = Modules::new();
+    scene.sh("chmod 777 .");
     let by_nobody = |program: &Path| {
         let drop = "setpriv --reuid=65534 --regid=65534 --clear-groups";
         PathBuf::from(format!("{drop} {}", program.display()))
@@ -553,17 +539,17 @@ fn ordinary_user_serves_only_as_itself() {
 #[test]
 fn refused_users_learn_nothing_from_the_time() {
     needs_root();
-    let scene = Scene::new();
-    scene.file("secrets", "joe:one\n", 0o600);
-    scene.shell("mkfifo -m 600 fifo");
+    let scene = Modules::new();
+    scene.file_with_mode("secrets", "joe:one\n", 0o600);
+    scene.sh("mkfifo -m 600 fifo");
     for (users, file) in [
         ("joe", "secrets"),
         ("*", "secrets"),
         ("*", "none"),
         ("*", "fifo"),
     ] {
-        let module = format!("{PLAIN}\nauth users = {users}\nsecrets file = DIR/{file}");
-        let daemon = Listening::start(&scene, ("", &module), &[]);
+        let module = format!("{PLAIN}\nauth users = {users}\nsecrets file = TOP/{file}");
+        let daemon = scene.listen(("", &module));
         for user in ["joe", "tim", "@joe"] {
             let mut stream = daemon.connect();
             stream.get_mut().write_all(b"@RSYNCD: 31.0\nm\n").unwrap();
@@ -589,9 +575,9 @@ fn refused_users_learn_nothing_from_the_time() {
 #[test]
 fn users_authenticate() {
     needs_root();
-    let scene = Scene::new().env("RSYNC_PASSWORD", "one");
-    scene.file("secrets", "#joe:no\njoe:one\njim:two\n@root:one\n", 0o600);
-    let with = |more: &str| format!("secrets file = DIR/secrets\n{more}");
+    let scene = Modules::new().env("RSYNC_PASSWORD", "one");
+    scene.file_with_mode("secrets", "#joe:no\njoe:one\njim:two\n@root:one\n", 0o600);
+    let with = |more: &str| format!("secrets file = TOP/secrets\n{more}");
     let get = |user: &str| [format!("{user}@h::m/a"), "dst".into()];
     let agree = |more: &str, user: &str| {
         let args = get(user);
@@ -629,11 +615,11 @@ fn users_authenticate() {
         .exits(5)
         .logs("no secrets file");
     for (mode, code) in [(0o640, 0), (0o604, 5), (0o602, 5)] {
-        scene.file("secrets", "joe:one\n", mode);
+        scene.file_with_mode("secrets", "joe:one\n", mode);
         agree("auth users = joe", "joe").exits(code);
         agree("auth users = joe\nstrict modes = no", "joe").exits(0);
     }
-    scene.file("secrets", "joe:one\n", 0o600);
+    scene.file_with_mode("secrets", "joe:one\n", 0o600);
     std::os::unix::fs::chown(scene.path("secrets"), Some(5), None).unwrap();
     agree("auth users = joe", "joe")
         .exits(5)
@@ -641,11 +627,16 @@ fn users_authenticate() {
 }
 
 /// Sends lines to our daemon and returns what it answers, up to its end.
-fn conversation(scene: &Scene, config: (&str, &str), lines: &[u8]) -> String {
+fn conversation(scene: &Modules, config: (&str, &str), lines: &[u8]) -> String {
     conversation_with(oracle::under_test(), scene, config, lines)
 }
 
-fn conversation_with(program: &Path, scene: &Scene, config: (&str, &str), lines: &[u8]) -> String {
+fn conversation_with(
+    program: &Path,
+    scene: &Modules,
+    config: (&str, &str),
+    lines: &[u8],
+) -> String {
     let config = scene.config(config.0, config.1);
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let theirs = std::os::fd::OwnedFd::from(theirs);
@@ -670,7 +661,7 @@ fn silent_client(
     (globals, module): (&str, &str),
     sent: &[u8],
 ) -> (Option<i32>, Vec<String>) {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let config = scene.config(globals, &format!("read only = no\n{PLAIN}\n{module}"));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -750,8 +741,8 @@ fn silent_handshakes_time_out() {
 #[test]
 fn all_digests_authenticate() {
     use std::fmt::Write as _;
-    let scene = Scene::new();
-    scene.file("secrets", "joe:one\n", 0o600);
+    let scene = Modules::new();
+    scene.file_with_mode("secrets", "joe:one\n", 0o600);
     // Each challenge has the length of its digest.
     for (greeting, len) in [
         ("32.0 sha512 md5", 86),
@@ -766,7 +757,7 @@ fn all_digests_authenticate() {
         write!(text, "@RSYNCD: {greeting}\nm\njoe wrong\n").unwrap();
         let answer = conversation(
             &scene,
-            ("", "auth users = joe\nsecrets file = DIR/secrets"),
+            ("", "auth users = joe\nsecrets file = TOP/secrets"),
             text.as_bytes(),
         );
         let challenge = answer
@@ -791,7 +782,7 @@ fn aborted_authentications_are_logged() {
     for sent in ["", "jo", "joe\n", "\n"] {
         let lines = format!("@RSYNCD: 31.0\nm\n{sent}");
         for program in [oracle::rsync(), oracle::under_test()] {
-            let scene = Scene::new();
+            let scene = Modules::new();
             let answer = conversation_with(program, &scene, config, lines.as_bytes());
             assert!(
                 answer.ends_with("\n@ERROR: auth failed on module m\n"),
@@ -806,7 +797,7 @@ fn aborted_authentications_are_logged() {
 
 #[test]
 fn invalid_conversations_are_rejected() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for (lines, words) in [
         ("GET / HTTP/1.0\n", "@ERROR: protocol startup error\n"),
         (
@@ -843,8 +834,8 @@ fn invalid_conversations_are_rejected() {
 /// Absolute paths of files of rules begin at the module. Hidden ones have no rules, or are refused.
 #[test]
 fn files_of_rules_are_found_in_the_module() {
-    let scene = Scene::new();
-    scene.shell("mkdir mod/hid; echo '- /a' >mod/rules; echo '- /sub' >mod/hid/rules");
+    let scene = Modules::new();
+    scene.sh("mkdir mod/hid; echo '- /a' >mod/rules; echo '- /sub' >mod/hid/rules");
     let long = format!("-M--filter=: {}", "x".repeat(300));
     for chroot in ["", "use chroot = yes"] {
         let module = format!("{PLAIN}\nexclude = /hid/\n{chroot}");
@@ -883,7 +874,7 @@ fn files_of_rules_are_found_in_the_module() {
 /// The client learns why its request is not accepted, and the log shows it.
 #[test]
 fn reasons_of_refusals_are_logged_and_reach_the_client() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let log = || std::fs::read_to_string(scene.path("log")).unwrap();
     for (arg, count, words) in [
         (
@@ -936,8 +927,8 @@ fn reasons_of_refusals_are_logged_and_reach_the_client() {
 
 #[test]
 fn clients_cannot_lift_the_limit_of_memory() {
-    let scene = Scene::new();
-    scene.shell("mkdir -p src/many; cd src/many; seq -f %0200.0f 6000 | xargs touch");
+    let scene = Modules::new();
+    scene.sh("mkdir -p src/many; cd src/many; seq -f %0200.0f 6000 | xargs touch");
     let daemon = PathBuf::from(format!(
         "env RSYNC_MAX_ALLOC=1M {}",
         oracle::under_test().display()
@@ -961,13 +952,13 @@ fn clients_cannot_lift_the_limit_of_memory() {
 fn sessions_in_a_chroot_hold_no_directory_outside() {
     needs_root();
     for (path, rules) in [
-        ("DIR/mod", ""),
-        ("DIR/mod", "exclude = x"),
-        ("DIR/./mod", "exclude = x"),
+        ("TOP/mod", ""),
+        ("TOP/mod", "exclude = x"),
+        ("TOP/./mod", "exclude = x"),
     ] {
-        let scene = Scene::new();
+        let scene = Modules::new();
         let ids = "use chroot = yes\nuid = 65534\ngid = 65534\nread only = no";
-        let daemon = Listening::start(&scene, ("", &format!("path = {path}\n{ids}\n{rules}")), &[]);
+        let daemon = scene.listen(("", &format!("path = {path}\n{ids}\n{rules}")));
         for words in [
             &b"@RSYNCD: 30.0\nm\n--server\0--sender\0-re.Lsf\0.\0m/\0\0"[..],
             b"@RSYNCD: 30.0\nm\n--server\0-re.Lsf\0.\0m/\0\0",
@@ -975,7 +966,7 @@ fn sessions_in_a_chroot_hold_no_directory_outside() {
             let mut session = daemon.request(words);
             session.read_exact(&mut [0]).unwrap();
             let process = daemon.connections()[0];
-            let inside = scene.path(if path == "DIR/mod" { "mod" } else { "" });
+            let inside = scene.path(if path == "TOP/mod" { "mod" } else { "" });
             let links = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
             let links: Vec<_> = links.map(|link| link.unwrap().path()).collect();
             assert!(links.len() > 2, "{links:?}");
@@ -994,8 +985,8 @@ fn sessions_in_a_chroot_hold_no_directory_outside() {
 #[test]
 fn symlinks_do_not_lead_to_excluded_entries() {
     needs_root();
-    let scene = Scene::new();
-    scene.shell(
+    let scene = Modules::new();
+    scene.sh(
         "mkdir -p mod/hid/in dst0; echo secret >mod/hid/f; echo secret >mod/hid/in/f; echo '+ *' >mod/hid/rules\n\
          ln -s hid mod/l; ln -s hid/f mod/lf; ln -s l mod/ll; ln -s ../hid mod/sub/up; ln -s sub mod/ls; ln -s sub/d mod/ld\n\
          mkdir push; echo new >push/f; cp -a mod orig",
@@ -1058,7 +1049,7 @@ fn symlinks_do_not_lead_to_excluded_entries() {
 #[test]
 fn paths_cannot_leave_the_module() {
     needs_root();
-    let scene = Scene::new();
+    let scene = Modules::new();
     for module in ["", PLAIN] {
         for path in [
             "h::m/../out/",
@@ -1101,7 +1092,7 @@ fn paths_cannot_leave_the_module() {
 #[test]
 fn symlinks_are_restored_when_they_are_sent() {
     needs_root();
-    let scene = Scene::new();
+    let scene = Modules::new();
     symlink("/rsyncd-munged//etc/passwd", scene.path("mod/munged")).unwrap();
     for module in [
         "",
@@ -1116,18 +1107,18 @@ fn symlinks_are_restored_when_they_are_sent() {
 #[test]
 fn symlinks_that_files_represent_are_restored() {
     needs_root();
-    let scene = Scene::new();
-    scene.shell(
+    let scene = Modules::new();
+    scene.sh(
         "mkdir src; ln -s a src/in; ln -s /rsyncd-munged/x src/prefixed; ln -s ../../out src/up",
     );
     for munging in ["", "munge symlinks = no", "use chroot = yes"] {
         let module = format!("read only = no\nfake super = yes\n{PLAIN}\n{munging}");
         let config = ("", &module[..]);
-        scene.shell("rm -rf orig back; mkdir orig");
+        scene.sh("rm -rf orig back; mkdir orig");
         scene.agree(config, &["-ai", "src/", "h::m/"]);
-        scene.shell("rm -r orig; cp -a mod orig");
+        scene.sh("rm -r orig; cp -a mod orig");
         scene.agree(config, &["-ai", "h::m/", "dst"]);
-        scene.shell("cp -a dst back");
+        scene.sh("cp -a dst back");
         scene.agree(config, &["-aii", "back/", "h::m/"]);
         scene.agree(config, &["-aiiI", "back/", "h::m/"]);
     }
@@ -1137,8 +1128,8 @@ fn symlinks_that_files_represent_are_restored() {
 #[test]
 fn symlinks_that_lead_outside_are_replaced() {
     needs_root();
-    let scene = Scene::new();
-    scene.shell("cp -a mod orig; cp -a mod links");
+    let scene = Modules::new();
+    scene.sh("cp -a mod orig; cp -a mod links");
     let links = |seen: &Seen| {
         seen.trees[1].matches("up l").count() + seen.trees[1].matches("abs l").count()
     };
@@ -1152,7 +1143,7 @@ fn symlinks_that_lead_outside_are_replaced() {
 
 #[test]
 fn refused_options_end_the_session() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for (list, args, option) in [
         ("c delete", &["-ac"][..], "--checksum (-c)"),
         ("a", &["-r"], "--recursive (-r)"),
@@ -1193,7 +1184,7 @@ fn refused_options_end_the_session() {
 
 #[test]
 fn directions_are_restricted() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     scene
         .agree(("", ""), &["out/secret", "h::m/"])
         .exits(1)
@@ -1208,11 +1199,11 @@ fn directions_are_restricted() {
 /// Only sparsync's own protocol compares digests of directories.
 #[test]
 fn two_sparsyncs_use_their_own_protocol() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for at in 0..300 {
-        scene.file(&format!("mod/sub/file {at}"), "", 0o644);
+        scene.file_with_mode(&format!("mod/sub/file {at}"), "", 0o644);
     }
-    scene.shell("cp -a mod orig");
+    scene.sh("cp -a mod orig");
     let received = |module: &str, args: &[&str]| {
         let args = [&["-rt", "--links", "--stats", "h::m/", "orig"], args].concat();
         let seen = scene.call_by(
@@ -1252,8 +1243,8 @@ fn two_sparsyncs_use_their_own_protocol() {
 #[test]
 fn parameters_change_a_pull() {
     needs_root();
-    let scene = Scene::new();
-    scene.file("mod/odd", "x", 0o777);
+    let scene = Modules::new();
+    scene.file_with_mode("mod/odd", "x", 0o777);
     std::os::unix::fs::chown(scene.path("mod/odd"), Some(5), Some(7)).unwrap();
     for module in [
         "outgoing chmod = Da+rx,F640",
@@ -1280,8 +1271,8 @@ fn parameters_change_a_pull() {
 #[test]
 fn rules_of_a_module_hide_entries() {
     let scene = || {
-        let scene = Scene::new();
-        scene.shell("mkdir -p mod/hid/in mod/keep");
+        let scene = Modules::new();
+        scene.sh("mkdir -p mod/hid/in mod/keep");
         for name in [
             "mod/x.bak",
             "mod/hid/x",
@@ -1289,10 +1280,10 @@ fn rules_of_a_module_hide_entries() {
             "mod/keep/k",
             "mod/sub/o.bak",
         ] {
-            scene.file(name, name, 0o644);
+            scene.file_with_mode(name, name, 0o644);
         }
-        scene.file("mod/sub/.rules", "- d\n", 0o644);
-        scene.file("list", "# comment\n/keep/\n+ *.bak\n", 0o644);
+        scene.file_with_mode("mod/sub/.rules", "- d\n", 0o644);
+        scene.file_with_mode("list", "# comment\n/keep/\n+ *.bak\n", 0o644);
         scene
     };
     let all = [
@@ -1302,8 +1293,8 @@ fn rules_of_a_module_hide_entries() {
         "include = x.bak\nexclude = *.bak hid/",
         "filter = - *.bak - /hid",
         "filter = + x.bak exclude,! hid hide keep : .rules",
-        "exclude from = DIR/list",
-        "include from = DIR/list\nexclude = *",
+        "exclude from = TOP/list",
+        "include from = TOP/list\nexclude = *",
         "use chroot = no\nexclude = /hid *.bak",
     ];
     each(&all, |rules| {
@@ -1344,10 +1335,10 @@ fn rules_of_a_module_hide_entries() {
     let invalid = [
         ("filter = bogus x", "Unknown filter rule: bogus x"),
         (
-            "filter = merge DIR/list",
+            "filter = merge TOP/list",
             "Unknown filter rule: <rule from ",
         ),
-        ("exclude from = DIR/none", "failed to open exclude file "),
+        ("exclude from = TOP/none", "failed to open exclude file "),
     ];
     each(&invalid, |(rules, words)| {
         scene()
@@ -1372,7 +1363,7 @@ fn push(more: &[&str], lines: &[&str]) {
         .flat_map(|(more, line)| WRITABLE.map(|module| (format!("{module}\n{more}"), line)))
         .collect();
     each(&cases, |(module, line)| {
-        let scene = Scene::to_push();
+        let scene = Modules::to_push();
         let args: Vec<_> = line.split(' ').collect();
         let seen = |client, daemon| {
             let mut seen = scene.call_by(client, daemon, ("", module), &args);
@@ -1487,7 +1478,7 @@ fn rules_of_a_module_forbid_entries() {
         ],
     );
     // rsync writes below an excluded directory.
-    let ours = Scene::to_push().call(
+    let ours = Modules::to_push().call(
         oracle::under_test(),
         ("", &format!("{}\nexclude = hid", WRITABLE[0])),
         &["-r", "src/n", "h::m/hid/new"],
@@ -1501,8 +1492,8 @@ fn rules_of_a_module_forbid_entries() {
 fn options_of_a_push_cannot_lead_to_excluded_entries() {
     needs_root();
     let push = |program: &Path, module: &str, option: &str| {
-        let scene = Scene::to_push();
-        scene.shell(
+        let scene = Modules::to_push();
+        scene.sh(
             "mkdir -p orig/sub/hid guess/hid; echo key > orig/sub/hid/pw; echo new > guess/e
             echo xxx > guess/pw; cp guess/pw guess/hid; ln -s sub/deep orig/deep; ln -s sub/hid orig/link",
         );
@@ -1573,7 +1564,7 @@ fn parameters_change_a_push() {
             "write only = yes",
             "read only = yes",
             "max verbosity = 0",
-            "max connections = 1\nlock file = DIR/lock",
+            "max connections = 1\nlock file = TOP/lock",
             "insecure links = yes",
             "refuse options = delete",
             "refuse options = times",
@@ -1581,7 +1572,7 @@ fn parameters_change_a_push() {
         &["-av --delete src/ h::m/", "-aH -M--fake-super src/ h::m/"],
     );
     push(&["temp dir = /alt", "temp dir = none"], &["-a src/ h::m/"]);
-    let scene = Scene::to_push();
+    let scene = Modules::to_push();
     scene
         .agree(
             ("", &format!("{}\nincoming chmod = F600", WRITABLE[0])),
@@ -1616,9 +1607,9 @@ fn incoming_chmod_changes_existing_modes_and_those_of_the_umask() {
         ],
     );
     // A mode that is right already, and one that is changed although nothing is printed about it.
-    let scene = Scene::to_push();
-    scene.shell("rm -r src orig; mkdir src orig; touch -d 2020-01-01 src/x src/y orig/x orig/y");
-    scene.shell("chmod 2775 orig; chmod 660 orig/x; chmod 644 orig/y; touch -r orig src");
+    let scene = Modules::to_push();
+    scene.sh("rm -r src orig; mkdir src orig; touch -d 2020-01-01 src/x src/y orig/x orig/y");
+    scene.sh("chmod 2775 orig; chmod 660 orig/x; chmod 644 orig/y; touch -r orig src");
     let module = format!("{}\nincoming chmod = D2775,F660", WRITABLE[1]);
     let seen = scene.agree(("", &module), &["-rti", "src/", "h::m/"]);
     let modes: Vec<_> = seen.trees[1]
@@ -1632,15 +1623,15 @@ fn incoming_chmod_changes_existing_modes_and_those_of_the_umask() {
 #[test]
 fn modules_below_a_directory_that_their_user_cannot_search_are_served() {
     needs_root();
-    let scene = Scene::new();
-    scene.shell(
+    let scene = Modules::new();
+    scene.sh(
         "mkdir -p p/mod/sub p/mod/hid/in p/mod/a; cp mod/a p/mod/sub/f; cp mod/a p/mod/hid/in/f\n\
          echo '- /sub' >p/mod/rules; chown -R 65534:65534 p/mod; chmod 700 p; cp -a p p.orig",
     );
     for chroot in ["use chroot = no", ""] {
-        for more in ["", "exclude = /hid/\nexclude from = DIR/p/mod/rules"] {
+        for more in ["", "exclude = /hid/\nexclude from = TOP/p/mod/rules"] {
             let module = format!(
-                "path = DIR/p/mod\nread only = no\nuid = 65534\ngid = 65534\n{chroot}\n{more}"
+                "path = TOP/p/mod\nread only = no\nuid = 65534\ngid = 65534\n{chroot}\n{more}"
             );
             for args in [
                 "-a h::m/ dst/",
@@ -1650,9 +1641,9 @@ fn modules_below_a_directory_that_their_user_cannot_search_are_served() {
                 "-rtib --delete --backup-dir=old mod/sub/ h::m/a/",
             ] {
                 let args: Vec<_> = args.split(' ').collect();
-                scene.shell("rm -rf p; cp -a p.orig p");
+                scene.sh("rm -rf p; cp -a p.orig p");
                 let theirs = scene.call(oracle::rsync(), ("", &module), &args);
-                scene.shell("rm -rf p; cp -a p.orig p");
+                scene.sh("rm -rf p; cp -a p.orig p");
                 let ours = scene.call(oracle::under_test(), ("", &module), &args);
                 assert_eq!(
                     format!("{ours:#?}"),
@@ -1668,8 +1659,8 @@ fn modules_below_a_directory_that_their_user_cannot_search_are_served() {
 #[test]
 fn devices_are_created_by_a_module_of_root() {
     needs_root();
-    let scene = Scene::to_push();
-    scene.shell("mknod src/null c 1 3; mknod src/loop b 7 0; mkfifo src/fifo; chmod 777 orig");
+    let scene = Modules::to_push();
+    scene.sh("mknod src/null c 1 3; mknod src/loop b 7 0; mkfifo src/fifo; chmod 777 orig");
     for module in [
         WRITABLE[0],
         WRITABLE[1],
@@ -1719,9 +1710,9 @@ fn options_of_a_push_name_paths_in_the_module() {
 fn temporary_directories_climb_only_with_chroot() {
     needs_root();
     for (chroot, code) in [("yes", 0), ("no", 23)] {
-        let scene = Scene::to_push();
+        let scene = Modules::to_push();
         let module = format!("path = /\nread only = no\nuid = 0\ngid = 0\nuse chroot = {chroot}");
-        let dest = format!("h::m{}/mod/sub/", scene.dir.path().display());
+        let dest = format!("h::m{}/mod/sub/", scene.top().display());
         scene
             .agree_in_any_order(("", &module), &["-rt", "--temp-dir=../hid", "src/", &dest])
             .exits(code);
@@ -1758,11 +1749,9 @@ fn pushes_stay_in_the_module() {
         .flat_map(|line| WRITABLE.map(|module| (line, module)))
         .collect();
     each(&cases, |(line, module)| {
-        let scene = Scene::to_push();
-        scene.shell(
-            "ln -s ../out orig/up; ln -s $PWD/out orig/abs
-            mkdir links/up; echo new > links/up/secret; echo more > links/up/more",
-        );
+        let scene = Modules::to_push();
+        scene.sh("ln -s ../out orig/up; ln -s $PWD/out orig/abs
+            mkdir links/up; echo new > links/up/secret; echo more > links/up/more");
         let args: Vec<_> = line.split(' ').collect();
         let ours = scene.call(oracle::under_test(), ("", module), &args);
         assert_eq!(
@@ -1789,7 +1778,7 @@ fn pushes_stay_in_the_module() {
             );
         }
     });
-    let ours = Scene::to_push().call(
+    let ours = Modules::to_push().call(
         oracle::under_test(),
         ("", WRITABLE[1]),
         &["-rt", "--files-from=:/../out/secret", "src/", "h::m/"],
@@ -1819,8 +1808,8 @@ fn programs_learn_how_a_push_ended() {
         ("exclude = hid", &["-a", "src/", "h::m/"], "5888"),
     ] {
         let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|program| {
-            let scene = Scene::to_push();
-            let post = "post-xfer exec = env | grep ^RSYNC_EXIT > DIR/new; env | grep ^RSYNC_RAW >> DIR/new; mv DIR/new DIR/post";
+            let scene = Modules::to_push();
+            let post = "post-xfer exec = env | grep ^RSYNC_EXIT > TOP/new; env | grep ^RSYNC_RAW >> TOP/new; mv TOP/new TOP/post";
             scene.call(program, ("", &format!("{}\n{module}\n{post}", WRITABLE[1])), args);
             until(|| scene.path("post").exists());
             std::fs::read_to_string(scene.path("post")).unwrap()
@@ -1835,21 +1824,21 @@ fn programs_learn_how_a_push_ended() {
 
 #[test]
 fn programs_are_run() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let hook = "sh -c 'env | grep ^RSYNC_ | grep -v RSYNC_PID | grep -v CONNECT | sort; echo from hook; exit 3'";
     let args = ["-r", "h::m/a", "h::m/sub", "dst"];
     let more = [
         "-r", "h::m/a", "h::m/sub", "h::m", "h::m/", "h::m/./", "dst",
     ];
     let both = [oracle::rsync(), oracle::under_test()].map(|program| {
-        scene.file(
+        scene.file_with_mode(
             "hook",
             &format!("#!/bin/sh\n{}\n", &hook[7..hook.len() - 1]),
             0o755,
         );
         let mut seen = scene.call(
             program,
-            ("", "use chroot = no\npre-xfer exec = DIR/hook"),
+            ("", "use chroot = no\npre-xfer exec = TOP/hook"),
             &more,
         );
         seen.prints("pre-xfer exec returned failure (768)")
@@ -1865,8 +1854,8 @@ fn programs_are_run() {
     scene
         .agree(("", "early exec = true\npre-xfer exec = true"), &args)
         .exits(0);
-    scene.file("input", "early words", 0o644);
-    let module = "use chroot = no\nearly exec = cat > DIR/early; env | grep ^RSYNC_ | sort > DIR/vars\npost-xfer exec = env | grep ^RSYNC_ | sort > DIR/post";
+    scene.file_with_mode("input", "early words", 0o644);
+    let module = "use chroot = no\nearly exec = cat > TOP/early; env | grep ^RSYNC_ | sort > TOP/vars\npost-xfer exec = env | grep ^RSYNC_ | sort > TOP/post";
     let posts = [oracle::rsync(), oracle::under_test()].map(|program| {
         let _ = std::fs::remove_file(scene.path("post"));
         scene
@@ -1901,7 +1890,7 @@ fn programs_are_run() {
         oracle::under_test(),
         (
             "",
-            "pre-xfer exec = echo %RSYNC_MODULE_PATH%;exit 1\npath=DIR/a b",
+            "pre-xfer exec = echo %RSYNC_MODULE_PATH%;exit 1\npath=TOP/a b",
         ),
         &args,
     );
@@ -1911,10 +1900,10 @@ fn programs_are_run() {
 #[test]
 fn variables_become_no_shell_syntax() {
     for (value, is_run) in [("a-b", true), ("a;b", false), ("$(id)", false), ("", true)] {
-        let scene = Scene::new().env("RSYNC_X", value).env("OTHER", "o x");
+        let scene = Modules::new().env("RSYNC_X", value).env("OTHER", "o x");
         for hook in ["early exec", "pre-xfer exec", "post-xfer exec"] {
             let module = format!(
-                "use chroot = no\n{hook} = echo %RSYNC_X% %RSYNC_MODULE_NAME% %RSYNC_REQUEST% %OTHER% > DIR/ran"
+                "use chroot = no\n{hook} = echo %RSYNC_X% %RSYNC_MODULE_NAME% %RSYNC_REQUEST% %OTHER% > TOP/ran"
             );
             let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|program| {
                 let _ = std::fs::remove_file(scene.path("ran"));
@@ -1934,7 +1923,7 @@ fn variables_become_no_shell_syntax() {
 #[test]
 fn transfers_are_logged() {
     needs_root();
-    let scene = Scene::to_push();
+    let scene = Modules::to_push();
     const ALL: &str = "%o|%n|%l|%c|%C|%h|%a|%m|%P|%u|%M|%U|%G|%f|%L|%12m|%-12a|%%|%z";
     for format in [
         "",
@@ -1969,9 +1958,9 @@ fn transfers_are_logged() {
 #[test]
 fn log_format_of_the_command_line_replaces_the_configured_ones() {
     for options in ["--log-file-format=%o:%f", "--log-file-format="] {
-        let scene = Scene {
+        let scene = Modules {
             daemon_options: options,
-            ..Scene::new()
+            ..Modules::new()
         };
         for module in ["", "transfer logging = yes\nlog format = %f %l"] {
             scene.agree_in_any_order(("log format = %f", module), &["-a", "h::m/sub", "dst/"]);
@@ -1982,8 +1971,8 @@ fn log_format_of_the_command_line_replaces_the_configured_ones() {
 #[test]
 fn unreadable_entries_are_ignored() {
     needs_root();
-    let scene = Scene::new();
-    scene.shell(
+    let scene = Modules::new();
+    scene.sh(
         "cd mod; mkdir private unlisted readable; for d in . private unlisted readable; do echo x > $d/no; done
         chmod 600 no readable/no; chmod 700 private; chmod 711 unlisted; mkfifo -m 600 fifo; echo w > w; chmod 222 w
         ln -s no to-no; ln no readable/linked; mkdir searched; echo s > searched/s",
@@ -2009,9 +1998,9 @@ fn unreadable_entries_are_ignored() {
 
 /// A name converter: `u7` is the user 7 and `g7` the group 7. It logs its arguments and the queries.
 const CONVERTER: &str = r#"#!/bin/sh
-echo "$* $RSYNC_MODULE_NAME $RSYNC_ARG1" >> DIR/queries
+echo "$* $RSYNC_MODULE_NAME $RSYNC_ARG1" >> TOP/queries
 while read -r kind value; do
-    echo "$kind $value" >> DIR/queries
+    echo "$kind $value" >> TOP/queries
     case $kind:$value in
     uid:*) echo "u$value" ;;
     gid:*) echo "g$value" ;;
@@ -2025,15 +2014,15 @@ done
 #[test]
 fn names_are_converted_by_a_program() {
     needs_root();
-    let scene = Scene::to_push();
-    scene.file(
+    let scene = Modules::to_push();
+    scene.file_with_mode(
         "convert",
-        &CONVERTER.replace("DIR", scene.dir.path().to_str().unwrap()),
+        &CONVERTER.replace("TOP", scene.top().to_str().unwrap()),
         0o755,
     );
     for chroot in ["yes", "no"] {
         let module = format!(
-            "use chroot = {chroot}\nuid = 0\ngid = 0\nread only = no\nname converter = 'DIR/convert' %HOME%"
+            "use chroot = {chroot}\nuid = 0\ngid = 0\nread only = no\nname converter = 'TOP/convert' %HOME%"
         );
         for args in [
             // The client knows no such name.
@@ -2084,7 +2073,7 @@ fn names_are_converted_by_a_program() {
     }
     let ours = scene.call(
         oracle::under_test(),
-        ("", "name converter = DIR/none\nuse chroot = yes"),
+        ("", "name converter = TOP/none\nuse chroot = yes"),
         &["-a", "h::m/", "dst/"],
     );
     assert_ne!(ours.code, Some(0), "{ours:#?}");
@@ -2094,8 +2083,8 @@ fn names_are_converted_by_a_program() {
 #[test]
 fn names_are_in_the_charset_of_a_module() {
     needs_root();
-    let scene = Scene::new().env("LC_ALL", "C.UTF-8");
-    scene.shell(
+    let scene = Modules::new().env("LC_ALL", "C.UTF-8");
+    scene.sh(
         r"rm -r mod/*; cd mod; mkdir $(printf 'd\366'); echo old > $(printf '\344'); echo long > $(printf 'd\366/\374')
         ln -s $(printf 'd\366/\374') $(printf 'l\337'); echo gone > $(printf 'gone\374'); echo plain > plain
         cd ..; mkdir -p src/dö; echo changed > src/ä; echo long > src/dö/ü; echo plain > src/plain; echo new > src/né
@@ -2161,7 +2150,7 @@ fn names_are_in_the_charset_of_a_module() {
 
 #[test]
 fn configuration_is_checked() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let ours = scene.call(
         oracle::under_test(),
         ("bogus = 1\nread only = maybe", "port = 1"),
@@ -2176,10 +2165,10 @@ fn configuration_is_checked() {
 
 #[test]
 fn command_lines_of_a_daemon_are_checked() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let config = format!(
         "--config={}",
-        scene.config("pid file = DIR/pid", "").display()
+        scene.config("pid file = TOP/pid", "").display()
     );
     let see = |program: &Path, args: &[&str]| {
         let mut daemon = Command::new(program);
@@ -2205,7 +2194,7 @@ fn command_lines_of_a_daemon_are_checked() {
         assert_eq!(seen.0, Some(1));
     }
     // The pid file is that of another daemon.
-    let daemon = Listening::start(&scene, ("pid file = DIR/pid", ""), &[]);
+    let daemon = scene.listen(("pid file = TOP/pid", ""));
     let seen = see(oracle::under_test(), &["--port=0", "--address=127.0.0.1"]);
     assert_eq!(seen.0, Some(11), "{seen:?}");
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
@@ -2220,7 +2209,7 @@ fn command_lines_of_a_daemon_are_checked() {
 /// The cause is logged. Clients, for which standard error may be the connection, do not learn it.
 #[test]
 fn errors_of_the_configuration_are_logged() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     for (globals, words, is_ours) in [
         ("[m", "Badly formed line in config file: m", false),
         ("&foo x", "Unknown directive: &foo.", false),
@@ -2229,7 +2218,7 @@ fn errors_of_the_configuration_are_logged() {
             "invalid section name in configuration file: a/b",
             false,
         ),
-        ("&include DIR/none", "unable to stat config file", false),
+        ("&include TOP/none", "unable to stat config file", false),
         (
             "incoming chmod = x",
             "invalid value of \"incoming chmod\", expected modes as for --chmod: x",
@@ -2276,8 +2265,8 @@ fn errors_of_the_configuration_are_logged() {
 /// rsync ignores it, which could make files accessible to more users than the module permits.
 #[test]
 fn invalid_chmod_with_a_variable_refuses_the_session() {
-    let scene = Scene::new();
-    scene.shell("chmod 666 out/secret; cp -a mod orig");
+    let scene = Modules::new();
+    scene.sh("chmod 666 out/secret; cp -a mod orig");
     let module = format!(
         "{PLAIN}\nread only = no\nincoming chmod = o-rwx,%HOME%\noutgoing chmod = o-rwx,%HOME%"
     );
@@ -2294,7 +2283,7 @@ fn invalid_chmod_with_a_variable_refuses_the_session() {
             assert_eq!(ours.trees, before, "{ours:#?}");
         }
     }
-    let scene = Scene {
+    let scene = Modules {
         daemon_options: "--dparam=outgoingchmod=zzz",
         ..scene
     };
@@ -2310,7 +2299,7 @@ fn invalid_chmod_with_a_variable_refuses_the_session() {
 /// Texts apply to earlier modules that do not set them, other values do not.
 #[test]
 fn later_globals_apply_to_modules() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let get = ["-r", "h::m/a", "dst"];
     for (later, code) in [
         ("hosts deny = *", 5),
@@ -2348,24 +2337,24 @@ fn later_globals_apply_to_modules() {
                 .exits(0);
         }
     }
-    let module = "uid = root\n[global]\npath = DIR/mod/sub\n[n]\n[o]\ncomment = x";
+    let module = "uid = root\n[global]\npath = TOP/mod/sub\n[n]\n[o]\ncomment = x";
     scene.agree(("", module), &["-r", "h::n/", "dst"]).exits(0);
-    scene.file(
+    scene.file_with_mode(
         "inc",
-        "comment = included\n[i]\npath = DIR\n[global]\nhosts deny = *\ncomment = end\n",
+        "comment = included\n[i]\npath = TOP\n[global]\nhosts deny = *\ncomment = end\n",
         0o644,
     );
     // What follows an included file is global again.
     scene
-        .agree(("", "&include DIR/inc\ncomment = after\n[n]"), &["h::"])
+        .agree(("", "&include TOP/inc\ncomment = after\n[n]"), &["h::"])
         .prints("included");
     scene
-        .agree(("", "&include = DIR/inc\nhosts deny = 127.0.0.1"), &get)
+        .agree(("", "&include = TOP/inc\nhosts deny = 127.0.0.1"), &get)
         .exits(5);
     scene
-        .agree(("", "&include=DIR/inc\n[n]"), &["h::"])
+        .agree(("", "&include=TOP/inc\n[n]"), &["h::"])
         .prints("included");
-    scene.agree(("", "&merge DIR/inc\ncomment = after\n[n]"), &["h::"]);
+    scene.agree(("", "&merge TOP/inc\ncomment = after\n[n]"), &["h::"]);
 }
 
 #[test]
@@ -2399,7 +2388,7 @@ fn every_parameter_of_the_manual_is_known() {
         .filter(|name| name.len() < 30 && !name.contains('.'))
         .collect();
     assert!(names.len() > 50, "{names:?}");
-    let scene = Scene::new();
+    let scene = Modules::new();
     let lines: String = names.iter().map(|name| format!("{name} =\n")).collect();
     let seen = scene.call(oracle::under_test(), (&lines, ""), &["h::"]);
     let unknown: Vec<_> = seen
@@ -2410,120 +2399,14 @@ fn every_parameter_of_the_manual_is_known() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// A daemon that listens at a port of its own.
-struct Listening {
-    daemon: Child,
-    port: u16,
-}
-
-impl Listening {
-    fn start(scene: &Scene, config: (&str, &str), more: &[&str]) -> Listening {
-        Listening::start_by(Command::new(oracle::under_test()), scene, config, more)
-    }
-
-    fn start_by(
-        mut program: Command,
-        scene: &Scene,
-        config: (&str, &str),
-        more: &[&str],
-    ) -> Listening {
-        let config = scene.config(config.0, config.1);
-        let mut daemon = program
-            .args(["--daemon", "--no-detach", "--port=0", "--address=127.0.0.1"])
-            .arg(format!("--config={}", config.display()))
-            .args(more)
-            .env("SPARSYNC_CONFIG_DIR", scene.path("sparsync"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(daemon.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let port = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
-        Listening { daemon, port }
-    }
-
-    fn get(&self, scene: &Scene, args: &[&str]) -> Seen {
-        let url = format!("rsync://127.0.0.1:{}/", self.port);
-        let args: Vec<_> = args.iter().map(|arg| arg.replace("URL", &url)).collect();
-        let mut client = Command::new(oracle::rsync());
-        client
-            .args(args)
-            .current_dir(scene.dir.path())
-            .env_remove("RSYNC_CONNECT_PROG");
-        scene.seen(&client.output().unwrap())
-    }
-}
-
-impl Listening {
-    /// Connects, and waits for the greeting.
-    fn connect(&self) -> BufReader<TcpStream> {
-        self.connect_from(Ipv4Addr::LOCALHOST)
-    }
-
-    /// The same from another address of this machine.
-    fn connect_from(&self, address: Ipv4Addr) -> BufReader<TcpStream> {
-        let socket = rustix::net::socket(
-            rustix::net::AddressFamily::INET,
-            rustix::net::SocketType::STREAM,
-            None,
-        )
-        .unwrap();
-        rustix::net::bind(&socket, &SocketAddrV4::new(address, 0)).unwrap();
-        rustix::net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port)).unwrap();
-        let stream = TcpStream::from(socket);
-        stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        stream.read_line(&mut line).unwrap();
-        assert!(line.starts_with("@RSYNCD: "), "{line}");
-        stream
-    }
-
-    /// Connects, sends this, and returns the connection once the module is accepted.
-    fn request(&self, bytes: &[u8]) -> BufReader<TcpStream> {
-        let mut stream = self.connect();
-        stream.get_mut().write_all(bytes).unwrap();
-        let mut line = String::new();
-        while !line.contains("@RSYNCD: OK") {
-            line.clear();
-            assert!(
-                stream.read_line(&mut line).unwrap() > 0,
-                "the daemon has left"
-            );
-        }
-        stream
-    }
-
-    /// Returns the processes of its connections.
-    fn connections(&self) -> Vec<i32> {
-        let pid = self.daemon.id();
-        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        list.split_whitespace()
-            .map(|pid| pid.parse().unwrap())
-            .collect()
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-    }
-}
-
 #[test]
 fn daemon_listens_and_ends_at_a_signal() {
-    let scene = Scene::new();
-    let mut daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);
-    daemon.get(&scene, &["URL"]).exits(0).prints("m ");
-    daemon.get(&scene, &["-a", "URLm/sub", "dst"]).exits(0);
+    let scene = Modules::new();
+    let mut daemon = scene.listen(("pid file = TOP/pid", PLAIN));
+    scene.get(&daemon, &["URL"]).exits(0).prints("m ");
+    scene.get(&daemon, &["-a", "URLm/sub", "dst"]).exits(0);
     let pid = std::fs::read_to_string(scene.path("pid")).unwrap();
-    assert_eq!(pid.trim(), daemon.daemon.id().to_string());
+    assert_eq!(pid.trim(), daemon.process.id().to_string());
     // As rsync does, which a test cannot start without a fixed port.
     for (signal, code, words) in [
         (
@@ -2537,13 +2420,13 @@ fn daemon_listens_and_ends_at_a_signal() {
             "] rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)\n",
         ),
     ] {
-        let pid = rustix::process::Pid::from_child(&daemon.daemon);
+        let pid = rustix::process::Pid::from_child(&daemon.process);
         rustix::process::kill_process(pid, signal).unwrap();
-        assert_eq!(daemon.daemon.wait().unwrap().code(), Some(code));
+        assert_eq!(daemon.process.wait().unwrap().code(), Some(code));
         assert!(!scene.path("pid").exists());
         let log = std::fs::read_to_string(scene.path("log")).unwrap();
         assert!(log.ends_with(words), "{log}");
-        daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);
+        daemon = scene.listen(("pid file = TOP/pid", PLAIN));
     }
 }
 
@@ -2551,18 +2434,18 @@ fn daemon_listens_and_ends_at_a_signal() {
 #[test]
 fn symlink_is_replaced_by_the_pid_file() {
     needs_root();
-    let scene = Scene::new();
-    scene.shell("ln -s other pid; chown -h 65534 pid");
-    let daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);
+    let scene = Modules::new();
+    scene.sh("ln -s other pid; chown -h 65534 pid");
+    let daemon = scene.listen(("pid file = TOP/pid", PLAIN));
     let pid = std::fs::read_to_string(scene.path("pid")).unwrap();
-    assert_eq!(pid, format!("{}\n", daemon.daemon.id()));
+    assert_eq!(pid, format!("{}\n", daemon.process.id()));
     assert!(!scene.path("pid").is_symlink() && !scene.path("other").exists());
 }
 
 #[test]
 fn missing_proxy_hosts_are_logged() {
-    let scene = Scene::new();
-    let _daemon = Listening::start(&scene, ("proxy protocol = yes", ""), &[]);
+    let scene = Modules::new();
+    let _daemon = scene.listen(("proxy protocol = yes", ""));
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
     assert!(
         log.contains("\"proxy protocol hosts\" is unset: all connections will be rejected"),
@@ -2572,8 +2455,8 @@ fn missing_proxy_hosts_are_logged() {
 
 #[test]
 fn connections_share_the_memory_of_the_daemon() {
-    let scene = Scene::new();
-    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let scene = Modules::new();
+    let daemon = scene.listen(("", PLAIN));
     let _client = daemon.connect();
     let kib = |name: &str| memory_kib(daemon.connections()[0], name);
     assert!(kib("Private_Dirty:") * 2 < kib("Anonymous:"));
@@ -2590,8 +2473,8 @@ fn memory_kib(process: i32, name: &str) -> u64 {
 fn half_open_connections_take_little() {
     /// The most memory of each, in KiB.
     const EACH_MAX_KIB: u64 = 400;
-    let scene = Scene::new();
-    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let scene = Modules::new();
+    let daemon = scene.listen(("", PLAIN));
     let held: Vec<_> = (0..200)
         .map(|index| {
             let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
@@ -2611,7 +2494,7 @@ fn half_open_connections_take_little() {
         .map(|&process| memory_kib(process, "Pss_Anon:"))
         .sum();
     assert!(kib < held.len() as u64 * EACH_MAX_KIB, "{kib} KiB");
-    daemon.get(&scene, &["-a", "URLm/a", "dst"]).exits(0);
+    scene.get(&daemon, &["-a", "URLm/a", "dst"]).exits(0);
     drop(held);
     until(|| daemon.connections().is_empty());
 }
@@ -2620,12 +2503,12 @@ fn half_open_connections_take_little() {
 fn session_with_a_slow_client_takes_little() {
     /// The most memory of its own, in KiB. Before the output of a sender was bounded, it was 3,600.
     const MAX_KIB: u64 = 1600;
-    let scene = Scene::new();
+    let scene = Modules::new();
     std::fs::File::create(scene.path("mod/large"))
         .unwrap()
         .set_len(64 << 20)
         .unwrap();
-    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let daemon = scene.listen(("", PLAIN));
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("rsync://{}/m/large", between.local_addr().unwrap());
     let mut client = Command::new(oracle::rsync())
@@ -2651,23 +2534,23 @@ fn session_with_a_slow_client_takes_little() {
 
 #[test]
 fn connections_end_at_a_signal_and_leave_the_daemon() {
-    let scene = Scene::new();
-    let daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);
+    let scene = Modules::new();
+    let daemon = scene.listen(("pid file = TOP/pid", PLAIN));
     let mut client = daemon.connect();
     let pid = rustix::process::Pid::from_raw(daemon.connections()[0]).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(client.read_line(&mut String::new()).unwrap(), 0);
     until(|| daemon.connections().is_empty());
     assert!(scene.path("pid").exists());
-    daemon.get(&scene, &["-a", "URLm/a", "dst"]).exits(0);
+    scene.get(&daemon, &["-a", "URLm/a", "dst"]).exits(0);
 }
 
 #[test]
 fn connections_with_a_program_for_their_end_end_at_a_signal() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let post =
-        "use chroot = no\npost-xfer exec = echo $RSYNC_EXIT_STATUS > DIR/new; mv DIR/new DIR/post";
-    let daemon = Listening::start(&scene, ("", post), &[]);
+        "use chroot = no\npost-xfer exec = echo $RSYNC_EXIT_STATUS > TOP/new; mv TOP/new TOP/post";
+    let daemon = scene.listen(("", post));
     let mut client = daemon.request(b"@RSYNCD: 31.0\nm\n");
     let pid = rustix::process::Pid::from_raw(daemon.connections()[0]).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -2677,7 +2560,7 @@ fn connections_with_a_program_for_their_end_end_at_a_signal() {
 
 #[test]
 fn server_status_shows_daemons() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let status = |json: bool| {
         let mut command = Command::new(oracle::under_test());
         command
@@ -2688,10 +2571,10 @@ fn server_status_shows_daemons() {
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let daemons = [(); 2].map(|()| Listening::start(&scene, ("", PLAIN), &[]));
+    let daemons = [(); 2].map(|()| scene.listen(("", PLAIN)));
     let _client = daemons[0].connect();
-    let shown = |daemon: &Listening, counts: &str| {
-        let (pid, port) = (daemon.daemon.id(), daemon.port);
+    let shown = |daemon: &Daemon, counts: &str| {
+        let (pid, port) = (daemon.process.id(), daemon.port);
         format!("daemon for rsync clients: process {pid}, 127.0.0.1:{port}, up 0 s, {counts}\n")
     };
     let is_shown = |line: &str| {
@@ -2717,11 +2600,11 @@ fn server_status_shows_daemons() {
     let [first, second] = daemons;
     let mut first = first;
     rustix::process::kill_process(
-        rustix::process::Pid::from_child(&first.daemon),
+        rustix::process::Pid::from_child(&first.process),
         rustix::process::Signal::TERM,
     )
     .unwrap();
-    first.daemon.wait().unwrap();
+    first.process.wait().unwrap();
     assert!(status(false).contains(&format!("127.0.0.1:{}, up ", second.port)));
     drop(second);
     assert!(!status(false).contains("daemon for"), "{}", status(false));
@@ -2735,12 +2618,13 @@ fn server_status_shows_daemons() {
 
 #[test]
 fn daemon_forgets_connections_if_its_parent_ignored_their_signal() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let mut ignoring = Command::new("env");
     ignoring
         .arg("--ignore-signal=CHLD")
         .arg(oracle::under_test());
-    let daemon = Listening::start_by(ignoring, &scene, ("", PLAIN), &[]);
+    scene.config("", PLAIN);
+    let daemon = scene.daemon_by(ignoring, &[]);
     drop(daemon.connect());
     let mut status = Command::new(oracle::under_test());
     status
@@ -2754,8 +2638,8 @@ fn daemon_forgets_connections_if_its_parent_ignored_their_signal() {
 
 #[test]
 fn whole_conversation_can_come_at_once() {
-    let scene = Scene::new();
-    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let scene = Modules::new();
+    let daemon = scene.listen(("", PLAIN));
     let mut client = daemon.connect();
     let words = b"@RSYNCD: 30.0\nm\n--server\0--sender\0-e.Lsf\0.\0m/b c\0\0";
     // A frame without filter rules. The list of files follows.
@@ -2773,7 +2657,7 @@ fn whole_conversation_can_come_at_once() {
 
 #[test]
 fn busy_port_is_an_error() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = scene.config("", "");
     let output = Command::new(oracle::under_test())
@@ -2796,8 +2680,8 @@ fn busy_port_is_an_error() {
 
 #[test]
 fn half_open_connections_do_not_stop_others() {
-    let scene = Scene::new();
-    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let scene = Modules::new();
+    let daemon = scene.listen(("", PLAIN));
     // A session whose client has sent more than its request, here an empty list of rules, is not half-open.
     let words = b"@RSYNCD: 30.0\nm\n--server\0--sender\0-e.Lsf\0.\0m/a\0\0";
     let no_rules = [4, 0, 0, 7, 0, 0, 0, 0];
@@ -2821,7 +2705,7 @@ fn half_open_connections_do_not_stop_others() {
         .collect();
     // Each of the last ones has ended one of the first.
     until(|| daemon.connections().len() == 1 + 256);
-    daemon.get(&scene, &["-a", "URLm/a", "dst"]).exits(0);
+    scene.get(&daemon, &["-a", "URLm/a", "dst"]).exits(0);
     let is_closed = |stream: &BufReader<TcpStream>| {
         stream.get_ref().set_nonblocking(true).unwrap();
         let mut bytes = [0; 100];
@@ -2853,8 +2737,8 @@ fn half_open_connections_do_not_stop_others() {
 
 #[test]
 fn half_open_connections_of_an_address_end_only_each_other() {
-    let scene = Scene::new();
-    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let scene = Modules::new();
+    let daemon = scene.listen(("", PLAIN));
     let mut slow: Vec<_> = (2..5)
         .map(|last| daemon.connect_from(Ipv4Addr::new(127, 0, 0, last)))
         .collect();
@@ -2876,32 +2760,28 @@ fn half_open_connections_of_an_address_end_only_each_other() {
 
 #[test]
 fn max_connections_are_counted() {
-    let scene = Scene::new();
-    let daemon = Listening::start(
-        &scene,
-        (
-            "",
-            "use chroot = no\nmax connections = 1\nlock file = DIR/lock",
-        ),
-        &[],
-    );
+    let scene = Modules::new();
+    let daemon = scene.listen((
+        "",
+        "use chroot = no\nmax connections = 1\nlock file = TOP/lock",
+    ));
     let first = daemon.request(b"@RSYNCD: 31.0\nm\n");
-    daemon
-        .get(&scene, &["URLm/a", "dst"])
+    scene
+        .get(&daemon, &["URLm/a", "dst"])
         .exits(5)
         .prints("max connections (1) reached -- try again later");
     drop(first);
-    until(|| daemon.get(&scene, &["URLm/a", "dst"]).code == Some(0));
+    until(|| scene.get(&daemon, &["URLm/a", "dst"]).code == Some(0));
 }
 
 #[test]
 fn proxies_name_the_client() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let config = (
         "proxy protocol = yes\nproxy protocol hosts = 127.0.0.1\nreverse lookup = no",
         "hosts deny = 10.1.2.3",
     );
-    let daemon = Listening::start(&scene, config, &[]);
+    let daemon = scene.listen(config);
     let answer = |header: &[u8]| {
         let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
         stream
@@ -2940,17 +2820,15 @@ fn proxies_name_the_client() {
 
 #[test]
 fn sparsync_is_a_client_of_its_own_daemon() {
-    let scene = Scene::new();
-    let config = scene.config("", PLAIN);
-    let connect = format!(
-        "{} --daemon --config={}",
-        oracle::under_test().display(),
-        config.display()
-    );
-    let output = Command::new(oracle::under_test())
+    let scene = Modules::new();
+    scene.config("", PLAIN);
+    let output = scene
+        .program(oracle::under_test())
         .args(["-a", "h::m/", "dst/"])
-        .current_dir(scene.dir.path())
-        .env("RSYNC_CONNECT_PROG", connect)
+        .env(
+            "RSYNC_CONNECT_PROG",
+            scene.daemon_command(oracle::under_test()),
+        )
         .output()
         .unwrap();
     let seen = scene.seen(&output);
@@ -2960,19 +2838,19 @@ fn sparsync_is_a_client_of_its_own_daemon() {
 
 #[test]
 fn daemon_runs_behind_a_remote_shell() {
-    let scene = Scene::new();
+    let scene = Modules::new();
     let config = scene.config("", PLAIN);
     let logs = [oracle::rsync(), oracle::under_test()].map(|program| {
         let (program, config) = (program.display(), config.display());
-        scene.file(
+        scene.file_with_mode(
             "sh",
             &format!("#!/bin/sh\nshift\nshift\nexec {program} --config={config} \"$@\"\n"),
             0o755,
         );
         let _ = std::fs::remove_file(scene.path("log"));
-        let output = Command::new(oracle::rsync())
+        let output = scene
+            .program(oracle::rsync())
             .args(["-a", "-e", "./sh", "h::m/sub", "dst/"])
-            .current_dir(scene.dir.path())
             .env_remove("SSH_CONNECTION")
             .output()
             .unwrap();

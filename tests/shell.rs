@@ -1,60 +1,46 @@
 //! The remote shell: its command line, the program that answers at the other end, and failures there.
 
-use crate::kit::{self, World, oracle, synctest, until, write_script};
+use crate::kit::{self, FAKE_SSH, Scene, World, oracle, synctest, until};
 use std::ffi::{OsStr, OsString};
+use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// A directory with programs that replace ssh, and a small source.
-struct Scene(tempfile::TempDir);
+/// A scene with programs that replace ssh, and a small source.
+struct Shells(Scene);
+
+impl Deref for Shells {
+    type Target = Scene;
+
+    fn deref(&self) -> &Scene {
+        &self.0
+    }
+}
 
 /// A script that writes its arguments to the file `words`, each terminated by a zero byte, and exits.
 const RECORDER: &str = "#!/bin/sh\nprintf '%s\\0' \"$@\" > words\n";
 
-impl Scene {
-    fn new() -> Scene {
-        let scene = Scene(tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written"));
+impl Shells {
+    fn new() -> Shells {
+        let scene = Scene::empty();
         scene.script("rec", RECORDER);
-        std::fs::create_dir(scene.path("src")).unwrap();
+        scene.file("src/a", "a\n").file("list", "a\n");
         std::fs::create_dir(scene.path("bin")).unwrap();
         scene.script("bin/ssh", RECORDER);
-        std::fs::write(scene.path("src/a"), "a\n").unwrap();
-        std::fs::write(scene.path("list"), "a\n").unwrap();
         // Called by this name, sparsync also calls the program at the other end `rsync`.
         std::os::unix::fs::symlink(oracle::under_test(), scene.path("rsync")).unwrap();
-        scene
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn script(&self, name: &str, text: &str) {
-        write_script(&self.path(name), text);
+        Shells(scene)
     }
 
     /// Runs a program in the scene.
     fn run(&self, program: &Path, args: &[Vec<u8>], vars: &[(&str, &str)]) -> Output {
-        let args = args.iter().map(|arg| OsStr::from_bytes(arg));
-        let mut command = Command::new("timeout");
+        let mut command = self.program(program);
         command
-            .args(["-s", "KILL", "90"])
-            .arg(program)
-            .args(args)
-            .current_dir(self.0.path())
-            .stdin(Stdio::null());
-        for name in [
-            "RSYNC_RSH",
-            "RSYNC_OLD_ARGS",
-            "RSYNC_PROTECT_ARGS",
-            "RSYNC_PARTIAL_DIR",
-        ] {
-            command.env_remove(name);
-        }
-        command.env("LC_ALL", "C").envs(vars.iter().copied());
+            .args(args.iter().map(|arg| OsStr::from_bytes(arg)))
+            .envs(vars.iter().copied());
         command.output().expect("a program can be started")
     }
 
@@ -116,7 +102,7 @@ impl Scene {
         );
     }
 
-    /// Like [`Scene::same_words`], with arguments that are split at blanks.
+    /// Like [`Shells::same_words`], with arguments that are split at blanks.
     fn same_line(&self, line: &str, vars: &[(&str, &str)]) {
         self.same_words(&words(line), vars);
     }
@@ -172,7 +158,7 @@ const OPTIONS: &str = "
 
 #[test]
 fn remote_command_line_matches_rsync() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let lines = OPTIONS
         .lines()
         .flat_map(|line| line.split(" | "))
@@ -213,7 +199,7 @@ fn remote_command_line_matches_rsync() {
 
 #[test]
 fn remote_shell_option_is_split_as_in_rsync() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let shells = [
         "./rec -p 22",
         "  ./rec   x ",
@@ -241,7 +227,7 @@ fn remote_shell_option_is_split_as_in_rsync() {
 
 #[test]
 fn shell_metacharacters_are_escaped_as_in_rsync() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let names = [
         "a b", "a\\b", "a\\*b", "\\\\", "\\", "a\\[b", "[a\\]b]", "{a,b}", "-b", "-", "./-b",
         "/-b", "~", "~/", "~/x y", "~u", "~u/x", "~*", "a~", "a/~b", "./~b", "a:b", "a*?[x]",
@@ -298,7 +284,7 @@ fn shell_metacharacters_are_escaped_as_in_rsync() {
 
 #[test]
 fn sparsync_falls_back_to_calling_remote_rsync() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let got = scene.words(oracle::under_test(), &words("-a -e ./rec src/ host:d"), &[]);
     let got: Vec<OsString> = got.into_iter().map(OsString::from_vec).collect();
     // These are the arguments of the last attempt, because the recorder never answers.
@@ -313,15 +299,11 @@ const EITHER: &str = "sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || { p=$H
      exec \"$p\" \"$@\"' sh";
 
 // ── the program at the other end ────────────────────────────────────────────────────────────────
-/// The start of a script that drops the options and the host of ssh, so that `$*` is the remote command.
-const FAKE: &str =
-    "#!/bin/sh\nwhile case $1 in -l) shift;; -*) ;; *) false;; esac; do shift; done\nshift\n";
-
-impl Scene {
+impl Shells {
     /// Runs sparsync with a remote shell that parses its arguments like ssh and continues with `script`, in which `$*`
     /// is the remote command. Operands and further options come from `line`.
     fn shell(&self, script: &str, line: &str, vars: &[(&str, &str)]) -> Output {
-        self.script("shell", &[FAKE, script, "\n"].concat());
+        self.fake_shell("shell", script);
         self.run(
             oracle::under_test(),
             &words(&format!("-e ./shell {line}")),
@@ -354,7 +336,7 @@ fn assert_ended(output: &Output, exit: i32, stderr: &[&str]) {
 
 #[test]
 fn push_and_pull_with_a_remote_sparsync() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let output = scene.shell(
         "exec sh -c \"$*\"",
         &format!("{} -a src/ far:dst", scene.ours()),
@@ -373,7 +355,7 @@ fn push_and_pull_with_a_remote_sparsync() {
 
 #[test]
 fn login_noise_is_shown_and_harmless() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let line = format!("{} -a src/ far:dst", scene.ours());
     let output = scene.shell(
         "echo 'Welcome!'; printf 'no newline'; exec sh -c \"$*\"",
@@ -386,7 +368,7 @@ fn login_noise_is_shown_and_harmless() {
 
 #[test]
 fn endless_login_noise_exits_2() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let output = scene.shell("exec yes 'a very talkative shell'", "-a src/ far:dst", &[]);
     assert_ended(
         &output,
@@ -407,7 +389,7 @@ fn endless_login_noise_exits_2() {
 
 #[test]
 fn login_noise_before_a_failure_is_shown() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let output = scene.shell(
         "echo 'This account is closed.'; exit 1",
         "-a far:src/ dst",
@@ -426,7 +408,7 @@ fn login_noise_before_a_failure_is_shown() {
 
 #[test]
 fn incompatible_version_names_the_older_end() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     // Magic, a length of 43 bytes, versions 2 to 3, no features, a key of zeros, the name of the program, no guess.
     let zeros = "\\000".repeat(24);
     let magic = r"\325\377\251\000\361\216\376\001";
@@ -450,7 +432,7 @@ fn incompatible_version_names_the_older_end() {
 
 #[test]
 fn remote_host_without_sparsync_runs_rsync() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let script = format!(
         "echo \"$1\" >> asked\n[ \"$1\" = rsync ] || exit 127\nshift\nexec {} \"$@\"",
         oracle::under_test().display()
@@ -467,7 +449,7 @@ fn remote_host_without_sparsync_runs_rsync() {
 /// Some options require rsync's own protocol, which sparsync speaks too.
 #[test]
 fn remote_host_without_rsync_needs_none() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     std::fs::create_dir(scene.path("progs")).unwrap();
     std::os::unix::fs::symlink(oracle::under_test(), scene.path("progs/sparsync")).unwrap();
     std::os::unix::fs::symlink("/bin/sh", scene.path("progs/sh")).unwrap();
@@ -498,10 +480,10 @@ fn remote_host_without_rsync_needs_none() {
 /// A sparsync that is installed as `rsync` asks for `rsync`.
 #[test]
 fn stock_rsync_of_a_program_named_rsync_needs_one_login() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     std::fs::create_dir(scene.path("as")).unwrap();
     std::os::unix::fs::symlink(oracle::under_test(), scene.path("as/rsync")).unwrap();
-    let script = format!("{FAKE}echo \"$1\" >> asked\nexec sh -c \"$*\"\n");
+    let script = format!("{FAKE_SSH}echo \"$1\" >> asked\nexec sh -c \"$*\"\n");
     scene.script("bin/ssh", &script);
     let path = format!(
         "{}:{}",
@@ -541,9 +523,9 @@ fn stock_rsync_of_a_program_named_rsync_needs_one_login() {
 #[test]
 fn copy_works_without_a_usable_config_directory() {
     const USER: u32 = 12345;
-    let scene = Scene::new();
-    scene.script("shell", &format!("{FAKE}exec \"$@\""));
-    std::fs::set_permissions(scene.0.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let scene = Shells::new();
+    scene.fake_shell("shell", "exec \"$@\"");
+    std::fs::set_permissions(scene.top(), std::fs::Permissions::from_mode(0o777)).unwrap();
     std::fs::create_dir(scene.path("theirs")).unwrap();
     std::fs::set_permissions(scene.path("theirs"), std::fs::Permissions::from_mode(0o700)).unwrap();
     let program = oracle::under_test().display().to_string();
@@ -554,7 +536,7 @@ fn copy_works_without_a_usable_config_directory() {
             .args(more);
         command
             .args(["src/", &format!("far:{name}")])
-            .current_dir(scene.0.path())
+            .current_dir(scene.top())
             .stdin(Stdio::null());
         command
             .env_remove("SPARSYNC_CONFIG_DIR")
@@ -603,7 +585,7 @@ fn copy_works_without_a_usable_config_directory() {
 
 #[test]
 fn rsync_path_is_the_only_program_tried() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let script = "echo \"$1\" >> asked\nexit 127";
     assert_ended(
         &scene.shell(script, "--rsync-path=other -a src/ far:dst", &[]),
@@ -634,7 +616,7 @@ fn rsync_path_is_the_only_program_tried() {
 
 #[test]
 fn remote_stock_rsync_gets_the_files() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     std::fs::write(scene.path("names"), "a\n").unwrap();
     let output = scene.shell(
         "exec sh -c \"$*\"",
@@ -659,8 +641,8 @@ fn remote_stock_rsync_gets_the_files() {
 #[test]
 fn secluded_arguments_reach_either_program() {
     // A stock rsync does not answer before it has them.
-    for far in ["--rsync-path=rsync".to_owned(), Scene::new().ours()] {
-        let scene = Scene::new();
+    for far in ["--rsync-path=rsync".to_owned(), Shells::new().ours()] {
+        let scene = Shells::new();
         let run = |line: &str| scene.shell("exec sh -c \"$*\"", &format!("{far} -as {line}"), &[]);
         assert_eq!(
             ended(&run("src/ far:pushed")),
@@ -689,7 +671,7 @@ const READS_FIRST: &str =
 #[test]
 fn server_that_reads_first_gets_the_version() {
     for protocol in 27..=32 {
-        let scene = Scene::new();
+        let scene = Shells::new();
         let options = format!("--rsync-path=rsync --protocol={protocol} -a");
         for operands in ["src/ far:dst", "far:src/ got"] {
             let output = scene.shell(READS_FIRST, &format!("{options} {operands}"), &[]);
@@ -702,7 +684,7 @@ fn server_that_reads_first_gets_the_version() {
         assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());
     }
     // A sparsync skips the version, also behind secluded arguments.
-    let scene = Scene::new();
+    let scene = Shells::new();
     for (at, options) in ["-a", "-as"].into_iter().enumerate() {
         let line = format!("{} {options} src/ far:dst{at}", scene.ours());
         let output = scene.shell(READS_FIRST, &line, &[]);
@@ -713,7 +695,7 @@ fn server_that_reads_first_gets_the_version() {
 
 #[test]
 fn version_is_sent_once_behind_the_secluded_arguments() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     for (options, first) in [
         ("-a", &b"\x20\0\0\0"[..]),
         ("-a --protocol=29", b"\x1d\0\0\0"),
@@ -732,14 +714,14 @@ fn version_is_sent_once_behind_the_secluded_arguments() {
 /// The answer of an rsync is longer than its version, because it has the client's.
 #[test]
 fn noise_and_the_answer_of_an_rsync_may_come_in_one_piece() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let script = "{ echo Hello; sh -c \"$*\"; } | { dd bs=1 count=12 status=none >head; cat head; exec cat; }";
     let output = scene.shell(script, "--rsync-path=rsync -a src/ far:dst", &[]);
     assert_eq!(ended(&output), (Some(0), "Hello\n".to_owned()));
     assert!(scene.path("dst/a").exists());
 }
 
-impl Scene {
+impl Shells {
     /// Runs sparsync with the recorded server of a conversation in tests/captures, which answers as often as the
     /// recorded client has sent so many bytes. The source has the times and modes of the record.
     fn replay(&self, name: &str, line: &str) -> Output {
@@ -776,7 +758,7 @@ impl Scene {
 /// The server reports each file that is in its place, as an rsync does only under `--remove-source-files`.
 #[test]
 fn openrsync_may_report_files_that_are_not_removed() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let output = scene.replay(
         "push27-openrsync.cap",
         "--rsync-path=rsync -rt src/ far:dst",
@@ -794,7 +776,7 @@ fn openrsync_may_mark_directories_that_lead_to_an_argument() {
         "--trust-sender one/two/src",
         "--old-args one/two/src",
     ] {
-        let scene = Scene::new();
+        let scene = Shells::new();
         std::fs::create_dir_all(scene.path("dst/one/kept")).unwrap();
         std::fs::create_dir_all(scene.path("dst/one/two/kept")).unwrap();
         let (options, name) = names.rsplit_once(' ').unwrap_or(("", names));
@@ -813,7 +795,7 @@ fn openrsync_may_mark_directories_that_lead_to_an_argument() {
 
 #[test]
 fn echo_of_the_version_is_no_answer() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     for options in ["-a", "-as", "--rsync-path=rsync -a"] {
         let line = format!("{options} --timeout=1 src/ far:dst");
         let output = scene.shell("exec cat", &line, &[]);
@@ -821,7 +803,7 @@ fn echo_of_the_version_is_no_answer() {
     }
 }
 
-impl Scene {
+impl Shells {
     /// Creates a source with more directories than may be open at once, and runs a remote shell that continues with
     /// `script` only after the client has more than 100 files open.
     fn shell_after_prefetch(&self, script: &str, line: &str) -> Output {
@@ -837,7 +819,7 @@ impl Scene {
 
 #[test]
 fn source_is_scanned_before_the_server_answers() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let line = format!("{} -a src/ far:dst", scene.ours());
     let output = scene.shell_after_prefetch("exec sh -c \"$*\"", &line);
     assert_eq!(ended(&output), (Some(0), String::new()));
@@ -851,7 +833,7 @@ fn source_is_scanned_before_the_server_answers() {
 
 #[test]
 fn destination_is_scanned_before_the_server_answers() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     for n in 0..300 {
         std::fs::create_dir_all(scene.path(&format!("dst/d{n}"))).unwrap();
     }
@@ -868,11 +850,11 @@ fn destination_is_scanned_before_the_server_answers() {
 
 #[test]
 fn problems_of_the_prefetch_are_reported_once() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     std::os::unix::fs::symlink("nowhere", scene.path("src/d")).unwrap();
     let line = "--rsync-path=rsync -aL missing src/ far:";
     let got = scene.shell_after_prefetch("exec sh -c \"$*\"", &format!("{line}dst"));
-    scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
+    scene.fake_shell("shell", "exec sh -c \"$*\"");
     let wanted = scene.run(
         oracle::rsync(),
         &words(&format!("-e ./shell {line}other")),
@@ -893,7 +875,7 @@ fn problems_of_the_prefetch_are_reported_once() {
 
 #[test]
 fn failed_shell_ends_the_source_prefetch() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let output = scene.shell_after_prefetch("exit 255", "-aL missing src/ far:dst");
     let (exit, text) = ended(&output);
     assert_eq!(exit, Some(255), "{text}");
@@ -907,8 +889,8 @@ fn failed_shell_ends_the_source_prefetch() {
 
 #[test]
 fn standard_input_is_read_in_a_run_with_a_stock_rsync() {
-    let scene = Scene::new();
-    scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
+    let scene = Shells::new();
+    scene.fake_shell("shell", "exec sh -c \"$*\"");
     for (option, lets_through) in [
         ("--files-from=-", true),
         ("--exclude-from=-", false),
@@ -932,7 +914,7 @@ fn standard_input_is_read_in_a_run_with_a_stock_rsync() {
 
 #[test]
 fn stock_peer_needs_no_local_rsync() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let rsync = Command::new("sh")
         .args(["-c", "command -v rsync"])
         .output()
@@ -958,7 +940,7 @@ fn stock_peer_needs_no_local_rsync() {
 
 #[test]
 fn hand_over_never_calls_sparsync_itself() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     for (name, target) in [
         ("sh", Path::new("/bin/sh")),
         ("timeout", Path::new("/bin/timeout")),
@@ -990,8 +972,8 @@ fn hand_over_never_calls_sparsync_itself() {
 
 #[test]
 fn stock_rsync_client_is_served() {
-    let scene = Scene::new();
-    scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
+    let scene = Shells::new();
+    scene.fake_shell("shell", "exec sh -c \"$*\"");
     for operands in ["src/ far:dst", "far:src/ got"] {
         let line = format!("-e ./shell {} -a {operands}", scene.ours());
         let output = scene.run(oracle::rsync(), &words(&line), &[]);
@@ -1003,7 +985,7 @@ fn stock_rsync_client_is_served() {
 // ── failures ────────────────────────────────────────────────────────────────────────────────────
 #[test]
 fn exit_code_of_the_shell_determines_the_exit_code() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     // rsync exits with the larger of 12 and the exit code of the shell, if it gets that code in time.
     for (code, exit, words) in [
         (0, 12, "error in rsync protocol data stream"),
@@ -1048,8 +1030,8 @@ fn client_waits_for_the_shell_to_exit() {
     // The shell has closed its streams by then, so only waiting for its exit shows that it has finished.
     let behind = "sh -c \"$*\"\nended=$?\nexec <&- >&- 2>&-\nfor n in 1 2 3 4 5 6 7 8; do sh -c :; done\n: >ended\nexit $ended\n";
     for line in ["-a far:src/ dst", "-a src/ far:dst", "-ain far:src/ dst"] {
-        let scene = Scene::new();
-        scene.script("shell", &[FAKE, behind].concat());
+        let scene = Shells::new();
+        scene.fake_shell("shell", behind);
         let ours = scene.ours();
         for (program, path) in [(oracle::under_test(), ours.as_str()), (oracle::rsync(), "")] {
             let output = scene.run(program, &words(&format!("-e ./shell {path} {line}")), &[]);
@@ -1070,8 +1052,8 @@ fn shell_exit_code_overrides_that_of_the_server() {
             "-a src/ none far:dst",
             "-a far:src/ far:none dst",
         ] {
-            let scene = Scene::new();
-            scene.script("shell", &[FAKE, "sh -c \"$*\"\n", end, "\n"].concat());
+            let scene = Shells::new();
+            scene.fake_shell("shell", &format!("sh -c \"$*\"\n{end}"));
             let ours = scene.ours();
             let codes = [(oracle::rsync(), ""), (oracle::under_test(), ours.as_str())].map(
                 |(program, path)| {
@@ -1087,7 +1069,7 @@ fn shell_exit_code_overrides_that_of_the_server() {
 
 #[test]
 fn abandoned_shell_gets_sigterm_and_may_clean_up() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     // Like ssh at a password prompt, which has switched off the echo.
     let script = "trap 'echo on >echo; exit 1' TERM\nexec 3<&0\ncat <&3 >/dev/null 2>&- &\nwait";
     assert_ended(
@@ -1100,7 +1082,7 @@ fn abandoned_shell_gets_sigterm_and_may_clean_up() {
 
 #[test]
 fn a_shell_that_cannot_be_started() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     std::fs::write(scene.path("text"), "no program").unwrap();
     for (shell, words) in [
         (
@@ -1128,7 +1110,7 @@ fn words_of(words: &[&str]) -> Vec<Vec<u8>> {
 
 #[test]
 fn silent_remote_shell_ends_with_the_timeout() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let line = "--timeout=1 -a src/ far:dst";
     let got = scene.shell("exec sleep 60", line, &[]);
     let wanted = scene.run(oracle::rsync(), &words(&format!("-e ./shell {line}")), &[]);
@@ -1149,7 +1131,7 @@ fn silent_remote_shell_ends_with_the_timeout() {
 
 #[test]
 fn connection_loss_at_any_byte_exits_12() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let big = vec![b'x'; 3_000_000];
     std::fs::write(scene.path("src/big"), &big).unwrap();
     for bytes in [1, 9, 40, 200, 5000, 100_000] {
@@ -1192,7 +1174,7 @@ fn connection_loss_at_any_byte_exits_12() {
 
 #[test]
 fn a_signal_ends_the_run_and_the_shell() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     scene.script(
         "shell",
         "#!/bin/sh\necho $$ > pid.new\nmv pid.new pid\nexec sleep 60\n",
@@ -1200,7 +1182,7 @@ fn a_signal_ends_the_run_and_the_shell() {
     let mut command = Command::new(oracle::under_test());
     command.args(["-a", "-e", "./shell", "src/", "far:dst"]);
     let child = command
-        .current_dir(scene.0.path())
+        .current_dir(scene.top())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -1225,7 +1207,7 @@ fn a_signal_ends_the_run_and_the_shell() {
 
 #[test]
 fn failed_ssh_connection_exits_255() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let none = "ssh -F none -o BatchMode=yes -o ProxyCommand=false";
     std::fs::write(scene.path("none"), "").unwrap();
     let output = scene.run(
@@ -1259,7 +1241,7 @@ synctest!(wildcards_are_expanded_at_the_server, over ssh, |w: World| {
 });
 
 synctest!(ssh_host_key_and_login_failures_exit_255, over ssh, |_: World| {
-    let scene = Scene::new();
+    let scene = Shells::new();
     // Not over the existing shared connection.
     let ssh = format!("{} -o ControlPath=none", kit::ssh());
     for (options, message) in [
@@ -1273,7 +1255,7 @@ synctest!(ssh_host_key_and_login_failures_exit_255, over ssh, |_: World| {
 });
 
 synctest!(missing_remote_program_exits_127, over ssh, |_: World| {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let line = words_of(&["-a", "-e", &kit::ssh(), "--rsync-path=no-such-program", "src/", "far:dst"]);
     assert_ended(&scene.run(oracle::under_test(), &line, &[]), 127, &["no-such-program", "(code 127)"]);
 });
@@ -1281,9 +1263,10 @@ synctest!(missing_remote_program_exits_127, over ssh, |_: World| {
 // ── the letter that identifies sparsync ─────────────────────────────────────────────────────────
 #[test]
 fn stock_rsync_ignores_the_capability_letter() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let letters = "command=$(echo \"$*\" | sed 's/ \\(-[a-zA-Z]*e[.][a-zA-Z]*\\)/ \\1Y/')";
-    let script = format!("{FAKE}{letters}\necho \"$command\" >> asked\nexec sh -c \"$command\"\n");
+    let script =
+        format!("{FAKE_SSH}{letters}\necho \"$command\" >> asked\nexec sh -c \"$command\"\n");
     scene.script("shell", &script);
     for operands in ["src/ far:dst", "far:src/ got"] {
         let output = scene.run(
@@ -1310,9 +1293,9 @@ synctest!(slow_peer_does_not_hit_the_timeout, between machines, |w: World| {
 // ── forced commands ─────────────────────────────────────────────────────────────────────────────
 
 /// Simulates an sshd with a forced command: it runs the command of a run with `fixed`, whatever the client requests.
-fn forced(scene: &Scene, fixed: &str, line: &str) -> Output {
+fn forced(scene: &Shells, fixed: &str, line: &str) -> Output {
     let _ = std::fs::remove_file(scene.path("command"));
-    scene.script("rec", &[FAKE, "echo \"$*\" >command\n"].concat());
+    scene.fake_shell("rec", "echo \"$*\" >command");
     scene.run(
         oracle::under_test(),
         &words(&format!("-e ./rec {} {fixed}", scene.ours())),
@@ -1329,7 +1312,7 @@ fn forced(scene: &Scene, fixed: &str, line: &str) -> Output {
 /// Simulates rrsync, which runs only rsync and moves paths into a directory of its own.
 #[test]
 fn forced_command_may_rewrite_paths() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     for dir in ["bin", "jail/up"] {
         std::fs::create_dir_all(scene.path(dir)).unwrap();
     }
@@ -1380,7 +1363,7 @@ fn forced_command_may_rewrite_paths() {
 /// The attempt that a forced command rejects prints nothing.
 #[test]
 fn stock_rsync_behind_a_forced_command_prints_nothing_extra() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     let script = "echo \"$1\" >> asked
         case $* in rsync\\ *) ;; *) echo \"SSH_ORIGINAL_COMMAND does not run rsync\" >&2; exit 1 ;; esac
         exec sh -c \"$*\"";
@@ -1394,7 +1377,7 @@ fn stock_rsync_behind_a_forced_command_prints_nothing_extra() {
     );
     assert!(scene.path("dst/a").exists());
     // The answer is remembered for this host and this remote shell, whose key may decide.
-    scene.script("bin/ssh", &[FAKE, script].concat());
+    scene.fake_shell("bin/ssh", script);
     let path = format!(
         "{}:{}",
         scene.path("bin").display(),
@@ -1430,7 +1413,7 @@ fn stock_rsync_behind_a_forced_command_prints_nothing_extra() {
 
 #[test]
 fn remembered_program_that_is_gone_costs_a_login_only() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     for (dir, name, program) in [
         ("stock", "rsync", oracle::rsync()),
         ("own", "sparsync", oracle::under_test()),
@@ -1448,7 +1431,7 @@ fn remembered_program_that_is_gone_costs_a_login_only() {
         ("stock", vec!["rsync"]),
         ("own", vec!["rsync", EITHER]),
     ] {
-        let script = format!("{FAKE}echo \"$1\" >> asked\nPATH=$PWD/{dir} exec sh -c \"$*\"\n");
+        let script = format!("{FAKE_SSH}echo \"$1\" >> asked\nPATH=$PWD/{dir} exec sh -c \"$*\"\n");
         scene.script("ssh", &script);
         let _ = std::fs::remove_file(scene.path("asked"));
         let _ = std::fs::remove_dir_all(scene.path("dst"));
@@ -1470,7 +1453,7 @@ fn remembered_program_that_is_gone_costs_a_login_only() {
 
 #[test]
 fn session_beyond_the_forced_command_is_rejected() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     for (fixed, line, word) in [
         ("-r src/ far:dst", "-r --delete src/ far:dst", "--delete"),
         ("-rt src/ far:dst", "-rtp src/ far:dst", "-p"),
@@ -1530,7 +1513,7 @@ fn session_beyond_the_forced_command_is_rejected() {
 /// Scripts may read the errors of rsync.
 #[test]
 fn called_as_rsync_the_program_suggests_nothing() {
-    let scene = Scene::new();
+    let scene = Shells::new();
     std::fs::create_dir(scene.path("named")).unwrap();
     std::os::unix::fs::symlink(oracle::under_test(), scene.path("named/rsync")).unwrap();
     for line in [

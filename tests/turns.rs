@@ -4,7 +4,7 @@
 //! two sides take turns, as on a link with a very long latency. A busy machine can only add turns, so the minimum of
 //! several runs counts.
 
-use crate::server::Scene;
+use crate::kit::Scene;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};

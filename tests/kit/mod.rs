@@ -1,10 +1,11 @@
 //! The test kit: the real rsync is the oracle; sparsync must have the same effects and print the same output.
 //!
 //! A case builds a [`World`] and calls [`World::agree`]. The kit decides what is compared, what is masked and on which
-//! routes the case runs; cases do not depend on it. The parts: `build` creates trees, `run` runs programs, `route`
+//! routes the case runs; cases do not depend on it. A test of servers, daemons or remote shells builds a [`Scene`]. The
+//! parts: `build` creates trees, `run` runs programs, `route`
 //! writes operands for each route to a peer, `tree` takes snapshots, `server` starts a sparsync server for the network
 //! routes, `mask` hides expected differences, `diff` shows the others, `oracle` finds the two programs, `relay`
-//! loses connections, `wait` waits for a state, and `world` combines them.
+//! loses connections, `scene` runs servers, daemons and shells, `wait` waits for a state, and `world` combines them.
 
 mod build;
 pub mod diff;
@@ -14,6 +15,7 @@ pub mod oracle;
 mod relay;
 mod route;
 mod run;
+mod scene;
 pub mod server;
 pub mod tree;
 mod wait;
@@ -29,6 +31,7 @@ pub use run::{
     Output, Request, Surroundings, USUAL_UMASK, interrupt, run, spare_port, until, until_idle,
     write_script,
 };
+pub use scene::{Daemon, FAKE_SSH, Scene, assert_output, field_of, port_in};
 pub use tree::{Lens, files, is_temp, snapshot};
 pub use world::{Loss, LossKind, World};
 

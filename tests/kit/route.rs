@@ -1,6 +1,6 @@
 //! The routes that cases run on: how the operands of a case reach the program, and which peer is at the other end.
 
-use super::{skip, write_script};
+use super::{FAKE_SSH, skip, write_script};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -506,13 +506,11 @@ impl Place<'_> {
 
     /// Returns the command of the fake remote shell, writing the script on first use.
     fn fake_shell(&self) -> String {
-        const SCRIPT: &str = "#!/bin/sh\n\
-            while :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\n\
-            shift\n[ -z \"$FAR_UMASK\" ] || umask \"$FAR_UMASK\"\n\
+        const SCRIPT: &str = "[ -z \"$FAR_UMASK\" ] || umask \"$FAR_UMASK\"\n\
             export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexec sh -c \"$*\"\n";
         let path = self.scratch.join("fake-ssh");
         if !path.exists() {
-            write_script(&path, SCRIPT);
+            write_script(&path, &[FAKE_SSH, SCRIPT].concat());
         }
         path.display().to_string()
     }
