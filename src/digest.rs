@@ -1,6 +1,10 @@
 //! Digests of file contents, of the compared attributes of a directory, and the checksum that rsync prints for `%C`.
 //! The caller does the reading.
 
+mod standard;
+
+pub use self::standard::{HashAlgorithm, StandardHasher};
+
 use crate::options::Checksum;
 use std::io;
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash64};

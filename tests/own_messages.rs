@@ -247,6 +247,7 @@ fn messages_of_help_pages() {
         "help enroll",
         "help doctor",
         "help bench",
+        "help hash",
     ] {
         book.client(line);
     }
@@ -373,6 +374,16 @@ fn messages_of_command_lines() {
     }
     for line in ["a b", "--colour", "-e rsh", "--path", "-- -x", "-q"] {
         book.client(&format!("doctor {line}"));
+    }
+    for line in [
+        "",
+        "a b",
+        "-q a",
+        "--algo=md5 a",
+        "--algorithm=crc a",
+        "--workers=0 a",
+    ] {
+        book.client(&format!("hash {line}"));
     }
     for line in [
         "-a --transport=x a h:b",
@@ -565,6 +576,28 @@ fn messages_of_batches_and_measurements() {
         book.client(&format!("--daemon --no-detach --config={name}.conf"));
     }
     book.client("--daemon --no-detach --port=0 --config=short -6 --address=127.0.0.1");
+    book.compare();
+}
+
+#[test]
+fn messages_of_manifests() {
+    let mut book = Book::new("manifests", "Manifests and comparisons");
+    for line in [
+        "none",
+        "src/new",
+        "-o src src",
+        "-o none/x src",
+        "-o src/ src",
+    ] {
+        book.client(&format!("hash {line}"));
+    }
+    let name = OsStr::from_bytes(b"\xff");
+    std::fs::write(book.scene.path("src").join(name), "").unwrap();
+    book.client("hash src");
+    std::fs::write(book.scene.path("src/a\nb"), "").unwrap();
+    book.client("hash --algorithm=xxh128 src");
+    std::fs::write(book.scene.path("hash"), "").unwrap();
+    book.client("hash src");
     book.compare();
 }
 

@@ -59,7 +59,7 @@ pub struct GivenMap {
 }
 
 /// The man pages of section 1: that of copies, and those of the subcommands.
-pub const MAN_PAGES: [&str; 5] = ["sparsync", "bench", "doctor", "enroll", "server"];
+pub const MAN_PAGES: [&str; 6] = ["sparsync", "bench", "doctor", "enroll", "hash", "server"];
 
 /// A shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

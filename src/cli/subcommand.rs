@@ -1,14 +1,16 @@
-//! The subcommands `server`, `enroll`, `doctor` and `bench`: recognizes them. Their parsers are in files of their own.
+//! The subcommands `server`, `enroll`, `doctor`, `bench` and `hash`: recognizes them. Their parsers are in files of their
+//! own.
 //!
 //! A first argument is a subcommand only if the program was called by its own name, so that a script that calls it
 //! `rsync` can copy a file named `server`. `./server` and `-- server` are always files. `server` is one too if no
-//! action of a server follows.
+//! action of a server follows. [`shadowed_file`] is the rule of newer subcommands.
 
 mod bench;
 mod command;
 mod command_line;
 mod doctor;
 mod enroll;
+mod hash;
 mod pages;
 mod server;
 #[cfg(test)]
@@ -17,7 +19,7 @@ mod tests;
 mod word_reader;
 
 pub use command::{
-    Bench, BenchTrees, DEFAULT_PORT, Doctor, Enroll, EnrollHost, Install, MEMORY_MIN_BYTES,
+    Bench, BenchTrees, DEFAULT_PORT, Doctor, Enroll, EnrollHost, Hash, Install, MEMORY_MIN_BYTES,
     NewGrant, RemoteHost, Rights, ServerAction, ServerCommand, Session, Shape, Start, Verb,
     is_owner,
 };
@@ -60,6 +62,8 @@ enum Recognized<'a> {
     Doctor(&'a [OsString]),
     /// `bench`, with the arguments after it.
     Bench(&'a [OsString]),
+    /// `hash`, with the arguments after it.
+    Hash(&'a [OsString]),
     /// A page of help; see [`Verb::Help`].
     Help(Option<&'static str>),
 }
@@ -101,19 +105,44 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         {
             Some(Recognized::Bench(rest))
         }
+        "hash" => Some(Recognized::Hash(rest)),
         "help" => match rest {
             [] => Some(Recognized::Help(None)),
             [verb, rest @ ..] if verb == "server" => Some(Recognized::Help(Some(page_of(
                 rest.first().and_then(|action| action.to_str()),
             )))),
             [word, ..] => {
-                let others = ["enroll", "doctor", "bench"];
+                let others = ["enroll", "doctor", "bench", "hash"];
                 let verb = others.into_iter().find(|verb| word == verb)?;
                 Some(Recognized::Help(Some(verb)))
             }
         },
         _ => None,
     }
+}
+
+/// The subcommands that are refused if a file has their name: a script that copies such a file must not run something
+/// else.
+const YIELDING: [&str; 1] = ["hash"];
+
+/// Returns the name of a subcommand that must not run if a file of this name exists, and the error for that case.
+pub fn shadowed_file(program: &OsStr, args: &[OsString]) -> Option<(&'static str, Error)> {
+    let first = args.first()?;
+    let verb = YIELDING.into_iter().find(|verb| first == verb)?;
+    if !is_ours(program.as_bytes()) {
+        return None;
+    }
+    let error = Error::usage(format!(
+        "sparsync: `{verb}` is both a command and a file of this directory"
+    ));
+    Some((
+        verb,
+        error.with_hint(format!(
+            "to copy the file: `sparsync ./{verb} ...` or `sparsync -- {verb} ...`; to run the command: \
+             `sparsync {} {verb} ...`",
+            VERB_FOLLOWS.escape_ascii()
+        )),
+    ))
 }
 
 /// Returns the first word that is not an option.
@@ -251,6 +280,7 @@ pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
         Recognized::Enroll(rest) => enroll::read(&mut word_reader("enroll", rest)),
         Recognized::Doctor(rest) => doctor::read(&mut word_reader("doctor", rest)),
         Recognized::Bench(rest) => bench::read(&mut word_reader("bench", rest)),
+        Recognized::Hash(rest) => hash::read(&mut word_reader("hash", rest)),
         Recognized::Help(page) => Ok(Verb::Help(page)),
     })
 }

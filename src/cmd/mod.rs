@@ -6,6 +6,7 @@ mod copy;
 mod doctor;
 mod enroll;
 mod exec_rsync;
+mod hash;
 mod input_files;
 mod metrics_file;
 mod remote_side;
@@ -55,6 +56,11 @@ pub fn run(env: &mut Env) -> Exit {
             .write_all(&[error.text(), b"\n".to_vec()].concat());
         return error.exit;
     }
+    if let Some((verb, error)) = subcommand::shadowed_file(&program, &args)
+        && sys::stat_path(verb.as_bytes(), false).is_ok()
+    {
+        return fail(env, &error);
+    }
     let ended = match cli::read(&call) {
         Ok(Request::Copy(wanted)) => match &env.no_cwd {
             Some(error) if wanted.has_relative_local_path() => {
@@ -77,6 +83,10 @@ pub fn run(env: &mut Env) -> Exit {
             Err(error) => Err(error),
         },
         Ok(Request::Verb(Verb::Bench(wanted))) => match bench::run(env, &wanted) {
+            Ok(exit) => return exit,
+            Err(error) => Err(error),
+        },
+        Ok(Request::Verb(Verb::Hash(wanted))) => match hash::run(env, &wanted) {
             Ok(exit) => return exit,
             Err(error) => Err(error),
         },

@@ -4,7 +4,7 @@
 //! the hashing and stops at the first difference.
 
 use super::sys;
-use crate::digest::{CONTENT_LEN_BYTES, Comparison};
+use crate::digest::{CONTENT_LEN_BYTES, Comparison, HashAlgorithm, StandardHasher};
 use rustix::fd::BorrowedFd;
 use std::cell::RefCell;
 use std::io;
@@ -95,6 +95,34 @@ pub fn digest_of_beginning(
             at += next(at, &mut |piece| hasher.update(piece))?;
         }
         Ok(hasher.finish())
+    })
+}
+
+/// Returns the standard digests of a file by each of these algorithms, which are computed in one pass. The file is read
+/// to its end, wherever that is by then. `note` gets the number of bytes of each piece that was read, and fails if the run
+/// is being stopped.
+pub fn standard_digests(
+    file: BorrowedFd<'_>,
+    algorithms: &[HashAlgorithm],
+    note: &dyn Fn(u64) -> io::Result<()>,
+) -> io::Result<Vec<Vec<u8>>> {
+    thread_local!(static PIECE: RefCell<Vec<u8>> = RefCell::new(vec![0; DIGEST_PIECE_BYTES]));
+    PIECE.with_borrow_mut(|piece| {
+        let mut hashers: Vec<_> = algorithms
+            .iter()
+            .map(|&algorithm| StandardHasher::new(algorithm))
+            .collect();
+        loop {
+            let len_bytes = sys::read(file, piece)?;
+            if len_bytes == 0 {
+                break;
+            }
+            for hasher in &mut hashers {
+                hasher.update(&piece[..len_bytes]);
+            }
+            note(len_bytes as u64)?;
+        }
+        Ok(hashers.into_iter().map(StandardHasher::finish).collect())
     })
 }
 

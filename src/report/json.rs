@@ -42,6 +42,8 @@ pub enum Line<'a> {
     Check(CheckLine<'a>),
     /// A row of `sparsync bench`.
     Bench(&'a BenchLine),
+    /// A file of `sparsync hash`.
+    Digest(DigestLine<'a>),
 }
 
 /// A path or another byte string.
@@ -223,6 +225,17 @@ pub struct BenchLine {
     pub system_secs: f64,
     /// `processor`, `metadata`, `storage`, `network` or `unknown`.
     pub bound_by: &'static str,
+}
+
+/// See [`Line::Digest`].
+#[derive(Serialize)]
+pub struct DigestLine<'a> {
+    #[serde(flatten)]
+    path: JsonText<'a>,
+    size_bytes: u64,
+    algorithm: &'static str,
+    /// In hexadecimal digits.
+    digest: String,
 }
 
 /// Returns the line of an event that needs no context; `None` for the others.
@@ -494,6 +507,21 @@ pub fn summary(
         received_bytes: traffic.received_bytes,
         elapsed_secs: elapsed.as_secs_f64(),
     }))
+}
+
+/// Returns the line of a file in a manifest.
+pub fn digest<'a>(
+    path: &'a [u8],
+    size_bytes: u64,
+    algorithm: &'static str,
+    digest: &[u8],
+) -> Line<'a> {
+    Line::Digest(DigestLine {
+        path: JsonText::new(path),
+        size_bytes,
+        algorithm,
+        digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+    })
 }
 
 /// Returns the last line. `message` is empty if the run succeeded.

@@ -4,6 +4,7 @@ pub mod clock;
 pub mod latch;
 pub mod on_drop;
 pub mod order;
+pub mod ordered_pool;
 pub mod parallel;
 pub mod queue;
 pub mod thread;

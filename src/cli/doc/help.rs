@@ -32,9 +32,12 @@ Find faults:
   sparsync doctor [HOST]                  check this machine, and the ways to HOST
   sparsync bench scan PATH                measure how fast a tree is listed; sync: copied
 
+Know what is there:
+  sparsync hash TREE                      write a manifest, which b3sum --check reads
+
 Help:
   sparsync --help                         all options
-  sparsync help COMMAND                   one command: server, enroll, doctor or bench
+  sparsync help COMMAND                   one command: server, enroll, doctor, bench or hash
 ";
 
 /// Returns the text that `--help` prints: the overview, the forms of a copy, and every option.

@@ -55,7 +55,7 @@ pub const FLAGS: &[Flag] = &[
                 args.own_option_is_invalid = true;
                 let other = wanted.escape_ascii();
                 let words = format!(
-                    "sparsync: invalid --man value `{other}`: expected sparsync, bench, doctor, enroll or server"
+                    "sparsync: invalid --man value `{other}`: expected sparsync, bench, doctor, enroll, hash or server"
                 );
                 return Err(Error::usage(words));
             };

@@ -1,5 +1,7 @@
 //! What a subcommand requests, as values.
 
+use crate::digest::HashAlgorithm;
+
 /// The least memory that a server can be limited to, in bytes: enough for a few sessions.
 pub const MEMORY_MIN_BYTES: u64 = 64 << 20;
 /// The default port of a server, for both UDP and TCP.
@@ -16,6 +18,8 @@ pub enum Verb {
     Doctor(Box<Doctor>),
     /// `sparsync bench ...`.
     Bench(Box<Bench>),
+    /// `sparsync hash ...`.
+    Hash(Box<Hash>),
     /// Prints the page of this name, exit 0. `None`: the help of the whole program.
     Help(Option<&'static str>),
 }
@@ -240,6 +244,22 @@ pub struct Bench {
     pub json: bool,
     /// Write a chart to this file.
     pub svg: Option<Vec<u8>>,
+}
+
+/// The manifest that `hash` writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hash {
+    /// The directory, as it was named.
+    pub tree: Vec<u8>,
+    pub algorithm: HashAlgorithm,
+    /// The file for the manifest; `None`: standard output.
+    pub output: Option<Vec<u8>>,
+    /// The number of worker threads; `None`: that of a copy.
+    pub workers: Option<usize>,
+    /// Show what was done so far.
+    pub progress: bool,
+    /// Write one JSON object per file.
+    pub json: bool,
 }
 
 /// The trees that `bench` lists or copies.

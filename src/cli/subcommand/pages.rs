@@ -4,7 +4,7 @@
 //! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
 
 /// The subcommands.
-pub const COMMANDS: [&str; 5] = ["server", "enroll", "doctor", "bench", "help"];
+pub const COMMANDS: [&str; 6] = ["server", "enroll", "doctor", "bench", "hash", "help"];
 
 /// The actions of `server` that users need, in the order of its help.
 pub const USER_ACTIONS: [&str; 10] = [
@@ -18,10 +18,11 @@ pub const ACTIONS: [&str; 12] = [
 ];
 
 /// The subcommands that users need, and the actions of `server`, with their help.
-pub const PAGES: [(&str, &str); 14] = [
+pub const PAGES: [(&str, &str); 15] = [
     ("bench", BENCH),
     ("doctor", DOCTOR),
     ("enroll", ENROLL),
+    ("hash", HASH),
     ("server", SERVER),
     ("server start", START),
     ("server stop", STOP),
@@ -431,4 +432,38 @@ EXAMPLES
   sparsync bench scan /srv/data
   sparsync bench sync /srv/data /mnt/backup/test
   sparsync bench sync --shape=many,large --workers=1,4 /mnt/backup/test
+";
+
+/// The help of `hash`.
+const HASH: &str = "\
+Write a manifest of a tree: the digest and the path of each file.
+
+Usage: sparsync hash [OPTION]... TREE
+
+The manifest has a line for each regular file, in the order of the bytes of the paths, which are
+relative to TREE. Symlinks are not followed. Several files are hashed at once. The programs of the
+formats verify a manifest in the directory TREE:
+
+  blake3     b3sum --check
+  sha256     sha256sum --check
+  md5        md5sum --check
+  xxh128     xxhsum --check
+
+The exit code is 23 if a file cannot be read, or if the format cannot represent its name: b3sum's
+requires UTF-8, xxhsum's cannot contain a newline. Such a file is reported and left out. A manifest
+that is written into TREE does not contain itself.
+
+OPTIONS
+  --algorithm=NAME        blake3, sha256, md5 or xxh128; default: blake3. Only blake3 and sha256
+                          detect intended changes
+  --output=FILE, -o       write to FILE, which is replaced when the manifest is complete; default:
+                          standard output
+  --progress              show the number of files and bytes on standard error
+  --json                  write one JSON object per file
+  --workers=N             hash with N threads; default: as many as a copy uses
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync hash /srv/data > data.b3
+  sparsync hash --algorithm=sha256 -o SHA256SUMS release/
 ";

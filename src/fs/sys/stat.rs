@@ -1,8 +1,8 @@
 //! Examines files and lists directories.
 
 use super::{Call, attempt, hides_types, open_through, spot};
-use crate::flist::Time;
 use crate::flist::entry::Stat;
+use crate::flist::{Kind, Time};
 use crate::fs::sandbox::{self};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self, Access, AtFlags, Mode, OFlags, StatxFlags};
@@ -261,6 +261,13 @@ pub fn changed(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Time> {
             nanos: found.stx_ctime.tv_nsec,
         })
     })
+}
+
+/// Returns the device and inode of the regular file that standard output is redirected to; `None` if it is no such file.
+pub fn redirected_stdout() -> Option<(u64, u64)> {
+    let stat = fstat(rustix::stdio::stdout()).ok()?;
+    let is_file = Kind::of_mode(stat.mode) == Some(Kind::File);
+    is_file.then_some((stat.dev, stat.ino))
 }
 
 /// Returns the device and inode of the file that a path leads to.
