@@ -32,6 +32,7 @@ mod filesfrom;
 mod filter;
 mod fuzzy;
 mod grants;
+mod guard;
 mod hash;
 mod hostile;
 mod iconv;

@@ -434,6 +434,39 @@ fn messages_of_command_lines() {
 }
 
 #[test]
+fn messages_of_guards() {
+    let mut book = Book::new("guards", "What must hold before a run");
+    for path in ["full/a/1", "full/a/2", "full/b", "new/c"] {
+        let path = book.scene.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    }
+    for n in 0..30 {
+        std::fs::write(book.scene.path(&format!("full/a/x{n}")), "").unwrap();
+    }
+    std::fs::create_dir(book.scene.path("empty")).unwrap();
+    for line in [
+        "-a --delete --delete-guard=many new/ full/",
+        "-a --delete --delete-guard=-1 new/ full/",
+        "-a --delete --delete-guard=101% new/ full/",
+        "-a --delete --delete-guard=5 new/ full/",
+        "-a --delete --delete-guard=10% new/ full/",
+        "-a --delete empty/ full/",
+        "-a --delete --delete-guard=5 --exclude-from=- new/ full/",
+        "-a --delete --delete-guard=5 --read-batch=batch full/",
+        "-a --delete --delete-guard=5 none/ full/",
+        "-a --delete --delete-guard=5 -e false new/ box:full/",
+        "-a --require-mount=new new/ full/",
+        "-a --require-mount=none new/ full/",
+        "-a --fail-if-empty empty/ full/",
+        "-a --lock=now new/ full/",
+    ] {
+        book.client(line);
+    }
+    book.compare();
+}
+
+#[test]
 fn messages_of_runs_that_are_not_supported() {
     let mut book = Book::new("unsupported", "Runs that are not supported");
     book.client("-a --protocol=26 src/ got/");

@@ -4,7 +4,9 @@
 
 use super::value::words::{DebugLevels, InfoLevels};
 use crate::options::connect::Transport;
-use crate::options::{AltKind, Check, Connect, Output, Place, Preserve, Select};
+use crate::options::{
+    AltKind, Check, Connect, DeleteGuard, Guard, Output, Place, Preserve, Select,
+};
 
 /// How `-r` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,6 +101,10 @@ pub struct Args {
     pub json: bool,
     /// An option of a server or a daemon was given.
     pub is_server_side: bool,
+    /// `--delete-guard`; `None`: not given.
+    pub delete_guard: Option<DeleteGuard>,
+    /// The other checks of the client, as given.
+    pub guard: Guard,
     /// An option that only sparsync has was given incorrectly, so sparsync must report the error and not rsync.
     pub own_option_is_invalid: bool,
     /// All arguments after the first operand are operands: POSIXLY_CORRECT is set.

@@ -24,7 +24,8 @@ pub use remote_args::{Far, RemoteOperand};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{
-    ArgStyle, Checksum, Compression, FilesFrom, LinkOwners, Options, RemoveSource,
+    ArgStyle, Checksum, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners, Options,
+    RemoveSource,
 };
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use args::{Args, PrintRequest};
@@ -38,6 +39,8 @@ pub struct Invocation<'a> {
     pub program: &'a OsStr,
     /// The arguments after it.
     pub args: &'a [OsString],
+    /// Options that this program gives to itself. They take effect after `args`.
+    pub appended: &'a [OsString],
     /// Looks up an environment variable.
     pub vars: &'a dyn Fn(&str) -> Option<OsString>,
     /// The current time in seconds since 1970, from which `--stop-at` is measured.
@@ -90,6 +93,8 @@ pub struct Copy {
     pub dest: Option<Vec<u8>>,
     /// The other machine; `None` if both ends are local.
     pub far: Option<Far>,
+    /// What must hold before anything is changed.
+    pub guard: Guard,
 }
 
 impl Copy {
@@ -164,6 +169,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         ..Args::default()
     };
     let mut walked = parse::walk(call.args, &aliases, args);
+    walked.append(call.appended);
     // Called as rsync, the program prints what rsync prints.
     if subcommand::is_ours(call.program.as_bytes()) {
         walked.suggest();
@@ -315,11 +321,18 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         is_child,
         remote_words: [inherited, walked.args.remote_options.clone()].concat(),
     });
+    let mut guard = walked.args.guard;
+    guard.delete = match walked.args.delete_guard {
+        Some(given) => given,
+        None if subcommand::is_ours(call.program.as_bytes()) => DeleteGuard::EmptySource,
+        None => DeleteGuard::Off,
+    };
     Ok(Request::Copy(Box::new(Copy {
         options,
         sources,
         dest,
         far,
+        guard,
     })))
 }
 
@@ -608,6 +621,7 @@ pub fn read_stock_args(
     let call = Invocation {
         program: OsStr::new("rsync"),
         args: words,
+        appended: &[],
         vars,
         now_unix_secs,
         umask,

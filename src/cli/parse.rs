@@ -134,6 +134,17 @@ pub struct Walked {
 }
 
 impl Walked {
+    /// Adds options that this program gives to itself, which take effect after all others. Has no effect after an error.
+    pub fn append(&mut self, words: &[OsString]) {
+        if words.is_empty() || self.error.is_some() {
+            return;
+        }
+        let more = walk(words, &[], std::mem::take(&mut self.args));
+        self.args = more.args;
+        self.given.extend(more.given);
+        self.error = more.error;
+    }
+
     /// Adds the option that an unknown long name probably stands for to the error about it.
     pub fn suggest(&mut self) {
         let names = all()
@@ -485,6 +496,7 @@ mod tests {
                 "stop-at" => "23:59",
                 "remote-option" => "-n",
                 "transport" => "tls",
+                "lock" => "wait",
                 "man" => "enroll",
                 "completions" => "fish",
                 _ => "1",
@@ -695,6 +707,7 @@ mod tests {
             let call = super::super::Invocation {
                 program: OsStr::new("sparsync"),
                 args: &words,
+                appended: &[],
                 vars: &none,
                 now_unix_secs: 1_795_222_574,
                 umask: 0o022,

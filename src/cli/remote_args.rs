@@ -351,6 +351,7 @@ mod tests {
         read(&Invocation {
             program: OsStr::new("sparsync"),
             args: &words,
+            appended: &[],
             vars: &vars,
             now_unix_secs: 0,
             umask: 0o022,

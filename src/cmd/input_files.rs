@@ -7,7 +7,8 @@ use crate::exit::Exit;
 use crate::filter::{
     self, BadRule, ChainOptions, MERGE_DEPTH_MAX, Merge, ModuleRules, Parsed, Rules, Sides,
 };
-use crate::fs::{sandbox, trusted_path};
+use crate::flist::Kind;
+use crate::fs::{sandbox, sys, trusted_path};
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
 use crate::report::event::errno_words;
@@ -125,6 +126,40 @@ pub fn module_rules(env: &Env, rules: &[RuleArg]) -> Result<Vec<Parsed>, Error> 
         module_dir: None,
     }
     .all(rules)
+}
+
+/// Returns the name of a file of rules, names or a password that cannot be read twice: `-`, a fifo, or a pipe of the shell
+/// such as `/dev/fd/63`. `None`: there is none.
+pub fn read_once(options: &Options) -> Option<Vec<u8>> {
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for arg in &options.select.rules {
+        let parsed = match arg {
+            RuleArg::Filter(text) | RuleArg::Implied(text) => filter::parse_filter(text),
+            RuleArg::Exclude(text) => filter::parse_exclude(text),
+            RuleArg::Include(text) => filter::parse_include(text),
+            RuleArg::ExcludeFrom(name) | RuleArg::IncludeFrom(name) => {
+                names.push(name.clone());
+                continue;
+            }
+        };
+        if let Ok(Parsed::Merge(merge)) = parsed
+            && !merge.per_dir
+        {
+            names.push(merge.name);
+        }
+    }
+    match &options.select.files_from {
+        Some(FilesFrom::Stdin) => names.push(b"-".to_vec()),
+        Some(FilesFrom::File(name) | FilesFrom::Sent(name)) => names.push(name.clone()),
+        Some(FilesFrom::Far(_)) | None => {}
+    }
+    names.extend(options.connect.daemon.password_file.clone());
+    names.into_iter().find(|name| {
+        // A file that does not exist is reported by the run.
+        name == b"-"
+            || sys::stat_path(name, true)
+                .is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
+    })
 }
 
 /// Returns whether the rules name files, other than per-directory merge files. Such a file may be standard input or a

@@ -15,35 +15,32 @@ mod server;
 mod shell_keepalive;
 
 use self::command_end::{fail, write_text};
+use self::copy::guard::deletions::{COUNT_DELETIONS, COUNTING};
 use self::metrics_file::MetricsFile;
 use self::remote_side::{rsync_client, sparsync_client};
 use crate::cli::subcommand::{self, Verb};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::options::Options;
 use crate::report::event::errno_words;
 use crate::work::clock::{self, Since};
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 /// Runs the command line and returns the exit code. All output has been written when it returns.
 pub fn run(env: &mut Env) -> Exit {
     env.outlive_signals();
+    let counts_deletions = env.args.first().is_some_and(|word| word == COUNT_DELETIONS);
+    if counts_deletions {
+        env.args.remove(0);
+    }
     let popt = input_files::popt_files(env);
-    let vars = |name: &str| env.var(name);
     let args = env.args.clone();
     let program = env.program.clone();
-    let call = Invocation {
-        program: &program,
-        args: &args,
-        vars: &vars,
-        now_unix_secs: clock::now_unix().0,
-        umask: env.umask,
-        popt: &popt,
-    };
     // A file of that name is copied, as by rsync.
     if let Some(error) = subcommand::mistaken(&program, &args)
         && let Some(first) = args.first()
@@ -61,7 +58,8 @@ pub fn run(env: &mut Env) -> Exit {
     {
         return fail(env, &error);
     }
-    let ended = match cli::read(&call) {
+    let appended: &[&str] = if counts_deletions { &COUNTING } else { &[] };
+    let ended = match read(env, &popt, appended) {
         Ok(Request::Copy(wanted)) => match &env.no_cwd {
             Some(error) if wanted.has_relative_local_path() => {
                 let words = [
@@ -71,7 +69,8 @@ pub fn run(env: &mut Env) -> Exit {
                 .concat();
                 Err(Error::new(Exit::FileSelect, words).by("Receiver"))
             }
-            _ => return run_copy(env, *wanted),
+            _ if counts_deletions => return count_deletions(env, *wanted),
+            _ => return run_guarded(env, &popt, *wanted),
         },
         Ok(Request::Verb(Verb::Help(page))) => write_text(
             &mut env.stdout,
@@ -114,6 +113,53 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(()) => Exit::Ok,
         Err(error) => fail(env, &error),
     }
+}
+
+/// Reads the command line of this process. `appended`: options that take effect after those of the user.
+fn read(env: &Env, popt: &[u8], appended: &[&str]) -> Result<Request> {
+    let vars = |name: &str| env.var(name);
+    let appended: Vec<OsString> = appended.iter().map(OsString::from).collect();
+    cli::read(&Invocation {
+        program: &env.program,
+        args: &env.args,
+        appended: &appended,
+        vars: &vars,
+        now_unix_secs: clock::now_unix().0,
+        umask: env.umask,
+        popt,
+    })
+}
+
+/// Runs a copy for another process of this program, which reads the counts. Other files and streams stay untouched.
+fn count_deletions(env: &mut Env, mut wanted: cli::Copy) -> Exit {
+    let output = &mut wanted.options.output;
+    output.log_file = None;
+    output.metrics_file = None;
+    output.ui = false;
+    run_copy(env, wanted)
+}
+
+/// Runs a copy if everything holds that must hold before it changes anything.
+fn run_guarded(env: &mut Env, popt: &[u8], wanted: cli::Copy) -> Exit {
+    let admitted = match copy::guard::admit(env, &wanted) {
+        Ok(admitted) => admitted,
+        Err(error) => return fail(env, &error),
+    };
+    let own_max = wanted.options.delete.max.unwrap_or(u64::MAX);
+    let wanted = match admitted.deletions_max {
+        // rsync's option holds 32 bits. No run deletes more.
+        Some(max) if max < own_max && max <= i32::MAX as u64 => {
+            match read(env, popt, &[&format!("--max-delete={max}")]) {
+                Ok(Request::Copy(bounded)) => *bounded,
+                Ok(_) => unreachable!("the same command line is the same kind of request"),
+                Err(error) => return fail(env, &error),
+            }
+        }
+        Some(_) | None => wanted,
+    };
+    let exit = run_copy(env, wanted);
+    drop(admitted.lock);
+    exit
 }
 
 /// Runs a copy, and writes its metrics if they are requested.

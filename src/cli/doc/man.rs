@@ -168,6 +168,10 @@ fn sparsync(out: &mut Roff) {
     for (code, words) in Exit::meanings() {
         out.entry(&code.to_string(), words);
     }
+    out.entry(
+        "75",
+        "another run holds the lock of this destination (--lock)",
+    );
     out.title("SH", "ENVIRONMENT");
     for (names, help) in &ENVIRONMENT {
         out.entry(names, help);

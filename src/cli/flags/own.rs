@@ -4,6 +4,7 @@ use crate::cli::args::{CompletionShell, MAN_PAGES, PrintRequest};
 use crate::cli::flag::{Effect, Flag, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
+use crate::options::{DeleteGuard, Lock};
 
 /// The arguments of `--transport`.
 pub const TRANSPORTS: [&str; 4] = ["auto", "quic", "tls", "ssh"];
@@ -47,6 +48,65 @@ pub const FLAGS: &[Flag] = &[
               appear above the display, which replaces the lines of --progress and --info=progress2. Unless standard \
               output and standard error are terminals, and with -q, --json or --list-only, the option has no effect. \
               With -n, the summary describes what would be done. SPARSYNC_UI=1 sets the option for all runs."),
+    Flag::value("delete-guard", "N|N%", "change nothing if more than N entries would be deleted")
+        .negations(&["no-delete-guard"])
+        .help_off("empty a destination even if the source is empty")
+        .effect(Effect::Revocable(
+            |args, given| {
+                let guard = delete_guard(given.value);
+                args.own_option_is_invalid |= guard.is_err();
+                args.delete_guard = Some(guard?);
+                Ok(())
+            },
+            |args| args.delete_guard = Some(DeleteGuard::Off),
+        ))
+        .local()
+        .man("Before the run, a dry run counts the entries that would be deleted. If they are more than N, or more than \
+              N percent of the entries in the compared directories of the destination, nothing is changed and the exit \
+              code is 25. Otherwise the run deletes at most that many, as with --max-delete, even if the trees change in \
+              between. Contents of deleted directories count. So the source is walked twice, and a remote shell is \
+              started twice; lists and rules must be regular files, and a batch file cannot be used. A run that has lost \
+              its connection is not repeated by itself. Without this option, and unless it is called as rsync, sparsync \
+              with --delete refuses only to empty a local or remote destination of more than 20 entries from empty local \
+              source directories. --no-delete-guard permits that."),
+    Flag::value("require-mount", "PATH", "change nothing unless a file system is mounted on PATH")
+        .effect(Effect::Argument(|args, given| {
+            args.guard.mounts.push(given.value.to_vec());
+            Ok(())
+        }))
+        .local()
+        .man("PATH is a directory of this machine, usually the source or the destination of a backup to a disk that is not \
+              always there. Otherwise the exit code is 3. The option can be given several times."),
+    Flag::switch("fail-if-empty", "change nothing if the source has no entries")
+        .negations(&["no-fail-if-empty"])
+        .effect(Effect::Switch(|args| &mut args.guard.fail_if_empty))
+        .local()
+        .man("The source is empty if all source arguments are directories without entries. Then the exit code is 3. \
+              A remote source is examined by a dry run, as with --delete-guard."),
+    Flag::optional("lock", "wait", "let one run at a time copy to this destination")
+        .words(&["wait"])
+        .negations(&["no-lock"])
+        .effect(Effect::Revocable(
+            |args, given| {
+                let lock = match given.value {
+                    b"" => Lock::Refuse,
+                    b"wait" => Lock::Wait,
+                    other => {
+                        args.own_option_is_invalid = true;
+                        let other = other.escape_ascii();
+                        let words = format!("sparsync: invalid --lock value `{other}`: expected wait, or no value");
+                        return Err(Error::usage(words));
+                    }
+                };
+                args.guard.lock = Some(lock);
+                Ok(())
+            },
+            |args| args.guard.lock = None,
+        ))
+        .local()
+        .man("The lock is a file in the state directory of the user, so it is for the runs of one user on one machine. Its \
+              name is derived from the destination: the absolute path, or host and path as given. If another run holds \
+              the lock, the exit code is 75. With `wait`, the run waits for the other one to end."),
     Flag::optional("man", "PAGE", "print the man page of sparsync or a command")
         .words(&MAN_PAGES)
         .effect(Effect::Argument(|args, given| {
@@ -82,6 +142,25 @@ pub const FLAGS: &[Flag] = &[
         }))
         .local(),
 ];
+
+/// Parses the argument of `--delete-guard`: a number of entries, or a percentage from 0 to 100.
+fn delete_guard(value: &[u8]) -> crate::error::Result<DeleteGuard> {
+    let text = std::str::from_utf8(value).unwrap_or_default();
+    let guard = match text.strip_suffix('%') {
+        Some(percent) => percent
+            .parse()
+            .ok()
+            .filter(|percent| *percent <= 100)
+            .map(DeleteGuard::Percent),
+        None => text.parse().ok().map(DeleteGuard::Entries),
+    };
+    guard.ok_or_else(|| {
+        let value = value.escape_ascii();
+        Error::usage(format!(
+            "sparsync: invalid --delete-guard value `{value}`: expected a number of entries, or a percentage such as 10%"
+        ))
+    })
+}
 
 /// Parses the name of a transport. `given_by`: the option or variable that it comes from.
 pub fn transport(name: &[u8], given_by: &str) -> crate::error::Result<Transport> {

@@ -21,6 +21,7 @@ fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
     read(&Invocation {
         program: OsStr::new("sparsync"),
         args: &words,
+        appended: &[],
         vars: &vars,
         now_unix_secs: 0,
         umask: 0o022,

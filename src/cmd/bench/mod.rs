@@ -465,6 +465,7 @@ fn timed(env: &mut Env, words: &[&[u8]], workers: usize) -> Result<Sample> {
     let call = Invocation {
         program: OsStr::new("sparsync"),
         args: &args,
+        appended: &[],
         vars: &|_| None,
         now_unix_secs: clock::now_unix().0,
         umask: env.umask,

@@ -2,6 +2,7 @@
 //! the same steps for remote copies.
 
 mod batch;
+pub mod guard;
 mod live_display;
 mod reconnect;
 pub mod remote;
@@ -46,6 +47,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         sources,
         dest,
         far: _,
+        guard: _,
     } = wanted;
     live_display::settle(env, &mut options, dest.is_none());
     // Until the lists are read, a signal ends the process at once: a read from standard input could block forever.
@@ -457,6 +459,7 @@ pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tall
         sources,
         dest,
         far: _,
+        guard: _,
     } = wanted;
     let rules = input_files::rules(env, &options)?.rules(&options);
     let list_only = dest.is_none() || options.select.list_only;

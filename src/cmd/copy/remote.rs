@@ -56,6 +56,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         sources,
         dest,
         far,
+        guard: _,
     } = wanted;
     live_display::settle(env, &mut options, dest.is_none());
     let opened = match options.batch.clone() {

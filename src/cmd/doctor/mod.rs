@@ -672,6 +672,7 @@ fn settled(env: &Env, reach: &RemoteHost) -> Result<Box<cli::Copy>> {
     let call = Invocation {
         program: OsStr::new("sparsync"),
         args: &args,
+        appended: &[],
         vars: &|name: &str| env.var(name),
         now_unix_secs: clock::now_unix().0,
         umask: env.umask,

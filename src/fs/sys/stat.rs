@@ -231,6 +231,34 @@ pub fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
     })
 }
 
+/// Returns whether a path leads to a directory without entries.
+pub fn is_empty_dir(path: &[u8]) -> io::Result<bool> {
+    let dir = super::open_dir_path(path)?;
+    let has_entry = std::cell::Cell::new(false);
+    list_while(dir.as_fd(), |_| has_entry.set(true), || !has_entry.get())?;
+    Ok(!has_entry.get())
+}
+
+/// Returns whether a path leads to a directory on which a file system is mounted, also one that is mounted elsewhere too.
+pub fn is_mount_point(path: &[u8]) -> io::Result<bool> {
+    let dir = super::open_dir_path(path)?;
+    attempt(Call::FStat, || {
+        let found = fs::statx(&dir, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+        if found
+            .stx_attributes_mask
+            .contains(fs::StatxAttributes::MOUNT_ROOT)
+        {
+            return Ok(found
+                .stx_attributes
+                .contains(fs::StatxAttributes::MOUNT_ROOT));
+        }
+        // Linux before 5.8 does not report it. The root directory is its own parent.
+        let parent = fs::statx(&dir, c"..", AtFlags::empty(), StatxFlags::BASIC_STATS)?;
+        let device = |of: &fs::Statx| (of.stx_dev_major, of.stx_dev_minor);
+        Ok(device(&found) != device(&parent) || found.stx_ino == parent.stx_ino)
+    })
+}
+
 /// Returns when an open file was created; `None` if its file system does not record that.
 pub fn birth(fd: BorrowedFd<'_>) -> io::Result<Option<Time>> {
     attempt(Call::FStat, || {
