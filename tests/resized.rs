@@ -372,7 +372,7 @@ fn source_that_was_replaced_is_not_removed() {
     ] {
         let mut kept = 0;
         for n in 1.. {
-            let stage = Stage::new(&Scene {
+            let stage = Stage::new(&Trees {
                 options,
                 build: without,
                 backups: &[],
@@ -445,7 +445,7 @@ fn reported_changes(
 ) -> u32 {
     let mut reported = 0;
     for n in 1.. {
-        let stage = Stage::new(&Scene {
+        let stage = Stage::new(&Trees {
             options,
             build,
             backups: &[],
