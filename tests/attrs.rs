@@ -621,7 +621,6 @@ spares_atimes!(
     atimes_of_files_in_place_stay,
     ["--inplace", "--no-whole-file", "-I"]
 );
-spares_atimes!(atimes_of_appended_files_stay, ["--append-verify"]);
 
 synctest!(crtimes_are_rejected, |w: World| {
     w.source("a").dest("");

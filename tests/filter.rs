@@ -525,7 +525,8 @@ synctest!(
 );
 
 synctest!(rule_file_that_merges_itself_exits_11, |w: World| {
-    w.source("a").build("src", |t| drop(t.file(".r", ". .r\n")));
+    w.source("a").dest("a");
+    w.build("src", |t| drop(t.file(".r", ". .r\n")));
     w.once()
         .mask_with(one_end)
         .agree(&["-ai", "--filter=: .r"])

@@ -229,7 +229,7 @@ impl Intake for PullIntake<'_> {
         handler: &dyn MessageHandler,
     ) -> Result<()> {
         let report_unsent = |index| {
-            if self.is_left {
+            if self.options.dry_run {
                 // Nothing was requested: the client reports the file itself, and does not return its item.
                 return self.shared.lock().take_left_out(index).map_err(failed);
             }

@@ -77,6 +77,7 @@ impl Reading<'_, '_> {
         if !has_content {
             self.answered(SentRequest::Probe(index))?;
             return match &mut self.intake.shared.lock().served {
+                Some(served) if is_dry && protocol < 30 => served.take_returned_later(index),
                 Some(served) => served.take_returned(index),
                 None if protocol == 29 => Ok(()),
                 None => Err(violation("an item without content")),
@@ -89,7 +90,6 @@ impl Reading<'_, '_> {
             tokens::skip(self.input, self.intake.terms.compression != Compression::No)?;
             self.input.read_exact(&mut vec![0; self.digest_len_bytes])?;
             return match &mut self.intake.shared.lock().served {
-                Some(served) if protocol < 30 => served.take_returned_later(index),
                 Some(served) => served.take_returned(index),
                 None => Err(violation("content that was not requested")),
             };
