@@ -10,6 +10,23 @@
 //! The QUIC connection stays open until the session ends: by it each side knows that its bytes were received, and the
 //! client learns why a server closes. It costs a datagram now and then. It also follows a client to another address,
 //! which TLS cannot: then the client closes it with an error code, so that both sides know, and dials again.
+//!
+//! # What holds
+//!
+//! - **Each direction changes once, at a byte.** A writer sends nothing over QUIC after it has announced the position
+//!   `given`, and a reader takes exactly that many bytes from QUIC before it reads the first one from TLS. The bytes over
+//!   TLS, the announcement and the rest over QUIC may arrive in any order; only the position says where they join. A
+//!   reader that took what comes first would mix them up.
+//! - **The directions are independent.** One end can write over TLS while it still reads over QUIC. Neither waits for the
+//!   other, since a receiver may write nothing for minutes.
+//! - **The client's `YES` settles the move.** Before it, either end may give up and QUIC goes on unharmed; so everything
+//!   that can fail early (dialing, the token, the server's view of its losses) comes before it. After it, an end that has
+//!   no TLS connection has lost the session.
+//! - **Moved or over, not both.** [`TlsLane`] leaves `None` once, under its lock. If a session is hung up during the move,
+//!   either [`UpgradeHangUp::now`] finds the TLS connection and closes it too, or [`Mover::attach`] finds `Over` and drops
+//!   the tunnel. Without that, a session that was ended could go on over a connection that nothing knows.
+//! - **The connections end in order.** A writer drops TLS before QUIC, so that the last data is sent before the peer
+//!   learns the end.
 
 use super::bridge::wait;
 use super::limits::{LANE_AFTER_BYTES, LANE_LIMIT, LANE_LOST_ONE_IN, LANE_RTT_MAX};
@@ -113,8 +130,12 @@ struct UpgradeShared {
     lane: Mutex<TlsLane>,
 }
 
+/// The TLS connection of a session. Made as `None` with the session; [`Mover::attach`] or [`UpgradeHangUp::now`] changes
+/// it, once.
 enum TlsLane {
+    /// The session has not moved.
     None,
+    /// It moves or has moved to this connection.
     Tls(tls::TlsHangUp),
     /// The session was closed; a move is no longer possible.
     Over,
@@ -286,6 +307,8 @@ impl Mover {
         }
     }
 
+    /// Hands the TLS connection to both halves, which change to it when they reach their positions. `None` if the session
+    /// is over.
     fn attach(self, tunnel: tls::Tunnel) -> Option<tls::Watched> {
         let Mover {
             shared,
@@ -325,8 +348,11 @@ pub struct UpgradeReader {
     taken: u64,
     /// Receives the position at which the peer leaves QUIC.
     left: Option<oneshot::Receiver<u64>>,
+    /// That position, once it is known. `taken` never exceeds it.
     end: Option<u64>,
+    /// Brings the TLS connection. It may come before or after the position.
     lane: Option<oneshot::Receiver<tls::TlsReader>>,
+    /// The TLS connection, once `taken` has reached `end`. From then on, QUIC is not read.
     tls: Option<tls::TlsReader>,
     shared: Arc<UpgradeShared>,
 }
@@ -484,8 +510,10 @@ impl Write for UpgradeWriter {
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let is_empty = pieces.iter().all(|piece| piece.is_empty());
-        if !is_empty && let Some(lane) = &mut self.lane {
+        // An empty write carries nothing, so it does not change the connection.
+        if let Some(lane) = &mut self.lane
+            && pieces.iter().any(|piece| !piece.is_empty())
+        {
             match lane.try_recv() {
                 Ok(tls) => {
                     self.lane = None;
