@@ -100,6 +100,10 @@ pub(super) struct RuleBlock {
 }
 
 /// The rules that the per-directory files of one `:` rule add in the current directory, deepest directory first.
+///
+/// Made empty by [`ChainBuilder::add_group`], where the `:` rule stands. [`ChainBuilder::enter_group`] makes a new one for
+/// each directory whose file changes something; a group is never changed in place, since the chain of the parent
+/// directory still uses it.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) merge: Merge,
@@ -197,7 +201,8 @@ pub(super) fn clean(path: &[u8]) -> Vec<u8> {
 pub(super) struct ChainBuilder<'a> {
     pub(super) options: &'a ChainOptions,
     pub(super) cvs: Option<Arc<[Rule]>>,
-    /// The file names of the existing groups. Each name has only one group, the first.
+    /// The file names of the existing groups. Each name has only one group, the first. Kept in step with the items: who
+    /// adds a group adds its name, and who removes items calls [`ChainBuilder::forget`].
     pub(super) active: Vec<Vec<u8>>,
 }
 
@@ -282,6 +287,7 @@ impl ChainBuilder<'_> {
         }
     }
 
+    /// Gives back the names of all groups in items that are removed.
     fn forget(&mut self, items: &[RuleItem]) {
         let mut gone = Vec::new();
         names_of(items, &mut gone);
@@ -319,6 +325,20 @@ impl ChainBuilder<'_> {
     /// Returns the group with the rules in force in a directory; the same group if nothing changes.
     ///
     /// `file` is the path to read if it is not the bare name.
+    ///
+    /// The order is rsync's, and the first rule that matches decides, so the order is what the rules mean:
+    ///
+    /// 1. The rules of this directory's file come before those inherited from its parents. A `!` in the file removes the
+    ///    inherited ones, and those of the file before it, but nothing outside of this group.
+    /// 2. A `:` rule in the file opens a group at its place. Its file is read in this directory too, after the whole list
+    ///    is known: a later `!` in the list would remove the group again.
+    /// 3. The inherited groups are entered last, in their places behind the new rules.
+    ///
+    /// A file name has one group, the first (`active`). A group that is removed gives its name back, so that a later `:`
+    /// rule can open it anew; without that, the name would be dead in all directories below.
+    ///
+    /// `changed` must be set by anything that makes the result differ: directories without a file then share the chain of
+    /// their parent, which keeps memory and time independent of their number.
     pub(super) fn enter_group(
         &mut self,
         group: &Arc<Group>,
