@@ -70,7 +70,7 @@ pub enum RunOutcome {
     NoServer(Error),
 }
 
-/// A network run that may be repeated.
+/// A network run that may be repeated. Made by the client when its first attempt has ended, and not changed.
 pub struct Attempts<'a> {
     /// The run.
     pub side: &'a RemoteCopy,
@@ -88,6 +88,20 @@ impl Attempts<'_> {
     /// Repeats the run while its connection is lost and it may be repeated. `ended` and `made`: the result of the first
     /// attempt and when it began. Problems of lost attempts count for the exit code, as they would in an uninterrupted
     /// run.
+    ///
+    /// At the beginning of each turn, an attempt has ended, and `ended` and `tally` are those of that attempt alone.
+    /// `tally` starts anew with each attempt, because the next one transfers and counts what is left; only the problems
+    /// are carried over. `reporter` goes on through all attempts.
+    ///
+    /// The order of the questions decides:
+    ///
+    /// 1. A run that the user has stopped ends, whatever the error says.
+    /// 2. A server that was stopped has said so, and does not come back soon. So this is no loss of a connection, and the
+    ///    run goes over ssh at once or ends.
+    /// 3. Short connections count as losses in a row; one that lasted begins a new row. Otherwise a server that always
+    ///    disconnects would be dialed for ever.
+    /// 4. Only then the client dials. [`Env::go_on`] comes first: the threads of the lost session have requested the
+    ///    process to stop, and the new session would end at once.
     pub fn go_on(
         &self,
         redial: &mut Redial,
