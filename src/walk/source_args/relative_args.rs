@@ -1,4 +1,17 @@
 //! Gathers arguments under `-R`: a path is kept from its beginning or behind the first `/./`.
+//!
+//! All arguments form one tree, and what an argument adds depends on those before it, as in rsync, which keeps its place
+//! between two arguments. So arguments are handled in the order of the command line, and three facts pass from one to
+//! the next:
+//!
+//! - `led`: the directories that led to the argument before. Those that it shares with this one are not listed again.
+//! - `entered`: the directory whose rules are in force. An argument is checked against the rules of the directory that
+//!   was entered last, and only then are the directories that lead to it entered. The other order would apply rules that
+//!   rsync has not read yet.
+//! - `has_implied_top`: whether the attributes of the root were added. The first argument that implies the root decides.
+//!
+//! A directory that only leads to an argument is implied: it has attributes, but of its content only what the arguments
+//! name takes part.
 
 use super::Gatherer;
 use super::gathered::LoneDir;
