@@ -13,6 +13,12 @@
 //! 6. `cmd/remote_side/` runs the session: `rsync_client.rs` in rsync's protocol, or `sparsync_client.rs` if the
 //!    client is sparsync. The process ends with the exit code of the session, which `post-xfer exec` learns.
 //!
+//! The daemon and `sparsync server` share what is the same: how networks are counted, the control socket and its status,
+//! and the two ways to serve a client in `cmd/remote_side/`. They do not share the loop. This one is a single thread that
+//! waits for plain sockets and forks, because a fork must not happen beside other threads; the server accepts QUIC and
+//! TLS in a runtime, checks keys before it starts a process, and forwards the bytes of each session. So their tables hold
+//! different things (processes here, grants and connections there), and the log here has rsync's format.
+//!
 //! `policy/` holds all decisions that need no system. `config_file.rs` reads the configuration for it.
 
 mod config_file;
