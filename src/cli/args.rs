@@ -3,7 +3,7 @@
 //! The `set` functions of the table write it; only `resolve` reads it.
 
 use super::value::words::{DebugLevels, InfoLevels};
-use crate::options::connect::Transport;
+use crate::options::connect::TransportChoice;
 use crate::options::{
     AltKind, Check, Connect, DeleteGuard, Guard, Output, Place, Preserve, Select,
 };
@@ -199,7 +199,7 @@ pub struct Args {
 
     /// `-e`; on a server's command line the text after the letter `e`, see `server`.
     pub rsh: Option<Vec<u8>>,
-    pub transport: Option<Transport>,
+    pub transport: Option<TransportChoice>,
     pub port: Option<i32>,
     pub timeout: Option<i32>,
     pub contimeout: Option<i32>,

@@ -21,7 +21,7 @@ use super::value::{names, shell};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{
-    Backup, Checksum, Checksums, Compress, Connect, FilesFrom, Options, Transport,
+    Backup, Checksum, Checksums, Compress, Connect, FilesFrom, Options, TransportChoice,
 };
 
 /// A valid copy.
@@ -227,7 +227,7 @@ fn reach(args: &Args, env: Environment<'_>, peer: &RemoteOperand) -> Result<Conn
         (None, Some(name)) => {
             flags::own::transport(&name, "SPARSYNC_TRANSPORT").map_err(|error| error.by(role))?
         }
-        (None, None) => Transport::Auto,
+        (None, None) => TransportChoice::Auto,
     };
     if peer.daemon.is_some() && !shell.is_empty() && peer.host.starts_with(b"-") {
         return Err(remote_args::invalid_host().by(role));

@@ -25,9 +25,9 @@ pub enum ArgStyle {
     Secluded,
 }
 
-/// The transport of a session with another machine.
+/// The transport that the user chooses for a session with another machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Transport {
+pub enum TransportChoice {
     /// The fastest one available: QUIC, TLS or a remote shell for an enrolled host, a remote shell for any other.
     #[default]
     Auto,
@@ -76,7 +76,7 @@ impl Connect {
 #[derive(Debug, Clone, Default)]
 pub struct Connect {
     /// `--transport`
-    pub transport: Transport,
+    pub transport: TransportChoice,
     /// Whether `-e` or `RSYNC_RSH` names a remote shell, which must then be used.
     pub shell_was_given: bool,
     /// `-e` or `RSYNC_RSH`, split into words; empty: ssh.

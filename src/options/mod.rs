@@ -17,7 +17,7 @@ pub mod select;
 
 pub use batch::Batch;
 pub use check::{Check, CheckMode, Checksum, Checksums};
-pub use connect::{ArgStyle, Connect, DaemonOptions, Family, Iconv, Transport};
+pub use connect::{ArgStyle, Connect, DaemonOptions, Family, Iconv, TransportChoice};
 pub use delete::{Delete, When};
 pub use delta::{AltDest, AltKind, Compress, Compression, Delta};
 pub use guard::{DeleteGuard, Guard, Lock};

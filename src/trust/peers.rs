@@ -7,10 +7,10 @@ use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The transport to a host.
+/// A transport to a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Route {
+pub enum Transport {
     /// QUIC, over UDP.
     Quic,
     /// TLS, over TCP.
@@ -39,8 +39,12 @@ pub struct Peer {
     /// When it was enrolled.
     pub met: Timestamp,
     /// The transport of the last run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_route: Option<Route>,
+    #[serde(
+        rename = "last_route",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub last_transport: Option<Transport>,
     /// Until when that transport should be tried first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_until: Option<Timestamp>,
@@ -54,9 +58,9 @@ pub struct Peer {
 
 impl Peer {
     /// Returns the transport that worked recently; `None`: unknown, or too long ago.
-    pub fn winner(&self, now: Timestamp) -> Option<Route> {
+    pub fn winner(&self, now: Timestamp) -> Option<Transport> {
         if self.last_until.is_some_and(|until| now < until) {
-            self.last_route
+            self.last_transport
         } else {
             None
         }
@@ -88,9 +92,10 @@ impl Peers {
 
     /// Forgets that recently only ssh worked for a host, because its server is now known to answer.
     pub fn answers(&mut self, name: &str) {
-        let shunned = |peer: &&mut Peer| peer.name == name && peer.last_route == Some(Route::Ssh);
+        let shunned =
+            |peer: &&mut Peer| peer.name == name && peer.last_transport == Some(Transport::Ssh);
         if let Some(peer) = self.hosts.iter_mut().find(shunned) {
-            (peer.last_route, peer.last_until, peer.last_trouble) = (None, None, None);
+            (peer.last_transport, peer.last_until, peer.last_trouble) = (None, None, None);
         }
     }
 
@@ -154,13 +159,13 @@ mod tests {
             pin: _,
             program,
             met: _,
-            last_route,
+            last_transport,
             last_until,
             last_trouble,
             is_limited,
         } = peer;
         assert!(!addresses.is_empty() && program.is_some() && *is_limited);
-        assert!(last_route.is_some() && last_until.is_some() && last_trouble.is_some());
+        assert!(last_transport.is_some() && last_until.is_some() && last_trouble.is_some());
         // Only the required fields.
         let required = block
             .split("# optional")
@@ -190,7 +195,7 @@ mod tests {
             pin: Pin([7; 32]),
             program: None,
             met: Timestamp(1_000_000_000),
-            last_route: None,
+            last_transport: None,
             last_until: None,
             last_trouble: None,
             is_limited: true,
@@ -202,7 +207,7 @@ mod tests {
         let (_top, places) = scratch();
         assert_eq!(Peers::load(&places).unwrap(), Peers::default());
         let won = Peer {
-            last_route: Some(Route::Tls),
+            last_transport: Some(Transport::Tls),
             last_until: Some(Timestamp(50)),
             ..peer("b")
         };
@@ -218,7 +223,7 @@ mod tests {
         );
         assert_eq!(
             (won.winner(Timestamp(49)), won.winner(Timestamp(50))),
-            (Some(Route::Tls), None)
+            (Some(Transport::Tls), None)
         );
         assert_eq!(
             Peers::change(&places, |peers| peers.remove("a")).unwrap(),
@@ -242,7 +247,7 @@ mod tests {
         std::fs::write(&path, &with_remark).unwrap();
         Peers::change(&places, |peers| {
             peers.put(Peer {
-                last_route: Some(Route::Tls),
+                last_transport: Some(Transport::Tls),
                 ..peer("b")
             })
         })

@@ -3,7 +3,7 @@
 use crate::cli::args::{CompletionShell, MAN_PAGES, PrintRequest};
 use crate::cli::flag::{Effect, Flag, Support};
 use crate::error::Error;
-use crate::options::connect::Transport;
+use crate::options::connect::TransportChoice;
 use crate::options::{DeleteGuard, Lock};
 
 /// The arguments of `--transport`.
@@ -163,12 +163,12 @@ fn delete_guard(value: &[u8]) -> crate::error::Result<DeleteGuard> {
 }
 
 /// Parses the name of a transport. `given_by`: the option or variable that it comes from.
-pub fn transport(name: &[u8], given_by: &str) -> crate::error::Result<Transport> {
+pub fn transport(name: &[u8], given_by: &str) -> crate::error::Result<TransportChoice> {
     Ok(match name {
-        b"auto" => Transport::Auto,
-        b"quic" => Transport::Quic,
-        b"tls" => Transport::Tls,
-        b"ssh" => Transport::Shell,
+        b"auto" => TransportChoice::Auto,
+        b"quic" => TransportChoice::Quic,
+        b"tls" => TransportChoice::Tls,
+        b"ssh" => TransportChoice::Shell,
         _ => {
             let words = format!(
                 "sparsync: invalid {given_by} value `{}`: expected auto, quic, tls or ssh",

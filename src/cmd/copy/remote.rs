@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
 use crate::fs::{charset, sys};
-use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, Transport};
+use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, TransportChoice};
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::batch::BatchHeader;
@@ -158,7 +158,7 @@ const OPEN_FILES_BESIDE_SHELL: u64 = 1 << 16;
 const LEAVING_MAX: Duration = Duration::from_secs(30);
 
 /// The transport of a session, with what must be done when it ends.
-enum Carrier {
+enum SessionTransport {
     /// A remote shell. The caller waits for it to exit.
     Shell(Shell),
     /// A single-use server that a remote shell started for this run.
@@ -172,7 +172,7 @@ enum Carrier {
 }
 
 /// What is left of a transport after a session.
-struct CarrierEnd {
+struct TransportEnd {
     /// The exit code of a session whose stream ended early.
     exit: Exit,
     /// The exit code in place of that of a complete session.
@@ -183,35 +183,35 @@ struct CarrierEnd {
     hint: Option<String>,
 }
 
-impl Carrier {
+impl SessionTransport {
     /// Ends the transport after a session. Waits for a remote shell to exit, at most for this time.
-    fn end(self, limit: Duration, stop: &AtomicBool) -> CarrierEnd {
-        let end = CarrierEnd {
+    fn end(self, limit: Duration, stop: &AtomicBool) -> TransportEnd {
+        let end = TransportEnd {
             exit: Exit::Stream,
             instead: None,
             is_given_up: false,
             hint: None,
         };
         match self {
-            Carrier::Shell(mut shell) => {
+            SessionTransport::Shell(mut shell) => {
                 let left = shell.wait(Some(limit), stop).unwrap_or(ShellExit::GivenUp);
                 let is_given_up = left == ShellExit::GivenUp;
-                CarrierEnd {
+                TransportEnd {
                     exit: left.exit(),
                     instead: left.instead(),
                     is_given_up,
                     ..end
                 }
             }
-            Carrier::EphemeralServer(one_off) => {
-                let hint = one_off.hint();
-                one_off.leave(stop);
-                CarrierEnd {
+            SessionTransport::EphemeralServer(ephemeral) => {
+                let hint = ephemeral.hint();
+                ephemeral.leave(stop);
+                TransportEnd {
                     hint: Some(hint),
                     ..end
                 }
             }
-            Carrier::Net(_) | Carrier::Daemon | Carrier::Batch => end,
+            SessionTransport::Net(_) | SessionTransport::Daemon | SessionTransport::Batch => end,
         }
     }
 }
@@ -240,7 +240,7 @@ fn narrowed(link: Link) -> Link {
 
 /// The program that was reached, and how.
 struct Reached {
-    carrier: Carrier,
+    transport: SessionTransport,
     link: Link,
     program: ReachedProgram,
 }
@@ -260,7 +260,7 @@ impl From<RemoteProgram> for Reached {
             RemoteProgram::Stock(shell, link) => (shell, link, ReachedProgram::Stock(None)),
         };
         Reached {
-            carrier: Carrier::Shell(shell),
+            transport: SessionTransport::Shell(shell),
             link,
             program,
         }
@@ -269,7 +269,7 @@ impl From<RemoteProgram> for Reached {
 
 /// A session whose handshake is done or was rejected.
 struct OpenedSession {
-    carrier: Carrier,
+    transport: SessionTransport,
     prepared: Prepared,
     opened: OpenedLink,
 }
@@ -377,15 +377,15 @@ impl RemoteCopy {
             || copy::prepare(env, &self.options, self.far.operand.server_sends),
             Ok,
         )?;
-        let (mut carrier, mut opened) = self.open(env, reached, &prepared, early);
-        if let (Carrier::Net(redial), OpenedLink::Native(Err(Refusal::NotGranted(why)))) =
-            (&carrier, &opened)
+        let (mut transport, mut opened) = self.open(env, reached, &prepared, early);
+        if let (SessionTransport::Net(redial), OpenedLink::Native(Err(Refusal::NotGranted(why)))) =
+            (&transport, &opened)
         {
             let reached = self.fall_back_to_shell(env, why, &redial.peer)?;
-            (carrier, opened) = self.open(env, reached, &prepared, early);
+            (transport, opened) = self.open(env, reached, &prepared, early);
         }
         Ok(OpenedSession {
-            carrier,
+            transport,
             prepared,
             opened,
         })
@@ -397,15 +397,15 @@ impl RemoteCopy {
         reached: Reached,
         prepared: &Prepared,
         early: Option<&Early<'_>>,
-    ) -> (Carrier, OpenedLink) {
+    ) -> (SessionTransport, OpenedLink) {
         let Reached {
-            carrier,
+            transport,
             link,
             program,
         } = reached;
         let opened = match program {
             ReachedProgram::Native(first_words) => {
-                let near = self.client_of(env, prepared, self.paths_by(&carrier));
+                let near = self.client_of(env, prepared, self.paths_by(&transport));
                 let opened = near.open(
                     narrowed(link),
                     first_words.map(|first_words| *first_words),
@@ -415,7 +415,7 @@ impl RemoteCopy {
             }
             ReachedProgram::Stock(agreed) => OpenedLink::Stock(link, agreed),
         };
-        (carrier, opened)
+        (transport, opened)
     }
 
     /// Connects to the other machine by the planned route. Files that are read on the way are left in `prepared`.
@@ -446,7 +446,7 @@ impl RemoteCopy {
             {
                 let why = String::from_utf8_lossy(&error.message).into_owned();
                 let why = why.strip_prefix("sparsync: ").unwrap_or(&why);
-                if connect.transport != Transport::Quic {
+                if connect.transport != TransportChoice::Quic {
                     self.print_route(env, &format!("a remote shell: {why}"));
                 } else if !self.options.output.quiet {
                     // A lost notice does not affect the copy.
@@ -477,14 +477,14 @@ impl RemoteCopy {
             }
             RoutePlan::Server {
                 peer,
-                kinds,
+                transports,
                 or_shell,
             } => {
                 let asks_first = if or_shell { ASKS_FIRST } else { 0 };
                 let first = self.first_words(env, prepared, early, Paths::InSetup, asks_first);
                 let server = ServerRoute {
                     peer: &peer,
-                    kinds,
+                    transports,
                     or_shell,
                 };
                 Ok(
@@ -492,7 +492,7 @@ impl RemoteCopy {
                         ServerOrShell::Server(redial, link) => {
                             let program = ReachedProgram::Native(Some(Box::new(first)));
                             Reached {
-                                carrier: Carrier::Net(redial),
+                                transport: SessionTransport::Net(redial),
                                 link,
                                 program,
                             }
@@ -503,10 +503,10 @@ impl RemoteCopy {
             }
             RoutePlan::EphemeralServer => {
                 let first = self.first_words(env, prepared, early, self.paths_by_shell(), 0);
-                let (one_off, link) = via_ephemeral::reach(self, env, &first)?;
-                let carrier = Carrier::EphemeralServer(Box::new(one_off));
+                let (ephemeral, link) = via_ephemeral::reach(self, env, &first)?;
+                let transport = SessionTransport::EphemeralServer(Box::new(ephemeral));
                 Ok(Reached {
-                    carrier,
+                    transport,
                     link,
                     program: ReachedProgram::Native(Some(Box::new(first))),
                 })
@@ -583,8 +583,8 @@ impl RemoteCopy {
         }
     }
 
-    fn paths_by(&self, carrier: &Carrier) -> Paths {
-        if matches!(carrier, Carrier::Net(_)) {
+    fn paths_by(&self, transport: &SessionTransport) -> Paths {
+        if matches!(transport, SessionTransport::Net(_)) {
             Paths::InSetup
         } else {
             self.paths_by_shell()
@@ -660,18 +660,18 @@ impl RemoteCopy {
                     stock_protocol,
                 }),
             )) => {
-                let carrier = shell.map_or(Carrier::Daemon, Carrier::Shell);
+                let transport = shell.map_or(SessionTransport::Daemon, SessionTransport::Shell);
                 let stock = stock_protocol.map(|protocol| ReachedProgram::Stock(Some(protocol)));
                 let reached = Reached {
-                    carrier,
+                    transport,
                     link,
                     program: stock.unwrap_or(ReachedProgram::Native(None)),
                 };
-                let (carrier, opened) = self.open(env, reached, &prepared, None);
+                let (transport, opened) = self.open(env, reached, &prepared, None);
                 self.converse(
                     env,
                     OpenedSession {
-                        carrier,
+                        transport,
                         prepared,
                         opened,
                     },
@@ -706,7 +706,7 @@ impl RemoteCopy {
                 self.converse(
                     env,
                     OpenedSession {
-                        carrier: Carrier::Batch,
+                        transport: SessionTransport::Batch,
                         prepared,
                         opened,
                     },
@@ -732,7 +732,7 @@ impl RemoteCopy {
             return fail(env, &error);
         }
         let OpenedSession {
-            mut carrier,
+            mut transport,
             prepared: Prepared { rules, listed, log },
             opened,
         } = begun;
@@ -747,7 +747,7 @@ impl RemoteCopy {
             Some(&self.sources[..])
         };
         let is_stock = matches!(opened, OpenedLink::Stock(..));
-        let display = LiveDisplay::start(env, &self.options, self.live_route(&carrier, is_stock));
+        let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_stock));
         let gauge = display.as_ref().map(LiveDisplay::gauge);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
         reporter.set_gauge(gauge);
@@ -759,9 +759,9 @@ impl RemoteCopy {
         let mut tally = Tally::default();
         let wants = reporter.wants();
         let made = Since::now();
-        let near = self.near(env, &rules, &listed, wants, self.paths_by(&carrier));
+        let near = self.near(env, &rules, &listed, wants, self.paths_by(&transport));
         let forbids = reconnect::forbids_repeat(&near);
-        let is_net = matches!(carrier, Carrier::Net(_));
+        let is_net = matches!(transport, SessionTransport::Net(_));
         let near = Client {
             repeats: is_net && forbids.is_none(),
             is_net,
@@ -769,7 +769,7 @@ impl RemoteCopy {
             ..near
         };
         let first = self.play(&near, opened, early, &mut reporter, &mut tally);
-        let outcome = if let Carrier::Net(redial) = &mut carrier {
+        let outcome = if let SessionTransport::Net(redial) = &mut transport {
             let attempts = Attempts {
                 side: self,
                 env,
@@ -782,24 +782,24 @@ impl RemoteCopy {
             RunOutcome::Ended(first)
         };
         drop(near);
-        let ended = match (outcome, &carrier) {
-            (RunOutcome::NoServer(error), Carrier::Net(redial)) => {
+        let ended = match (outcome, &transport) {
+            (RunOutcome::NoServer(error), SessionTransport::Net(redial)) => {
                 let peer = redial.peer.clone();
                 let earlier =
                     reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
                 match self.connect_by_shell(env, Some(&peer)) {
                     Ok(Reached {
-                        carrier: shell,
+                        transport: shell,
                         link,
                         program: ReachedProgram::Native(_),
                     }) => {
                         let near = self.near(env, &rules, &listed, wants, self.paths_by(&shell));
                         let near = Client { gauge, ..near };
-                        carrier = shell;
+                        transport = shell;
                         *self.route.lock() =
                             Some("a remote shell: its server was stopped or is gone".to_owned());
                         if let Some(display) = &display {
-                            display.set_route(self.live_route(&carrier, false));
+                            display.set_route(self.live_route(&transport, false));
                         }
                         tally = Tally::default();
                         let ended = near.run(link, None, None, &mut reporter, &mut tally);
@@ -817,11 +817,11 @@ impl RemoteCopy {
             (RunOutcome::Ended(ended), _) => ended,
             (RunOutcome::NoServer(error), _) => Err(error),
         };
-        if matches!(carrier, Carrier::Daemon) {
+        if matches!(transport, SessionTransport::Daemon) {
             // There is no exit code of the other end, which could outweigh failures at this one.
             tally.failed_at_peer += std::mem::take(&mut tally.failed);
         }
-        let ended = self.end(env, carrier, is_stock, ended);
+        let ended = self.end(env, transport, is_stock, ended);
         copy::close(
             env,
             reporter,
@@ -873,20 +873,20 @@ impl RemoteCopy {
     fn end(
         &self,
         env: &Env,
-        carrier: Carrier,
+        transport: SessionTransport,
         is_stock: bool,
         mut ended: Result<()>,
     ) -> Result<Option<Exit>> {
-        let is_net = matches!(carrier, Carrier::Net(_));
+        let is_net = matches!(transport, SessionTransport::Net(_));
         // After a complete session the remote side has nothing left to do. After a broken one it may not have noticed
         // yet.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
-        let CarrierEnd {
+        let TransportEnd {
             exit,
             mut instead,
             is_given_up,
             hint,
-        } = carrier.end(limit, &env.stop);
+        } = transport.end(limit, &env.stop);
         // The exit code of a stock rsync is its only report about files that it could not write.
         if is_stock && !self.far.operand.server_sends && is_given_up {
             instead = Some(Exit::Partial);
@@ -909,21 +909,21 @@ impl RemoteCopy {
     }
 
     /// Returns the route for the live display, with the reason for it.
-    fn live_route(&self, carrier: &Carrier, is_stock: bool) -> LiveRoute {
+    fn live_route(&self, transport: &SessionTransport, is_stock: bool) -> LiveRoute {
         let chosen = self.route.lock().clone();
-        let reached = match carrier {
-            Carrier::Daemon if is_stock => "an rsync daemon".to_owned(),
-            Carrier::Daemon => "a daemon".to_owned(),
-            Carrier::Batch => return LiveRoute::local(),
-            Carrier::Shell(_) if self.far.is_child => return LiveRoute::local(),
-            Carrier::Shell(_) if self.far.operand.daemon.is_some() => {
+        let reached = match transport {
+            SessionTransport::Daemon if is_stock => "an rsync daemon".to_owned(),
+            SessionTransport::Daemon => "a daemon".to_owned(),
+            SessionTransport::Batch => return LiveRoute::local(),
+            SessionTransport::Shell(_) if self.far.is_child => return LiveRoute::local(),
+            SessionTransport::Shell(_) if self.far.operand.daemon.is_some() => {
                 "a daemon started by a remote shell".to_owned()
             }
-            Carrier::Shell(_) => {
+            SessionTransport::Shell(_) => {
                 chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned())
             }
-            Carrier::Net(redial) => return redial.live_route(self),
-            Carrier::EphemeralServer(_) => chosen.unwrap_or_default(),
+            SessionTransport::Net(redial) => return redial.live_route(self),
+            SessionTransport::EphemeralServer(_) => chosen.unwrap_or_default(),
         };
         let host = route::named(&self.far.operand);
         let stock = if is_stock { ", stock rsync" } else { "" };

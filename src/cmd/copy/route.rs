@@ -3,8 +3,8 @@
 use crate::cli::RemoteOperand;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{Connect, Options, Transport};
-use crate::trust::peers::{Peer, Peers, Route};
+use crate::options::{Connect, Options, TransportChoice};
+use crate::trust::peers::{Peer, Peers, Transport};
 use crate::trust::timestamp::Timestamp;
 
 /// The default name of sparsync on the remote side.
@@ -21,8 +21,8 @@ pub enum RoutePlan {
     Server {
         /// The host; its port is the one to dial.
         peer: Box<Peer>,
-        /// The protocols to try, in this order.
-        kinds: Vec<Route>,
+        /// The transports to try, in this order.
+        transports: Vec<Transport>,
         /// Falls back to a remote shell if the server does not answer soon or grants less than the run requests.
         or_shell: bool,
     },
@@ -56,13 +56,13 @@ pub fn plan(
     let name = named(far);
     // `user@host` is a different account, and so a different peer, than `host`. This also holds in a URL.
     let known = peers.find(&name);
-    let dial = |kinds: &[Route], or_shell: bool| match known {
+    let dial = |transports: &[Transport], or_shell: bool| match known {
         Some(peer) => {
             let mut peer = peer.clone();
             peer.port = far.server.flatten().unwrap_or(peer.port);
             Ok(RoutePlan::Server {
                 peer: Box::new(peer),
-                kinds: kinds.to_vec(),
+                transports: transports.to_vec(),
                 or_shell,
             })
         }
@@ -85,41 +85,47 @@ pub fn plan(
     };
     let is_other_program = !is_url && known.is_some_and(is_other);
     match (connect.transport, options.requires_stock()) {
-        (Transport::Auto, Some(option)) if !is_url => {
+        (TransportChoice::Auto, Some(option)) if !is_url => {
             return Ok(RoutePlan::Shell(known.map(|_| option)));
         }
-        (Transport::Tls | Transport::Quic | Transport::Auto, Some(option)) => {
+        (TransportChoice::Tls | TransportChoice::Quic | TransportChoice::Auto, Some(option)) => {
             return Err(Error::usage(format!(
                 "sparsync: {option} is possible only over a remote shell"
             )));
         }
-        (Transport::Tls | Transport::Quic | Transport::Auto | Transport::Shell, _) => {}
+        (
+            TransportChoice::Tls
+            | TransportChoice::Quic
+            | TransportChoice::Auto
+            | TransportChoice::Shell,
+            _,
+        ) => {}
     }
     match connect.transport {
-        Transport::Shell if is_url => Err(Error::usage(
+        TransportChoice::Shell if is_url => Err(Error::usage(
             "sparsync: --transport=ssh cannot be used with a sparsync:// URL",
         )),
-        Transport::Shell => Ok(RoutePlan::Shell(Some("--transport=ssh"))),
-        Transport::Tls if is_other_program => Err(Error::usage(format!(
+        TransportChoice::Shell => Ok(RoutePlan::Shell(Some("--transport=ssh"))),
+        TransportChoice::Tls if is_other_program => Err(Error::usage(format!(
             "sparsync: --transport=tls cannot be used with --rsync-path: the server of {name} runs another program"
         ))),
-        Transport::Tls => dial(&[Route::Tls], false),
-        Transport::Quic if is_other_program || known.is_none() && !is_url => {
+        TransportChoice::Tls => dial(&[Transport::Tls], false),
+        TransportChoice::Quic if is_other_program || known.is_none() && !is_url => {
             Ok(RoutePlan::EphemeralServer)
         }
-        Transport::Quic => dial(&[Route::Quic], false),
-        Transport::Auto if is_url => dial(&in_turn(known, now), false),
+        TransportChoice::Quic => dial(&[Transport::Quic], false),
+        TransportChoice::Auto if is_url => dial(&in_turn(known, now), false),
         // With a host that is not enrolled there is no choice to report, and the output must equal rsync's.
-        Transport::Auto if connect.shell_was_given => {
+        TransportChoice::Auto if connect.shell_was_given => {
             Ok(RoutePlan::Shell(known.map(|_| "-e or RSYNC_RSH is set")))
         }
-        Transport::Auto if is_other_program => Ok(RoutePlan::Shell(Some(
+        TransportChoice::Auto if is_other_program => Ok(RoutePlan::Shell(Some(
             "--rsync-path names another program than that of the server",
         ))),
-        Transport::Auto => match known {
+        TransportChoice::Auto => match known {
             None => Ok(RoutePlan::Shell(None)),
             Some(peer) => match peer.winner(now) {
-                Some(Route::Ssh) => Ok(RoutePlan::ShellAfterTrouble(Box::new(peer.clone()))),
+                Some(Transport::Ssh) => Ok(RoutePlan::ShellAfterTrouble(Box::new(peer.clone()))),
                 None if proxied() => Ok(RoutePlan::Shell(Some(
                     "ssh connects through another machine",
                 ))),
@@ -131,7 +137,7 @@ pub fn plan(
 
 /// Returns whether only a server that has this machine's key can serve the run.
 pub fn requires_key(far: &RemoteOperand, connect: &Connect) -> bool {
-    far.server.is_some() || connect.transport == Transport::Tls
+    far.server.is_some() || connect.transport == TransportChoice::Tls
 }
 
 /// Returns the host in the form that operands and enrollment use: `[user@]host`.
@@ -145,10 +151,10 @@ pub fn named(far: &RemoteOperand) -> String {
 }
 
 /// Returns QUIC and TLS, beginning with the one that was last used.
-fn in_turn(known: Option<&Peer>, now: Timestamp) -> Vec<Route> {
+fn in_turn(known: Option<&Peer>, now: Timestamp) -> Vec<Transport> {
     match known.and_then(|peer| peer.winner(now)) {
-        Some(Route::Tls) => vec![Route::Tls, Route::Quic],
-        _ => vec![Route::Quic, Route::Tls],
+        Some(Transport::Tls) => vec![Transport::Tls, Transport::Quic],
+        _ => vec![Transport::Quic, Transport::Tls],
     }
 }
 
@@ -175,7 +181,7 @@ mod tests {
         }
     }
 
-    fn peer(last: Option<(Route, i64)>) -> Peer {
+    fn peer(last: Option<(Transport, i64)>) -> Peer {
         Peer {
             name: "box".into(),
             ssh: "box".into(),
@@ -184,7 +190,7 @@ mod tests {
             pin: Pin([7; 32]),
             program: None,
             met: Timestamp(1),
-            last_route: last.map(|(route, _)| route),
+            last_transport: last.map(|(route, _)| route),
             last_until: last.map(|(_, until)| Timestamp(until)),
             last_trouble: None,
             is_limited: false,
@@ -195,7 +201,7 @@ mod tests {
         host: &str,
         server: Option<Option<u16>>,
         connect: &Connect,
-        last: Option<(Route, i64)>,
+        last: Option<(Transport, i64)>,
     ) -> Result<RoutePlan> {
         let peers = Peers {
             hosts: vec![peer(last)],
@@ -207,36 +213,36 @@ mod tests {
         plan(&far(host, server), &options, &peers, NOW, &|| false)
     }
 
-    fn by(transport: Transport) -> Connect {
+    fn by(transport: TransportChoice) -> Connect {
         Connect {
             transport,
             ..Connect::default()
         }
     }
 
-    fn kinds(plan: Result<RoutePlan>) -> (Vec<Route>, bool, u16) {
+    fn transports(plan: Result<RoutePlan>) -> (Vec<Transport>, bool, u16) {
         match plan.unwrap() {
             RoutePlan::Server {
                 peer,
-                kinds,
+                transports,
                 or_shell,
-            } => (kinds, or_shell, peer.port),
+            } => (transports, or_shell, peer.port),
             other => panic!("{other:?}"),
         }
     }
 
-    const BOTH: [Route; 2] = [Route::Quic, Route::Tls];
+    const BOTH: [Transport; 2] = [Transport::Quic, Transport::Tls];
 
     #[test]
     fn server_route_requires_an_enrolled_host() {
         assert_eq!(
-            kinds(planned("box", None, &by(Transport::Auto), None)),
+            transports(planned("box", None, &by(TransportChoice::Auto), None)),
             (BOTH.to_vec(), true, 28792)
         );
         for host in ["other", "me@box", "BOX"] {
             assert!(
                 matches!(
-                    planned(host, None, &by(Transport::Auto), None),
+                    planned(host, None, &by(TransportChoice::Auto), None),
                     Ok(RoutePlan::Shell(_))
                 ),
                 "{host}"
@@ -246,22 +252,22 @@ mod tests {
 
     #[test]
     fn recently_successful_route_is_tried_first() {
-        let auto = by(Transport::Auto);
+        let auto = by(TransportChoice::Auto);
         assert_eq!(
-            kinds(planned("box", None, &auto, Some((Route::Tls, 1001)))).0,
-            [Route::Tls, Route::Quic]
+            transports(planned("box", None, &auto, Some((Transport::Tls, 1001)))).0,
+            [Transport::Tls, Transport::Quic]
         );
         assert_eq!(
-            kinds(planned("box", None, &auto, Some((Route::Tls, 1000)))).0,
+            transports(planned("box", None, &auto, Some((Transport::Tls, 1000)))).0,
             BOTH,
             "an outdated result is ignored"
         );
         assert!(matches!(
-            planned("box", None, &auto, Some((Route::Ssh, 1001))),
+            planned("box", None, &auto, Some((Transport::Ssh, 1001))),
             Ok(RoutePlan::ShellAfterTrouble(_))
         ));
         assert_eq!(
-            kinds(planned("box", None, &auto, Some((Route::Ssh, 999)))).0,
+            transports(planned("box", None, &auto, Some((Transport::Ssh, 999)))).0,
             BOTH
         );
     }
@@ -281,12 +287,12 @@ mod tests {
             Ok(RoutePlan::Shell(None))
         ));
         let quic = Connect {
-            transport: Transport::Quic,
+            transport: TransportChoice::Quic,
             ..with_shell
         };
         assert_eq!(
-            kinds(planned("box", None, &quic, None)),
-            (vec![Route::Quic], false, 28792)
+            transports(planned("box", None, &quic, None)),
+            (vec![Transport::Quic], false, 28792)
         );
     }
 
@@ -307,28 +313,30 @@ mod tests {
         ] {
             assert!(
                 matches!(
-                    planned(program, Transport::Auto, None),
+                    planned(program, TransportChoice::Auto, None),
                     Ok(RoutePlan::Shell(Some(_)))
                 ),
                 "{}",
                 program.escape_ascii()
             );
             assert_eq!(
-                planned(program, Transport::Quic, None).unwrap(),
+                planned(program, TransportChoice::Quic, None).unwrap(),
                 RoutePlan::EphemeralServer
             );
             assert_eq!(
-                planned(program, Transport::Tls, None).unwrap_err().exit,
+                planned(program, TransportChoice::Tls, None)
+                    .unwrap_err()
+                    .exit,
                 Exit::Usage
             );
             assert_eq!(
-                kinds(planned(program, Transport::Auto, Some(None))).0,
+                transports(planned(program, TransportChoice::Auto, Some(None))).0,
                 BOTH,
                 "a URL names a server"
             );
         }
         assert_eq!(
-            kinds(planned(b"sparsync", Transport::Auto, None)).0,
+            transports(planned(b"sparsync", TransportChoice::Auto, None)).0,
             BOTH,
             "`sparsync` is the program of the server"
         );
@@ -337,19 +345,19 @@ mod tests {
     #[test]
     fn explicit_transport_is_tried_alone() {
         assert!(matches!(
-            planned("box", None, &by(Transport::Shell), None),
+            planned("box", None, &by(TransportChoice::Shell), None),
             Ok(RoutePlan::Shell(_))
         ));
         assert_eq!(
-            kinds(planned("box", None, &by(Transport::Tls), None)).0,
-            [Route::Tls]
+            transports(planned("box", None, &by(TransportChoice::Tls), None)).0,
+            [Transport::Tls]
         );
         assert_eq!(
-            planned("other", None, &by(Transport::Quic), None).unwrap(),
+            planned("other", None, &by(TransportChoice::Quic), None).unwrap(),
             RoutePlan::EphemeralServer
         );
         assert_eq!(
-            planned("other", None, &by(Transport::Tls), None)
+            planned("other", None, &by(TransportChoice::Tls), None)
                 .unwrap_err()
                 .exit,
             Exit::StartClient
@@ -358,16 +366,22 @@ mod tests {
 
     #[test]
     fn url_never_selects_the_shell_route() {
-        let auto = by(Transport::Auto);
+        let auto = by(TransportChoice::Auto);
         assert_eq!(
-            kinds(planned("box", Some(Some(9)), &auto, None)),
+            transports(planned("box", Some(Some(9)), &auto, None)),
             (BOTH.to_vec(), false, 9)
         );
         assert_eq!(
-            kinds(planned("box", Some(None), &auto, Some((Route::Ssh, 1001)))).0,
+            transports(planned(
+                "box",
+                Some(None),
+                &auto,
+                Some((Transport::Ssh, 1001))
+            ))
+            .0,
             BOTH
         );
-        for transport in [Transport::Auto, Transport::Quic] {
+        for transport in [TransportChoice::Auto, TransportChoice::Quic] {
             for host in ["other", "me@box"] {
                 let error = planned(host, Some(None), &by(transport), None).unwrap_err();
                 assert!(
@@ -377,7 +391,7 @@ mod tests {
             }
         }
         assert_eq!(
-            planned("box", Some(None), &by(Transport::Shell), None)
+            planned("box", Some(None), &by(TransportChoice::Shell), None)
                 .unwrap_err()
                 .exit,
             Exit::Usage
@@ -390,7 +404,7 @@ mod tests {
             hosts: vec![peer(last)],
         };
         let auto = Options {
-            connect: by(Transport::Auto),
+            connect: by(TransportChoice::Auto),
             ..Options::default()
         };
         assert!(matches!(
@@ -398,7 +412,7 @@ mod tests {
             Ok(RoutePlan::Shell(_))
         ));
         // QUIC worked a short while ago, so the proxy is not checked.
-        let won = peers(Some((Route::Quic, 1001)));
+        let won = peers(Some((Transport::Quic, 1001)));
         assert!(matches!(
             plan(&far("box", None), &auto, &won, NOW, &|| true),
             Ok(RoutePlan::Server { .. })

@@ -20,7 +20,7 @@ use crate::transport::net::client::{Dial, FirstBytes};
 use crate::transport::shell::{Shell, ShellExit};
 use crate::trust::Pin;
 use crate::trust::identity::Identity;
-use crate::trust::peers::{Peer, Route};
+use crate::trust::peers::{Peer, Transport};
 use crate::trust::timestamp::Timestamp;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ pub fn reach(
         first_words: FirstBytes::by(first.maker()),
         ..via_server::dial(&identity, &peer, patience, Arc::default())
     };
-    let won = via_server::dial_all(&peer, &[Route::Quic], &dial);
+    let won = via_server::dial_all(&peer, &[Transport::Quic], &dial);
     let trouble = match won {
         Ok(won) if keepalive.guard(won.hang_up.clone()) => {
             side.print_route(
@@ -201,7 +201,7 @@ fn peer_of(host: &str, hostname: &str, place: &Meeting) -> Peer {
         pin: Pin(place.pin),
         program: None,
         met: Timestamp(0),
-        last_route: None,
+        last_transport: None,
         last_until: None,
         last_trouble: None,
         is_limited: false,

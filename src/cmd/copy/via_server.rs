@@ -18,7 +18,7 @@ use crate::transport::shell::{self, RunOptions};
 use crate::trust::files::List as _;
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
-use crate::trust::peers::{Peer, Peers, Route};
+use crate::trust::peers::{Peer, Peers, Transport};
 use crate::trust::timestamp::Timestamp;
 use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
@@ -57,7 +57,7 @@ pub struct ServerRoute<'a> {
     /// The host.
     pub peer: &'a Peer,
     /// The protocols to try, in this order.
-    pub kinds: Vec<Route>,
+    pub transports: Vec<Transport>,
     /// Whether a remote shell may be used as well.
     pub or_shell: bool,
 }
@@ -96,12 +96,12 @@ pub fn reach(
     let server_lost = dial.patience.beaten.clone();
     let permit = dial.permit.clone();
     let so_far = dial.trouble.clone();
-    let kinds = server.kinds.clone();
+    let transports = server.transports.clone();
     let peer = server.peer.clone();
     let sender = tx.clone();
     std::thread::spawn(move || {
         // A send fails only if the shell has won and the receiver is gone.
-        let _ = sender.send(ShellArrival::OfServer(dial_all(&peer, &kinds, &dial)));
+        let _ = sender.send(ShellArrival::OfServer(dial_all(&peer, &transports, &dial)));
     });
 
     let shell_lost = Arc::new(AtomicBool::new(false));
@@ -158,16 +158,16 @@ pub fn reach(
             } = *linked;
             side.print_route(env, &format!("{kind}, port {}", server.peer.port));
             // A single kind was requested by name, so there was no race and no winner to remember.
-            if server.kinds.len() > 1 {
-                remember(places, server.peer, route_of(kind), None);
+            if server.transports.len() > 1 {
+                remember(places, server.peer, transport_of(kind), None);
             }
             let peer = server.peer.clone();
-            let kinds = server.kinds.clone();
+            let transports = server.transports.clone();
             let or_shell = server.or_shell;
             let redial = Redial {
                 identity,
                 peer,
-                kinds,
+                transports,
                 or_shell,
                 kind,
                 lanes,
@@ -213,7 +213,7 @@ fn explain_shell(
                 remember(
                     places,
                     peer,
-                    Route::Ssh,
+                    Transport::Ssh,
                     Some(format!("port {}: {why}", peer.port)),
                 );
             }
@@ -225,7 +225,7 @@ fn explain_shell(
                 &why,
                 &format!("run `sparsync doctor {}`", peer.name),
             );
-            remember(places, peer, Route::Ssh, Some(why));
+            remember(places, peer, Transport::Ssh, Some(why));
         }
     }
 }
@@ -366,7 +366,7 @@ pub struct Redial {
     identity: Identity,
     /// The host.
     pub peer: Peer,
-    kinds: Vec<Route>,
+    transports: Vec<Transport>,
     /// A remote shell may be used as well.
     pub or_shell: bool,
     /// The protocol of the current link.
@@ -380,7 +380,7 @@ pub struct Redial {
 impl Redial {
     /// Returns the current route for the live display.
     pub fn live_route(&self, side: &RemoteCopy) -> LiveRoute {
-        let why = if self.kinds.len() > 1 {
+        let why = if self.transports.len() > 1 {
             "the host is enrolled"
         } else {
             "as requested"
@@ -433,7 +433,7 @@ impl Redial {
                 first_words: FirstBytes::by(first.maker()),
                 ..dial(&self.identity, &self.peer, side.patience(env), met.clone())
             };
-            match dial_all(&self.peer, &self.kinds, &dial) {
+            match dial_all(&self.peer, &self.transports, &dial) {
                 Ok(linked) => {
                     (self.kind, self.lanes) = (linked.kind, linked.lanes);
                     return Ok(Some(linked.link));
@@ -475,7 +475,7 @@ pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<NetTranspo
         ..Patience::default()
     };
     let dial = dial(identity, peer, patience, met.clone());
-    match dial_all(peer, &[Route::Quic, Route::Tls], &dial) {
+    match dial_all(peer, &[Transport::Quic, Transport::Tls], &dial) {
         Ok(linked) => Ok(linked.kind),
         Err(Trouble::WrongKey(why)) => Err(wrong_key(peer, met.get(), &why)),
         Err(why) => Err(not_enrolled(peer, &why)),
@@ -521,13 +521,17 @@ pub fn dial(identity: &Identity, peer: &Peer, patience: Patience, met: Arc<OnceL
 }
 
 /// Dials all addresses of a peer with each of these protocols. The first connection that succeeds wins.
-pub fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<Linked, Trouble> {
-    let kinds: Vec<NetTransport> = kinds
+pub fn dial_all(
+    peer: &Peer,
+    transports: &[Transport],
+    dial: &Dial,
+) -> std::result::Result<Linked, Trouble> {
+    let transports: Vec<NetTransport> = transports
         .iter()
-        .filter_map(|route| match route {
-            Route::Quic => Some(NetTransport::Quic),
-            Route::Tls => Some(NetTransport::Tls),
-            Route::Ssh => None,
+        .filter_map(|transport| match transport {
+            Transport::Quic => Some(NetTransport::Quic),
+            Transport::Tls => Some(NetTransport::Tls),
+            Transport::Ssh => None,
         })
         .collect();
     let mut addresses: Vec<SocketAddr> = Vec::new();
@@ -543,13 +547,13 @@ pub fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Resul
     if addresses.is_empty() {
         return Err(Trouble::Unreachable(unknown));
     }
-    race(&addresses, &kinds, dial)
+    race(&addresses, &transports, dial)
 }
 
-fn route_of(kind: NetTransport) -> Route {
-    match kind {
-        NetTransport::Quic => Route::Quic,
-        NetTransport::Tls => Route::Tls,
+fn transport_of(net: NetTransport) -> Transport {
+    match net {
+        NetTransport::Quic => Transport::Quic,
+        NetTransport::Tls => Transport::Tls,
     }
 }
 
@@ -610,22 +614,22 @@ pub fn advice(peer: &Peer, why: &Trouble) -> String {
 }
 
 /// Stores the winner for the next run; `trouble`: why it is not the server. Failures are ignored.
-fn remember(places: &Places, peer: &Peer, route: Route, trouble: Option<String>) {
+fn remember(places: &Places, peer: &Peer, transport: Transport, trouble: Option<String>) {
     let now = clock::now_unix().0;
-    let secs = if route == Route::Ssh {
+    let secs = if transport == Transport::Ssh {
         LOSERS_SECS
     } else {
         WINNER_SECS
     };
     // An entry that has half of its time left is not renewed, so most runs write nothing.
-    let is_fresh = peer.winner(Timestamp(now + secs / 2)) == Some(route);
+    let is_fresh = peer.winner(Timestamp(now + secs / 2)) == Some(transport);
     if is_fresh {
         return;
     }
     // The next run only loses time.
     let _ = Peers::change(places, |peers| {
         if let Some(peer) = peers.hosts.iter_mut().find(|known| known.name == peer.name) {
-            peer.last_route = Some(route);
+            peer.last_transport = Some(transport);
             peer.last_until = Some(Timestamp(now + secs));
             peer.last_trouble = trouble;
         }

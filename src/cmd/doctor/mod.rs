@@ -26,7 +26,7 @@ use crate::trust::files::List as _;
 use crate::trust::grants::{Grant, Grants};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
-use crate::trust::peers::{Peer, Peers, Route};
+use crate::trust::peers::{Peer, Peers, Transport};
 use crate::trust::timestamp::Timestamp;
 use crate::work::clock::{self, Since};
 use serde::Deserialize;
@@ -635,10 +635,10 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
     let mut reached = Vec::new();
     let mut failed = Vec::new();
     if let (Some(peer), Ok(Some(identity))) = (known, &identity) {
-        for route in [Route::Quic, Route::Tls] {
-            let (check, trouble) = dialled(printer.env, identity, peer, route);
+        for transport in [Transport::Quic, Transport::Tls] {
+            let (check, trouble) = dialled(printer.env, identity, peer, transport);
             match trouble {
-                None => reached.push(route),
+                None => reached.push(transport),
                 Some(why) => failed.push((why.rank(), via_server::without_server(peer, &why))),
             }
             printer.print(vec![check])?;
@@ -830,16 +830,20 @@ fn dialled(
     env: &Env,
     identity: &Identity,
     peer: &Peer,
-    route: Route,
+    transport: Transport,
 ) -> (DoctorCheck, Option<Trouble>) {
-    let name = if route == Route::Quic { "quic" } else { "tls" };
+    let name = if transport == Transport::Quic {
+        "quic"
+    } else {
+        "tls"
+    };
     let patience = Patience {
         idle: Some(ANSWER_MAX),
         stop: env.stop.clone(),
         ..Patience::default()
     };
     let dial = via_server::dial(identity, peer, patience, Default::default());
-    match via_server::dial_all(peer, &[route], &dial) {
+    match via_server::dial_all(peer, &[transport], &dial) {
         Ok(won) => {
             let datagrams = discovered_datagram_bytes(&won.hang_up)
                 .map(|bytes| format!(", datagrams of {bytes} bytes"));
@@ -892,11 +896,11 @@ fn discovered_datagram_bytes(connection: &HangUp) -> Option<u16> {
     Some(found)
 }
 
-/// Returns the route that a copy takes, and why. `reached`: the routes by which the server was reached, and why others
+/// Returns the route that a copy takes, and why. `reached`: the transports by which the server was reached, and why others
 /// failed.
 fn route_check(
     plan: Result<RoutePlan>,
-    reached: &[Route],
+    reached: &[Transport],
     failed: Option<String>,
     ssh_works: bool,
 ) -> DoctorCheck {
@@ -934,16 +938,18 @@ fn route_check(
             }
         }
         Ok(RoutePlan::Server {
-            kinds, or_shell, ..
-        }) => match kinds.iter().find(|kind| reached.contains(kind)) {
-            Some(Route::Quic) => {
+            transports,
+            or_shell,
+            ..
+        }) => match transports.iter().find(|kind| reached.contains(kind)) {
+            Some(Transport::Quic) => {
                 DoctorCheck::ok("route", "QUIC: the host is enrolled and its server answers")
             }
-            Some(Route::Tls) => {
+            Some(Transport::Tls) => {
                 DoctorCheck::ok("route", "TLS: the host is enrolled and its server answers")
             }
-            Some(Route::Ssh) | None if or_shell => by_ssh_instead(&failed),
-            Some(Route::Ssh) | None => {
+            Some(Transport::Ssh) | None if or_shell => by_ssh_instead(&failed),
+            Some(Transport::Ssh) | None => {
                 DoctorCheck::fail("route", format!("none: {failed}, and ssh is not permitted"))
             }
         },
@@ -1050,7 +1056,7 @@ mod tests {
             pin: Pin([7; 32]),
             program: None,
             met: Timestamp(1),
-            last_route: None,
+            last_transport: None,
             last_until: None,
             last_trouble: None,
             is_limited: false,
@@ -1058,19 +1064,19 @@ mod tests {
         let server = |or_shell| {
             Ok(RoutePlan::Server {
                 peer: Box::new(peer.clone()),
-                kinds: vec![Route::Quic, Route::Tls],
+                transports: vec![Transport::Quic, Transport::Tls],
                 or_shell,
             })
         };
         for (plan, reached, ssh_works, state, begin) in [
             (
                 server(true),
-                &[Route::Tls, Route::Quic][..],
+                &[Transport::Tls, Transport::Quic][..],
                 true,
                 State::Ok,
                 "QUIC",
             ),
-            (server(true), &[Route::Tls], false, State::Ok, "TLS"),
+            (server(true), &[Transport::Tls], false, State::Ok, "TLS"),
             (server(true), &[], true, State::Warn, "ssh"),
             (server(true), &[], false, State::Fail, "none"),
             (server(false), &[], true, State::Fail, "none"),

@@ -110,7 +110,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
             .program
             .map(|program| String::from_utf8_lossy(&program).into_owned()),
         met: Timestamp(clock::now_unix().0),
-        last_route: None,
+        last_transport: None,
         last_until: None,
         last_trouble: None,
         is_limited: introduction.is_limited,
@@ -118,12 +118,12 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     let kind = via_server::try_out(env, &identity, &peer)?;
     let is_same = known.as_ref().is_some_and(|known| {
         let last = known.clone();
-        let last_route = last.last_route;
+        let last_transport = last.last_transport;
         let last_until = last.last_until;
         let last_trouble = last.last_trouble;
         Peer {
             met: known.met,
-            last_route,
+            last_transport,
             last_until,
             last_trouble,
             ..peer.clone()

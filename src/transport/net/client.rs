@@ -250,7 +250,7 @@ pub struct DialWinner {
     pub hang_up: HangUp,
 }
 
-/// Dials all addresses of a host over all of `kinds`, the later ones of both with a delay.
+/// Dials all addresses of a host over all of `transports`, the later ones of both with a delay.
 ///
 /// The first attempt whose handshake completes sends the first bytes of `dial`, and wins if the server answers. If the
 /// server does not answer, or not soon, the next attempt does the same. All others are dropped. Never takes longer than
@@ -261,7 +261,7 @@ pub struct DialWinner {
 /// address may have passed to another machine.
 pub fn race(
     peers: &[SocketAddr],
-    kinds: &[NetTransport],
+    transports: &[NetTransport],
     dial: &Dial,
 ) -> Result<DialWinner, Trouble> {
     let engine = Engine::start("client network").map_err(broken)?;
@@ -281,7 +281,9 @@ pub fn race(
         turns: 0,
     };
     // A dial over QUIC alone must not move to TLS.
-    let may_move = NetTransport::BOTH.iter().all(|kind| kinds.contains(kind));
+    let may_move = NetTransport::BOTH
+        .iter()
+        .all(|kind| transports.contains(kind));
     let by_quic = if may_move {
         client_config_for(&dial.tls, &[ALPN_LANES, ALPN])
     } else {
@@ -290,7 +292,7 @@ pub fn race(
     let by_tls = client_config_for(&dial.tls, &[ALPN_NAMED, ALPN]);
     for (rank, &peer) in peers.iter().enumerate() {
         let refused = Arc::new(Notify::new());
-        for (step, &kind) in kinds.iter().enumerate() {
+        for (step, &kind) in transports.iter().enumerate() {
             let head_start = ADDRESS_STEP * rank as u32 + dial.kind_step * step as u32;
             let tls = match kind {
                 NetTransport::Quic => by_quic.clone(),

@@ -6,11 +6,11 @@ use super::*;
 pub(super) fn race_with(
     world: &World,
     peers: &[SocketAddr],
-    kinds: &[NetTransport],
+    transports: &[NetTransport],
     dial: &Dial,
 ) -> Result<DialWinner, Trouble> {
     std::thread::scope(|scope| {
-        let racing = scope.spawn(|| race(peers, kinds, dial));
+        let racing = scope.spawn(|| race(peers, transports, dial));
         let mut accepted_clients = Vec::new();
         while !racing.is_finished() {
             if let Some(mut accepted) = world.listener.accept(Duration::from_millis(10)).unwrap() {
@@ -53,7 +53,7 @@ fn quic_wins_the_race_if_available() {
 #[test]
 fn first_transport_of_a_race_has_a_head_start() {
     let world = World::new();
-    for kinds in [
+    for transports in [
         [NetTransport::Tls, NetTransport::Quic],
         [NetTransport::Quic, NetTransport::Tls],
     ] {
@@ -61,10 +61,10 @@ fn first_transport_of_a_race_has_a_head_start() {
             kind_step: LONG,
             ..world.dial(patient())
         };
-        let won = race_with(&world, &[world.address()], &kinds, &dial)
+        let won = race_with(&world, &[world.address()], &transports, &dial)
             .ok()
             .unwrap();
-        assert_eq!(won.kind, kinds[0]);
+        assert_eq!(won.kind, transports[0]);
     }
 }
 
