@@ -18,10 +18,10 @@ const ZONE_MAX_BYTES: u64 = 1 << 20;
 /// Returns the zone of `TZ`, which is a name, path or POSIX string, or else the system's zone. UTC if it cannot be
 /// read.
 pub fn local() -> TimeZone {
-    of(std::env::var("TZ").ok().as_deref())
+    from_tz(std::env::var("TZ").ok().as_deref())
 }
 
-fn of(tz: Option<&str>) -> TimeZone {
+fn from_tz(tz: Option<&str>) -> TimeZone {
     let found = match tz.map(|tz| tz.strip_prefix(':').unwrap_or(tz)) {
         None => read(SYSTEM_ZONE),
         Some(path) if path.starts_with('/') => read(path),
@@ -46,7 +46,7 @@ mod tests {
     use jiff::Timestamp;
 
     fn ahead_secs(tz: &str) -> i32 {
-        of(Some(tz))
+        from_tz(Some(tz))
             .to_offset(Timestamp::from_second(1_700_000_000).unwrap())
             .seconds()
     }

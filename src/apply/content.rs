@@ -456,7 +456,7 @@ fn blocks_of(
         false => sys::pread(fd, into, offset),
     };
     match facts.sums {
-        BlockSums::Native => Signature::of(
+        BlockSums::Native => Signature::read(
             len_bytes,
             block_len(len_bytes, wished),
             context.process.threads,

@@ -19,7 +19,7 @@ pub struct Sum(u64);
 
 impl Sum {
     /// Returns the sum of these bytes. An incomplete last word is padded with zeros.
-    pub fn of(bytes: &[u8]) -> Sum {
+    pub fn from_bytes(bytes: &[u8]) -> Sum {
         // Four interleaved sums, each of every fourth word, have shorter dependency chains than one.
         const BASE_4: u64 = BASE.wrapping_pow(4);
         let (groups, rest) = bytes.as_chunks::<{ 4 * WORD_BYTES }>();
@@ -80,7 +80,7 @@ impl<'a> Rolling<'a> {
         let end = (bytes.len() + 1).saturating_sub(window_len);
         let mut sums = [Sum::default(); WORD_BYTES];
         for at in from..end.min(from + WORD_BYTES) {
-            sums[at % WORD_BYTES] = Sum::of(&bytes[at..at + window_len]);
+            sums[at % WORD_BYTES] = Sum::from_bytes(&bytes[at..at + window_len]);
         }
         let leaving = BASE.wrapping_pow((window_len / WORD_BYTES) as u32);
         Rolling {
@@ -204,7 +204,7 @@ mod tests {
                 assert_eq!(Some(at), positions.next());
                 assert_eq!(
                     sum,
-                    Sum::of(&bytes[at..at + window]),
+                    Sum::from_bytes(&bytes[at..at + window]),
                     "{window} at {at} from {from}"
                 );
                 rolling.skip();
@@ -217,7 +217,7 @@ mod tests {
     fn find_stops_at_the_first_match_before_the_limit() {
         let bytes = random(3000);
         for wanted in 0..2900 {
-            let sum = Sum::of(&bytes[wanted..wanted + 96]);
+            let sum = Sum::from_bytes(&bytes[wanted..wanted + 96]);
             let mut rolling = Rolling::new(&bytes, 96, wanted / 2);
             assert_eq!(
                 rolling.find(2900, |other| other == sum),
@@ -237,9 +237,9 @@ mod tests {
     fn single_byte_changes_do_not_collide() {
         let bytes = random(4096);
         let mut sums = std::collections::HashMap::new();
-        sums.insert(Sum::of(&bytes).bits() >> 32, "nothing".to_owned());
+        sums.insert(Sum::from_bytes(&bytes).bits() >> 32, "nothing".to_owned());
         let mut insert = |bytes: &[u8], what: String| {
-            if let Some(other) = sums.insert(Sum::of(bytes).bits() >> 32, what.clone()) {
+            if let Some(other) = sums.insert(Sum::from_bytes(bytes).bits() >> 32, what.clone()) {
                 panic!("{what} looks like {other}");
             }
         };
@@ -259,7 +259,10 @@ mod tests {
     /// Peers of different versions must agree on the sum.
     #[test]
     fn block_sum_has_its_golden_values() {
-        assert_eq!(Sum::of(b"").bits(), 0);
-        assert_eq!(Sum::of(&random(1003)).bits(), 15_205_487_187_970_026_880);
+        assert_eq!(Sum::from_bytes(b"").bits(), 0);
+        assert_eq!(
+            Sum::from_bytes(&random(1003)).bits(),
+            15_205_487_187_970_026_880
+        );
     }
 }

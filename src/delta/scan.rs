@@ -143,9 +143,10 @@ impl<'a> BlockScanner<'a> {
                 continue;
             };
             let tag = if len == self.block_len {
-                *full_tag.get_or_insert_with(|| self.tag(sum.unwrap_or_else(|| Sum::of(bytes))))
+                *full_tag
+                    .get_or_insert_with(|| self.tag(sum.unwrap_or_else(|| Sum::from_bytes(bytes))))
             } else {
-                self.tag(Sum::of(bytes))
+                self.tag(Sum::from_bytes(bytes))
             };
             if tag == signature.tags()[block] {
                 return Some(BlockMatch { block, shift });
@@ -167,7 +168,7 @@ impl<'a> BlockScanner<'a> {
         let bytes = range.bytes.get(at + skipped..)?.get(..self.block_len)?;
         let can_stay = skipped > 0
             && block < self.index.full_blocks()
-            && self.tag(Sum::of(bytes)) == self.index.signature().tags()[block];
+            && self.tag(Sum::from_bytes(bytes)) == self.index.signature().tags()[block];
         if can_stay { Some(skipped) } else { None }
     }
 
@@ -220,7 +221,9 @@ impl<'a> BlockScanner<'a> {
             }
             let bytes = range.bytes[at + nth * self.block_len..].get(..self.block_len)?;
             self.credit -= self.block_len as i64;
-            blocks = self.index.narrow(blocks, nth, self.tag(Sum::of(bytes)));
+            blocks = self
+                .index
+                .narrow(blocks, nth, self.tag(Sum::from_bytes(bytes)));
         }
         let position = range.offset + at as u64;
         let from =
@@ -246,7 +249,7 @@ impl<'a> BlockScanner<'a> {
         let shift = self.offset_of(block) as i64 - (range.offset + at as u64) as i64;
         let counts =
             range.is_end && at >= from && at < range.positions && !(self.in_place && shift < 0);
-        if counts && self.tag(Sum::of(&range.bytes[at..])) == *tag {
+        if counts && self.tag(Sum::from_bytes(&range.bytes[at..])) == *tag {
             Some((at, BlockMatch { block, shift }))
         } else {
             None
@@ -268,7 +271,7 @@ impl<'a> BlockScanner<'a> {
 
     /// Returns the tag for this sum.
     fn tag(&self, sum: Sum) -> Tag {
-        Tag::of(sum, self.index.signature().tag_len())
+        Tag::from_sum(sum, self.index.signature().tag_len())
     }
 
     /// Returns the offset of a block in the basis.

@@ -21,7 +21,7 @@ pub struct Tag(u64);
 impl Tag {
     /// Returns the first `tag_len` bytes of this sum.
     #[inline]
-    pub fn of(sum: Sum, tag_len: usize) -> Tag {
+    pub fn from_sum(sum: Sum, tag_len: usize) -> Tag {
         Tag(sum.bits() & u64::MAX << (64 - 8 * tag_len))
     }
 
@@ -58,7 +58,7 @@ impl Signature {
     /// `block_len` is in bytes and should come from [`super::block_len`]; it is clamped to its limits. The part of the
     /// basis that does not fit into [`super::block::SIGNATURE_MAX_BYTES`] is left out. Returns the error of `read_at`,
     /// or `UnexpectedEof` if the basis is shorter than `basis_len`; the caller then sends the file without a basis.
-    pub fn of(
+    pub fn read(
         basis_len: u64,
         block_len: u32,
         threads: usize,
@@ -86,7 +86,7 @@ impl Signature {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
                 for (tag, block) in tags.iter_mut().zip(bytes.chunks(block_len as usize)) {
-                    *tag = Tag::of(Sum::of(block), tag_len);
+                    *tag = Tag::from_sum(Sum::from_bytes(block), tag_len);
                 }
             }
             Ok(())
@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn signature_is_independent_of_thread_count() {
         let basis: Vec<u8> = (0..3_000_001u32).map(|n| (n ^ (n >> 7)) as u8).collect();
-        let alone = Signature::of(basis.len() as u64, 700, 1, &reader(&basis)).unwrap();
+        let alone = Signature::read(basis.len() as u64, 700, 1, &reader(&basis)).unwrap();
         for threads in [0, 2, 3, 100] {
             assert_eq!(
-                Signature::of(basis.len() as u64, 700, threads, &reader(&basis)).unwrap(),
+                Signature::read(basis.len() as u64, 700, threads, &reader(&basis)).unwrap(),
                 alone
             );
         }
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn truncated_basis_is_an_error() {
-        let error = Signature::of(5000, 512, 2, &reader(&[1; 4999])).unwrap_err();
+        let error = Signature::read(5000, 512, 2, &reader(&[1; 4999])).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -252,14 +252,16 @@ mod tests {
         ]
         .concat();
         assert_eq!(
-            Signature::of(133, 64, 1, &reader(&basis)).unwrap().encode(),
+            Signature::read(133, 64, 1, &reader(&basis))
+                .unwrap()
+                .encode(),
             wanted
         );
     }
 
     #[test]
     fn empty_basis_has_no_blocks() {
-        let signature = Signature::of(0, 512, 2, &reader(b"")).unwrap();
+        let signature = Signature::read(0, 512, 2, &reader(b"")).unwrap();
         assert_eq!(signature.tags(), []);
         assert_eq!(Signature::decode(&signature.encode()), Ok(signature));
     }
@@ -267,7 +269,7 @@ mod tests {
     #[test]
     fn malformed_signature_is_rejected() {
         let basis: Vec<u8> = (0..3000u32).map(|n| ((n * n) >> 3) as u8).collect();
-        let good = Signature::of(3000, 512, 1, &reader(&basis))
+        let good = Signature::read(3000, 512, 1, &reader(&basis))
             .unwrap()
             .encode();
         assert!(Signature::decode(&good).is_ok());

@@ -22,7 +22,7 @@ struct Cost {
 /// searching the whole source on one thread.
 #[track_caller]
 fn check_delta(basis: &[u8], source: &[u8], block_len: u32, in_place: bool) -> Cost {
-    let signature = Signature::of(basis.len() as u64, block_len, 2, &read_at(basis)).unwrap();
+    let signature = Signature::read(basis.len() as u64, block_len, 2, &read_at(basis)).unwrap();
     let bytes = signature.encode();
     let signature = Signature::decode(&bytes).unwrap();
     let mut cost = None;
@@ -287,7 +287,7 @@ proptest! {
 
     #[test]
     fn signature_round_trips(basis in content(), block_len in 0..2000u32) {
-        let signature = Signature::of(basis.len() as u64, block_len, 1, &read_at(&basis)).unwrap();
+        let signature = Signature::read(basis.len() as u64, block_len, 1, &read_at(&basis)).unwrap();
         prop_assert_eq!(Signature::decode(&signature.encode()), Ok(signature));
     }
 
@@ -357,7 +357,7 @@ fn thinned(len: usize, longest: usize) -> Change {
 /// Sends the source in the usual way only.
 #[track_caller]
 fn cost((basis, source): &Change, block_len: u32, in_place: bool) -> Cost {
-    let signature = Signature::of(basis.len() as u64, block_len, 2, &read_at(basis)).unwrap();
+    let signature = Signature::read(basis.len() as u64, block_len, 2, &read_at(basis)).unwrap();
     let signature_bytes = signature.encode().len();
     let mut receiver = Receiver::new(basis, in_place);
     let mut rest = &source[..];
@@ -501,7 +501,7 @@ fn equal_blocks_behind_a_change_stay_in_place() {
     let basis = vec![0; 1 << 20];
     let mut source = basis.clone();
     source[500_123..500_126].copy_from_slice(b"new");
-    let signature = Signature::of(basis.len() as u64, 512, 2, &read_at(&basis)).unwrap();
+    let signature = Signature::read(basis.len() as u64, 512, 2, &read_at(&basis)).unwrap();
     let (mut rest, mut at) = (&source[..], 0);
     let mut read = |piece: &mut [u8]| io::Read::read(&mut rest, piece);
     let found = search(
@@ -594,7 +594,7 @@ fn run_of_zeros_is_one_copy() {
 fn long_copy_is_emitted_in_pieces() {
     const LEN: u64 = 3 * RANGE_BYTES + 5000;
     let basis = random(LEN as usize, 1);
-    let signature = Signature::of(LEN, 4096, 2, &read_at(&basis)).unwrap();
+    let signature = Signature::read(LEN, 4096, 2, &read_at(&basis)).unwrap();
     let read_bytes = std::cell::Cell::new(0);
     let (mut emitted, mut lens) = (0, Vec::new());
     let mut read = |piece: &mut [u8]| {
@@ -632,7 +632,7 @@ fn long_copy_is_emitted_in_pieces() {
 #[test]
 fn search_stops_at_a_read_or_write_error() {
     let (basis, source) = overwritten(200_000, 512, true);
-    let signature = Signature::of(basis.len() as u64, 512, 1, &read_at(&basis)).unwrap();
+    let signature = Signature::read(basis.len() as u64, 512, 1, &read_at(&basis)).unwrap();
     let len = source.len() as u64;
     let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
     for good in [0, 1, 3] {
@@ -668,7 +668,7 @@ fn search_stops_at_a_read_or_write_error() {
 #[test]
 fn truncated_source_is_searched_up_to_its_end() {
     let basis = random(100_000, 1);
-    let signature = Signature::of(100_000, 512, 1, &read_at(&basis)).unwrap();
+    let signature = Signature::read(100_000, 512, 1, &read_at(&basis)).unwrap();
     for len in [0, 1, 4095, 4096, 4097, 50_000, 99_999] {
         let source = &basis[..len];
         let mut receiver = Receiver::new(&basis, false);

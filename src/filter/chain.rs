@@ -156,10 +156,10 @@ impl Chain {
             }
         }
         let cvs = builder.cvs;
-        Chain::of(items, cvs, Arc::new(options), false)
+        Chain::from_items(items, cvs, Arc::new(options), false)
     }
 
-    fn of(
+    fn from_items(
         items: Vec<RuleItem>,
         cvs: Option<Arc<[Rule]>>,
         options: Arc<ChainOptions>,
@@ -230,7 +230,12 @@ impl Chain {
             return Ok(self.clone());
         }
         let cvs = builder.cvs;
-        Ok(Chain::of(items, cvs, Arc::clone(&inner.options), true))
+        Ok(Chain::from_items(
+            items,
+            cvs,
+            Arc::clone(&inner.options),
+            true,
+        ))
     }
 
     /// Returns the chain with which to enter the directory of a further source of the same run.
@@ -247,7 +252,7 @@ impl Chain {
             cvs,
             ..
         } = &*self.0;
-        Chain::of(items.clone(), cvs.clone(), Arc::clone(options), true)
+        Chain::from_items(items.clone(), cvs.clone(), Arc::clone(options), true)
     }
 
     /// Returns whether an entry takes part.

@@ -469,7 +469,7 @@ impl ChainBuilder<'_> {
                     if let Some(rule) = merge.own_exclude(group.sides) {
                         push_rule(&mut own.items, self.compile(rule, None), &source);
                     }
-                    let label = Label::of(&merge);
+                    let label = Label::for_merge(&merge);
                     let list = parse_labelled(&text, &merge, self.options.from0, &label);
                     own.depth += 1;
                     self.splice(list, group, dir_abs, own, read)?;

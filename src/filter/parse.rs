@@ -196,7 +196,7 @@ pub fn parse_from(text: Vec<u8>, include: bool, from0: bool) -> Result<Vec<Parse
 /// Lines are as in [`parse_from`]. With `w` and `C`, the text consists of words between white space (and NUL, with
 /// `from0`), and there are no comments. The modifier `e` adds its rule at the front.
 pub fn parse_merge(text: &[u8], merge: &Merge, from0: bool) -> Result<Vec<Parsed>, BadRule> {
-    let label = Label::of(merge);
+    let label = Label::for_merge(merge);
     let own = merge
         .own_exclude(Sides::Unsaid)
         .map(|rule| Ok(Parsed::Rule(rule)));
@@ -215,7 +215,7 @@ pub(super) enum Label {
 
 impl Label {
     /// Returns the label of a file that is read once.
-    pub(super) fn of(merge: &Merge) -> Label {
+    pub(super) fn for_merge(merge: &Merge) -> Label {
         match &merge.named_at {
             None => Label::Lines(merge.name.clone()),
             Some(place) => Label::Whole([b"a file named at ", &place[..]].concat()),

@@ -130,7 +130,7 @@ impl Pattern {
         if !stem.starts_with(b"/") {
             let flags = flags | if anchor.absolute { ON_ABSOLUTE } else { 0 };
             let (test, part) = Test::floating(stem);
-            return (Pattern::of(test, (stem, 0), part, flags), None);
+            return (Pattern::for_test(test, (stem, 0), part, flags), None);
         }
         // rsync prepends the merge file's directory to the pattern and treats the result as one pattern, so a directory
         // named `d*` acts as a wildcard. Do the same.
@@ -149,7 +149,7 @@ impl Pattern {
             Some(_) | None => (full.strip_prefix(b"/").unwrap_or(full), ON_ABSOLUTE),
         };
         let (test, part) = Test::anchored(tail, flags & TRIPLE != 0);
-        let pattern = Pattern::of(
+        let pattern = Pattern::for_test(
             test,
             (tail, full.len() - tail.len()),
             part,
@@ -181,7 +181,7 @@ impl Pattern {
     };
 
     /// Returns the pattern of a test that uses a part of `text`, which begins at `at` in the text that is kept.
-    fn of(test: Test, (text, at): (&[u8], usize), part: Range<usize>, flags: u8) -> Pattern {
+    fn for_test(test: Test, (text, at): (&[u8], usize), part: Range<usize>, flags: u8) -> Pattern {
         let branching = match test {
             Test::Glob(_) => match Glob::is_branching(&text[part.clone()]) {
                 Some(true) => BRANCHING,
@@ -851,7 +851,7 @@ mod tests {
             ),
             None => (Scope::Name, &escaped[..]),
         };
-        let pattern = Pattern::of(
+        let pattern = Pattern::for_test(
             Test::Glob(scope),
             (core, 0),
             0..core.len(),

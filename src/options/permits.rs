@@ -33,7 +33,7 @@ impl Permits {
     };
 
     /// Returns what the options permit. `reads_dest_rules`: the receiver reads filter files in the destination.
-    pub fn of(options: &Options, reads_dest_rules: bool) -> Permits {
+    pub fn new(options: &Options, reads_dest_rules: bool) -> Permits {
         let Options {
             select,
             check,
@@ -360,7 +360,7 @@ mod tests {
     fn with(change: impl FnOnce(&mut Options)) -> Option<&'static str> {
         let mut options = archive();
         change(&mut options);
-        Permits::of(&options, false).forbids_repeat
+        Permits::new(&options, false).forbids_repeat
     }
 
     #[test]
@@ -415,7 +415,7 @@ mod tests {
                 ..archive()
             };
             assert_eq!(
-                Permits::of(&options, true).forbids_repeat.is_some(),
+                Permits::new(&options, true).forbids_repeat.is_some(),
                 forbidden,
                 "{when:?}"
             );

@@ -23,7 +23,7 @@ pub enum Charset {
 
 impl Charset {
     /// Returns the charset of the terminal.
-    pub fn of(utf8_locale: bool, eight_bit: bool) -> Charset {
+    pub fn for_locale(utf8_locale: bool, eight_bit: bool) -> Charset {
         match (eight_bit, utf8_locale) {
             (true, _) => Charset::EightBit,
             (false, true) => Charset::Utf8,

@@ -149,7 +149,7 @@ impl TextReporter {
             dest_dir: Vec::new(),
             rooted: facts.rooted.clone(),
         };
-        let charset = Charset::of(facts.utf8_locale, output.eight_bit);
+        let charset = Charset::for_locale(facts.utf8_locale, output.eight_bit);
         let scope = match output.info.progress {
             _ if output.quiet || facts.list_only => None,
             0 => None,

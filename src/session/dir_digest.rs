@@ -42,7 +42,7 @@ impl Digester<'_> {
         takes_part: &dyn Fn(&Entry) -> bool,
     ) -> Option<[u8; DIGEST_LEN_BYTES]> {
         // The ends may have different options (`--remote-option`).
-        if !Permits::of(self.options, false).compare {
+        if !Permits::new(self.options, false).compare {
             return None;
         }
         let mut text = Vec::with_capacity(64 * (list.len() + 1));

@@ -21,7 +21,7 @@ impl Shortcuts {
             compare,
             unrequested,
             ..
-        } = Permits::of(options, false);
+        } = Permits::new(options, false);
         let whole_list = needs_whole_list(options, wants);
         Shortcuts {
             compare: compare && !(whole_list || wants.unchanged || wants.progress),

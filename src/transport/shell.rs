@@ -216,7 +216,7 @@ pub fn run_to_end(argv: &[Vec<u8>], options: RunOptions) -> io::Result<(ShellExi
         held.drain();
     }
     read.transpose()?;
-    Ok((ShellExit::of(ended), output))
+    Ok((ShellExit::from_status(ended), output))
 }
 
 /// Formats a command line as rsync prints it under `-vv`, after a title. Words with other than the plainest characters
@@ -320,7 +320,7 @@ pub fn run_plain(argv: &[Vec<u8>], umask: u32, out: &mut dyn Write) -> io::Resul
     if let Some(held) = &passed_on {
         held.drain();
     }
-    Ok(ShellExit::of(ended))
+    Ok(ShellExit::from_status(ended))
 }
 
 /// Starts a command in a shell with a socket as its standard input and output. It ends by itself when the socket is
@@ -431,7 +431,7 @@ impl ShellExit {
         }
     }
 
-    fn of(status: ExitStatus) -> ShellExit {
+    fn from_status(status: ExitStatus) -> ShellExit {
         status
             .code()
             .and_then(|code| u8::try_from(code).ok())
@@ -681,7 +681,7 @@ impl Shell {
             }
             let is_late = |since: Since, limit: Duration| since.elapsed() >= limit;
             if let Some(status) = self.child.try_wait()? {
-                self.ended = Some(ShellExit::of(status));
+                self.ended = Some(ShellExit::from_status(status));
             } else if limit.is_some_and(|limit| is_late(waits, limit))
                 || stop.load(Ordering::Relaxed)
                     && is_late(*stopped.get_or_insert_with(Since::now), FAREWELL)
@@ -701,7 +701,7 @@ impl Shell {
         let is_signalled = self.ended.is_none() && env::end_process(self.child.id(), false).is_ok();
         while is_signalled && self.ended.is_none() && since.elapsed() < LEAVE_TERMINAL {
             match self.child.try_wait() {
-                Ok(Some(status)) => self.ended = Some(ShellExit::of(status)),
+                Ok(Some(status)) => self.ended = Some(ShellExit::from_status(status)),
                 Ok(None) => std::thread::sleep(Duration::from_millis(1)),
                 Err(_) => break,
             }
@@ -709,7 +709,11 @@ impl Shell {
         if self.ended.is_none() {
             // Fails only if it has ended; the wait below finds that.
             let _ = self.child.kill();
-            self.ended = Some(self.child.wait().map_or(ShellExit::Killed, ShellExit::of));
+            self.ended = Some(
+                self.child
+                    .wait()
+                    .map_or(ShellExit::Killed, ShellExit::from_status),
+            );
         }
     }
 }

@@ -127,7 +127,7 @@ impl Grants {
 
     /// Returns the status of a key.
     pub fn standing(&self, pin: &Pin, now: Timestamp) -> KeyStatus<'_> {
-        match self.of(pin) {
+        match self.by_pin(pin) {
             Some(grant) if grant.stands(now) => KeyStatus::Granted(grant),
             Some(grant) => KeyStatus::Expired(grant),
             None => KeyStatus::Unknown,
@@ -135,7 +135,7 @@ impl Grants {
     }
 
     /// Returns the grant of a key, even if it has expired.
-    pub fn of(&self, pin: &Pin) -> Option<&Grant> {
+    pub fn by_pin(&self, pin: &Pin) -> Option<&Grant> {
         self.grants.iter().find(|grant| grant.pin == *pin)
     }
 

@@ -22,7 +22,7 @@ impl Places {
     ///
     /// `SPARSYNC_CONFIG_DIR` replaces both. Otherwise root has `/etc/sparsync` and `/var/lib/sparsync`, and other users
     /// have the XDG directories. Fails if the user has no home directory.
-    pub fn of(env: &Env) -> Result<Places> {
+    pub fn from_env(env: &Env) -> Result<Places> {
         let cwd = Path::new(OsStr::from_bytes(&env.cwd));
         Places::from(
             |name| env.var(name).filter(|value| !value.is_empty()),

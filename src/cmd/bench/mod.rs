@@ -59,7 +59,7 @@ enum LimitingResource {
 
 impl LimitingResource {
     /// Decides from the sum of all runs. `cpus`: how many processors a run could use.
-    fn of(sum: &Sample, cpus: usize, is_network: bool) -> LimitingResource {
+    fn from_sample(sum: &Sample, cpus: usize, is_network: bool) -> LimitingResource {
         let is_busy = sum.user.as_secs_f64() >= 0.5 * sum.wall.as_secs_f64() * cpus as f64;
         match sum.bytes / sum.entries.max(1) {
             _ if sum.wall < MEASURED_LEAST => LimitingResource::Unknown,
@@ -344,7 +344,7 @@ fn row(
             entries: sum.entries + sample.entries,
             bytes: sum.bytes + sample.bytes,
         });
-    let bound = LimitingResource::of(&sum, cpus, tree.is_network);
+    let bound = LimitingResource::from_sample(&sum, cpus, tree.is_network);
     let mean = |time: Duration| time.div_f64(samples.len() as f64);
     let [wall, least, most, user, system] = [
         median.wall,
@@ -632,12 +632,12 @@ mod tests {
             (900, 1, 0, true, LimitingResource::Processor),
         ] {
             assert_eq!(
-                LimitingResource::of(&sample(user_ms, bytes), cpus, is_network),
+                LimitingResource::from_sample(&sample(user_ms, bytes), cpus, is_network),
                 bound
             );
         }
         assert_eq!(
-            LimitingResource::of(&Sample::default(), 1, false),
+            LimitingResource::from_sample(&Sample::default(), 1, false),
             LimitingResource::Unknown
         );
     }

@@ -21,7 +21,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(shape: Shape) -> Layout {
+    fn for_shape(shape: Shape) -> Layout {
         let (chains, depth, lens) = match shape {
             Shape::Many => (100, 1, vec![1 << 10; 100]),
             Shape::Large => (1, 1, vec![64 << 20; 4]),
@@ -58,7 +58,7 @@ pub fn create(
     copies: u64,
     go_on: &dyn Fn() -> Result<()>,
 ) -> Result<()> {
-    let layout = Layout::of(shape);
+    let layout = Layout::for_shape(shape);
     let failed = |why: &[u8]| {
         let start = format!("sparsync: cannot create the tree `{}` in ", shape.name());
         let hint = "name a directory with more space, or another shape";
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn shapes_have_the_size_that_the_help_states() {
         let sizes = Shape::ALL.map(|shape| {
-            let layout = Layout::of(shape);
+            let layout = Layout::for_shape(shape);
             let dirs = layout.chains * layout.depth;
             (
                 dirs * layout.lens.len() as u64,

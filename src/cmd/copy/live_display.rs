@@ -108,7 +108,7 @@ impl LiveDisplay {
             stream: 1,
         });
         let gauge = Arc::new(Gauge::default());
-        let charset = Charset::of(super::utf8_locale(env), options.output.eight_bit);
+        let charset = Charset::for_locale(super::utf8_locale(env), options.output.eight_bit);
         let thread = {
             let screen = screen.clone();
             let gauge = gauge.clone();

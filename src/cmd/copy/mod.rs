@@ -364,7 +364,7 @@ pub fn close(
     *env.counts.lock() = Some(reporter.counts(tally));
     if let Some(display) = display {
         if is_complete {
-            let charset = Charset::of(utf8_locale(env), false);
+            let charset = Charset::for_locale(utf8_locale(env), false);
             let failures = reporter.failures(exit.code(), charset);
             display.summarize(
                 tally,

@@ -33,7 +33,7 @@ pub fn forbids_repeat(near: &Client<'_>) -> Option<&'static str> {
         return Some("--remote-option");
     }
     let reads_rules = near.rules.chain(FilterSide::Receiver, b"").has_per_dir();
-    Permits::of(near.options, reads_rules).forbids_repeat
+    Permits::new(near.options, reads_rules).forbids_repeat
 }
 
 /// Returns whether a network session ended because its connection was lost, or because a signal that this process did

@@ -434,7 +434,7 @@ impl RemoteCopy {
             )?);
             return via_child::start(self, env).map(Reached::from);
         }
-        let places = Places::of(env);
+        let places = Places::from_env(env);
         let host = route::named(&self.far.operand);
         let connect = &self.options.connect;
         let peers = match places.as_ref().map_err(Error::clone).and_then(Peers::load) {

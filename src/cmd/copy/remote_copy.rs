@@ -104,7 +104,7 @@ impl RemoteCopy {
             let _ = writeln!(env.stderr, "sparsync: {host}: using {route}\nhint: {hint}");
         } else if !is_quiet && env.stderr_is_tty && is_ours(env.program.as_bytes()) {
             let now = Timestamp(clock::now_unix().0);
-            if Places::of(env).is_ok_and(|places| Notices::is_due(&places, &peer.name, now)) {
+            if Places::from_env(env).is_ok_and(|places| Notices::is_due(&places, &peer.name, now)) {
                 let advice = format!("for advice run `sparsync doctor {host}`");
                 let _ = writeln!(env.stderr, "sparsync: {host}: using {route}; {advice}");
             }

@@ -46,7 +46,7 @@ pub struct ReachedDaemon {
 /// Connects to the daemon of a copy and requests the module. `None`: the daemon printed a list, such as that of its
 /// modules, and nothing is left to do. `port`: see [`RemoteOperand::daemon`](crate::cli::RemoteOperand::daemon).
 pub fn reach(side: &RemoteCopy, env: &mut Env, port: i32) -> Result<Option<ReachedDaemon>, Error> {
-    let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
+    let charset = Charset::for_locale(copy::utf8_locale(env), side.options.output.eight_bit);
     let mut client = DaemonClient { side, env, charset };
     client.reach(port).map_err(|error| {
         // A peer wrote parts of the message.

@@ -139,12 +139,12 @@ impl CachedAnswer<'_> {
 impl<'a> ByShell<'a> {
     /// Prepares a copy to a host; `known`: its entry, if it is enrolled.
     pub fn new(side: &'a RemoteCopy, env: &Env, known: Option<&Peer>) -> ByShell<'a> {
-        let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
+        let charset = Charset::for_locale(copy::utf8_locale(env), side.options.output.eight_bit);
         let patience = side.patience(env);
         let programs = programs(side, env, known);
         let connect = &side.options.connect;
         let is_open = known.is_none() && connect.program.is_none();
-        let memory = match Places::of(env) {
+        let memory = match Places::from_env(env) {
             Ok(places) if is_open => Some((places, login_name(side, &env.cwd))),
             Ok(_) | Err(_) => None,
         };

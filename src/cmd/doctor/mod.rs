@@ -168,7 +168,7 @@ impl Printer<'_> {
 
 /// Runs the checks and returns 1 if one of them fails.
 pub fn run(env: &mut Env, wanted: &Doctor) -> Result<Exit> {
-    let places = Places::of(env);
+    let places = Places::from_env(env);
     let mut printer = Printer {
         env,
         json: wanted.json,
@@ -598,7 +598,7 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
         },
         known,
     );
-    let login = SshLogin::of(printer.env, &reach);
+    let login = SshLogin::probe(printer.env, &reach);
     printer.print(login.checks(&reach))?;
     let facts = || {
         via_server::ssh_facts(&copy.options.connect.shell, &reach.host, printer.env.umask)
@@ -725,7 +725,7 @@ struct SshLogin {
 }
 
 impl SshLogin {
-    fn of(env: &Env, reach: &RemoteHost) -> SshLogin {
+    fn probe(env: &Env, reach: &RemoteHost) -> SshLogin {
         let find = match &reach.program {
             Some(_) => "p=$1",
             None => enroll::FIND_SPARSYNC,

@@ -34,7 +34,7 @@ const INSTALLED: &str = ".local/bin/sparsync";
 
 /// Runs the command and prints the result on standard output.
 pub fn run(env: &mut Env, wanted: &Enroll) -> Result<()> {
-    let places = Places::of(env)?;
+    let places = Places::from_env(env)?;
     let text = match wanted {
         Enroll::Host(host) => enroll(env, &places, host)?,
         Enroll::List { json } => list(&Peers::load(&places)?, *json),

@@ -41,7 +41,7 @@ impl StatusLine {
         StatusLine {
             is_shown,
             files_total,
-            charset: Charset::of(crate::cmd::copy::utf8_locale(env), false),
+            charset: Charset::for_locale(crate::cmd::copy::utf8_locale(env), false),
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             screen: Mutex::new(StatusScreen {

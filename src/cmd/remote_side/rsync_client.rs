@@ -280,7 +280,7 @@ pub fn serve_over(
     };
     // As in rsync, converted names are not those of the locale.
     let is_utf8 = copy::utf8_locale(env) && options.connect.iconv.is_none();
-    let charset = Charset::of(is_utf8, options.output.eight_bit);
+    let charset = Charset::for_locale(is_utf8, options.output.eight_bit);
     let cwd = env.cwd.clone();
     let umask = env.umask;
     let stop = env.stop.clone();

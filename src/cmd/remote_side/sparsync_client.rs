@@ -423,7 +423,7 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
     };
     let reads_rules = rules.chain(Side::Receiver, b"").has_per_dir();
     let repeats = matches!(authority, Authority::Grant(_))
-        && Permits::of(&options, reads_rules).forbids_repeat.is_none();
+        && Permits::new(&options, reads_rules).forbids_repeat.is_none();
     let ceiling = match authority {
         Authority::Grant(granted) => granted
             .ceiling

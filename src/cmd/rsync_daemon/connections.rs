@@ -55,7 +55,7 @@ impl Connections {
 
     /// Creates the socket. The daemon works without it, too.
     pub fn listen(&mut self, env: &Env) -> Result<()> {
-        self.socket = Some(ControlSocket::of_daemon(&Places::of(env)?)?);
+        self.socket = Some(ControlSocket::of_daemon(&Places::from_env(env)?)?);
         Ok(())
     }
 

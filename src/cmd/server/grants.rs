@@ -251,7 +251,7 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let now = Timestamp(clock::now_unix().0);
     let change = grant_change(&new, now)?;
     let NewGrant { start, json, .. } = new;
-    let known = Grants::load(places)?.of(&change.pin).cloned();
+    let known = Grants::load(places)?.by_pin(&change.pin).cloned();
     let settled = change.apply_to(known.as_ref())?;
     if !sandbox::are_everything(&settled.roots) {
         sparsync_client::can_limit()?;
@@ -302,7 +302,7 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     }
     // Another process may have changed the grant since it was checked above.
     let changed = Grants::change(places, |grants| {
-        let before = grants.of(&change.pin).cloned();
+        let before = grants.by_pin(&change.pin).cloned();
         let new = change.apply_to(before.as_ref())?;
         Ok((
             grants.put(new.clone()),

@@ -58,7 +58,7 @@ struct BudgetDecision {
 
 impl Budget {
     /// Creates the budget of a server. `given`: the bytes that `--memory` gives; `None`: the default.
-    pub fn of(given: Option<u64>) -> io::Result<Budget> {
+    pub fn new(given: Option<u64>) -> io::Result<Budget> {
         let bytes =
             given.unwrap_or_else(|| (memory_bytes() / PART_OF_MACHINE).max(MEMORY_MIN_BYTES));
         let budget = Budget {

@@ -49,7 +49,7 @@ pub fn run(env: &mut Env, server: ServerCommand) -> Exit {
     if let Some(reach) = &server.host {
         return run_on_host(env, reach, &server.action);
     }
-    let done = Places::of(env).and_then(|places| match server.action {
+    let done = Places::from_env(env).and_then(|places| match server.action {
         ServerAction::Start(start) => process::start(env, &places, &start),
         ServerAction::Stop { now: true } => stop(env, &places, Some(Question::Stop)),
         ServerAction::Stop { now: false } => stop(env, &places, None),
@@ -75,7 +75,7 @@ pub fn run(env: &mut Env, server: ServerCommand) -> Exit {
 /// Runs the same subcommand on a host, through a remote shell.
 fn run_on_host(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit {
     // If the list of hosts cannot be read, the remote shell finds the program, or reports that it cannot.
-    let places = Places::of(env);
+    let places = Places::from_env(env);
     let peers = places
         .as_ref()
         .ok()

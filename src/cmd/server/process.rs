@@ -57,7 +57,7 @@ pub fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
         });
     }
     if start.foreground {
-        if Supervisor::of(env).is_present()
+        if Supervisor::from_env(env).is_present()
             && let Some(status) = at_work(env, places)?
         {
             return Err(not_the_supervisors(status.pid));

@@ -16,7 +16,7 @@ pub struct Supervisor(Option<OsString>);
 
 impl Supervisor {
     /// Returns the supervisor that started this process.
-    pub fn of(env: &Env) -> Supervisor {
+    pub fn from_env(env: &Env) -> Supervisor {
         Supervisor(env.var(SOCKET).filter(|name| !name.is_empty()))
     }
 

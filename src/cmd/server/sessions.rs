@@ -103,7 +103,7 @@ pub fn run(
     let door = Arc::new(GrantCheck::new(places, identity.pin)?);
     let admit = door.clone();
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
-    let budget = Budget::of(start.memory).map_err(|error| cannot_share(&error))?;
+    let budget = Budget::new(start.memory).map_err(|error| cannot_share(&error))?;
     let limits = Limits {
         ceiling: budget.ceiling().clone(),
         ..Limits::default()
@@ -143,7 +143,7 @@ pub fn run(
         home: home(env),
         held: Mutex::default(),
         supervisor: if start.foreground {
-            Supervisor::of(env)
+            Supervisor::from_env(env)
         } else {
             Supervisor::none()
         },

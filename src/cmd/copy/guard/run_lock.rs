@@ -29,7 +29,7 @@ impl RunLock {
     /// Locks the destination of a run for the runs of this user on this machine.
     pub fn take(env: &mut Env, wanted: &Copy, lock: Lock) -> Result<RunLock> {
         let dest = dest(env, wanted);
-        let dir = Places::of(env)?.state.join(LOCKS_DIR);
+        let dir = Places::from_env(env)?.state.join(LOCKS_DIR);
         let mut name = String::new();
         for byte in &digest::whole(&dest)[..16] {
             // Writing to a string does not fail.

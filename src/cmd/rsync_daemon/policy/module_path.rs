@@ -14,7 +14,7 @@ pub struct ModulePath {
 
 impl ModulePath {
     /// Splits the value of `path`. With chroot, `/outer/./inner` has its root at `/outer`.
-    pub fn of(value: &[u8], use_chroot: bool) -> ModulePath {
+    pub fn parse(value: &[u8], use_chroot: bool) -> ModulePath {
         if !use_chroot {
             let dir = [
                 b"/",
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn module_paths_are_split_for_chroot() {
         let of = |value: &str, chroot| {
-            let ModulePath { chroot, dir } = ModulePath::of(value.as_bytes(), chroot);
+            let ModulePath { chroot, dir } = ModulePath::parse(value.as_bytes(), chroot);
             (
                 chroot.map(|path| String::from_utf8(path).unwrap()),
                 String::from_utf8(dir).unwrap(),

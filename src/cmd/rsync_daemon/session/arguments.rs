@@ -16,7 +16,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    pub(super) fn of(words: Vec<Vec<u8>>, module: &[u8], max_verbosity: i32) -> Arguments {
+    pub(super) fn new(words: Vec<Vec<u8>>, module: &[u8], max_verbosity: i32) -> Arguments {
         let line: Vec<_> = words.iter().cloned().map(OsString::from_vec).collect();
         let operands = cli::operands_of(&line);
         let mut words = words;

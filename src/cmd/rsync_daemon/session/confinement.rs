@@ -85,7 +85,7 @@ impl DaemonConnection<'_> {
         let wanted = values.optional_flag(Param::UseChroot);
         let must_chroot = wanted.unwrap_or(module_path::split_marker(&path).is_some());
         let tries_chroot = must_chroot || wanted.is_none() && sys::ids().0 == 0;
-        let mut place = ModulePath::of(&path, tries_chroot);
+        let mut place = ModulePath::parse(&path, tries_chroot);
         let shown_path = match &place.chroot {
             Some(root) if !place.is_whole_root() => crate::path::join(root, &place.dir[1..]),
             Some(root) => root.clone(),
@@ -111,7 +111,7 @@ impl DaemonConnection<'_> {
             if must_chroot || error.kind() == io::ErrorKind::NotFound {
                 return refuse("chroot failed");
             }
-            place = ModulePath::of(&path, false);
+            place = ModulePath::parse(&path, false);
         }
         let owners = if values.flag(Param::InsecureLinks) {
             LinkOwners::Anyone

@@ -25,7 +25,7 @@ pub(super) struct DaemonPeer {
 }
 
 impl DaemonPeer {
-    fn of(address: Option<IpAddr>, looks_up: bool) -> DaemonPeer {
+    fn new(address: Option<IpAddr>, looks_up: bool) -> DaemonPeer {
         let address = address
             .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
             .to_canonical();
@@ -85,12 +85,12 @@ impl DaemonConnection<'_> {
                 .as_deref()
                 .and_then(|text| text.split(|&byte| byte == b' ').next());
             let address = first.and_then(|text| str::from_utf8(text).ok()?.parse().ok());
-            return Ok(DaemonPeer::of(address.or(socket), looks_up));
+            return Ok(DaemonPeer::new(address.or(socket), looks_up));
         }
         if !globals.flag(Param::ProxyProtocol) {
-            return Ok(DaemonPeer::of(socket, looks_up));
+            return Ok(DaemonPeer::new(socket, looks_up));
         }
-        let direct = DaemonPeer::of(socket, false);
+        let direct = DaemonPeer::new(socket, false);
         let hosts = self
             .text(globals, Param::ProxyProtocolHosts)
             .unwrap_or_default();
@@ -103,7 +103,7 @@ impl DaemonConnection<'_> {
             return Err(Refusal::Over);
         }
         let address = read_proxy_header(&mut self.input)?;
-        Ok(DaemonPeer::of(address.or(socket), looks_up))
+        Ok(DaemonPeer::new(address.or(socket), looks_up))
     }
 }
 

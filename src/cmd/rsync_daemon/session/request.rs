@@ -61,7 +61,7 @@ impl DaemonConnection<'_> {
         let excess = read
             .excess
             .map(|why| Error::new(Exit::Unsupported, format!("sparsync: {why}")));
-        let words = Arguments::of(read.words, name, values.number(Param::MaxVerbosity));
+        let words = Arguments::new(read.words, name, values.number(Param::MaxVerbosity));
         let line: Vec<_> = words
             .options
             .iter()
