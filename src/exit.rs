@@ -51,7 +51,8 @@ pub enum Exit {
     CmdNotRun,
     /// The remote shell did not find the program.
     CmdNotFound,
-    /// A code of a remote shell that rsync(1) does not define, such as ssh's 255 when it cannot connect.
+    /// A code without a message of rsync: of a remote shell, such as ssh's 255 when it cannot connect, or of a command that
+    /// rsync does not have.
     Other(u8),
 }
 

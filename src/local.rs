@@ -252,8 +252,10 @@ fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), terms: &Terms<'_>) -
     let spares_atime = terms.options.select.open_noatime;
     let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, spares_atime);
     let (source, dest) = match (open(source), open(dest)) {
-        (Err(source), Err(dest)) if is_denied(&source) && is_denied(&dest) => {
-            return Ok(terms.unreadable_is_same());
+        (Err(source), Err(dest))
+            if is_denied(&source) && is_denied(&dest) && terms.unreadable_is_same() =>
+        {
+            return Ok(true);
         }
         (source, dest) => (source?, dest?),
     };

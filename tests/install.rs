@@ -545,7 +545,7 @@ fn wrong_values_are_usage_errors() {
     for (args, message) in [
         (
             &["--man=x"][..],
-            "sparsync: invalid --man value `x`: expected sparsync, bench, doctor, enroll, hash or server\n",
+            "sparsync: invalid --man value `x`: expected sparsync, bench, check, doctor, enroll, hash or server\n",
         ),
         (
             &["--completions=x"],

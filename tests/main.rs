@@ -13,6 +13,7 @@ mod attrs;
 mod batch;
 mod bench;
 mod changing;
+mod check;
 mod compress;
 mod configured_paths;
 mod confine_root;

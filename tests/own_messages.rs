@@ -247,6 +247,7 @@ fn messages_of_help_pages() {
         "help enroll",
         "help doctor",
         "help bench",
+        "help check",
         "help hash",
     ] {
         book.client(line);
@@ -624,13 +625,57 @@ fn messages_of_manifests() {
     ] {
         book.client(&format!("hash {line}"));
     }
+    let sum = "0cc175b9c0f1b6a831c399e269772661";
+    for (name, text) in [
+        ("good", format!("{sum}  new\n{sum}  gone\n")),
+        ("bad1", format!("{sum}  new\nno digest\n")),
+        ("bad2", format!("{sum}  /new\n")),
+        ("bad3", format!("{sum}  ../new\n")),
+        ("bad4", format!("{sum}  a//b\n")),
+        ("bad5", format!("{sum}  ./\n")),
+        ("bad6", format!("\\{sum}  \\x\n")),
+        ("bad7", format!("{}  new\n", &sum[2..])),
+        ("bad8", format!("SHA256 (new) = {sum}\n")),
+        ("bad9", format!("zz{sum}  new\n")),
+        ("bad10", format!("{sum}  a\n{}  a\n", sum.replace('0', "1"))),
+        ("bad11", format!("{sum}  {}\n", "a".repeat(1 << 20))),
+        ("none", String::new()),
+    ] {
+        if !text.is_empty() {
+            std::fs::write(book.scene.path(name), text).unwrap();
+        }
+        book.client(&format!("check --manifest={name} src"));
+    }
+    for line in [
+        "",
+        "src/",
+        "--list=new src/ in/",
+        "--manifest=good --list=dest-only src",
+        "--manifest=good",
+        "--manifest=good --algorithm=crc src",
+        "--manifest=good --algorithm=sha256 src",
+        "--manifest=good -a src",
+        "--algorithm=md5 src/ in/",
+        "--inplace src/ in/",
+        "-b src/ in/",
+        "--lst=equal src/ in/",
+        "-e",
+        "none in/",
+        "src/ in/",
+        "--list=equal src/ in/",
+        "in/ in/",
+    ] {
+        book.client(&format!("check {line}"));
+    }
     let name = OsStr::from_bytes(b"\xff");
     std::fs::write(book.scene.path("src").join(name), "").unwrap();
     book.client("hash src");
     std::fs::write(book.scene.path("src/a\nb"), "").unwrap();
     book.client("hash --algorithm=xxh128 src");
-    std::fs::write(book.scene.path("hash"), "").unwrap();
-    book.client("hash src");
+    for verb in ["hash", "check"] {
+        std::fs::write(book.scene.path(verb), "").unwrap();
+        book.client(&format!("{verb} src"));
+    }
     book.compare();
 }
 

@@ -4,6 +4,7 @@
 //! `=FIRST..END` chooses the seeds. A case that fails is made smaller while it fails, and is printed as code for a test
 //! of its own.
 
+mod checks;
 mod options;
 mod soak;
 mod tree;
@@ -15,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kit::{Acl, Loss, Route, Shell, Who, World, oracle, run_case};
+use checks::RandomCheck;
 use options::{Case, TREES};
 use soak::Life;
 use tree::{Entry, Extra, Kind, text};
@@ -26,6 +28,7 @@ const THREADS: usize = 6;
 const SAMPLE: Range<u64> = 0..40;
 const LOSSES_SAMPLE: Range<u64> = 0..20;
 const LIVES_SAMPLE: Range<u64> = 0..8;
+const CHECKS_SAMPLE: Range<u64> = 0..40;
 /// How often a smaller case may be run until it fails: what a loss interrupts is a matter of time.
 const ATTEMPTS: usize = 4;
 
@@ -251,6 +254,31 @@ fn random_cases_agree() {
         });
         Some(format!("{why}{case}\n"))
     });
+    assert_eq!(failed, 0, "seeds that differ");
+}
+
+#[test]
+fn random_checks_find_what_a_dry_run_prints() {
+    let failed = run_seeds(
+        THREADS,
+        seeds(CHECKS_SAMPLE),
+        Route::ALL,
+        |seed, route, name| {
+            if route.is_served() {
+                return None;
+            }
+            let difference = |check: &RandomCheck| {
+                (0..TIMES)
+                    .map(|_| check.difference(route, name))
+                    .collect::<Option<Vec<_>>>()?
+                    .pop()
+            };
+            let check = RandomCheck::nth(seed);
+            let why = difference(&check)?;
+            let (check, why) = shrunk(check, why, RandomCheck::smaller, difference);
+            Some(format!("seed {seed}: {why}{check}\n"))
+        },
+    );
     assert_eq!(failed, 0, "seeds that differ");
 }
 

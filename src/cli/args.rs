@@ -61,7 +61,9 @@ pub struct GivenMap {
 }
 
 /// The man pages of section 1: that of copies, and those of the subcommands.
-pub const MAN_PAGES: [&str; 6] = ["sparsync", "bench", "doctor", "enroll", "hash", "server"];
+pub const MAN_PAGES: [&str; 7] = [
+    "sparsync", "bench", "check", "doctor", "enroll", "hash", "server",
+];
 
 /// A shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +91,17 @@ pub enum PrintRequest {
     Completions(CompletionShell),
 }
 
+/// The values of the options that only `check` has.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct CheckArgs {
+    pub manifest: Option<Vec<u8>>,
+    pub algorithm: Option<Vec<u8>>,
+    pub list: Option<Vec<u8>>,
+    pub one_way: bool,
+    pub quick: bool,
+}
+
 /// The command line as given.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
@@ -107,6 +120,8 @@ pub struct Args {
     pub guard: Guard,
     /// An option that only sparsync has was given incorrectly, so sparsync must report the error and not rsync.
     pub own_option_is_invalid: bool,
+    /// The options that only `check` has.
+    pub check_command: CheckArgs,
     /// All arguments after the first operand are operands: POSIXLY_CORRECT is set.
     pub is_posix: bool,
     pub server: bool,

@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod batch_script;
+pub mod check_command;
 pub mod daemon_args;
 pub mod doc;
 pub mod flag;
@@ -62,6 +63,8 @@ pub enum Request {
     ServeStock(Box<ServeStock>),
     /// A subcommand, such as `server` or `enroll`.
     Verb(subcommand::Verb),
+    /// `sparsync check`
+    Check(check_command::CheckRequest),
     /// [`help_text`] on standard output, exit 0.
     Help,
     /// [`version_text`] or [`rsync_version_json`] on standard output, exit 0.
@@ -151,6 +154,9 @@ pub struct ServeStock {
 /// Errors use rsync's words where rsync has them, and carry its exit code. The caller adds the closing line
 /// (`rsync error: …`).
 pub fn read(call: &Invocation<'_>) -> Result<Request> {
+    if let Some(words) = subcommand::check_words(call.program, call.args) {
+        return check_command::read(call, words);
+    }
     if let Some(verb) = subcommand::read(call.program, call.args) {
         return verb.map(Request::Verb);
     }
@@ -172,7 +178,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     walked.append(call.appended);
     // Called as rsync, the program prints what rsync prints.
     if subcommand::is_ours(call.program.as_bytes()) {
-        walked.suggest();
+        walked.suggest(&[]);
     }
     // rsync would read a sparsync:// URL as a path on a host named sparsync.
     let is_ours = !from_client && walked.operands.iter().any(Operand::is_server);

@@ -146,8 +146,10 @@ impl Walked {
     }
 
     /// Adds the option that an unknown long name probably stands for to the error about it.
-    pub fn suggest(&mut self) {
+    /// `own`: the options of the command beside those of a copy.
+    pub fn suggest(&mut self, own: &'static [Flag]) {
         let names = all()
+            .chain(own)
             .filter(|flag| !matches!(flag.support, Support::ServerSide | Support::Refused))
             .flat_map(|flag| {
                 flag.aliases
@@ -170,6 +172,16 @@ impl Walked {
 
 /// Walks the arguments after the program's name.
 pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
+    walk_with(words, aliases, args, &[])
+}
+
+/// Walks the arguments of a command that has these options beside those of a copy.
+pub fn walk_with(
+    words: &[OsString],
+    aliases: &[Alias],
+    args: Args,
+    own: &'static [Flag],
+) -> Walked {
     let mut walk = ArgumentWalk {
         walked: Walked {
             args,
@@ -179,6 +191,7 @@ pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
             unknown_name: None,
         },
         aliases,
+        own,
         words: words.to_vec(),
         parser: lexopt::Parser::from_args(words.iter().cloned()),
         at: 0,
@@ -200,6 +213,7 @@ struct Inside {
 struct ArgumentWalk<'a> {
     walked: Walked,
     aliases: &'a [Alias],
+    own: &'static [Flag],
     /// The arguments that `parser` was made from.
     words: Vec<OsString>,
     parser: lexopt::Parser,
@@ -234,7 +248,10 @@ impl ArgumentWalk<'_> {
         }
         let found = match &name {
             OptionName::Short(letter) => by_short(*letter).map(|flag| (flag, Polarity::On)),
-            OptionName::Long(name) => by_long(name),
+            OptionName::Long(name) => match self.own.iter().find(|flag| flag.long == name) {
+                Some(flag) => Some((flag, Polarity::On)),
+                None => by_long(name),
+            },
         };
         let Some((flag, polarity)) = found else {
             if let OptionName::Long(name) = name
@@ -588,7 +605,7 @@ mod tests {
         ] {
             let mut walked = walked(line);
             assert_eq!(walked.error.as_ref().unwrap().hint, None, "{line:?}");
-            walked.suggest();
+            walked.suggest(&[]);
             let hint = hint.map(|name| format!("did you mean `{name}`?"));
             assert_eq!(walked.error.unwrap().hint, hint, "{line:?}");
         }

@@ -1,4 +1,4 @@
-//! The subcommands `server`, `enroll`, `doctor`, `bench` and `hash`: recognizes them. Their parsers are in files of their
+//! The subcommands `server`, `enroll`, `doctor`, `bench`, `check` and `hash`: recognizes them. Their parsers are in files of their
 //! own.
 //!
 //! A first argument is a subcommand only if the program was called by its own name, so that a script that calls it
@@ -62,6 +62,8 @@ enum Recognized<'a> {
     Doctor(&'a [OsString]),
     /// `bench`, with the arguments after it.
     Bench(&'a [OsString]),
+    /// `check`, with the arguments after it.
+    Check(&'a [OsString]),
     /// `hash`, with the arguments after it.
     Hash(&'a [OsString]),
     /// A page of help; see [`Verb::Help`].
@@ -105,6 +107,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         {
             Some(Recognized::Bench(rest))
         }
+        "check" => Some(Recognized::Check(rest)),
         "hash" => Some(Recognized::Hash(rest)),
         "help" => match rest {
             [] => Some(Recognized::Help(None)),
@@ -112,7 +115,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
                 rest.first().and_then(|action| action.to_str()),
             )))),
             [word, ..] => {
-                let others = ["enroll", "doctor", "bench", "hash"];
+                let others = ["enroll", "doctor", "bench", "check", "hash"];
                 let verb = others.into_iter().find(|verb| word == verb)?;
                 Some(Recognized::Help(Some(verb)))
             }
@@ -123,7 +126,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
 
 /// The subcommands that are refused if a file has their name: a script that copies such a file must not run something
 /// else.
-const YIELDING: [&str; 1] = ["hash"];
+const YIELDING: [&str; 2] = ["check", "hash"];
 
 /// Returns the name of a subcommand that must not run if a file of this name exists, and the error for that case.
 pub fn shadowed_file(program: &OsStr, args: &[OsString]) -> Option<(&'static str, Error)> {
@@ -273,13 +276,23 @@ fn word_reader(verb: &'static str, rest: &[OsString]) -> WordReader {
     }
 }
 
-/// Parses a command line that is not a copy; `None` if it is one.
+/// Returns the words after `check`, if that is the subcommand. Most of them are options of a copy, so
+/// [`super::check_command`] parses them.
+pub fn check_words<'a>(program: &OsStr, args: &'a [OsString]) -> Option<&'a [OsString]> {
+    match recognize(program, args)? {
+        Recognized::Check(rest) => Some(rest),
+        _ => None,
+    }
+}
+
+/// Parses a command line that is neither a copy nor `check`; `None` if it is one of them.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
     Some(match recognize(program, args)? {
         Recognized::Server(rest) => server::read(&mut word_reader("server", rest)),
         Recognized::Enroll(rest) => enroll::read(&mut word_reader("enroll", rest)),
         Recognized::Doctor(rest) => doctor::read(&mut word_reader("doctor", rest)),
         Recognized::Bench(rest) => bench::read(&mut word_reader("bench", rest)),
+        Recognized::Check(_) => return None,
         Recognized::Hash(rest) => hash::read(&mut word_reader("hash", rest)),
         Recognized::Help(page) => Ok(Verb::Help(page)),
     })

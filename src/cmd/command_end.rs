@@ -69,7 +69,11 @@ pub fn put_end(env: &mut Env, message: &[u8], exit: Exit, role: &str) {
     if !prints_json(env) {
         return;
     }
-    let closing = final_error::error_line(exit, role);
+    let closing = if subcommand::is_one(&env.program, &env.args) {
+        Vec::new()
+    } else {
+        final_error::error_line(exit, role)
+    };
     let mut text = Vec::new();
     for line in message
         .split(|&byte| byte == b'\n')
@@ -89,7 +93,8 @@ pub fn prints_json(env: &Env) -> bool {
         .iter()
         .take_while(|word| *word != "--")
         .any(|word| word == "--json");
-    has_option && !subcommand::is_one(&env.program, &env.args)
+    let is_check = subcommand::check_words(&env.program, &env.args).is_some();
+    has_option && (is_check || !subcommand::is_one(&env.program, &env.args))
 }
 
 /// Prints a line to standard output.

@@ -1,6 +1,7 @@
 //! Entry points of the program: reads the command line and runs the command that it names.
 
 mod bench;
+mod check;
 mod command_end;
 mod copy;
 mod doctor;
@@ -56,7 +57,7 @@ pub fn run(env: &mut Env) -> Exit {
     if let Some((verb, error)) = subcommand::shadowed_file(&program, &args)
         && sys::stat_path(verb.as_bytes(), false).is_ok()
     {
-        return fail(env, &error);
+        return check::exit_of(fail(env, &error), verb);
     }
     let appended: &[&str] = if counts_deletions { &COUNTING } else { &[] };
     let ended = match read(env, &popt, appended) {
@@ -90,6 +91,7 @@ pub fn run(env: &mut Env) -> Exit {
             Err(error) => Err(error),
         },
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
+        Ok(Request::Check(request)) => return check::run(env, request),
         Ok(Request::Help) => write_text(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => {
             write_text(&mut env.stdout, cli::rsync_version_json().as_bytes())

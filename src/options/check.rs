@@ -67,6 +67,8 @@ pub struct Check {
     pub existing_only: bool,
     /// `--ignore-existing`
     pub ignore_existing: bool,
+    /// `--report-unread`: under `-c`, a file that cannot be read to compare it is a problem. Otherwise it differs.
+    pub reports_unread: bool,
 }
 
 impl Check {

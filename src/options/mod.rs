@@ -8,6 +8,7 @@ pub mod check;
 pub mod connect;
 pub mod delete;
 pub mod delta;
+pub mod findings;
 pub mod guard;
 pub mod output;
 pub mod permits;

@@ -1,5 +1,6 @@
 //! What is printed, and in which form.
 
+use super::findings::PrintedFindings;
 /// When a run stops by itself with exit code 30.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopAt {
@@ -124,6 +125,8 @@ pub struct Output {
     pub debug: Debug,
     /// `-i`: 0, 1, or 2 (unchanged entries too). `--out-format` with `%i` counts as 1.
     pub itemize: u8,
+    /// `sparsync check`: the findings that are printed in place of the changes of a copy. Only this end knows of it.
+    pub compares: Option<PrintedFindings>,
     /// `--out-format`, or `%i %n%L` under `-i`; `None`: names only, depending on `info.name`.
     pub out_format: Option<Vec<u8>>,
     /// When to print `created directory …`. Names that only a format implies do not enable it.

@@ -131,6 +131,8 @@ fn by_check(check: &Check, preserve: &Preserve) -> Permits {
         update,
         existing_only,
         ignore_existing,
+        // What is reported is left alone, in each attempt.
+        reports_unread: _,
     } = check;
 
     Permits {
@@ -295,6 +297,7 @@ fn by_output(output: &Output) -> Permits {
         itemize: _,
         out_format: _,
         json: _,
+        compares: _,
         ui: _,
         created_dir: _,
         unsafe_links: _,

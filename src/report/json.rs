@@ -1,5 +1,6 @@
 //! `--json`: one JSON object per line for each event of a run. docs/json-schema.json describes them.
 
+use super::comparison::CheckCounts;
 use super::escape;
 use super::event::{Event, Item, Problem, Update, Weight};
 use super::itemize::{DELETING, itemize};
@@ -44,6 +45,10 @@ pub enum Line<'a> {
     Bench(&'a BenchLine),
     /// A file of `sparsync hash`.
     Digest(DigestLine<'a>),
+    /// An entry that `sparsync check` compared.
+    Compared(ComparedLine<'a>),
+    /// The counts of `sparsync check`.
+    Comparison(ComparisonLine),
 }
 
 /// A path or another byte string.
@@ -225,6 +230,30 @@ pub struct BenchLine {
     pub system_secs: f64,
     /// `processor`, `metadata`, `storage`, `network` or `unknown`.
     pub bound_by: &'static str,
+}
+
+/// See [`Line::Compared`].
+#[derive(Serialize)]
+pub struct ComparedLine<'a> {
+    #[serde(flatten)]
+    path: JsonText<'a>,
+    result: &'static str,
+    /// Absent if the tree was compared with a manifest, which has only files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    /// The columns of `-i`, in the same case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    itemize: Option<String>,
+}
+
+/// See [`Line::Comparison`].
+#[derive(Serialize)]
+pub struct ComparisonLine {
+    equal: u64,
+    differ: u64,
+    source_only: u64,
+    dest_only: u64,
+    unreadable: u64,
 }
 
 /// See [`Line::Digest`].
@@ -521,6 +550,52 @@ pub fn digest<'a>(
         size_bytes,
         algorithm,
         digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+    })
+}
+
+/// Returns the line of a file that was compared with a manifest. `result`: the name of the finding.
+pub fn compared<'a>(path: &'a [u8], result: &'static str) -> Line<'a> {
+    Line::Compared(ComparedLine {
+        path: JsonText::new(path),
+        result,
+        kind: None,
+        itemize: None,
+    })
+}
+
+/// Returns the line of an entry that was compared; `None` for other events. `result`: the name of the finding.
+pub fn compared_entry<'a>(event: &'a Event, result: &'static str) -> Option<Line<'a>> {
+    let (path, kind, columns) = match event {
+        Event::Item(item) => {
+            let columns = itemize(item.update, item.kind, item.changes).to_vec();
+            (&item.name, item.kind, columns)
+        }
+        Event::Deleted { name, kind, .. } => (name, *kind, DELETING.to_vec()),
+        _ => return None,
+    };
+    Some(Line::Compared(ComparedLine {
+        path: JsonText::new(path),
+        result,
+        kind: Some(kind_name(kind)),
+        itemize: Some(String::from_utf8_lossy(&columns).into_owned()),
+    }))
+}
+
+/// Returns the line of the counts of a comparison.
+pub fn comparison(counts: &CheckCounts) -> Line<'static> {
+    let CheckCounts {
+        equal,
+        differ,
+        source_only,
+        dest_only,
+        unreadable,
+    } = *counts;
+    Line::Comparison(ComparisonLine {
+        equal,
+        differ,
+        source_only,
+        dest_only,
+        unreadable,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Reports the events of a run: as values, then as text.
 
 pub mod bench_chart;
+pub mod comparison;
 pub mod escape;
 pub mod event;
 pub mod final_error;

@@ -14,6 +14,7 @@ pub use self::log::PutLine;
 use self::log::Log;
 use self::screen::Screen;
 use self::summary::{put_statistics, put_totals};
+use super::comparison::{CheckCounts, DIFFERENT, finding_of};
 use super::escape::Charset;
 use super::event::{Event, Item, Problem, Wants, Weight};
 use super::final_error::error_line;
@@ -29,6 +30,7 @@ use super::tally::{Tally, Traffic};
 use super::times::LocalTimes;
 use crate::exit::Exit;
 use crate::flist::Kind;
+use crate::options::findings::{ComparisonKind, Finding};
 use crate::options::{Checksum, Output};
 use crate::plan::Changes;
 use std::io::Write;
@@ -116,6 +118,8 @@ pub struct TextReporter {
     problems: Tally,
     /// How many files of the source were changed while they were read.
     changed_sources: u64,
+    /// The findings of `sparsync check`.
+    comparison: Option<CheckCounts>,
     /// The message of the first problem that makes the exit code 23.
     first_failure: Option<Vec<u8>>,
     /// Where such problems are counted for the live display.
@@ -175,6 +179,7 @@ impl TextReporter {
             totals: None,
             problems: Tally::default(),
             changed_sources: 0,
+            comparison: output.compares.is_some().then(CheckCounts::default),
             first_failure: None,
             gauge: None,
             last_name: Vec::new(),
@@ -350,6 +355,15 @@ impl TextReporter {
         let traffic = self.traffic.unwrap_or(tally.traffic());
         self.totals = Some((traffic, tally.total_bytes));
         self.finish_progress();
+        if let Some(counts) = self.comparison {
+            if self.output.json {
+                self.screen.put_object(&json::comparison(&counts));
+            } else {
+                self.screen
+                    .print(counts.summary(ComparisonKind::Trees).as_bytes());
+            }
+            return self.flush();
+        }
         if self.output.json {
             self.screen.put_object(&json::summary(
                 tally,
@@ -441,6 +455,9 @@ impl TextReporter {
             self.problems.problem(problem.weight);
             self.note_failure(problem);
         }
+        if self.comparison.is_some() && self.compare(event) {
+            return;
+        }
         if self.output.json {
             self.put_object(event);
         }
@@ -476,9 +493,67 @@ impl TextReporter {
         }
     }
 
+    /// Counts an event of a comparison, and prints it if its finding is to be printed. Returns whether it is a finding.
+    fn compare(&mut self, event: &Event) -> bool {
+        let Some(counts) = &mut self.comparison else {
+            return false;
+        };
+        let finding = match event {
+            Event::Item(item) => finding_of(item),
+            Event::Deleted { .. } => Finding::DestOnly,
+            Event::Problem(problem) => {
+                match problem.weight {
+                    // The peer has printed it, and its line has been counted.
+                    _ if problem.line.is_empty() => {}
+                    Weight::SourceError | Weight::Failed => counts.unreadable += 1,
+                    Weight::Vanished | Weight::Warning => {}
+                }
+                return false;
+            }
+            // Nothing is created.
+            Event::Note(note) => return note.starts_with(b"created directory "),
+            _ => return false,
+        };
+        counts.add(finding);
+        let printed = &self.output.compares;
+        if !printed.as_ref().is_some_and(|it| it.contain(finding)) {
+            return true;
+        }
+        if self.output.json {
+            let name = finding.name(ComparisonKind::Trees);
+            if let Some(line) = json::compared_entry(event, name) {
+                self.screen.put_object(&line);
+            }
+            return true;
+        }
+        match event {
+            Event::Item(item) => self.item(item),
+            Event::Deleted { name, kind, .. } => self.deleted(name, *kind),
+            _ => {}
+        }
+        true
+    }
+
+    /// Returns the exit code of a run that ended with this one: that of a comparison follows from its findings.
+    pub fn settled_exit(&self, exit: Exit) -> Exit {
+        match &self.comparison {
+            Some(counts) if exit == Exit::Ok => counts.exit(),
+            _ => exit,
+        }
+    }
+
+    /// Returns whether this is a comparison, which has its own last line.
+    pub fn is_comparison(&self) -> bool {
+        self.comparison.is_some()
+    }
+
     /// Prints the last line: why the run failed. Prints nothing on success.
     pub fn final_error(&mut self, exit: Exit, role: &str) {
-        let line = error_line(exit, role);
+        let line = match exit {
+            // The counts say the same.
+            DIFFERENT | Exit::Partial if self.is_comparison() => Vec::new(),
+            _ => error_line(exit, role),
+        };
         if !line.is_empty() {
             if self.constants.sends {
                 self.log_totals();

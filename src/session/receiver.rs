@@ -195,7 +195,10 @@ fn same_digest(
     let Some(digest) = source.extra.as_ref().and_then(|extra| extra.digest) else {
         // No digest: the sender was denied access. It reports every other error.
         let is_denied = dest.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-        return Ok(is_denied && unreadable_is_same);
+        if is_denied && unreadable_is_same {
+            return Ok(true);
+        }
+        return Err(io::Error::other("the sender cannot read it"));
     };
     // The caller has already compared the lengths.
     Ok(digest_of_beginning(dest?.as_fd(), source.len_bytes, by, is_over)? == digest)

@@ -14,7 +14,7 @@ use crate::path::RelPath;
 use crate::plan::delete::{self, Extras};
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
 use crate::proto::SubdirFlags;
-use crate::report::event::{ErrorRole, Problem, Weight};
+use crate::report::event::{ErrorRole, Problem, Weight, errno_words};
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
 use crate::walk::dir_plan::{
     Decided, DestListing, DestState, DirPlan, Findings, Found, ListedDir, NONE, Step, SubDir,
@@ -24,6 +24,7 @@ use crate::walk::dir_rules::enter_dir;
 use crate::walk::scanner::TaskId;
 use crate::walk::source_dir::{Compare, ComparedSource, SourceDir};
 use crate::work::parallel;
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
@@ -512,8 +513,9 @@ impl DestWalk<'_> {
             HashSet::new()
         };
         for block in joined.pairs.chunks_mut(parallel::BLOCK) {
+            let unread = Mutex::new(Vec::new());
             if !is_known {
-                let looks = self.stat_pairs(found, block, &implied);
+                let looks = self.stat_pairs(found, block, &implied, &unread);
                 for (pair, looked) in block.iter_mut().zip(looks) {
                     self.take_look(found, findings, pair, looked);
                 }
@@ -521,7 +523,8 @@ impl DestWalk<'_> {
             if self.policy.preserve.write_devices {
                 self.measure_devices(found, block);
             }
-            self.compare_rest(found, block);
+            self.compare_rest(found, block, &unread);
+            self.report_unread(found, findings, unread.into_inner());
         }
         joined
     }
@@ -754,6 +757,7 @@ impl DestWalk<'_> {
         found: &Found,
         pairs: &[JoinedPair],
         implied: &HashSet<u32>,
+        unread: &Unread,
     ) -> Vec<ExaminedDest> {
         let (source, dest) = (&found.listing.list, &found.dest.list);
         let compares = self.policy.check.mode == CheckMode::Digest;
@@ -771,7 +775,7 @@ impl DestWalk<'_> {
             let may_be_same =
                 compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
             let same = if may_be_same && self.needs_digest(entry, &Entry::of(&stat)) {
-                Some(self.is_same(found, entry))
+                Some(self.is_same(found, entry, unread))
             } else {
                 None
             };
@@ -805,7 +809,7 @@ impl DestWalk<'_> {
     }
 
     /// Compares the contents of the remaining pairs whose decision depends on them.
-    fn compare_rest(&self, found: &Found, pairs: &mut [JoinedPair]) {
+    fn compare_rest(&self, found: &Found, pairs: &mut [JoinedPair], unread: &Unread) {
         let mut entries = Vec::new();
         let mut answers = Vec::new();
         for pair in pairs {
@@ -820,7 +824,9 @@ impl DestWalk<'_> {
         }
         let lens_bytes = entries.iter().map(|entry| entry.len_bytes);
         let threads = parallel::threads_for(lens_bytes, self.threads);
-        let same = parallel::share(&entries, threads, |entry| self.is_same(found, entry));
+        let same = parallel::share(&entries, threads, |entry| {
+            self.is_same(found, entry, unread)
+        });
         for (answer, same) in answers.into_iter().zip(same) {
             *answer = Some(same);
         }
@@ -833,8 +839,9 @@ impl DestWalk<'_> {
                 == Action::AskDigest
     }
 
-    /// Returns whether the destination's file has the same content as the source's.
-    fn is_same(&self, found: &Found, entry: &Entry) -> bool {
+    /// Returns whether the destination's file has the same content as the source's. One that cannot be read counts as
+    /// different, and is noted.
+    fn is_same(&self, found: &Found, entry: &Entry, unread: &Unread) -> bool {
         let original = ComparedSource {
             entry,
             place: found.place_of(entry),
@@ -843,7 +850,31 @@ impl DestWalk<'_> {
         let Some(dir) = &found.dest.dir else {
             return false;
         };
-        (self.compare)(original, (dir, original.name)).unwrap_or(false)
+        (self.compare)(original, (dir, original.name)).unwrap_or_else(|error| {
+            unread.lock().push((original.name.to_vec(), error));
+            false
+        })
+    }
+
+    /// Under `--report-unread`, reports the files of a directory that could not be read, which are then left alone.
+    fn report_unread(
+        &self,
+        found: &mut Found,
+        findings: &mut Findings,
+        mut unread: Vec<(Vec<u8>, io::Error)>,
+    ) {
+        if !self.policy.check.reports_unread {
+            return;
+        }
+        // Several threads have compared them.
+        unread.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (name, error) in unread {
+            let start = b"sparsync: cannot compare \"".as_slice();
+            let path = found.listing.path.join(&name);
+            let line = [start, path.as_bytes(), b"\": ", &errno_words(&error)].concat();
+            findings.problems.push(Problem::new(line, Weight::Failed));
+            found.dest.unknown.insert(name);
+        }
     }
 
     /// Decides one pair.
@@ -949,6 +980,9 @@ impl DestWalk<'_> {
         Ok(now)
     }
 }
+
+/// The files of a directory that could not be read to compare them.
+type Unread = Mutex<Vec<(Vec<u8>, io::Error)>>;
 
 /// Records an entry that only the destination has, if it is extra or has the name of a temporary file.
 fn note_lone(

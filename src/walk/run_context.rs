@@ -46,7 +46,7 @@ impl<'a> Terms<'a> {
     /// Whether `--checksum` treats two files as equal if access is denied at both ends, as rsync does. Not with
     /// `--remove-source-files`: the source may be the only copy.
     pub fn unreadable_is_same(&self) -> bool {
-        self.options.select.remove_source == RemoveSource::No
+        self.options.select.remove_source == RemoveSource::No && !self.options.check.reports_unread
     }
 
     /// Calls `body` with a function that returns what to read of each entry. `preserve` has the attributes that this

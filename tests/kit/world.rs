@@ -58,6 +58,16 @@ pub struct Agreed {
     exit: i32,
 }
 
+/// What `check` has printed.
+pub struct Checked {
+    /// The lines about entries.
+    pub lines: String,
+    /// The line with the counts.
+    pub last: String,
+    pub stderr: String,
+    pub exit: i32,
+}
+
 /// The result of one program's run and the world afterwards.
 struct Seen {
     stdout: String,
@@ -505,6 +515,76 @@ impl World {
         self.agreed(stdout, stderr, exit)
     }
 
+    /// Runs `sparsync check` with `options` on `src/` and `dst/`, and rsync with `dry_run`. Returns what check has printed.
+    ///
+    /// The lines must be those that rsync prints about entries, the exit code must be 0 only if there are none, and nothing
+    /// may change on either side.
+    pub fn checks<A: AsRef<[u8]>, B: AsRef<[u8]>>(&self, options: &[A], dry_run: &[B]) -> Checked {
+        self.try_checks(options, dry_run, &["src/", "dst/"])
+            .unwrap_or_else(|difference| panic!("{difference}"))
+    }
+
+    /// Does what [`World::checks`] does, and returns what is wrong instead of failing.
+    pub fn try_checks<A: AsRef<[u8]>, B: AsRef<[u8]>, C: AsRef<[u8]>>(
+        &self,
+        options: &[A],
+        dry_run: &[B],
+        operands: &[C],
+    ) -> Result<Checked, String> {
+        let options: Vec<_> = options.iter().map(|it| it.as_ref().to_vec()).collect();
+        let dry_run: Vec<_> = dry_run.iter().map(|it| it.as_ref().to_vec()).collect();
+        let operands: Vec<_> = operands.iter().map(|it| it.as_ref().to_vec()).collect();
+        self.chown_to_runner();
+        let wanted = self.see(oracle::rsync(), &dry_run, &operands, 0);
+        let before = snapshot(&self.twins[1], self.lens.get());
+        let command = [b"check".to_vec()].to_vec();
+        let got = self.see_command(oracle::under_test(), &command, &options, &operands, 1);
+
+        let (lines, last) = match got.stdout.trim_end_matches('\n').rsplit_once('\n') {
+            Some((lines, last)) => (format!("{lines}\n"), last.to_owned()),
+            None => (String::new(), got.stdout.trim_end().to_owned()),
+        };
+        let floats = floats(&dry_run, self.is_received_by_rsync());
+        let is_equal = last.contains("equal, 0 differ, 0 only at the source, 0 only at the");
+        let wrong = [
+            diff::stdout(
+                wanted.stdout.trim_end_matches('\n'),
+                lines.trim_end_matches('\n'),
+                floats,
+            ),
+            diff::trees(&before, &got.tree).map(|wrong| format!("  changed:\n{wrong}")),
+            (got.exit == 0 && !(is_equal && wanted.stdout.is_empty()))
+                .then(|| "  it is not equal\n".to_owned()),
+            (got.exit == 1 && is_equal).then(|| "  it is equal\n".to_owned()),
+            (![0, 1, 23].contains(&got.exit)).then(|| format!("  exit {}\n", got.exit)),
+        ];
+        let wrong: String = wrong.into_iter().flatten().collect();
+        if !wrong.is_empty() {
+            let told = format!(
+                "{wrong}  exit {}, rsync's {}\n  stderr\n{}\n  {last}\n",
+                got.exit, wanted.exit, got.stderr
+            );
+            return Err(self.failure("check", &options, &operands, &told));
+        }
+        Ok(Checked {
+            lines,
+            last,
+            stderr: got.stderr,
+            exit: got.exit,
+        })
+    }
+
+    /// Runs a command of the program under test with `options` on `src/` and `dst/`. Returns what it prints on both streams,
+    /// and its exit code.
+    pub fn runs(&self, command: &str, options: &[&str]) -> (String, String, i32) {
+        self.chown_to_runner();
+        let command = [command.as_bytes().to_vec()];
+        let options: Vec<_> = options.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let operands = [b"src/".to_vec(), b"dst/".to_vec()];
+        let seen = self.see_command(oracle::under_test(), &command, &options, &operands, 1);
+        (seen.stdout, seen.stderr, seen.exit)
+    }
+
     /// Runs both programs with `options` on `src/` and `dst/` and interrupts each when `ready` returns true for its
     /// world. Both must report it and exit with 20. Returns the paths that each left, rsync's first.
     pub fn interrupt<A: AsRef<[u8]>>(
@@ -692,8 +772,20 @@ impl World {
     }
 
     fn see(&self, program: &Path, options: &[Vec<u8>], operands: &[Vec<u8>], i: usize) -> Seen {
+        self.see_command(program, &[], options, operands, i)
+    }
+
+    /// Runs a program with these words before the options of the route.
+    fn see_command(
+        &self,
+        program: &Path,
+        command: &[Vec<u8>],
+        options: &[Vec<u8>],
+        operands: &[Vec<u8>],
+        i: usize,
+    ) -> Seen {
         let twin = &self.twins[i];
-        let argv = self.argv(program, options, operands, i);
+        let argv = [command, &self.argv(program, options, operands, i)].concat();
         let before = self.surroundings_of(program, i);
         let client = if self.route.is_served() {
             oracle::rsync()

@@ -179,7 +179,7 @@ mod tests {
     fn subcommands_read_the_options_that_are_proposed() {
         for command in commands()
             .into_iter()
-            .filter(|command| !command.name.is_empty())
+            .filter(|command| !["", "check"].contains(&command.name.as_str()))
         {
             assert!(
                 command.name == "server" || command.options.len() >= 3,

@@ -33,11 +33,13 @@ Find faults:
   sparsync bench scan PATH                measure how fast a tree is listed; sync: copied
 
 Know what is there:
+  sparsync check SRC/ DEST/               compare content and attributes, without copying
+  sparsync check --manifest=FILE TREE     compare with a manifest of hash, b3sum, sha256sum, md5sum or xxhsum
   sparsync hash TREE                      write a manifest, which b3sum --check reads
 
 Help:
   sparsync --help                         all options
-  sparsync help COMMAND                   one command: server, enroll, doctor, bench or hash
+  sparsync help COMMAND                   one command: server, enroll, doctor, bench, check or hash
 ";
 
 /// Returns the text that `--help` prints: the overview, the forms of a copy, and every option.

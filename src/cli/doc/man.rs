@@ -182,8 +182,8 @@ fn sparsync(out: &mut Roff) {
     }
     out.title("SH", "EXAMPLES");
     out.verbatim(&EXAMPLES);
-    let others =
-        ["bench", "doctor", "enroll", "hash", "server"].map(|name| format!("sparsync-{name}(1)"));
+    let others = ["bench", "check", "doctor", "enroll", "hash", "server"]
+        .map(|name| format!("sparsync-{name}(1)"));
     let others: Vec<_> = others
         .iter()
         .map(String::as_str)

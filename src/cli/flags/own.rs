@@ -34,6 +34,11 @@ pub const FLAGS: &[Flag] = &[
               problem, a note, the progress (with --progress or --info=progress2), a summary, and at last the exit code. \
               docs/json-schema.json describes them. Problems are also printed on standard error. -ii reports \
               unchanged entries too. With --version, the keys differ from rsync's, which -VV prints."),
+    Flag::switch("report-unread", "with -c, report files that cannot be read to compare them")
+        .effect(Effect::Switch(|args| &mut args.check.reports_unread))
+        .man("Without it, as with rsync, a file that only one end can read is copied, and one that no end can read is \
+              left alone. With it, the file is reported and left alone, and the exit code is 23. An rsync that \
+              receives does not tell which files it cannot read. `sparsync check` sets the option."),
     Flag::value("metrics-file", "FILE", "write metrics of the run to FILE at its end")
         .effect(Effect::Text(|args| &mut args.output.metrics_file))
         .local()
@@ -115,7 +120,7 @@ pub const FLAGS: &[Flag] = &[
                 args.own_option_is_invalid = true;
                 let other = wanted.escape_ascii();
                 let words = format!(
-                    "sparsync: invalid --man value `{other}`: expected sparsync, bench, doctor, enroll, hash or server"
+                    "sparsync: invalid --man value `{other}`: expected sparsync, bench, check, doctor, enroll, hash or server"
                 );
                 return Err(Error::usage(words));
             };

@@ -4,7 +4,9 @@
 //! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
 
 /// The subcommands.
-pub const COMMANDS: [&str; 6] = ["server", "enroll", "doctor", "bench", "hash", "help"];
+pub const COMMANDS: [&str; 7] = [
+    "server", "enroll", "doctor", "bench", "check", "hash", "help",
+];
 
 /// The actions of `server` that users need, in the order of its help.
 pub const USER_ACTIONS: [&str; 10] = [
@@ -18,8 +20,9 @@ pub const ACTIONS: [&str; 12] = [
 ];
 
 /// The subcommands that users need, and the actions of `server`, with their help.
-pub const PAGES: [(&str, &str); 15] = [
+pub const PAGES: [(&str, &str); 16] = [
     ("bench", BENCH),
+    ("check", CHECK),
     ("doctor", DOCTOR),
     ("enroll", ENROLL),
     ("hash", HASH),
@@ -466,4 +469,54 @@ OPTIONS
 EXAMPLES
   sparsync hash /srv/data > data.b3
   sparsync hash --algorithm=sha256 -o SHA256SUMS release/
+";
+
+/// The help of `check`.
+const CHECK: &str = "\
+Compare two trees, or a tree with a manifest, without copying.
+
+Usage: sparsync check [OPTION]... SRC... DST
+  or   sparsync check --manifest=FILE [OPTION]... TREE
+
+SRC and DST are operands of a copy: on this machine, [USER@]HOST:PATH, a module of a daemon, or a
+sparsync:// URL. The run is the dry run of a copy with --checksum and --delete. The content of all
+files is read at both ends, and nothing is changed. By default, all attributes that -a preserves are
+compared, but not the times of directories.
+
+Each difference is a line with the columns of -i: an entry of which every attribute is new is only
+at the source, `*deleting` stands before one that is only at the destination. An entry that is
+another kind at the destination counts as only at the source. The last line has the counts:
+
+  45,601 equal, 1 differs, 2 only at the source, 3 only at the destination, 0 unreadable
+
+With --manifest, TREE is compared with the digests in FILE, which `sparsync hash`, b3sum, sha256sum,
+sha1sum, md5sum or xxhsum have written, also with --tag; `-` is standard input. Only regular files
+take part. The manifest is kept in memory, about 100 bytes for each line.
+
+The exit code is 0 if all is equal, 1 if there are differences, 2 for a wrong command line or
+manifest, and 23 if not everything could be read; otherwise that of a copy.
+
+OPTIONS
+  --list=LIST             print the entries with these findings: equal, differ, source-only,
+                          dest-only (with --manifest: equal, differ, missing, new); default: all but
+                          equal
+  --one-way               do not look for entries that only DST, or TREE, has
+  --quick                 compare size and time of files instead of reading them
+  --json                  print one JSON object for each line
+  --manifest=FILE         compare TREE with this manifest
+  --algorithm=NAME        with --manifest: the algorithm of FILE; default: found out from the length
+                          of the digests, and by trying
+  --progress              with --manifest: show the number of files and bytes on standard error
+  --help                  print this help
+
+Other options are those of a copy that select entries (--exclude, --files-from, -R and the like),
+attributes (-rlptgoDHAXE, --chmod, --chown, --numeric-ids and the like) or the way to a host (-e,
+--rsync-path, --transport and the like). If one of -rlptgoD is given, only the attributes that are
+given are compared. Options that change how a copy writes are rejected.
+
+EXAMPLES
+  sparsync check /srv/data/ box:/backup/data/
+  sparsync check -aHAX --exclude=/cache/ site/ web:/srv/site/
+  sparsync check --manifest=data.b3 /srv/data
+  ssh box sparsync hash /srv/data | sparsync check --manifest=- /backup/data
 ";

@@ -201,7 +201,7 @@ fn a_command_line_that_is_neither_command_nor_copy_is_explained() {
         ("bench /srv", "expected `scan PATH` or `sync SRC DST`"),
         (
             "help foo",
-            "unknown command `help foo`\nhint: the commands are server, enroll, doctor, bench, hash, help",
+            "unknown command `help foo`\nhint: the commands are server, enroll, doctor, bench, check, hash, help",
         ),
     ] {
         let error = mistake(&format!("./sparsync {line}"))

@@ -338,7 +338,7 @@ pub fn close(
     let exit = match ended {
         Ok(instead) => {
             reporter.summary(tally, since.elapsed());
-            let exit = instead.unwrap_or_else(|| tally.exit());
+            let exit = reporter.settled_exit(instead.unwrap_or_else(|| tally.exit()));
             reporter.final_error(exit, role);
             exit
         }
@@ -363,7 +363,9 @@ pub fn close(
     reporter.flush();
     *env.counts.lock() = Some(reporter.counts(tally));
     if let Some(display) = display {
-        if is_complete {
+        if reporter.is_comparison() {
+            // Its last line is the summary.
+        } else if is_complete {
             let charset = Charset::for_locale(utf8_locale(env), false);
             let failures = reporter.failures(exit.code(), charset);
             display.summarize(

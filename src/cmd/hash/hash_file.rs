@@ -5,7 +5,7 @@ use crate::digest::HashAlgorithm;
 use crate::flist::Kind;
 use crate::fs::compare::standard_digests;
 use crate::fs::root::Dir;
-use crate::fs::sys;
+use crate::fs::{errno, sys};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -42,6 +42,15 @@ impl FileHashing<'_> {
         }
     }
 
+    /// Returns whether an entry of a directory is a regular file that belongs to the tree.
+    pub fn takes_part(&self, dir: &Dir, name: &[u8]) -> io::Result<bool> {
+        let stat = match errno::if_there(sys::stat(dir.fd(), name, false))? {
+            Some(stat) => stat,
+            None => return Ok(false),
+        };
+        Ok(is_regular(stat.mode) && !self.own.contains(&(stat.dev, stat.ino)))
+    }
+
     fn try_hash(&self, dir: &Dir, name: &[u8], algorithms: &[HashAlgorithm]) -> io::Result<Hashed> {
         // Opening a device can have an effect, so the type is examined first.
         if !is_regular(sys::stat(dir.fd(), name, false)?.mode) {
@@ -66,7 +75,6 @@ impl FileHashing<'_> {
             Ok(())
         };
         let digests = standard_digests(file.as_fd(), algorithms, &note)?;
-        self.status.add_file();
         Ok(Hashed::Digests(len_bytes.get(), digests))
     }
 }

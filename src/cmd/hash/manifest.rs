@@ -14,10 +14,10 @@ pub fn unrepresentable(algorithm: HashAlgorithm, path: &[u8]) -> Option<&'static
             Ok(text) if text.contains('\u{fffd}') => Some("b3sum rejects the character U+FFFD"),
             Ok(_) => None,
         },
-        HashAlgorithm::Xxh128 => path
+        HashAlgorithm::Xxh128 | HashAlgorithm::Xxh3 | HashAlgorithm::Xxh64 => path
             .contains(&b'\n')
             .then_some("xxhsum's format cannot represent a newline"),
-        HashAlgorithm::Sha256 | HashAlgorithm::Md5 => None,
+        HashAlgorithm::Sha256 | HashAlgorithm::Sha1 | HashAlgorithm::Md5 => None,
     }
 }
 
@@ -25,8 +25,8 @@ pub fn unrepresentable(algorithm: HashAlgorithm, path: &[u8]) -> Option<&'static
 pub fn put_line(out: &mut Vec<u8>, algorithm: HashAlgorithm, digest: &[u8], path: &[u8]) {
     let escaped: &[u8] = match algorithm {
         HashAlgorithm::Blake3 => b"\\\n",
-        HashAlgorithm::Sha256 | HashAlgorithm::Md5 => b"\\\n\r",
-        HashAlgorithm::Xxh128 => b"",
+        HashAlgorithm::Sha256 | HashAlgorithm::Sha1 | HashAlgorithm::Md5 => b"\\\n\r",
+        HashAlgorithm::Xxh128 | HashAlgorithm::Xxh3 | HashAlgorithm::Xxh64 => b"",
     };
     let is_escaped = path.iter().any(|byte| escaped.contains(byte));
 

@@ -76,6 +76,7 @@ pub fn run(env: &mut Env, wanted: &Hash) -> Result<Exit> {
             |task| match task {
                 HashTask::Hash(dir, path) => {
                     let hashed = hashing.hash(&dir, path.name(), &[wanted.algorithm]);
+                    status.add_file();
                     (path, hashed)
                 }
                 HashTask::Report(path, error) => (path, Hashed::Unreadable(error)),
