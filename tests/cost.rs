@@ -133,8 +133,8 @@ const PER_DIR: [(&str, u64, &str); 5] = [
     ),
     (
         "getdents",
-        4 * ALL_DIRS + OPERANDS,
-        "its names and the end of them, on both sides; the operands once more",
+        4 * ALL_DIRS + OPERANDS + 1,
+        "its names and the end of them, on both sides; the operands once more; whether the source is empty",
     ),
     ("seek", 2 * ALL_DIRS, "back to its beginning"),
     (

@@ -137,6 +137,19 @@ pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
     })
 }
 
+/// Like [`open_dir_path`]. Listing the directory leaves its access time, if this process may do that.
+pub fn open_dir_path_quietly(path: &[u8]) -> io::Result<OwnedFd> {
+    attempt(Call::OpenDir, || {
+        match open_through(fs::CWD, path, DIR_FLAGS | OFlags::NOATIME, Mode::empty()) {
+            // Only the owner may use O_NOATIME.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                open_through(fs::CWD, path, DIR_FLAGS, Mode::empty())
+            }
+            opened => opened,
+        }
+    })
+}
+
 /// Like [`open_dir_path`], for a directory that may not be listed.
 pub fn open_dir_path_to_search(path: &[u8]) -> io::Result<OwnedFd> {
     attempt(Call::OpenDir, || {

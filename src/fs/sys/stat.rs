@@ -231,9 +231,9 @@ pub fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Returns whether a path leads to a directory without entries.
+/// Returns whether a path leads to a directory without entries. Its access time stays if this process may leave it.
 pub fn is_empty_dir(path: &[u8]) -> io::Result<bool> {
-    let dir = super::open_dir_path(path)?;
+    let dir = super::open_dir_path_quietly(path)?;
     let has_entry = std::cell::Cell::new(false);
     list_while(dir.as_fd(), |_| has_entry.set(true), || !has_entry.get())?;
     Ok(!has_entry.get())

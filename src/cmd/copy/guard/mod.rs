@@ -45,6 +45,12 @@ pub fn admit(env: &mut Env, wanted: &Copy) -> Result<Admitted> {
     } else {
         DeleteGuard::Off
     };
+    if bound == DeleteGuard::Off && !guard.fail_if_empty {
+        return Ok(Admitted {
+            deletions_max: None,
+            lock,
+        });
+    }
     let source = SourceState::examine(wanted);
     if guard.fail_if_empty && source == SourceState::Empty {
         return Err(source_is_empty(wanted));
