@@ -24,18 +24,13 @@ Copy:
 
 Set up the fast route:
   sparsync enroll HOST                    exchange keys with HOST over ssh and start the server there
-  sparsync enroll --list                  list the enrolled hosts
-  sparsync server status                  show the server of this account; also start, stop, restart, install,
-                                          grants, grant and revoke
+  sparsync server status                  show the server of this account
 
-Find faults:
+Examine:
+  sparsync check SRC/ DEST/               compare content and attributes, without copying
+  sparsync hash TREE                      write a manifest, which b3sum --check and sparsync check read
   sparsync doctor [HOST]                  check this machine, and the ways to HOST
   sparsync bench scan PATH                measure how fast a tree is listed; sync: copied
-
-Know what is there:
-  sparsync check SRC/ DEST/               compare content and attributes, without copying
-  sparsync check --manifest=FILE TREE     compare with a manifest of hash, b3sum, sha256sum, md5sum or xxhsum
-  sparsync hash TREE                      write a manifest, which b3sum --check reads
 
 Help:
   sparsync --help                         all options
