@@ -408,11 +408,10 @@ new_backup_dir!(
 );
 synctest!(backup_dir_through_another_directory, |w: World| {
     w.source("d/ f old/").dest("d/ f=older old/");
-    for _ in 0..2 {
-        w.no_dry_run()
-            .once()
-            .agree(&["-aib", "--backup-dir=d/../old"]);
-    }
+    // Whether the directory has another time when rsync examines it depends on how far its receiver is.
+    w.no_dry_run()
+        .once()
+        .agree(&["-ab", "--backup-dir=d/../old"]);
 });
 
 synctest!(an_excluded_backup_dir_stays, |w: World| {
