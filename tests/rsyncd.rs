@@ -947,7 +947,7 @@ fn clients_cannot_lift_the_limit_of_memory() {
     }
 }
 
-/// Whoever takes over a session in a chroot finds no descriptor of a directory that leads out of it.
+/// An attacker who takes over a session in a chroot finds no descriptor of a directory that leads out of it.
 #[test]
 fn sessions_in_a_chroot_hold_no_directory_outside() {
     needs_root();
@@ -2430,7 +2430,7 @@ fn daemon_listens_and_ends_at_a_signal() {
     }
 }
 
-/// As in rsync, a symlink in place of the pid file is replaced, whoever owns it.
+/// As in rsync, a symlink in place of the pid file is replaced, also if another user owns it.
 #[test]
 fn symlink_is_replaced_by_the_pid_file() {
     needs_root();

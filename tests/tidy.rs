@@ -517,7 +517,7 @@ const PACKED: [Packed; 5] = [
         what: "condition.then_some(value)",
         instead: "use `if`",
         most_in_engine: 55,
-        most_elsewhere: 6,
+        most_elsewhere: 2,
         is_in: |code| code.contains(".then_some("),
     },
     Packed {

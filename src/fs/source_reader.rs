@@ -173,7 +173,11 @@ impl SourceWatch {
     /// Begins to watch an open file. Returns `None` for a device, which has no content of its own.
     pub fn begin(file: BorrowedFd<'_>) -> Option<SourceWatch> {
         let before = sys::last_change(file).ok()?;
-        before.is_of_regular_file.then_some(SourceWatch { before })
+        if before.is_of_regular_file {
+            Some(SourceWatch { before })
+        } else {
+            None
+        }
     }
 
     /// Returns whether the content or the attributes have been changed since. A change within the resolution of the

@@ -1,6 +1,6 @@
 //! Runs a role to its end: the sender and the receiver of a session, at either end, in either protocol.
 //!
-//! Whoever opens a session assembles what differs: the link, the protocol, the facts about the peer, and where events go. From
+//! The opener of a session assembles what differs: the link, the protocol, the facts about the peer, and where events go. From
 //! there on there is one way to run each role.
 
 use crate::apply::facts::ItemPrinter;

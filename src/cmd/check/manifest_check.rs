@@ -91,7 +91,7 @@ pub fn run(env: &mut Env, wanted: &ManifestCheck) -> Result<Exit> {
             |task| checking.check(task),
             |(path, outcome)| {
                 if !env.stop.load(Relaxed) && !findings.add(&path, outcome) {
-                    // Nobody reads the rest.
+                    // The reader of the output has closed it.
                     env.stop.store(true, Relaxed);
                 }
             },

@@ -14,9 +14,13 @@ pub fn unrepresentable(algorithm: HashAlgorithm, path: &[u8]) -> Option<&'static
             Ok(text) if text.contains('\u{fffd}') => Some("b3sum rejects the character U+FFFD"),
             Ok(_) => None,
         },
-        HashAlgorithm::Xxh128 | HashAlgorithm::Xxh3 | HashAlgorithm::Xxh64 => path
-            .contains(&b'\n')
-            .then_some("xxhsum's format cannot represent a newline"),
+        HashAlgorithm::Xxh128 | HashAlgorithm::Xxh3 | HashAlgorithm::Xxh64 => {
+            if path.contains(&b'\n') {
+                Some("xxhsum's format cannot represent a newline")
+            } else {
+                None
+            }
+        }
         HashAlgorithm::Sha256 | HashAlgorithm::Sha1 | HashAlgorithm::Md5 => None,
     }
 }

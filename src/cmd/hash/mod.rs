@@ -86,7 +86,7 @@ pub fn run(env: &mut Env, wanted: &Hash) -> Result<Exit> {
                     return;
                 }
                 if !manifest.add(&path, hashed) {
-                    // Nobody reads the rest.
+                    // The reader of the output has closed it.
                     env.stop.store(true, Relaxed);
                 }
             },

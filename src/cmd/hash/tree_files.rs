@@ -143,7 +143,8 @@ fn by_path((a, a_is_dir): (&[u8], bool), (b, b_is_dir): (&[u8], bool)) -> Orderi
     let common = a.len().min(b.len());
     let after = |name: &[u8], is_dir: bool| match name.get(common) {
         Some(&byte) => Some(byte),
-        None => is_dir.then_some(b'/'),
+        None if is_dir => Some(b'/'),
+        None => None,
     };
     a[..common]
         .cmp(&b[..common])

@@ -295,7 +295,11 @@ pub fn changed(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Time> {
 pub fn redirected_stdout() -> Option<(u64, u64)> {
     let stat = fstat(rustix::stdio::stdout()).ok()?;
     let is_file = Kind::of_mode(stat.mode) == Some(Kind::File);
-    is_file.then_some((stat.dev, stat.ino))
+    if is_file {
+        Some((stat.dev, stat.ino))
+    } else {
+        None
+    }
 }
 
 /// Returns the device and inode of the file that a path leads to.

@@ -22,7 +22,7 @@
 //! - **The client's `YES` settles the move.** Before it, either end may give up and QUIC goes on unharmed; so everything
 //!   that can fail early (dialing, the token, the server's view of its losses) comes before it. After it, an end that has
 //!   no TLS connection has lost the session.
-//! - **Moved or over, not both.** [`TlsLane`] leaves `None` once, under its lock. If a session is hung up during the move,
+//! - **Moved or over, not both.** [`TlsLane`] leaves `None` once, under its lock. If a session is closed during the move,
 //!   either [`UpgradeHangUp::now`] finds the TLS connection and closes it too, or [`Mover::attach`] finds `Over` and drops
 //!   the tunnel. Without that, a session that was ended could go on over a connection that nothing knows.
 //! - **The connections end in order.** A writer drops TLS before QUIC, so that the last data is sent before the peer
