@@ -68,10 +68,11 @@ fn older_oracle_is_reported_and_newer_cases_are_skipped() {
 }
 
 /// Runs `scripts/test` on a machine with the basic tools of a shell, a fake cargo and a fake apt-get. Returns the
-/// output and the calls of both. The script also finds programs in /usr/sbin.
-fn bare_machine(user: u32) -> (Output, String) {
-    const USUAL: [&str; 11] = [
+/// output and the calls of both. The script also finds programs in /usr/sbin. The fake cargo ends with the lines `cargo`.
+fn bare_machine(user: u32, cargo: &str) -> (Output, String) {
+    const USUAL: [&str; 14] = [
         "sh", "dirname", "head", "mktemp", "chmod", "wc", "sort", "sed", "rm", "cat", "touch",
+        "tee", "awk", "cut",
     ];
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let (bin, log) = (dir.path(), dir.path().join("log"));
@@ -87,7 +88,7 @@ fn bare_machine(user: u32) -> (Output, String) {
     script(
         bin,
         "cargo",
-        &format!("echo \"cargo $*\" >>{}", log.display()),
+        &format!("echo \"cargo $*\" >>{}\n{cargo}", log.display()),
     );
     // No package can be installed before the package lists are updated.
     let updated = bin.join("updated");
@@ -110,7 +111,7 @@ fn bare_machine(user: u32) -> (Output, String) {
 
 #[test]
 fn missing_packages_are_installed_before_the_tests() {
-    let (output, calls) = bare_machine(0);
+    let (output, calls) = bare_machine(0, "");
     let message = text(&output.stdout);
     assert!(output.status.success(), "{message}{}", text(&output.stderr));
     let server = if Path::new("/usr/sbin/sshd").exists() {
@@ -118,7 +119,7 @@ fn missing_packages_are_installed_before_the_tests() {
     } else {
         " openssh-server"
     };
-    let packages = format!("rsync{server} openssh-client acl attr mandoc zsh fish");
+    let packages = format!("rsync{server} openssh-client acl attr mandoc b3sum xxhash zsh fish");
     let install = format!("apt-get install -y -q --no-install-recommends {packages}\n");
     assert!(
         message.contains(&format!(
@@ -132,7 +133,7 @@ fn missing_packages_are_installed_before_the_tests() {
 
 #[test]
 fn tests_run_without_missing_packages_as_a_user() {
-    let (output, calls) = bare_machine(1000);
+    let (output, calls) = bare_machine(1000, "");
     let message = text(&output.stdout);
     assert!(
         message.contains("and only root on Debian gets them installed from here"),
@@ -142,6 +143,42 @@ fn tests_run_without_missing_packages_as_a_user() {
         calls,
         "cargo test --locked --no-fail-fast --all-targets some::\n"
     );
+}
+
+/// A cargo whose first run reports a failed test, and whose runs of a single test end with `alone`.
+fn failing_cargo(alone: u32) -> String {
+    format!(
+        "case \"$*\" in *--exact*) exit {alone} ;; esac\n\
+         echo 'test area::law ... FAILED'; echo '---- area::law stdout ----'; echo 'left: 1'; exit 101"
+    )
+}
+
+#[test]
+fn test_that_passes_twice_alone_is_listed_and_does_not_fail_the_run() {
+    let (output, calls) = bare_machine(1000, &failing_cargo(0));
+    let message = text(&output.stdout);
+    assert!(output.status.success(), "{message}");
+    assert!(message.contains("twice alone: area::law\n"), "{message}");
+    assert!(
+        message.contains("area::law stdout ----\nleft: 1\n"),
+        "{message}"
+    );
+    assert_eq!(calls.matches("-- --exact area::law\n").count(), 2);
+}
+
+#[test]
+fn test_that_fails_again_fails_the_run() {
+    let (output, _) = bare_machine(1000, &failing_cargo(101));
+    let message = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(101), "{message}");
+    assert!(message.ends_with("FAILED (exit 101)\n"), "{message}");
+}
+
+#[test]
+fn tests_that_do_not_build_fail_the_run() {
+    let (output, calls) = bare_machine(1000, "exit 101");
+    assert_eq!(output.status.code(), Some(101));
+    assert_eq!(calls.lines().count(), 1);
 }
 
 /// Runs `line` in a shell with rsync as `$0`, then with sparsync. Returns the exit codes and stderr.

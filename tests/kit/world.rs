@@ -989,6 +989,9 @@ fn sorted(mut lines: Vec<&str>) -> Vec<&str> {
 
 /// Normalizes the stderr of two machines, which mix in any order, and the exit code.
 ///
+/// The signal handler of rsync, which reaps the process of a connection, can change the error of an interrupted read to
+/// "No child processes". rsync then reports it, at any moment and with the exit code of the run.
+///
 /// Both ends report the end of the run. If rsync's remote end dies with a code of its own, the local end reports that
 /// the stream ended or that a write failed (12, 10), if it notices that first. The local end exits with either of the two
 /// codes. Without another cause, the messages about a lost connection are compared.
@@ -1002,6 +1005,7 @@ fn one_end(stderr: &str, exit: i32) -> (String, i32) {
     ];
     let mut lines = sorted(stderr.split('\n').collect());
     lines.dedup();
+    lines.retain(|line| !line.ends_with("read error: No child processes (10)"));
     let is_end = |line: &&str| line.starts_with("rsync error: ");
     let is_cause = |line: &&str| is_end(line) && !BROKEN_OFF.iter().any(|code| line.contains(code));
     let code = |line: &str| line.split_once("(code ")?.1.split(')').next()?.parse().ok();
