@@ -437,6 +437,24 @@ synctest!(backups_keep_modes_and_times, |w: World| {
     w.agree(&["-aib", "--backup-dir=../bk"]).exits(0);
 });
 
+synctest!(
+    directories_of_backups_have_no_extended_attributes,
+    |w: World| {
+        w.needs_xattrs();
+        for (name, content) in [("src", "new"), ("dst", "old")] {
+            w.build(name, |tree| {
+                tree.dir("d/e").xattr("user.e", name);
+                tree.dir("d").xattr("user.d", name);
+                tree.file("d/e/f", content).xattr("user.f", name);
+                tree.file("d/f", content).xattr("user.f", name);
+            });
+        }
+        w.dest("d/e/extra");
+        w.agree(&["-aibX", "--backup-dir=../bk", "--delete"])
+            .exits(0);
+    }
+);
+
 // ── in place ────────────────────────────────────────────────────────────────────────────────────
 places!(inplace_updates, ["-ai", "--inplace"]);
 places!(inplace_with_delete, ["-ai", "--inplace", "--delete"]);

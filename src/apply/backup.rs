@@ -471,7 +471,8 @@ fn looked_at(
     entry
 }
 
-/// Gives a new directory for backups the preserved attributes of the destination's directory.
+/// Gives a new directory for backups the preserved attributes of the destination's directory. Like rsync, leaves out its
+/// extended attributes: those of the files that are backed up are kept.
 fn made_like(
     context: &Context<'_>,
     live_parent: Option<&Dir>,
@@ -481,7 +482,8 @@ fn made_like(
 ) {
     let Some(dir) = live_parent else { return };
     // Errors are ignored: the directory only has to hold the backups.
-    let entry = looked_at(context, (dir, name), live, path, drop);
+    let mut entry = looked_at(context, (dir, name), live, path, drop);
+    entry.extra_mut().xattrs = None;
     let full = || backup_full(context, path);
     let subject = AttributeTarget {
         fd: to.fd(),

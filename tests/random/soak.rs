@@ -183,7 +183,7 @@ pub struct Life {
 type Known = (&'static str, fn(&Life, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and lives whose result is a matter of time.
-const KNOWN: [Known; 2] = [
+const KNOWN: [Known; 3] = [
     (
         "a daemon without chroot does not find listed names",
         |life, on| on.is_daemon() && life.has("--files-from"),
@@ -191,6 +191,10 @@ const KNOWN: [Known; 2] = [
     (
         "the backups that an ordinary user's rsync makes of read-only files are writable",
         |life, _| life.who == Who::User && (life.has("-ab") || life.has("--backup-dir")),
+    ),
+    (
+        "different files are written to several names of one file in place",
+        |life, _| life.has("--inplace") && life.links_copies(),
     ),
 ];
 
@@ -254,6 +258,14 @@ impl Life {
     /// Returns whether a word begins so.
     fn has(&self, begin: &str) -> bool {
         self.options.iter().any(|word| word.starts_with(begin))
+    }
+
+    /// Returns whether somebody gives files of the copies other names.
+    fn links_copies(&self) -> bool {
+        let copies = self.nights.iter().flat_map(|night| &night.changes[1..]);
+        copies
+            .flatten()
+            .any(|change| matches!(change, Change::HardLink(..)))
     }
 
     /// Returns why lives of this kind are not compared.
