@@ -32,8 +32,8 @@ const CHECKS_SAMPLE: Range<u64> = 0..40;
 /// How often a smaller case may be run until it fails: what a loss interrupts is a matter of time.
 const ATTEMPTS: usize = 4;
 
-/// Returns the chosen seeds, or the sample.
-fn seeds(sample: Range<u64>) -> Range<u64> {
+/// Returns the seeds that `SPARSYNC_RANDOM` chooses, or the sample.
+pub fn seeds(sample: Range<u64>) -> Range<u64> {
     let Some(choice) = std::env::var_os("SPARSYNC_RANDOM") else {
         return sample;
     };
