@@ -194,6 +194,22 @@ synctest!(keep_dirlinks_writes_through_a_link_inside, |w: World| {
     w.agree(&["-aiK"]).exits(0);
 });
 
+// Without the order, the large files would be finished last.
+synctest!(
+    keep_dirlinks_writes_names_of_one_directory_in_order,
+    |w: World| {
+        w.build("src", |tree| {
+            for (dir, len) in [("a", 4_000_000), ("b/in", 1_000_000), ("real/in", 9)] {
+                for name in ["x", "y", "z"] {
+                    tree.file(format!("{dir}/{name}"), dir.repeat(len / dir.len()));
+                }
+            }
+        });
+        w.dest("real/in/old b->real a->real/in");
+        w.no_dry_run().once().agree(&["-aKW"]).exits(0);
+    }
+);
+
 // The symlink gets the attributes, so the directory is reported by every run.
 synctest!(keep_dirlinks_sets_the_time_of_the_link, |w: World| {
     w.source("d/%755@-5 d/x%644@-5 e/%755@-5 e/x%644@-5");

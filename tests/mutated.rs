@@ -264,8 +264,13 @@ fn survives(mutation: &Mutation, programs: Programs, options: &[&str]) -> bool {
         begun.elapsed()
     );
     let server: i32 = server.trim().parse().unwrap();
-    // Our client exits as the remote rsync does.
-    let is_passed_on = programs == Programs::RsyncServes && output.exit == server;
+    // Our client exits as the remote rsync does, and our server with the code that rsync sends.
+    let is_passed_on = output.exit == server
+        && match programs {
+            Programs::Ours => false,
+            Programs::RsyncServes => true,
+            Programs::RsyncCalls => server < 100,
+        };
     let exits = if is_stuck || is_passed_on {
         Vec::new()
     } else {

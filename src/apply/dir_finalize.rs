@@ -28,6 +28,11 @@ impl LateNotes {
     pub fn follow(&self, dir: &Stat) {
         self.followed.add(dir);
     }
+
+    /// Returns whether a directory was entered through a symlink before.
+    pub fn has_followed(&self, dir: &Dir) -> bool {
+        !self.followed.is_empty() && sys::fstat(dir.fd()).is_ok_and(|dir| self.followed.has(&dir))
+    }
 }
 
 /// Directories that a run has entered through a symlink, by device and inode.
@@ -41,6 +46,10 @@ struct Followed(Mutex<HashMap<(u64, u64), Option<Time>>>);
 impl Followed {
     fn add(&self, dir: &Stat) {
         self.0.lock().entry((dir.dev, dir.ino)).or_default();
+    }
+
+    fn has(&self, dir: &Stat) -> bool {
+        self.0.lock().contains_key(&(dir.dev, dir.ino))
     }
 
     fn is_empty(&self) -> bool {
@@ -87,6 +96,8 @@ pub struct Target {
     pub full: Vec<u8>,
     /// The path is a symlink to the directory (`-K`). As in rsync, the symlink gets the attributes.
     pub is_link: bool,
+    /// This run has entered the directory through a symlink.
+    pub has_other_names: bool,
     /// The time to set.
     pub mtime: Option<Time>,
     /// The time is known to be wrong even if nothing is touched. Only then is an error on setting it reported: rsync
@@ -123,6 +134,15 @@ impl LastTouch {
         above
             .filter_map(|last| last.target.as_ref()?.mode)
             .any(|mode| mode & 0o100 == 0)
+    }
+
+    /// Returns whether the entries of the directory may have other names in this run: it was entered through a symlink, or
+    /// a directory above it was.
+    pub fn has_other_names(&self) -> bool {
+        let above = std::iter::successors(Some(self), |last| last.parent.as_deref());
+        above
+            .filter_map(|last| last.target.as_ref())
+            .any(|target| target.has_other_names)
     }
 
     fn finish(&mut self) {

@@ -514,6 +514,7 @@ impl<'a> Generator<'a> {
             gauge.pass(entries, bytes.wrapping_sub(later_bytes));
         }
         let plan = Arc::new(plan);
+        self.out.begin_dir(spot.last.has_other_names());
         self.queue_batches(&plan, &spot)?;
         self.deletions
             .missing_before_dirs(&spot, &mut self.out.head);

@@ -28,8 +28,8 @@ pub struct WorkBatch {
     pub(super) work: Vec<Work>,
     /// The work is done a second time, because the content of the first one was wrong.
     pub(super) is_repeated: bool,
-    /// The work begins once all earlier batches are done.
-    pub is_late: bool,
+    /// The work begins once all batches below this number are done.
+    pub waits_for: u64,
 }
 
 /// Work that is repeated after all first requests.

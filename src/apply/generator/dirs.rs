@@ -39,6 +39,8 @@ struct Model<'m> {
     full: &'m [u8],
     /// See [`Target::is_link`].
     is_link: bool,
+    /// See [`Target::has_other_names`].
+    has_other_names: bool,
     /// What it inherits from its parent.
     around: chmod::Parent,
 }
@@ -95,6 +97,7 @@ pub(super) fn prepare_root(
         path: &path,
         full: &full,
         is_link: false,
+        has_other_names: false,
         around,
     };
     let (mode, well) = model.prepare((dest.dir(), b""), changes, head);
@@ -199,6 +202,7 @@ pub(super) fn open_or_make(
         path: &job.path,
         full: &full,
         is_link: link.is_some(),
+        has_other_names: false,
         around,
     };
     if is_new {
@@ -271,6 +275,12 @@ pub(super) fn open_or_make(
             (mode, changes.any(Changes::TIME | Changes::XATTR), well)
         }
     };
+    let model = Model {
+        has_other_names: dir
+            .as_ref()
+            .is_some_and(|dir| context.late.has_followed(dir)),
+        ..model
+    };
     let last = model.last_touch(dest, Some(&spot.last), is_wrong && well, mode);
     // After an error that was reported, rsync still tries to set the time. It also sets the time of a symlink that leads
     // to a directory whose time is right.
@@ -302,6 +312,7 @@ impl Model<'_> {
             path,
             full,
             is_link,
+            has_other_names: self.has_other_names,
             mtime,
             always,
             mode,

@@ -45,6 +45,8 @@ pub(super) struct Outbox<'a> {
     fuzzy_search: FuzzySearch,
     /// Names of files whose leaders were not placed yet, if the peer reports all items.
     followers: Vec<Work>,
+    /// The work of the present directory begins once all batches below this number are done.
+    waits_for: u64,
     /// Whether something may wait for work that was queued. See [`Context::may_await_answers`].
     may_wait: bool,
     applier: ApplierState,
@@ -61,9 +63,16 @@ impl<'a> Outbox<'a> {
             tally: Tally::default(),
             fuzzy_search: FuzzySearch::default(),
             followers: Vec::new(),
+            waits_for: 0,
             may_wait: context.may_await_answers(),
             applier: ApplierState::default(),
         }
+    }
+
+    /// Begins the work of a directory. Files that get their contents under several names of one directory are written in
+    /// the order of the list: the last one stays.
+    pub(super) fn begin_dir(&mut self, has_other_names: bool) {
+        self.waits_for = if has_other_names { self.number } else { 0 };
     }
 
     /// Reports that this many more entries were checked (`--progress`).
@@ -100,7 +109,7 @@ impl<'a> Outbox<'a> {
         let work = self.prepare(vec![Work::Step(member)])?;
         self.queue(WorkBatch {
             work,
-            is_late: true,
+            waits_for: self.number,
             ..WorkBatch::default()
         })
     }
@@ -123,6 +132,7 @@ impl<'a> Outbox<'a> {
             number: self.number,
             head,
             tally,
+            waits_for: batch.waits_for.max(self.waits_for),
             ..batch
         };
         self.number += 1;
@@ -234,6 +244,9 @@ impl<'a> Outbox<'a> {
     /// Does work on this thread, and reports its events.
     fn do_now(&mut self, work: Work) -> Result<()> {
         let (context, appliers) = (self.context, self.appliers);
+        if self.may_wait {
+            (appliers.barrier)(self.waits_for);
+        }
         // An error ends the wait for what the peer answers.
         let live =
             |events: &mut Vec<Event>| report(context, &appliers, std::mem::take(events)).is_ok();

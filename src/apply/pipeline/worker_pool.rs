@@ -67,10 +67,8 @@ pub(super) fn run(
         while let Some(batch) = queue.pop() {
             let number = batch.number;
             let live = |events: &mut Vec<Event>| order.put_early(number, events);
-            if batch.is_late {
-                // The queue is first in, first out, so all earlier batches are done or in progress.
-                order.wait_for(number, 0);
-            }
+            // The queue is first in, first out, so the batches that it waits for are done or in progress.
+            order.wait_for(batch.waits_for, 0);
             let mut out = Outcome::new(&mut applier, Some(&live));
             batch.carry_out(context, &retries, &mut out);
             let Outcome {
