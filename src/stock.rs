@@ -77,9 +77,10 @@ use std::sync::atomic::Ordering;
 
 /// Returns the line that names the character set of this end, if the options request it. `role`: the one of this end.
 pub fn charset_line(options: &Options, role: &str) -> Option<Vec<u8>> {
-    charset::of_names()
-        .filter(|_| options.output.debug.iconv >= 1)
-        .map(|charset| charset.line(role))
+    if options.output.debug.iconv == 0 {
+        return None;
+    }
+    Some(charset::of_names()?.line(role))
 }
 
 /// A client of a stock rsync.
@@ -255,9 +256,10 @@ impl StockClient<'_> {
         } else {
             self.opening(self.client.setup.listed.as_deref(), &stock)?
         };
-        let request = Arc::new(match is_batch {
-            true => ResponseValidator::anything(terms.options),
-            false => self.client.validator(&terms),
+        let request = Arc::new(if is_batch {
+            ResponseValidator::anything(terms.options)
+        } else {
+            self.client.validator(&terms)
         });
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox, request.clone());
         let intake = intake.recording(self.recorder.clone());
@@ -330,7 +332,8 @@ impl StockClient<'_> {
         let lacking = match () {
             () if !self.client.setup.server_sends || !recorder.is_only => None,
             () if stock.protocol < 30 => Some("by a protocol before 30"),
-            () => (self.client.options.preserve.xattrs > 0).then_some("with --xattrs"),
+            () if self.client.options.preserve.xattrs > 0 => Some("with --xattrs"),
+            () => None,
         };
         if let Some(lacking) = lacking {
             let words =
@@ -360,14 +363,14 @@ impl StockClient<'_> {
             reporter.wants(),
         );
         let is_sent = receiver_needs_rules(options, stock.protocol);
-        let opening = match is_sent {
-            true => self.opening(None, &stock)?,
+        let opening = if is_sent {
+            self.opening(None, &stock)?
+        } else {
             // Like rsync, this rejects rules that the protocol lacks even if the server does not need them.
-            false => {
-                self.wire_rules(stock.protocol)
-                    .try_for_each(|rule| rule.map(drop))?;
-                Vec::new()
+            for rule in self.wire_rules(stock.protocol) {
+                rule?;
             }
+            Vec::new()
         };
         let (opening, link, listed) = match options.select.files_from {
             Some(FilesFrom::Sent(_)) => {
@@ -458,9 +461,10 @@ impl StockClient<'_> {
             ..
         } = &self.client.setup;
         let options = &self.client.options;
-        let of_cvs = match options.select.cvs_exclude {
-            true => filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len(),
-            false => 0,
+        let of_cvs = if options.select.cvs_exclude {
+            filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len()
+        } else {
+            0
         };
         let given = parsed.len() - of_cvs;
         let count = if *server_sends { given } else { parsed.len() };
@@ -470,9 +474,12 @@ impl StockClient<'_> {
             .map_or(0, |at| at + 1);
         let of_partials = Place::partials_rule(options.place.partial_dir.as_deref());
         let deletes_excluded = options.delete.excluded;
-        let text_of = move |rule: &Parsed| match server_sends {
-            true => rule.text_for_sender(deletes_excluded),
-            false => rule.text_for_receiver(deletes_excluded),
+        let text_of = move |rule: &Parsed| {
+            if *server_sends {
+                rule.text_for_sender(deletes_excluded)
+            } else {
+                rule.text_for_receiver(deletes_excluded)
+            }
         };
         // As in rsync, `-C` stands for the patterns of the client.
         let patterns_of = |parsed: &Parsed| match parsed {
@@ -608,7 +615,9 @@ fn greet(
     };
     let negotiated = negotiate(link, &offer, Vec::new(), &mut note_list)?;
     if options.output.debug.nstr > 0 {
-        negotiated.lines(&offer).into_iter().for_each(note);
+        for line in negotiated.lines(&offer) {
+            note(line);
+        }
     }
     let seed = (&mut *link.reader).int().map_err(failed)?;
     Ok(negotiated.terms(&offer, seed, receives))
@@ -699,7 +708,8 @@ impl Negotiated {
         };
         let Compress { choice, level, .. } = offer.options.delta.compress;
         let (given, settled) = match choice {
-            Some(Compression::Auto) => (choice.filter(|_| has_lists), Some(self.compression)),
+            Some(Compression::Auto) if has_lists => (choice, Some(self.compression)),
+            Some(Compression::Auto) => (None, Some(self.compression)),
             choice => (None, choice),
         };
         let compression = compression_choice::line(given, settled, level);
@@ -776,14 +786,11 @@ fn negotiate(
     } else {
         &one
     };
-    let offered_methods = match is_recorded {
-        true => &[Compression::Zlib],
-        false => options
-            .delta
-            .compress
-            .list
-            .as_deref()
-            .unwrap_or(&Compression::METHODS),
+    let requested_methods = options.delta.compress.list.as_deref();
+    let offered_methods = if is_recorded {
+        &[Compression::Zlib]
+    } else {
+        requested_methods.unwrap_or(&Compression::METHODS)
     };
     let our_sums = (!is_named).then(|| handshake::offer(offered_sums));
     let our_methods = negotiates_compression.then(|| handshake::offer(offered_methods));

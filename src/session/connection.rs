@@ -297,7 +297,9 @@ impl Connection {
             if has_window && (is_repeated || state.buffer.len() < state.buffer_max_bytes) {
                 return self.put(&mut state, message, as_it_is);
             }
-            if let Some(class) = class_of(message).filter(|_| !has_window) {
+            if let Some(class) = class_of(message)
+                && !has_window
+            {
                 state.credits[class as usize].want();
                 self.to_write.notify_one();
             }
@@ -531,11 +533,10 @@ impl Connection {
     /// Fails if the last messages could not be written, unless the peer had closed its end.
     pub fn check_written(&self) -> Result<()> {
         let state = self.state.lock();
-        state
-            .write_error
-            .clone()
-            .filter(|_| !state.has_hung_up)
-            .map_or(Ok(()), Err)
+        match &state.write_error {
+            Some(error) if !state.has_hung_up => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// Sends the reason why the run ends, after everything that is buffered, and regardless of room. Returns `false`

@@ -115,9 +115,12 @@ impl DigestScan<'_> {
             dir,
             ..
         } = half;
-        let Some(dir) = dir.as_ref().filter(|_| is_listed) else {
+        let Some(dir) = dir else {
             return Ok(false);
         };
+        if !is_listed {
+            return Ok(false);
+        }
         list.reserve(names.items.len() - list.len(), names.len_bytes());
         for block in names.items[list.len()..].chunks(parallel::BLOCK) {
             if self.is_over.load(Ordering::Relaxed) {
@@ -172,10 +175,11 @@ impl DigestScan<'_> {
                 || chain.verdict(Side::Receiver, full().as_bytes(), entry.is_dir())
                     == Verdict::Include
         };
-        let digest = self
-            .digester
-            .digest(&path, &list, &takes_part)
-            .filter(|_| !self.may_hold_partials(&list));
+        let digest = if self.may_hold_partials(&list) {
+            None
+        } else {
+            self.digester.digest(&path, &list, &takes_part)
+        };
         let (children, tasks) = self.below(&path, &chain, &list, &takes_part);
         (
             ScannedDir {
@@ -316,11 +320,11 @@ impl ScanResults for Scanner<DigestScan<'_>> {
             path, chain, names, ..
         } = *half;
         let mut dirs = DirList::default();
-        let all = names
-            .items
-            .iter()
-            .filter(|item| !has_none && item.is_dir == Some(true));
-        all.for_each(|&item| dirs.push_name(names.name(item), true));
+        for &item in &names.items {
+            if !has_none && item.is_dir == Some(true) {
+                dirs.push_name(names.name(item), true);
+            }
+        }
         dirs.sort();
         let (children, tasks) = self.walk().below(&path, &chain, &dirs, &|_| true);
         let mut found = ScannedDir {

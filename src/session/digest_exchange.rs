@@ -288,9 +288,9 @@ impl Survey {
             .map(|level| level.name)
             .or(self.now.as_ref().map(|now| now.name));
         if next.is_some_and(|next| !has.contains(&next)) {
-            below
-                .iter_mut()
-                .for_each(|level| level.drop_tickets(&mut self.needless, |_| false));
+            for level in below {
+                level.drop_tickets(&mut self.needless, |_| false);
+            }
             if let Some(now) = &mut self.now {
                 now.is_needless = true;
                 now.is_settled.store(true, Ordering::Relaxed);

@@ -150,11 +150,11 @@ impl Digester<'_> {
     fn id_text(&self, class: IdClass, id: u32) -> Vec<u8> {
         let name = self.name(class, id);
         let number = IdTo::Id(id);
-        // The name of id 0 is not sent: it is the same user everywhere.
-        let name_to = name
-            .as_ref()
-            .filter(|_| id != 0)
-            .map(|name| IdTo::Name(name.to_vec()));
+        let name_to = match &name {
+            // The name of id 0 is not sent: it is the same user everywhere.
+            Some(name) if id != 0 => Some(IdTo::Name(name.to_vec())),
+            _ => None,
+        };
         let to = if self.is_sender {
             let mapped = first_match(self.maps(class), |map| &map.from, id, name.as_deref());
             mapped.map(|map| &map.to).or(name_to.as_ref())

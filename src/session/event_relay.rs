@@ -49,10 +49,11 @@ impl EventSink for SharedReporter<'_, '_> {
     }
 
     fn delivery_failure(&self) -> Option<Exit> {
-        self.reporter
-            .lock()
-            .lines_are_lost()
-            .then_some(Exit::Message)
+        if self.reporter.lock().lines_are_lost() {
+            Some(Exit::Message)
+        } else {
+            None
+        }
     }
 }
 

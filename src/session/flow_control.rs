@@ -254,7 +254,9 @@ impl Credit {
         // A grant that grows the window includes bytes that were never sent.
         bytes = bytes.min(self.in_flight_bytes);
         self.in_flight_bytes -= bytes;
-        while let Some((oldest, taken)) = self.in_flight.front_mut().filter(|_| bytes > 0) {
+        while bytes > 0
+            && let Some((oldest, taken)) = self.in_flight.front_mut()
+        {
             let part = bytes.min(*oldest);
             let of_taken = if part == *oldest {
                 *taken

@@ -84,22 +84,19 @@ pub fn dress(link: Link, sends: bool, when: CompressionPolicy, connection: &Conn
         }),
         ..link
     };
-    match sends {
-        true => {
-            let writer = CompressingWriter::new(link.writer, when, connection.as_it_is.clone());
-            Link {
-                writer: Box::new(writer),
-                ..link
-            }
-        }
-        // The headers of chunks are short, and each read is a system call.
-        false => {
-            let reader = io::BufReader::with_capacity(BUFFERED_BYTES, link.reader);
-            Link {
-                reader: Box::new(Expander::new(reader)),
-                ..link
-            }
-        }
+    if sends {
+        let writer = CompressingWriter::new(link.writer, when, connection.as_it_is.clone());
+        return Link {
+            writer: Box::new(writer),
+            ..link
+        };
+    }
+
+    // The headers of chunks are short, and each read is a system call.
+    let reader = io::BufReader::with_capacity(BUFFERED_BYTES, link.reader);
+    Link {
+        reader: Box::new(Expander::new(reader)),
+        ..link
     }
 }
 
@@ -210,7 +207,9 @@ impl SessionIo<'_> {
             // Waits for the last messages, but not for a peer that takes nothing any more.
             let _ = written.recv_timeout(FAREWELL);
             let ended = ended.and_then(|()| connection.check_written());
-            if let Some(leave) = leave.filter(|_| ended.is_ok()) {
+            if let Some(leave) = leave
+                && ended.is_ok()
+            {
                 leave();
             }
             ended

@@ -50,21 +50,19 @@ impl MinimumRate {
         }
         let mut state = self.state.lock();
         state.partial = None;
-        match is_keepalive {
-            true if state.keepalives.get_or_insert_with(Since::now).elapsed()
-                >= self.keepalives_max =>
-            {
-                Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "only keepalives from the peer",
-                ))
-            }
-            true => Ok(()),
-            false => {
-                state.keepalives = None;
-                Ok(())
-            }
+        if !is_keepalive {
+            state.keepalives = None;
+            return Ok(());
         }
+
+        let first_keepalive = state.keepalives.get_or_insert_with(Since::now);
+        if first_keepalive.elapsed() >= self.keepalives_max {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "only keepalives from the peer",
+            ));
+        }
+        Ok(())
     }
 
     /// Records bytes that have arrived. Fails if they are too few for the time since the message began.

@@ -183,7 +183,11 @@ impl Client<'_> {
                 .over(link.moved.clone())
                 .timing_out(self.options.connect.timeout_secs),
         );
-        let predicting = early.and_then(Early::dest).filter(|_| predicted.is_none());
+        let predicting = if predicted.is_none() {
+            early.and_then(Early::dest)
+        } else {
+            None
+        };
         let digests = predicting
             .map(|prescan| &prescan.predicted)
             .or(predicted.as_ref())
@@ -192,7 +196,9 @@ impl Client<'_> {
             let mut spelled = Vec::new();
             (self.support.dialect)(version).encode(digests, &mut spelled)?;
             connection.count_sent_before(digests, spelled.len());
-            flight.extend(spelled.into_iter().filter(|_| predicting.is_some()));
+            if predicting.is_some() {
+                flight.extend(spelled);
+            }
         }
         link.writer
             .write_all(&flight)
@@ -244,8 +250,9 @@ impl Client<'_> {
         let compress = &self.options.delta.compress;
         if self.options.output.debug.nstr > 0 {
             let line = compression_choice::line(compress.choice, codec, compress.level);
-            line.into_iter()
-                .for_each(|line| reporter.report(&Event::Note(line.into_bytes())));
+            if let Some(line) = line {
+                reporter.report(&Event::Note(line.into_bytes()));
+            }
         }
         reporter.banner();
         let sends = !self.setup.server_sends;
@@ -269,10 +276,9 @@ impl Client<'_> {
         let ended = self.run_role(session_io, before, reporter, tally);
         reporter.traffic(traffic.counts());
         if self.setup.profile {
-            connection
-                .cost("client")
-                .iter()
-                .for_each(|line| reporter.error(line.as_bytes()));
+            for line in connection.cost("client") {
+                reporter.error(line.as_bytes());
+            }
         }
         ended
     }
@@ -574,7 +580,9 @@ impl Refusal {
         let error = self.into_error();
         let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
         let last = lines.pop().unwrap_or_default();
-        lines.into_iter().for_each(|line| reporter.error(line));
+        for line in lines {
+            reporter.error(line);
+        }
         Error {
             message: last.to_vec(),
             ..error

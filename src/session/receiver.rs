@@ -165,7 +165,11 @@ impl Receiver<'_> {
         }
         let start = RunStart {
             top,
-            top_shown: (!self.printer.is_receiver()).then_some(roots.top_shown),
+            top_shown: if self.printer.is_receiver() {
+                None
+            } else {
+                Some(roots.top_shown)
+            },
             missing: roots.missing,
             has_failed: roots
                 .problems

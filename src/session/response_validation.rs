@@ -65,21 +65,26 @@ impl ResponseValidator {
         let anything = ResponseValidator::anything(terms.options);
         let options = terms.options;
         let rules = terms.rules.fixed(Side::Sender);
-        let rules = (!has_remote_words && !rules.is_empty()).then_some(rules);
+        let rules = if has_remote_words || rules.is_empty() {
+            None
+        } else {
+            Some(rules)
+        };
         let is_elsewhere = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
         let names = listed.unwrap_or(sources);
         // A shell reads the names, and may find several in one.
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,@%:".contains(byte);
         let is_split = matches!(options.connect.args, ArgStyle::OldPaths | ArgStyle::OldAll)
             && !names.iter().flatten().all(is_plain);
-        let reach = match is_elsewhere || is_split || has_remote_words {
-            true => RequestedPaths::Anywhere,
-            false => RequestedPaths::of(
+        let reach = if is_elsewhere || is_split || has_remote_words {
+            RequestedPaths::Anywhere
+        } else {
+            RequestedPaths::of(
                 names,
                 options.select.relative,
                 listed.is_none(),
                 options.select.recurse == Recurse::Full,
-            ),
+            )
         };
         ResponseValidator {
             reach,
@@ -178,13 +183,10 @@ impl RequestedPaths {
             let has_wildcard =
                 |part: &[u8]| expands && part.iter().any(|byte| b"*?[\\".contains(byte));
             let last = path::file_name(name);
-            let rest = match name
-                .windows(3)
-                .position(|window| window == b"/./")
-                .filter(|_| relative)
-            {
-                Some(at) => &name[at + 3..],
-                None => name,
+            let marker = name.windows(3).position(|window| window == b"/./");
+            let rest = match marker {
+                Some(at) if relative => &name[at + 3..],
+                _ => name,
             };
             let parts: Vec<&[u8]> = rest
                 .split(|&b| b == b'/')
@@ -194,9 +196,10 @@ impl RequestedPaths {
             // In some shells `.*` matches `.` and `..`, too.
             let is_dotted = last.starts_with(b".") && has_wildcard(last);
             let is_home = expands && name.starts_with(b"~");
-            let is_content = match relative {
-                true => parts.is_empty() || climbs || is_home,
-                false => matches!(last, b"" | b"." | b".."),
+            let is_content = if relative {
+                parts.is_empty() || climbs || is_home
+            } else {
+                matches!(last, b"" | b"." | b"..")
             };
             if is_content || is_dotted {
                 return RequestedPaths::Anywhere;

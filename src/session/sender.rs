@@ -133,9 +133,9 @@ impl<'a> Sender<'a> {
         let options = self.terms.options;
         prefetch.meet(self.scan_terms());
         self.inbox.set_on_end(prefetch.peer_is_gone.clone());
-        [Class::Early, Class::Requested, Class::Again]
-            .into_iter()
-            .for_each(|class| self.connection.spare(class));
+        for class in [Class::Early, Class::Requested, Class::Again] {
+            self.connection.spare(class);
+        }
         // To show progress, the receiver waits for many directories before it takes any.
         if !self.wants.progress {
             self.connection.spare(Class::Dirs);
@@ -552,9 +552,9 @@ impl<'a> Sender<'a> {
         notes: Vec<Vec<u8>>,
         counted: &mut Tally,
     ) -> Result<()> {
-        problems
-            .iter()
-            .for_each(|problem| counted.problem(problem.weight));
+        for problem in &problems {
+            counted.problem(problem.weight);
+        }
         let mut events = problems
             .into_iter()
             .map(Event::Problem)
@@ -698,11 +698,12 @@ impl OpenContent<'_> {
                     at += got as u64;
                     Ok(got)
                 };
-                let found = match len_bytes >= SEARCH_BY_SEVERAL_BYTES {
-                    true => search_at(
+                let found = if len_bytes >= SEARCH_BY_SEVERAL_BYTES {
+                    search_at(
                         &signature, len_bytes, in_place, threads, &read_at, &mut emit,
-                    ),
-                    false => search(&signature, len_bytes, in_place, &mut read, &mut emit),
+                    )
+                } else {
+                    search(&signature, len_bytes, in_place, &mut read, &mut emit)
                 };
                 found.map(|found| found.digest)
             }

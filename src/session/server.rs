@@ -108,12 +108,17 @@ struct ModuleEncoder {
 impl ModuleEncoder {
     /// Logs problems and notes. Returns the problems as the client gets them, or `None` if there is nothing to log.
     fn logged(&self, problems: &[Problem], notes: &[Vec<u8>]) -> Option<Vec<Problem>> {
-        notes.iter().for_each(|note| (self.log.put)(note));
+        for note in notes {
+            (self.log.put)(note);
+        }
         let problems: Vec<_> = problems
             .iter()
             .map(|problem| self.log.problem(problem.clone()))
             .collect();
-        (!problems.is_empty()).then_some(problems)
+        if problems.is_empty() {
+            return None;
+        }
+        Some(problems)
     }
 
     /// Logs what a message reports. Returns the message to send in its place, if it is another one.
@@ -167,9 +172,9 @@ impl ModuleEncoder {
                 return None;
             }
             Message::Event(Event::Item(item)) => {
-                logged_name(item, &self.output)
-                    .iter()
-                    .for_each(|line| (self.log.put)(line));
+                if let Some(line) = logged_name(item, &self.output) {
+                    (self.log.put)(&line);
+                }
                 return None;
             }
             Message::Fail {
@@ -206,9 +211,9 @@ impl Server<'_> {
             Ok(Opening::Meeting(client)) => client.reject(),
             Err(error) => error,
         };
-        self.daemon
-            .iter()
-            .for_each(|log| log.end(&error, "receiver"));
+        if let Some(log) = &self.daemon {
+            log.end(&error, "receiver");
+        }
         error.exit
     }
 
@@ -275,7 +280,9 @@ impl Server<'_> {
             Ok(settled) => settled,
             Err(error) => {
                 let exit = error.exit;
-                self.daemon.iter().for_each(|log| log.end(&error, role));
+                if let Some(log) = &self.daemon {
+                    log.end(&error, role);
+                }
                 // Sends the error, which this end has as well.
                 let _ = session_io.hold(&SenderInbox::default(), || Err(error));
                 return exit;
@@ -367,11 +374,12 @@ impl Server<'_> {
         }
         let inbox = ReceiverInbox::default();
         let handler = receiver_handler(&terms, setup.wants, &inbox, connection, false);
-        // Wildcards may have expanded to several names; rsync uses the first.
-        let dest = operands
-            .into_iter()
-            .next()
-            .filter(|_| !options.select.list_only);
+        let dest = if options.select.list_only {
+            None
+        } else {
+            // Wildcards may have expanded to several names; rsync uses the first.
+            operands.into_iter().next()
+        };
         let receiver = Receiver {
             request: Arc::new(ResponseValidator::anything(terms.options)),
             terms,

@@ -101,9 +101,11 @@ impl<'a> PrefetchParams<'a> {
             AtomicBool::new(false),
             Arc::new(AtomicBool::new(false)),
         );
-        let compared_by = self
-            .compared_by
-            .filter(|_| options.check.mode == CheckMode::Digest);
+        let compared_by = if options.check.mode == CheckMode::Digest {
+            self.compared_by
+        } else {
+            None
+        };
         self.terms
             .with_wanted(&options.preserve, &|_, _| {}, |wanted| {
                 let walk = SourceWalk {
@@ -170,7 +172,9 @@ impl<'a> PrefetchParams<'a> {
                     for _ in 0..workers {
                         let gather = gather.take();
                         spawn(scope, "scan", move || {
-                            gather.into_iter().for_each(|gather| gather());
+                            if let Some(gather) = gather {
+                                gather();
+                            }
                             scanner.work();
                         })?;
                     }
@@ -344,9 +348,10 @@ impl SourceLook<'_> {
             owners: is_super,
             ..self.digester
         };
-        found.digest = match compares && is_silent {
-            true => digester.digest(&listing.path, &listing.list, &|_| true),
-            false => None,
+        found.digest = if compares && is_silent {
+            digester.digest(&listing.path, &listing.list, &|_| true)
+        } else {
+            None
         };
     }
 }

@@ -53,7 +53,7 @@ pub fn acl_to_wire(
         .map(entry(true))
         .chain(groups.into_iter().map(entry(false)))
         .collect();
-    let named = (!named.is_empty()).then_some(named);
+    let named = if named.is_empty() { None } else { Some(named) };
     match of {
         AclOf::NewEntries => wire::Acl {
             user: Some(owner),

@@ -337,9 +337,8 @@ impl<'a> BatchPlayer<'a> {
                 .filter(|entry| entry.is_dir())
                 .map(abbreviated),
         );
-        if let Some(found) = own
-            .and_then(|own| dirs.get(own).copied().flatten())
-            .filter(|_| self.is_incremental())
+        if let Some(found) = own.and_then(|own| dirs.get(own).copied().flatten())
+            && self.is_incremental()
         {
             self.contents.xattrs.insert(first - 1, found);
         }
@@ -420,15 +419,15 @@ impl<'a> BatchPlayer<'a> {
         let list = match at {
             Some(at) => &self.contents.lists[at],
             // The own index of the root.
-            None => return (index == 0).then_some(b"."),
+            None if index == 0 => return Some(b"."),
+            None => return None,
         };
         let place = usize::try_from(index - list.first).ok()?;
         // Behind the last entry is the own index of a directory.
-        let is_own = place == list.paths.len() && self.is_incremental();
-        list.paths
-            .get(place)
-            .map(Vec::as_slice)
-            .or(is_own.then_some(b""))
+        if place == list.paths.len() && self.is_incremental() {
+            return Some(b"");
+        }
+        Some(list.paths.get(place)?)
     }
 
     /// Plays the file to a receiver until that leaves.
@@ -530,8 +529,9 @@ impl<'a> BatchPlayer<'a> {
             let RecordedList { dir, bytes, .. } = &self.contents.lists[at];
             let (dir, bytes) = (*dir, bytes.clone());
             let mut data = Vec::new();
-            dir.into_iter()
-                .for_each(|dir| indices.encode(Ndx::List(dir), &mut data));
+            if let Some(dir) = dir {
+                indices.encode(Ndx::List(dir), &mut data);
+            }
             out.data(&data)?;
             self.copy(bytes, out)?;
         }
@@ -703,9 +703,10 @@ impl<'a> BatchPlayer<'a> {
                     let Some(block) = block.filter(|block| decoder.see_block(block).is_ok()) else {
                         break;
                     };
-                    match is_requested {
-                        true => encoder.block(number, &[], &mut data)?,
-                        false => encoder.literal(&block, &mut data)?,
+                    if is_requested {
+                        encoder.block(number, &[], &mut data)?;
+                    } else {
+                        encoder.literal(&block, &mut data)?;
                     }
                 }
                 Ok(Token::End) => {

@@ -70,9 +70,9 @@ pub fn names_of_server(
 /// Encodes the names of `--files-from`.
 pub fn encode_names(listed: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
-    listed
-        .iter()
-        .for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut out));
+    for name in listed {
+        filter_list::encode_name(&charset::listed_to_wire(name), &mut out);
+    }
     filter_list::encode_names_end(&mut out);
     out
 }

@@ -57,11 +57,12 @@ impl StockServer<'_> {
         if let Some(listed) = &self.listed {
             send(&mut link, &names(listed, Framing::of_server(&stock)))?;
         }
-        let (EarlyData { rules, .. }, link) =
-            match receiver_needs_rules(self.options, stock.protocol) {
-                true => self.open(link, stock, false, "Receiver")?,
-                false => (EarlyData::default(), link),
-            };
+        let (EarlyData { rules, .. }, link) = if receiver_needs_rules(self.options, stock.protocol)
+        {
+            self.open(link, stock, false, "Receiver")?
+        } else {
+            (EarlyData::default(), link)
+        };
         let rules = (self.complete_rules)(rules, stock.protocol);
         self.receive_with(&rules, stock, link, traffic, tally)
     }
@@ -124,8 +125,10 @@ impl StockServer<'_> {
             wants,
             ItemPrinter::Peer,
         );
-        // Wildcards may have expanded to several names; rsync uses the first.
-        receiver.dest = self.operands.first().filter(|_| !lists).cloned();
+        if !lists {
+            // Wildcards may have expanded to several names; rsync uses the first.
+            receiver.dest = self.operands.first().cloned();
+        }
         receiver.item_peer = Some(&client);
         receiver.facts.values_with_items = has_xattrs;
         let session_io: SessionIo<'_> =
@@ -261,12 +264,12 @@ impl ReceiverReporter<'_, '_> {
     /// Sets the directory of the destination in the log of a daemon. It exists once there are events.
     fn place_log(&mut self) {
         let server = self.server;
-        let (Some(log), Some(dest)) = (
-            server.log.filter(|_| server.daemon.is_some()),
-            server.operands.first(),
-        ) else {
+        let (Some(log), Some(dest)) = (server.log, server.operands.first()) else {
             return;
         };
+        if server.daemon.is_none() {
+            return;
+        }
         if std::mem::replace(&mut self.is_placed, true) {
             return;
         }
@@ -290,9 +293,9 @@ impl ReceiverReporter<'_, '_> {
         if !is_logged || server.log.is_some_and(|log| log.lock().log_itemizes()) {
             return;
         }
-        logged_name(item, &server.options.output)
-            .iter()
-            .for_each(|line| server.log_line(line));
+        if let Some(line) = logged_name(item, &server.options.output) {
+            server.log_line(&line);
+        }
     }
 
     /// Returns whether the format of the client itemizes.

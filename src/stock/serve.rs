@@ -90,7 +90,9 @@ impl StockServer<'_> {
             self.log_totals(&traffic, tally);
             self.log_error(in_words_of_rsync(error, &traffic, "sender"), "sender")
         });
-        ended.iter().for_each(|()| self.log_totals(&traffic, tally));
+        if ended.is_ok() {
+            self.log_totals(&traffic, tally);
+        }
         self.end_log(&traffic, tally, ended.is_ok());
         ended
     }
@@ -110,46 +112,55 @@ impl StockServer<'_> {
             _ => error,
         };
         if !error.message.is_empty() {
-            error_lines(&error, role)
-                .iter()
-                .for_each(|line| self.log_line(line));
+            for line in error_lines(&error, role) {
+                self.log_line(&line);
+            }
         }
         error
     }
 
     /// Begins the log. A daemon has done so. `role`: the one of this end.
     pub(super) fn begin_log(&self, role: &str) {
-        let Some(log) = self.log.filter(|_| self.daemon.is_none()) else {
+        let Some(log) = self.log else {
             return;
         };
-        charset_line(self.options, role)
-            .iter()
-            .for_each(|line| self.log_line(line));
+        if self.daemon.is_some() {
+            return;
+        }
+        if let Some(line) = charset_line(self.options, role) {
+            self.log_line(&line);
+        }
         log.lock().banner();
     }
 
     /// Adds a line to the log.
     pub(super) fn log_line(&self, line: &[u8]) {
-        match &self.daemon {
-            Some(daemon) => (daemon.log.put)(line),
+        if let Some(daemon) = &self.daemon {
+            (daemon.log.put)(line);
+        } else if let Some(log) = self.log {
             // A quiet reporter would leave out a note.
-            None => self.log.iter().for_each(|log| log.lock().error(line)),
+            log.lock().error(line);
         }
     }
 
     /// Adds an event of this end to the log.
     pub(super) fn log(&self, event: &Event) {
-        match event {
-            Event::Note(line) => self.log_line(line),
-            event => self.log.iter().for_each(|log| log.lock().report(event)),
+        if let Event::Note(line) = event {
+            self.log_line(line);
+        } else if let Some(log) = self.log {
+            log.lock().report(event);
         }
     }
 
     /// Adds the totals to the log.
     pub(super) fn end_log(&self, traffic: &LinkBytes, tally: &Tally, is_complete: bool) {
-        let Some(mut log) = self.log.map(Mutex::lock).filter(|_| self.daemon.is_none()) else {
+        let Some(log) = self.log else {
             return;
         };
+        if self.daemon.is_some() {
+            return;
+        }
+        let mut log = log.lock();
         log.traffic(traffic.counts());
         if is_complete {
             log.summary(tally, Duration::ZERO);
@@ -249,9 +260,9 @@ impl StockServer<'_> {
             let mut frame = Vec::new();
             let error = match &self.daemon {
                 Some(daemon) => {
-                    error_lines(&error, role)
-                        .iter()
-                        .for_each(|line| daemon.put(line, framing, &mut frame));
+                    for line in error_lines(&error, role) {
+                        daemon.put(&line, framing, &mut frame);
+                    }
                     Error::new(error.exit, "").by("")
                 }
                 None => self.print_early(error, role),
@@ -297,9 +308,9 @@ impl StockServer<'_> {
             if at + 1 == lines.len() && error.role == "sender" {
                 self.log_totals(&traffic, &Tally::default());
             }
-            self.daemon
-                .iter()
-                .for_each(|daemon| daemon.put(line, framing, &mut frames));
+            if let Some(daemon) = &self.daemon {
+                daemon.put(line, framing, &mut frames);
+            }
         }
         framing.exit(error.exit, &mut frames);
         send(&mut link, &frames)?;
@@ -319,10 +330,11 @@ impl StockServer<'_> {
         for line in error_lines(&error, role) {
             (self.print_error)(&line);
             // A daemon has reported and logged it.
-            self.log
-                .iter()
-                .filter(|_| self.daemon.is_none())
-                .for_each(|log| log.lock().error(&line));
+            if let Some(log) = self.log
+                && self.daemon.is_none()
+            {
+                log.lock().error(&line);
+            }
         }
         Error::new(error.exit, "").by("")
     }
@@ -334,7 +346,9 @@ impl StockServer<'_> {
         role: &'static str,
         connection: &Connection,
     ) -> Error {
-        if let Some(daemon) = self.daemon.as_ref().filter(|_| is_reported(error.exit)) {
+        if let Some(daemon) = &self.daemon
+            && is_reported(error.exit)
+        {
             // An older client prints warnings on standard output.
             let weight = if daemon.protocol < 30 {
                 Weight::Failed

@@ -139,8 +139,10 @@ impl Wire for Receiver<'_> {
             exit,
             Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated
         );
-        let is_loss = is_broken && !self.terms.interrupted.load(Ordering::Relaxed);
-        is_loss.then_some(if self.terms.repeats {
+        if !is_broken || self.terms.interrupted.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some(if self.terms.repeats {
             Loss::Repeated
         } else {
             Loss::Final

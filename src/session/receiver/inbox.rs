@@ -136,10 +136,9 @@ impl ReceiverInbox {
         let state = &mut *self.lock();
         state.survey = survey;
         // The survey may have begun before these listings arrived.
-        state
-            .dirs
-            .iter()
-            .for_each(|listing| state.survey.handle_listing(listing));
+        for listing in state.dirs.iter() {
+            state.survey.handle_listing(listing);
+        }
     }
 
     /// Returns the next step of the survey, and the directories that need not be scanned. `None`: there is nothing left
@@ -210,9 +209,14 @@ impl QueuedDirs {
 impl ReceiverInbox {
     /// Waits for an event of the server. Returns `false` if there will be no more.
     pub fn await_event(&self) -> bool {
-        let has_event = |state: &mut ReceiverState| match state.events.is_empty() {
-            true => state.bye.is_some().then_some(false),
-            false => Some(true),
+        let has_event = |state: &mut ReceiverState| {
+            if !state.events.is_empty() {
+                Some(true)
+            } else if state.bye.is_some() {
+                Some(false)
+            } else {
+                None
+            }
         };
         self.wait(has_event).unwrap_or(false)
     }

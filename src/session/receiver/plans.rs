@@ -179,9 +179,12 @@ impl<'w> PeerPlans<'w> {
     /// Returns the receiver's rules in force in the parent of a directory.
     fn chain_above(&self, path: &RelPath) -> Result<Chain, Error> {
         let base = self.walk.receiver_chain;
-        let Some(parent) = path.parent().filter(|_| base.has_per_dir()) else {
+        let Some(parent) = path.parent() else {
             return Ok(base.clone());
         };
+        if !base.has_per_dir() {
+            return Ok(base.clone());
+        }
         let mut position = self.position.lock();
         while position
             .chains
@@ -203,12 +206,11 @@ impl<'w> PeerPlans<'w> {
             missing.push(dir);
         }
         for dir in missing.into_iter().rev() {
-            let opened = match self
-                .walk
-                .dest
-                .filter(|_| self.walk.delete)
-                .map(|root| root.open_dir(&dir))
-            {
+            let opened = match self.walk.dest {
+                Some(root) if self.walk.delete => Some(root.open_dir(&dir)),
+                _ => None,
+            };
+            let opened = match opened {
                 // Rules in it could protect entries from deletion.
                 Some(Err(error)) if !errno::is_unreachable(&error) => {
                     let full = self
@@ -265,7 +267,9 @@ impl<'w> PeerPlans<'w> {
     fn plan(&self, mut listing: Box<DirListing>, dest_state: &DestState) -> Result<DirPlan, Error> {
         let chain = self.chain_above(&listing.path)?;
         let (id, path, is_named) = (listing.id, listing.path.clone(), listing.is_named);
-        if let Some(new) = self.peer.renamed.as_ref().filter(|_| path.is_root()) {
+        if let Some(new) = &self.peer.renamed
+            && path.is_root()
+        {
             rename_only(&mut listing, new);
         }
         let known = self.known(&path);

@@ -79,13 +79,8 @@ impl ListingSender<'_, '_, '_> {
                 }
             };
             let was_sent = frame.was_sent;
-            let frame = self.visit(
-                task_id,
-                at_receiver,
-                (!was_sent).then_some(entry),
-                was_sent,
-                counted,
-            )?;
+            let unsent = if was_sent { None } else { Some(entry) };
+            let frame = self.visit(task_id, at_receiver, unsent, was_sent, counted)?;
             stack.push(frame);
         }
         self.to_skip.0 += self.whole.len() - self.whole_passed;
@@ -249,12 +244,12 @@ impl ListingSender<'_, '_, '_> {
         for entry in &list.entries {
             self.named.name(entry, &mut ids);
         }
-        let shown = match self.sender.wants.paths {
-            true => open
-                .iter()
+        let shown = if self.sender.wants.paths {
+            open.iter()
                 .map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default())
-                .collect(),
-            false => Vec::new(),
+                .collect()
+        } else {
+            Vec::new()
         };
         let with_data = is_absent && self.unrequested;
         let files = with_data.then(|| list.clone());

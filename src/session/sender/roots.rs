@@ -88,15 +88,15 @@ pub fn sent_roots(
         Vec::new()
     };
     let mut ids = Vec::new();
-    let top = top
-        .clone()
-        .filter(|_| gathered.sends_top(lists_bare_top))
-        .map(|entry| {
-            named.name(&entry, &mut ids);
+    let top = match top {
+        Some(entry) if gathered.sends_top(lists_bare_top) => {
+            named.name(entry, &mut ids);
             let mut list = DirList::default();
-            list.push_entry(b".", entry);
-            list
-        });
+            list.push_entry(b".", entry.clone());
+            Some(list)
+        }
+        _ => None,
+    };
     let ((problems, notes), more) = trouble(gathered);
     let failed = problems
         .iter()

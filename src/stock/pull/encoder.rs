@@ -230,15 +230,18 @@ impl PullEncoder {
         if let Some(served) = &mut self.shared.lock().served {
             served.expect_return(index);
         }
-        if let Some(dest) = self.unchanged_dest.as_ref().filter(|_| is_transfer) {
+        if let Some(dest) = &self.unchanged_dest
+            && is_transfer
+        {
             let sums = |fd: OwnedFd| {
                 rsync_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol)
             };
             let basis = basis::open(&dest.path, &item.name, dest.link_owners).and_then(sums);
-            match basis.ok().filter(|_| !dest.is_whole) {
-                Some(sums) if dest.appends => out.extend(sums.into_iter().take(SUM_HEAD_LEN_BYTES)),
-                Some(sums) => out.extend_from_slice(&sums),
-                None => SumHead::default().encode(out),
+            match basis {
+                _ if dest.is_whole => SumHead::default().encode(out),
+                Ok(sums) if dest.appends => out.extend(sums.into_iter().take(SUM_HEAD_LEN_BYTES)),
+                Ok(sums) => out.extend_from_slice(&sums),
+                Err(_) => SumHead::default().encode(out),
             }
         }
         Ok(())
@@ -269,7 +272,9 @@ impl PullEncoder {
     /// Appends the ends of all lists, unless they are sent.
     fn end_all_lists(&mut self, out: &mut Vec<u8>) {
         let mut shared = self.shared.lock();
-        shared.lists.iter_mut().for_each(|list| list.is_done = true);
+        for list in &mut shared.lists {
+            list.is_done = true;
+        }
         // The thread that reads passes a list on before it notes that it is the last one.
         shared.has_all_lists = true;
         drop(shared);

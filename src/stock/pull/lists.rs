@@ -118,7 +118,9 @@ impl PendingListing {
             return false;
         };
         self.first = self.first.saturating_add_unsigned(first);
-        self.places.iter_mut().for_each(|place| *place -= first);
+        for place in &mut self.places {
+            *place -= first;
+        }
         // Directories are requested only for their attributes.
         let is_requested = |entry: &Entry| has_dirs || !entry.is_dir() || entry.has_abbreviated();
         let entries = (0..).zip(&self.places).zip(&self.message.list.entries);

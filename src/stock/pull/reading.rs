@@ -296,7 +296,9 @@ impl<'i, 'r> Reading<'i, 'r> {
                     if let Err(problem) = from_wire(&mut entry) {
                         // Its place stays empty.
                         unconverted.push(problem);
-                        lost_dirs.extend(entry.is_dir().then_some(place));
+                        if entry.is_dir() {
+                            lost_dirs.push(place);
+                        }
                         continue;
                     }
                     self.count(&entry);
@@ -345,14 +347,11 @@ impl<'i, 'r> Reading<'i, 'r> {
         ids.extend(named(true, groups, root_group));
         let is_named =
             |entry: &&FileEntry| entry.is_dir() && (!entry.is_top_dir || entry.has_content);
-        let named_dirs = match self.intake.options.select.relative {
-            true => entries
-                .iter()
-                .filter(is_named)
-                .map(|entry| entry.path.clone())
-                .collect(),
-            false => HashSet::new(),
-        };
+        let mut named_dirs = HashSet::new();
+        if self.intake.options.select.relative {
+            let named = entries.iter().filter(is_named);
+            named_dirs.extend(named.map(|entry| entry.path.clone()));
+        }
         let dropped = sort::drop_duplicates(&mut entries, &order, protocol);
         let is_dir = |&place: &u32| entries[order[place as usize] as usize].is_dir();
         // Converted entries are numbered in the order of sending.
@@ -374,9 +373,9 @@ impl<'i, 'r> Reading<'i, 'r> {
                 entry,
             })
             .collect();
-        dropped
-            .into_iter()
-            .for_each(|place| sorted[place as usize].entry = None);
+        for place in dropped {
+            sorted[place as usize].entry = None;
+        }
         if is_resorted {
             // The receiver needs the order of later protocols.
             sorted.sort_by(|a, b| match (&a.entry, &b.entry) {
@@ -650,13 +649,15 @@ impl<'i, 'r> Reading<'i, 'r> {
         // The directories of the list by their places; `None`: it is not walked.
         let mut dirs: Vec<_> = lost_dirs.into_iter().map(|place| (place, None)).collect();
         listing.message.ids = ids;
-        problems
-            .iter()
-            .for_each(|problem| self.counted.problem(problem.weight));
+        for problem in &problems {
+            self.counted.problem(problem.weight);
+        }
         listing.message.problems = problems;
         for ListSlot { place, entry } in entries {
             let Some(entry) = entry else {
-                dirs.extend(dropped_dirs.contains(&place).then_some((place, None)));
+                if dropped_dirs.contains(&place) {
+                    dirs.push((place, None));
+                }
                 continue;
             };
             let (parent, name) = crate::path::split_parent(&entry.path);
@@ -810,7 +811,11 @@ impl<'i, 'r> Reading<'i, 'r> {
         let mut shared = self.intake.shared.lock();
         listing.message.id = shared.listings.len() as DirId;
         let has_dirs = shared.served.is_some() && !self.intake.is_incremental();
-        let places = listing.has_gaps(has_dirs).then_some(listing.places);
+        let places = if listing.has_gaps(has_dirs) {
+            Some(listing.places)
+        } else {
+            None
+        };
         shared.listings.push(ListingIndex {
             first: listing.first,
             places,
@@ -862,5 +867,8 @@ fn from_wire(entry: &mut FileEntry) -> std::result::Result<(), Problem> {
 }
 
 fn id_name(is_group: bool, id: u32, name: Vec<u8>) -> Option<IdName> {
-    (!name.is_empty()).then_some(IdName { is_group, id, name })
+    if name.is_empty() {
+        return None;
+    }
+    Some(IdName { is_group, id, name })
 }

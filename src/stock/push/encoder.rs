@@ -263,10 +263,10 @@ impl PushEncoder {
         if self.list_options.acls && entry.kind() != Kind::Symlink {
             let sends_names = self.is_incremental() && !self.list_options.numeric_ids;
             let name = |is_user: bool, id: u32| {
-                self.names
-                    .get(&(!is_user, id))
-                    .filter(|_| sends_names)
-                    .cloned()
+                if !sends_names {
+                    return None;
+                }
+                self.names.get(&(!is_user, id)).cloned()
             };
             let (access, default) = entry.acls();
             converted.access_acl = Some(Arc::new(acl_to_wire(
@@ -316,9 +316,11 @@ impl PushEncoder {
             None
         };
         let first = self.lists.next_index();
-        let root = self.root.take().filter(|_| listing.path.is_root());
-        let has_root = root.is_some();
-        if let Some(mut root) = root {
+        let root = self.root.take();
+        let has_root = root.is_some() && listing.path.is_root();
+        if let Some(mut root) = root
+            && has_root
+        {
             // That `./name` implies it, as the leading elements below, does not make its other content extra.
             root.is_top_dir = listing.may_delete || self.terms.protocol >= 30;
             root.has_content = listing.may_delete;
@@ -373,7 +375,9 @@ impl PushEncoder {
                 // The receiver keeps the first one, but also numbers the other one.
                 self.next_dir += i32::from(entry.is_dir());
             }
-            (0..times).for_each(|_| self.lists.entry(&converted, out));
+            for _ in 0..times {
+                self.lists.entry(&converted, out);
+            }
             if !self.is_incremental() {
                 let file = FileId {
                     dir: listing.id,
@@ -592,7 +596,9 @@ impl PushEncoder {
         let is_empty = shared.lists.iter().all(|list| list.count == 0);
         drop(shared);
         self.report_listed();
-        if let Some(server) = self.server.as_ref().filter(|_| is_empty) {
+        if let Some(server) = &self.server
+            && is_empty
+        {
             // The client of a server leaves without an answer.
             server.inbox.handle(Message::WantsEnd(Box::default()), 0)?;
         }
@@ -608,7 +614,11 @@ impl PushEncoder {
         } else {
             None
         };
-        let deletions = shared.deletions.filter(|_| phase == Some(PHASE_DELETED));
+        let deletions = if phase == Some(PHASE_DELETED) {
+            shared.deletions
+        } else {
+            None
+        };
         drop(shared);
         let is_final = phase == Some(if self.terms.protocol < 29 { 1 } else { 2 });
         if is_final && self.wants.progress {
@@ -622,13 +632,16 @@ impl PushEncoder {
         }
         let Some(server) = &self.server else {
             self.indices.encode(Ndx::Done, out);
-            if let Some(recorder) = self.recorder.as_ref().filter(|_| is_final) {
+            if let Some(recorder) = &self.recorder
+                && is_final
+            {
                 // A file has the statistics that a server would send.
-                let (from, stats) = (out.len(), self.stats(&recorder.traffic));
+                let stats = self.stats(&recorder.traffic);
+                let from = out.len();
                 stats.encode(self.terms.protocol, out);
-                self.recorder
-                    .iter_mut()
-                    .for_each(|recorder| recorder.unsent.push(from..out.len()));
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.unsent.push(from..out.len());
+                }
             }
             return None;
         };
@@ -699,7 +712,9 @@ impl PushEncoder {
                 |&number: &u32| Some((number, &*xattrs.as_ref()?.get(number as usize - 1)?.1));
             encode_xattr_answer(numbers.iter().filter_map(value), out);
         }
-        if let Some(sums) = pending.sums.filter(|_| with_content) {
+        if let Some(sums) = pending.sums
+            && with_content
+        {
             let from = out.len();
             sums.encode(out);
             self.note_content(from, out);
@@ -712,9 +727,9 @@ impl PushEncoder {
 
     /// Counts the data of the file under way.
     fn count_moved(&mut self, len_bytes: usize) {
-        self.under_way
-            .iter_mut()
-            .for_each(|item| item.moved_bytes += len_bytes as u64);
+        if let Some(item) = &mut self.under_way {
+            item.moved_bytes += len_bytes as u64;
+        }
     }
 
     /// Takes the next item, which must request the content of a file.

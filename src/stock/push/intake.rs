@@ -166,14 +166,16 @@ impl<'a> PushIntake<'a> {
         let with_sums = has_content && !self.options.dry_run;
         // A file that is requested again is not appended to.
         let appends = with_sums && self.options.place.append.is_some() && appended.insert(index);
-        let xattrs = match self.options.preserve.xattrs > 0
+        let requests_xattrs = self.options.preserve.xattrs > 0
             && !self.options.dry_run
-            && head.has_xattrs(self.terms.has_xattr_shortcut())
-        {
-            true => Some(self.requested_xattrs(index, found, input)?),
-            false => None,
+            && head.has_xattrs(self.terms.has_xattr_shortcut());
+        let xattrs = if requests_xattrs {
+            Some(self.requested_xattrs(index, found, input)?)
+        } else {
+            None
         };
-        let (mut sums, mut request) = (None, Vec::new());
+        let mut sums = None;
+        let mut request = Vec::new();
         if with_sums {
             let decoded = SumHead::decode(input, protocol)?;
             decoded.encode(&mut request);
@@ -203,7 +205,7 @@ impl<'a> PushIntake<'a> {
         }
         let file = if with_sums { found } else { None };
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
-        let prefix = sums.filter(|_| appends && has_blocks);
+        let prefix = if appends && has_blocks { sums } else { None };
         let flags = head.flags;
         let is_overwritten = self.is_overwritten(head.basis);
         let has_more = head.basis.is_some() || head.name.is_some() || xattrs.is_some();
@@ -327,10 +329,11 @@ impl<'a> PushIntake<'a> {
         if flags.has(ItemFlags::TRANSFER) {
             tally.transfer(len_bytes, 0);
         }
-        let linked_to = head
-            .name
-            .clone()
-            .filter(|_| flags.has(ItemFlags::LOCAL_CHANGE | ItemFlags::XNAME_FOLLOWS));
+        let linked_to = if flags.has(ItemFlags::LOCAL_CHANGE | ItemFlags::XNAME_FOLLOWS) {
+            head.name.clone()
+        } else {
+            None
+        };
         // Without a format, the receiver reports what is up to date.
         let output = &self.options.output;
         let has_format = self.is_server || output.itemize > 0 || output.out_format.is_some();
@@ -369,7 +372,11 @@ impl<'a> PushIntake<'a> {
             len_bytes,
             moved_bytes: 0,
             sums_bytes,
-            digest: listed_digest.filter(|_| self.wants.digest),
+            digest: if self.wants.digest {
+                listed_digest
+            } else {
+                None
+            },
             transfer: flags.has(ItemFlags::TRANSFER),
             file: None,
         })))
