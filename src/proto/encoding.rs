@@ -397,7 +397,7 @@ pub(super) fn get_roots(r: &mut Reader) -> Result<Roots> {
     let missing = r.many("missing", WORDS_MAX, 1, |r| r.path("missing"))?;
     let whole = r.many("whole", WORDS_MAX, 1, |r| r.path("whole"))?;
     let (problems, notes) = get_problems(r)?;
-    let lone_dir_is_bare = has_bare.then_some(bare);
+    let lone_dir_is_bare = if has_bare { Some(bare) } else { None };
     Ok(Roots {
         found,
         single,
@@ -663,9 +663,9 @@ fn put_kinds(w: &mut Writer, kinds: &Kinds) {
         devices,
         specials,
     } = *kinds;
-    [files, dirs, symlinks, devices, specials]
-        .into_iter()
-        .for_each(|count| w.amount(count, COUNT_MAX));
+    for count in [files, dirs, symlinks, devices, specials] {
+        w.amount(count, COUNT_MAX);
+    }
 }
 
 fn get_kinds(r: &mut Reader) -> Result<Kinds> {
@@ -706,9 +706,9 @@ pub(super) fn put_tally(w: &mut Writer, tally: &Tally) {
         ..
     } = tally;
     w.flags(&[*delete_limit_reached]);
-    [listed, created, deleted]
-        .into_iter()
-        .for_each(|kinds| put_kinds(w, kinds));
+    for kinds in [listed, created, deleted] {
+        put_kinds(w, kinds);
+    }
     w.amount(*transferred, COUNT_MAX);
     for bytes in [
         total_bytes,

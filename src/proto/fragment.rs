@@ -256,7 +256,8 @@ fn fault_behind(list: &DirList, further: &DirList) -> Option<&'static str> {
         (list.name(last), last.is_dir()),
         (further.name(first), first.is_dir()),
     );
-    ordered
-        .is_ge()
-        .then_some("its entries do not follow the previous ones in sort order")
+    if ordered.is_lt() {
+        return None;
+    }
+    Some("its entries do not follow the previous ones in sort order")
 }

@@ -190,10 +190,9 @@ pub fn filters(bytes: &[u8]) {
 
 /// The frames that data and control messages share.
 pub fn frames(bytes: &[u8]) {
-    let headers = bytes
-        .chunks_exact(4)
-        .filter_map(|header| header.try_into().ok());
-    headers.for_each(|header| _ = FrameHeader::decode(header));
+    for header in bytes.as_chunks().0 {
+        let _ = FrameHeader::decode(*header);
+    }
     let mut input = Demultiplexer::new(bytes, |_| Ok(()));
     input.set_frames(true);
     let mut data = Vec::new();

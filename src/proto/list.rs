@@ -140,7 +140,10 @@ pub fn unfit(entry: &Entry) -> Option<&'static str> {
     // The other half is left for the rest of the frame.
     let is_too_much =
         entry.xattrs().len() > XATTRS_MAX || likely_len(b"", entry) > FRAME_MAX_BYTES / 2;
-    is_too_much.then_some("the extended attributes are too many")
+    if is_too_much {
+        return Some("the extended attributes are too many");
+    }
+    None
 }
 
 /// Encodes a list.
@@ -286,7 +289,9 @@ fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Ext
     if let Some(atime) = atime {
         w.time("atime", *atime)?;
     }
-    if let Some(xattrs) = xattrs.as_ref().filter(|_| !same_xattrs) {
+    if let Some(xattrs) = xattrs
+        && !same_xattrs
+    {
         put_xattrs(w, xattrs)?;
     }
     if let Some(acl) = acl {
@@ -306,7 +311,10 @@ fn fault_of_xattr(before: &[u8], name: &[u8]) -> Option<&'static str> {
     if name.is_empty() || name.contains(&0) {
         return Some("is not a valid attribute name");
     }
-    (before >= name).then_some("is out of sort order")
+    if before >= name {
+        return Some("is out of sort order");
+    }
+    None
 }
 
 fn put_xattrs(w: &mut Writer, xattrs: &[Xattr]) -> Result<()> {

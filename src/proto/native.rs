@@ -259,7 +259,9 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         Message::Blocked(class) => w.number(*class),
         Message::Verdict { refused } => {
             w.flags(&[refused.is_some()]);
-            refused.iter().for_each(|why| w.line(why));
+            if let Some(why) = refused {
+                w.line(why);
+            }
         }
     }
     Ok(())

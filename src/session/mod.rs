@@ -314,22 +314,22 @@ impl Client<'_> {
         // (`--delete-missing-args`), so `--max-delete` could be exceeded.
         let is_harmless = self.options.delete.max.is_none();
         let shortcuts = Shortcuts::of(self.options, self.setup.wants);
-        let sent_roots = early
-            .and_then(Early::source)
-            .filter(|_| is_harmless)
-            .and_then(|prefetch| {
-                let (roots, sent_roots) = prefetch.peek(|start| {
-                    sender::sent_roots(&self.terms(), shortcuts, false, start, prefetch.ids())
-                })?;
-                let mut frame = Vec::new();
-                (self.support.dialect)(first.ours.newest)
-                    .encode(&Message::Roots(Box::new(roots)), &mut frame)
-                    .ok()?;
-                CompressingWriter::new(&mut bytes, CompressionPolicy::Never, AsItIs::default())
-                    .write_all(&frame)
-                    .ok()?;
-                Some(sent_roots)
-            });
+        let sent_roots = early.and_then(Early::source).and_then(|prefetch| {
+            if !is_harmless {
+                return None;
+            }
+            let (roots, sent_roots) = prefetch.peek(|start| {
+                sender::sent_roots(&self.terms(), shortcuts, false, start, prefetch.ids())
+            })?;
+            let mut frame = Vec::new();
+            (self.support.dialect)(first.ours.newest)
+                .encode(&Message::Roots(Box::new(roots)), &mut frame)
+                .ok()?;
+            CompressingWriter::new(&mut bytes, CompressionPolicy::Never, AsItIs::default())
+                .write_all(&frame)
+                .ok()?;
+            Some(sent_roots)
+        });
         if sent_roots.is_some() && bytes.len() <= FIRST_WORDS_MAX_BYTES {
             (first.flight.bytes, first.sent_roots) = (bytes, sent_roots);
         }

@@ -57,10 +57,9 @@ impl Acl {
             .enumerate()
             .map(|(at, part)| u8::from(part.is_some()) << at);
         out.put(&[bits.sum::<u8>() | if self.named.is_some() { HAS_NAMES } else { 0 }]);
-        self.parts()
-            .into_iter()
-            .flatten()
-            .for_each(|part| out.put_varint(part.into()));
+        for part in self.parts().into_iter().flatten() {
+            out.put_varint(part.into());
+        }
         let Some(named) = &self.named else { return };
         out.put_varint(named.len() as i32);
         for AclEntry {
@@ -70,7 +69,10 @@ impl Acl {
             name,
         } in named
         {
-            let name = name.as_ref().filter(|_| known.is_new(*is_user, *id));
+            let name = match name {
+                Some(name) if known.is_new(*is_user, *id) => Some(name),
+                _ => None,
+            };
             let bits =
                 if *is_user { IS_USER } else { 0 } | if name.is_some() { NAME_FOLLOWS } else { 0 };
             out.put_varint(id.cast_signed());

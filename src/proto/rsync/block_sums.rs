@@ -104,7 +104,9 @@ impl Sums {
                 } else {
                     [block, seed]
                 };
-                parts.into_iter().for_each(|part| hasher.update(part));
+                for part in parts {
+                    hasher.update(part);
+                }
                 hasher.finish()
             }
         }
@@ -112,7 +114,12 @@ impl Sums {
 
     /// Returns how the content of a file is digested.
     pub fn digested_by(&self) -> By {
-        By::Negotiated(self.checksum, self.is_implied.then_some(self.seed))
+        let seed = if self.is_implied {
+            Some(self.seed)
+        } else {
+            None
+        };
+        By::Negotiated(self.checksum, seed)
     }
 }
 

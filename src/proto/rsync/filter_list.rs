@@ -168,7 +168,8 @@ pub fn decode_name(input: &mut impl Read) -> Result<Option<Vec<u8>>> {
     let mut name = Vec::new();
     loop {
         match input.byte()? {
-            0 => return Ok((!name.is_empty()).then_some(name)),
+            0 if name.is_empty() => return Ok(None),
+            0 => return Ok(Some(name)),
             _ if name.len() == PATH_MAX_BYTES => {
                 return Err(violation("a name of --files-from is too long"));
             }

@@ -116,16 +116,12 @@ impl ItemHead {
         } else {
             None
         };
-        let name = match flags.has(ItemFlags::XNAME_FOLLOWS) {
-            true => {
-                let len = input.vstring_len()? as i64;
-                Some(input.byte_vec(checked(
-                    len,
-                    PATH_MAX_BYTES,
-                    "the length of the name of an item",
-                )?)?)
-            }
-            false => None,
+        let name = if flags.has(ItemFlags::XNAME_FOLLOWS) {
+            let len = input.vstring_len()? as i64;
+            let len = checked(len, PATH_MAX_BYTES, "the length of the name of an item")?;
+            Some(input.byte_vec(len)?)
+        } else {
+            None
         };
         Ok(ItemHead { flags, basis, name })
     }
@@ -193,14 +189,10 @@ impl SumHead {
 
     /// Appends the head.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        [
-            self.count,
-            self.block_len_bytes,
-            self.strong_len_bytes,
-            self.remainder_bytes,
-        ]
-        .into_iter()
-        .for_each(|number| out.put_int(number));
+        out.put_int(self.count);
+        out.put_int(self.block_len_bytes);
+        out.put_int(self.strong_len_bytes);
+        out.put_int(self.remainder_bytes);
     }
 
     /// Reads a head and checks its numbers.
@@ -242,6 +234,10 @@ impl SumHead {
     /// Returns offset and length of a block; `None` if there is no such block.
     pub fn block(&self, number: u32) -> Option<(u64, usize)> {
         let last = u32::try_from(self.count).ok()?.checked_sub(1)?;
+        if number > last {
+            return None;
+        }
+
         let is_short = number == last && self.remainder_bytes > 0;
         let len = if is_short {
             self.remainder_bytes
@@ -249,7 +245,7 @@ impl SumHead {
             self.block_len_bytes
         };
         let offset = u64::from(number) * u64::from(self.block_len_bytes.cast_unsigned());
-        (number <= last).then_some((offset, len as usize))
+        Some((offset, len as usize))
     }
 }
 

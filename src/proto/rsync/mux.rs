@@ -104,16 +104,18 @@ pub fn data_header(len_bytes: usize) -> [u8; 4] {
 
 /// Appends a part of the data stream as frames; none if it is empty.
 pub fn encode_data(data: &[u8], out: &mut Vec<u8>) {
-    data.chunks(FRAME_SENT_MAX_BYTES)
-        .for_each(|piece| encode_frame(FrameTag::Data, piece, out));
+    for piece in data.chunks(FRAME_SENT_MAX_BYTES) {
+        encode_frame(FrameTag::Data, piece, out);
+    }
 }
 
 /// Appends the frames of a control message. Text is cut into frames that every peer accepts.
 pub fn encode_control(control: &Control, out: &mut Vec<u8>) {
     match control {
         Control::Text(tag, text) => {
-            text.chunks(TEXT_MAX_BYTES)
-                .for_each(|piece| encode_frame(*tag, piece, out));
+            for piece in text.chunks(TEXT_MAX_BYTES) {
+                encode_frame(*tag, piece, out);
+            }
         }
         Control::IoError(bits) => encode_frame(FrameTag::IoError, &bits.to_le_bytes(), out),
         Control::IoTimeout(secs) => encode_frame(FrameTag::IoTimeout, &secs.to_le_bytes(), out),
@@ -168,13 +170,13 @@ impl FrameHeader {
             }
             FrameTag::Deleted => len_bytes <= PATH_MAX_BYTES + 1,
         };
-        match is_valid {
-            true => Ok(FrameHeader { tag, len_bytes }),
-            false => Err(broken_stream(format!(
+        if !is_valid {
+            return Err(broken_stream(format!(
                 "a message of kind {} with {len_bytes} bytes",
                 tag as u8
-            ))),
+            )));
         }
+        Ok(FrameHeader { tag, len_bytes })
     }
 
     /// Decodes the payload; `None` if it is data.

@@ -189,12 +189,18 @@ impl BlockIndex {
     fn until_staying(&self, bytes: &[u8], place: u64) -> Option<usize> {
         let block_len = u64::from(self.head.block_len_bytes.cast_unsigned()).max(1);
         let skipped = place.next_multiple_of(block_len) - place;
+        if skipped == 0 {
+            return None;
+        }
         let number = usize::try_from((place + skipped) / block_len).ok()?;
-        let block = self.blocks.get(number).filter(|_| skipped > 0)?;
+        let block = self.blocks.get(number)?;
         let window = bytes.get(skipped as usize..)?.get(..block_len as usize)?;
         let is_same = RollingSum::new(window).value() == block.rolling
             && BlockSum::of_block(window, &self.head, &self.sums) == *block;
-        is_same.then_some(skipped as usize)
+        if !is_same {
+            return None;
+        }
+        Some(skipped as usize)
     }
 
     /// Returns both sums of a window of the file, if a block has its rolling sum.

@@ -38,9 +38,9 @@ impl Stats {
             list_send_ms,
         ];
         let count = if protocol < 29 { 3 } else { 5 };
-        all[..count]
-            .iter()
-            .for_each(|number| out.put_varlong30(protocol, *number, 3));
+        for number in &all[..count] {
+            out.put_varlong30(protocol, *number, 3);
+        }
     }
 
     /// Reads the statistics.
