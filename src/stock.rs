@@ -242,13 +242,11 @@ impl StockClient<'_> {
             };
         }
         let options = &options;
-        let (terms, mut wants) = (
-            Terms {
-                options,
-                ..self.client.terms()
-            },
-            reporter.wants(),
-        );
+        let terms = Terms {
+            options,
+            ..self.client.terms()
+        };
+        let mut wants = reporter.wants();
         let inbox = ReceiverInbox::default();
         let is_batch = matches!(options.batch, Some(Batch::Read(_)));
         let opening = if is_batch {
@@ -355,13 +353,11 @@ impl StockClient<'_> {
         let AgreedTerms { stock, options } = agreed;
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
-        let (terms, wants) = (
-            Terms {
-                options,
-                ..self.client.terms()
-            },
-            reporter.wants(),
-        );
+        let terms = Terms {
+            options,
+            ..self.client.terms()
+        };
+        let wants = reporter.wants();
         let is_sent = receiver_needs_rules(options, stock.protocol);
         let opening = if is_sent {
             self.opening(None, &stock)?
@@ -436,7 +432,8 @@ impl StockClient<'_> {
     fn opening(&self, listed: Option<&[Vec<u8>]>, terms: &StockTerms) -> Result<Vec<u8>> {
         let framing = Framing::of_client(terms);
         // There may be millions of rules, so they are held only once more.
-        let (mut out, mut data) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut data = Vec::new();
         for rule in self.wire_rules(terms.protocol) {
             filter_list::encode_rule(&rule?, terms.protocol, &mut data).map_err(failed)?;
             if data.len() >= RULES_PIECE_BYTES {

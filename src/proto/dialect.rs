@@ -52,7 +52,8 @@ pub struct ProtocolSupport {
 impl ProtocolSupport {
     /// Returns the greeting to send. The key must not be predictable.
     pub fn greeting(&self, key: [u8; 16]) -> Greeting {
-        let (oldest, newest) = (*self.versions.start(), *self.versions.end());
+        let oldest = *self.versions.start();
+        let newest = *self.versions.end();
         Greeting {
             oldest,
             newest,

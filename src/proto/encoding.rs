@@ -733,11 +733,16 @@ pub(super) fn put_tally(w: &mut Writer, tally: &Tally) {
 
 pub(super) fn get_tally(r: &mut Reader) -> Result<Tally> {
     let [delete_limit_reached] = r.flags::<1>("tally flags")?;
-    let (listed, created, deleted) = (get_kinds(r)?, get_kinds(r)?, get_kinds(r)?);
+    let listed = get_kinds(r)?;
+    let created = get_kinds(r)?;
+    let deleted = get_kinds(r)?;
     let transferred = r.varint_up_to("count", COUNT_MAX)?;
     let mut bytes = || r.varint_up_to("count of bytes", TOTAL_MAX_BYTES);
-    let (total_bytes, transferred_bytes, literal_bytes) = (bytes()?, bytes()?, bytes()?);
-    let (matched_bytes, name_bytes) = (bytes()?, bytes()?);
+    let total_bytes = bytes()?;
+    let transferred_bytes = bytes()?;
+    let literal_bytes = bytes()?;
+    let matched_bytes = bytes()?;
+    let name_bytes = bytes()?;
     let mut count = || r.varint_up_to("count", COUNT_MAX);
     Ok(Tally {
         listed,
@@ -923,7 +928,9 @@ fn get_item(r: &mut Reader) -> Result<Item> {
     let sender_path = r.owned("path at the sender", PATH_MAX_BYTES)?;
     let target = r.when(has_target, |r| r.owned("target", ITEM_TARGET_MAX_BYTES))?;
     let linked_to = r.when(is_linked, |r| r.owned("linked name", PATH_MAX_BYTES))?;
-    let (mode, uid, gid) = (r.u32("mode")?, r.u32("uid")?, r.u32("gid")?);
+    let mode = r.u32("mode")?;
+    let uid = r.u32("uid")?;
+    let gid = r.u32("gid")?;
     let mtime = r.time("mtime")?;
     let atime = r.when(has_atime, |r| r.time("atime"))?;
     let len_bytes = r.varint_up_to("length", FILE_MAX_BYTES)?;

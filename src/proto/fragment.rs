@@ -52,10 +52,8 @@ pub fn cut(mut listing: DirListing, emit: &mut dyn FnMut(Message)) {
     }
     let mut whole = Arc::unwrap_or_clone(std::mem::take(&mut listing.list));
     let mut subs = std::mem::take(&mut listing.subs).into_iter();
-    let (problems, notes) = (
-        std::mem::take(&mut listing.problems),
-        std::mem::take(&mut listing.notes),
-    );
+    let problems = std::mem::take(&mut listing.problems);
+    let notes = std::mem::take(&mut listing.notes);
     let mut cutter = Fragmenter {
         listing: Some(listing),
         piece: ListingPiece::default(),
@@ -63,7 +61,8 @@ pub fn cut(mut listing: DirListing, emit: &mut dyn FnMut(Message)) {
     };
     for entry in std::mem::take(&mut whole.entries) {
         let name = whole.name(&entry);
-        let (len_bytes, xattrs) = (likely_len(name, &entry), entry.xattrs().len());
+        let len_bytes = likely_len(name, &entry);
+        let xattrs = entry.xattrs().len();
         cutter.make_room(len_bytes, xattrs);
         if entry.is_dir() {
             cutter.piece.subs.extend(subs.next());
@@ -251,7 +250,8 @@ fn fault_behind(list: &DirList, further: &DirList) -> Option<&'static str> {
     if list.len() + further.len() > DIR_ENTRIES_MAX {
         return Some("the directory exceeds DIR_ENTRIES_MAX");
     }
-    let (last, first) = (list.entries.last()?, further.entries.first()?);
+    let last = list.entries.last()?;
+    let first = further.entries.first()?;
     let ordered = order::compare(
         (list.name(last), last.is_dir()),
         (further.name(first), first.is_dir()),

@@ -68,9 +68,8 @@ pub fn file_list(bytes: &[u8]) {
     let Some(([protocol, compat, a, b], mut input)) = bytes.split_first_chunk() else {
         return;
     };
-    let (protocol, has) = (protocol_of(*protocol), |bit: u32| {
-        u16::from_le_bytes([*a, *b]) >> bit & 1 == 1
-    });
+    let protocol = protocol_of(*protocol);
+    let has = |bit: u32| u16::from_le_bytes([*a, *b]) >> bit & 1 == 1;
     let compat = CompatFlags(if protocol >= 30 {
         u32::from(*compat) | u32::from(has(0)) << 8
     } else {
@@ -94,7 +93,8 @@ pub fn file_list(bytes: &[u8]) {
         digest_len_bytes: if has(13) { 16 } else { 0 },
         missing_args: has(14),
     };
-    let (mut decoder, mut entries) = (ListDecoder::new(options), Vec::new());
+    let mut decoder = ListDecoder::new(options);
+    let mut entries = Vec::new();
     while let Ok(item) = decoder.next(&mut input) {
         match item {
             ListItem::Entry(entry) => entries.push(*entry),
@@ -210,7 +210,8 @@ pub fn native(bytes: &[u8]) {
     sniff(bytes, true);
     sniff(bytes, false);
     let _ = decode_greeting(bytes);
-    let (mut input, mut joiner) = (bytes, Joiner::default());
+    let mut input = bytes;
+    let mut joiner = Joiner::default();
     loop {
         let before = input.len();
         let Ok(Some(message)) = Native::new(1).decode(&mut input) else {
@@ -242,7 +243,8 @@ fn total(list: Vec<Vec<u8>>) -> usize {
 
 /// Decodes as long as the input lasts. `next` returns how many bytes its result has, or `None` if it was rejected.
 fn repeat(bytes: &[u8], mut next: impl FnMut(&mut &[u8]) -> Option<usize>) {
-    let (mut input, mut len_bytes) = (bytes, 0);
+    let mut input = bytes;
+    let mut len_bytes = 0;
     loop {
         let before = input.len();
         let Some(more) = next(&mut input) else { break };

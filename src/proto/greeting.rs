@@ -91,7 +91,8 @@ pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
         taken
     };
     let number = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
-    let (oldest, newest) = (number(next(2)), number(next(2)));
+    let oldest = number(next(2));
+    let newest = number(next(2));
     let features = u64::from_le_bytes(next(8).try_into().expect("eight bytes were taken"));
     let key = next(16).try_into().expect("sixteen bytes were taken");
     let program_len = usize::from(number(next(2)));
@@ -168,7 +169,8 @@ pub fn agree(ours: &Greeting, theirs: &Greeting) -> Result<u16> {
     } else {
         "upgrade sparsync there"
     };
-    let (local, remote) = (supports("this program", ours), supports("the peer", theirs));
+    let local = supports("this program", ours);
+    let remote = supports("the peer", theirs);
     let words = format!("sparsync: no common protocol version: {local}, {remote}");
     Err(Error::new(Exit::Protocol, words).with_hint(advice))
 }

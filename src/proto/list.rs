@@ -459,7 +459,8 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<(Option<Inode>, Extra)> 
     }
     let mut inode = None;
     if has_dev_ino {
-        let (dev, ino) = (r.varint("device")?, r.varint("inode")?);
+        let dev = r.varint("device")?;
+        let ino = r.varint("inode")?;
         inode = Some(Inode {
             dev,
             ino,

@@ -286,7 +286,8 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         }
         message_kinds::DIRS_END => Message::DirsEnd(Box::new(encoding::get_tally(r)?)),
         message_kinds::WANT => {
-            let (file, lane) = (get_file(r)?, r.number("lane")?);
+            let file = get_file(r)?;
+            let lane = r.number("lane")?;
             if lane == Lane::Early {
                 return Err(r.refuse("lane", "is a lane without requests"));
             }
@@ -319,7 +320,8 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         }
         message_kinds::COPY => {
             let lane = r.number("lane")?;
-            let (offset_bytes, len_bytes) = (r.varint("offset")?, r.varint("length")?);
+            let offset_bytes = r.varint("offset")?;
+            let len_bytes = r.varint("length")?;
             check_range(offset_bytes, len_bytes).map_err(|why| r.refuse("range", why))?;
             Message::Copy {
                 lane,
@@ -332,7 +334,8 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
             digest: r.content_digest("digest")?,
         },
         message_kinds::UNSENT => {
-            let (file, lane) = (get_file(r)?, r.number("lane")?);
+            let file = get_file(r)?;
+            let lane = r.number("lane")?;
             let [has_problem] = r.flags::<1>("problem")?;
             Message::Unsent {
                 file,

@@ -666,7 +666,8 @@ mod tests {
             connection.state.lock().buffer.clear();
             connection.granted(Class::Wants, 1 << 20).unwrap();
             let buffered = connection.state.lock().buffer.clone();
-            let (mut input, mut dialect) = (&buffered[..], Native::new(1));
+            let mut input = &buffered[..];
+            let mut dialect = Native::new(1);
             assert!(
                 matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == sent - 1)
             );

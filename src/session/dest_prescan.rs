@@ -401,7 +401,8 @@ impl Guess<'_> {
         let options = self.terms.options;
         let path = arg_path::absolute(self.terms.process.cwd, self.dest);
         let root = dir.map(|dir| Root::new(dir, path.clone(), Follow::Never));
-        let (ids, is_over) = (Ids::new(), Arc::new(AtomicBool::new(false)));
+        let ids = Ids::new();
+        let is_over = Arc::new(AtomicBool::new(false));
         let is_super =
             options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
         self.terms

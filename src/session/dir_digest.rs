@@ -189,7 +189,8 @@ impl Digester<'_> {
             ..
         } = self.options.preserve;
         let owner = owner && self.owners;
-        let (nanos, xattrs) = (self.options.check.window_secs < 0, xattrs > 0);
+        let nanos = self.options.check.window_secs < 0;
+        let xattrs = xattrs > 0;
         [
             perms,
             executability,
@@ -512,7 +513,8 @@ mod tests {
     fn listings() -> impl Strategy<Value = (DirList, DirList)> {
         let side = prop_oneof![20 => Just((true, true)), 1 => Just((true, false)), 1 => Just((false, true))];
         prop::collection::vec((pair(), side), 1..4).prop_map(|entries| {
-            let (mut source, mut dest) = (DirList::default(), DirList::default());
+            let mut source = DirList::default();
+            let mut dest = DirList::default();
             for (at, ((source_entry, dest_entry), (in_source, in_dest))) in
                 entries.into_iter().enumerate()
             {
@@ -607,7 +609,8 @@ mod tests {
     fn both_options() -> impl Strategy<Value = (Options, Options)> {
         (options(), options(), 0..16u8).prop_map(|(options, other, which)| {
             let mut receiver = options.clone();
-            let (to, from) = (&mut receiver.preserve, other.preserve.clone());
+            let to = &mut receiver.preserve;
+            let from = other.preserve.clone();
             match which {
                 0 => (to.usermap, to.groupmap) = (from.usermap, from.groupmap),
                 1 => to.numeric_ids = from.numeric_ids,
@@ -661,7 +664,8 @@ mod tests {
                 let digester = Digester { key: [7; 16], options, is_sender, owners, ids };
                 digester.digest(&RelPath::root(), list, &|_| true)
             };
-            let (one, other) = (digest(&source, true), digest(&dest, false));
+            let one = digest(&source, true);
+            let other = digest(&dest, false);
             if one.is_none() || one != other {
                 return Ok(());
             }
@@ -682,7 +686,8 @@ mod tests {
                 let Pair::Both(at, dest_at) = pair else {
                     return Err(TestCaseError::fail(format!("{pair:?} in {source:?} and {dest:?}")));
                 };
-                let (source, dest) = (&mapped(&source.entries[at]), &dest.entries[dest_at]);
+                let source = &mapped(&source.entries[at]);
+                let dest = &dest.entries[dest_at];
                 prop_assert!(!options.preserve.hard_links || source.inode.is_none(), "{source:?} has other names");
                 let decision = decide(source, Some(dest), None, Subject::Entry, &policy);
                 let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));

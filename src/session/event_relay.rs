@@ -166,10 +166,8 @@ mod tests {
     fn events_of_the_sender_come_before_later_ones_of_the_client() {
         let printed = tempfile::NamedTempFile::new().unwrap();
         let mut reporter = reporter_to(&Options::default(), Box::new(printed.reopen().unwrap()));
-        let (inbox, connection) = (
-            ReceiverInbox::default(),
-            Connection::new((ProtocolSupport::ours(0).dialect)(1)),
-        );
+        let inbox = ReceiverInbox::default();
+        let connection = Connection::new((ProtocolSupport::ours(0).dialect)(1));
         let handler = ReceiverHandler {
             inbox: &inbox,
             connection: &connection,

@@ -306,10 +306,8 @@ mod tests {
 
     impl Ends {
         fn new(grows: bool) -> Ends {
-            let (credit, receive_window) = (
-                Credit::of(Class::Early, grows),
-                ReceiveWindow::of(Class::Early),
-            );
+            let credit = Credit::of(Class::Early, grows);
+            let receive_window = ReceiveWindow::of(Class::Early);
             Ends {
                 credit,
                 receive_window,
@@ -323,7 +321,9 @@ mod tests {
         /// Simulates `turns` turns. In each, the link carries `link` bytes and the consumer takes `consumer` bytes. One
         /// way takes `way` turns.
         fn play(&mut self, turns: usize, link: u64, consumer: u64, way: usize) -> Came {
-            let (mut received, mut most_waiting, most) = (0, 0, self.most);
+            let mut received = 0;
+            let mut most_waiting = 0;
+            let most = self.most;
             for _ in 0..turns {
                 let granted = if self.back.len() > way {
                     self.back.remove(0)
@@ -465,11 +465,10 @@ mod tests {
     #[test]
     fn small_messages_in_flight_are_limited_by_memory() {
         for (len, taken) in [(24, 256), (100, 256), (1000, 256), (300_000, 0)] {
-            let (mut credit, mut receive_window) = (
-                Credit::of(Class::Early, true),
-                ReceiveWindow::of(Class::Early),
-            );
-            let (mut waiting, mut sent) = (0, 0);
+            let mut credit = Credit::of(Class::Early, true);
+            let mut receive_window = ReceiveWindow::of(Class::Early);
+            let mut waiting = 0;
+            let mut sent = 0;
             credit.spare();
             while sent < 100 * MIB {
                 while credit.has_room(0) {

@@ -171,7 +171,8 @@ impl SessionIo<'_> {
             (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         // A peer that does not read blocks the writer forever, so that thread is never joined.
         let (is_writing, written) = mpsc::channel::<()>();
-        let (writing, parts) = (connection.clone(), parting.clone());
+        let writing = connection.clone();
+        let parts = parting.clone();
         let write = move || {
             writing.write(writer, quiet_for, &parts);
             drop(is_writing);
@@ -229,7 +230,8 @@ mod tests {
     /// Returns how often the count of bytes is read if the n-th look finds `count(n)`.
     fn looks(count: impl Fn(u64) -> u64, max: Duration) -> u64 {
         let (is_writing, written) = mpsc::channel();
-        let (is_writing, looks) = (Cell::new(Some(is_writing)), Cell::new(0));
+        let is_writing = Cell::new(Some(is_writing));
+        let looks = Cell::new(0);
         let passed = || {
             looks.set(looks.get() + 1);
             if looks.get() == WRITER_ENDS {

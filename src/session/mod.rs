@@ -504,10 +504,8 @@ impl Client<'_> {
             report: &report,
             opened: Mutex::default(),
         };
-        let (prefetch, sent_roots) = (
-            before.early.as_ref().and_then(Early::source),
-            before.sent_roots,
-        );
+        let prefetch = before.early.as_ref().and_then(Early::source);
+        let sent_roots = before.sent_roots;
         let is_usable =
             |prefetch: &&SourcePrefetch<'_>| sent_roots.is_some() || prefetch.is_fresh();
         let prefetch = prefetch.filter(is_usable);

@@ -160,7 +160,8 @@ impl<'a> Sender<'a> {
             // After an error, threads may wait for requests that never come. After a normal end none do.
             let _end = OnDrop(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
             for &lane in self.facts.lanes() {
-                let (kept, removed) = (&kept, &removed);
+                let kept = &kept;
+                let removed = &removed;
                 spawn(scope, "answer", move || {
                     if let Err(error) = self.answer(lane, kept, removed) {
                         self.inbox.handle_end(error);
@@ -233,7 +234,8 @@ impl<'a> Sender<'a> {
     }
 
     fn scan_terms(&self) -> ScanTerms {
-        let (compares, is_super) = (self.shortcuts().compare, self.receiver_is_super);
+        let compares = self.shortcuts().compare;
+        let is_super = self.receiver_is_super;
         ScanTerms {
             compares,
             is_super,

@@ -232,14 +232,12 @@ impl Server<'_> {
         {
             return exit;
         }
-        let (role, server_sends) = (
-            if setup.server_sends {
-                "sender"
-            } else {
-                "receiver"
-            },
-            setup.server_sends,
-        );
+        let role = if setup.server_sends {
+            "sender"
+        } else {
+            "receiver"
+        };
+        let server_sends = setup.server_sends;
         let settled = settled.map_err(Refusal::into_error);
         let ceiling = settled
             .as_ref()
@@ -322,8 +320,10 @@ impl Server<'_> {
             server_stops,
             ..
         } = settled;
-        let (connection, interrupted) = (session_io.connection, &AtomicBool::new(false));
-        let (process, gauge) = (self.process, None);
+        let connection = session_io.connection;
+        let interrupted = &AtomicBool::new(false);
+        let process = self.process;
+        let gauge = None;
         let terms = Terms {
             options: &options,
             rules: &rules,
@@ -462,7 +462,8 @@ mod tests {
                     move |line| logged.lock().push(line.to_vec())
                 }),
             };
-            let (inner, output) = (Box::new(Native::new(1)), Output::default());
+            let inner = Box::new(Native::new(1));
+            let output = Output::default();
             let mut encoder = ModuleEncoder {
                 inner,
                 log: Arc::new(log),

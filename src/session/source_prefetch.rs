@@ -96,11 +96,9 @@ impl<'a> PrefetchParams<'a> {
     /// Scans the source on separate threads while `body` runs. Fails if no thread can be started.
     pub fn look<R>(&self, body: impl FnOnce(SourcePrefetch<'_>) -> R) -> Result<R> {
         let options = self.terms.options;
-        let (ids, is_over, peer_is_gone) = (
-            Ids::new(),
-            AtomicBool::new(false),
-            Arc::new(AtomicBool::new(false)),
-        );
+        let ids = Ids::new();
+        let is_over = AtomicBool::new(false);
+        let peer_is_gone = Arc::new(AtomicBool::new(false));
         let compared_by = if options.check.mode == CheckMode::Digest {
             self.compared_by
         } else {
@@ -137,7 +135,8 @@ impl<'a> PrefetchParams<'a> {
                 let scanner = &scanner;
                 std::thread::scope(|scope| {
                     let (tx, gathered) = mpsc::channel();
-                    let (begun, good_for) = (Since::now(), self.early);
+                    let begun = Since::now();
+                    let good_for = self.early;
                     let prefetch = SourcePrefetch {
                         scanner,
                         gathered,

@@ -76,7 +76,8 @@ pub fn acl_to_wire(
 
 /// Converts a received ACL into canonical form. The ids are those of the sender.
 pub fn acl_from_wire(acl: &wire::Acl, of: AclOf) -> Result<Box<[u8]>> {
-    let (mut users, mut groups) = (Vec::new(), Vec::new());
+    let mut users = Vec::new();
+    let mut groups = Vec::new();
     for AclEntry {
         is_user,
         id,

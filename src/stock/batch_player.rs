@@ -272,7 +272,8 @@ impl<'a> BatchPlayer<'a> {
         // By number of the directory: its list of extended attributes.
         let mut dirs = Vec::new();
         self.read_list(None, &mut lists, &mut dirs)?;
-        let (mut has_all_lists, mut ended) = (!self.is_incremental(), 0);
+        let mut has_all_lists = !self.is_incremental();
+        let mut ended = 0;
         while !has_all_lists || ended < self.contents.lists.len() + self.answered_phases() {
             match indices.decode(&mut self.file) {
                 Ok(Ndx::List(dir)) if !has_all_lists => {
@@ -527,7 +528,8 @@ impl<'a> BatchPlayer<'a> {
     ) -> decode_error::Result<()> {
         for at in 0..self.contents.lists.len() {
             let RecordedList { dir, bytes, .. } = &self.contents.lists[at];
-            let (dir, bytes) = (*dir, bytes.clone());
+            let dir = *dir;
+            let bytes = bytes.clone();
             let mut data = Vec::new();
             if let Some(dir) = dir {
                 indices.encode(Ndx::List(dir), &mut data);

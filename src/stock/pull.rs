@@ -472,7 +472,8 @@ mod tests {
     /// The receiver can be done with the only list before the reading thread knows that it is the last one.
     #[test]
     fn first_requests_are_ended_as_soon_as_all_are_sent() {
-        let (options, inbox) = (Options::default(), ReceiverInbox::default());
+        let options = Options::default();
+        let inbox = ReceiverInbox::default();
         let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox, anything());
         intake.shared.lock().lists.push(ReceivedList {
             first: 0,
@@ -488,12 +489,14 @@ mod tests {
     /// A sender that has listed no more would answer with the end of all lists.
     #[test]
     fn end_of_the_last_known_list_waits_for_the_next() {
-        let (options, inbox) = (Options::default(), ReceiverInbox::default());
+        let options = Options::default();
+        let inbox = ReceiverInbox::default();
         let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox, anything());
         let mut sent = |is_last: bool| {
             let mut shared = intake.shared.lock();
             shared.has_all_lists = is_last;
-            let (first, dir) = (shared.lists.len() as i32, shared.listings.len());
+            let first = shared.lists.len() as i32;
+            let dir = shared.listings.len();
             shared.lists.push(ReceivedList {
                 first,
                 is_done: false,
@@ -527,7 +530,9 @@ mod tests {
             compat: flags,
             ..ListOptions::default()
         });
-        let (mut indices, mut data, mut wire) = (NdxEncoder::new(PROTOCOL), Vec::new(), Vec::new());
+        let mut indices = NdxEncoder::new(PROTOCOL);
+        let mut data = Vec::new();
+        let mut wire = Vec::new();
         lists.entry(
             &FileEntry {
                 is_top_dir: true,

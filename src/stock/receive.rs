@@ -107,10 +107,8 @@ impl StockServer<'_> {
         let encoder = encoder.leaving(is_left.then(|| UnchangedDest::of(options, dest())));
         // The values of a batch that is only written are requested as well.
         let has_xattrs = options.preserve.xattrs > 0 && !self.options.dry_run;
-        let (encoder, client) = (
-            encoder.serving(&stock, has_xattrs),
-            intake.serving(has_xattrs),
-        );
+        let encoder = encoder.serving(&stock, has_xattrs);
+        let client = intake.serving(has_xattrs);
         let connection = Arc::new(
             Connection::new(Box::new(encoder))
                 .over(link.moved.clone())
@@ -135,7 +133,8 @@ impl StockServer<'_> {
             self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);
         let has_items = stock.protocol >= 29;
-        let (server, connection) = (self, &*connection);
+        let server = self;
+        let connection = &*connection;
         let mut reporter = ReceiverReporter {
             server,
             connection,

@@ -432,12 +432,14 @@ impl StockServer<'_> {
                 receive_version(&mut link, newest)?
             }
         };
-        let (mut flags, mut first) = (CompatFlags::default(), Vec::new());
+        let mut flags = CompatFlags::default();
+        let mut first = Vec::new();
         if protocol >= 30 {
             flags = self.flags();
             flags.encode(&mut first);
         }
-        let (options, words) = (self.options, self.words);
+        let options = self.options;
+        let words = self.words;
         let offer = Offer {
             protocol,
             flags,

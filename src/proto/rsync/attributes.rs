@@ -107,7 +107,8 @@ impl Acl {
                 } else {
                     None
                 };
-                let (is_user, permissions) = (access & IS_USER != 0, (access >> 2) as u8);
+                let is_user = access & IS_USER != 0;
+                let permissions = (access >> 2) as u8;
                 entries.push(AclEntry {
                     is_user,
                     id,
@@ -194,7 +195,8 @@ fn encode_xattrs(list: &Xattrs, out: &mut Vec<u8>) {
 
 fn decode_xattrs(input: &mut impl Read) -> Result<Xattrs> {
     let count = input.varint_in(XATTRS_MAX, "the number of extended attributes")?;
-    let (mut list, mut total) = (Vec::new(), 0);
+    let mut list = Vec::new();
+    let mut total = 0;
     for _ in 0..count {
         let name_len = input.varint_in(
             XATTR_NAME_MAX_BYTES,
@@ -365,7 +367,8 @@ pub fn encode_xattr_answer<'a>(
 
 /// Reads the answer to a request; the entry has `count` attributes.
 pub fn decode_xattr_answer(input: &mut impl Read, count: usize) -> Result<Vec<(u32, Vec<u8>)>> {
-    let (mut values, mut total) = (Vec::<(u32, Vec<u8>)>::new(), 0);
+    let mut values = Vec::<(u32, Vec<u8>)>::new();
+    let mut total = 0;
     while let Some(number) = next_number(input, values.last().map(|(number, _)| *number), count)? {
         let len = input.varint_in(XATTR_VALUE_MAX_BYTES, "the length of an extended attribute")?;
         total = checked(
@@ -422,7 +425,9 @@ mod tests {
     proptest! {
         #[test]
         fn attributes_are_decoded_as_they_were_encoded(all in proptest::collection::vec((acl(), acl(), xattrs()), 0..6)) {
-            let (mut encoder, mut known, mut out) = (AttributeEncoder::default(), IdsWithName::default(), Vec::new());
+            let mut encoder = AttributeEncoder::default();
+            let mut known = IdsWithName::default();
+            let mut out = Vec::new();
             // Every value twice, so that the second one is a number.
             let all: Vec<_> = all.iter().chain(&all).map(|(a, b, c)| (Arc::new(a.clone()), Arc::new(b.clone()), Arc::new(c.clone()))).collect();
             for (access, default, xattrs) in &all {
@@ -430,7 +435,8 @@ mod tests {
                 encoder.default_acl(default, &mut known, &mut out);
                 encoder.xattrs(xattrs, &mut out);
             }
-            let (mut decoder, mut input) = (AttributeDecoder::default(), &out[..]);
+            let mut decoder = AttributeDecoder::default();
+            let mut input = &out[..];
             for (access, default, xattrs) in &all {
                 prop_assert_eq!(&decoder.access_acl(&mut input).unwrap(), access);
                 prop_assert_eq!(&decoder.default_acl(&mut input).unwrap(), default);
@@ -444,7 +450,8 @@ mod tests {
         fn requests_and_answers_are_decoded_as_they_were_encoded(
             values in proptest::collection::btree_map(1u32..100, proptest::collection::vec(any::<u8>(), 0..50), 0..9),
         ) {
-            let (mut request, mut answer) = (Vec::new(), Vec::new());
+            let mut request = Vec::new();
+            let mut answer = Vec::new();
             encode_xattr_request(&values.keys().copied().collect::<Vec<_>>(), &mut request);
             encode_xattr_answer(values.iter().map(|(number, value)| (*number, &value[..])), &mut answer);
             prop_assert_eq!(decode_xattr_request(&mut &request[..], 99).unwrap(), values.keys().copied().collect::<Vec<_>>());
@@ -470,7 +477,8 @@ mod tests {
 
     #[test]
     fn lengths_beyond_a_limit_are_rejected_before_anything_is_read() {
-        let (names, name_len) = (XATTRS_MAX as i32 + 1, XATTR_NAME_MAX_BYTES as i32 + 1);
+        let names = XATTRS_MAX as i32 + 1;
+        let name_len = XATTR_NAME_MAX_BYTES as i32 + 1;
         let value_len = XATTR_VALUE_MAX_BYTES as i32 + 1;
         for list in [
             &[0, names][..],

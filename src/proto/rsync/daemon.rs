@@ -374,7 +374,8 @@ pub fn decode_args(input: &mut impl Read, end: u8) -> Result<Vec<Vec<u8>>> {
 /// learn why.
 pub fn decode_client_args(input: &mut impl Read, end: u8) -> Result<ClientArgs> {
     let mut read = ClientArgs::default();
-    let (mut total, mut count) = (0i64, 0i64);
+    let mut total = 0i64;
+    let mut count = 0i64;
     loop {
         let mut arg = Vec::new();
         let mut is_empty = true;

@@ -289,7 +289,8 @@ impl ListEncoder {
     /// Creates the encoder of a new connection.
     pub fn new(options: ListOptions) -> ListEncoder {
         let position = Position::first(&options);
-        let (previous, known) = (Previous::default(), IdsWithName::default());
+        let previous = Previous::default();
+        let known = IdsWithName::default();
         ListEncoder {
             options,
             previous,
@@ -344,7 +345,9 @@ impl ListEncoder {
 
     /// Determines the flags, and remembers the fields for the next entry.
     fn flags(&mut self, entry: &FileEntry) -> u32 {
-        let (options, previous, kind) = (&self.options, &mut self.previous, entry.kind());
+        let options = &self.options;
+        let previous = &mut self.previous;
+        let kind = entry.kind();
         let is_first = previous.path.is_empty();
         let mut flags = 0;
         let mut set = |bit: u32, is_set: bool| flags |= if is_set { bit } else { 0 };
@@ -445,7 +448,8 @@ impl ListEncoder {
     }
 
     fn put_fields(&self, entry: &FileEntry, kind: Kind, flags: u32, out: &mut Vec<u8>) {
-        let (options, protocol) = (&self.options, self.options.protocol);
+        let options = &self.options;
+        let protocol = self.options.protocol;
         out.put_varlong30(protocol, entry.size, 3);
         if flags & SAME_TIME == 0 {
             match protocol {
@@ -531,7 +535,8 @@ impl ListEncoder {
     /// Appends the end of a list, with the names of users and groups if the connection transfers them there. The next
     /// entry belongs to the next list.
     pub fn end(&mut self, io_error: i32, ids: &IdLists, out: &mut Vec<u8>) {
-        let (options, protocol) = (&self.options, self.options.protocol);
+        let options = &self.options;
+        let protocol = self.options.protocol;
         if options.has_varint_flags() {
             out.put_varint(0);
             out.put_varint(io_error);
@@ -617,7 +622,8 @@ pub struct ListDecoder {
 impl ListDecoder {
     /// Creates the decoder of a new connection.
     pub fn new(options: ListOptions) -> ListDecoder {
-        let (previous, position) = (Previous::default(), Position::first(&options));
+        let previous = Previous::default();
+        let position = Position::first(&options);
         ListDecoder {
             options,
             previous,
@@ -817,7 +823,8 @@ impl ListDecoder {
         flags: u32,
         input: &mut impl Read,
     ) -> Result<()> {
-        let (options, previous) = (&self.options, &mut self.previous);
+        let options = &self.options;
+        let previous = &mut self.previous;
         let protocol = options.protocol;
         entry.size = input.varlong30(protocol, 3)?;
         if entry.size < 0 {
@@ -937,7 +944,8 @@ impl ListDecoder {
 
     /// Stores the fields that the entry would have had if they had been sent.
     fn remember(&mut self, entry: &FileEntry) {
-        let (previous, kind) = (&mut self.previous, entry.kind());
+        let previous = &mut self.previous;
+        let kind = entry.kind();
         (previous.mode, previous.mtime) = (entry.mode, entry.mtime);
         if self.options.owners {
             previous.uid = entry.uid;

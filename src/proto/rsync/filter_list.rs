@@ -92,7 +92,8 @@ impl WireRule {
             .iter()
             .position(|&byte| byte == b' ')
             .ok_or_else(invalid)?;
-        let (modifiers, pattern) = (&text[1..space], &text[space + 1..]);
+        let modifiers = &text[1..space];
+        let pattern = &text[space + 1..];
         if modifiers.iter().any(|letter| !MODIFIERS.contains(letter)) {
             return Err(invalid());
         }
@@ -126,7 +127,8 @@ pub fn encode_rules_end(out: &mut Vec<u8>) {
 
 /// Reads a filter list.
 pub fn decode(input: &mut impl Read, protocol: u8) -> Result<Vec<WireRule>> {
-    let (mut rules, mut all_len) = (Vec::new(), 0);
+    let mut rules = Vec::new();
+    let mut all_len = 0;
     loop {
         let len = checked(
             i64::from(input.int()?),
@@ -183,7 +185,8 @@ const NAME_COST_BYTES: usize = size_of::<Vec<u8>>() + 32;
 
 /// Reads all names of `--files-from`.
 pub fn decode_names(input: &mut impl Read) -> Result<Vec<Vec<u8>>> {
-    let (mut names, mut all_len) = (Vec::new(), 0);
+    let mut names = Vec::new();
+    let mut all_len = 0;
     while let Some(name) = decode_name(input)? {
         let len = all_len + name.len() + NAME_COST_BYTES;
         all_len = checked(

@@ -221,7 +221,8 @@ fn put_variable(out: &mut (impl WriteWire + ?Sized), bytes: &[u8], min: usize) {
     let len = used.max(min);
     // `ones(n)`: a byte that begins with n one-bits.
     let ones = |count: usize| !(0xffu16 >> count) as u8;
-    let (extra, top) = (len - min, bytes[len - 1]);
+    let extra = len - min;
+    let top = bytes[len - 1];
     // The first byte holds the top byte too if its value bits suffice.
     if u32::from(top) < 1 << (7 - extra) {
         out.put(&[ones(extra) | top]);
@@ -465,7 +466,9 @@ mod tests {
 
         #[test]
         fn indices_are_decoded_as_they_were_encoded(all in proptest::collection::vec(ndx(), 0..50), protocol in 27u8..33) {
-            let (mut encoder, mut decoder, mut out) = (NdxEncoder::new(protocol), NdxDecoder::new(protocol), Vec::new());
+            let mut encoder = NdxEncoder::new(protocol);
+            let mut decoder = NdxDecoder::new(protocol);
+            let mut out = Vec::new();
             all.iter().for_each(|&ndx| encoder.encode(ndx, &mut out));
             let mut input = &out[..];
             for ndx in all {

@@ -87,7 +87,9 @@ impl BlockIndex {
         let block_len = self.head.block_len_bytes.max(1) as usize;
         let mut buffer = Vec::new();
         // The file offset of the buffer's first byte; in the buffer, where the pending literal begins, and the window.
-        let (mut offset, mut literal, mut at) = (0u64, 0usize, 0usize);
+        let mut offset = 0u64;
+        let mut literal = 0usize;
+        let mut at = 0usize;
         let mut is_end = false;
         let mut rolling: Option<RollingSum> = None;
         // The block after the last match is the most likely next one.
@@ -315,7 +317,9 @@ mod tests {
             into[..len].copy_from_slice(&rest[..len]);
             Ok(len)
         };
-        let (mut out, mut literal_bytes, mut moved_bytes) = (Vec::new(), 0, 0);
+        let mut out = Vec::new();
+        let mut literal_bytes = 0;
+        let mut moved_bytes = 0;
         let mut basis = old.to_vec();
         let digest = index.search(in_place, &read_at, &mut |op, _| {
             let from = out.len();

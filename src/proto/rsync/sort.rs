@@ -46,14 +46,16 @@ pub fn drop_duplicates(entries: &mut [FileEntry], sorted: &[u32], protocol: u8) 
             continue;
         };
         let rival_at = sorted[rival as usize] as usize;
-        let (old, new) = (&entries[rival_at], &entries[at as usize]);
+        let old = &entries[rival_at];
+        let new = &entries[at as usize];
         if new.is_dir() && !old.is_dir() && protocol >= 29 {
             kept.insert(path, place);
             dropped.push(rival);
             continue;
         }
         if new.is_dir() && old.is_dir() {
-            let (is_top_dir, has_content) = (new.is_top_dir, new.has_content);
+            let is_top_dir = new.is_top_dir;
+            let has_content = new.has_content;
             entries[rival_at].is_top_dir |= is_top_dir;
             entries[rival_at].has_content |= has_content;
             entries[rival_at].is_repeated = true;

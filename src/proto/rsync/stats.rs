@@ -49,7 +49,9 @@ impl Stats {
             number @ 0.. => Ok(number),
             number => Err(violation(format!("a statistic of {number}"))),
         };
-        let (read_bytes, written_bytes, total_bytes) = (next()?, next()?, next()?);
+        let read_bytes = next()?;
+        let written_bytes = next()?;
+        let total_bytes = next()?;
         let (list_build_ms, list_send_ms) = if protocol < 29 {
             (0, 0)
         } else {

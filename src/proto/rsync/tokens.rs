@@ -206,7 +206,8 @@ impl TokenEncoder {
         let Some((first, count)) = self.run.take() else {
             return;
         };
-        let (step, more) = (first.wrapping_sub(self.last), count - 1);
+        let step = first.wrapping_sub(self.last);
+        let more = count - 1;
         match step {
             0..=63 => out.put(&[if more > 0 { RUN } else { BLOCK } | step as u8]),
             _ => {
@@ -245,7 +246,8 @@ fn grow(
 
 /// Compresses all of `data`.
 fn run_deflate(deflate: &mut Compress, data: &[u8], flush: FlushCompress) -> Result<Vec<u8>> {
-    let (mut packed, begin) = (Vec::new(), deflate.total_in());
+    let mut packed = Vec::new();
+    let begin = deflate.total_in();
     loop {
         packed.reserve(LITERAL_MAX_BYTES);
         let done = (deflate.total_in() - begin) as usize;
@@ -482,7 +484,8 @@ impl TokenDecoder {
 
     /// Decodes a part of the current data frame.
     fn unpack_some(&mut self) -> Result<Vec<u8>> {
-        let (packed, used) = (&self.packed.0[self.packed.1..], &mut self.packed.1);
+        let packed = &self.packed.0[self.packed.1..];
+        let used = &mut self.packed.1;
         match &mut self.method {
             Unpacker::Plain => unreachable!("plain tokens have no data frames"),
             Unpacker::Lz4 => {
@@ -549,7 +552,8 @@ pub fn skip(input: &mut impl Read, is_compressed: bool) -> Result<bool> {
 
 /// Decodes as much as one buffer holds. Fails if nothing can be decoded any more.
 fn run_inflate(inflate: &mut Decompress, packed: &[u8]) -> Result<(usize, Vec<u8>)> {
-    let (before, mut literal) = (inflate.total_in(), Vec::with_capacity(LITERAL_MAX_BYTES));
+    let before = inflate.total_in();
+    let mut literal = Vec::with_capacity(LITERAL_MAX_BYTES);
     let status = inflate.decompress_vec(packed, &mut literal, FlushDecompress::None);
     let status = status.map_err(|error| broken_stream(format!("invalid zlib data ({error})")))?;
     let used = (inflate.total_in() - before) as usize;

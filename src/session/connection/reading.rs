@@ -35,7 +35,8 @@ impl Intake for Box<dyn Dialect + Send> {
     ) -> Result<()> {
         // Bytes that were read and not decoded are from `start` to `end`.
         let mut buffer = vec![0; READ_BYTES];
-        let (mut start, mut end) = (0, 0);
+        let mut start = 0;
+        let mut end = 0;
         let mut pinged = false;
         loop {
             loop {

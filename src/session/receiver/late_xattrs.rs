@@ -103,7 +103,8 @@ impl Receiver<'_> {
         dest: Option<&Entry>,
         requested: &mut HashSet<(u32, u32)>,
     ) -> Result<()> {
-        let (mut list, mut numbers) = (0, BTreeSet::new());
+        let mut list = 0;
+        let mut numbers = BTreeSet::new();
         for (name, value) in entry.xattrs() {
             let Some(wanted) = AbbreviatedValue::decode(value) else {
                 continue;

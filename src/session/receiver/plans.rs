@@ -52,7 +52,9 @@ impl SourcePlans for PeerSource<'_> {
             ids: &self.accounts.ids,
         };
         let is_over = Arc::new(AtomicBool::new(false));
-        let (root, wanted, threads) = (walk.dest, walk.wanted, walk.threads);
+        let root = walk.dest;
+        let wanted = walk.wanted;
+        let threads = walk.threads;
         let scan = DigestScan {
             root,
             wanted,
@@ -266,7 +268,9 @@ impl<'w> PeerPlans<'w> {
 
     fn plan(&self, mut listing: Box<DirListing>, dest_state: &DestState) -> Result<DirPlan, Error> {
         let chain = self.chain_above(&listing.path)?;
-        let (id, path, is_named) = (listing.id, listing.path.clone(), listing.is_named);
+        let id = listing.id;
+        let path = listing.path.clone();
+        let is_named = listing.is_named;
         if let Some(new) = &self.peer.renamed
             && path.is_root()
         {
@@ -380,10 +384,8 @@ impl Plans for PeerPlans<'_> {
             .is_some_and(|next| next == *path || is_below(&next, path))
         {
             let mut listing = self.pop()?;
-            let (problems, notes) = (
-                std::mem::take(&mut listing.problems),
-                std::mem::take(&mut listing.notes),
-            );
+            let problems = std::mem::take(&mut listing.problems);
+            let notes = std::mem::take(&mut listing.notes);
             left(Findings {
                 problems,
                 notes,

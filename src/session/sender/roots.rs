@@ -33,7 +33,8 @@ pub(super) type ArgumentProblems = (Vec<Problem>, Vec<Vec<u8>>);
 
 /// Returns the problems and notes that go into [`Roots`], and those that do not fit.
 fn trouble(gathered: &Gathered) -> (ArgumentProblems, ArgumentProblems) {
-    let (mut problems, mut notes) = (gathered.problems.clone(), gathered.notes.clone());
+    let mut problems = gathered.problems.clone();
+    let mut notes = gathered.notes.clone();
     let fit = |problems: &[Problem]| fit_into_roots(problems, |problem| problem.line.len());
     if fit(&problems) < problems.len() {
         // The receiver must know a problem that stops deletions before it begins.
@@ -189,7 +190,8 @@ pub fn compare_walked(a: &RelPath, b: &RelPath) -> Ordering {
             .map(<[u8]>::to_vec)
             .collect()
     };
-    let (a, b) = (parts(a), parts(b));
+    let a = parts(a);
+    let b = parts(b);
     for (one, other) in a.iter().zip(&b) {
         match crate::flist::order::compare((one, true), (other, true)) {
             Ordering::Equal => {}

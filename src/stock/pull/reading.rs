@@ -255,10 +255,13 @@ impl<'i, 'r> Reading<'i, 'r> {
     /// Reads one list, in the order of sending, and returns it with the names of ids.
     fn list(&mut self) -> decode_error::Result<SortedList> {
         let protocol = self.intake.terms.protocol;
-        let (mut entries, mut ids) = (Vec::new(), Vec::new());
+        let mut entries = Vec::new();
+        let mut ids = Vec::new();
         // The places of the entries in the order of sending, and how many were sent.
-        let (mut places, mut sent) = (Vec::new(), 0u32);
-        let (mut unconverted, mut lost_dirs) = (Vec::new(), Vec::new());
+        let mut places = Vec::new();
+        let mut sent = 0u32;
+        let mut unconverted = Vec::new();
+        let mut lost_dirs = Vec::new();
         let mut held_bytes = 0;
         let mut sent_index = self.lists.next_index();
         let (io_error, more) = loop {

@@ -207,7 +207,8 @@ impl PushEncoder {
             return Ok(data);
         };
         recorder.batch.record(&data)?;
-        let (mut sent, mut at) = (Vec::new(), 0);
+        let mut sent = Vec::new();
+        let mut at = 0;
         for part in std::mem::take(&mut recorder.unsent) {
             sent.extend_from_slice(&data[at..part.start]);
             at = part.end;
@@ -452,7 +453,8 @@ impl PushEncoder {
         if self.wants.progress || self.wants.whole_list {
             let entries = self.state.shared.lock().entries();
             // The end of the lists may follow content.
-            let (bytes, complete) = (self.progress.listed_bytes, self.dirs.is_empty());
+            let bytes = self.progress.listed_bytes;
+            let complete = self.dirs.is_empty();
             self.reports.events.push(
                 Event::Listed {
                     entries,
@@ -751,7 +753,8 @@ impl PushEncoder {
     ) -> decode_error::Result<()> {
         let block_len = self.sums.block_len_bytes.unsigned_abs().max(1);
         let mut contents = content.chunks(block_len as usize);
-        let (mut at, end) = (offset_bytes, offset_bytes + len_bytes);
+        let mut at = offset_bytes;
+        let end = offset_bytes + len_bytes;
         while at < end {
             let number =
                 u32::try_from(at / u64::from(block_len)).map_err(|_| violation("block number"))?;
