@@ -63,7 +63,8 @@ impl Context<'_> {
             .iter()
             .filter_map(|(name, value)| Some((name, AbbreviatedValue::decode(value)?)));
         let wanted = wanted.map(|(name, wanted)| (local.find(name, &wanted).is_none(), wanted));
-        let (mut list, mut missing) = (0, Vec::new());
+        let mut list = 0;
+        let mut missing = Vec::new();
         for (is_missing, wanted) in wanted {
             list = wanted.list;
             if is_missing && wire.xattr(&wanted).is_none() {

@@ -207,7 +207,11 @@ impl Touch<'_, '_> {
             }
         }
         let differs = |wanted: u32, has: Option<u32>| {
-            (wanted != NO_ID && Some(wanted) != has).then_some(wanted)
+            if wanted == NO_ID || Some(wanted) == has {
+                None
+            } else {
+                Some(wanted)
+            }
         };
         let uid = if preserve.owner {
             differs(self.source.uid, has.map(|ids| ids.0))
@@ -337,13 +341,11 @@ impl Touch<'_, '_> {
         } else {
             None
         };
+        let accessed = match &self.source.extra {
+            Some(extra) if compared.atime => extra.atime,
+            _ => None,
+        };
         // rsync keeps access times in whole seconds.
-        let accessed = self
-            .source
-            .extra
-            .as_ref()
-            .and_then(|extra| extra.atime)
-            .filter(|_| compared.atime);
         let atime = accessed.map(|time| Time { nanos: 0, ..time });
         if mtime.is_none() && atime.is_none() {
             return true;

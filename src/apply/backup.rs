@@ -173,7 +173,10 @@ pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
 pub fn original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> Option<usize> {
     let suffix = context.options.place.suffix_beside()?;
     let at = step_of(plan, plan.name_of(step).strip_suffix(suffix)?)?;
-    is_backed_up(suffix, plan, at).then_some(at)
+    if !is_backed_up(suffix, plan, at) {
+        return None;
+    }
+    Some(at)
 }
 
 /// Returns the later step of a directory whose entry keeps its content until a backup replaces it. The step `at` makes
@@ -188,7 +191,10 @@ pub fn replaced_in(context: &Context<'_>, plan: &DirPlan, at: usize) -> Option<u
         &[plan.name_of(&plan.decided().steps[at]), suffix].concat(),
     )?;
     let step = &plan.decided().steps[replaced];
-    (keeps_content(step) && !waits_for_values(plan, step)).then_some(replaced)
+    if !keeps_content(step) || waits_for_values(plan, step) {
+        return None;
+    }
+    Some(replaced)
 }
 
 /// Returns whether rsync sets the attributes of a step only after the backup, because its receiver gets the long values
@@ -237,10 +243,8 @@ fn is_backed_up(suffix: &[u8], plan: &DirPlan, at: usize) -> bool {
     if plan.name_of(&plan.decided().steps[at]).ends_with(suffix) {
         return false;
     }
-    let (dest, action) = (
-        plan.decided().steps[at].dest,
-        plan.decided().steps[at].decision.action,
-    );
+    let dest = plan.decided().steps[at].dest;
+    let action = plan.decided().steps[at].decision.action;
     let replaces = matches!(
         action,
         Action::Transfer(_) | Action::Create(_) | Action::Copy(_) | Action::Link
@@ -285,9 +289,14 @@ pub fn report_backup(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &
 /// Returns the target of a symlink that is not backed up because `--safe-links` would not copy it either.
 fn unsafe_target(context: &Context<'_>, dir: &Dir, path: &RelPath) -> Option<Vec<u8>> {
     let preserve = &context.options.preserve;
-    let target = (preserve.safe_links && preserve.links)
-        .then(|| sys::read_link(dir.fd(), path.name()).ok())??;
-    safelink::is_unsafe(&target, path.as_bytes()).then_some(target)
+    if !preserve.safe_links || !preserve.links {
+        return None;
+    }
+    let target = sys::read_link(dir.fd(), path.name()).ok()?;
+    if !safelink::is_unsafe(&target, path.as_bytes()) {
+        return None;
+    }
+    Some(target)
 }
 
 /// Returns the name of a backup as it is reported.
@@ -405,7 +414,8 @@ fn copy_across(
         let from = sys::open_read(dir.fd(), name, false, false)?;
         let pending = Pending::begin(to, new_name, stat.mode & 0o777, true, None)?;
         let mut step = |_: u64| true;
-        let (len_bytes, sparse) = (stat.len_bytes, context.options.place.sparse);
+        let len_bytes = stat.len_bytes;
+        let sparse = context.options.place.sparse;
         let manner = CopyMethod {
             len_bytes,
             sparse,
@@ -453,10 +463,8 @@ fn looked_at(
     report: impl FnOnce(Incomplete),
 ) -> Entry {
     let mut entry = Entry::of(stat);
-    let (full, path) = (
-        || context.full(path.as_bytes()),
-        || path.as_bytes().to_vec(),
-    );
+    let full = || context.full(path.as_bytes());
+    let path = || path.as_bytes().to_vec();
     let at = EntryAt {
         dir,
         name,
@@ -551,7 +559,8 @@ fn in_place_of<T>(
 fn forget_backups(dir: &Dir, shown: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
     let list = read::typed_names(dir)?;
     for entry in list.entries.iter().rev() {
-        let (name, shown) = (list.name(entry), path::join(shown, list.name(entry)));
+        let name = list.name(entry);
+        let shown = path::join(shown, list.name(entry));
         let kind = if entry.is_dir() {
             Kind::Dir
         } else {

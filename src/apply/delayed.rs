@@ -129,9 +129,11 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
             }
         };
         match renamed.and_then(is_gone) {
-            Ok(()) => leaving
-                .into_iter()
-                .for_each(|leaving| leaving.go(context, (dir, name), events)),
+            Ok(()) => {
+                if let Some(leaving) = leaving {
+                    leaving.go(context, (dir, name), events);
+                }
+            }
             Err(error) => events.push(Event::Problem(unnamed(context, &path, &error))),
         }
         // Succeeds after the last file of the directory.

@@ -153,11 +153,15 @@ impl Search<'_> {
     /// Creates what is missing: the directory, and under `--mkpath` those above it. If the single entry takes the
     /// destination's name, only the directories above are created.
     fn make(&self) -> Result<Destination> {
-        let (terms, is_one) = (self.terms, self.is_one());
-        let (dry_run, mkpath) = (terms.options.dry_run, terms.options.place.mkpath);
+        let terms = self.terms;
+        let is_one = self.is_one();
+        let dry_run = terms.options.dry_run;
+        let mkpath = terms.options.place.mkpath;
         let arg = without_slashes(self.arg);
         let parent = parent_of(arg);
-        let (mut made, mut work_dir, mut link) = (Vec::new(), self.full.clone(), None);
+        let mut made = Vec::new();
+        let mut work_dir = self.full.clone();
+        let mut link = None;
         let mut topmost = arg;
         if mkpath {
             let wanted = if is_one { parent } else { arg };
@@ -213,7 +217,10 @@ impl Search<'_> {
             if link.is_some() && terms.options.place.backup.is_some() {
                 return Err(cannot_make(&self.full, &errno::exists()));
             }
-            if let Some(parent) = root.filter(|_| link.is_some() && !dry_run) {
+            if let Some(parent) = root
+                && link.is_some()
+                && !dry_run
+            {
                 sys::unlink(parent.dir().fd(), path::file_name(arg))
                     .map_err(|error| cannot_make(&self.full, &error))?;
                 link = None;
@@ -247,7 +254,8 @@ impl Search<'_> {
     /// depends on how many elements are missing, and for more than one on whether the path is absolute.
     fn cannot_make_below(&self) -> io::Error {
         let shown = self.shown();
-        let (mut existing, mut missing) = (&shown[..], 0usize);
+        let mut existing = &shown[..];
+        let mut missing = 0usize;
         while sys::stat_path(existing, true).is_err() && !existing.is_empty() {
             let trimmed = existing.strip_suffix(b"/");
             existing = trimmed.unwrap_or_else(|| path::split_parent(existing).0);

@@ -150,7 +150,7 @@ impl LastTouch {
             return;
         };
         let given_up = self.notes.given_up.load(Ordering::Relaxed);
-        let mtime = target.mtime.filter(|_| !given_up);
+        let mtime = if given_up { None } else { target.mtime };
         let touched = target.always || self.touched.load(Ordering::Relaxed);
         let may_be_shared = !target.is_link && !self.notes.followed.is_empty();
         let may_need_time = mtime.is_some() && (touched || may_be_shared);

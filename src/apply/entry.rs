@@ -230,12 +230,12 @@ fn reported_changes(job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
     if changes.has(Changes::ACL) {
         mode = mode & 0o7000 | wanted & 0o777;
     }
-    match job.context.policy.preserve.perms {
-        true => reported
-            .without(Changes::PERMS)
-            .with(Changes::PERMS, mode != wanted & 0o7777),
-        false => reported,
+    if !job.context.policy.preserve.perms {
+        return reported;
     }
+    reported
+        .without(Changes::PERMS)
+        .with(Changes::PERMS, mode != wanted & 0o7777)
 }
 
 /// Creates a symlink, a device, a fifo or a socket.
@@ -281,10 +281,8 @@ fn create(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
         Err(error) => {
             let full = job.full();
             let problem = if job.source().kind() == Kind::Symlink {
-                let (target, words) = (
-                    job.source().target(),
-                    crate::report::event::errno_words(&error),
-                );
+                let target = job.source().target();
+                let words = crate::report::event::errno_words(&error);
                 let start = b"rsync: [generator] symlink \"";
                 let line = [
                     start,
@@ -394,9 +392,10 @@ fn back_up_other_data(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
         job.context.policy,
     )
     .action;
-    let is_kept = match job.replaces() {
-        true => matches!(action, Action::Keep | Action::Adjust(_)),
-        false => !backup::is_backup(job.context, &job.path),
+    let is_kept = if job.replaces() {
+        matches!(action, Action::Keep | Action::Adjust(_))
+    } else {
+        !backup::is_backup(job.context, &job.path)
     };
     if is_kept {
         return true;

@@ -43,7 +43,10 @@ impl Similar {
             &self.shown,
         ]
         .concat();
-        is_printed(job.context).then_some(line)
+        if !is_printed(job.context) {
+            return None;
+        }
+        Some(line)
     }
 
     /// Returns which file it is, for a peer that must know.
@@ -192,7 +195,10 @@ fn files_in(dir: &Dir) -> Vec<FuzzyCandidate> {
         };
         let is_usable = Kind::of_mode(stat.mode) == Some(Kind::File)
             && !sandbox::hides(dir.fd(), &candidate.name, false);
-        is_usable.then_some(candidate)
+        if !is_usable {
+            return None;
+        }
+        Some(candidate)
     };
     names.into_iter().filter_map(look).collect()
 }

@@ -36,7 +36,11 @@ pub struct Leader {
 impl Leader {
     /// Creates the leader that a job places. In a dry run, followers are compared with the destination's entry.
     pub fn new(job: &Job<'_>, spot: Arc<Spot>) -> Leader {
-        let dest_inode = dest_inode(job).filter(|_| job.context.is_dry());
+        let dest_inode = if job.context.is_dry() {
+            dest_inode(job)
+        } else {
+            None
+        };
         Leader {
             spot: Mutex::new(Some(spot)),
             dest_inode,
@@ -57,8 +61,12 @@ impl Leader {
     pub fn rest(&mut self) -> Option<PlacedLeader> {
         let is_left = self.spot.get_mut().is_none();
         let is_bare = is_left && self.dest_inode.is_none() && self.hit_inode.is_none();
-        let (is_delayed, is_stale) = (*self.is_delayed.get_mut(), *self.is_stale.get_mut());
-        is_bare.then_some(PlacedLeader {
+        let is_delayed = *self.is_delayed.get_mut();
+        let is_stale = *self.is_stale.get_mut();
+        if !is_bare {
+            return None;
+        }
+        Some(PlacedLeader {
             is_delayed,
             is_stale,
         })
@@ -66,7 +74,8 @@ impl Leader {
 
     /// Restores a placed leader.
     pub fn left(path: RelPath, left: PlacedLeader) -> Leader {
-        let (is_delayed, is_stale) = (left.is_delayed.into(), left.is_stale.into());
+        let is_delayed = left.is_delayed.into();
+        let is_stale = left.is_stale.into();
         let leader = Leader {
             path,
             is_delayed,
@@ -121,9 +130,10 @@ fn dest_inode(job: &Job<'_>) -> Option<(u64, u64)> {
 }
 
 fn hit_inode(job: &Job<'_>) -> Option<(u64, u64)> {
-    let hit = job
-        .hit()
-        .filter(|_| job.step.decision.action == Action::Link)?;
+    if job.step.decision.action != Action::Link {
+        return None;
+    }
+    let hit = job.hit()?;
     inode(&hit.dir, job.name()).ok().flatten()
 }
 
@@ -231,7 +241,8 @@ impl Follower<'_> {
 
     /// Returns the message of rsync's generator for a link that failed.
     fn failed(&self, error: &io::Error) -> Event {
-        let (full, leader) = (self.job.full(), self.leader.path.as_bytes());
+        let full = self.job.full();
+        let leader = self.leader.path.as_bytes();
         let words = crate::report::event::errno_words(error);
         let line = [
             b"rsync: [generator] link \"",

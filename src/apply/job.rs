@@ -183,18 +183,16 @@ impl<'a> Job<'a> {
     /// Returns the permission bits that it must have at the destination.
     pub fn wanted_mode(&self) -> u32 {
         // A file transferred as an update of an alternate tree's file takes over that file's mode.
-        let updated = || {
-            self.hit()
-                .filter(|_| self.is_transferred())
-                .map(|hit| hit.mode)
+        let updated = || match self.hit() {
+            Some(hit) if self.is_transferred() => Some(hit.mode),
+            _ => None,
         };
         // rsync's receiver treats a file that it cannot read as missing.
         let counts = || self.context.policy.preserve.perms || self.cannot_read_dest().is_none();
-        let existing = self
-            .dest()
-            .filter(|_| counts())
-            .map(|entry| entry.mode)
-            .or_else(updated);
+        let existing = match self.dest() {
+            Some(entry) if counts() => Some(entry.mode),
+            _ => updated(),
+        };
         let parent = chmod::Parent {
             default_acl_mode: self.spot.default_acl_mode(),
             setgid: false,

@@ -39,12 +39,13 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
 /// Opens a directory for unfinished files. One behind a symlink of an untrusted user counts as missing; rsync ends with
 /// "got a block match with no basis file".
 pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
-    Ok(Dir::new(match name.starts_with(b"/") {
-        true => trusted_path::open_option_dir(name, context.options.preserve.link_owners)?,
-        false => {
-            must_be_seen(dir, name).and_then(|()| sys::open_dir(dir.fd(), name, Follow::Never))?
-        }
-    }))
+    if name.starts_with(b"/") {
+        let open = trusted_path::open_option_dir(name, context.options.preserve.link_owners)?;
+        return Ok(Dir::new(open));
+    }
+
+    must_be_seen(dir, name)?;
+    Ok(Dir::new(sys::open_dir(dir.fd(), name, Follow::Never)?))
 }
 
 /// Fails if the rules of a daemon's module exclude a directory.
@@ -134,9 +135,12 @@ pub fn forget_all(
     let Ok(partials) = open_partial(context, dir, holder) else {
         return false;
     };
-    let remove = |name: &Vec<u8>| match is_temp_name(name) {
-        true => remove_stale(&partials, name) == Leftover::Stale,
-        false => sys::unlink(partials.fd(), name).is_ok(),
+    let remove = |name: &Vec<u8>| {
+        if is_temp_name(name) {
+            remove_stale(&partials, name) == Leftover::Stale
+        } else {
+            sys::unlink(partials.fd(), name).is_ok()
+        }
     };
     let gone = find(&partials).iter().filter(|&name| remove(name)).count();
     let may_be_left = gone > 0 || context.options.place.delay_updates;

@@ -163,7 +163,8 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
             return;
         };
         debug_assert!(ready.is_empty(), "what is there goes first");
-        let (mut hasher, basis) = (hasher.clone(), self.basis);
+        let mut hasher = hasher.clone();
+        let basis = self.basis;
         let (tasks, given) = channel::<(NextPiece, Vec<u8>)>();
         let (done, ready) = channel();
         let work = move || {
@@ -248,7 +249,8 @@ mod tests {
                     digesting.give_back(bytes);
                     true
                 };
-                let (mut at, mut nth) = (0, 0);
+                let mut at = 0;
+                let mut nth = 0;
                 while at < len {
                     let count = digesting.good_len((len - at) as u64);
                     digesting.give(match nth % 3 {

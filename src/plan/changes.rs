@@ -115,7 +115,10 @@ impl Changes {
 
     /// Returns the set for such a number; `None` if it has an unknown bit.
     pub fn from_bits(bits: u16) -> Option<Changes> {
-        (bits < Changes::NEW.0 << 1).then_some(Changes(bits))
+        if bits >= Changes::NEW.0 << 1 {
+            return None;
+        }
+        Some(Changes(bits))
     }
 
     /// Returns the differences that output shows, in the order of the columns.

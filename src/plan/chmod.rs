@@ -122,13 +122,11 @@ mod tests {
 
     #[test]
     fn conditional_x_reads_the_original_mode() {
-        let (minus_x, plus_x) = (
-            ModeChange { and: 0o111, ..NONE },
-            ModeChange {
-                or_x: 0o111,
-                ..NONE
-            },
-        );
+        let minus_x = ModeChange { and: 0o111, ..NONE };
+        let plus_x = ModeChange {
+            or_x: 0o111,
+            ..NONE
+        };
         assert_eq!(on_file(0o754, &[minus_x, plus_x]), 0o755);
         assert_eq!(on_file(0o644, &[minus_x, plus_x]), 0o644);
         assert_eq!(apply(0o040644, true, &[minus_x, plus_x]), 0o040755);
@@ -151,13 +149,11 @@ mod tests {
             and: to * 7,
             ..NONE
         };
-        let (g_u, u_g) = (
-            copy(6, 0o010),
-            ModeChange {
-                and: 0o4700,
-                ..copy(3, 0o100)
-            },
-        );
+        let g_u = copy(6, 0o010);
+        let u_g = ModeChange {
+            and: 0o4700,
+            ..copy(3, 0o100)
+        };
         assert_eq!(
             [0o644, 0o754, 0o4755].map(|m| on_file(m, &[g_u])),
             [0o664, 0o774, 0o4775]

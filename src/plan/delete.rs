@@ -124,7 +124,8 @@ mod tests {
 
     /// Returns which of the entries `a`, `b` and `c` of the directory `d` are extra.
     fn extras(rules: &[&str], may_delete: bool) -> [bool; 3] {
-        let (dir, chain) = (RelPath::parse(b"d").unwrap(), chain(rules));
+        let dir = RelPath::parse(b"d").unwrap();
+        let chain = chain(rules);
         let mut extras = Extras::new(&dir, &chain, may_delete, false);
         [b"a", b"b", b"c"].map(|name| extras.contain(name, false, &mut Vec::new()))
     }

@@ -120,7 +120,7 @@ impl Candidates {
 fn distance(a: &[u8], b: &[u8], limit: u32) -> Option<u32> {
     if a.is_empty() || b.is_empty() {
         let sum = a.iter().chain(b).map(|&byte| UNIT + u32::from(byte)).sum();
-        return (sum <= limit).then_some(sum);
+        return if sum <= limit { Some(sum) } else { None };
     }
     let mut above: Vec<u32> = (0..=b.len() as u32).map(|at| at * UNIT).collect();
     for (line, &mine) in a.iter().enumerate() {
@@ -161,14 +161,13 @@ fn suffix(name: &[u8]) -> &[u8] {
         .filter(|&dot| dot >= front)
     {
         let found = &body[dot..end];
-        let is_backup = match body.len() < name.len() {
+        let is_backup = if body.len() < name.len() {
             // rsync does not recognize numbers of two and three digits as backup suffixes.
-            true => {
-                end == body.len()
-                    && !matches!(found.len(), 4 | 5)
-                    && found.strip_prefix(b".~").is_some_and(is_number)
-            }
-            false => end == name.len() && matches!(found, b".bak" | b".old" | b".orig"),
+            end == body.len()
+                && !matches!(found.len(), 4 | 5)
+                && found.strip_prefix(b".~").is_some_and(is_number)
+        } else {
+            end == name.len() && matches!(found, b".bak" | b".old" | b".orig")
         };
         if is_number(&found[1..]) {
             number = found;
@@ -188,7 +187,8 @@ mod tests {
     /// Returns the distance between two names in rsync's notation.
     fn far(a: &str, b: &str) -> String {
         let apart = |a, b| distance(a, b, u32::MAX).expect("without a limit");
-        let (a, b) = (a.as_bytes(), b.as_bytes());
+        let a = a.as_bytes();
+        let b = b.as_bytes();
         let far = apart(a, b) + SUFFIX_WEIGHT * apart(suffix(a), suffix(b));
         format!("{}.{:05}", far / UNIT, far % UNIT)
     }
@@ -330,7 +330,9 @@ mod tests {
     proptest! {
         #[test]
         fn distance_limit_only_cuts_off_larger_distances(a in "[a-c.~1]{0,12}", b in "[a-c.~1]{0,12}", limit in 0u32..20) {
-            let (a, b, limit) = (a.as_bytes(), b.as_bytes(), limit * UNIT);
+            let a = a.as_bytes();
+            let b = b.as_bytes();
+            let limit = limit * UNIT;
             let far = distance(a, b, u32::MAX);
             prop_assert_eq!(distance(a, b, limit), far.filter(|&far| far <= limit));
         }

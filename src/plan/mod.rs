@@ -179,7 +179,8 @@ fn refusal(
     subject: Subject,
     policy: &Policy,
 ) -> Option<Reason> {
-    let (kind, check) = (source.kind(), &policy.check);
+    let kind = source.kind();
+    let check = &policy.check;
     if subject == Subject::Forbidden {
         return Some(Reason::Forbidden);
     }
@@ -284,7 +285,8 @@ fn same_xattrs(source: &Entry, dest: &Entry) -> bool {
     if !source.has_abbreviated() {
         return source.xattrs() == dest.xattrs();
     }
-    let (source, dest) = (source.xattrs(), dest.xattrs());
+    let source = source.xattrs();
+    let dest = dest.xattrs();
     source.len() == dest.len()
         && source
             .iter()

@@ -472,7 +472,8 @@ impl DestWalk<'_> {
 
     /// Joins the two lists.
     fn join(&self, found: &Found) -> Joined {
-        let (source, dest) = (&found.listing.list, &found.dest.list);
+        let source = &found.listing.list;
+        let dest = &found.dest.list;
         let mut joined = Joined {
             pairs: Vec::with_capacity(source.len()),
             ..Joined::default()
@@ -612,8 +613,12 @@ impl DestWalk<'_> {
         }
         SubDir {
             step,
-            // The caller numbers it.
-            task_id: flags.is_walked.then_some(TaskId::of(0)),
+            task_id: if flags.is_walked {
+                // The caller numbers it.
+                Some(TaskId::of(0))
+            } else {
+                None
+            },
             implied: flags.is_implied,
             is_repeated: flags.is_repeated,
         }
@@ -623,7 +628,10 @@ impl DestWalk<'_> {
     fn continued(&self, source: &DirList, temp: &[u8]) -> Option<usize> {
         let at = source.find(name_of_temp(temp)?)?;
         let entry = &source.entries[at];
-        (entry.kind() == Kind::File && entry.len_bytes >= self.resumes_from).then_some(at)
+        if entry.kind() != Kind::File || entry.len_bytes < self.resumes_from {
+            return None;
+        }
+        Some(at)
     }
 
     /// Begins the decisions about the entries of a directory that only the destination has.
@@ -658,10 +666,10 @@ impl DestWalk<'_> {
         let mut pruned = Vec::new();
         let mut extras = self.extras(found);
         let subdirs = std::mem::take(&mut decided.subdirs);
-        let last = subdirs
-            .last()
-            .map(|sub| sub.step.source)
-            .filter(|_| has_last);
+        let last = match subdirs.last() {
+            Some(sub) if has_last => Some(sub.step.source),
+            _ => None,
+        };
         for sub in subdirs {
             let path = found.listing.path.join(found.name_of(&sub.step));
             // In rsync, the duplicate of a directory counts as its content, unless nothing follows it.
@@ -759,12 +767,16 @@ impl DestWalk<'_> {
         implied: &HashSet<u32>,
         unread: &Unread,
     ) -> Vec<ExaminedDest> {
-        let (source, dest) = (&found.listing.list, &found.dest.list);
+        let source = &found.listing.list;
+        let dest = &found.dest.list;
         let compares = self.policy.check.mode == CheckMode::Digest;
         let look = |pair: &JoinedPair| {
-            let Some(dir) = found.dest.dir.as_ref().filter(|_| pair.dest != NONE) else {
+            let Some(dir) = &found.dest.dir else {
                 return Ok(None);
             };
+            if pair.dest == NONE {
+                return Ok(None);
+            }
             let entry = &source.entries[pair.source as usize];
             let name = dest.name(&dest.entries[pair.dest as usize]);
             let follows = entry.is_dir()
@@ -946,7 +958,8 @@ impl DestWalk<'_> {
             Subject::Entry
         };
         let decision = plan::decide(source, existing, None, subject, self.policy);
-        let (root, mut dirs) = (RelPath::root(), AltDirs::default());
+        let root = RelPath::root();
+        let mut dirs = AltDirs::default();
         let original = ComparedSource {
             entry: source,
             place,
@@ -972,7 +985,8 @@ impl DestWalk<'_> {
         let mut join = Join::default();
         while let Some(pair) = join.next(source, &list, |at| list.entries[at].is_dir()) {
             let Pair::Dest(at) = pair else { continue };
-            let (name, is_dir) = (list.name(&list.entries[at]), list.entries[at].is_dir());
+            let name = list.name(&list.entries[at]);
+            let is_dir = list.entries[at].is_dir();
             if extras.contain(name, is_dir, &mut Vec::new()) {
                 now.push((name.to_vec(), is_dir));
             }
@@ -994,7 +1008,8 @@ fn note_lone(
 ) {
     let list = &found.dest.list;
     let entry = &list.entries[at as usize];
-    let (name, is_dir) = (list.name(entry), entry.is_dir());
+    let name = list.name(entry);
+    let is_dir = entry.is_dir();
     if !is_dir && is_temp_name(name) {
         decided.leftovers.push(at);
     }

@@ -96,13 +96,23 @@ impl<'a> Terms<'a> {
                 .xattr_verdict(Side::Receiver, name)
                 .unwrap_or(true)
         };
+        let xattrs = if preserve.xattrs == 0 {
+            None
+        } else if has_rules {
+            Some((
+                XattrPolicy::sender(who, preserve.xattrs, Some(&sender_rules)),
+                XattrPolicy::receiver(who, Some(&receiver_rules)),
+            ))
+        } else {
+            Some((
+                XattrPolicy::sender(who, preserve.xattrs, None),
+                XattrPolicy::receiver(who, None),
+            ))
+        };
         body(Wanted {
             hard_links: preserve.hard_links,
             atimes: preserve.atimes,
-            xattrs: (preserve.xattrs > 0).then_some((
-                XattrPolicy::sender(who, preserve.xattrs, has_rules.then_some(&sender_rules)),
-                XattrPolicy::receiver(who, has_rules.then_some(&receiver_rules)),
-            )),
+            xattrs,
             acls: preserve.acls,
             fake_super: preserve.fake_super,
             shape: &shape,

@@ -314,9 +314,10 @@ impl<L: Look> Scanner<L> {
 impl<L: Look> ScannerState<L> {
     /// Returns the next task for a worker, or `None` if there is no task or no room for its result.
     fn next_task(&mut self, unbounded: bool) -> Option<(TaskId, L::Task)> {
-        let (dirs_max, entries_max) = match self.is_early {
-            true => (DIRS_EARLY_MAX, ENTRIES_EARLY_MAX),
-            false => (DIRS_AHEAD_MAX, ENTRIES_AHEAD_MAX),
+        let (dirs_max, entries_max) = if self.is_early {
+            (DIRS_EARLY_MAX, ENTRIES_EARLY_MAX)
+        } else {
+            (DIRS_AHEAD_MAX, ENTRIES_AHEAD_MAX)
         };
         self.is_full |=
             !unbounded && (self.ready.len() >= dirs_max || self.ready_entries >= entries_max);

@@ -121,7 +121,9 @@ impl SourceWalk<'_> {
         for entry in &found.listing.list.entries {
             let name = found.listing.list.name(entry);
             let times = times_of(&origins, name, entry);
-            (0..times).for_each(|_| found.tally.list(entry.kind(), entry.len_bytes, name.len()));
+            for _ in 0..times {
+                found.tally.list(entry.kind(), entry.len_bytes, name.len());
+            }
         }
         Arc::make_mut(&mut found.listing.list).sort();
         let repeated = repeated_dirs(&found.listing.list, &origins);
@@ -270,19 +272,15 @@ impl SourceWalk<'_> {
                     &mut found.listing.notes,
                 );
             let leads_on = || node.is_some_and(|node| node.children.contains_key(&named.name));
-            match is_excluded {
-                false => taken.push(named.clone()),
-                true if leads_on() => {
-                    let content = NamedContent::None;
-                    let content_arguments = Vec::new();
-                    taken.push(NamedEntry {
-                        content,
-                        content_arguments,
-                        implied: true,
-                        ..named.clone()
-                    });
-                }
-                true => {}
+            if !is_excluded {
+                taken.push(named.clone());
+            } else if leads_on() {
+                taken.push(NamedEntry {
+                    content: NamedContent::None,
+                    content_arguments: Vec::new(),
+                    implied: true,
+                    ..named.clone()
+                });
             }
         }
         taken
@@ -537,11 +535,9 @@ impl SourceWalk<'_> {
 
     /// Digests the content of each long file in the listing.
     fn digest_long(&self, found: &mut ListedDir, contents: &Contents<'_>) {
-        let (source, places, renamed_from) = (
-            &found.listing.list,
-            &found.places,
-            found.listing.renamed_from.as_deref(),
-        );
+        let source = &found.listing.list;
+        let places = &found.places;
+        let renamed_from = found.listing.renamed_from.as_deref();
         let is_long = |entry: &Entry| entry.kind() == Kind::File && entry.len_bytes > SHORT_BYTES;
         let files: Vec<usize> = (0..source.len())
             .filter(|&at| is_long(&source.entries[at]))
@@ -591,10 +587,11 @@ impl SourceWalk<'_> {
         }
         let is_short =
             stat.len_bytes <= SHORT_BYTES && Kind::of_mode(stat.mode) == Some(Kind::File);
-        let contents = self.contents.as_ref().filter(|_| is_short);
-        // A file that cannot be read has no digest.
-        let digest =
-            contents.and_then(|contents| self.digest(place, name, stat.len_bytes, contents).ok());
+        let digest = match &self.contents {
+            // A file that cannot be read has no digest.
+            Some(contents) if is_short => self.digest(place, name, stat.len_bytes, contents).ok(),
+            _ => None,
+        };
         Ok(Looked {
             stat,
             target,
@@ -642,7 +639,8 @@ impl SourceWalk<'_> {
         }
         // The length of the value as stored here, whatever value is sent.
         stat.len_bytes = target.len() as u64;
-        Ok((stat, self.links.then_some(target)))
+        let target = if self.links { Some(target) } else { None };
+        Ok((stat, target))
     }
 
     fn stat_problem(
@@ -696,7 +694,8 @@ impl SourceWalk<'_> {
         node: Option<&Node>,
         repeated: &HashSet<Vec<u8>>,
     ) -> Vec<(u32, SourceTask)> {
-        let (mut tasks, mut problems) = (Vec::new(), Vec::new());
+        let mut tasks = Vec::new();
+        let mut problems = Vec::new();
         // rsync also reads per-directory rule files above the first directory of a run, and only above that one.
         let mut is_first = found.listing.path.is_root() && found.listing.is_named;
         for at in 0..found.listing.list.len() {
@@ -865,7 +864,8 @@ fn leave_out_repeated(below: &mut Vec<Origin>) {
     let Some(first) = below.iter().min_by_key(by_argument) else {
         return;
     };
-    let (base, path) = (first.base.clone(), first.path.clone());
+    let base = first.base.clone();
+    let path = first.path.clone();
     let is_first = |origin: &Origin| Arc::ptr_eq(&origin.base, &base) && origin.path == path;
     let end = below
         .iter()

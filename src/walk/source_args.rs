@@ -161,14 +161,15 @@ impl<'a> Gatherer<'a> {
         let chain = self.terms.rules.chain(Side::Sender, &full);
         // Without `.` elements. `..` elements stay.
         let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown));
-        let root = match self.bases.len() < self.open_bases_max {
-            true => BaseRoot::Open(Root::new(open, full, follow)),
-            false => BaseRoot::Closed {
+        let root = if self.bases.len() < self.open_bases_max {
+            BaseRoot::Open(Root::new(open, full, follow))
+        } else {
+            BaseRoot::Closed {
                 at: dir.to_vec(),
                 id: open.id().map_err(cannot_enter)?,
                 path: full,
                 follow,
-            },
+            }
         };
         let base = Arc::new(Base { root, shown, chain });
         self.bases.insert(dir.to_vec(), base.clone());

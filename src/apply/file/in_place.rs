@@ -76,7 +76,11 @@ pub(super) fn overwrite(
         let verifies = job.context.options.place.append == Some(Append::Verify) && digests_prefix;
         let verified_bytes = if verifies { start } else { 0 };
         let old = copy.as_ref().map_or(to.as_fd(), |(fd, _)| fd.as_fd());
-        let basis = Some(old).filter(|_| is_basis || verified_bytes > 0);
+        let basis = if is_basis || verified_bytes > 0 {
+            Some(old)
+        } else {
+            None
+        };
         let target = ContentTarget {
             to: to.as_fd(),
             start_bytes: start - verified_bytes,
@@ -104,7 +108,9 @@ pub(super) fn overwrite(
     }
     let target = job.target((to.as_fd(), b""), &full, ErrorRole::Receiver);
     let mut has = Has::of(existing, TimesToSet::Both);
-    has.mode = has.mode.filter(|_| !opened_up);
+    if opened_up {
+        has.mode = None;
+    }
     has.is_rewritten = true;
     has.local = job.local_values();
     attributes::finish(

@@ -158,7 +158,8 @@ pub(super) fn open_or_make(
     changes: Changes,
     head: &mut Vec<Event>,
 ) -> Option<Opened> {
-    let (context, spot) = (job.context, job.spot);
+    let context = job.context;
+    let spot = job.spot;
     let untouched = |dir| {
         Some(Opened {
             dir,
@@ -168,8 +169,11 @@ pub(super) fn open_or_make(
     let existing = job.dest();
     if context.is_dry() {
         let exists = spot.dir.is_some() && existing.is_some();
-        let dest = context.dest.filter(|_| exists);
-        return untouched(dest.and_then(|dest| dest.open_dir_to_search(&job.path).ok()));
+        let open = match context.dest {
+            Some(dest) if exists => dest.open_dir_to_search(&job.path).ok(),
+            _ => None,
+        };
+        return untouched(open);
     }
     let full = context.full(job.path.as_bytes());
     let Some((parent, dest)) = spot.dir.as_ref().zip(context.dest) else {
@@ -186,7 +190,8 @@ pub(super) fn open_or_make(
         head.push(skipped);
         return None;
     };
-    let (is_new, around) = (existing.is_none(), spot.passes_on());
+    let is_new = existing.is_none();
+    let around = spot.passes_on();
     let mut link = None;
     if context.policy.preserve.keep_dirlinks
         && !is_new
@@ -299,14 +304,15 @@ impl Model<'_> {
         always: bool,
         mode: Option<u32>,
     ) -> Arc<LastTouch> {
-        let mtime =
-            keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(self.source.mtime);
-        let (root, path, full, is_link) = (
-            dest.clone(),
-            self.path.clone(),
-            self.full.to_vec(),
-            self.is_link,
-        );
+        let mtime = if keeps_time(Kind::Dir, &self.context.policy.preserve) {
+            Some(self.source.mtime)
+        } else {
+            None
+        };
+        let root = dest.clone();
+        let path = self.path.clone();
+        let full = self.full.to_vec();
+        let is_link = self.is_link;
         let target = Target {
             root,
             path,
@@ -343,7 +349,12 @@ impl Model<'_> {
         // A mode that is stored in an attribute (`--fake-super`) restricts nothing.
         let is_open = self.context.is_super || self.context.policy.preserve.fake_super;
         let working = if is_open { wanted } else { wanted | 0o700 };
-        (working, (working != wanted).then_some(wanted))
+        let late = if working == wanted {
+            None
+        } else {
+            Some(wanted)
+        };
+        (working, late)
     }
 
     /// Returns whether rsync would fail to set the wrong time of an existing directory because another user owns it.
@@ -381,7 +392,8 @@ impl Model<'_> {
                 },
             };
             let well = self.set_attrs(at, has, working, head);
-            return (late.filter(|_| well), well);
+            let late = if well { late } else { None };
+            return (late, well);
         }
         if self
             .existing
@@ -420,7 +432,11 @@ impl Model<'_> {
         };
         let (working, late) = self.modes();
         let inherits = self.context.policy.preserve.acls && self.around.default_acl_mode.is_some();
-        let acls = (!inherits).then_some((&b""[..], &b""[..]));
+        let acls = if inherits {
+            None
+        } else {
+            Some((&b""[..], &b""[..]))
+        };
         let has = Has {
             ids: Some((stat.uid, stat.gid)),
             mode: Some(stat.mode),

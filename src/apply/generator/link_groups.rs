@@ -40,7 +40,8 @@ struct LookaheadGroup {
 impl<'a> LinkGroups<'a> {
     /// Creates the groups of a run.
     pub(super) fn new(context: &'a Context<'a>) -> LinkGroups<'a> {
-        let (near, leaders) = (ByInode::default(), Leaders::default());
+        let near = ByInode::default();
+        let leaders = Leaders::default();
         LinkGroups {
             context,
             near,

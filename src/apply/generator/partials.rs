@@ -9,9 +9,12 @@ use crate::walk::DirPlan;
 
 /// Removes the partial files of those files in a directory that are up to date.
 pub(super) fn discard(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
-    let Some(dir) = spot.dir.as_ref().filter(|_| !context.is_dry()) else {
+    let Some(dir) = &spot.dir else {
         return;
     };
+    if context.is_dry() {
+        return;
+    }
     let place = &context.options.place;
     // An interrupted run with --delay-updates may have left complete files in the staging directory.
     let staging = place.delay_updates.then(|| context.staging_name());

@@ -143,5 +143,8 @@ pub(super) fn decided_again(
         context.policy,
     );
     let is_as_before = is_transferred(decision.action) == is_transferred(step.decision.action);
-    Ok((!is_same || is_as_before).then_some(Renewed { existing, decision }))
+    if is_same && !is_as_before {
+        return Ok(None);
+    }
+    Ok(Some(Renewed { existing, decision }))
 }

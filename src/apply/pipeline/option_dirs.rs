@@ -21,7 +21,8 @@ impl Receiving<'_> {
     /// Returns the absolute path of a directory that an option gives relative to the destination. If the destination is
     /// missing (dry run), leading `../` are resolved in its path instead of by the kernel.
     fn named_path(&self, dir: &[u8]) -> Vec<u8> {
-        let (mut top, mut rest) = (self.to.work_dir.as_slice(), dir);
+        let mut top = self.to.work_dir.as_slice();
+        let mut rest = dir;
         while let Some(above) = rest.strip_prefix(b"../")
             && sys::stat_path(top, true).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         {
@@ -73,23 +74,15 @@ impl Receiving<'_> {
                         path::join(&self.to.work_dir, dir)
                     };
                     // rsync reports every error as "does not exist". A directory outside of the grant may exist.
-                    let (line, weight) = match sandbox::is_outside(&error) {
-                        true => {
-                            let why = format!(": {error}");
-                            (
-                                [
-                                    format!("sparsync: {option} ").as_bytes(),
-                                    &given,
-                                    why.as_bytes(),
-                                ]
-                                .concat(),
-                                Weight::Failed,
-                            )
-                        }
-                        false => (
-                            [format!("{option} arg {what}: ").as_bytes(), &given].concat(),
-                            Weight::Warning,
-                        ),
+                    let (line, weight) = if sandbox::is_outside(&error) {
+                        let mut line = format!("sparsync: {option} ").into_bytes();
+                        line.extend_from_slice(&given);
+                        line.extend(format!(": {error}").into_bytes());
+                        (line, Weight::Failed)
+                    } else {
+                        let mut line = format!("{option} arg {what}: ").into_bytes();
+                        line.extend_from_slice(&given);
+                        (line, Weight::Warning)
                     };
                     tally.problem(weight);
                     listener.report(&Event::Problem(Problem::new(line, weight)));

@@ -46,7 +46,10 @@ pub(super) fn run(
             bytes,
             complete,
         } = count_so_far(plans, unnamed);
-        (complete && !plans.is_unbounded()).then_some(Event::Listed {
+        if !complete || plans.is_unbounded() {
+            return None;
+        }
+        Some(Event::Listed {
             entries,
             bytes,
             complete,

@@ -106,7 +106,8 @@ impl Gathered {
             }
         };
         let mut entry = Entry::of(stat);
-        let (full, path) = (|| base.root.full(b"."), || b".".to_vec());
+        let full = || base.root.full(b".");
+        let path = || b".".to_vec();
         let at = EntryAt {
             dir: root.dir(),
             name: b".",
@@ -133,10 +134,12 @@ impl Gathered {
     /// counts the first one.
     pub fn count(&self, tally: &mut Tally, lists_bare_top: bool) {
         let is_top_missing = self.top.is_some() && !self.sends_top(lists_bare_top);
-        (0..self.tops_more + u64::from(is_top_missing)).for_each(|_| tally.list(Kind::Dir, 0, 1));
-        self.missing
-            .iter()
-            .for_each(|name| tally.list(Kind::File, 0, name.as_bytes().len()));
+        for _ in 0..self.tops_more + u64::from(is_top_missing) {
+            tally.list(Kind::Dir, 0, 1);
+        }
+        for name in &self.missing {
+            tally.list(Kind::File, 0, name.as_bytes().len());
+        }
         tally.list_generation_ms += self.listing_ms;
     }
 

@@ -102,7 +102,8 @@ impl Gatherer<'_> {
     /// Examines the entry of an argument, which is followed if it stands for content. Also returns whether it was:
     /// a symlink that does not lead to a directory stands for itself, even if its argument ends in a slash.
     fn examine(&self, base: &Base, parts: &[Vec<u8>], content: bool) -> io::Result<(Stat, bool)> {
-        let (path, itself) = (parts.join(&b'/'), |stat| (stat, false));
+        let path = parts.join(&b'/');
+        let itself = |stat| (stat, false);
         let path = RelPath::parse(&path).map_err(|_| io::ErrorKind::InvalidInput)?;
         if sandbox::is_hidden(&base.root.full(path.as_bytes())) {
             return Err(errno::gone());
@@ -145,9 +146,9 @@ impl Gatherer<'_> {
             MissingArgs::Ignore if is_missing => {}
             MissingArgs::Delete if is_missing => {
                 let is_listed = self.imply_existing(base, leading);
-                self.out
-                    .missing
-                    .extend(RelPath::parse(whole).ok().filter(|_| is_listed));
+                if is_listed && let Ok(whole) = RelPath::parse(whole) {
+                    self.out.missing.push(whole);
+                }
                 self.entries += 2;
             }
             _ => self.cannot_stat(&base.root.full(whole), error),
@@ -166,7 +167,8 @@ impl Gatherer<'_> {
         let Some((last, leading)) = parts.split_last() else {
             return Ok(());
         };
-        let (whole, parent) = (parts.join(&b'/'), leading.join(&b'/'));
+        let whole = parts.join(&b'/');
+        let parent = leading.join(&b'/');
         let is_listed_as_dir =
             RelPath::parse(&parent).is_ok_and(|dir| self.is_listed_as_dir(stat, base, &dir, last));
         let is_dir = is_listed_as_dir && !self.is_only_unsafe(stat);
