@@ -502,28 +502,28 @@ const PACKED: [Packed; 5] = [
     Packed {
         what: ".for_each(",
         instead: "write a loop",
-        most_in_engine: 52,
+        most_in_engine: 6,
         most_elsewhere: 0,
         is_in: |code| code.contains(".for_each("),
     },
     Packed {
         what: ".filter(|_| condition)",
         instead: "use `if`, or a guard in `match`",
-        most_in_engine: 69,
+        most_in_engine: 13,
         most_elsewhere: 0,
         is_in: |code| code.contains(".filter(|_|"),
     },
     Packed {
         what: "condition.then_some(value)",
         instead: "use `if`",
-        most_in_engine: 55,
+        most_in_engine: 12,
         most_elsewhere: 2,
         is_in: |code| code.contains(".then_some("),
     },
     Packed {
         what: "match condition { true => ..., false => ... }",
         instead: "use `if`",
-        most_in_engine: 66,
+        most_in_engine: 8,
         most_elsewhere: 0,
         is_in: |code| {
             let code = code.trim_start();
@@ -535,7 +535,7 @@ const PACKED: [Packed; 5] = [
     Packed {
         what: "let (a, b) = (x, y);",
         instead: "one `let` for each fact",
-        most_in_engine: 126,
+        most_in_engine: 17,
         most_elsewhere: 6,
         is_in: |code| {
             let code = code.trim_start();
