@@ -3,6 +3,7 @@
 use crate::kit::Scene;
 use crate::kit::oracle;
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
@@ -221,6 +222,55 @@ fn run_writes_its_metrics() {
             .map(|name| name.into_string().unwrap())
             .any(|name| name.starts_with(".m")),
         "no temporary file"
+    );
+}
+
+/// As root, `--metrics-file=/dev/null` must not replace the device.
+#[test]
+fn what_is_no_regular_file_is_written_to() {
+    let scene = Scene::new();
+    scene.sh("mkfifo fifo; ln -s fifo to-fifo; echo older, longer than the metrics >file; ln -s file to-file");
+    for name in ["fifo", "to-fifo"] {
+        // Opened for both, so that neither end waits for the other.
+        let mut fifo = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(scene.path("fifo"))
+            .unwrap();
+        let output = copy(&scene, &format!("-a --metrics-file={name} src/ got/"));
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+        let mut text = [0; 64 * 1024];
+        assert!(
+            scene.sh("[ -p fifo ] && [ -L to-fifo ] && echo stay") == "stay\n",
+            "{name} was replaced"
+        );
+        let len = fifo.read(&mut text).unwrap();
+        assert!(text[..len].ends_with(b"# EOF\n"), "{name}");
+    }
+    for _ in 0..2 {
+        let output = copy(&scene, "-a --metrics-file=to-file src/ got/");
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+        assert!(scene.path("to-file").is_symlink());
+        written(&scene, "file");
+    }
+    // What the run prints comes first.
+    scene.sh("ln -s /proc/self/fd/1 stdout");
+    let output = copy(
+        &scene,
+        "-a --out-format=item-%n --metrics-file=stdout src/ new/",
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("item-new\n")
+            && text.ends_with("# EOF\n")
+            && scene.path("stdout").is_symlink(),
+        "{text}"
     );
 }
 

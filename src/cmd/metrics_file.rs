@@ -2,7 +2,8 @@
 
 use crate::env::Env;
 use crate::exit::Exit;
-use crate::fs::trusted_path;
+use crate::flist::Kind;
+use crate::fs::{errno, sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::report::event::errno_words;
 use crate::report::metrics;
@@ -43,8 +44,10 @@ impl MetricsFile {
     }
 }
 
-/// Replaces a file that the command line names.
+/// Writes a file that the command line names. A regular file is replaced as a whole. Anything else stays, and is written
+/// to: a device, a FIFO, or what a symlink such as /dev/stdout leads to.
 pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Result<()> {
+    let (full, mode) = (path, 0o666 & !umask);
     let path = Path::new(OsStr::from_bytes(path));
     let name = path
         .file_name()
@@ -54,7 +57,19 @@ pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Resu
         .parent()
         .map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
     let dir = trusted_path::open_dir(if dir.is_empty() { b"." } else { dir }, owners)?;
-    files::put(dir.as_fd(), name, text, 0o666 & !umask)
+
+    let existing = errno::if_there(sys::stat(dir.as_fd(), name.as_bytes(), false))?;
+    if existing.is_none_or(|existing| Kind::of_mode(existing.mode) == Some(Kind::File)) {
+        return files::put(dir.as_fd(), name, text, mode);
+    }
+    let file = trusted_path::open_append(full, mode, owners)?;
+    let stat = sys::fstat(file.as_fd())?;
+    let is_file = Kind::of_mode(stat.mode) == Some(Kind::File);
+    // What the run has printed to the same file stays.
+    if is_file && sys::redirected_stdout() != Some((stat.dev, stat.ino)) {
+        sys::truncate(file.as_fd(), 0)?;
+    }
+    sys::write_all(file.as_fd(), text)
 }
 
 /// Returns whether a run has `--metrics-file`. Looks at the words, because the command line was not understood.

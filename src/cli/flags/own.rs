@@ -44,7 +44,7 @@ pub const FLAGS: &[Flag] = &[
         .local()
         .man("The text format is that of OpenMetrics and Prometheus. node_exporter's textfile collector reads FILE if its \
               name ends in .prom. FILE is replaced as a whole, also if the run fails, except for a mistake on the command \
-              line. A FILE that cannot be written is reported and does not change the exit code."),
+              line. A device, a FIFO or a symlink is written to. A FILE that cannot be written is reported and does not change the exit code."),
     Flag::switch("ui", "show a live display of the run on a terminal")
         .effect(Effect::Switch(|args| &mut args.output.ui))
         .local()
