@@ -230,18 +230,15 @@ fn put_packed(packed: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Lets a zstd stream append to a buffer, which has room for more output afterwards if the stream has.
+/// Lets a zstd stream append to a buffer, which has room for more output afterwards if the stream has. The room is not
+/// zeroed first: that would cost more than the compression of a small file.
 fn grow(
     buffer: &mut Vec<u8>,
-    run: impl FnOnce(&mut OutBuffer<'_, [u8]>) -> Result<usize>,
+    run: impl FnOnce(&mut OutBuffer<'_, Vec<u8>>) -> Result<usize>,
 ) -> Result<usize> {
     let begin = buffer.len();
-    buffer.resize(begin + LITERAL_MAX_BYTES, 0);
-    let mut output = OutBuffer::around(&mut buffer[begin..]);
-    let left = run(&mut output)?;
-    let written = output.pos();
-    buffer.truncate(begin + written);
-    Ok(left)
+    buffer.reserve_exact(LITERAL_MAX_BYTES);
+    run(&mut OutBuffer::around_pos(buffer, begin))
 }
 
 /// Compresses all of `data`.
