@@ -67,6 +67,44 @@ fn scan_measures_one_worker_and_the_default() {
 }
 
 #[test]
+fn hash_reads_all_files_by_each_algorithm_and_number_of_workers() {
+    let scene = Scene::new();
+    let len = std::fs::metadata(scene.path("in/f")).unwrap().len();
+    let rows = rows(&scene, "hash in --algorithm=xxh3,sha256 --workers=1,2");
+    let settings: Vec<_> = rows
+        .iter()
+        .map(|row| (row["algorithm"].as_str(), row["workers"].as_u64()))
+        .collect();
+    let of = |name| [(Some(name), Some(1)), (Some(name), Some(2))];
+    assert_eq!(settings, [of("xxh3"), of("sha256")].concat());
+    for row in rows {
+        assert_eq!(row["entries"], 1, "{row}");
+        assert_eq!(row["bytes"].as_u64(), Some(len), "{row}");
+    }
+    let output = scene
+        .command("client", "bench hash in --repeat=1 --workers=1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("hash    cache  workers"), "{text}");
+    assert!(text.contains("\nsha1, warm, 1 worker: "), "{text}");
+}
+
+#[test]
+fn hash_of_a_tree_that_cannot_be_read_is_an_error() {
+    let scene = Scene::new();
+    let output = scene
+        .command("client", "bench hash absent")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.code() == Some(11) && errors.starts_with("sparsync: cannot "),
+        "{errors}"
+    );
+}
+
+#[test]
 fn chart_has_a_bar_for_each_row() {
     let scene = Scene::new();
     let rows = rows(&scene, "scan in --svg=chart.svg").len();

@@ -103,7 +103,9 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         "doctor" if is_marked || !has_operand_of_copy(rest) => Some(Recognized::Doctor(rest)),
         "bench"
             if is_marked
-                || next.is_some_and(|next| ["scan", "sync", "--help", "-h"].contains(&next)) =>
+                || next.is_some_and(|next| {
+                    ["scan", "sync", "hash", "--help", "-h"].contains(&next)
+                }) =>
         {
             Some(Recognized::Bench(rest))
         }
@@ -257,7 +259,7 @@ fn is_server_action(words: &[OsString]) -> bool {
 fn begins_with_bench_action(words: &[OsString]) -> bool {
     words
         .first()
-        .is_some_and(|word| word == "scan" || word == "sync")
+        .is_some_and(|word| word == "scan" || word == "sync" || word == "hash")
 }
 
 /// Returns the error for words that are no command.

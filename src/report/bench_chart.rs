@@ -23,6 +23,7 @@ pub fn svg(title: &str, rows: &[BenchLine]) -> String {
     for (at, row) in rows.iter().enumerate() {
         let BenchLine {
             shape,
+            algorithm,
             cache,
             workers,
             median_secs,
@@ -32,10 +33,13 @@ pub fn svg(title: &str, rows: &[BenchLine]) -> String {
             ..
         } = row;
         let shape = shape.map(|shape| format!("{shape}, ")).unwrap_or_default();
+        let algorithm = algorithm
+            .map(|algorithm| format!("{algorithm}, "))
+            .unwrap_or_default();
         let y = 64 + 24 * at;
         let left = LEFT;
         out += &format!(
-            "<text x=\"20\" y=\"{y}\">{shape}{cache}, workers: {workers}</text>\n\
+            "<text x=\"20\" y=\"{y}\">{shape}{algorithm}{cache}, workers: {workers}</text>\n\
              <rect x=\"{left}\" y=\"{}\" width=\"{:.1}\" height=\"12\"/>\n\
              <path d=\"M{:.1} {} H{:.1}\"/>\n\
              <text x=\"600\" y=\"{y}\">{median_secs:.4} s, bound by: {bound_by}</text>\n",
@@ -69,6 +73,7 @@ mod tests {
         let row = |cache, median_secs, most_secs| BenchLine {
             action: "scan",
             shape: (cache == "cold").then_some("deep"),
+            algorithm: (cache == "cold").then_some("md5"),
             cache,
             workers: 2,
             runs: 3,
@@ -89,7 +94,7 @@ mod tests {
             ">scan a&lt;b>&amp;\u{fffd}</text>",
             "warm, workers: 2</text>\n<rect x=\"180\" y=\"54\" width=\"100.0\"",
             "<path d=\"M230.0 60 H280.0\"/>",
-            "deep, cold, workers: 2</text>\n<rect x=\"180\" y=\"78\" width=\"200.0\"",
+            "deep, md5, cold, workers: 2</text>\n<rect x=\"180\" y=\"78\" width=\"200.0\"",
             "<path d=\"M280.0 84 H580.0\"/>",
             "2.0000 s, bound by: metadata</text>\n</svg>\n",
         ] {

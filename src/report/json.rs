@@ -203,20 +203,23 @@ pub struct CheckLine<'a> {
 /// See [`Line::Bench`].
 #[derive(Serialize)]
 pub struct BenchLine {
-    /// `scan` or `sync`.
+    /// `scan`, `sync` or `hash`.
     pub action: &'static str,
     /// The shape of the tree, if it was created for the measurement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<&'static str>,
+    /// The hash function of `hash`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<&'static str>,
     /// `warm` or `cold`.
     pub cache: &'static str,
     /// The number of worker threads.
     pub workers: usize,
     /// How many runs were measured.
     pub runs: usize,
-    /// The entries of the tree.
+    /// The entries of the tree; its files, if they are hashed.
     pub entries: u64,
-    /// The bytes that a run copied.
+    /// The bytes that a run copied or hashed.
     pub bytes: u64,
     /// The time of the median run.
     pub median_secs: f64,

@@ -2,6 +2,7 @@
 
 use super::command::{Bench, BenchTrees, Shape, Verb};
 use super::word_reader::{Argument, WordReader};
+use crate::digest::HashAlgorithm;
 use crate::error::Result;
 use std::os::unix::ffi::OsStringExt;
 
@@ -11,11 +12,21 @@ const REPEATS: usize = 5;
 const REPEATS_MAX: usize = 1000;
 /// The most workers.
 const WORKERS_MAX: usize = 64;
+/// What `bench hash` measures by default.
+const ALGORITHMS: [HashAlgorithm; 6] = [
+    HashAlgorithm::Blake3,
+    HashAlgorithm::Xxh3,
+    HashAlgorithm::Xxh64,
+    HashAlgorithm::Md5,
+    HashAlgorithm::Sha1,
+    HashAlgorithm::Sha256,
+];
 
 /// Parses the words after `bench`.
 pub fn read(words: &mut WordReader) -> Result<Verb> {
     let mut operands = Vec::new();
     let mut shapes = Vec::new();
+    let mut algorithms = None;
     let mut workers = None;
     let mut repeats = REPEATS;
     let mut cold = false;
@@ -39,6 +50,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             "cold" => cold = true,
             "svg" => svg = Some(words.value("--svg")?.into_vec()),
             "shape" => shapes = self::shapes(words)?,
+            "algorithm" => algorithms = Some(self::algorithms(words)?),
             "workers" => workers = Some(self::workers(words)?),
             "repeat" => {
                 let text = words.text("--repeat")?;
@@ -59,7 +71,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
     let is_path = |path: &[u8]| !path.is_empty() && !path.contains(&0);
     let operands: Vec<&[u8]> = operands.iter().map(Vec::as_slice).collect();
     let trees = match (&operands[..], shapes.is_empty()) {
-        ([b"scan", source], true) if is_path(source) => BenchTrees::Given {
+        ([b"scan" | b"hash", source], true) if is_path(source) => BenchTrees::Given {
             source: source.to_vec(),
             dest: None,
         },
@@ -67,8 +79,10 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             source: from.to_vec(),
             dest: Some(to.to_vec()),
         },
-        (_, true) => return Err(words.wrong("expected `scan PATH` or `sync SRC DST`")),
-        ([action @ (b"scan" | b"sync"), dir @ ..], false)
+        (_, true) => {
+            return Err(words.wrong("expected `scan PATH`, `sync SRC DST` or `hash PATH`"));
+        }
+        ([action @ (b"scan" | b"sync" | b"hash"), dir @ ..], false)
             if dir.len() <= 1 && dir.iter().all(|dir| is_path(dir)) =>
         {
             BenchTrees::Created {
@@ -78,13 +92,19 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             }
         }
         (_, false) => {
-            return Err(
-                words.wrong("expected `scan --shape=LIST [DIR]` or `sync --shape=LIST [DIR]`")
-            );
+            return Err(words.wrong(
+                "expected `--shape=LIST` with `scan`, `sync` or `hash`, and at most one directory",
+            ));
         }
+    };
+    let algorithms = match (operands[0], algorithms) {
+        (b"hash", given) => given.unwrap_or_else(|| ALGORITHMS.to_vec()),
+        (_, None) => Vec::new(),
+        (_, Some(_)) => return Err(words.wrong("--algorithm is only for `bench hash`")),
     };
     Ok(Verb::Bench(Box::new(Bench {
         trees,
+        algorithms,
         workers,
         repeats,
         cold,
@@ -101,6 +121,21 @@ fn shapes(words: &mut WordReader) -> Result<Vec<Shape>> {
         let names = Shape::ALL.map(Shape::name).join(", ");
         words.wrong(&format!(
             "invalid --shape value `{text}`: expected a list of {names}"
+        ))
+    })
+}
+
+fn algorithms(words: &mut WordReader) -> Result<Vec<HashAlgorithm>> {
+    let text = words.text("--algorithm")?;
+    let known = |name| {
+        let mut all = HashAlgorithm::ALL.into_iter();
+        all.find(|algorithm| algorithm.name() == name)
+    };
+    let algorithms: Option<Vec<_>> = text.split(',').map(known).collect();
+    algorithms.ok_or_else(|| {
+        let names = HashAlgorithm::ALL.map(HashAlgorithm::name).join(", ");
+        words.wrong(&format!(
+            "invalid --algorithm value `{text}`: expected a list of {names}"
         ))
     })
 }

@@ -234,6 +234,8 @@ pub struct Doctor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bench {
     pub trees: BenchTrees,
+    /// The hash functions of `bench hash`, each of which reads the trees; empty: they are listed or copied.
+    pub algorithms: Vec<HashAlgorithm>,
     /// The numbers of workers; `None`: one, and that of a copy.
     pub workers: Option<Vec<usize>>,
     /// How many runs are measured for each row.
@@ -262,14 +264,14 @@ pub struct Hash {
     pub json: bool,
 }
 
-/// The trees that `bench` lists or copies.
+/// The trees that `bench` lists, copies or reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BenchTrees {
     /// A tree that exists.
     Given {
         /// Its directory, without the last slash.
         source: Vec<u8>,
-        /// The destination of `bench sync`; `None`: `bench scan`.
+        /// The destination of `bench sync`; `None`: `bench scan` or `bench hash`.
         dest: Option<Vec<u8>>,
     },
     /// Trees that `bench` creates and removes.

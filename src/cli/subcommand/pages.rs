@@ -399,16 +399,17 @@ EXAMPLES
 
 /// The help of `bench`.
 const BENCH: &str = "\
-Measure how fast a tree is listed or copied on this machine, and what limits the speed.
+Measure how fast a tree is listed, copied or hashed on this machine, and what limits the speed.
 
 Usage: sparsync bench scan [OPTION]... PATH
   or   sparsync bench sync [OPTION]... SRC DST
-  or   sparsync bench scan --shape=LIST [OPTION]... [DIR]
-  or   sparsync bench sync --shape=LIST [OPTION]... [DIR]
+  or   sparsync bench hash [OPTION]... PATH
+  or   sparsync bench scan|sync|hash --shape=LIST [OPTION]... [DIR]
 
 scan lists the entries of PATH. sync copies the content of SRC with -a into a directory below DST,
-which must be missing or empty; what was copied is removed afterwards. The first run fills the
-caches and is not counted. Each row is for one number of workers.
+which must be missing or empty; what was copied is removed afterwards. hash reads the files of PATH
+and computes their digests, as `sparsync hash` does. The first run fills the caches and is not
+counted. Each row is for one number of workers, and for one algorithm of hash.
 
 With --shape, bench creates the trees and removes them afterwards, in DIR, which must be missing or
 empty, or in a new directory in TMPDIR or /tmp. The shapes are many (10,000 files of 1 KiB in 100
@@ -418,12 +419,15 @@ levels) and mixed (550 files of 1 KiB to 1 MiB, 100 MiB together).
 The verdict is `processor` if this program computes for half of the available processor time or
 more. Otherwise it waits for the kernel: for `network` on a network file system (not seen through
 FUSE), for `storage` if the entries have 64 KiB of data on average, or else for `metadata`. Runs
-that take less than 0.1 s together have no verdict.
+that take less than 0.1 s together have no verdict. For hash, `processor` means that the algorithm
+is the limit, and the last line names the fastest setting.
 
 OPTIONS
   --repeat=N              measure N runs for each row; default: 5
   --workers=LIST          measure these numbers of workers, such as 1,2,8; default: one, and the
                           number of a copy
+  --algorithm=LIST        with hash: measure these of the algorithms that --manifest of check accepts,
+                          and xxh64 and xxh3; default: all but xxh128
   --shape=LIST            create trees of these shapes, such as many,deep
   --cold                  also measure with empty caches; only root may do this, and it drops the
                           caches of the whole machine
@@ -435,6 +439,7 @@ EXAMPLES
   sparsync bench scan /srv/data
   sparsync bench sync /srv/data /mnt/backup/test
   sparsync bench sync --shape=many,large --workers=1,4 /mnt/backup/test
+  sparsync bench hash --algorithm=blake3,xxh3 /srv/data
 ";
 
 /// The help of `hash`.

@@ -3,6 +3,7 @@
 use super::pages::ACTIONS;
 use super::server::SERVER_OPTIONS;
 use super::*;
+use crate::digest::HashAlgorithm;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -197,8 +198,14 @@ fn a_command_line_that_is_neither_command_nor_copy_is_explained() {
         ),
         ("enroll -n me@box:dst", "hint: name only the host: `me@box`"),
         ("doctor box:dst/", "hint: name only the host: `box`"),
-        ("bench", "expected `scan PATH` or `sync SRC DST`"),
-        ("bench /srv", "expected `scan PATH` or `sync SRC DST`"),
+        (
+            "bench",
+            "expected `scan PATH`, `sync SRC DST` or `hash PATH`",
+        ),
+        (
+            "bench /srv",
+            "expected `scan PATH`, `sync SRC DST` or `hash PATH`",
+        ),
         (
             "help foo",
             "unknown command `help foo`\nhint: the commands are server, enroll, doctor, bench, check, hash, help",
@@ -532,6 +539,7 @@ fn bench_arguments_are_parsed() {
             source: b"a".to_vec(),
             dest: Some(b"b".to_vec()),
         },
+        algorithms: Vec::new(),
         workers: None,
         repeats: 3,
         cold: true,
@@ -549,6 +557,7 @@ fn bench_arguments_are_parsed() {
         };
         let bench = Bench {
             trees,
+            algorithms: Vec::new(),
             workers: workers.clone(),
             repeats: 5,
             cold: false,
@@ -558,6 +567,10 @@ fn bench_arguments_are_parsed() {
         let line = format!("sparsync bench {line} --shape=deep,many --workers 1,64");
         assert_eq!(parsed(&line), Some(Ok(Verb::Bench(Box::new(bench)))));
     }
+    let Some(Ok(Verb::Bench(bench))) = parsed("sparsync bench hash --algorithm=md5,xxh3 x") else {
+        panic!("bench hash is no bench");
+    };
+    assert_eq!(bench.algorithms, [HashAlgorithm::Md5, HashAlgorithm::Xxh3]);
     assert_eq!(
         parsed("sparsync bench -h"),
         Some(Ok(Verb::Help(Some("bench"))))
@@ -652,8 +665,14 @@ fn argument_errors_name_the_cause_and_a_help_page() {
         ),
         ("enroll --root x a", "expected an absolute path"),
         ("enroll -- -oProxyCommand=x", "invalid host"),
-        ("bench scan", "expected `scan PATH` or `sync SRC DST`"),
-        ("bench sync a", "expected `scan PATH` or `sync SRC DST`"),
+        (
+            "bench scan",
+            "expected `scan PATH`, `sync SRC DST` or `hash PATH`",
+        ),
+        (
+            "bench sync a",
+            "expected `scan PATH`, `sync SRC DST` or `hash PATH`",
+        ),
         ("bench scan a --repeat=0", "invalid --repeat value `0`"),
         (
             "bench scan a --workers=1,0",
@@ -665,7 +684,15 @@ fn argument_errors_name_the_cause_and_a_help_page() {
         ),
         (
             "bench sync --shape=deep a b",
-            "expected `scan --shape=LIST [DIR]` or `sync --shape=LIST [DIR]`",
+            "expected `--shape=LIST` with `scan`, `sync` or `hash`, and at most one directory",
+        ),
+        (
+            "bench hash a --algorithm=crc",
+            "invalid --algorithm value `crc`: expected a list of blake3, sha256",
+        ),
+        (
+            "bench scan a --algorithm=md5",
+            "--algorithm is only for `bench hash`",
         ),
         ("bench scan a -q", "unknown option -q"),
         ("doctor a b", "unexpected argument `b`"),

@@ -1,11 +1,13 @@
-//! `sparsync bench`: measures listing and copying a tree, and names what limits the speed.
+//! `sparsync bench`: measures listing, copying and hashing a tree, and names what limits the speed.
 
+mod hash_run;
 mod tree;
 
 use crate::cli::subcommand::{Bench, BenchTrees, Shape};
 use crate::cli::{self, Invocation, Request};
 use crate::cmd::command_end::{print_line, write_text};
 use crate::cmd::{copy, metrics_file};
+use crate::digest::HashAlgorithm;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -86,16 +88,10 @@ struct Tree<'a> {
     shape: Option<Shape>,
     /// Its path.
     source: &'a [u8],
-    /// The directory in which it is copied; `None` if it is only listed.
+    /// The directory in which it is copied; `None` if it is listed or hashed.
     dest: Option<&'a [u8]>,
     /// Whether this directory, or else the tree, is on a network file system.
     is_network: bool,
-}
-
-impl Tree<'_> {
-    fn action(&self) -> &'static str {
-        if self.dest.is_some() { "sync" } else { "scan" }
-    }
 }
 
 /// What distinguishes the rows of a tree.
@@ -103,6 +99,8 @@ impl Tree<'_> {
 struct Setting {
     is_cold: bool,
     workers: usize,
+    /// The hash function; `None`: the tree is listed or copied.
+    algorithm: Option<HashAlgorithm>,
 }
 
 /// The rows, and the sentences below them.
@@ -191,12 +189,17 @@ fn measure_all(env: &mut Env, wanted: &Bench, dir: &[u8]) -> Result<Vec<BenchLin
     let mut report = BenchReport::default();
     if !wanted.json {
         let head = "cache  workers  runs   median s    least s     most s      entries/s      MiB/s     user s   system s";
-        let first = if matches!(wanted.trees, BenchTrees::Created { .. }) {
+        let shape = if matches!(wanted.trees, BenchTrees::Created { .. }) {
             "shape  "
         } else {
             ""
         };
-        print_line(env, &format!("{first}{head}"))?;
+        let algorithm = if wanted.algorithms.is_empty() {
+            ""
+        } else {
+            "hash    "
+        };
+        print_line(env, &format!("{shape}{algorithm}{head}"))?;
     }
     let settings = settings(wanted, wanted.cold && note.is_none());
     match &wanted.trees {
@@ -254,6 +257,7 @@ fn measure_all(env: &mut Env, wanted: &Bench, dir: &[u8]) -> Result<Vec<BenchLin
         write_text(&mut env.stdout, &text)?;
     } else {
         report.verdicts.extend(note);
+        report.verdicts.extend(fastest(&report.rows));
         print_line(env, &report.verdicts.join("\n"))?;
     }
     Ok(report.rows)
@@ -282,14 +286,23 @@ fn settings(wanted: &Bench, is_cold_possible: bool) -> Vec<Setting> {
     } else {
         &[false]
     };
-    caches
-        .iter()
-        .flat_map(|&is_cold| {
-            workers
-                .iter()
-                .map(move |&workers| Setting { is_cold, workers })
-        })
-        .collect()
+    let mut algorithms: Vec<_> = wanted.algorithms.iter().copied().map(Some).collect();
+    if algorithms.is_empty() {
+        algorithms.push(None);
+    }
+    let mut settings = Vec::new();
+    for &is_cold in caches {
+        for &algorithm in &algorithms {
+            for &workers in &workers {
+                settings.push(Setting {
+                    is_cold,
+                    workers,
+                    algorithm,
+                });
+            }
+        }
+    }
+    settings
 }
 
 /// Measures a tree, and prints and collects its rows.
@@ -303,14 +316,14 @@ fn measure(
     for setting in settings {
         // The first run fills the caches.
         if !setting.is_cold {
-            once(env, tree, setting.workers)?;
+            once(env, tree, *setting)?;
         }
         let mut samples = Vec::new();
         for _ in 0..wanted.repeats {
             if setting.is_cold {
                 probe::drop_caches().map_err(|error| failed("drop", b"the caches", &error))?;
             }
-            samples.push(once(env, tree, setting.workers)?);
+            samples.push(once(env, tree, *setting)?);
         }
         samples.sort_by_key(|sample| sample.wall);
         let (row, verdict) = row(tree, &samples, *setting);
@@ -328,11 +341,12 @@ fn measure(
 }
 
 /// Returns the row of these runs, sorted by time, and the verdict in words.
-fn row(
-    tree: &Tree<'_>,
-    samples: &[Sample],
-    Setting { is_cold, workers }: Setting,
-) -> (BenchLine, String) {
+fn row(tree: &Tree<'_>, samples: &[Sample], setting: Setting) -> (BenchLine, String) {
+    let Setting {
+        is_cold,
+        workers,
+        algorithm,
+    } = setting;
     let cpus = workers.min(std::thread::available_parallelism().map_or(1, usize::from));
     let median = samples[samples.len() / 2];
     let sum = samples
@@ -354,9 +368,17 @@ fn row(
         mean(sum.system),
     ]
     .map(|time| time.as_secs_f64());
+    let action = if algorithm.is_some() {
+        "hash"
+    } else if tree.dest.is_some() {
+        "sync"
+    } else {
+        "scan"
+    };
     let row = BenchLine {
-        action: tree.action(),
+        action,
         shape: tree.shape.map(Shape::name),
+        algorithm: algorithm.map(HashAlgorithm::name),
         cache: if is_cold { "cold" } else { "warm" },
         workers,
         runs: samples.len(),
@@ -374,7 +396,15 @@ fn row(
         .shape
         .map(|shape| format!("{}, ", shape.name()))
         .unwrap_or_default();
-    let start = format!("{shape}{}, {workers} worker{}", row.cache, plural(workers));
+    let hash = row
+        .algorithm
+        .map(|name| format!("{name}, "))
+        .unwrap_or_default();
+    let start = format!(
+        "{shape}{hash}{}, {workers} worker{}",
+        row.cache,
+        plural(workers)
+    );
     if bound == LimitingResource::Unknown {
         return (
             row,
@@ -391,11 +421,41 @@ fn row(
     (row, verdict)
 }
 
+/// Returns the sentence about the setting that hashed most bytes in a second with full caches, so that storage does not
+/// decide, and about the best one that detects intended changes. `None`: nothing was hashed for long enough.
+fn fastest(rows: &[BenchLine]) -> Option<String> {
+    const AGAINST_INTENT: [HashAlgorithm; 2] = [HashAlgorithm::Blake3, HashAlgorithm::Sha256];
+    let speed = |row: &BenchLine| row.bytes as f64 / row.median_secs.max(1e-9) / f64::from(1 << 20);
+    let best = |is_meant: &dyn Fn(&str) -> bool| {
+        let mut meant: Vec<_> = rows
+            .iter()
+            .filter(|row| row.cache == "warm" && row.bound_by != LimitingResource::Unknown.word())
+            .filter_map(|row| Some((row.algorithm.filter(|&name| is_meant(name))?, row)))
+            .collect();
+        meant.sort_by(|a, b| speed(b.1).total_cmp(&speed(a.1)));
+        let (name, row) = meant.first()?;
+        Some(format!(
+            "{name} with --workers={} at {:.0} MiB/s",
+            row.workers,
+            speed(row)
+        ))
+    };
+    let all = best(&|_| true)?;
+    let careful = best(&|name| AGAINST_INTENT.iter().any(|hash| hash.name() == name));
+    Some(match careful {
+        Some(careful) if careful != all => {
+            format!("fastest: {all}; of those that detect intended changes: {careful}")
+        }
+        _ => format!("fastest: {all}"),
+    })
+}
+
 /// Returns the line of the table.
 fn shown(row: &BenchLine) -> String {
     let BenchLine {
         action: _,
         shape,
+        algorithm,
         cache,
         workers,
         runs,
@@ -416,16 +476,23 @@ fn shown(row: &BenchLine) -> String {
     let shape = shape
         .map(|shape| format!("{shape:<5}  "))
         .unwrap_or_default();
+    let algorithm = algorithm
+        .map(|algorithm| format!("{algorithm:<6}  "))
+        .unwrap_or_default();
     let times = format!("{median_secs:>10.4} {least_secs:>10.4} {most_secs:>10.4}");
     let entries = per_sec(*entries);
     let mib = per_sec(*bytes) / f64::from(1 << 20);
     format!(
-        "{shape}{cache:<5} {workers:>8} {runs:>5} {times} {entries:>14.0} {mib:>10.1} {user_secs:>10.4} {system_secs:>10.4}"
+        "{shape}{algorithm}{cache:<5} {workers:>8} {runs:>5} {times} {entries:>14.0} {mib:>10.1} {user_secs:>10.4} {system_secs:>10.4}"
     )
 }
 
-/// Lists or copies the tree once. A copy is removed before it is made again.
-fn once(env: &mut Env, tree: &Tree<'_>, workers: usize) -> Result<Sample> {
+/// Lists, copies or hashes the tree once. A copy is removed before it is made again.
+fn once(env: &mut Env, tree: &Tree<'_>, setting: Setting) -> Result<Sample> {
+    let workers = setting.workers;
+    if let Some(algorithm) = setting.algorithm {
+        return measured(|| hash_run::hash(env, tree.source, algorithm, workers));
+    }
     let Some(dest) = tree.dest else {
         return timed(env, &[b"-r", b"--list-only", b"--", tree.source], workers);
     };
@@ -479,24 +546,32 @@ fn timed(env: &mut Env, words: &[&[u8]], workers: usize) -> Result<Sample> {
             ));
         }
     };
+    measured(|| {
+        let tally = copy::run_silently(env, *copy, workers)?;
+        if tally.exit() != Exit::Ok {
+            return Err(Error::new(
+                tally.exit(),
+                "sparsync: cannot measure a run with errors",
+            ));
+        }
+        Ok((tally.listed.total(), tally.literal_bytes))
+    })
+}
+
+/// Measures a run that returns how many entries and bytes it had.
+fn measured(run: impl FnOnce() -> Result<(u64, u64)>) -> Result<Sample> {
     let before = sys::processor_time();
     let since = Since::now();
-    let tally = copy::run_silently(env, *copy, workers)?;
+    let (entries, bytes) = run()?;
     let wall = since.elapsed();
     let after = sys::processor_time();
-    if tally.exit() != Exit::Ok {
-        return Err(Error::new(
-            tally.exit(),
-            "sparsync: cannot measure a run with errors",
-        ));
-    }
     let [user, system] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
     Ok(Sample {
         wall,
         user,
         system,
-        entries: tally.listed.total(),
-        bytes: tally.literal_bytes,
+        entries,
+        bytes,
     })
 }
 
@@ -607,6 +682,40 @@ fn remove_dir(path: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fastest_settings_are_named_with_the_best_one_against_intent() {
+        let row = |name, cache, bytes, bound_by| BenchLine {
+            action: "hash",
+            shape: None,
+            algorithm: Some(name),
+            cache,
+            workers: 2,
+            runs: 1,
+            entries: 1,
+            bytes,
+            median_secs: 1.0,
+            least_secs: 1.0,
+            most_secs: 1.0,
+            user_secs: 0.0,
+            system_secs: 0.0,
+            bound_by,
+        };
+        let mut rows = vec![
+            row("sha256", "warm", 3 << 20, "processor"),
+            row("blake3", "warm", 4 << 20, "storage"),
+            row("blake3", "cold", 9 << 20, "storage"),
+            row("md5", "warm", 9 << 20, "unknown"),
+        ];
+        let blake3 = "blake3 with --workers=2 at 4 MiB/s";
+        assert_eq!(fastest(&rows), Some(format!("fastest: {blake3}")));
+        rows.push(row("xxh3", "warm", 5 << 20, "processor"));
+        let line = format!(
+            "fastest: xxh3 with --workers=2 at 5 MiB/s; of those that detect intended changes: {blake3}"
+        );
+        assert_eq!(fastest(&rows), Some(line));
+        assert_eq!(fastest(&rows[3..4]), None);
+    }
 
     #[test]
     fn verdict_depends_on_processor_time_and_length_of_entries() {
