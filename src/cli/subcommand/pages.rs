@@ -426,8 +426,8 @@ OPTIONS
   --repeat=N              measure N runs for each row; default: 5
   --workers=LIST          measure these numbers of workers, such as 1,2,8; default: one, and the
                           number of a copy
-  --algorithm=LIST        with hash: measure these algorithms, such as blake3,xxh3; default: all that
-                          `check --manifest` accepts, xxh64 and xxh3, but not xxh128
+  --algorithm=LIST        with hash: measure these algorithms, such as blake3,xxh3; default: those
+                          of `check --manifest`, xxh64 and xxh3, but not xxh128
   --shape=LIST            create trees of these shapes, such as many,deep
   --cold                  also measure with empty caches; only root may do this, and it drops the
                           caches of the whole machine
