@@ -262,7 +262,7 @@ impl StockClient<'_> {
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox, request.clone());
         let intake = intake.recording(self.recorder.clone());
         let dest = || self.client.dest.clone().unwrap_or_default();
-        let encoder = encoder.leaving(is_left.then(|| UnchangedDest::of(options, dest())));
+        let encoder = encoder.leaving(is_left.then(|| UnchangedDest::new(options, dest())));
         // A batch file has the items, and so has the log of a server. Older senders do not return those without content,
         // and values of extended attributes are requested by items of their own.
         let keeps_items = self.recorder.is_some() || options.connect.server_log;
@@ -377,7 +377,8 @@ impl StockClient<'_> {
             }
             _ => (opening, link, self.client.listed.clone()),
         };
-        let reports = SenderReports::new(self.client.options, EventQueue::of(self.client.is_local));
+        let reports =
+            SenderReports::new(self.client.options, EventQueue::new(self.client.is_local));
         let inbox = SenderInbox::default();
         let (encoder, intake) =
             push::directions(stock, opening, options, wants, reports.clone(), &inbox)?;

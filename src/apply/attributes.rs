@@ -53,7 +53,7 @@ impl Default for Has<'_> {
 
 impl Has<'_> {
     /// Returns what an examined entry has. `times`: which of them are set.
-    pub fn of(entry: &Entry, times: TimesToSet) -> Has<'_> {
+    pub fn from_entry(entry: &Entry, times: TimesToSet) -> Has<'_> {
         Has {
             ids: Some((entry.uid, entry.gid)),
             mode: Some(entry.mode),
@@ -277,7 +277,7 @@ impl Touch<'_, '_> {
     /// Sets the ACLs if they differ. Returns `false` if the mode must be set afterwards.
     fn acls(&mut self, has: Option<(&[u8], &[u8])>, mode: u32) -> bool {
         let preserve = &self.context.policy.preserve;
-        if !Compared::of(self.source.kind(), preserve).acls {
+        if !Compared::for_kind(self.source.kind(), preserve).acls {
             return true;
         }
         let (access, default) = self.source.acls();
@@ -333,7 +333,7 @@ impl Touch<'_, '_> {
             TimesToSet::AccessTime => false,
             TimesToSet::Both => true,
         };
-        let compared = Compared::of(self.source.kind(), preserve);
+        let compared = Compared::for_kind(self.source.kind(), preserve);
         // rsync has created a regular file here, so it sets the time in spite of --omit-link-times.
         let is_faked = preserve.fake_super && preserve.times && self.source.kind() == Kind::Symlink;
         let mtime = if sets_mtime && (compared.mtime || is_faked) {

@@ -462,7 +462,7 @@ fn looked_at(
     path: &RelPath,
     report: impl FnOnce(Incomplete),
 ) -> Entry {
-    let mut entry = Entry::of(stat);
+    let mut entry = Entry::from_stat(stat);
     let full = || context.full(path.as_bytes());
     let path = || path.as_bytes().to_vec();
     let at = EntryAt {

@@ -194,7 +194,9 @@ impl Search<'_> {
             }
             // As in rsync, an empty directory is a single entry, also if only its content is named.
             work_dir = parent_full;
-            let existing = sys::stat_path(arg, false).ok().map(|stat| Entry::of(&stat));
+            let existing = sys::stat_path(arg, false)
+                .ok()
+                .map(|stat| Entry::from_stat(&stat));
             link = existing.filter(|entry| entry.kind() == Kind::Symlink);
             let Check {
                 existing_only,

@@ -109,7 +109,7 @@ pub struct Target {
 
 impl LastTouch {
     /// Creates the value for a directory. `target`: what is set at the end; `None` if it is left unchanged.
-    pub fn of(
+    pub fn new(
         parent: Option<Arc<LastTouch>>,
         target: Option<Target>,
         notes: Arc<LateNotes>,

@@ -184,7 +184,7 @@ fn adjust(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
         return true;
     }
     let times = plan::times_to_set(job.source(), have, changes, job.context.policy);
-    set_attributes(job, dir, Has::of(have, times), out);
+    set_attributes(job, dir, Has::from_entry(have, times), out);
     true
 }
 

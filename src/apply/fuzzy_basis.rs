@@ -106,7 +106,7 @@ impl FuzzySearch {
         {
             self.last = Some((
                 job.spot.path.clone(),
-                Around::of(job.context, &job.spot.path, dir),
+                Around::new(job.context, &job.spot.path, dir),
             ));
         }
         let (_, around) = self.last.as_mut()?;
@@ -150,7 +150,7 @@ fn has_partial(job: &Job<'_>) -> bool {
 }
 
 impl Around {
-    fn of(context: &Context<'_>, path: &RelPath, dir: &Dir) -> Around {
+    fn new(context: &Context<'_>, path: &RelPath, dir: &Dir) -> Around {
         let mut holders = vec![(dir.clone(), path.as_bytes().to_vec(), None)];
         if context.options.delta.fuzzy > 1 {
             for (tree, alternate) in context.alternates.iter().enumerate() {

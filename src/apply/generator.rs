@@ -809,7 +809,7 @@ impl<'a> Generator<'a> {
             return sub;
         };
         let source = parent.source_of(&sub.step);
-        let existing = link.as_ref().map(Entry::of);
+        let existing = link.as_ref().map(Entry::from_stat);
         let decision = plan::decide(
             source,
             existing.as_ref(),

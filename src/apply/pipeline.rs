@@ -4,7 +4,7 @@ mod normalize_entry;
 mod option_dirs;
 mod worker_pool;
 
-use self::normalize_entry::Adoption;
+use self::normalize_entry::EntryNormalizer;
 use crate::apply::dest_arg::Destination;
 use crate::apply::facts::ItemPrinter;
 use crate::apply::generator::{Plans, Top};
@@ -107,7 +107,7 @@ impl Receiving<'_> {
         for name in unknown {
             listener.report(&Event::Problem(Problem::new(name.line(), Weight::Warning)));
         }
-        let adoption = Adoption {
+        let normalizer = EntryNormalizer {
             links: self.links(),
             strips_privileges: preserve.strips_privileges,
             maps: policy.preserve.owner || policy.preserve.group,
@@ -122,7 +122,7 @@ impl Receiving<'_> {
         };
         self.terms.with_wanted(
             &policy.preserve,
-            &|entry, depth| adoption.adopt(entry, depth),
+            &|entry, depth| normalizer.normalize(entry, depth),
             |wanted| {
                 let looks = Looks {
                     policy: &policy,
@@ -302,7 +302,7 @@ impl Receiving<'_> {
         walk: &DestWalk<'_>,
         problems: &mut Vec<Problem>,
     ) -> Result<Top> {
-        walk.wanted.adopt(&mut source, 0);
+        walk.wanted.normalize(&mut source, 0);
         let looked = self
             .to
             .root
@@ -319,7 +319,7 @@ impl Receiving<'_> {
         if let Some(before) = self.to.mode_before {
             stat.mode = stat.mode & !0o7777 | before;
         }
-        let mut existing = Entry::of(&stat);
+        let mut existing = Entry::from_stat(&stat);
         let (full, path) = (|| root.full(b"."), || b".".to_vec());
         let at = EntryAt {
             dir: root.dir(),

@@ -138,7 +138,7 @@ pub struct Entry {
 
 impl Entry {
     /// Creates an entry from stat, without a name. [`DirList::push_entry`] adds the name.
-    pub fn of(stat: &Stat) -> Entry {
+    pub fn from_stat(stat: &Stat) -> Entry {
         Entry {
             name_at: 0,
             name_len: 0,
@@ -293,7 +293,7 @@ impl Stat {
 impl DirList {
     /// Adds an entry; the list is unsorted afterwards.
     pub fn push(&mut self, name: &[u8], stat: &Stat) -> &mut Entry {
-        self.push_entry(name, Entry::of(stat));
+        self.push_entry(name, Entry::from_stat(stat));
         self.entries.last_mut().expect("pushed above")
     }
 

@@ -80,7 +80,7 @@ impl Wanted<'_> {
 
     /// Converts an entry received from the source into what the destination should have. `depth`: how many directories
     /// of the transfer lead to it.
-    pub fn adopt(&self, entry: &mut Entry, depth: usize) {
+    pub fn normalize(&self, entry: &mut Entry, depth: usize) {
         if let Some((_, dest)) = &self.xattrs
             && let Some(extra) = &mut entry.extra
             && let Some(sent) = extra.xattrs.take()

@@ -27,7 +27,7 @@ pub struct Candidate {
 impl Candidate {
     /// Rates an alternate entry by the action that would follow if it were at the destination. Returns `None` if it is
     /// of no use.
-    pub fn of(action: Action) -> Option<Candidate> {
+    pub fn for_action(action: Action) -> Option<Candidate> {
         let (similarity, changes) = match action {
             Action::Keep => (Similarity::All, Changes::NONE),
             Action::Adjust(changes) if changes.is_none() => (Similarity::All, changes),

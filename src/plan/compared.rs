@@ -48,7 +48,7 @@ impl Perms {
 
 impl Compared {
     /// Returns the attributes that count for entries of a kind.
-    pub fn of(kind: Kind, preserve: &Preserve) -> Compared {
+    pub fn for_kind(kind: Kind, preserve: &Preserve) -> Compared {
         Compared {
             perms: match kind {
                 Kind::Symlink => Perms::Ignored,

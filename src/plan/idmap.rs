@@ -18,7 +18,7 @@ pub enum IdClass {
 
 impl IdClass {
     /// Returns the class of the ids that a flag for groups marks.
-    pub fn of(is_group: bool) -> IdClass {
+    pub fn new(is_group: bool) -> IdClass {
         if is_group {
             IdClass::Group
         } else {

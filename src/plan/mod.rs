@@ -65,7 +65,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    fn of(action: Action) -> Decision {
+    fn new(action: Action) -> Decision {
         Decision {
             action,
             in_the_way: InTheWay::Nothing,
@@ -98,12 +98,12 @@ pub fn decide(
     policy: &Policy,
 ) -> Decision {
     if policy.list_only {
-        return Decision::of(Action::Keep);
+        return Decision::new(Action::Keep);
     }
     if subject != Subject::Included
         && let Some(reason) = refusal(source, dest, subject, policy)
     {
-        return Decision::of(Action::Refuse(reason));
+        return Decision::new(Action::Refuse(reason));
     }
     fate(source, dest, same_content, policy)
 }
@@ -138,7 +138,7 @@ fn fate(
     } else {
         Action::Adjust(attributes)
     };
-    Decision::of(match kind {
+    Decision::new(match kind {
         Kind::Dir => adjust,
         Kind::Symlink if source.target() == dest.target() => adjust,
         Kind::Symlink => Action::Create(changes_of_new(kind, attributes, policy)),
@@ -313,7 +313,7 @@ pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Chang
         atime,
         acls,
         xattrs,
-    } = Compared::of(source.kind(), &policy.preserve);
+    } = Compared::for_kind(source.kind(), &policy.preserve);
     let accessed = |entry: &Entry| {
         entry
             .extra

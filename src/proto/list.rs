@@ -428,7 +428,7 @@ fn get_entry(r: &mut Reader, before: &Before, name: &mut Vec<u8>) -> Result<Entr
         len_bytes,
         ..Stat::default()
     };
-    let mut entry = Entry::of(&stat);
+    let mut entry = Entry::from_stat(&stat);
     entry.origin = origin;
     entry.inode = inode.map(Box::new);
     entry.extra = (extra != Extra::default()).then(|| Box::new(extra));

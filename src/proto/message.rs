@@ -276,7 +276,7 @@ impl Class {
     ];
 
     /// Returns the class of a lane's data.
-    pub fn of(lane: Lane) -> Class {
+    pub fn for_lane(lane: Lane) -> Class {
         match lane {
             Lane::Early => Class::Early,
             Lane::Requested => Class::Requested,

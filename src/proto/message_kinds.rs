@@ -87,7 +87,7 @@ pub fn class_of(message: &Message) -> Option<Class> {
         | Message::Data { lane, .. }
         | Message::Copy { lane, .. }
         | Message::End { lane, .. }
-        | Message::Unsent { lane, .. } => Some(Class::of(*lane)),
+        | Message::Unsent { lane, .. } => Some(Class::for_lane(*lane)),
         // These are few and sent once, or must get through when every window is used up.
         Message::Setup(_) | Message::Roots(_) | Message::WantsEnd(_) | Message::Bye(_) => None,
         Message::Verdict { .. } => None,

@@ -30,7 +30,7 @@ pub enum LineKind {
 
 impl Choice {
     /// Extracts the relevant options. `itemizes`: whether the format has `%i`.
-    pub fn of(output: &Output, itemizes: bool) -> Choice {
+    pub fn from_output(output: &Output, itemizes: bool) -> Choice {
         Choice {
             name: output.info.name,
             itemizes,

@@ -141,7 +141,7 @@ impl TextReporter {
         clock: Clock,
     ) -> TextReporter {
         let format = output.out_format.as_deref().map(Format::parse);
-        let choice = Choice::of(output, format.as_ref().is_some_and(Format::has_itemize));
+        let choice = Choice::from_output(output, format.as_ref().is_some_and(Format::has_itemize));
         let constants = Constants {
             pid: facts.pid,
             sends: facts.log_as_sender,

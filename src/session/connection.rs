@@ -181,8 +181,8 @@ impl Connection {
                 encoder,
                 buffer: Vec::new(),
                 as_it_is: Vec::new(),
-                credits: Class::ALL.map(|class| Credit::of(class, false)),
-                receive_windows: Class::ALL.map(ReceiveWindow::of),
+                credits: Class::ALL.map(|class| Credit::new(class, false)),
+                receive_windows: Class::ALL.map(ReceiveWindow::new),
                 later: Vec::new(),
                 later_lens: VecDeque::new(),
                 shut: None,
@@ -253,14 +253,14 @@ impl Connection {
     /// Returns the connection of a run with this `--timeout`; 0: none.
     pub fn timing_out(self, timeout_secs: u32) -> Connection {
         Connection {
-            rate: Arc::new(MinimumRate::of(timeout_secs)),
+            rate: Arc::new(MinimumRate::new(timeout_secs)),
             ..self
         }
     }
 
     /// Returns the connection for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
     pub fn growing(self) -> Connection {
-        self.state.lock().credits = Class::ALL.map(|class| Credit::of(class, true));
+        self.state.lock().credits = Class::ALL.map(|class| Credit::new(class, true));
         self
     }
 

@@ -426,7 +426,7 @@ impl Guess<'_> {
                     self.terms.rules.chain(Side::Receiver, &path),
                 ));
                 let progress = SurveyProgress {
-                    survey: Survey::of(first, self.key),
+                    survey: Survey::new(first, self.key),
                     kept: ScannedLists::default(),
                 };
                 let progress = &Mutex::new(progress);
@@ -434,7 +434,7 @@ impl Guess<'_> {
                     .as_ref()
                     .and_then(|root| sys::fstat(root.dir().fd()).ok())
                     .map(|stat| (stat.dev, stat.ino));
-                let predicted = Arc::new(PredictedDigests::of(
+                let predicted = Arc::new(PredictedDigests::new(
                     (self.dest.to_vec(), was),
                     self.good_for,
                 ));
@@ -483,7 +483,7 @@ impl SurveyProgress {
         {
             let seen = loop {
                 let found = match next {
-                    SurveyStep::Tell(seen) => break seen,
+                    SurveyStep::Send(seen) => break seen,
                     SurveyStep::Take(task_id) => results.take(task_id),
                     SurveyStep::GoOn(half) => match results.go_on(half, &|| !predicted.is_open()) {
                         Ok(found) => found,
@@ -495,7 +495,7 @@ impl SurveyProgress {
                     .took(found, &mut |path, list| self.kept.keep(path, list));
             };
             if let Err(seen) = predicted.push(seen) {
-                return self.survey.put_back(SurveyStep::Tell(seen));
+                return self.survey.put_back(SurveyStep::Send(seen));
             }
         }
     }
@@ -516,7 +516,7 @@ pub struct DestPrescan<'l> {
 impl DestPrescan<'_> {
     /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the
     /// sender knows already. Fails if that is about another destination.
-    pub fn meet(
+    pub fn end_prescan(
         &self,
         root: Option<&Root>,
         whole: &[RelPath],

@@ -138,12 +138,12 @@ pub enum SurveyStep {
     /// Examine this directory further and pass the result to [`Survey::took`].
     GoOn(Box<Half>),
     /// Send this.
-    Tell(DestDirState),
+    Send(DestDirState),
 }
 
 impl Survey {
     /// Creates a survey that begins with this directory. `key` is that of directory digests.
-    pub fn of(first: TaskId, key: [u8; 16]) -> Survey {
+    pub fn new(first: TaskId, key: [u8; 16]) -> Survey {
         Survey {
             first: Some(first),
             key,
@@ -162,7 +162,7 @@ impl Survey {
         }
         loop {
             match self.levels.last_mut()?.left.pop() {
-                Some((_, TaskId::NONE)) => return Some(SurveyStep::Tell(DestDirState::Absent)),
+                Some((_, TaskId::NONE)) => return Some(SurveyStep::Send(DestDirState::Absent)),
                 Some((name, task_id)) => {
                     self.now = Some(Now {
                         name,
@@ -185,7 +185,7 @@ impl Survey {
         let mut now = self.now.take().unwrap_or_default();
         if now.is_needless {
             self.needless.extend(found.task_ids);
-            return SurveyStep::Tell(DestDirState::Absent);
+            return SurveyStep::Send(DestDirState::Absent);
         }
         let ScannedDir {
             seen,
@@ -227,7 +227,7 @@ impl Survey {
         if let Some((path, list)) = list {
             keep(path, list);
         }
-        SurveyStep::Tell(if lacks_all {
+        SurveyStep::Send(if lacks_all {
             DestDirState::Absent
         } else {
             seen
@@ -312,7 +312,7 @@ impl Survey {
                 .map(|level| level.left.len())
                 .sum::<usize>();
         let back = self.back.map(|next| match next {
-            SurveyStep::Tell(seen) => seen,
+            SurveyStep::Send(seen) => seen,
             SurveyStep::Take(_) | SurveyStep::GoOn(_) => DestDirState::Absent,
         });
         back.into_iter()
@@ -375,7 +375,7 @@ enum PredictedState {
 
 impl PredictedDigests {
     /// Creates an empty collection. It is valid for `good_for`, and while `dest` is still the same directory.
-    pub fn of(dest: (Vec<u8>, Option<(u64, u64)>), good_for: Duration) -> PredictedDigests {
+    pub fn new(dest: (Vec<u8>, Option<(u64, u64)>), good_for: Duration) -> PredictedDigests {
         let state = Mutex::new(PredictedState::Growing(Vec::new(), 0));
         PredictedDigests {
             state,
@@ -558,7 +558,7 @@ mod tests {
 
     impl ScanResults for Tree {
         fn take(&self, task_id: TaskId) -> ScannedDir {
-            let at = (0..).find(|&at| TaskId::of(at) == task_id).unwrap();
+            let at = (0..).find(|&at| TaskId::new(at) == task_id).unwrap();
             assert!(self.taken.lock().insert(at), "once");
             let path = &self.dirs[at as usize];
             let children = self
@@ -568,7 +568,7 @@ mod tests {
             let mut list = DirList::default();
             list.push_name(b"file", false);
             let list = Some((RelPath::parse(path.as_bytes()).unwrap(), list));
-            let task_ids = self.below(path).map(TaskId::of).collect();
+            let task_ids = self.below(path).map(TaskId::new).collect();
             let found = ScannedDir {
                 seen: DestDirState::Dir {
                     digest: Some([1; DIGEST_LEN_BYTES]),
@@ -656,7 +656,7 @@ mod tests {
         let mut next = survey.begin()?;
         loop {
             let found = match next {
-                SurveyStep::Tell(seen) => return Some(seen),
+                SurveyStep::Send(seen) => return Some(seen),
                 SurveyStep::Take(task_id) => tree.take(task_id),
                 SurveyStep::GoOn(half) => {
                     let is_settled = survey.is_settled();
@@ -679,7 +679,7 @@ mod tests {
     /// sends the rest.
     fn cut(steps: usize, has: &[&str]) -> (Vec<DestDirState>, Tree, Vec<TaskId>) {
         let tree = Tree::of(&DIRS);
-        let mut survey = Survey::of(TaskId::of(0), KEY);
+        let mut survey = Survey::new(TaskId::new(0), KEY);
         let mut digests: Vec<DestDirState> = (0..steps)
             .map_while(|_| next(&mut survey, &tree, None))
             .collect();
@@ -697,7 +697,7 @@ mod tests {
             (survey_len(&digests), digests[1].clone(), digests[7].clone()),
             (Some(8), DestDirState::Absent, DestDirState::Absent)
         );
-        assert_eq!(needless, [TaskId::of(10), TaskId::of(1)]);
+        assert_eq!(needless, [TaskId::new(10), TaskId::new(1)]);
         // A directory that turns out not to be needed halfway is cut short.
         let (digests, tree, needless) = cut(3, &["e"]);
         assert_eq!(
@@ -705,20 +705,20 @@ mod tests {
             ["", "a", "a/b", "e", "e/f", "e/f/g", "e/f/h", "e/i"]
         );
         assert_eq!(survey_len(&digests), Some(11));
-        assert_eq!(needless, [TaskId::of(10), TaskId::of(4), TaskId::of(3)]);
+        assert_eq!(needless, [TaskId::new(10), TaskId::new(4), TaskId::new(3)]);
     }
 
     #[test]
     fn directory_being_scanned_may_become_needless() {
         let tree = Tree::of(&DIRS);
-        let mut survey = Survey::of(TaskId::of(0), KEY);
+        let mut survey = Survey::new(TaskId::new(0), KEY);
         next(&mut survey, &tree, None).unwrap();
         let Some(SurveyStep::Take(task_id)) = survey.begin() else {
             panic!("the survey continues")
         };
         survey.handle_listing(&tree.listing("", |_| false));
         let seen = survey.took(tree.take(task_id), &mut |_, _| panic!("not needed"));
-        assert!(matches!(seen, SurveyStep::Tell(DestDirState::Absent)));
+        assert!(matches!(seen, SurveyStep::Send(DestDirState::Absent)));
         assert_eq!(survey.needless().len(), 2 + 2);
         let rest: Vec<DestDirState> =
             std::iter::from_fn(|| next(&mut survey, &tree, None)).collect();
@@ -732,7 +732,7 @@ mod tests {
             large,
             ..Tree::of(&DIRS)
         };
-        let mut survey = Survey::of(TaskId::of(0), KEY);
+        let mut survey = Survey::new(TaskId::new(0), KEY);
         (0..before).for_each(|_| _ = next(&mut survey, &tree, None));
         let listing = has.map(|has| tree.listing(large, |at| tree.name(at) == has.as_bytes()));
         let seen = next(&mut survey, &tree, listing.as_ref());
@@ -771,7 +771,7 @@ mod tests {
     #[test]
     fn listing_of_named_arguments_prunes_nothing() {
         let tree = Tree::of(&DIRS);
-        let mut survey = Survey::of(TaskId::of(0), KEY);
+        let mut survey = Survey::new(TaskId::new(0), KEY);
         next(&mut survey, &tree, None).unwrap();
         survey.handle_listing(&DirListing {
             is_named: true,
@@ -795,7 +795,7 @@ mod tests {
             // Every other directory was scanned before, or is known not to be needed, or lies below one that is not
             // needed.
             let needless: BTreeMap<&str, ()> =
-                DIRS.iter().zip(0..).filter(|(_, at)| needless.contains(&TaskId::of(*at))).map(|(dir, _)| (*dir, ())).collect();
+                DIRS.iter().zip(0..).filter(|(_, at)| needless.contains(&TaskId::new(*at))).map(|(dir, _)| (*dir, ())).collect();
             let is_needless = |dir: &str| needless.keys().any(|above| dir == *above || dir.starts_with(&format!("{above}/")));
             for dir in DIRS {
                 prop_assert!(taken.contains(dir) != is_needless(dir), "{dir}");

@@ -93,7 +93,7 @@ impl Digester<'_> {
             atime,
             acls,
             xattrs,
-        } = Compared::of(kind, preserve);
+        } = Compared::for_kind(kind, preserve);
         // An ACL may contain ids that each side maps itself. Access times are sent with the listing.
         if atime || acls && entry.acls() != (b"", b"") {
             return None;
@@ -459,7 +459,7 @@ mod tests {
                     nlink: 1,
                     ..Stat::default()
                 };
-                let mut entry = Entry::of(&stat);
+                let mut entry = Entry::from_stat(&stat);
                 let extra = entry.extra_mut();
                 extra.rdev = rdev;
                 extra.target = Some(vec![b'a' + target].into());
@@ -705,7 +705,7 @@ mod tests {
             let alternates = options.delta.alt_dest.as_ref().map(|alt| alt.kind);
             let is_beyond = preserve.atimes || preserve.keep_dirlinks
                 || matches!(alternates, Some(AltKind::Compare | AltKind::Link));
-            let is_compared = Shortcuts::of(&options, Wants::default()).compare;
+            let is_compared = Shortcuts::for_run(&options, Wants::default()).compare;
             prop_assert_eq!(is_compared, !is_beyond && options.check.mode != CheckMode::Digest);
         }
     }

@@ -86,7 +86,7 @@ pub struct EventQueue {
 
 impl EventQueue {
     /// Creates the queue of a client that sends. The window of the events bounds it.
-    pub fn of(is_local: bool) -> EventQueue {
+    pub fn new(is_local: bool) -> EventQueue {
         EventQueue {
             is_local,
             events: Queue::new(usize::MAX),

@@ -42,7 +42,7 @@ pub struct ReceiveWindow {
 
 impl ReceiveWindow {
     /// Creates the state of a class before anything is received.
-    pub fn of(class: Class) -> ReceiveWindow {
+    pub fn new(class: Class) -> ReceiveWindow {
         let initial = INITIAL_WINDOWS[class as usize];
         ReceiveWindow {
             initial,
@@ -154,7 +154,7 @@ pub struct Credit {
 impl Credit {
     /// Creates the state of a class before anything is sent. `grows`: the peer may grow the window beyond its initial
     /// size.
-    pub fn of(class: Class, grows: bool) -> Credit {
+    pub fn new(class: Class, grows: bool) -> Credit {
         let [initial, max] =
             [INITIAL_WINDOWS, WINDOWS_MAX].map(|windows| windows[class as usize].cast_signed());
         let grows = grows && max > initial;
@@ -177,7 +177,7 @@ impl Credit {
     pub fn unlimited(class: Class) -> Credit {
         Credit {
             is_unlimited: true,
-            ..Credit::of(class, false)
+            ..Credit::new(class, false)
         }
     }
 
@@ -306,8 +306,8 @@ mod tests {
 
     impl Ends {
         fn new(grows: bool) -> Ends {
-            let credit = Credit::of(Class::Early, grows);
-            let receive_window = ReceiveWindow::of(Class::Early);
+            let credit = Credit::new(Class::Early, grows);
+            let receive_window = ReceiveWindow::new(Class::Early);
             Ends {
                 credit,
                 receive_window,
@@ -465,8 +465,8 @@ mod tests {
     #[test]
     fn small_messages_in_flight_are_limited_by_memory() {
         for (len, taken) in [(24, 256), (100, 256), (1000, 256), (300_000, 0)] {
-            let mut credit = Credit::of(Class::Early, true);
-            let mut receive_window = ReceiveWindow::of(Class::Early);
+            let mut credit = Credit::new(Class::Early, true);
+            let mut receive_window = ReceiveWindow::new(Class::Early);
             let mut waiting = 0;
             let mut sent = 0;
             credit.spare();
@@ -505,20 +505,20 @@ mod tests {
 
     #[test]
     fn messages_and_grants_beyond_the_window_are_rejected() {
-        let mut receive_window = ReceiveWindow::of(Class::Early);
+        let mut receive_window = ReceiveWindow::new(Class::Early);
         assert!(
             receive_window.count_received(INITIAL - 1) && receive_window.count_received(u64::MAX),
             "one message may exceed the window"
         );
         assert!(!receive_window.count_received(1));
         for (grows, longest) in [(false, INITIAL), (true, MAX)] {
-            let granted = |bytes| Credit::of(Class::Early, grows).granted(bytes);
+            let granted = |bytes| Credit::new(Class::Early, grows).granted(bytes);
             assert!(
                 granted(longest - INITIAL) && !granted(longest - INITIAL + 1) && !granted(u64::MAX),
                 "{grows}"
             );
         }
-        let mut dirs = Credit::of(Class::Dirs, true);
+        let mut dirs = Credit::new(Class::Dirs, true);
         dirs.count_sent(u64::MAX, u64::MAX);
         dirs.want();
         assert!(

@@ -32,7 +32,7 @@ struct RateState {
 
 impl MinimumRate {
     /// Returns the check for a timeout in seconds; 0: none.
-    pub fn of(timeout_secs: u32) -> MinimumRate {
+    pub fn new(timeout_secs: u32) -> MinimumRate {
         let idle = (timeout_secs > 0).then(|| Duration::from_secs(timeout_secs.into()));
         let needed_bytes = MIN_BYTES_PER_SEC * u64::from(timeout_secs);
         MinimumRate {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_session_without_a_timeout_is_never_too_slow() {
-        let never = MinimumRate::of(0);
+        let never = MinimumRate::new(0);
         (0..3).for_each(|_| never.note_bytes(1).and(never.note_message(true)).unwrap());
     }
 
@@ -145,7 +145,7 @@ mod tests {
         let over = rate(HOUR, Duration::ZERO);
         over.note_message(false).unwrap();
         assert!(is_over(over.note_message(true)));
-        let recent = MinimumRate::of(1);
+        let recent = MinimumRate::new(1);
         (0..3).for_each(|_| recent.note_message(true).unwrap());
         assert!(recent.state.lock().keepalives.is_some());
         recent.note_message(false).unwrap();

@@ -313,7 +313,7 @@ impl Client<'_> {
         // If this is sent again to another server process, it is unknown what the first one deleted
         // (`--delete-missing-args`), so `--max-delete` could be exceeded.
         let is_harmless = self.options.delete.max.is_none();
-        let shortcuts = Shortcuts::of(self.options, self.setup.wants);
+        let shortcuts = Shortcuts::for_run(self.options, self.setup.wants);
         let sent_roots = early.and_then(Early::source).and_then(|prefetch| {
             if !is_harmless {
                 return None;
@@ -460,7 +460,7 @@ impl Client<'_> {
     /// Returns what the server may send.
     pub fn validator(&self, terms: &Terms<'_>) -> ResponseValidator {
         let listed = self.setup.listed.as_deref();
-        ResponseValidator::of(
+        ResponseValidator::for_request(
             terms,
             &self.sources,
             listed,
@@ -478,7 +478,7 @@ impl Client<'_> {
         let (connection, terms, wants) =
             (session_io.connection, self.terms(), reporter.lock().wants());
         let inbox = sender::SenderInbox::default();
-        let events = EventQueue::of(self.is_local);
+        let events = EventQueue::new(self.is_local);
         let keeps_times = terms.options.preserve.times;
         let handler = SenderHandler {
             inbox: &inbox,
@@ -685,7 +685,7 @@ pub fn receiver_handler<'a>(
     connection: &'a Connection,
     receives_events: bool,
 ) -> ReceiverHandler<'a> {
-    let accepts_unrequested = Shortcuts::of(terms.options, wants).unrequested;
+    let accepts_unrequested = Shortcuts::for_run(terms.options, wants).unrequested;
     ReceiverHandler {
         inbox,
         connection,

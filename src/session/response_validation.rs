@@ -56,7 +56,7 @@ impl ResponseValidator {
 
     /// Returns the request of a client. `sources` are the arguments as given, `listed` the names from `--files-from` if
     /// that is read here. `has_remote_words`: the server gets options that this end does not interpret.
-    pub fn of(
+    pub fn for_request(
         terms: &Terms<'_>,
         sources: &[Vec<u8>],
         listed: Option<&[Vec<u8>]>,
@@ -79,7 +79,7 @@ impl ResponseValidator {
         let reach = if is_elsewhere || is_split || has_remote_words {
             RequestedPaths::Anywhere
         } else {
-            RequestedPaths::of(
+            RequestedPaths::new(
                 names,
                 options.select.relative,
                 listed.is_none(),
@@ -174,7 +174,7 @@ impl ResponseValidator {
 impl RequestedPaths {
     /// Returns what `names` can stand for. `expands`: a shell or the server may expand them. `recurses`: a name
     /// includes everything below it, and not only if it ends in a slash.
-    fn of(names: &[Vec<u8>], relative: bool, expands: bool, recurses: bool) -> RequestedPaths {
+    fn new(names: &[Vec<u8>], relative: bool, expands: bool, recurses: bool) -> RequestedPaths {
         let (mut named, mut with_content, mut leading) =
             (HashSet::new(), HashSet::new(), HashSet::new());
         let mut is_wild = false;
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     fn reach(names: &[&str], relative: bool) -> RequestedPaths {
-        RequestedPaths::of(
+        RequestedPaths::new(
             &names
                 .iter()
                 .map(|name| name.as_bytes().to_vec())
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn non_recursive_directory_argument_excludes_its_content() {
         let names = ["a/b", "c/d/", "e/."].map(|name| name.as_bytes().to_vec());
-        let reach = RequestedPaths::of(&names, true, true, false);
+        let reach = RequestedPaths::new(&names, true, true, false);
         assert!(
             reach.holds(b"a/b")
                 && reach.holds(b"c/d")

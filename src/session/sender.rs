@@ -131,7 +131,7 @@ impl<'a> Sender<'a> {
         tally: &mut Tally,
     ) -> Result<()> {
         let options = self.terms.options;
-        prefetch.meet(self.scan_terms());
+        prefetch.end_prefetch(self.scan_terms());
         self.inbox.set_on_end(prefetch.peer_is_gone.clone());
         for class in [Class::Early, Class::Requested, Class::Again] {
             self.connection.spare(class);
@@ -247,7 +247,7 @@ impl<'a> Sender<'a> {
     /// Returns the shortcuts that the run and the receiver permit.
     fn shortcuts(&self) -> Shortcuts {
         if self.facts.takes_shortcuts {
-            Shortcuts::of(self.terms.options, self.wants)
+            Shortcuts::for_run(self.terms.options, self.wants)
         } else {
             Shortcuts {
                 compare: false,

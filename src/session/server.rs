@@ -94,7 +94,7 @@ pub fn logged_name(item: &Item, output: &Output) -> Option<Vec<u8>> {
     let logs_names = is_named && (output.verbose >= 1 || output.out_format.is_none());
     let is_logged = logs_names
         && (item.kind != Kind::File || item.update == Update::HardLink)
-        && Choice::of(output, false).line(item) == LineKind::Full;
+        && Choice::from_output(output, false).line(item) == LineKind::Full;
     is_logged.then(|| format::name_and_link(item))
 }
 

@@ -16,7 +16,7 @@ pub struct Shortcuts {
 
 impl Shortcuts {
     /// Returns the shortcuts that the options and the requested reports permit.
-    pub fn of(options: &Options, wants: Wants) -> Shortcuts {
+    pub fn for_run(options: &Options, wants: Wants) -> Shortcuts {
         let Permits {
             compare,
             unrequested,

@@ -1,7 +1,7 @@
 //! Scans the source ahead of the sender, with bounded memory.
 //!
 //! A sending client starts the scan while it still connects. The scan sends nothing and changes nothing, so it can be
-//! discarded without harm. Its results, problems included, wait for [`SourcePrefetch::meet`].
+//! discarded without harm. Its results, problems included, wait for [`SourcePrefetch::end_prefetch`].
 
 use crate::digest::Comparison;
 use crate::error::{Error, Result};
@@ -75,7 +75,7 @@ impl<'a> PrefetchParams<'a> {
         key: [u8; 16],
         is_super: bool,
     ) -> PrefetchParams<'a> {
-        let compares = Shortcuts::of(terms.options, Wants::default()).compare;
+        let compares = Shortcuts::for_run(terms.options, Wants::default()).compare;
         let scan_terms = ScanTerms {
             compares,
             is_super,
@@ -251,7 +251,7 @@ impl SourcePrefetch<'_> {
     }
 
     /// Ends the prefetch phase: from now on the results are taken in order, for this audience.
-    pub fn meet(&self, scan_terms: ScanTerms) {
+    pub fn end_prefetch(&self, scan_terms: ScanTerms) {
         self.scanner.walk().set_scan_terms(scan_terms);
         self.scanner.end_early();
     }

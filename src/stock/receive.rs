@@ -104,7 +104,7 @@ impl StockServer<'_> {
         let (encoder, intake) =
             pull::directions(stock, Vec::new(), options, &inbox, request.clone());
         let dest = || self.operands.first().cloned().unwrap_or_default();
-        let encoder = encoder.leaving(is_left.then(|| UnchangedDest::of(options, dest())));
+        let encoder = encoder.leaving(is_left.then(|| UnchangedDest::new(options, dest())));
         // The values of a batch that is only written are requested as well.
         let has_xattrs = options.preserve.xattrs > 0 && !self.options.dry_run;
         let encoder = encoder.serving(&stock, has_xattrs);
@@ -251,7 +251,7 @@ impl ReceiverReporter<'_, '_> {
         }
         let output = &self.server.options.output;
         let prints_names = output.info.name >= 1 && (output.verbose >= 1 || !self.itemizes());
-        if prints_names && Choice::of(output, false).line(item) == LineKind::Full {
+        if prints_names && Choice::from_output(output, false).line(item) == LineKind::Full {
             return self
                 .server
                 .print(Event::Note(format::name_and_link(item)), self.connection);
@@ -310,7 +310,7 @@ impl ReceiverReporter<'_, '_> {
     /// Unless the client itemizes, the receiver reports what is up to date.
     fn note_unchanged(&self, item: &Item) -> Option<Event> {
         let output = &self.server.options.output;
-        let line = Choice::of(output, output.itemize > 0 || self.itemizes()).line(item);
+        let line = Choice::from_output(output, output.itemize > 0 || self.itemizes()).line(item);
         let slash: &[u8] = if item.kind == Kind::Dir { b"/" } else { b"" };
         (line == LineKind::UpToDate)
             .then(|| Event::Note([&item.name[..], slash, b" is uptodate"].concat()))

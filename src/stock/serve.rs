@@ -189,7 +189,7 @@ impl StockServer<'_> {
         };
         let inbox = Arc::<SenderInbox>::default();
         // The client reports all items. This end only logs them.
-        let reports = SenderReports::new(self.options, EventQueue::of(false));
+        let reports = SenderReports::new(self.options, EventQueue::new(false));
         let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();
         let (encoder, intake) =
             push::directions(stock, Vec::new(), options, wants, reports.clone(), &inbox)?;

@@ -127,7 +127,7 @@ impl DestWalk<'_> {
             else {
                 continue;
             };
-            let mut candidate = Entry::of(&stat);
+            let mut candidate = Entry::from_stat(&stat);
             if sandbox::hides(dir.fd(), name, candidate.is_dir()) {
                 continue;
             }
@@ -158,7 +158,7 @@ impl DestWalk<'_> {
                     (self.compare)(original, (&dir, name)).unwrap_or(false),
                 ));
             }
-            let Some(found) = Candidate::of(action) else {
+            let Some(found) = Candidate::for_action(action) else {
                 continue;
             };
             if best

@@ -150,7 +150,7 @@ impl DestWalk<'_> {
         } = listed;
         let depth = listing.path.depth();
         for entry in &mut Arc::make_mut(&mut listing.list).entries {
-            self.wanted.adopt(entry, depth);
+            self.wanted.normalize(entry, depth);
         }
         let findings = Findings {
             problems: std::mem::take(&mut listing.problems),
@@ -615,7 +615,7 @@ impl DestWalk<'_> {
             step,
             task_id: if flags.is_walked {
                 // The caller numbers it.
-                Some(TaskId::of(0))
+                Some(TaskId::new(0))
             } else {
                 None
             },
@@ -786,7 +786,7 @@ impl DestWalk<'_> {
             };
             let may_be_same =
                 compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
-            let same = if may_be_same && self.needs_digest(entry, &Entry::of(&stat)) {
+            let same = if may_be_same && self.needs_digest(entry, &Entry::from_stat(&stat)) {
                 Some(self.is_same(found, entry, unread))
             } else {
                 None

@@ -14,7 +14,7 @@ impl TaskId {
     pub const NONE: TaskId = TaskId(u64::MAX);
 
     /// Returns the task number with this number.
-    pub fn of(number: u64) -> TaskId {
+    pub fn new(number: u64) -> TaskId {
         TaskId(number)
     }
 }

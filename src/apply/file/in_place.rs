@@ -107,7 +107,7 @@ pub(super) fn overwrite(
         sys::fsync(to.as_fd()).map_err(|error| io_failed(job, "fsync", &error))?;
     }
     let target = job.target((to.as_fd(), b""), &full, ErrorRole::Receiver);
-    let mut has = Has::of(existing, TimesToSet::Both);
+    let mut has = Has::from_entry(existing, TimesToSet::Both);
     if opened_up {
         has.mode = None;
     }

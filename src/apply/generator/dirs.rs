@@ -47,7 +47,7 @@ struct Model<'m> {
 
 /// Returns the last touch of a directory that is left unchanged.
 pub(super) fn untouched(context: &Context<'_>, parent: Option<&Arc<LastTouch>>) -> Arc<LastTouch> {
-    LastTouch::of(parent.cloned(), None, context.late.clone())
+    LastTouch::new(parent.cloned(), None, context.late.clone())
 }
 
 /// Sets the attributes of the root, and returns those that must wait for the end.
@@ -323,7 +323,7 @@ impl Model<'_> {
             always,
             mode,
         };
-        LastTouch::of(parent.cloned(), Some(target), self.context.late.clone())
+        LastTouch::new(parent.cloned(), Some(target), self.context.late.clone())
     }
 
     fn wanted_mode(self) -> u32 {
@@ -385,7 +385,7 @@ impl Model<'_> {
             .is_some_and(|existing| plan::is_unsettled(existing, preserve));
         if changes != Changes::NONE || is_unsettled {
             let has = match self.existing {
-                Some(existing) => Has::of(existing, times),
+                Some(existing) => Has::from_entry(existing, times),
                 None => Has {
                     times,
                     ..Has::default()

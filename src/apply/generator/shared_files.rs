@@ -112,7 +112,7 @@ pub(super) fn decided_again(
     if !is_same && !backup::is_backup(context, &path) {
         return Ok(None);
     }
-    let mut existing = Entry::of(&stat);
+    let mut existing = Entry::from_stat(&stat);
     let at = EntryAt {
         dir,
         name,

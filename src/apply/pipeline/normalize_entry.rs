@@ -7,7 +7,7 @@ use crate::plan::idmap::{IdClass, IdMapper, IdNames, Privileges};
 use crate::plan::{NO_ID, safelink};
 
 /// Changes entries, as the source reported them, into what the destination must have.
-pub(super) struct Adoption<'a> {
+pub(super) struct EntryNormalizer<'a> {
     /// What is done about symlinks.
     pub(super) links: PeerLinks,
     /// See [`crate::options::Preserve::strips_privileges`].
@@ -24,9 +24,9 @@ pub(super) struct Adoption<'a> {
     pub(super) privileges: Privileges<'a>,
 }
 
-impl Adoption<'_> {
+impl EntryNormalizer<'_> {
     /// Adapts an entry of the source. `depth`: how many directories of the transfer lead to it.
-    pub(super) fn adopt(&self, entry: &mut Entry, depth: usize) {
+    pub(super) fn normalize(&self, entry: &mut Entry, depth: usize) {
         if entry.kind() == Kind::Symlink {
             let target = match self.links {
                 PeerLinks::AsSent => None,

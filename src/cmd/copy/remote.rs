@@ -334,7 +334,7 @@ impl RemoteCopy {
         let dest = self.dest.as_ref()?;
         let has_log = self.options.output.log_file.is_some();
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), false);
-        let compares = !self.lists_only() && Shortcuts::of(&self.options, wants).compare;
+        let compares = !self.lists_only() && Shortcuts::for_run(&self.options, wants).compare;
         if !compares {
             return None;
         }

@@ -132,7 +132,7 @@ fn entry() -> impl Strategy<Value = Entry> {
                     len_bytes,
                     ..Stat::default()
                 };
-                let mut entry = Entry::of(&stat);
+                let mut entry = Entry::from_stat(&stat);
                 (entry.origin, entry.inode) = (origin, inode);
                 // An empty extra is the same as none.
                 entry.extra = extra

@@ -995,7 +995,7 @@ fn encoder_rejects_messages_that_decoders_reject() {
 #[test]
 fn oversized_entry_is_detected_before_encoding() {
     let with = |extra: Extra| {
-        let mut entry = Entry::of(&Stat {
+        let mut entry = Entry::from_stat(&Stat {
             mode: 0o100644,
             ..Stat::default()
         });

@@ -255,7 +255,7 @@ impl Receiver<'_> {
         let mut is_over = false;
         for (piece, cost) in std::mem::take(&mut slot.pieces) {
             is_over |= piece.is_last();
-            self.connection.consumed(Class::of(lane), cost);
+            self.connection.consumed(Class::for_lane(lane), cost);
         }
         if is_over {
             state.files.remove(&(lane, file));
@@ -341,7 +341,7 @@ impl Incoming for Arriving<'_> {
             let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
             self.receiver
                 .connection
-                .consumed(Class::of(self.lane), cost);
+                .consumed(Class::for_lane(self.lane), cost);
             if piece.is_last() {
                 self.is_over = true;
                 let slot = self

@@ -301,7 +301,7 @@ impl ReceiverHandler<'_> {
                 .ok_or_else(|| unexpected("data of an unrequested file"))?,
         };
         if slot.declined {
-            self.connection.consumed(Class::of(lane), cost);
+            self.connection.consumed(Class::for_lane(lane), cost);
             if is_last {
                 state.files.remove(&(lane, file));
             }
@@ -379,7 +379,7 @@ impl ReceiverHandler<'_> {
                 if state.under_way[lane as usize].replace(file).is_some() {
                     return Err(unexpected("file inside of another file"));
                 }
-                self.connection.consumed(Class::of(lane), cost);
+                self.connection.consumed(Class::for_lane(lane), cost);
                 if lane == Lane::Early {
                     state.files.entry((lane, file)).or_default();
                 }
@@ -501,7 +501,7 @@ mod tests {
     /// before the survey goes on.
     #[test]
     fn listing_that_arrives_early_cuts_the_survey_short() {
-        let mut survey = Survey::of(TaskId::of(0), [7; 16]);
+        let mut survey = Survey::new(TaskId::new(0), [7; 16]);
         assert!(matches!(survey.begin(), Some(SurveyStep::Take(_))));
         let mut list = DirList::default();
         list.push_name(b"file", false);
@@ -509,7 +509,7 @@ mod tests {
             digest: None,
             children: vec![1, 2],
         };
-        let task_ids = vec![TaskId::of(1), TaskId::of(2)];
+        let task_ids = vec![TaskId::new(1), TaskId::new(2)];
         let found = ScannedDir {
             task_ids,
             list: Some((RelPath::root(), list)),
@@ -519,7 +519,7 @@ mod tests {
         let inbox = ReceiverInbox::default();
         inbox.lock().dirs.push(Box::default(), 0);
         inbox.begin(survey);
-        let Some((SurveyStep::Tell(DestDirState::Absent), needless)) = inbox.next() else {
+        let Some((SurveyStep::Send(DestDirState::Absent), needless)) = inbox.next() else {
             panic!("unexpected wait")
         };
         assert_eq!(needless.len(), 2);

@@ -65,7 +65,7 @@ impl SourcePlans for PeerSource<'_> {
         let begun = self
             .receiver
             .prescan
-            .map(|(prescan, known)| prescan.meet(walk.dest, &self.whole, known));
+            .map(|(prescan, known)| prescan.end_prescan(walk.dest, &self.whole, known));
         let mut rest = begun.transpose()?.unwrap_or_default();
         // Must happen before any listing is taken.
         self.receiver.inbox.begin(std::mem::take(&mut rest.survey));
@@ -263,7 +263,7 @@ impl<'w> PeerPlans<'w> {
     }
 
     fn next_task_id(&self) -> TaskId {
-        TaskId::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1)
+        TaskId::new(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     fn plan(&self, mut listing: Box<DirListing>, dest_state: &DestState) -> Result<DirPlan, Error> {
@@ -307,7 +307,7 @@ impl<'w> PeerPlans<'w> {
 
 impl Plans for PeerPlans<'_> {
     fn root(&self) -> TaskId {
-        TaskId::of(0)
+        TaskId::new(0)
     }
 
     fn take(
@@ -484,7 +484,7 @@ impl PeerPlans<'_> {
                 .scanner
                 .start((path.clone(), self.walk.receiver_chain.clone()));
             self.inbox()
-                .begin(Survey::of(first, self.peer.receiver.checksums.key));
+                .begin(Survey::new(first, self.peer.receiver.checksums.key));
             self.survey(&self.scanner, &mut batch)?;
         }
         batch.send()
@@ -498,7 +498,7 @@ impl PeerPlans<'_> {
             }
             let seen = loop {
                 let found = match next {
-                    SurveyStep::Tell(seen) => break seen,
+                    SurveyStep::Send(seen) => break seen,
                     SurveyStep::Take(task_id) => results.take(task_id),
                     SurveyStep::GoOn(half) => self.scan_large(results, half, batch)?,
                 };

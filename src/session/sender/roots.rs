@@ -152,7 +152,7 @@ impl SentNames<'_> {
             if !self.is_on || id == 0 || !self.sent.insert((is_group, id)) {
                 continue;
             }
-            if let Some(name) = self.ids.name(IdClass::of(is_group), id) {
+            if let Some(name) = self.ids.name(IdClass::new(is_group), id) {
                 names.push(IdName {
                     is_group,
                     id,

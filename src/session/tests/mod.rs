@@ -575,7 +575,7 @@ pub const LINK: u32 = 0o120_777;
 pub fn list(entries: &[(&str, u32)], len_bytes: u64) -> DirList {
     let mut list = DirList::default();
     for &(name, mode) in entries {
-        let mut entry = Entry::of(&Stat {
+        let mut entry = Entry::from_stat(&Stat {
             mode,
             len_bytes,
             ..Stat::default()

@@ -68,7 +68,7 @@ pub struct UnchangedDest {
 
 impl UnchangedDest {
     /// Returns the destination at a path.
-    pub fn of(options: &Options, path: Vec<u8>) -> UnchangedDest {
+    pub fn new(options: &Options, path: Vec<u8>) -> UnchangedDest {
         UnchangedDest {
             path,
             link_owners: options.preserve.link_owners,

@@ -165,7 +165,7 @@ pub(super) fn entry_of(entry: &FileEntry) -> Entry {
         len_bytes: len_of(entry),
         ..Stat::default()
     };
-    let mut converted = Entry::of(&stat);
+    let mut converted = Entry::from_stat(&stat);
     if !entry.target.is_empty() {
         converted.extra_mut().target = Some(entry.target.clone().into());
     }

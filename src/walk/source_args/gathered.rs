@@ -105,7 +105,7 @@ impl Gathered {
                 return Ok(None);
             }
         };
-        let mut entry = Entry::of(stat);
+        let mut entry = Entry::from_stat(stat);
         let full = || base.root.full(b".");
         let path = || b".".to_vec();
         let at = EntryAt {

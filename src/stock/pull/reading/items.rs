@@ -118,7 +118,7 @@ impl Reading<'_, '_> {
             } else {
                 COPY_COST
             };
-            let taken = self.controls.take_in(Class::of(lane), piece, cost);
+            let taken = self.controls.take_in(Class::for_lane(lane), piece, cost);
             taken.map_err(|error| self.controls.fail(error))?;
             sys::note_work();
         }
