@@ -509,7 +509,7 @@ impl Stage {
     }
 
     /// Takes a snapshot of everything below `dir`. Trees are built with times in 1970, so later ones are "now".
-    fn snapshot(&self, dir: &str) -> Snapshot {
+    pub fn snapshot(&self, dir: &str) -> Snapshot {
         const YEAR_SECS: i64 = 365 * 86_400;
         let mut found = snapshot(
             &self.top.join(dir),

@@ -55,6 +55,7 @@ mod random;
 mod recipes;
 mod reconnect;
 mod refused;
+mod renamed;
 mod resized;
 mod rsyncd;
 mod select;

@@ -461,6 +461,14 @@ fn messages_of_guards() {
         "-a --require-mount=none new/ full/",
         "-a --fail-if-empty empty/ full/",
         "-a --lock=now new/ full/",
+        "-a --detect-renamed new/ full/",
+        "-a --detect-renamed=yes new/ full/",
+        "-ac --detect-renamed=moved new/ full/",
+        "-aI --detect-renamed=moved new/ full/",
+        "-aK --detect-renamed=moved new/ full/",
+        "-a --detect-renamed=moved --delete-missing-args new/ full/",
+        "-a --detect-renamed=moved --write-batch=batch new/ full/",
+        "-a --detect-renamed=moved --read-batch=batch full/",
     ] {
         book.client(line);
     }
@@ -525,6 +533,7 @@ fn messages_of_batches_and_measurements() {
         "-a -e TOP/ssh --rsync-path=PROGRAM --only-write-batch=b --protocol=29 host:TOP/src/ got/",
         "-a -e TOP/ssh --rsync-path=PROGRAM --max-alloc=1M host:TOP/in/ got/",
         "-a -e TOP/ssh --rsync-path=rsync --max-alloc=1M host:TOP/in/ got/",
+        "-a -e TOP/ssh --rsync-path=rsync --detect-renamed=moved src/ host:TOP/got/",
     ] {
         let output = book
             .scene

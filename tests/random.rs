@@ -6,6 +6,7 @@
 
 mod checks;
 mod options;
+mod renamed;
 mod soak;
 mod tree;
 
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::kit::{Acl, Loss, Route, Shell, Who, World, oracle, run_case};
 use checks::RandomCheck;
 use options::{Case, TREES};
+use renamed::RandomRenames;
 use soak::Life;
 use tree::{Entry, Extra, Kind, text};
 
@@ -29,6 +31,7 @@ const SAMPLE: Range<u64> = 0..40;
 const LOSSES_SAMPLE: Range<u64> = 0..20;
 const LIVES_SAMPLE: Range<u64> = 0..8;
 const CHECKS_SAMPLE: Range<u64> = 0..40;
+const RENAMES_SAMPLE: Range<u64> = 0..60;
 /// How often a smaller case may be run until it fails: what a loss interrupts is a matter of time.
 const ATTEMPTS: usize = 4;
 
@@ -280,6 +283,38 @@ fn random_checks_find_what_a_dry_run_prints() {
         },
     );
     assert_eq!(failed, 0, "seeds that differ");
+}
+
+#[test]
+fn random_renames_change_nothing_but_the_cost() {
+    let reused = AtomicU64::new(0);
+    let failed = run_seeds(
+        THREADS,
+        seeds(RENAMES_SAMPLE),
+        Route::ALL,
+        |seed, route, name| {
+            // A server belongs to the second world only, and an rsync has no such option.
+            if route.is_served()
+                || route.has_server()
+                || route.is_stock() && !matches!(route, Route::Pull(_))
+            {
+                return None;
+            }
+            let difference = |renames: &RandomRenames| {
+                (0..TIMES)
+                    .map(|_| renames.difference(route, name, &reused))
+                    .collect::<Option<Vec<_>>>()?
+                    .pop()
+            };
+            let renames = RandomRenames::nth(seed);
+            let why = difference(&renames)?;
+            let (renames, why) = shrunk(renames, why, RandomRenames::smaller, difference);
+            Some(format!("seed {seed}: {why}{renames}\n"))
+        },
+    );
+    assert_eq!(failed, 0, "seeds that differ");
+    let reused = reused.into_inner();
+    assert!(reused > 0, "no file has taken the content of another");
 }
 
 #[test]

@@ -28,6 +28,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub enum Content<'a> {
     /// An open file of this machine.
     File(OwnedFd),
+    /// An open file of the destination that has the content, too (`--detect-renamed`).
+    Twin(OwnedFd),
     /// A peer's file, as it arrives.
     Stream {
         /// The peer.
@@ -43,7 +45,7 @@ impl Content<'_> {
     /// Returns the facts about the peer that sends it. `None`: it is on this machine.
     pub fn facts(&self) -> Option<&SourceFacts> {
         match self {
-            Content::File(_) => None,
+            Content::File(_) | Content::Twin(_) => None,
             Content::Stream { wire, .. } => Some(wire.facts()),
         }
     }

@@ -1,7 +1,8 @@
 //! Deletes entries, and makes room for others.
 
-use crate::apply::Context;
 use crate::apply::backup::{BackupTarget, back_up, is_backup, report_backup};
+use crate::apply::heirs::{Heir, Heirs};
+use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
 use crate::filter::Chain;
 use crate::flist::Kind;
@@ -12,6 +13,7 @@ use crate::fs::{errno, read};
 use crate::path::RelPath;
 use crate::plan::delete::{Limit, is_protected, may_empty};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
+use crate::report::tally::Tally;
 use crate::walk::enter_dir;
 use std::io;
 
@@ -27,6 +29,10 @@ pub struct Remover<'a> {
     pub fatal: Option<Error>,
     /// The events to report.
     pub events: Vec<Event>,
+    /// The counts of files that were placed.
+    pub tally: Tally,
+    /// New files that take the content of files to be deleted (`--detect-renamed`).
+    pub heirs: Heirs,
     /// How many directories, each in the one before, are being removed.
     depth: usize,
     /// How many of them may be open at once.
@@ -85,6 +91,8 @@ impl<'a> Remover<'a> {
             one_file_system: None,
             fatal: None,
             events: Vec::new(),
+            tally: Tally::default(),
+            heirs: Heirs::default(),
             depth: 0,
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
@@ -125,6 +133,19 @@ impl<'a> Remover<'a> {
 
     fn remove_other(&mut self, dir: &Dir, path: &RelPath) -> Removed {
         if !self.may_delete_more() {
+            return Removed::Stays;
+        }
+        if let Some(heir) = self.heirs.take(path)
+            && self.pass_on(heir, Some((dir, path.name())))
+        {
+            return self.went(path, Kind::File);
+        }
+        if self.context.twins.is_needed(path) {
+            let start = b"sparsync: cannot delete \"".as_slice();
+            let end = b"\": the new file that takes its content was not placed";
+            let line = [start, path.as_bytes(), end].concat();
+            self.events
+                .push(Event::Problem(Problem::new(line, Weight::Failed)));
             return Removed::Stays;
         }
         let mut kind = Kind::File;
@@ -175,6 +196,35 @@ impl<'a> Remover<'a> {
                 self.events
                     .push(failed("delete_file: unlink", path, &error));
                 Removed::Stays
+            }
+        }
+    }
+
+    /// Places a new file. `from`: the directory and name of its twin, which is about to be deleted. Returns whether the twin
+    /// was renamed.
+    fn pass_on(&mut self, heir: Heir, from: Option<(&Dir, &[u8])>) -> bool {
+        let mut applier = ApplierState::default();
+        let mut out = Outcome::new(&mut applier, None);
+        let is_renamed = heir.place(self.context, from, &mut out);
+        let Outcome {
+            mut events,
+            tally,
+            fatal,
+            ..
+        } = out;
+        self.events.append(&mut events);
+        self.tally.merge(&tally);
+        if let Some(error) = fatal {
+            self.fatal.get_or_insert(error);
+        }
+        is_renamed
+    }
+
+    /// Places the new files whose twins were not deleted.
+    pub fn place_rest(&mut self) {
+        for heir in self.heirs.take_rest() {
+            if self.fatal.is_none() && !self.context.stopped() {
+                self.pass_on(heir, None);
             }
         }
     }

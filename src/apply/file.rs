@@ -2,13 +2,16 @@
 
 pub mod failure;
 mod in_place;
+mod open_content;
 mod temp_rename;
 mod write_content;
 
-use self::failure::{Failure, cannot_open, cannot_read, diminished};
+use self::failure::Failure;
+use self::open_content::open_content;
 use crate::apply::content::{Content, ContentCounts, NewContent};
 use crate::apply::delayed::staging_dir;
 use crate::apply::job::Job;
+use crate::apply::twins::Twin;
 use crate::apply::{Outcome, Similar, backup};
 use crate::flist::Kind;
 use crate::fs::root::Dir;
@@ -37,6 +40,10 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
         if job.context.wants.items {
             out.events.push(Event::Item(job.transfer_item(changes)));
         }
+        if let Some(twin) = job.twin() {
+            report_twin(job, twin, twin.is_renamed, out);
+            job.context.twins.placed(twin);
+        }
         return false;
     }
     out.mark = job
@@ -52,8 +59,16 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
     // Counts what remains of the file.
     out.mark = None;
     match brought {
-        Ok(()) => true,
+        Ok(()) => {
+            if let Some(twin) = job.twin() {
+                job.context.twins.placed(twin);
+            }
+            true
+        }
         Err(failure) => {
+            if let Some(twin) = job.twin() {
+                job.context.twins.failed(twin);
+            }
             failure.report(out);
             false
         }
@@ -144,7 +159,61 @@ fn bring(
         }
         out.events.push(Event::Item(item));
     }
+    // If the twin could not be read, the content came from the source.
+    if let (Content::Twin(_), Some(twin)) = (&content, job.twin()) {
+        report_twin(job, twin, false, out);
+    }
     Ok(())
+}
+
+/// Reports that a file has the content of its twin.
+fn report_twin(job: &Job<'_>, twin: &Twin, is_renamed: bool, out: &mut Outcome<'_>) {
+    out.events.push(Event::Reused {
+        from: twin.path.as_bytes().to_vec(),
+        name: job.path.as_bytes().to_vec(),
+        len_bytes: twin.len_bytes,
+        is_renamed,
+    });
+}
+
+/// Counts and reports a new file that was renamed from its twin.
+pub fn report_renamed(job: &Job<'_>, twin: &Twin, out: &mut Outcome<'_>) {
+    job.context.twins.placed(twin);
+    let context = job.context;
+    let len_bytes = job.source().len_bytes;
+    count(out, len_bytes, Changes::NEW, 0);
+    out.tally.matched_bytes += len_bytes;
+    if let Some(gauge) = context.gauge {
+        // Dropping it counts the file as done.
+        gauge.begin(len_bytes, || job.path.as_bytes().to_vec());
+    }
+    let mut item = context.wants.items.then(|| job.transfer_item(Changes::NEW));
+    if context.wants.begin {
+        let name = item.as_ref().map(|item| item.name.clone());
+        out.events.extend(name.map(Event::Begin));
+    }
+    if !context.wants.after_transfer {
+        out.events.extend(item.take().map(Event::Item));
+    }
+    if context.wants.progress {
+        out.events.push(Event::Progress {
+            done_bytes: len_bytes,
+            len_bytes,
+        });
+    }
+    if let Some(mut item) = item {
+        item.moved_bytes = moved_bytes(0, context.printer.is_receiver());
+        if context.wants.digest {
+            let opened = job
+                .spot
+                .dir
+                .as_ref()
+                .and_then(|dir| context.open_read(dir, job.name()).ok());
+            item.digest = opened.and_then(|file| context.shown_digest(file.as_fd(), len_bytes));
+        }
+        out.events.push(Event::Item(item));
+    }
+    report_twin(job, twin, true, out);
 }
 
 /// Counts a file that is transferred.
@@ -164,36 +233,6 @@ fn count_unsent(job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Ou
     }
 }
 
-/// Opens the content to be copied, on this machine or at a peer.
-fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
-    if let (Some(wire), Some(file)) = (job.context.wire, job.file_id()) {
-        let is_unrequested = job.plan.found.listing.with_data;
-        let mut incoming = wire.open(file, is_unrequested).map_err(Failure::Fatal)?;
-        return match incoming.refusal().map_err(Failure::Fatal)? {
-            None => Ok(Content::Stream {
-                wire,
-                file,
-                incoming,
-            }),
-            Some(problem) => Err(problem.into()),
-        };
-    }
-    let Some(place) = job.place() else {
-        return Err(Failure::Stopped);
-    };
-    let full = || place.full(job.source_name());
-    let file = job
-        .open_source(place)
-        .map_err(|error| cannot_open(&full(), &error))?;
-    if job.context.options.place.append.is_some() && job.dest().is_some() {
-        let stat = sys::fstat(file.as_fd()).map_err(|error| cannot_read(&full(), &error))?;
-        if stat.len_bytes < job.source().len_bytes {
-            return Err(diminished(&full()).into());
-        }
-    }
-    Ok(Content::File(file))
-}
-
 /// Returns how many bytes rsync's sender would have sent for this many literal bytes: a header of 20 bytes, the data in
 /// tokens of up to 32 KiB with four bytes of length each, an empty token, and a digest of 16 bytes.
 fn moved_bytes(literal_bytes: u64, is_received: bool) -> u64 {
@@ -205,7 +244,7 @@ fn moved_bytes(literal_bytes: u64, is_received: bool) -> u64 {
 fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
     let placed;
     let file = match content {
-        Content::File(fd) => fd.as_fd(),
+        Content::File(fd) | Content::Twin(fd) => fd.as_fd(),
         Content::Stream { .. } => {
             let dir = job.spot.dir.as_ref()?;
             let staging = staging_dir(job, dir).ok()?;
@@ -276,9 +315,9 @@ fn quietly<'a, T>(out: &mut Outcome<'a>, work: impl FnOnce(&mut Outcome<'a>) -> 
 }
 
 /// Copies the content and sets name and attributes, in the way that the options require.
-fn place_content(
-    job: &Job<'_>,
-    new: NewContent<'_, '_>,
+fn place_content<'c>(
+    job: &Job<'c>,
+    new: NewContent<'_, 'c>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     match &job.spot.dir {

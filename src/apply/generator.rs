@@ -3,7 +3,7 @@
 //! Everything that depends on order happens in this one thread, and only [`Generator`] knows the order. The steps are
 //! in its submodules: [`plan_queue`] supplies the plans, [`deletions`] removes extra entries, [`dirs`] creates directories,
 //! [`link_groups`] groups hard links, [`shared_files`] finds names whose file an earlier step changes, [`partials`] removes
-//! parts that earlier runs kept, and [`outbox`] sends work and events to the appliers as [`batch`]es.
+//! parts that earlier runs kept, [`twin_search`] finds files whose content new files take, and [`outbox`] sends work and events to the appliers as [`batch`]es.
 
 mod batch;
 mod deletions;
@@ -13,6 +13,7 @@ mod outbox;
 mod partials;
 mod plan_queue;
 mod shared_files;
+mod twin_search;
 
 use self::batch::{Member, Work};
 pub use self::batch::{Retries, WorkBatch};
@@ -24,9 +25,12 @@ use self::outbox::Outbox;
 use self::plan_queue::PlanPool;
 pub use self::plan_queue::{Left, Plans, count_so_far};
 use self::shared_files::{ChangedBefore, SharedFiles};
+use self::twin_search::{FoundTwins, TwinSearch, is_new_file};
 use crate::apply::abbreviated::LocalValues;
 use crate::apply::dir_finalize::LastTouch;
+use crate::apply::heirs::Heir;
 use crate::apply::job::{Job, item_of};
+use crate::apply::twins::Twin;
 use crate::apply::{ApplierState, Context, Outcome, Spot, backup, delayed, entry};
 use crate::error::Result;
 use crate::flist::{Entry, FileId, Kind};
@@ -61,6 +65,17 @@ pub struct Top {
     pub shown: Option<Vec<u8>>,
 }
 
+/// Whether all plans are made before anything is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListFirst {
+    /// They are not.
+    No,
+    /// Only to search for files whose content new files take. Otherwise the run is as if it were not so.
+    ToSearch,
+    /// The options need the whole list.
+    Needed,
+}
+
 /// Processes the plans in order.
 pub struct Generator<'a> {
     plans: &'a dyn Plans,
@@ -70,6 +85,9 @@ pub struct Generator<'a> {
     shared: SharedFiles,
     links: LinkGroups<'a>,
     out: Outbox<'a>,
+    list_first: ListFirst,
+    /// Set while all plans are taken before anything is done.
+    search: Option<TwinSearch<'a>>,
     /// How many directories, each in the one before, may be open at once. 0: this process may have so few files open
     /// that each directory must be done before the next one is opened.
     levels_open: usize,
@@ -193,6 +211,8 @@ impl<'a> Generator<'a> {
             shared: SharedFiles::default(),
             links: LinkGroups::new(context),
             out: Outbox::new(context, appliers),
+            list_first: ListFirst::No,
+            search: None,
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
     }
@@ -207,12 +227,15 @@ impl<'a> Generator<'a> {
     pub fn run(
         &mut self,
         mut top: Option<Top>,
-        whole_list_first: bool,
+        list_first: ListFirst,
         missing: &[RelPath],
         opening: Vec<Event>,
     ) -> Result<()> {
-        if whole_list_first {
+        self.list_first = list_first;
+        if list_first != ListFirst::No {
+            self.begin_search();
             self.hold_all()?;
+            self.end_search();
         } else if self.context.policy.preserve.hard_links {
             self.look_ahead(PlanPool::hold_first)?;
         }
@@ -266,6 +289,7 @@ impl<'a> Generator<'a> {
             gauge.set_deleting(true);
         }
         let held_back = self.deletions.finish(head)?;
+        self.out.tally.merge(&self.deletions.take_tally());
         self.context.go_on()?;
         if held_back > 0 {
             let line = format!("Deletions stopped due to --max-delete limit ({held_back} skipped)");
@@ -294,6 +318,39 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
+    /// Begins to search for files whose content new files take.
+    fn begin_search(&mut self) {
+        let how = self.context.options.delta.detect_renamed;
+        if let (Some(how), Some(_)) = (how, self.context.dest)
+            && !self.context.policy.list_only
+        {
+            self.search = Some(TwinSearch::new(self.context, self.plans.walk(), how));
+        }
+    }
+
+    /// Ends the search. All plans are held.
+    fn end_search(&mut self) {
+        let Some(mut search) = self.search.take().filter(TwinSearch::is_useful) else {
+            return;
+        };
+        for plan in self.stock.held_plans() {
+            search.look_at(plan);
+        }
+        let FoundTwins {
+            by_new,
+            has_extras,
+            is_cut,
+        } = search.settle();
+        if is_cut {
+            let line = b"sparsync: --detect-renamed has looked at a part of the entries to be deleted, because they are many";
+            self.out.head.push(Event::Note(line.to_vec()));
+        }
+        if has_extras {
+            self.deletions.wait_for_end();
+        }
+        self.context.twins.settle(by_new);
+    }
+
     /// Keeps the time of a directory from being set before what may still change in it at any moment has been done.
     fn hold(&mut self, dir: &RelPath, last: &Arc<LastTouch>) {
         self.deletions.hold(dir, last);
@@ -307,11 +364,27 @@ impl<'a> Generator<'a> {
         &mut self,
         hold: impl FnOnce(&mut PlanPool<'a>, &mut plan_queue::See<'_>) -> Result<()>,
     ) -> Result<()> {
-        let (links, deletions) = (&mut self.links, &mut self.deletions);
-        hold(&mut self.stock, &mut |plan, is_entered| {
-            deletions.check_problems(&plan.findings.problems);
+        let Generator {
+            links,
+            deletions,
+            stock,
+            search,
+            list_first,
+            ..
+        } = self;
+        // A list that is only searched changes nothing else: what could not be read stops the deletions from its directory
+        // on.
+        let is_search_only =
+            *list_first == ListFirst::ToSearch && !self.context.policy.preserve.hard_links;
+        hold(stock, &mut |plan, is_entered| {
+            if !is_search_only {
+                deletions.check_problems(&plan.findings.problems);
+            }
             if is_entered {
                 links.expect(plan);
+            }
+            if is_entered && let Some(search) = search {
+                search.expect(plan);
             }
         })?;
         links.have_seen_all(self.stock.has_seen_all());
@@ -566,6 +639,7 @@ impl<'a> Generator<'a> {
         };
         // Steps that were carried out before their turn, with their events.
         let mut done_early = BTreeMap::new();
+        let mut closed_plan = None;
         for (at, step) in plan.decided().steps.iter().enumerate() {
             if let Some(replaced) = backup::replaced_in(self.context, plan, at) {
                 batch.queue_until(at, &mut self.out)?;
@@ -573,6 +647,15 @@ impl<'a> Generator<'a> {
                     replaced,
                     self.done_early(Member::new(plan, replaced, spot))?,
                 );
+            }
+            if let Some(twin) = self.renamed_twin(plan, step) {
+                batch.queue_until(at, &mut self.out)?;
+                batch.start = at + 1;
+                let closed =
+                    closed_plan.get_or_insert_with(|| Arc::new(plan.without_descriptors()));
+                let heir = Heir::new(closed.clone(), *step, spot);
+                self.deletions.expect_heir(twin, heir);
+                continue;
             }
             let Some(events) = done_early.remove(&at) else {
                 self.queue_step(&mut batch, at, step)?;
@@ -588,6 +671,15 @@ impl<'a> Generator<'a> {
         }
         batch.queue_until(plan.decided().steps.len(), &mut self.out)?;
         self.out.send_events()
+    }
+
+    /// Returns the twin of a new file that is renamed at the end of the run.
+    fn renamed_twin(&self, plan: &DirPlan, step: &Step) -> Option<&'a Twin> {
+        if !is_new_file(plan, step) {
+            return None;
+        }
+        let path = plan.found.listing.path.join(plan.name_of(step));
+        self.context.twins.of(&path).filter(|twin| twin.is_renamed)
     }
 
     /// Adds a step to the batch, or queues it by itself if it depends on others.

@@ -2,6 +2,7 @@
 
 use crate::apply::abbreviated::LocalValues;
 use crate::apply::attributes::AttributeTarget;
+use crate::apply::twins::Twin;
 use crate::apply::{Context, Outcome, Spot};
 use crate::digest::{self, Comparison};
 use crate::flist::{Entry, Kind};
@@ -80,6 +81,15 @@ impl<'a> Job<'a> {
     /// Returns what an alternate tree has for it.
     pub fn hit(&self) -> Option<&'a Hit> {
         self.plan.decided().hits.get(&self.step.source)
+    }
+
+    /// Returns the file of the destination whose content it takes, if the destination still lacks it.
+    pub fn twin(&self) -> Option<&'a Twin> {
+        if self.any_dest().is_none() && self.is_transferred() {
+            self.context.twins.of(&self.path)
+        } else {
+            None
+        }
     }
 
     /// Returns where values of its extended attributes may be on this machine.

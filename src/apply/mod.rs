@@ -14,10 +14,12 @@ pub mod facts;
 pub mod file;
 pub mod fuzzy_basis;
 pub mod hard_links;
+pub mod heirs;
 pub mod job;
 pub mod partial;
 mod read_ahead;
 pub mod remove_source;
+pub mod twins;
 
 pub mod generator;
 
@@ -28,6 +30,7 @@ pub mod pipeline;
 pub use self::content::rsync_basis;
 use self::dir_finalize::LastTouch;
 use self::facts::{ItemOrder, ItemPrinter, SourceFacts};
+use self::twins::Twins;
 use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -93,6 +96,8 @@ pub struct Context<'a> {
     pub alternates: &'a [crate::walk::alternate::Alternate],
     /// The similar files chosen as bases of new ones.
     pub chosen: Chosen,
+    /// The files whose content new files take (`--detect-renamed`).
+    pub twins: Twins,
     /// Counts for the live display.
     pub gauge: Option<&'a Arc<Gauge>>,
     /// Complete files that get their names at the end (`--delay-updates`).

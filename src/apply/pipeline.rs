@@ -7,7 +7,8 @@ mod worker_pool;
 use self::normalize_entry::EntryNormalizer;
 use crate::apply::dest_arg::Destination;
 use crate::apply::facts::ItemPrinter;
-use crate::apply::generator::{Plans, Top};
+use crate::apply::generator::{ListFirst, Plans, Top};
+use crate::apply::twins::Twins;
 use crate::apply::{Chosen, Context, Wire};
 use crate::error::Result;
 use crate::exit::Exit;
@@ -185,7 +186,14 @@ impl Receiving<'_> {
             is_super,
             wanted,
         } = looks;
-        let whole_list_first = needs_whole_list(options, wants) || start.reaches_source;
+        let list_first = if needs_whole_list(options, wants) || start.reaches_source {
+            ListFirst::Needed
+        } else if options.delta.detect_renamed.is_some() {
+            // A file can have been renamed from any place to any other.
+            ListFirst::ToSearch
+        } else {
+            ListFirst::No
+        };
         let RunStart {
             top,
             top_shown,
@@ -197,7 +205,7 @@ impl Receiving<'_> {
         let top = top
             .map(|entry| self.top(entry, top_shown, &walk, &mut problems))
             .transpose()?;
-        let plans = origin.plans(walk, whole_list_first)?;
+        let plans = origin.plans(walk, list_first != ListFirst::No)?;
         let opening = self
             .opening()
             .into_iter()
@@ -238,6 +246,7 @@ impl Receiving<'_> {
             alternates: &alternates,
             unsupported_calls: UnsupportedCalls::default(),
             chosen: Chosen::default(),
+            twins: Twins::default(),
             late: Arc::default(),
             again: Mutex::default(),
             gauge: self.terms.gauge,
@@ -254,7 +263,7 @@ impl Receiving<'_> {
                 renamed.map(|new| RelPath::parse(new).into_iter().collect());
             generator.run(
                 top,
-                whole_list_first,
+                list_first,
                 renamed.as_ref().unwrap_or(&missing),
                 opening,
             )?;

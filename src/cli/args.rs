@@ -5,7 +5,7 @@
 use super::value::words::{DebugLevels, InfoLevels};
 use crate::options::connect::TransportChoice;
 use crate::options::{
-    AltKind, Check, Connect, DeleteGuard, Guard, Output, Place, Preserve, Select,
+    AltKind, Check, Connect, DeleteGuard, DetectRenamed, Guard, Output, Place, Preserve, Select,
 };
 
 /// How `-r` was given.
@@ -182,6 +182,7 @@ pub struct Args {
 
     pub whole_file: Option<bool>,
     pub fuzzy: u8,
+    pub detect_renamed: Option<DetectRenamed>,
     pub block_size: u64,
     /// How often `-z` was given.
     pub compress: u8,

@@ -514,6 +514,7 @@ mod tests {
                 "remote-option" => "-n",
                 "transport" => "tls",
                 "lock" => "wait",
+                "detect-renamed" => "quick",
                 "man" => "enroll",
                 "completions" => "fish",
                 _ => "1",
@@ -531,7 +532,10 @@ mod tests {
                 }
                 Arity::Optional(_) => {
                     for name in names {
-                        lines.push(vec![format!("--{name}")]);
+                        // Its default is to come.
+                        if flag.long != "detect-renamed" {
+                            lines.push(vec![format!("--{name}")]);
+                        }
                         lines.push(vec![format!("--{name}={value}")]);
                     }
                 }

@@ -108,6 +108,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     let mut options = options(args, settled, files_from, list_only, connect, env)?;
     settle_compression(&mut options.delta.compress, env, peer.is_some())?;
     contradictions::check_batch(args, &options)?;
+    contradictions::check_renamed(args, &options)?;
     Ok(Some(Resolved {
         options,
         sums,

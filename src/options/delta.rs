@@ -24,6 +24,15 @@ pub struct AltDest {
     pub shown_as_given: bool,
 }
 
+/// `--detect-renamed`: which files of the destination count as equal to a new one, so that it takes their content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DetectRenamed {
+    /// `moved`: those of the same length, modification time and name, in another directory.
+    Moved,
+    /// `quick`: those of the same length and modification time.
+    Quick,
+}
+
 /// How data is compressed for the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -109,4 +118,6 @@ pub struct Delta {
     pub alt_dest: Option<AltDest>,
     /// `-z` and related options.
     pub compress: Compress,
+    /// `--detect-renamed`
+    pub detect_renamed: Option<DetectRenamed>,
 }

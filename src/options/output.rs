@@ -59,6 +59,7 @@ pub struct Info {
     pub nonreg: u8,
     pub progress: u8,
     pub remove: u8,
+    pub rename: u8,
     pub skip: u8,
     pub stats: u8,
     pub symsafe: u8,
@@ -99,7 +100,7 @@ macro_rules! limited {
 }
 
 limited! {
-    Info: backup copy del flist misc mount name nonreg progress remove skip stats symsafe;
+    Info: backup copy del flist misc mount name nonreg progress remove rename skip stats symsafe;
     Debug: cmd connect del deltasum dup filter flist fuzzy genr hlink iconv nstr own recv send time;
 }
 

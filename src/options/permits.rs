@@ -274,6 +274,9 @@ fn by_delta(delta: &Delta) -> Permits {
         block_size_bytes: _,
         fuzzy: _,
         compress: _,
+        // A second attempt finds what the first one has renamed complete, under its new name. Files in directories that are
+        // not listed because their digests are equal are not looked at.
+        detect_renamed,
     } = delta;
     // A file that the destination has is replaced by a link to an identical one, or removed, except by `--copy-dest`.
     let compare = alt_dest
@@ -281,7 +284,7 @@ fn by_delta(delta: &Delta) -> Permits {
         .is_none_or(|alt| alt.kind == AltKind::Copy);
     Permits {
         compare,
-        unrequested: alt_dest.is_none(),
+        unrequested: alt_dest.is_none() && detect_renamed.is_none(),
         ..Permits::ALL
     }
 }

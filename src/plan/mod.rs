@@ -12,6 +12,7 @@ pub mod delete;
 pub mod fuzzy;
 pub mod idmap;
 pub mod quick_check;
+pub mod renamed;
 pub mod safelink;
 
 pub use action::{Action, BasisName, InTheWay, Reason};

@@ -778,6 +778,18 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.u32(*mode);
             w.bytes("name", name, PATH_MAX_BYTES)?;
         }
+        Event::Reused {
+            from,
+            name,
+            len_bytes,
+            is_renamed,
+        } => {
+            w.byte(event::REUSED);
+            w.flags(&[*is_renamed]);
+            w.bytes("earlier name", from, PATH_MAX_BYTES)?;
+            w.bytes("name", name, PATH_MAX_BYTES)?;
+            w.amount(*len_bytes, FILE_MAX_BYTES);
+        }
         Event::Note(line) => {
             w.byte(event::NOTE);
             w.line(line);
@@ -832,6 +844,15 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
             mode: r.u32("mode")?,
             name: r.owned("name", PATH_MAX_BYTES)?,
         },
+        event::REUSED => {
+            let [is_renamed] = r.flags::<1>("event flags")?;
+            Event::Reused {
+                from: r.owned("earlier name", PATH_MAX_BYTES)?,
+                name: r.owned("name", PATH_MAX_BYTES)?,
+                len_bytes: r.varint_up_to("length", FILE_MAX_BYTES)?,
+                is_renamed,
+            }
+        }
         event::NOTE => Event::Note(r.line("note")?),
         event::PROBLEM => Event::Problem(get_problem(r)?),
         event::MISSING => Event::Missing(r.owned("name", PATH_MAX_BYTES)?),

@@ -132,6 +132,7 @@ pub(super) mod event {
     pub const BEGIN: u8 = 7;
     pub const PROGRESS: u8 = 8;
     pub const SOURCE_CHANGED: u8 = 9;
+    pub const REUSED: u8 = 10;
 }
 
 #[cfg(test)]

@@ -196,6 +196,17 @@ pub enum Event {
         /// Its mode, for formats.
         mode: u32,
     },
+    /// A new file has taken the content of another file of the destination, or would in a dry run (`--detect-renamed`).
+    Reused {
+        /// The path of the other file below the destination.
+        from: Vec<u8>,
+        /// The path of the new file.
+        name: Vec<u8>,
+        /// Its length, which was not sent.
+        len_bytes: u64,
+        /// The other file was renamed. Otherwise it was copied.
+        is_renamed: bool,
+    },
     /// A line for stdout. Its `--info` level has been checked already.
     Note(Vec<u8>),
     /// A line for stderr.

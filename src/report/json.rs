@@ -27,6 +27,8 @@ pub enum Line<'a> {
     Entry(&'a Item),
     /// An extra entry was deleted, or would be in a dry run.
     Delete(DeleteLine<'a>),
+    /// A new file has taken the content of another file of the destination, or would in a dry run.
+    Reused(ReusedLine<'a>),
     /// A text for the user.
     Note(NoteLine<'a>),
     /// A problem, also printed on stderr.
@@ -85,6 +87,17 @@ pub struct DeleteLine<'a> {
     itemize: String,
 }
 
+/// See [`Line::Reused`].
+#[derive(Serialize)]
+pub struct ReusedLine<'a> {
+    #[serde(flatten)]
+    path: JsonText<'a>,
+    from: JsonText<'a>,
+    size_bytes: u64,
+    /// `renamed` or `copied`.
+    how: &'static str,
+}
+
 /// See [`Line::Note`].
 #[derive(Serialize)]
 pub struct NoteLine<'a> {
@@ -141,6 +154,9 @@ pub struct SummaryLine {
     errors: u64,
     /// Files of the source that were changed while they were read.
     changed_sources: u64,
+    /// New files that took the content of other files of the destination.
+    reused_files: u64,
+    reused_bytes: u64,
     literal_bytes: u64,
     matched_bytes: u64,
     sent_bytes: u64,
@@ -285,6 +301,17 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
                 itemize,
             }))
         }
+        Event::Reused {
+            from,
+            name,
+            len_bytes,
+            is_renamed,
+        } => Some(Line::Reused(ReusedLine {
+            path: JsonText::new(name),
+            from: JsonText::new(from),
+            size_bytes: *len_bytes,
+            how: if *is_renamed { "renamed" } else { "copied" },
+        })),
         Event::Note(line) => Some(note(line)),
         // A peer has printed the text of an empty one.
         Event::Problem(Problem { line, weight, .. }) if !line.is_empty() => {
@@ -515,13 +542,15 @@ pub fn progress(
     })
 }
 
-/// Returns the line of a run's counts. `changed_sources`: how many files were changed while they were read.
+/// Returns the line of a run's counts. `changed_sources`: how many files were changed while they were read. `reused`: how
+/// many new files took the content of others, and their bytes.
 pub fn summary(
     tally: &Tally,
     traffic: Traffic,
     elapsed: Duration,
     dry_run: bool,
     changed_sources: u64,
+    reused: (u64, u64),
 ) -> Line<'static> {
     Line::Summary(Box::new(SummaryLine {
         dry_run,
@@ -533,6 +562,8 @@ pub fn summary(
         transferred_bytes: tally.copied().1,
         errors: tally.errors(),
         changed_sources,
+        reused_files: reused.0,
+        reused_bytes: reused.1,
         literal_bytes: tally.literal_bytes,
         matched_bytes: tally.matched_bytes,
         sent_bytes: traffic.sent_bytes,

@@ -140,6 +140,7 @@ impl Tally {
             Event::Problem(problem) => self.problem(problem.weight),
             Event::Deleted { kind, .. } => self.deleted.add(*kind),
             Event::Item(_)
+            | Event::Reused { .. }
             | Event::Note(_)
             | Event::Missing(_)
             | Event::Progress { .. }

@@ -118,6 +118,8 @@ pub struct TextReporter {
     problems: Tally,
     /// How many files of the source were changed while they were read.
     changed_sources: u64,
+    /// How many new files have taken the content of others, and their bytes.
+    reused: (u64, u64),
     /// The findings of `sparsync check`.
     comparison: Option<CheckCounts>,
     /// The message of the first problem that makes the exit code 23.
@@ -179,6 +181,7 @@ impl TextReporter {
             totals: None,
             problems: Tally::default(),
             changed_sources: 0,
+            reused: (0, 0),
             comparison: output.compares.is_some().then(CheckCounts::default),
             first_failure: None,
             gauge: None,
@@ -371,6 +374,7 @@ impl TextReporter {
                 elapsed,
                 self.facts.dry_run,
                 self.changed_sources,
+                self.reused,
             ));
         }
         if self.output.debug.deltasum >= 1 {
@@ -396,6 +400,13 @@ impl TextReporter {
                     text,
                     "Number of files changed while they were read: {}",
                     self.changed_sources
+                );
+            }
+            if self.reused.0 > 0 {
+                _ = writeln!(
+                    text,
+                    "Number of new files taken from other files: {} ({} bytes)",
+                    self.reused.0, self.reused.1
                 );
             }
             self.print_and_log(&text);
@@ -464,6 +475,16 @@ impl TextReporter {
         match event {
             Event::Item(item) => self.item(item),
             Event::Deleted { name, kind, .. } => self.deleted(name, *kind),
+            Event::Reused {
+                from,
+                name,
+                len_bytes,
+                is_renamed,
+            } => {
+                self.reused.0 += 1;
+                self.reused.1 += len_bytes;
+                self.reuse(from, name, *is_renamed);
+            }
             Event::Note(line) => self.print_line(line),
             Event::Problem(Problem { line, .. }) if line.is_empty() => {}
             // Problems of a remote sender are not written to the local log.
@@ -790,6 +811,13 @@ impl TextReporter {
         let mut line = Vec::new();
         list::put_missing(&mut line, name, self.list_style());
         self.print_line(&line);
+    }
+
+    fn reuse(&mut self, from: &[u8], name: &[u8], is_renamed: bool) {
+        if self.output.info.rename >= 1 && !self.output.json {
+            let what: &[u8] = if is_renamed { b"renamed " } else { b"copied " };
+            self.print_line(&[what, from, b" => ", name].concat());
+        }
     }
 
     fn source_changed(&mut self, name: &[u8]) {

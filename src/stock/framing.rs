@@ -103,6 +103,7 @@ pub fn text_of(event: &Event) -> Option<(FrameTag, &[u8])> {
         }) => Some((FrameTag::Warning, line)),
         Event::Problem(Problem { line, .. }) => Some((FrameTag::ErrorXfer, line)),
         Event::Item(_)
+        | Event::Reused { .. }
         | Event::Deleted { .. }
         | Event::Missing(_)
         | Event::Listed { .. }

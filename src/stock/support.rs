@@ -17,5 +17,7 @@ pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
     // The order of converted names can differ from that in which the sender lists directories.
     let converts = receives && options.connect.iconv.is_some();
     // What is deleted must be known at the beginning, also below the first list.
-    looks_ahead || converts || *missing_args == MissingArgs::Delete && *relative
+    // Which files are new, and which are not needed any more, must be known before the first one is requested.
+    let finds_renamed = receives && options.delta.detect_renamed.is_some();
+    looks_ahead || converts || finds_renamed || *missing_args == MissingArgs::Delete && *relative
 }

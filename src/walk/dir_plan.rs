@@ -434,6 +434,13 @@ impl DirPlan {
         self.decided.leave_all();
     }
 
+    /// Copies what is needed for steps that are carried out later, without descriptors. The sender's directory stays.
+    pub fn without_descriptors(&self) -> DirPlan {
+        let mut plan = self.for_subdirs();
+        plan.found.sender_dir = self.found.sender_dir.clone();
+        plan
+    }
+
     /// Copies what is needed for the subdirectories, without descriptors.
     pub fn for_subdirs(&self) -> DirPlan {
         let DirListing {

@@ -159,9 +159,13 @@ impl World {
 
     /// Keeps the state of `dst`, for [`World::restore_dest`].
     pub fn keep_dest(&self) -> &Self {
-        self.twins
-            .iter()
-            .for_each(|twin| copy_tree(&twin.join("dst"), &twin.with_extension("kept")));
+        for twin in &self.twins {
+            let kept = twin.with_extension("kept");
+            if kept.exists() {
+                std::fs::remove_dir_all(&kept).expect("what was kept can be removed");
+            }
+            copy_tree(&twin.join("dst"), &kept);
+        }
         self
     }
 
@@ -469,6 +473,60 @@ impl World {
         Ok(agreed)
     }
 
+    /// Runs rsync with `options`, and the program under test with these and options of its `own`, on `src/` and `dst/`: a dry
+    /// run, a run, and a second one. They must agree in everything but the order of lines.
+    pub fn agree_beside<A: AsRef<[u8]>>(&self, own: &[&str], options: &[A]) -> Agreed {
+        self.try_agree_beside(oracle::rsync(), own, options)
+            .unwrap_or_else(|difference| panic!("{difference}"))
+    }
+
+    /// Does what [`World::agree_beside`] does with this program in place of rsync, and returns what differs instead of
+    /// failing.
+    pub fn try_agree_beside<A: AsRef<[u8]>>(
+        &self,
+        reference: &Path,
+        own: &[&str],
+        options: &[A],
+    ) -> Result<Agreed, String> {
+        let options: Vec<_> = options.iter().map(|it| it.as_ref().to_vec()).collect();
+        let own: Vec<_> = own.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let operands = [b"src/".to_vec(), b"dst/".to_vec()];
+        let mut phases = vec![("the run", Vec::new())];
+        if self.dry_run.get() {
+            phases.insert(0, ("the dry run", vec![b"-n".to_vec()]));
+        }
+        if self.again.get() {
+            phases.push(("the second run", Vec::new()));
+        }
+        let mut agreed = None;
+        for (phase, dry) in phases {
+            self.chown_to_runner();
+            let options = [&dry[..], &options].concat();
+            let with_own = [&options[..], &own].concat();
+            log_argv(&with_own, &operands);
+            let wanted = self.see(reference, &options, &operands, 0);
+            let got = self.see(oracle::under_test(), &with_own, &operands, 1);
+
+            let lines = |text: &str| sorted(text.split('\n').collect()).join("\n");
+            let exits = (wanted.exit != got.exit)
+                .then(|| format!("  exit {}, rsync's {}\n", got.exit, wanted.exit));
+            let differences = [
+                exits,
+                diff::lines(&lines(&wanted.stderr), &lines(&got.stderr)),
+                diff::lines(&lines(&wanted.stdout), &lines(&got.stdout)),
+                diff::trees(&wanted.tree, &got.tree),
+            ];
+            let differences: String = differences.into_iter().flatten().collect();
+            if !differences.is_empty() {
+                return Err(self.failure(phase, &with_own, &operands, &differences));
+            }
+            if phase == "the run" {
+                agreed = Some(self.agreed(wanted.stdout, wanted.stderr, wanted.exit));
+            }
+        }
+        Ok(agreed.expect("there is a run"))
+    }
+
     /// Runs only the program under test with `options` on `src/` and `dst/`, for cases that rsync cannot do. It must
     /// print nothing, and afterwards `dst` must equal `src`.
     pub fn copies_all<A: AsRef<[u8]>>(&self, options: &[A]) {
@@ -513,6 +571,17 @@ impl World {
             ..
         } = self.see(oracle::under_test(), &options, &operands, 1);
         self.agreed(stdout, stderr, exit)
+    }
+
+    /// Runs only the program under test with `options` on `src/` and `dst/`. Returns how many of its lines contain `text`.
+    pub fn count_lines(&self, options: &[&str], text: &str) -> u64 {
+        let options: Vec<_> = options.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let operands = [b"src/".to_vec(), b"dst/".to_vec()];
+        let seen = self.see(oracle::under_test(), &options, &operands, 1);
+        seen.stdout
+            .lines()
+            .filter(|line| line.contains(text))
+            .count() as u64
     }
 
     /// Runs `sparsync check` with `options` on `src/` and `dst/`, and rsync with `dry_run`. Returns what check has printed.

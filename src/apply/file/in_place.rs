@@ -19,10 +19,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Writes into the destination's own file.
-pub(super) fn overwrite(
-    job: &Job<'_>,
+pub(super) fn overwrite<'c>(
+    job: &Job<'c>,
     dir: &Dir,
-    content: &mut Content<'_>,
+    content: &mut Content<'c>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     let existing = job.dest().expect("checked before");
@@ -155,7 +155,7 @@ fn appended_from(
 ) -> Result<u64, Failure> {
     let start = job.dest().expect("checked before").len_bytes;
     let begins_otherwise = match content {
-        Content::File(from) => {
+        Content::File(from) | Content::Twin(from) => {
             append == Append::Verify
                 && !same_bytes(from.as_fd(), existing, start, job.context.process.stop)
                     .unwrap_or(false)

@@ -17,10 +17,10 @@ use std::io;
 use std::os::fd::AsFd;
 
 /// Writes a file and sets its name and attributes.
-pub(super) fn replace(
-    job: &Job<'_>,
+pub(super) fn replace<'c>(
+    job: &Job<'c>,
     dir: &Dir,
-    NewContent { content, similar }: NewContent<'_, '_>,
+    NewContent { content, similar }: NewContent<'_, 'c>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     let place = &job.context.options.place;
@@ -34,7 +34,7 @@ pub(super) fn replace(
     // Opened before its successor replaces what a crash left.
     let basis = match content {
         Content::Stream { .. } => basis_file(job, dir, similar),
-        Content::File(_) => None,
+        Content::File(_) | Content::Twin(_) => None,
     };
     let is_named = job.replaces() || job.context.resumes(job.source().len_bytes);
     let in_place =

@@ -6,6 +6,7 @@ use crate::apply::content::{
 use crate::apply::file::failure::{
     Failure, cannot_open, cannot_read, io_failed, no_longer_regular,
 };
+use crate::apply::file::open_content::{is_unchanged, open_source};
 use crate::apply::job::Job;
 use crate::apply::{Incoming, Outcome, Retry, Submission, Wire, attributes};
 use crate::flist::Kind;
@@ -19,14 +20,23 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Writes content into a file. If it is wrong or cannot be read to its end, it is requested or read again, once.
-pub(super) fn fill(
-    job: &Job<'_>,
-    content: &mut Content<'_>,
+pub(super) fn fill<'c>(
+    job: &Job<'c>,
+    content: &mut Content<'c>,
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     match content {
         Content::File(from) => fill_from_local(job, from, target, out),
+        Content::Twin(from) => {
+            if let Some(content_counts) = fill_from_twin(job, from, target, out)? {
+                return Ok(content_counts);
+            }
+            *content = open_source(job)?;
+            sys::seek_to(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
+            sys::truncate(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
+            fill(job, content, target, out)
+        }
         Content::Stream {
             wire,
             file,
@@ -175,6 +185,29 @@ fn stepper<'s>(job: &Job<'s>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bo
     }
 }
 
+/// Copies the twin of a new file. `None`: it cannot be read, or has changed meanwhile.
+fn fill_from_twin(
+    job: &Job<'_>,
+    from: &OwnedFd,
+    target: ContentTarget<'_>,
+    out: &mut Outcome<'_>,
+) -> Result<Option<ContentCounts>, Failure> {
+    let unchanged = |content_counts: &ContentCounts| {
+        content_counts.end_bytes == job.source().len_bytes
+            && job.twin().is_some_and(|twin| is_unchanged(twin, from))
+    };
+    match copy_local(job, from.as_fd(), target, out).0 {
+        // Nothing came from the source.
+        Ok(content_counts) if unchanged(&content_counts) => Ok(Some(ContentCounts {
+            literal_bytes: 0,
+            matched_bytes: content_counts.end_bytes,
+            ..content_counts
+        })),
+        Ok(_) | Err(CopyError::Read(_) | CopyError::NotRegular) => Ok(None),
+        Err(error @ (CopyError::Write(_) | CopyError::Stopped)) => Err(copy_failed(job, error)),
+    }
+}
+
 fn fill_from_local(
     job: &Job<'_>,
     from: &mut OwnedFd,
@@ -238,7 +271,8 @@ fn copy_local(
         from_device: job.context.options.select.copy_devices && is_device(from),
         fresh: target.fresh,
     };
-    let watch = if job.context.wants.source_changes {
+    let is_twin = job.twin().is_some();
+    let watch = if job.context.wants.source_changes && !is_twin {
         SourceWatch::begin(from)
     } else {
         None

@@ -3,6 +3,8 @@
 use crate::apply::delete::{Removed, Remover, remove_leftover};
 use crate::apply::dir_finalize::LastTouch;
 use crate::apply::entry::refused_by_module;
+use crate::apply::heirs::Heir;
+use crate::apply::twins::Twin;
 use crate::apply::{Context, Spot};
 use crate::error::Result;
 use crate::filter::Chain;
@@ -14,8 +16,10 @@ use crate::path::RelPath;
 use crate::plan::delete::{Extras, are_extras_known};
 use crate::plan::{InTheWay, Reason};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
+use crate::report::tally::Tally;
 use crate::walk::destination::DestWalk;
 use crate::walk::{DirPlan, enter_dir};
+use crate::work::clock;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -40,6 +44,9 @@ pub(super) struct Deletions<'a> {
     delayed: Vec<Delayed>,
     /// `--delete-after`
     after: Vec<After>,
+    /// Extra entries are deleted at the end of the run, although the options require that before or during the copy,
+    /// because new files take their content.
+    waits: bool,
 }
 
 /// The file system that deletion stays on.
@@ -83,7 +90,26 @@ impl<'a> Deletions<'a> {
             has_reported_failure: false,
             delayed: Vec::new(),
             after: Vec::new(),
+            waits: false,
         }
+    }
+
+    /// Has extra entries stay until the end of the run. Which ones are deleted is decided as before.
+    pub(super) fn wait_for_end(&mut self) {
+        self.waits = matches!(
+            self.context.options.delete.when,
+            Some(When::Before | When::During)
+        );
+    }
+
+    /// Has a new file placed when the deletion of its twin comes.
+    pub(super) fn expect_heir(&mut self, twin: &Twin, heir: Heir) {
+        self.remover.heirs.expect(twin, heir);
+    }
+
+    /// Returns the counts of the files that were placed.
+    pub(super) fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.remover.tally)
     }
 
     /// Records that part of the source could not be read, so that the set of extra entries is unknown.
@@ -250,6 +276,14 @@ impl<'a> Deletions<'a> {
             .clone()
             .filter(|dir| self.stays_in(&plan.found.listing.path, dir, head))?;
         self.remove_leftovers(plan);
+        if self.waits {
+            // As if it had been changed already, so that its time is reported.
+            let (secs, nanos) = clock::now_unix();
+            if plan.decided().extras.is_empty() {
+                return None;
+            }
+            return Some(Time { secs, nanos });
+        }
         self.remove_extras(plan, &plan.found.listing.path, &dir, head)
             .then(|| sys::fstat(dir.fd()).ok())?
             .map(|stat| stat.mtime)
@@ -277,7 +311,12 @@ impl<'a> Deletions<'a> {
     /// `--delete-during` and `--delete-delay`: removes or records the extra entries of a directory that is entered.
     pub(super) fn during(&mut self, plan: &DirPlan, spot: &Spot, head: &mut Vec<Event>) {
         let when = self.context.options.delete.when;
-        if !matches!(when, Some(When::During | When::Delay)) || !plan.found.listing.may_delete {
+        let is_due = match when {
+            Some(When::During | When::Delay) => true,
+            Some(When::Before) => self.waits,
+            Some(When::After) | None => false,
+        };
+        if !is_due || !plan.found.listing.may_delete {
             return;
         }
         // A directory that was just created has no extra entries, but skipped deletions are reported for it as well.
@@ -287,7 +326,7 @@ impl<'a> Deletions<'a> {
         let Some(dir) = plan.found.dest.dir.as_ref() else {
             return;
         };
-        if when == Some(When::Delay) {
+        if when == Some(When::Delay) || self.waits {
             self.delay(plan, spot);
         } else if self.stays_in(&plan.found.listing.path, dir, head)
             && self.remove_extras(plan, &spot.path, dir, head)
@@ -354,11 +393,16 @@ impl<'a> Deletions<'a> {
     /// Deletes what waited for the end. Returns how many entries the limit kept.
     pub(super) fn finish(&mut self, head: &mut Vec<Event>) -> Result<u64> {
         let mut delayed = std::mem::take(&mut self.delayed);
-        // Checked once: errors from here on do not stop the remaining deletions.
-        if !delayed.is_empty() && !self.are_allowed(head) {
+        // Checked once: errors from here on do not stop the remaining deletions. Those that only wait were allowed when
+        // their directories were entered.
+        if !self.waits && !delayed.is_empty() && !self.are_allowed(head) {
             delayed.clear();
         }
         for delayed in delayed {
+            // A directory that could not be deleted stops those after it, as if they had not waited.
+            if self.waits && self.remover.met_a_closed_dir && !self.are_allowed(head) {
+                break;
+            }
             let Some(dir) = self.open_again(&delayed.path, head) else {
                 continue;
             };
@@ -370,6 +414,8 @@ impl<'a> Deletions<'a> {
         for after in std::mem::take(&mut self.after) {
             self.after(after, &mut chains, head)?;
         }
+        self.remover.place_rest();
+        head.append(&mut self.remover.events);
         self.go_on()?;
         Ok(self.remover.held_back())
     }

@@ -374,7 +374,8 @@ impl<'a> Outbox<'a> {
         let Action::Transfer(changes) = job.step.decision.action else {
             return Ok(());
         };
-        if job.plan.found.listing.with_data {
+        // The twin is opened at its turn. If it has changed since, the content is requested then.
+        if job.plan.found.listing.with_data || job.twin().is_some() {
             return Ok(());
         }
         let mut item = None;

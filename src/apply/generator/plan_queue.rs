@@ -453,6 +453,11 @@ impl<'a> PlanPool<'a> {
         }
     }
 
+    /// Returns the held plans of directories, in any order.
+    pub(super) fn held_plans(&self) -> impl Iterator<Item = &DirPlan> {
+        self.held.values()
+    }
+
     /// Calls `change` for every held directory; it returns the new time of a directory that it changed. Decisions that
     /// depend on an old time are made again. Returns the root's new time, which the caller handles.
     pub(super) fn change_all(

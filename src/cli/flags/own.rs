@@ -4,7 +4,7 @@ use crate::cli::args::{CompletionShell, MAN_PAGES, PrintRequest};
 use crate::cli::flag::{Effect, Flag, Support};
 use crate::error::Error;
 use crate::options::connect::TransportChoice;
-use crate::options::{DeleteGuard, Lock};
+use crate::options::{DeleteGuard, DetectRenamed, Lock};
 
 /// The arguments of `--transport`.
 pub const TRANSPORTS: [&str; 4] = ["auto", "quic", "tls", "ssh"];
@@ -39,6 +39,28 @@ pub const FLAGS: &[Flag] = &[
         .man("Without it, as with rsync, a file that only one end can read is copied, and one that no end can read is \
               left alone. With it, the file is reported and left alone, and the exit code is 23. An rsync that \
               receives does not tell which files it cannot read. `sparsync check` sets the option."),
+    Flag::optional("detect-renamed", "HOW", "take new files from equal files of the destination: moved or quick")
+        .words(&["moved", "quick"])
+        .negations(&["no-detect-renamed"])
+        .effect(Effect::Revocable(
+            |args, given| {
+                let how = detect_renamed(given.value);
+                args.own_option_is_invalid |= how.is_err();
+                args.detect_renamed = Some(how?);
+                Ok(())
+            },
+            |args| args.detect_renamed = None,
+        ))
+        .man("A regular file that is new at the destination takes the content of an equal file there, so that it is not sent. \
+              With `moved`, files are equal if they have the same size, modification time and name, in different \
+              directories. With `quick`, the name may differ, too. Contents are not compared: as with any quick check, an \
+              unchanged size and time stand for an unchanged file. So the source of such a file is not opened, and one that \
+              cannot be read is not reported. If the equal file would be deleted in this run, it is renamed; this needs -t, \
+              and neither --backup nor, unless deletions come at the end, --max-delete. Otherwise it is copied, by sharing \
+              its blocks if the file system can. The result is that of a run without the option. But the whole list is held \
+              in memory, no content is sent before it is requested, and if a file is to be renamed, deletions wait for the end of the run. Files in \
+              directories that are the same at both ends are not looked at between machines. An rsync can be the sender, \
+              but not the receiver. --info=rename prints where files came from."),
     Flag::value("metrics-file", "FILE", "write metrics of the run to FILE at its end")
         .effect(Effect::Text(|args| &mut args.output.metrics_file))
         .local()
@@ -147,6 +169,22 @@ pub const FLAGS: &[Flag] = &[
         }))
         .local(),
 ];
+
+/// Parses the argument of `--detect-renamed`.
+fn detect_renamed(value: &[u8]) -> crate::error::Result<DetectRenamed> {
+    match value {
+        b"moved" => Ok(DetectRenamed::Moved),
+        b"quick" => Ok(DetectRenamed::Quick),
+        b"" => Err(Error::usage("sparsync: --detect-renamed needs a value")
+            .with_hint("--detect-renamed=moved finds files of equal size, time and name, --detect-renamed=quick those of equal size and time")),
+        other => {
+            let other = other.escape_ascii();
+            Err(Error::usage(format!(
+                "sparsync: invalid --detect-renamed value `{other}`: expected moved or quick"
+            )))
+        }
+    }
+}
 
 /// Parses the argument of `--delete-guard`: a number of entries, or a percentage from 0 to 100.
 fn delete_guard(value: &[u8]) -> crate::error::Result<DeleteGuard> {

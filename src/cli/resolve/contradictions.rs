@@ -8,7 +8,8 @@ use crate::cli::value::{names, refuse};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::algorithm::Algorithm as _;
-use crate::options::{Batch, Checksums, Compression, Options, Recurse};
+use crate::options::select::MissingArgs;
+use crate::options::{Batch, CheckMode, Checksums, Compression, Options, Recurse};
 use crate::proto::rsync::handshake::VERSION_MISMATCH;
 use std::ops::RangeInclusive;
 
@@ -157,6 +158,39 @@ pub(super) fn check_batch(args: &Args, options: &Options) -> Result<()> {
     };
     let words = format!("Your {option} value ({name}) was refused by the server.");
     Err(Error::new(Exit::Unsupported, words).by("sender"))
+}
+
+/// Rejects what `--detect-renamed` cannot be used with: options under which equal times do not stand for equal content,
+/// under which what is deleted depends on when it is deleted, and which record what a peer sends.
+pub(super) fn check_renamed(args: &Args, options: &Options) -> Result<()> {
+    if options.delta.detect_renamed.is_none() {
+        return Ok(());
+    }
+    let batch = match options.batch {
+        Some(Batch::Write { .. }) => "--write-batch",
+        Some(Batch::Read(_)) => "--read-batch",
+        None => "",
+    };
+    let given = [
+        (args.checksum, "--checksum"),
+        (
+            options.check.mode == CheckMode::IgnoreTimes,
+            "--ignore-times",
+        ),
+        (options.preserve.keep_dirlinks, "--keep-dirlinks"),
+        (
+            options.select.missing_args == MissingArgs::Delete,
+            "--delete-missing-args",
+        ),
+        (options.connect.server_log, "--remote-option=--log-file"),
+        (!batch.is_empty(), batch),
+    ];
+    match given.into_iter().find(|(is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((_, option)) => Err(Error::usage(format!(
+            "sparsync: --detect-renamed cannot be used with {option}"
+        ))),
+    }
 }
 
 /// The oldest version of rsync's protocol that sparsync speaks.

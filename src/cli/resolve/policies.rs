@@ -326,6 +326,7 @@ pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
             list: None,
             skip: args.skip_compress.as_ref().map(suffixes),
         },
+        detect_renamed: args.detect_renamed,
     }
 }
 

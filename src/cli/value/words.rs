@@ -14,7 +14,7 @@ impl<const N: usize> Default for Levels<N> {
 }
 
 /// The levels that `--info` sets.
-pub type InfoLevels = Levels<13>;
+pub type InfoLevels = Levels<14>;
 /// The levels that `--debug` sets.
 pub type DebugLevels = Levels<24>;
 
@@ -41,7 +41,7 @@ macro_rules! word {
     };
 }
 
-const INFO: [Word<Info>; 13] = [
+const INFO: [Word<Info>; 14] = [
     word!("BACKUP", backup, "Mention files backed up"),
     word!(
         "COPY",
@@ -91,7 +91,15 @@ const INFO: [Word<Info>; 13] = [
         "Mention statistics at end of run (levels 1-3)"
     ),
     word!("SYMSAFE", symsafe, "Mention symlinks that are unsafe"),
+    word!(
+        "RENAME",
+        rename,
+        "Mention new files that take the content of others"
+    ),
 ];
+
+/// How many of the words rsync has, too. Its list, which `--info=help` prints, has no others.
+const INFO_WORDS_OF_RSYNC: usize = 13;
 
 const DEBUG: [Word<Debug>; 24] = [
     word!("ACL", "Debug extra ACL info"),
@@ -137,7 +145,7 @@ const DEBUG: [Word<Debug>; 24] = [
 ];
 
 /// The words of `--info`.
-pub const INFO_NAMES: [&str; 13] = names(&INFO);
+pub const INFO_NAMES: [&str; 14] = names(&INFO);
 /// The words of `--debug`.
 pub const DEBUG_NAMES: [&str; 24] = names(&DEBUG);
 
@@ -268,7 +276,7 @@ fn settle<T: Default, const N: usize>(
 ///
 /// `push`: the server receives. Words that only the client or the other role prints are left out.
 pub fn info_for_server(levels: &InfoLevels, push: bool) -> Option<String> {
-    const CLIENT: [&str; 2] = ["FLIST", "PROGRESS"];
+    const CLIENT: [&str; 3] = ["FLIST", "PROGRESS", "RENAME"];
     const RECEIVER: [&str; 5] = ["BACKUP", "COPY", "DEL", "NONREG", "SKIP"];
     const SENDER: [&str; 1] = ["REMOVE"];
     let name = |word: &str, level: u8| {
@@ -305,7 +313,7 @@ pub fn info_for_server(levels: &InfoLevels, push: bool) -> Option<String> {
 
 /// Returns the text that `--info=help` prints.
 pub fn info_help() -> String {
-    help(&INFO, &INFO_BY_VERBOSITY, "--info")
+    help(&INFO[..INFO_WORDS_OF_RSYNC], &INFO_BY_VERBOSITY, "--info")
 }
 
 /// Returns the text that `--debug=help` prints.

@@ -747,6 +747,13 @@ impl RemoteCopy {
             Some(&self.sources[..])
         };
         let is_stock = matches!(opened, OpenedLink::Stock(..));
+        if is_stock && !self.far.operand.server_sends && self.options.delta.detect_renamed.is_some()
+        {
+            let words = "sparsync: --detect-renamed is not possible: the other end is an rsync";
+            let error = Error::new(Exit::Unsupported, words)
+                .with_hint("install sparsync there, or copy without the option");
+            return fail(env, &error);
+        }
         let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_stock));
         let gauge = display.as_ref().map(LiveDisplay::gauge);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);

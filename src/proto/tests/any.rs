@@ -573,6 +573,14 @@ fn event() -> impl Strategy<Value = Event> {
             kind,
             mode
         }),
+        (bytes(), bytes(), 0..=FILE_MAX_BYTES, any::<bool>()).prop_map(
+            |(from, name, len_bytes, is_renamed)| Event::Reused {
+                from,
+                name,
+                len_bytes,
+                is_renamed
+            }
+        ),
         bytes().prop_map(Event::Note),
         problem().prop_map(Event::Problem),
         bytes().prop_map(Event::Missing),

@@ -395,7 +395,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
             format!("16 3a | {} | f8e001 | 02 04|c0000207 10|00000000000000000000000000000001", "a9".repeat(32)),
         ),
     ];
-    let events: [(&'static str, Event, &str); 10] = [
+    let events: [(&'static str, Event, &str); 11] = [
         (
             "Event: item",
             Event::Item(Box::new(item())),
@@ -415,6 +415,11 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ("Event: begin", Event::Begin(b"a".to_vec()), "11 03 | 07 01|61"),
         ("Event: progress", Event::Progress { done_bytes: 5, len_bytes: 300 }, "11 04 | 08 05 ac02"),
         ("Event: source changed", Event::SourceChanged(b"a".to_vec()), "11 03 | 09 01|61"),
+        (
+            "Event: reused",
+            Event::Reused { from: b"a".to_vec(), name: b"b".to_vec(), len_bytes: 300, is_renamed: true },
+            "11 08 | 0a 01 01|61 01|62 ac02",
+        ),
     ];
     rows.extend(
         events

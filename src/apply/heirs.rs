@@ -1,0 +1,183 @@
+//! New files that wait until the deletions come to their twins, which are then renamed (`--detect-renamed`).
+
+use crate::apply::attributes::{self, Has};
+use crate::apply::dir_finalize::LastTouch;
+use crate::apply::job::Job;
+use crate::apply::twins::Twin;
+use crate::apply::{Context, Outcome, Spot, entry, file, partial, remove_source};
+use crate::flist::entry::Stat;
+use crate::fs::root::Dir;
+use crate::fs::write::{remove_stale_unseen, temp_name};
+use crate::fs::{sys, xattr};
+use crate::path::RelPath;
+use crate::plan::{NO_ID, TimesToSet};
+use crate::report::event::{ErrorRole, Event, Problem};
+use crate::walk::{DirPlan, Step};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// A new file that waits until the deletions come to its twin.
+pub struct Heir {
+    /// The plan of its directory, without descriptors.
+    plan: Arc<DirPlan>,
+    step: Step,
+    /// Its directory.
+    dir: RelPath,
+    /// Keeps the directory's last touch waiting.
+    last: Arc<LastTouch>,
+}
+
+impl Heir {
+    /// Creates the heir for a step.
+    pub fn new(plan: Arc<DirPlan>, step: Step, spot: &Spot) -> Heir {
+        Heir {
+            plan,
+            step,
+            dir: spot.path.clone(),
+            last: spot.last.clone(),
+        }
+    }
+
+    /// Returns the path of its file.
+    pub fn path(&self) -> RelPath {
+        self.dir.join(self.plan.name_of(&self.step))
+    }
+
+    /// Places the file: renames its twin if that is still there and `from` is its directory and name, or else does what is
+    /// done for any other file. Returns whether the twin was renamed.
+    pub fn place(
+        self,
+        context: &Context<'_>,
+        from: Option<(&Dir, &[u8])>,
+        out: &mut Outcome<'_>,
+    ) -> bool {
+        let opened = context.dest.map(|dest| dest.open_dir_to_search(&self.dir));
+        let dir = match opened.transpose() {
+            Ok(dir) => dir,
+            // A dry run has not created it.
+            Err(_) if context.is_dry() => None,
+            Err(error) => {
+                let full = context.full(self.dir.as_bytes());
+                let problem = Problem::failed(ErrorRole::Generator, "opendir", &full, &error);
+                out.events.push(Event::Problem(problem));
+                return false;
+            }
+        };
+        let spot = Spot::new(self.dir, dir, self.last);
+        let job = Job::new(context, &self.plan, self.step, &spot);
+        if let (Some(twin), Some(from)) = (job.twin(), from) {
+            if context.is_dry() {
+                entry::perform(&job, out);
+                return true;
+            }
+            if let Ok(true) = rename(&job, twin, from) {
+                entry::checked(context, out);
+                file::report_renamed(&job, twin, out);
+                remove_source::remove_sent_source(&job, out);
+                return true;
+            }
+        }
+        entry::perform(&job, out);
+        false
+    }
+}
+
+/// Renames a twin. Returns `false`, or an error, if that is not possible, or if the file would not be as one that is
+/// created. It has all its attributes before it has its name.
+fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result<bool> {
+    let context = job.context;
+    let Some(dir) = &job.spot.dir else {
+        return Ok(false);
+    };
+    let file = context.open_read(from, name)?;
+    let stat = sys::fstat(file.as_fd())?;
+    let has_xattrs = xattr::At::Fd(file.as_fd())
+        .names()
+        .is_ok_and(|names| names.is_some_and(|names| !names.is_empty()));
+    let is_single = twin.is(&stat) && stat.nlink == 1;
+    if !is_single || has_xattrs || !gets_ids_of_new_file(job, dir, &stat)? {
+        return Ok(false);
+    }
+    let source = job.source();
+    let has_bare_source = source.xattrs().is_empty() && source.acls().0.is_empty();
+    if !has_bare_source || job.spot.default_acl().is_some() {
+        return Ok(false);
+    }
+
+    let has_atime = source
+        .extra
+        .as_ref()
+        .is_some_and(|extra| extra.atime.is_some());
+    let times = if has_atime {
+        TimesToSet::AccessTime
+    } else {
+        TimesToSet::Neither
+    };
+    let has = Has {
+        ids: Some((stat.uid, stat.gid)),
+        mode: Some(stat.mode),
+        times,
+        acls: Some((b"", b"")),
+        ..Has::default()
+    };
+    let full = || job.full();
+    let target = job.target((file.as_fd(), b""), &full, ErrorRole::Receiver);
+    let mut events = Vec::new();
+    let mode = job.wanted_mode();
+    let has_owner = attributes::finish(context, target, source, has, mode, &mut events);
+    // What failed is tried again, and reported, for a copy.
+    if !has_owner || !events.is_empty() {
+        return Ok(false);
+    }
+    if context.options.place.fsync {
+        sys::fsync(file.as_fd())?;
+    }
+    job.spot.last.touch();
+    sys::rename_new(from.fd(), name, dir.fd(), job.name())?;
+    if context.resumes(twin.len_bytes) {
+        remove_stale_unseen(dir, &temp_name(job.name()));
+    }
+    partial::forget(job, dir);
+    Ok(true)
+}
+
+/// Returns whether a file in another directory of the same file system would have the owner and group of one that is
+/// created in `dir`, as far as these are not set.
+fn gets_ids_of_new_file(job: &Job<'_>, dir: &Dir, stat: &Stat) -> io::Result<bool> {
+    let preserve = &job.context.policy.preserve;
+    let source = job.source();
+    let parent = sys::fstat(dir.fd())?;
+    let (uid, gid) = sys::ids();
+    let sets_owner = preserve.owner && source.uid != NO_ID;
+    let sets_group = preserve.group && source.gid != NO_ID;
+    let has_owner = sets_owner || stat.uid == uid;
+    // The group of a new file is that of the process or that of the directory, depending on the file system.
+    let passes_group_on = parent.mode & 0o2000 != 0 || parent.gid == gid;
+    let has_group = sets_group || passes_group_on && stat.gid == parent.gid;
+    Ok(parent.dev == stat.dev && has_owner && has_group)
+}
+
+/// The heirs of a run, by the paths of their twins.
+#[derive(Default)]
+pub struct Heirs(HashMap<RelPath, Heir>);
+
+impl Heirs {
+    /// Adds the heir of a twin.
+    pub fn expect(&mut self, twin: &Twin, heir: Heir) {
+        self.0.insert(twin.path.clone(), heir);
+    }
+
+    /// Takes the heir of the file that is about to be deleted.
+    pub fn take(&mut self, path: &RelPath) -> Option<Heir> {
+        self.0.remove(path)
+    }
+
+    /// Takes those whose twins were not deleted, in a fixed order.
+    pub fn take_rest(&mut self) -> Vec<Heir> {
+        let mut rest: Vec<_> = self.0.drain().map(|(_, heir)| heir).collect();
+        rest.sort_by_key(|heir| heir.path().as_bytes().to_vec());
+        rest
+    }
+}

@@ -1,0 +1,89 @@
+//! `--detect-renamed`: new files that take the content of equal files of the destination, their twins.
+//!
+//! The twins of a run are settled before anything is done. A twin is copied at the turn of the new file, or it is renamed
+//! in place of its deletion, which waits for the end of the run. Each is examined again right before that. If it has
+//! changed, the content comes from the source, as without the option. No twin is deleted before each file that takes its
+//! content has its name.
+
+use crate::flist::entry::Stat;
+use crate::flist::{Kind, Time};
+use crate::path::RelPath;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// A file of the destination whose content a new file takes.
+#[derive(Debug)]
+pub struct Twin {
+    pub path: RelPath,
+    /// Device and inode.
+    pub inode: (u64, u64),
+    pub len_bytes: u64,
+    pub mtime: Time,
+    /// It is renamed when its deletion comes. Otherwise it is copied.
+    pub is_renamed: bool,
+    /// It is not deleted before the new file has its name. Of a file with several names, one is copied, and it is not
+    /// known which.
+    pub is_awaited: bool,
+}
+
+impl Twin {
+    /// Returns whether these are the attributes of the file that was found.
+    pub fn is(&self, stat: &Stat) -> bool {
+        Kind::of_mode(stat.mode) == Some(Kind::File)
+            && (stat.dev, stat.ino) == self.inode
+            && (stat.len_bytes, stat.mtime) == (self.len_bytes, self.mtime)
+    }
+}
+
+/// The twins of a run. The generator settles them once, before anything is done.
+#[derive(Debug, Default)]
+pub struct Twins {
+    /// By the path of the new file.
+    by_new: OnceLock<HashMap<RelPath, Twin>>,
+    /// How many files need the content of a twin and do not have their names yet, by its path.
+    needed: Mutex<HashMap<RelPath, usize>>,
+}
+
+impl Twins {
+    /// Sets the twins of the new files.
+    pub fn settle(&self, by_new: HashMap<RelPath, Twin>) {
+        let mut needed = self.needed.lock();
+        for twin in by_new.values().filter(|twin| twin.is_awaited) {
+            *needed.entry(twin.path.clone()).or_default() += 1;
+        }
+        // The generator calls it once.
+        let _ = self.by_new.set(by_new);
+    }
+
+    /// Returns the twin of a new file.
+    pub fn of(&self, new: &RelPath) -> Option<&Twin> {
+        self.by_new.get()?.get(new)
+    }
+
+    /// Records that a new file with this twin is complete.
+    pub fn placed(&self, twin: &Twin) {
+        if !twin.is_awaited {
+            return;
+        }
+        let mut needed = self.needed.lock();
+        if let Some(count) = needed.get_mut(&twin.path) {
+            *count -= 1;
+            if *count == 0 {
+                needed.remove(&twin.path);
+            }
+        }
+    }
+
+    /// Records that a new file with this twin could not be placed.
+    pub fn failed(&self, twin: &Twin) {
+        if !twin.is_awaited {
+            *self.needed.lock().entry(twin.path.clone()).or_default() += 1;
+        }
+    }
+
+    /// Returns whether a file must not be deleted, because another one needs its content.
+    pub fn is_needed(&self, path: &RelPath) -> bool {
+        self.needed.lock().contains_key(path)
+    }
+}

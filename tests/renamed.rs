@@ -1,0 +1,491 @@
+//! `--detect-renamed`: new files take the content of equal files of the destination. The result must be that of rsync,
+//! which sends them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::faults::{Stage, Trees, write};
+use crate::kit::{Acl, World, diff, files, is_temp, oracle, synctest};
+
+/// A renamed directory, a moved file, a renamed file, a copy, a new file, and files that stay or change.
+const SOURCE: &str = "new/a=alpha new/sub/b=beta@5 new/%750 moved/c=gamma@7 d/renamed=delta@9 d/copy=kept@11 d/kept=kept@11 \
+    fresh=nothing changed=after";
+const DEST: &str = "old/a=alpha old/sub/b=beta@5 c=gamma@7 d/before=delta@9 d/kept=kept@11 gone=bye empty= changed=before@-3";
+
+const MOVED: &str = "--detect-renamed=moved";
+const QUICK: &str = "--detect-renamed=quick";
+
+fn reorganised(w: &World) -> &World {
+    w.not_pushed_to_stock("an rsync cannot receive")
+        .not_served("an rsync has no such option");
+    w.source(SOURCE).dest(DEST)
+}
+
+/// Compares with rsync, and checks which files came from where.
+#[track_caller]
+fn reuses(w: &World, own: &str, options: &[&str], lines: &[&str]) {
+    w.keep_dest();
+    w.agree_beside(&[own], options);
+    w.restore_dest();
+    let all = [options, &[own, "--info=rename"]].concat();
+    let mut alone = w.alone(&all);
+    for line in lines {
+        alone = alone.prints(line);
+    }
+}
+
+const ALL_MOVED: [&str; 3] = [
+    "renamed old/a => new/a",
+    "renamed old/sub/b => new/sub/b",
+    "renamed c => moved/c",
+];
+const ALL_COPIED: [&str; 3] = [
+    "copied old/a => new/a",
+    "copied old/sub/b => new/sub/b",
+    "copied c => moved/c",
+];
+
+/// One row of the table: options, and what happens to what was moved.
+macro_rules! moves {
+    ($name:ident, [$($option:expr),+ $(,)?], $lines:expr) => {
+        synctest!($name, |w: World| {
+            reuses(reorganised(&w), MOVED, &[$($option),+], &$lines);
+        });
+    };
+}
+
+moves!(default_time, ["-ai", "--delete"], ALL_MOVED);
+moves!(before, ["-ai", "--delete-before"], ALL_MOVED);
+moves!(during, ["-ai", "--delete-during"], ALL_MOVED);
+moves!(delay, ["-ai", "--delete-delay"], ALL_MOVED);
+moves!(after, ["-ai", "--delete-after"], ALL_MOVED);
+moves!(without_delete, ["-ai"], ["copied c => moved/c"]);
+moves!(verbose, ["-av", "--delete"], ALL_MOVED);
+moves!(prune, ["-aim", "--delete"], ALL_MOVED);
+moves!(
+    delay_updates,
+    ["-ai", "--delete", "--delay-updates"],
+    ALL_MOVED
+);
+moves!(
+    partial_dir,
+    ["-ai", "--delete", "--partial-dir=.p"],
+    ALL_MOVED
+);
+moves!(in_place, ["-ai", "--delete", "--inplace"], ALL_MOVED);
+moves!(in_deltas, ["-ai", "--delete", "--no-whole-file"], ALL_MOVED);
+moves!(sparse, ["-aiS", "--delete"], ALL_MOVED);
+moves!(one_file_system, ["-aix", "--delete"], ALL_MOVED);
+moves!(existing, ["-ai", "--delete", "--existing"], [] as [&str; 0]);
+moves!(
+    ignore_existing,
+    ["-ai", "--delete", "--ignore-existing"],
+    ALL_MOVED
+);
+moves!(update, ["-aiu", "--delete"], ALL_MOVED);
+moves!(synced, ["-ai", "--delete", "--fsync"], ALL_MOVED);
+moves!(hard_links, ["-aiH", "--delete"], ALL_MOVED);
+moves!(
+    no_incremental_recursion,
+    ["-ai", "--delete", "--no-inc-recursive"],
+    ALL_MOVED
+);
+moves!(chmod, ["-ai", "--delete", "--chmod=D750,F640"], ALL_MOVED);
+moves!(without_perms, ["-ai", "--delete", "--no-perms"], ALL_MOVED);
+moves!(
+    max_delete_at_the_end,
+    ["-ai", "--delete-after", "--max-delete=100"],
+    ALL_MOVED
+);
+moves!(
+    delete_excluded,
+    ["-ai", "--delete-excluded", "--exclude=empty"],
+    ALL_MOVED
+);
+
+// ── what prevents a rename ──────────────────────────────────────────────────────────────────────
+moves!(backups, ["-aib", "--delete-after"], ALL_COPIED);
+moves!(
+    backup_dir,
+    ["-ai", "--delete-delay", "--backup-dir=../bak"],
+    ALL_COPIED
+);
+moves!(backups_during, ["-aib", "--delete"], [] as [&str; 0]);
+synctest!(max_delete_during, |w: World| {
+    let w = reorganised(&w);
+    w.not_with_daemon("rsync's client does not learn that the limit was reached");
+    reuses(
+        w,
+        MOVED,
+        &["-ai", "--delete", "--max-delete=2"],
+        &([] as [&str; 0]),
+    );
+});
+synctest!(max_delete_at_the_end_used_up, |w: World| {
+    let w = reorganised(&w);
+    w.not_with_daemon("rsync's client does not learn that the limit was reached");
+    reuses(
+        w,
+        MOVED,
+        &["-ai", "--delete-delay", "--max-delete=2"],
+        &([] as [&str; 0]),
+    );
+});
+synctest!(no_deletion_at_all, |w: World| {
+    let w = reorganised(&w);
+    w.not_with_daemon("rsync's client does not learn that the limit was reached");
+    reuses(
+        w,
+        MOVED,
+        &["-ai", "--delete-delay", "--max-delete=0"],
+        &ALL_COPIED,
+    );
+});
+
+synctest!(progress_counts_each_file, |w: World| {
+    reorganised(&w);
+    w.alone(&["-a", "--delete", "--progress", MOVED])
+        .prints("xfr#7, to-chk=0/13)");
+});
+
+synctest!(statistics_count_what_was_not_sent, |w: World| {
+    reorganised(&w);
+    w.alone(&["-a", "--delete", "--stats", MOVED])
+        .prints("Number of new files taken from other files: 3 (14 bytes)")
+        .prints("Number of regular files transferred: 7")
+        .prints("Total transferred file size: 35 bytes");
+});
+
+synctest!(without_times, |w: World| {
+    let w = reorganised(&w);
+    w.once();
+    // The times of new files are those of the copy.
+    reuses(
+        w,
+        MOVED,
+        &["-rlpgoDi", "--delete"],
+        &["copied old/a => new/a"],
+    );
+});
+
+synctest!(quick_finds_other_names, |w: World| {
+    let w = reorganised(&w);
+    reuses(
+        w,
+        QUICK,
+        &["-ai", "--delete"],
+        &["renamed d/before => d/renamed", "copied d/kept => d/copy"],
+    );
+});
+
+synctest!(protected_twin_is_copied, |w: World| {
+    let w = reorganised(&w);
+    let options = [
+        "-ai",
+        "--delete",
+        "-fP_old/a",
+        "--exclude=/c",
+        "--filter=protect c",
+    ];
+    reuses(w, MOVED, &options[..2], &ALL_MOVED);
+    w.restore_dest();
+    reuses(
+        w,
+        MOVED,
+        &["-ai", "--delete", "--filter=P old/a", "--filter=P /c"],
+        &[
+            "copied old/a => new/a",
+            "renamed old/sub/b => new/sub/b",
+            "copied c => moved/c",
+        ],
+    );
+});
+
+synctest!(hidden_source_leaves_its_twin_alone, |w: World| {
+    let w = reorganised(&w);
+    reuses(
+        w,
+        MOVED,
+        &["-ai", "--delete", "--filter=H new/a", "--filter=H /moved"],
+        &["renamed old/sub/b => new/sub/b"],
+    );
+});
+
+synctest!(swapped_files, |w: World| {
+    reorganised(&w);
+    w.source("x=first@20 y=second@21")
+        .dest("x=second@21 y=first@20");
+    w.agree_beside(&[QUICK], &["-ai", "--delete"]);
+});
+
+synctest!(chain_of_names, |w: World| {
+    reorganised(&w);
+    w.source("n2=first@20 n3=second@21 n4=third@22")
+        .dest("n1=first@20 n2=second@21 n3=third@22");
+    w.agree_beside(&[QUICK], &["-ai", "--delete"]);
+});
+
+synctest!(two_heirs_of_one_twin, |w: World| {
+    let w = reorganised(&w);
+    w.source("e/c=gamma@7 f/c=gamma@7");
+    reuses(
+        w,
+        MOVED,
+        &["-ai", "--delete"],
+        &["renamed c => e/c", "copied c => f/c", "copied c => moved/c"],
+    );
+});
+
+synctest!(heirs_that_are_hard_links, |w: World| {
+    let w = reorganised(&w);
+    w.source("h/c=gamma@7 h/b==h/c");
+    reuses(
+        w,
+        MOVED,
+        &["-aiH", "--delete"],
+        &["copied c => h/c", "renamed c => moved/c"],
+    );
+});
+
+synctest!(twin_with_other_names, |w: World| {
+    let w = reorganised(&w);
+    w.dest("other==c");
+    for options in [&["-ai", "--delete"][..], &["-aiH", "--delete"]] {
+        reuses(
+            w,
+            MOVED,
+            options,
+            &["copied c => moved/c", "renamed old/a => new/a"],
+        );
+        w.restore_dest();
+    }
+});
+
+synctest!(symlinks_are_no_twins, |w: World| {
+    reorganised(&w);
+    w.source("l/c=12345@77").dest("k/c->12345 m->old");
+    w.agree_beside(&[MOVED], &["-ai", "--delete"]);
+});
+
+synctest!(sources_are_removed, |w: World| {
+    let w = reorganised(&w);
+    w.once();
+    w.agree_beside(&[MOVED], &["-ai", "--delete", "--remove-source-files"]);
+});
+
+synctest!(twin_of_another_owner, as root, |w: World| {
+    let w = reorganised(&w);
+    w.build("dst", |tree| {
+        tree.file("p/c2", "owned").owner(7, 8).mtime(50);
+    });
+    w.build("src", |tree| {
+        tree.file("q/c2", "owned").mtime(50);
+    });
+    reuses(w, MOVED, &["-ai", "--delete"], &["renamed p/c2 => q/c2"]);
+    w.restore_dest();
+    reuses(w, MOVED, &["-rltpi", "--delete"], &["copied p/c2 => q/c2"]);
+});
+
+synctest!(attributes_of_a_twin_do_not_stay, |w: World| {
+    let w = reorganised(&w);
+    w.needs_xattrs();
+    w.build("dst", |tree| {
+        tree.file("p/c2", "attributes")
+            .mtime(50)
+            .xattr("user.old", "1");
+    });
+    w.build("src", |tree| {
+        tree.file("q/c2", "attributes").mtime(50).mode(0o600);
+        tree.file("r/c2", "attributes")
+            .mtime(50)
+            .xattr("user.new", "2");
+    });
+    for options in [&["-ai", "--delete"][..], &["-aiX", "--delete"]] {
+        reuses(
+            w,
+            MOVED,
+            options,
+            &["copied p/c2 => q/c2", "copied p/c2 => r/c2"],
+        );
+        w.restore_dest();
+    }
+});
+
+synctest!(read_only_directories, as user, |w: World| {
+    let w = reorganised(&w);
+    w.source("ro/c3=readonly@70 ro/%555").dest("bo/c3=readonly@70 bo/%555");
+    // Nothing can be removed from a directory that is not writable, unless it is to be deleted itself.
+    reuses(w, MOVED, &["-ai", "--delete"], &["renamed bo/c3 => ro/c3"]);
+});
+
+synctest!(twin_in_a_read_only_directory_that_stays, as user, |w: World| {
+    let w = reorganised(&w);
+    w.source("ro/c3=readonly@70 bo/x bo/%555").dest("bo/c3=readonly@70 bo/x bo/%555");
+    w.stderr_unordered();
+    w.agree_beside(&[MOVED], &["-rltgoDi", "--delete"]);
+});
+
+synctest!(unreadable_directory_keeps_extra_files, as user, |w: World| {
+    let w = reorganised(&w);
+    w.not_with_stock("its whole list comes first, with the error");
+    w.source("zz/in=1 zz/%0");
+    for when in ["--delete-before", "--delete-during", "--delete-after"] {
+        w.keep_dest();
+        w.agree_beside(&[MOVED], &["-ai", when]);
+        w.restore_dest();
+    }
+});
+
+synctest!(alternates_come_first, |w: World| {
+    let w = reorganised(&w);
+    w.tree("alt", "new/a=alpha");
+    for kind in [
+        "--link-dest=../alt",
+        "--copy-dest=../alt",
+        "--compare-dest=../alt",
+    ] {
+        reuses(
+            w,
+            MOVED,
+            &["-ai", "--delete", kind],
+            &["renamed c => moved/c"],
+        );
+        w.restore_dest();
+    }
+});
+
+synctest!(file_in_the_way_of_a_directory_is_no_twin, |w: World| {
+    reorganised(&w);
+    w.source("way/way=road@30").dest("way=road@30");
+    w.agree_beside(&[MOVED], &["-ai", "--delete"]);
+});
+
+synctest!(default_acl_of_the_new_directory, as root, |w: World| {
+    let w = reorganised(&w);
+    w.needs_acls();
+    let acl = [Acl::Owner(7), Acl::User(7, 7), Acl::OwnGroup(5), Acl::Mask(7), Acl::Other(5)];
+    w.build("dst", |tree| {
+        tree.dir("acl").default_acl(&acl);
+        tree.file("p/c4", "acl").mtime(50);
+    });
+    w.build("src", |tree| {
+        tree.file("acl/c4", "acl").mtime(50);
+    });
+    reuses(w, MOVED, &["-ai", "--delete"], &["copied p/c4 => acl/c4"]);
+});
+
+// ── kills and errors ────────────────────────────────────────────────────────────────────────────
+
+/// Everything that is renamed in [`kills_lose_nothing`].
+fn build(top: &Path) {
+    write(&top.join("src/new/a"), "alpha", 2);
+    write(&top.join("src/new/deep/b"), "beta and more", 3);
+    write(&top.join("src/d/c"), "gamma", 4);
+    write(&top.join("src/d/copy"), "kept", 5);
+    write(&top.join("src/kept"), "kept", 5);
+    write(&top.join("src/fresh"), "fresh", 6);
+    write(&top.join("src/changed"), "changed now", 7);
+    write(&top.join("dst/old/a"), "alpha", 2);
+    write(&top.join("dst/old/deep/b"), "beta and more", 3);
+    write(&top.join("dst/before"), "gamma", 4);
+    write(&top.join("dst/kept"), "kept", 5);
+    write(&top.join("dst/changed"), "before", 1);
+    write(&top.join("dst/extra"), "extra", 1);
+}
+
+/// Runs rsync and the program under test, which fails or is killed at each call in turn, as `hook` says. No content that
+/// both trees have may be lost, and the next run must finish the job.
+#[track_caller]
+fn nothing_is_lost(hook: &str, suffix: &str, options: &[&str]) {
+    let trees = Trees {
+        options: &[],
+        build,
+        backups: &[],
+    };
+    let twin = Stage::new(&trees);
+    assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
+    let wanted = twin.snapshot("");
+    let own = [options, &[QUICK]].concat();
+    for n in 1.. {
+        let stage = Stage::new(&trees);
+        let before = contents(&stage.top.join("dst"));
+        let needed = contents(&stage.top.join("src"));
+        // Each failure is logged, so a run without one has no further call.
+        let log = stage.top.with_extension("log");
+        let hooks = [
+            (hook, format!("{n}{suffix}")),
+            ("SPARSYNC_FAULT_LOG", log.display().to_string()),
+        ];
+        let broken = stage.run_program(oracle::under_test(), &own, &hooks);
+        let is_over = broken.exit == 0 && std::fs::remove_file(&log).is_err();
+        let shown = format!(
+            "{own:?}, {hook}={n}{suffix}: {}: {}",
+            broken.exit,
+            broken.stderr.escape_ascii()
+        );
+        if broken.exit == 0 {
+            assert_eq!(diff::trees(&wanted, &stage.snapshot("")), None, "{shown}");
+        }
+        let after = contents(&stage.top.join("dst"));
+        // What a directory or a file needs that cannot be listed is not known.
+        let stderr = String::from_utf8_lossy(&broken.stderr);
+        let is_listed = !stderr.contains("opendir") && !stderr.contains("[sender] ");
+        for content in before.intersection(&needed).filter(|_| is_listed) {
+            assert!(
+                after.contains(content),
+                "{} is lost: {shown}",
+                content.escape_ascii()
+            );
+        }
+        let next = stage.run_program(oracle::under_test(), &own, &[]);
+        assert_eq!(
+            next.exit,
+            0,
+            "{shown}, then: {}",
+            next.stderr.escape_ascii()
+        );
+        assert_eq!(
+            diff::trees(&wanted, &stage.snapshot("")),
+            None,
+            "{shown}, run again"
+        );
+        if is_over {
+            return;
+        }
+    }
+}
+
+fn contents(top: &Path) -> BTreeSet<Vec<u8>> {
+    files(top)
+        .into_iter()
+        .filter(|(path, _)| {
+            !is_temp(
+                &path
+                    .file_name()
+                    .expect("a file has a name")
+                    .to_string_lossy(),
+            )
+        })
+        .map(|(_, content)| content)
+        .collect()
+}
+
+#[test]
+fn kills_lose_nothing() {
+    for options in [
+        &["-a", "--delete"][..],
+        &["-a", "--delete-after"],
+        &["-a", "--delete", "--delay-updates"],
+        &["-a", "--delete", "--inplace"],
+        &["-a"],
+    ] {
+        nothing_is_lost("SPARSYNC_KILL_AT", "", options);
+    }
+}
+
+#[test]
+fn errors_lose_nothing() {
+    for error in [":EIO", ":ENOSPC", ":EACCES"] {
+        nothing_is_lost("SPARSYNC_FAIL_AT", error, &["-a", "--delete"]);
+    }
+}
