@@ -709,10 +709,15 @@ fn failing_link_ends_the_run() {
     });
     assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
     let wanted = trees(&twin.top);
+    // In the sample, each use of the link meets one of the errors.
+    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let step = if is_whole { 1 } else { 3 };
     for way in [Direction::Push, Direction::Pull] {
         for end in [End::Client, End::Server] {
-            for error in ["EIO", "EAGAIN", "EINTR"] {
-                let uses = (1..)
+            for (first, error) in (1..).zip(["EIO", "EAGAIN", "EINTR"]) {
+                let first = if is_whole { 1 } else { first };
+                let uses = (first..)
+                    .step_by(step)
                     .take_while(|&n| link_fails_at(&wanted, (end, way), n, error))
                     .count();
                 if uses == 0 {

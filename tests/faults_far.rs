@@ -525,7 +525,7 @@ fn large_bytes() -> u64 {
     if std::env::var_os("SPARSYNC_LINK_BYTES").is_some() {
         4 << 20
     } else {
-        64 << 20
+        16 << 20
     }
 }
 

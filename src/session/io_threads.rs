@@ -221,7 +221,12 @@ impl SessionIo<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::Message;
+    use crate::proto::dialect::Dialect;
+    use crate::proto::native::Native;
+    use crate::transport::link::{Moved, Parting};
     use std::cell::Cell;
+    use std::sync::atomic::AtomicBool;
 
     const SHORT: Duration = Duration::from_millis(1);
     /// The look at the count of bytes after which the writer has ended.
@@ -257,5 +262,89 @@ mod tests {
     #[test]
     fn peer_that_always_reads_a_little_is_awaited_for_a_limited_time() {
         assert!(looks(|nth| nth, 20 * SHORT) <= 20);
+    }
+
+    /// A stream to a peer that reads slowly. The first write lasts until the session parts, or for a while.
+    struct SlowStream {
+        parting: Parting,
+        parts_early: Arc<AtomicBool>,
+        /// The peer closes the connection when this is dropped.
+        _is_open: mpsc::Sender<()>,
+        never: mpsc::Receiver<()>,
+        has_written: bool,
+    }
+
+    impl Write for SlowStream {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let begun = Since::now();
+            while !self.has_written && begun.elapsed() < 300 * SHORT {
+                if self.parting.has_begun() {
+                    self.parts_early.store(true, Ordering::Relaxed);
+                    break;
+                }
+                let _ = self.never.recv_timeout(SHORT);
+            }
+            self.has_written = true;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A stream that ends when the peer closes it.
+    struct SilentStream(mpsc::Receiver<()>);
+
+    impl Read for SilentStream {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(0)
+        }
+    }
+
+    struct NoMessages;
+
+    impl MessageHandler for NoMessages {
+        fn handle(&self, _: Message, _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn handle_end(&self, _: Error) {}
+    }
+
+    #[test]
+    fn session_parts_once_its_last_message_is_written() {
+        let (is_open, closed) = mpsc::channel();
+        let (_still, never) = mpsc::channel();
+        let (parting, parts_early): (Parting, Arc<AtomicBool>) = Default::default();
+        let writer = SlowStream {
+            parting: parting.clone(),
+            parts_early: parts_early.clone(),
+            _is_open: is_open,
+            never,
+            has_written: false,
+        };
+        let (link, traffic) = counted(Link {
+            reader: Box::new(SilentStream(closed)),
+            writer: Box::new(writer),
+            parting,
+            leave: None,
+            moved: Moved::default(),
+        });
+        let dialect: Box<dyn Dialect + Send> = Box::new(Native::new(1));
+        let connection = Arc::new(Connection::new(Box::new(Native::new(1))));
+        let session = SessionIo {
+            connection: &connection,
+            intake: Box::new(dialect),
+            timeout_secs: 0,
+            link,
+            traffic: traffic.clone(),
+        };
+        let failed = || Err(Error::new(Exit::FileIo, "the disk is full"));
+        let ended = session.hold(&NoMessages, failed);
+        assert_eq!(ended.map_err(|error| error.exit), Err(Exit::FileIo));
+        assert!(traffic.counts().sent_bytes > 0);
+        assert!(!parts_early.load(Ordering::Relaxed));
     }
 }
