@@ -300,7 +300,11 @@ synctest!(attributes_of_a_twin_do_not_stay, |w: World| {
             .mtime(50)
             .xattr("user.new", "2");
     });
-    for options in [&["-ai", "--delete"][..], &["-aiX", "--delete"]] {
+    for options in [
+        &["-ai", "--delete"][..],
+        &["-aiX", "--delete"],
+        &["-ai", "--delete", "--delay-updates"],
+    ] {
         reuses(
             w,
             MOVED,
@@ -377,7 +381,7 @@ synctest!(default_acl_of_the_new_directory, as root, |w: World| {
 // ── kills and errors ────────────────────────────────────────────────────────────────────────────
 
 /// Everything that is renamed in [`kills_lose_nothing`].
-fn build(top: &Path) {
+pub fn build(top: &Path) {
     write(&top.join("src/new/a"), "alpha", 2);
     write(&top.join("src/new/deep/b"), "beta and more", 3);
     write(&top.join("src/d/c"), "gamma", 4);

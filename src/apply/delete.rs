@@ -1,6 +1,7 @@
 //! Deletes entries, and makes room for others.
 
 use crate::apply::backup::{BackupTarget, back_up, is_backup, report_backup};
+use crate::apply::delayed::place_delayed;
 use crate::apply::heirs::{Heir, Heirs};
 use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
@@ -214,6 +215,10 @@ impl<'a> Remover<'a> {
         } = out;
         self.events.append(&mut events);
         self.tally.merge(&tally);
+        if !is_renamed && !self.context.is_dry() {
+            // It is one of those only now, when the others have their names.
+            place_delayed(self.context, &mut self.events);
+        }
         if let Some(error) = fatal {
             self.fatal.get_or_insert(error);
         }
