@@ -17,6 +17,7 @@ use crate::kit::{
     FAKE_SSH, Lens, Output, Request, World, files, is_temp, oracle, report_skip, snapshot, ssh,
     synctest, until,
 };
+use crate::renamed;
 
 /// The process that dies, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,9 +208,19 @@ fn dies_at_each(way: Direction, points: usize, at: impl IntoIterator<Item = Deat
         build: both,
         backups: &[],
     };
+    dies_at_each_of(&scene, way, points, at);
+}
+
+/// Does the same to a run of these trees.
+fn dies_at_each_of(
+    scene: &Trees,
+    way: Direction,
+    points: usize,
+    at: impl IntoIterator<Item = Death>,
+) {
     let died = at
         .into_iter()
-        .take_while(|&death| dies(&scene, way, death))
+        .take_while(|&death| dies(scene, way, death))
         .count();
     if died == 0 {
         report_skip(
@@ -244,6 +255,27 @@ fn server_of_a_push_is_killed() {
 #[test]
 fn server_of_a_pull_is_killed() {
     dies_at_each(Direction::Pull, 25, (1..).step_by(2).map(Death::Server));
+}
+
+#[test]
+fn receiver_that_renames_files_is_killed() {
+    let scene = Trees {
+        options: &["-a", "--delete", "--detect-renamed=quick"],
+        build: renamed::build,
+        backups: &[],
+    };
+    dies_at_each_of(
+        &scene,
+        Direction::Push,
+        40,
+        (1..).step_by(2).map(Death::Server),
+    );
+    dies_at_each_of(
+        &scene,
+        Direction::Pull,
+        40,
+        (1..).step_by(2).map(Death::Client),
+    );
 }
 
 /// Other threads may wait for the one that is gone: a bug must not look like a hang.

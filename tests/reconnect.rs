@@ -58,6 +58,9 @@ const CASES: &[Case] = &[
     Case("-a -I", Must::Finish),
     Case("-a --fuzzy", Must::Finish),
     Case("-a --fuzzy --delete-after", Must::Finish),
+    Case("-a --delete --detect-renamed=moved", Must::Finish),
+    Case("-a --delete-after --detect-renamed=quick", Must::Finish),
+    Case("-a --detect-renamed=quick", Must::Finish),
     Case("-a --link-dest=../alt", Must::Finish),
     Case("-aH --link-dest=../alt --delete", Must::Finish),
     Case("-a --copy-dest=../alt", Must::Finish),
@@ -160,6 +163,8 @@ fn build(top: &Path) {
     put("dst/h_linked", b"old", 10);
     put("src/i/new", &noise(29, 3 * RESUMED_BYTES), 50);
     put("src/j/last", &noise(30, 900_000), 50);
+    put("src/l/moved", &noise(31, 200_000), 50);
+    put("dst/gone/moved", &noise(31, 200_000), 50);
     put("dst/gone/x", b"x", 10);
     put("dst/gone/y/z", b"z", 10);
     std::os::unix::fs::symlink("b_new", top.join("src/k_link")).unwrap();
@@ -169,6 +174,7 @@ fn build(top: &Path) {
         "src/d",
         "src/i",
         "src/j",
+        "src/l",
         "src",
         "dst/a",
         "dst/d",
@@ -270,8 +276,12 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     }
     let in_top = |top: &Path| options.replace("TOP", top.to_str().unwrap());
     let mut by_rsync = Command::new(oracle::rsync());
+    let of_rsync = in_top(&oracle_top);
+    let of_rsync = of_rsync
+        .split_whitespace()
+        .filter(|option| !option.starts_with("--detect-renamed"));
     by_rsync
-        .args(in_top(&oracle_top).split_whitespace())
+        .args(of_rsync)
         .args(["src/", "dst/"])
         .current_dir(&oracle_top);
     assert!(by_rsync.status().unwrap().success(), "{printed}");
