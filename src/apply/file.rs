@@ -168,6 +168,9 @@ fn bring(
 
 /// Reports that a file has the content of its twin.
 fn report_twin(job: &Job<'_>, twin: &Twin, is_renamed: bool, out: &mut Outcome<'_>) {
+    if !job.context.wants.reused {
+        return;
+    }
     out.events.push(Event::Reused {
         from: twin.path.as_bytes().to_vec(),
         name: job.path.as_bytes().to_vec(),

@@ -50,6 +50,7 @@ pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
         listed.is_some(),
         *profile,
         wants.source_changes,
+        wants.reused,
     ]);
     put_wants(w, wants);
     w.strings("words", words, WORDS_MAX, WORD_MAX_BYTES)?;
@@ -77,11 +78,13 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
         has_listed,
         profile,
         source_changes,
-    ] = r.flags::<6>("setup flags")?;
+        reused,
+    ] = r.flags::<7>("setup flags")?;
     Ok(Setup {
         server_sends,
         wants: Wants {
             source_changes,
+            reused,
             ..get_wants(r)?
         },
         words: r.strings("words", WORDS_MAX, WORD_MAX_BYTES)?,
@@ -147,8 +150,9 @@ fn put_wants(w: &mut Writer, wants: &Wants) {
         begin,
         digest,
         paths,
-        // A flag of the setup: this byte is full.
+        // Flags of the setup: this byte is full.
         source_changes: _,
+        reused: _,
     } = *wants;
     w.flags(&[
         items,
@@ -183,6 +187,7 @@ fn get_wants(r: &mut Reader) -> Result<Wants> {
         digest,
         paths,
         source_changes: false,
+        reused: false,
     })
 }
 

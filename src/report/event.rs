@@ -259,6 +259,8 @@ pub struct Wants {
     pub paths: bool,
     /// [`Event::SourceChanged`]. It costs a call before and after each file is read.
     pub source_changes: bool,
+    /// [`Event::Reused`].
+    pub reused: bool,
 }
 
 impl Wants {

@@ -92,6 +92,8 @@ pub struct RunFacts {
     pub at_server: bool,
     /// Whether the program has its own name: called as rsync, it prints only what rsync prints.
     pub is_named_ours: bool,
+    /// `--detect-renamed`
+    pub detects_renamed: bool,
 }
 
 /// Prints rsync's lines.
@@ -267,6 +269,11 @@ impl TextReporter {
                 && (self.output.json
                     || self.names_changed_sources()
                     || self.counts_changed_sources()),
+            reused: self.facts.detects_renamed
+                && !self.facts.at_server
+                && (self.output.json
+                    || self.output.info.rename >= 1
+                    || self.output.info.stats >= 2),
         }
     }
 

@@ -11,7 +11,7 @@ const BASES: &str = "-a -a -a -a -aH -aHAX -rlt -rt -aAX -rlptgoD";
 const DELETIONS: &str =
     "--delete --delete --delete --delete-before --delete-delay --delete-after --delete-excluded";
 const OPTIONS: &str = "-b --suffix=.o --backup-dir=../bak --force --max-delete=1 --max-delete=3 --max-delete=0 \
-    --ignore-errors --inplace --append --partial --partial-dir=.p --delay-updates --no-whole-file -W --temp-dir={W}/tmp \
+    --ignore-errors --inplace --append --partial --partial-dir=.p --delay-updates --no-whole-file -W \
     --sparse --preallocate --fuzzy --existing --ignore-existing -u --size-only --max-size=10 --min-size=5 -m -x -O -J \
     --exclude=*.o --exclude=/d/ --exclude=/a --filter=P_x --filter=P_/d/*** --filter=H_a --filter=R_e --no-perms --no-times \
     --no-owner --no-group --chmod=g+w,Dg+s --chmod=F600 --fake-super --numeric-ids --remove-source-files \

@@ -285,6 +285,7 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
         rooted: Vec::new(),
         at_server: false,
         is_named_ours: subcommand::is_ours(env.program.as_encoded_bytes()),
+        detects_renamed: options.delta.detect_renamed.is_some(),
     }
 }
 

@@ -322,7 +322,7 @@ fn parsed() -> impl Strategy<Value = Parsed> {
 
 fn setup() -> impl Strategy<Value = Setup> {
     let words = || vec(bytes(), 0..4);
-    let wants = any::<[bool; 9]>().prop_map(|wants| {
+    let wants = any::<[bool; 10]>().prop_map(|wants| {
         let [
             items,
             unchanged,
@@ -333,6 +333,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             digest,
             paths,
             source_changes,
+            reused,
         ] = wants;
         Wants {
             items,
@@ -344,6 +345,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             digest,
             paths,
             source_changes,
+            reused,
         }
     });
     let texts = (

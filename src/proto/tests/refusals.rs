@@ -590,8 +590,8 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
     );
     refused(
         "setup flags",
-        &frame(1, "40"),
-        "setup flags has unknown bits (0x40)",
+        &frame(1, "80"),
+        "setup flags has unknown bits (0x80)",
     );
     refused(
         "directory flags",

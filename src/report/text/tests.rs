@@ -51,6 +51,7 @@ const FACTS: RunFacts = RunFacts {
     rooted: Vec::new(),
     at_server: false,
     is_named_ours: false,
+    detects_renamed: false,
 };
 
 struct Run {

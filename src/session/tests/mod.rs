@@ -553,6 +553,7 @@ pub fn reporter_to(options: &Options, stdout: Box<dyn std::io::Write + Send>) ->
         rooted: Vec::new(),
         at_server: false,
         is_named_ours: false,
+        detects_renamed: false,
     };
     TextReporter::new(
         &options.output,
