@@ -445,6 +445,12 @@ fn modules_and_hosts_are_checked() {
         .agree(("", "max connections = 1\nlock file = TOP/none/lock"), &get)
         .exits(5);
     scene.agree(("", "max connections = 1\nlock file = TOP/lock"), &get);
+    // A FIFO is locked, and nobody waits for its other end.
+    scene.sh("mkfifo fifo-to-lock");
+    scene.agree(
+        ("", "max connections = 1\nlock file = TOP/fifo-to-lock"),
+        &get,
+    );
     for hosts in [
         "allow = 127.0.0.1/33 127.0.0.1",
         "allow = 127.0.0.1/x",

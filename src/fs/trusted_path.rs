@@ -136,6 +136,13 @@ pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<Own
     open_from_cwd(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
 }
 
+/// Opens a file to lock it, and creates it if it does not exist. Opened for reading as well, a fifo waits for nobody.
+pub fn open_lock(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
+    sys::may_write()?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+    open_from_cwd(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
+}
+
 /// Reads a whole file, up to `max_bytes`. In a session of a server, it must be a regular file.
 pub fn read_path(path: &[u8], max_bytes: usize, owners: LinkOwners) -> io::Result<Vec<u8>> {
     sys::read_whole(open_file(path, owners)?.as_fd(), max_bytes)

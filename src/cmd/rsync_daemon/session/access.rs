@@ -83,7 +83,7 @@ impl DaemonConnection<'_> {
         let Some(path) = self.text(values, Param::LockFile) else {
             return Ok(());
         };
-        let opened = trusted_path::open_append(&path, 0o600, LinkOwners::Trusted);
+        let opened = trusted_path::open_lock(&path, 0o600, LinkOwners::Trusted);
         let file = match opened {
             Ok(file) => file,
             Err(error) => {
