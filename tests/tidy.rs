@@ -509,7 +509,7 @@ const PACKED: [Packed; 5] = [
     Packed {
         what: ".filter(|_| condition)",
         instead: "use `if`, or a guard in `match`",
-        most_in_engine: 13,
+        most_in_engine: 0,
         most_elsewhere: 0,
         is_in: |code| code.contains(".filter(|_|"),
     },
@@ -523,7 +523,7 @@ const PACKED: [Packed; 5] = [
     Packed {
         what: "match condition { true => ..., false => ... }",
         instead: "use `if`",
-        most_in_engine: 8,
+        most_in_engine: 0,
         most_elsewhere: 0,
         is_in: |code| {
             let code = code.trim_start();
@@ -535,7 +535,7 @@ const PACKED: [Packed; 5] = [
     Packed {
         what: "let (a, b) = (x, y);",
         instead: "one `let` for each fact",
-        most_in_engine: 17,
+        most_in_engine: 1,
         most_elsewhere: 6,
         is_in: |code| {
             let code = code.trim_start();

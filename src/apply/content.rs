@@ -453,9 +453,11 @@ fn blocks_of(
     let wished = u32::try_from(context.options.delta.block_size_bytes)
         .ok()
         .filter(|&len| len > 0);
-    let read_at = |offset: u64, into: &mut [u8]| match context.is_over() {
-        true => Err(io::ErrorKind::Interrupted.into()),
-        false => sys::pread(fd, into, offset),
+    let read_at = |offset: u64, into: &mut [u8]| {
+        if context.is_over() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        sys::pread(fd, into, offset)
     };
     match facts.sums {
         BlockSums::Native => Signature::read(
@@ -513,7 +515,8 @@ fn rsync_sums(
     head.encode(&mut out);
     let block_len = head.block_len_bytes as usize;
     let mut buffer = vec![0; SUMMED_BYTES.div_ceil(block_len) * block_len];
-    let (mut at, end) = (0, head.basis_len_bytes());
+    let mut at = 0;
+    let end = head.basis_len_bytes();
     while at < end {
         let len = buffer
             .len()

@@ -107,9 +107,10 @@ impl<'a> Remover<'a> {
         is_dir: bool,
         chain: Option<&Chain>,
     ) -> Removed {
-        match is_dir {
-            true => self.remove_dir(&mut Above::Open(dir.clone()), path, chain, false),
-            false => self.remove_other(dir, path),
+        if is_dir {
+            self.remove_dir(&mut Above::Open(dir.clone()), path, chain, false)
+        } else {
+            self.remove_other(dir, path)
         }
     }
 
@@ -388,12 +389,13 @@ impl<'a> Remover<'a> {
         let mut parent = Above::Open(dir);
         for entry in list.entries.iter().rev() {
             let below = path.join(list.name(entry));
-            let gone = match entry.is_dir() {
-                _ if is_protected(chain, &below, entry.is_dir()) || self.fatal.is_some() => {
-                    Removed::Stays
-                }
-                true => self.remove_dir(&mut parent, &below, chain, true),
-                false => match parent.dir(self.context.dest) {
+            let stays = is_protected(chain, &below, entry.is_dir()) || self.fatal.is_some();
+            let gone = if stays {
+                Removed::Stays
+            } else if entry.is_dir() {
+                self.remove_dir(&mut parent, &below, chain, true)
+            } else {
+                match parent.dir(self.context.dest) {
                     Ok(dir) if leftover(dir, list.name(entry)) == Leftover::InUse => Removed::Stays,
                     Ok(dir) => self.remove_other(dir, &below),
                     Err(error) => {
@@ -401,7 +403,7 @@ impl<'a> Remover<'a> {
                             .push(failed("delete_file: unlink", &below, &error));
                         Removed::Stays
                     }
-                },
+                }
             };
             if gone == Removed::Stays {
                 outcome = Removed::Stays;

@@ -24,7 +24,9 @@ use std::os::fd::AsFd;
 pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let was_requested = job.context.printer.is_peer() && !job.context.is_dry();
     let (changes, warning) = changes_of_transfer(job, changes);
-    out.events.extend(warning.filter(|_| !was_requested));
+    if !was_requested {
+        out.events.extend(warning);
+    }
     let similar = job.context.chosen.take(&job.path);
     out.events.extend(
         similar

@@ -281,10 +281,8 @@ impl<'a> Generator<'a> {
             self.deletions.source_failed();
         }
         let head = &mut self.out.head;
-        if let Some(gauge) = self
-            .context
-            .gauge
-            .filter(|_| self.context.options.delete.when.is_some())
+        if let Some(gauge) = self.context.gauge
+            && self.context.options.delete.when.is_some()
         {
             gauge.set_deleting(true);
         }
@@ -396,7 +394,8 @@ impl<'a> Generator<'a> {
         if let Some(gauge) = self.context.gauge {
             gauge.set_deleting(true);
         }
-        let (deletions, head) = (&mut self.deletions, &mut self.out.head);
+        let deletions = &mut self.deletions;
+        let head = &mut self.out.head;
         let mtime = self
             .stock
             .change_all(&mut |plan| deletions.before(plan, head));
@@ -885,13 +884,12 @@ impl<'a> Generator<'a> {
         let may_be_gone = options.preserve.keep_dirlinks
             && options.delete.when.is_some()
             && sub.step.dest != NONE;
-        let Some(dir) = spot
-            .dir
-            .as_ref()
-            .filter(|_| may_be_gone && !self.context.is_dry())
-        else {
+        let Some(dir) = &spot.dir else {
             return sub;
         };
+        if !may_be_gone || self.context.is_dry() {
+            return sub;
+        }
         let name = parent.name_of(&sub.step);
         let was_dir = parent.found.dest.list.entries[sub.step.dest as usize].is_dir();
         let is_gone = matches!(errno::if_there(sys::stat(dir.fd(), name, true)), Ok(None));

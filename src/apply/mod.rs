@@ -554,7 +554,8 @@ impl<'a> Outcome<'a> {
     /// Creates the outcome of work that has not begun.
     pub fn new(applier: &'a mut ApplierState, live: Option<Live<'a>>) -> Outcome<'a> {
         let (events, tally, begun) = Default::default();
-        let (is_to_repeat, is_repeated) = (false, false);
+        let is_to_repeat = false;
+        let is_repeated = false;
         Outcome {
             applier,
             events,
@@ -571,7 +572,9 @@ impl<'a> Outcome<'a> {
     /// Reports that a file of this length is in progress.
     fn report_begun(&mut self, len_bytes: u64) {
         self.events.append(&mut self.begun);
-        if let Some(live) = self.live.filter(|_| len_bytes >= LIVE_BYTES) {
+        if let Some(live) = self.live
+            && len_bytes >= LIVE_BYTES
+        {
             live(&mut self.events);
         }
     }

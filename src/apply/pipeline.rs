@@ -177,7 +177,9 @@ impl Receiving<'_> {
         listener: &mut dyn EventSink,
         tally: &mut Tally,
     ) -> Result<()> {
-        let (options, to, wants) = (self.terms.options, self.to, self.wants);
+        let options = self.terms.options;
+        let to = self.to;
+        let wants = self.wants;
         let receiver_chain = self.terms.rules.chain(Side::Receiver, &to.path);
         let alternates = self.alternates(listener, tally);
         let walk = self.walk(&looks, &receiver_chain, &alternates, start.top.is_some());
@@ -220,10 +222,11 @@ impl Receiving<'_> {
                 .for_each(|line| listener.report(&Event::Note(line)));
             to.remove_if_named_anew();
         })?;
-        let rate = options
-            .connect
-            .bwlimit_bytes_per_sec
-            .filter(|_| self.wire.is_none());
+        let rate = if self.wire.is_none() {
+            options.connect.bwlimit_bytes_per_sec
+        } else {
+            None
+        };
         let throttle = rate.map(|rate| Throttle::new(rate, self.terms.process.stop));
         let throttle = throttle
             .as_ref()
@@ -258,9 +261,10 @@ impl Receiving<'_> {
                 generator.source_failed();
             }
             // A single missing argument is deleted under the name that it would have got.
-            let renamed = to.renamed.as_ref().filter(|_| !missing.is_empty());
-            let renamed: Option<Vec<_>> =
-                renamed.map(|new| RelPath::parse(new).into_iter().collect());
+            let renamed: Option<Vec<_>> = match &to.renamed {
+                Some(new) if !missing.is_empty() => Some(RelPath::parse(new).into_iter().collect()),
+                _ => None,
+            };
             generator.run(
                 top,
                 list_first,
@@ -279,7 +283,8 @@ impl Receiving<'_> {
         alternates: &'w [Alternate],
         root_is_listed: bool,
     ) -> DestWalk<'w> {
-        let (options, wants) = (self.terms.options, self.wants);
+        let options = self.terms.options;
+        let wants = self.wants;
         let &Looks { policy, wanted, .. } = looks;
         let removes = options.select.remove_source != RemoveSource::No;
         DestWalk {
@@ -312,12 +317,10 @@ impl Receiving<'_> {
         problems: &mut Vec<Problem>,
     ) -> Result<Top> {
         walk.wanted.normalize(&mut source, 0);
-        let looked = self
-            .to
-            .root
-            .as_ref()
-            .filter(|_| !self.to.is_new)
-            .map(|root| (root, sys::fstat(root.dir().fd())));
+        let looked = match &self.to.root {
+            Some(root) if !self.to.is_new => Some((root, sys::fstat(root.dir().fd()))),
+            _ => None,
+        };
         let Some((root, Ok(mut stat))) = looked else {
             return Ok(Top {
                 source,
@@ -329,7 +332,8 @@ impl Receiving<'_> {
             stat.mode = stat.mode & !0o7777 | before;
         }
         let mut existing = Entry::from_stat(&stat);
-        let (full, path) = (|| root.full(b"."), || b".".to_vec());
+        let full = || root.full(b".");
+        let path = || b".".to_vec();
         let at = EntryAt {
             dir: root.dir(),
             name: b".",
@@ -363,7 +367,8 @@ impl Receiving<'_> {
 
     /// Returns the events that precede the first entry.
     fn opening(&self) -> Vec<Event> {
-        let (to, options) = (self.to, self.terms.options);
+        let to = self.to;
+        let options = self.terms.options;
         let output = &options.output;
         let delta: &[u8] = match options.delta.whole_file {
             Some(false) => b"delta-transmission enabled",
@@ -372,28 +377,20 @@ impl Receiving<'_> {
             }
             Some(true) | None => b"delta-transmission disabled for local transfer or --whole-file",
         };
-        let backup_dir = options
-            .place
-            .backup
-            .as_ref()
-            .and_then(|backup| backup.dir.as_deref());
-        let backup_dir = backup_dir
-            .filter(|_| output.info.backup >= 1 && !self.list_only)
-            .map(|dir| {
-                let is_new = sys::stat_path(&arg_path::absolute(&to.path, dir), true).is_err();
-                [
-                    if is_new { &b"(new) "[..] } else { b"" },
-                    b"backup_dir is ",
-                    dir,
-                ]
-                .concat()
-            });
-        let delta = (output.debug.flist >= 1 && !output.quiet).then(|| delta.to_vec());
-        self.made()
-            .chain(backup_dir)
-            .chain(delta)
-            .map(Event::Note)
-            .collect()
+        let mut lines: Vec<_> = self.made().collect();
+        if let Some(backup) = &options.place.backup
+            && let Some(dir) = &backup.dir
+            && output.info.backup >= 1
+            && !self.list_only
+        {
+            let is_new = sys::stat_path(&arg_path::absolute(&to.path, dir), true).is_err();
+            let start: &[u8] = if is_new { b"(new) " } else { b"" };
+            lines.push([start, b"backup_dir is ", dir].concat());
+        }
+        if output.debug.flist >= 1 && !output.quiet {
+            lines.push(delta.to_vec());
+        }
+        lines.into_iter().map(Event::Note).collect()
     }
 }
 

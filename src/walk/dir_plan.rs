@@ -462,10 +462,11 @@ impl DirPlan {
         let places = self.found.places.iter();
         let places = places.map(|place| place.as_ref().map(SourceDir::closed));
         let sender_dir = self.found.sender_dir.as_ref().map(|sender_dir| SenderDir {
-            hold: sender_dir
-                .hold
-                .clone()
-                .filter(|_| !sender_dir.lists_in_turn),
+            hold: if sender_dir.lists_in_turn {
+                None
+            } else {
+                sender_dir.hold.clone()
+            },
             ..*sender_dir
         });
         let dest = DestListing {

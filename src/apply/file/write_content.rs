@@ -88,7 +88,7 @@ fn fill_from_peer<'c>(
     };
     let basis = old.map_or(Basis::None, |old| basis_of_retry(job.context, old, facts));
     let second = ContentTarget {
-        basis: old.filter(|_| basis.blocks().is_some()),
+        basis: if basis.blocks().is_some() { old } else { None },
         ..whole
     };
     let submission = Submission {
@@ -161,9 +161,12 @@ pub(super) fn record_retry(job: &Job<'_>) -> Option<Box<Item>> {
 /// Returns the function called with the bytes of each step: limits the rate, reports progress, returns whether to go
 /// on.
 fn stepper<'s>(job: &Job<'s>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bool + 's {
-    let (context, len_bytes) = (job.context, job.source().len_bytes);
+    let context = job.context;
+    let len_bytes = job.source().len_bytes;
     let mut done = 0;
-    let (events, live, mark) = (&mut out.events, out.live, out.mark.as_ref());
+    let events = &mut out.events;
+    let live = out.live;
+    let mark = out.mark.as_ref();
     move |bytes| {
         if let Some(wait) = context.throttle {
             wait(bytes);
@@ -222,7 +225,10 @@ fn fill_from_local(
     };
     let unreadable = |error: &io::Error| Event::Problem(cannot_read(&source_full(job), error));
     out.events.push(unreadable(&error));
-    let Some(place) = job.place().filter(|_| !job.context.stopped()) else {
+    if job.context.stopped() {
+        return Err(Failure::Stopped);
+    }
+    let Some(place) = job.place() else {
         return Err(Failure::Stopped);
     };
 

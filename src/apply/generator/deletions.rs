@@ -253,7 +253,10 @@ impl<'a> Deletions<'a> {
         if is_opened {
             plan.park();
         }
-        mtime.filter(|_| !self.context.is_dry())
+        if self.context.is_dry() {
+            return None;
+        }
+        mtime
     }
 
     fn before_in(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
@@ -356,11 +359,9 @@ impl<'a> Deletions<'a> {
             .map(|entry| (plan.found.dest.list.name(entry).to_vec(), entry.is_dir()))
             .collect();
         if !extras.is_empty() {
-            let (path, chain, last) = (
-                spot.path.clone(),
-                plan.found.receiver_chain.clone(),
-                spot.last.clone(),
-            );
+            let path = spot.path.clone();
+            let chain = plan.found.receiver_chain.clone();
+            let last = spot.last.clone();
             self.delayed.push(Delayed {
                 path,
                 extras,
@@ -381,7 +382,8 @@ impl<'a> Deletions<'a> {
             at.next()
                 .is_none_or(|at| !plan.decided().pruned.contains(&at))
         });
-        let (path, last) = (spot.path.clone(), spot.last.clone());
+        let path = spot.path.clone();
+        let last = spot.last.clone();
         self.after.push(After {
             path,
             source,
@@ -422,7 +424,8 @@ impl<'a> Deletions<'a> {
 
     fn remove_delayed(&mut self, dir: &Dir, delayed: &Delayed, head: &mut Vec<Event>) {
         for (name, is_dir) in &delayed.extras {
-            let (path, chain) = (delayed.path.join(name), delayed.chain.as_ref());
+            let path = delayed.path.join(name);
+            let chain = delayed.chain.as_ref();
             if self.remover.remove(dir, &path, *is_dir, chain) == Removed::Gone {
                 delayed.last.touch();
             }

@@ -124,10 +124,8 @@ impl<'a> Outbox<'a> {
     }
 
     fn queue(&mut self, batch: WorkBatch) -> Result<()> {
-        let (head, tally) = (
-            std::mem::take(&mut self.head),
-            std::mem::take(&mut self.tally),
-        );
+        let head = std::mem::take(&mut self.head);
+        let tally = std::mem::take(&mut self.tally);
         let batch = WorkBatch {
             number: self.number,
             head,
@@ -243,7 +241,8 @@ impl<'a> Outbox<'a> {
 
     /// Does work on this thread, and reports its events.
     fn do_now(&mut self, work: Work) -> Result<()> {
-        let (context, appliers) = (self.context, self.appliers);
+        let context = self.context;
+        let appliers = self.appliers;
         if self.may_wait {
             (appliers.barrier)(self.waits_for);
         }
@@ -405,9 +404,12 @@ impl<'a> Outbox<'a> {
 
     /// Declines the unrequested data of a directory's files that are not needed.
     pub(super) fn decline(&self, plan: &DirPlan) {
-        let Some(wire) = self.context.wire.filter(|_| plan.found.listing.with_data) else {
+        let Some(wire) = self.context.wire else {
             return;
         };
+        if !plan.found.listing.with_data {
+            return;
+        }
         let mut steps = plan
             .decided()
             .steps

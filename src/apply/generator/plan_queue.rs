@@ -176,9 +176,10 @@ impl<'a> PlanPool<'a> {
 
     /// See [`Plans::stray`].
     pub(super) fn stray(&mut self, below: &RelPath) -> Result<Option<DirPlan>> {
-        let plan = match self.is_ahead {
-            true => self.held_stray(below).and_then(|stray| stray.plan),
-            false => self.plans.stray(below)?,
+        let plan = if self.is_ahead {
+            self.held_stray(below).and_then(|stray| stray.plan)
+        } else {
+            self.plans.stray(below)?
         };
         Ok(self.reopened(plan))
     }
@@ -355,10 +356,8 @@ impl<'a> PlanPool<'a> {
         }
         for sub in plan.decided().subdirs.iter().rev() {
             let Some(task_id) = sub.task_id else { continue };
-            let (path, dest_state) = (
-                plan.found.listing.path.join(plan.name_of(&sub.step)),
-                plan.dest_state(sub),
-            );
+            let path = plan.found.listing.path.join(plan.name_of(&sub.step));
+            let dest_state = plan.dest_state(sub);
             let what = UpcomingPlan::Own(task_id, dest_state);
             self.to_come.push(Upcoming {
                 path,
