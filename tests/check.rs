@@ -1,8 +1,7 @@
 //! `sparsync check`: what it finds is what a dry run of rsync with `-c --delete -O` would do, and nothing is changed.
 
-use crate::hash::{HashedTree, run_program};
 use crate::json::check_line;
-use crate::kit::{World, report_skip, synctest};
+use crate::kit::{HashedTree, World, report_skip, run_program, synctest};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::Write as _;

@@ -5,11 +5,12 @@
 //! parts: `build` creates trees, `run` runs programs, `route`
 //! writes operands for each route to a peer, `tree` takes snapshots, `server` starts a sparsync server for the network
 //! routes, `mask` hides expected differences, `diff` shows the others, `oracle` finds the two programs, `relay`
-//! loses connections, `scene` runs servers, daemons and shells, `wait` waits for a state, and `world` combines them.
+//! loses connections, `hashed_tree` runs the programs of manifests, `scene` runs servers, daemons and shells, `wait` waits for a state, and `world` combines them.
 
 mod build;
 pub mod diff;
 pub mod golden;
+mod hashed_tree;
 mod mask;
 pub mod oracle;
 mod relay;
@@ -25,6 +26,7 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub use build::{Acl, NANOS, T0, Tree, noise};
+pub use hashed_tree::{HashedTree, run_program};
 pub use relay::{Cut, Relay, Trigger};
 pub use route::{Route, Shell, ssh};
 pub use run::{
