@@ -279,3 +279,30 @@ fn called_as_rsync_an_empty_source_empties_a_destination() {
     assert_eq!(ended.code(), Some(0));
     assert_eq!(std::fs::read_dir(top.join("dst")).unwrap().count(), 0);
 }
+
+/// The guard that nobody asked for does not refuse a run that cannot be counted.
+#[test]
+fn default_guard_leaves_alone_what_cannot_be_counted() {
+    let runs = [
+        "--write-batch=batch",
+        "--exclude-from=-",
+        "--files-from=-",
+        "--exclude-from=<(:)",
+    ];
+    for option in runs {
+        let dir = trees();
+        let top = dir.path();
+        for n in 0..30 {
+            std::fs::write(top.join(format!("dst/{n}")), "").unwrap();
+        }
+        std::fs::create_dir(top.join("empty")).unwrap();
+        let script = format!("exec \"$0\" -a -r --delete {option} empty/ dst/ </dev/null");
+        let ended = Command::new("bash")
+            .args(["-ec", &script])
+            .arg(oracle::under_test())
+            .current_dir(top)
+            .output()
+            .unwrap();
+        assert_eq!(ended.status.code(), Some(0), "{option}: {ended:?}");
+    }
+}

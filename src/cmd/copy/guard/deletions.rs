@@ -114,8 +114,8 @@ fn total(kinds: &KindTotals) -> u64 {
     kinds.values().sum()
 }
 
-/// Counts what the run would delete.
-pub fn count(env: &mut Env, wanted: &Copy) -> Result<Counted> {
+/// Fails if a run cannot be counted, because it reads something that can be read only once, or writes a batch file.
+pub fn check_countable(wanted: &Copy) -> Result<()> {
     if wanted.options.batch.is_some() {
         return Err(cannot_count("a batch file"));
     }
@@ -126,6 +126,12 @@ pub fn count(env: &mut Env, wanted: &Copy) -> Result<Counted> {
         ))
         .with_hint("write them to a regular file"));
     }
+    Ok(())
+}
+
+/// Counts what the run would delete.
+pub fn count(env: &mut Env, wanted: &Copy) -> Result<Counted> {
+    check_countable(wanted)?;
     if env.stderr_is_tty && !wanted.options.output.quiet {
         // A lost notice does not affect the run.
         let _ = writeln!(env.stderr, "sparsync: counting what would be deleted");

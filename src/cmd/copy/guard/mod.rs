@@ -38,6 +38,15 @@ pub fn admit(env: &mut Env, wanted: &Copy) -> Result<Admitted> {
         None => None,
     };
 
+    Ok(Admitted {
+        deletions_max: deletions_max(env, wanted)?,
+        lock,
+    })
+}
+
+/// Returns how many entries the run may delete; `None`: the guard sets no bound.
+fn deletions_max(env: &mut Env, wanted: &Copy) -> Result<Option<u64>> {
+    let guard = &wanted.guard;
     let deletes = wanted.options.delete.when.is_some()
         || wanted.options.select.missing_args == MissingArgs::Delete;
     let bound = if deletes {
@@ -46,62 +55,47 @@ pub fn admit(env: &mut Env, wanted: &Copy) -> Result<Admitted> {
         DeleteGuard::Off
     };
     if bound == DeleteGuard::Off && !guard.fail_if_empty {
-        return Ok(Admitted {
-            deletions_max: None,
-            lock,
-        });
+        return Ok(None);
     }
+
     let source = SourceState::examine(wanted);
     if guard.fail_if_empty && source == SourceState::Empty {
         return Err(source_is_empty(wanted));
     }
     let is_counted = match bound {
         DeleteGuard::Off => guard.fail_if_empty && source == SourceState::Remote,
-        DeleteGuard::EmptySource => source == SourceState::Empty,
+        // Nobody asked for this guard, so it does not refuse a run because that cannot be counted.
+        DeleteGuard::EmptySource => {
+            source == SourceState::Empty && deletions::check_countable(wanted).is_ok()
+        }
         DeleteGuard::Entries(_) | DeleteGuard::Percent(_) => true,
     };
     if !is_counted {
-        return Ok(Admitted {
-            deletions_max: None,
-            lock,
-        });
+        return Ok(None);
     }
 
     let counted = deletions::count(env, wanted)?;
     if guard.fail_if_empty && counted.source_is_empty() {
         return Err(source_is_empty(wanted));
     }
-    let deletions_max = match bound {
-        DeleteGuard::Off => None,
+    let (most, reason) = match bound {
+        DeleteGuard::Off => return Ok(None),
         DeleteGuard::EmptySource => {
-            let dest_entries = counted.dest_entries();
-            if counted.deleted > 0 && dest_entries > SMALL_DEST_ENTRIES {
-                let reason = "but the source has none";
-                return Err(too_many(wanted, &counted, source, reason));
-            }
+            let is_large = counted.dest_entries() > SMALL_DEST_ENTRIES;
             // A destination that grows in between is not emptied either.
-            Some(SMALL_DEST_ENTRIES)
+            let most = if is_large { 0 } else { SMALL_DEST_ENTRIES };
+            (most, "but the source has none".to_owned())
         }
-        DeleteGuard::Entries(most) => Some(most),
+        DeleteGuard::Entries(most) => (most, format!("more than {most}")),
         DeleteGuard::Percent(percent) => {
-            Some(counted.dest_entries().saturating_mul(percent.into()) / 100)
+            let most = counted.dest_entries().saturating_mul(percent.into()) / 100;
+            (most, format!("more than {percent}% ({most})"))
         }
     };
-    if let Some(most) = deletions_max
-        && counted.deleted > most
-    {
-        let reason = match bound {
-            DeleteGuard::Percent(percent) => format!("more than {percent}% ({most})"),
-            DeleteGuard::Off | DeleteGuard::EmptySource | DeleteGuard::Entries(_) => {
-                format!("more than {most}")
-            }
-        };
+    if counted.deleted > most {
         return Err(too_many(wanted, &counted, source, &reason));
     }
-    Ok(Admitted {
-        deletions_max,
-        lock,
-    })
+    Ok(Some(most))
 }
 
 /// What is known about the source before the run.
