@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "this is their home")]
 
 use crate::report::escape::{Cursor, EscapedWriter};
+use crate::report::failed_paths::FailedPaths;
 use crate::report::metrics::RunCounts;
 use crate::work::clock::now_unix;
 use parking_lot::Mutex;
@@ -66,6 +67,10 @@ pub struct Env {
     handles_signals: AtomicBool,
     /// Set by the deadline of `--stop-after` or `--stop-at`.
     pub timed_out: Arc<AtomicBool>,
+    /// Set by SIGVTALRM: the user requests a line of progress.
+    pub progress_requested: Arc<AtomicBool>,
+    /// The paths that the run could not transfer, set at its end if they are requested.
+    pub failed_paths: Mutex<Option<FailedPaths>>,
     /// The counts of the run, set at its end.
     pub counts: Mutex<Option<RunCounts>>,
 }
@@ -97,6 +102,8 @@ impl Env {
             signalled: Arc::new(AtomicBool::new(false)),
             handles_signals: AtomicBool::new(false),
             timed_out: Arc::new(AtomicBool::new(false)),
+            progress_requested: Arc::new(AtomicBool::new(false)),
+            failed_paths: Mutex::default(),
             counts: Mutex::default(),
         }
     }
@@ -107,14 +114,18 @@ impl Env {
         self.stderr = stderr(cursor, is_eight_bit);
     }
 
-    /// Makes two signals harmless that would end the process by default: SIGXFSZ, so that exceeding `ulimit -f` is an
-    /// I/O error, and SIGVTALRM, which requests a report of the progress from rsync.
+    /// Handles two signals that would end the process by default: SIGXFSZ, so that exceeding `ulimit -f` is an I/O error,
+    /// and SIGVTALRM, which requests a line of progress.
     pub fn outlive_signals(&self) {
         use rustix::process::Signal;
-        for signal in [Signal::XFSZ, Signal::VTALARM] {
+        let flags = [
+            (Signal::XFSZ, Arc::default()),
+            (Signal::VTALARM, self.progress_requested.clone()),
+        ];
+        for (signal, flag) in flags {
             // A handler, because child processes would inherit an ignored signal. It can be registered for any signal
             // but a few, such as SIGKILL.
-            let _ = signal_hook::flag::register(signal.as_raw(), Arc::default());
+            let _ = signal_hook::flag::register(signal.as_raw(), flag);
         }
     }
 

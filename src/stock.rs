@@ -127,6 +127,7 @@ impl StockClient<'_> {
         let observe = self
             .client
             .gauge
+            .filter(|gauge| gauge.is_displayed())
             .map(|gauge| |silence| gauge.set_silence(silence));
         let session = |stock: StockTerms| {
             stock.agree_on_charset();

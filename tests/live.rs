@@ -239,7 +239,7 @@ fn sparsync(dir: &Path, args: &[&str]) -> Command {
         .current_dir(dir)
         .env("LC_ALL", "C.UTF-8")
         .env("TERM", "xterm")
-        .env_remove("SPARSYNC_UI");
+        .env("SPARSYNC_UI", "0");
     command.env("SPARSYNC_CONFIG_DIR", dir.join("config"));
     command
 }
@@ -331,7 +331,7 @@ fn failures_are_counted_while_the_run_goes_on_and_in_the_summary() {
     let lines = remaining(&shown);
     let absent = dir.path().canonicalize().unwrap().join("absent");
     let first = format!(
-        "1 FAILED (exit 23), first: rsync: [sender] link_stat \"{}\" failed: No such file or directory (2)",
+        "1 copied, 1 FAILED (exit 23), first: rsync: [sender] link_stat \"{}\" failed: No such file or directory (2)",
         absent.display()
     );
     assert!(
@@ -628,4 +628,65 @@ fn large_copy_shows_that_it_continues_over_tls() {
         has_moved,
         "{shown:?}"
     );
+}
+
+/// Without a terminal, too. The summary follows.
+#[test]
+fn plain_display_prints_lines() {
+    let dir = tree();
+    // Ten seconds last a sixth of a second.
+    let printed = output(
+        sparsync(dir.path(), &["-a", "--ui=plain", SLOWLY, "slow", "dst"])
+            .env("SPARSYNC_MINUTE_SECS", "1"),
+    );
+    let text = String::from_utf8_lossy(&printed.stderr);
+    let line = "sparsync: copying, 0:0";
+    assert!(text.lines().any(|shown| shown.starts_with(line)), "{text}");
+    assert!(!text.contains('\x1b') && !text.contains('\r'), "{text:?}");
+    assert!(text.contains("1 of 1 files copied, "), "{text}");
+    assert!(printed.stdout.is_empty());
+}
+
+/// Under our own name, a long run that prints nothing else has a display.
+#[test]
+fn long_run_has_a_display_by_itself() {
+    let dir = tree();
+    let rsync = dir.path().join("rsync");
+    std::os::unix::fs::symlink(oracle::under_test(), &rsync).unwrap();
+    for (args, variable, is_shown) in [
+        (&["-a", SLOWLY, "slow", "dst"][..], None, true),
+        (&["-a", "--no-ui", SLOWLY, "slow", "dst"], None, false),
+        (&["-a", SLOWLY, "slow", "dst"], Some("0"), false),
+        (
+            &["-a", "--out-format=%n", SLOWLY, "slow", "dst"],
+            None,
+            false,
+        ),
+        (&["-a", "--stats", SLOWLY, "slow", "dst"], None, false),
+    ] {
+        let _ = std::fs::remove_dir_all(dir.path().join("dst"));
+        let terminal = Terminal::new(80);
+        let mut command = sparsync(dir.path(), args);
+        command.env_remove("SPARSYNC_UI");
+        if let Some(variable) = variable {
+            command.env("SPARSYNC_UI", variable);
+        }
+        let child = terminal.start(&mut command);
+        let (code, shown) = terminal.end(child);
+        assert_eq!(code, Some(0), "{shown:?}");
+        assert_eq!(
+            shown.contains("copying, 0:0"),
+            is_shown,
+            "{args:?}: {shown:?}"
+        );
+    }
+    let _ = std::fs::remove_dir_all(dir.path().join("dst"));
+    let terminal = Terminal::new(80);
+    let mut command = Command::new(&rsync);
+    command
+        .args(["-a", SLOWLY, "slow", "dst"])
+        .current_dir(dir.path());
+    let child = terminal.start(command.env("TERM", "xterm").env_remove("SPARSYNC_UI"));
+    drop(command);
+    assert_eq!(terminal.end(child), (Some(0), String::new()));
 }

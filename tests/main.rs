@@ -26,6 +26,7 @@ mod doctor;
 mod enroll;
 mod errors;
 mod exit;
+mod failed_list;
 mod faults;
 mod faults_far;
 mod faults_net;

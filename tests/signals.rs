@@ -1,6 +1,6 @@
 //! Interrupted runs: what they leave behind, what they print, and that the next run continues from there.
 
-use crate::kit::{World, oracle, synctest};
+use crate::kit::{World, oracle, synctest, write_script};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
@@ -152,18 +152,84 @@ synctest!(interrupted_run_makes_few_further_calls, |w: World| {
     }
 });
 
-/// SIGVTALRM requests a report of the progress, and never ends a run.
-#[test]
-fn a_request_for_progress_does_not_end_the_run() {
+/// Runs a program on two files and sends it SIGVTALRM before it knows their names. Returns its standard output without the
+/// rate, the time and the totals, and each line once: rsync's processes inherit a request and may print a name again.
+fn asked_for_progress(program: &Path, options: &[String], operands: [&str; 2]) -> Vec<String> {
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
     // The names can be written once the program has opened the fifo, so it is under way.
-    let script = "mkdir src && echo text >src/a && mkfifo names
-        \"$1\" -a --files-from=names src/ dst/ & exec 3>names
-        kill -VTALRM $! && echo a >&3 && exec 3>&- && wait $! && diff -r src dst && rm -r src dst names";
-    for program in [oracle::rsync(), oracle::under_test()] {
-        let mut run = Command::new("bash");
-        run.args(["-ec", script, "bash"]).arg(program);
-        let output = run.current_dir(top.path()).output().unwrap();
-        assert!(output.status.success(), "{}: {output:?}", program.display());
+    let script = "mkdir src dst && echo text >src/a && echo longer >src/b && mkfifo names
+        \"$@\" & exec 3>names
+        kill -VTALRM $! && printf 'a\\nb\\n' >&3 && exec 3>&- && wait $!";
+    let far = format!("far:{}/", top.path().display());
+    let mut run = Command::new("bash");
+    run.args(["-ec", script, "bash"]).arg(program);
+    run.args(["-a", "--files-from=names", "--no-h"])
+        .args(options);
+    run.args(operands.map(|operand| operand.replace("far:", &far)));
+    let output = run.current_dir(top.path()).output().unwrap();
+    assert!(output.status.success(), "{}: {output:?}", program.display());
+
+    let mut lines: Vec<String> = Vec::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        if line.starts_with("sent ") || line.starts_with("total size ") {
+            continue;
+        }
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        if line.starts_with('\r') {
+            words.drain(2..4);
+        }
+        // Whether all of the list has arrived by now is a matter of time.
+        let line = words.join(" ").replace("ir-chk", "to-chk");
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
     }
+    lines
+}
+
+#[test]
+fn a_request_for_progress_is_answered_as_by_rsync() {
+    let far = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    let own = far.path().join("own");
+    let stock = far.path().join("stock");
+    let under_test = oracle::under_test().display();
+    write_script(
+        &own,
+        &format!("#!/bin/sh\nshift 2\nexec {under_test} \"$@\"\n"),
+    );
+    let rsync = oracle::rsync().display();
+    write_script(
+        &stock,
+        &format!("#!/bin/sh\nshift 2\nexec {rsync} \"$@\"\n"),
+    );
+
+    for operands in [["src/", "dst/"], ["src/", "far:dst/"], ["far:src/", "dst/"]] {
+        for options in [&[][..], &["-v"], &["-i"], &["-q"], &["-n"], &["--progress"]] {
+            let shell = |shell: &Path| format!("--rsh={}", shell.display());
+            let with = |shell: &str| -> Vec<String> {
+                let options = options.iter().map(ToString::to_string);
+                std::iter::once(shell.to_owned()).chain(options).collect()
+            };
+            let wanted = asked_for_progress(oracle::rsync(), &with(&shell(&stock)), operands);
+            for shell in [shell(&own), shell(&stock)] {
+                let got = asked_for_progress(oracle::under_test(), &with(&shell), operands);
+                if options == ["--progress"] {
+                    assert_eq!(got.len(), wanted.len(), "{operands:?}: {got:?} {wanted:?}");
+                    continue;
+                }
+                assert_eq!(got, wanted, "{operands:?} {options:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_for_progress_adds_an_object_to_json() {
+    let got = asked_for_progress(
+        oracle::under_test(),
+        &["--json".to_owned()],
+        ["src/", "dst/"],
+    );
+    let wanted = "{\"type\":\"progress\",\"path\":\"a\",\"done_bytes\":5,";
+    assert!(got.iter().any(|line| line.starts_with(wanted)), "{got:?}");
 }

@@ -256,6 +256,7 @@ impl<'a> Generator<'a> {
                 None => drop(stack.pop()),
             }
         }
+        self.count_list();
         self.deletions.missing_at_the_end(&mut self.out.head);
         for work in self.links.close() {
             self.out.queue_work(work)?;
@@ -578,12 +579,15 @@ impl<'a> Generator<'a> {
         plan.found.dest.dir = None;
         if let Some(gauge) = self.context.gauge {
             let (entries, bytes) = plan.found.listing.list.totals();
-            let later_bytes = if self.context.is_dry() {
-                0
+            let (later, later_bytes) = if self.context.is_dry() {
+                (0, 0)
             } else {
-                bytes_to_transfer(&plan)
+                to_transfer(&plan)
             };
-            gauge.pass(entries, bytes.wrapping_sub(later_bytes));
+            gauge.pass(
+                entries.saturating_sub(later),
+                bytes.wrapping_sub(later_bytes),
+            );
         }
         let plan = Arc::new(plan);
         self.out.begin_dir(spot.last.has_other_names());
@@ -599,6 +603,11 @@ impl<'a> Generator<'a> {
         if self.context.wants.progress {
             self.out.head.extend(self.stock.list_so_far());
         }
+        self.count_list();
+    }
+
+    /// Shows how long the list is so far. The list may grow while files are copied, so this is called often.
+    fn count_list(&self) {
         if let Some(gauge) = self.context.gauge {
             gauge.list(self.stock.count_so_far());
         }
@@ -608,6 +617,9 @@ impl<'a> Generator<'a> {
     fn root_itself(&mut self, top: &Top, plan: &DirPlan) {
         self.out.tally.list(Kind::Dir, 0, 1);
         self.out.checked(1);
+        if let Some(gauge) = self.context.gauge {
+            gauge.pass(1, 0);
+        }
         let place = plan.found.places.first().and_then(Option::as_ref);
         let (decision, problems) =
             self.plans
@@ -640,6 +652,9 @@ impl<'a> Generator<'a> {
         let mut done_early = BTreeMap::new();
         let mut closed_plan = None;
         for (at, step) in plan.decided().steps.iter().enumerate() {
+            if at % BATCH_STEPS == 0 {
+                self.count_list();
+            }
             if let Some(replaced) = backup::replaced_in(self.context, plan, at) {
                 batch.queue_until(at, &mut self.out)?;
                 done_early.insert(
@@ -918,16 +933,17 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// Returns the length of the files in a directory that are transferred.
-fn bytes_to_transfer(plan: &DirPlan) -> u64 {
-    let moves = |step: &&Step| matches!(step.decision.action, Action::Transfer(_));
-    let lengths = plan
-        .decided()
-        .steps
-        .iter()
-        .filter(moves)
-        .map(|step| plan.source_of(step).len_bytes);
-    lengths.fold(0, u64::wrapping_add)
+/// Returns how many files of a directory are transferred, and their bytes.
+fn to_transfer(plan: &DirPlan) -> (u64, u64) {
+    let mut files = 0;
+    let mut bytes = 0_u64;
+    for step in &plan.decided().steps {
+        if matches!(step.decision.action, Action::Transfer(_)) {
+            files += 1;
+            bytes = bytes.wrapping_add(plan.source_of(step).len_bytes);
+        }
+    }
+    (files, bytes)
 }
 
 /// Counts and reports what was found in a directory. Fails if the run must end there.

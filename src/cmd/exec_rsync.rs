@@ -8,6 +8,8 @@ use std::ffi::OsString;
 
 /// The variable that names an rsync. Without it, no installed rsync is executed.
 const NAMED: &str = "SPARSYNC_RSYNC";
+/// The options with a file that only sparsync writes.
+const OWN_FILES: [&str; 2] = ["--metrics-file", "--failed-list"];
 /// Set for the rsync that takes a run over. A sparsync that finds it was started, directly or not, by another sparsync.
 const HANDED_OVER: &str = "SPARSYNC_HANDED_OVER";
 
@@ -24,8 +26,8 @@ pub fn run_instead(env: &Env, error: Error) -> Error {
     };
     let why = if command_end::prints_json(env) {
         "rsync has no --json".to_owned()
-    } else if metrics_file::is_requested(env) {
-        "rsync has no --metrics-file".to_owned()
+    } else if let Some(option) = metrics_file::requested(env, &OWN_FILES) {
+        format!("rsync has no {option}")
     } else if env.var(HANDED_OVER).is_some() {
         "it is another sparsync".to_owned()
     } else {
@@ -50,7 +52,7 @@ fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
                 break;
             }
             b"--transport" => drop(words.next()),
-            b"--ui" => {}
+            b"--ui" | b"--no-ui" | b"--ui=plain" => {}
             bytes if bytes.starts_with(b"--transport=") => {}
             _ => own.push(word.clone()),
         }

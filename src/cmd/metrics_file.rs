@@ -72,11 +72,20 @@ pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Resu
     sys::write_all(file.as_fd(), text)
 }
 
-/// Returns whether a run has `--metrics-file`. Looks at the words, because the command line was not understood.
-pub fn is_requested(env: &Env) -> bool {
-    let is_option = |word: &[u8]| word == b"--metrics-file" || word.starts_with(b"--metrics-file=");
-    env.args
-        .iter()
-        .take_while(|word| *word != "--")
-        .any(|word| is_option(word.as_bytes()))
+/// Returns the first of these options with a file that a run has. Looks at the words, because the command line was not
+/// understood.
+pub fn requested<'a>(env: &Env, options: &[&'a str]) -> Option<&'a str> {
+    let words = || {
+        env.args
+            .iter()
+            .map(|word| word.as_bytes())
+            .take_while(|word| *word != b"--")
+    };
+    let is_given = |option: &&&str| {
+        words().any(|word| {
+            let rest = word.strip_prefix(option.as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"="))
+        })
+    };
+    options.iter().find(is_given).copied()
 }

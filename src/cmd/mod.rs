@@ -16,6 +16,7 @@ mod server;
 mod shell_keepalive;
 
 use self::command_end::{fail, write_text};
+use self::copy::failed_list::FailedList;
 use self::copy::guard::deletions::{COUNT_DELETIONS, COUNTING};
 use self::metrics_file::MetricsFile;
 use self::remote_side::{rsync_client, sparsync_client};
@@ -26,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::options::Options;
+use crate::options::output::Ui;
 use crate::report::event::errno_words;
 use crate::work::clock::{self, Since};
 use std::ffi::OsString;
@@ -137,7 +139,8 @@ fn count_deletions(env: &mut Env, mut wanted: cli::Copy) -> Exit {
     let output = &mut wanted.options.output;
     output.log_file = None;
     output.metrics_file = None;
-    output.ui = false;
+    output.failed_list = None;
+    output.ui = Ui::Off;
     run_copy(env, wanted)
 }
 
@@ -164,7 +167,7 @@ fn run_guarded(env: &mut Env, popt: &[u8], wanted: cli::Copy) -> Exit {
     exit
 }
 
-/// Runs a copy, and writes its metrics if they are requested.
+/// Runs a copy, and writes its metrics and the list of what failed if they are requested.
 fn run_copy(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
     let Options {
@@ -174,11 +177,16 @@ fn run_copy(env: &mut Env, wanted: cli::Copy) -> Exit {
         path,
         owners: preserve.link_owners,
     });
-    let exit = if wanted.far.is_some() {
+    let failed_list = FailedList::of(&wanted.options);
+    let mut exit = if wanted.far.is_some() {
         copy::remote::run(env, wanted)
     } else {
         copy::run(env, wanted)
     };
+    let failed_paths = env.failed_paths.lock().take();
+    if let (Some(list), Some(paths)) = (failed_list, failed_paths) {
+        exit = list.write(env, &paths, exit);
+    }
     if let Some(file) = file {
         file.write(env, exit, since);
     }

@@ -113,6 +113,20 @@ pub struct LogFile {
     pub format: Vec<u8>,
 }
 
+/// `--ui`: the live display on the terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ui {
+    /// Not given. Under our own name, a run on a terminal that prints nothing else shows it once the run takes long.
+    #[default]
+    Unasked,
+    /// `--no-ui`. A run that cannot have a display settles on this.
+    Off,
+    /// `--ui`
+    Live,
+    /// `--ui=plain`: a line from time to time, also without a terminal.
+    Plain,
+}
+
 /// What is printed, and in which form.
 #[derive(Debug, Clone, Default)]
 pub struct Output {
@@ -138,6 +152,8 @@ pub struct Output {
     pub log_file: Option<LogFile>,
     /// `--metrics-file`
     pub metrics_file: Option<Vec<u8>>,
+    /// `--failed-list`
+    pub failed_list: Option<Vec<u8>>,
     /// The level of `-h`: 0 (`--no-h`), 1 (default: digit groups), 2 (units of 1000), 3 (units of 1024).
     pub human: u8,
     /// `-8`
@@ -148,13 +164,25 @@ pub struct Output {
     pub stderr: StderrMode,
     /// `--json`: JSON Lines on stdout instead of text.
     pub json: bool,
-    /// `--ui`: a live display on the terminal. A run without one settles this to false.
-    pub ui: bool,
+    /// `--ui`
+    pub ui: Ui,
     /// `--progress` (per file), if `info.progress` is 1; 2 is `progress2`.
     pub progress: bool,
 }
 
 impl Output {
+    /// Returns whether options request output of another kind than a live display.
+    pub fn is_requested(&self) -> bool {
+        self.verbose > 0
+            || self.quiet
+            || self.itemize > 0
+            || self.out_format.is_some()
+            || self.info.progress > 0
+            || self.info.stats > 0
+            || self.json
+            || self.compares.is_some()
+    }
+
     /// Returns whether the client of this server requests items of unchanged entries, by `%I` in its format.
     pub fn requests_unchanged(&self) -> bool {
         self.out_format

@@ -306,6 +306,7 @@ fn by_output(output: &Output) -> Permits {
         unsafe_links: _,
         log_file: _,
         metrics_file: _,
+        failed_list: _,
         human: _,
         eight_bit: _,
         outbuf: _,

@@ -1,20 +1,30 @@
-//! What a run has done so far, counted by its threads while they work, for the live display.
+//! What a run has done so far, counted by its threads while they work, for the live display and for SIGVTALRM.
 //!
 //! All counters are relaxed: the display may be a moment behind, and no thread waits for another one. Only files of
 //! `LARGE_BYTES` or more take a lock, when they begin and end.
 
 use super::progress::ListTotal;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The length from which on a file has its own line.
 const LARGE_BYTES: u64 = 1 << 20;
 
 /// The counters of a run.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Gauge {
+    /// Set when the user requests a line of progress, and cleared when a file has been copied since.
+    is_requested: Arc<AtomicBool>,
+    /// The path of the file that answers the request, and the counters at its end, until the line is printed.
+    answer: Mutex<Option<(Vec<u8>, Counts)>>,
+    has_answer: AtomicBool,
+    /// Prints the line at once. Without it, the reporter prints it among its lines.
+    printer: OnceLock<AnswerPrinter>,
+    /// Whether a live display shows the counters.
+    is_displayed: bool,
     listed_entries: AtomicU64,
     listed_bytes: AtomicU64,
     list_is_complete: AtomicBool,
@@ -23,10 +33,14 @@ pub struct Gauge {
     copied_files: AtomicU64,
     copied_bytes: AtomicU64,
     failures: AtomicU64,
+    last_failure: Mutex<Vec<u8>>,
     is_deleting: AtomicBool,
     silence_ms: AtomicU64,
     large: Mutex<Vec<Arc<LargeFile>>>,
 }
+
+/// Prints a line of progress after the name of a file.
+pub type AnswerPrinter = Box<dyn Fn(&[u8], &Counts) + Send + Sync>;
 
 #[derive(Debug)]
 struct LargeFile {
@@ -42,12 +56,14 @@ pub struct Counts {
     pub listed: (u64, u64),
     /// Whether the list is complete.
     pub list_is_complete: bool,
-    /// Entries of directories that are planned, and bytes that need no more work: unchanged or copied.
+    /// Entries and bytes that need no more work: unchanged, copied or failed.
     pub done: (u64, u64),
     /// Files and bytes copied.
     pub copied: (u64, u64),
     /// Reported problems that make the exit code 23.
     pub failures: u64,
+    /// The message of the last of them; empty if there is none.
+    pub last_failure: Vec<u8>,
     /// Whether extra entries are deleted before or after the rest.
     pub is_deleting: bool,
     /// How long the link to the peer has carried nothing; see [`Gauge::set_silence`].
@@ -57,6 +73,59 @@ pub struct Counts {
 }
 
 impl Gauge {
+    /// Creates the counters of a live display. `is_requested`: see [`Gauge::for_requests`].
+    pub fn for_display(is_requested: Arc<AtomicBool>) -> Gauge {
+        Gauge {
+            is_displayed: true,
+            ..Gauge::for_requests(is_requested)
+        }
+    }
+
+    /// Creates the counters of a run without a display. A signal sets `is_requested`; the next file that has been copied
+    /// answers it.
+    pub fn for_requests(is_requested: Arc<AtomicBool>) -> Gauge {
+        Gauge {
+            is_requested,
+            ..Gauge::default()
+        }
+    }
+
+    /// Returns whether a live display shows the counters.
+    pub fn is_displayed(&self) -> bool {
+        self.is_displayed
+    }
+
+    /// Answers requests through this function, on the thread that has copied the file.
+    pub fn print_answers(&self, printer: AnswerPrinter) {
+        // A run calls this once.
+        let _ = self.printer.set(printer);
+    }
+
+    /// Returns whether an answer waits. Costs next to nothing.
+    pub fn has_answer(&self) -> bool {
+        self.has_answer.load(Relaxed)
+    }
+
+    /// Takes the path of the file that answers a request, if `is_due` agrees to it, and the counters at its end.
+    pub fn take_answer(&self, is_due: impl FnOnce(&[u8]) -> bool) -> Option<(Vec<u8>, Counts)> {
+        let mut answer = self.answer.lock();
+        if !answer.as_ref().is_some_and(|(path, _)| is_due(path)) {
+            return None;
+        }
+        self.has_answer.store(false, Relaxed);
+        answer.take()
+    }
+
+    fn answer(&self, path: &[u8]) {
+        let counts = self.counts(0);
+        if let Some(printer) = self.printer.get() {
+            printer(path, &counts);
+            return;
+        }
+        *self.answer.lock() = Some((path.to_vec(), counts));
+        self.has_answer.store(true, Relaxed);
+    }
+
     /// Sets the length of the list as far as it is known.
     pub fn list(&self, total: ListTotal) {
         self.listed_entries.store(total.entries, Relaxed);
@@ -64,7 +133,7 @@ impl Gauge {
         self.list_is_complete.store(total.complete, Relaxed);
     }
 
-    /// Counts entries that are planned, and bytes that need no work.
+    /// Counts entries and bytes that need no work. Files that are copied are counted by their [`FileMark`].
     pub fn pass(&self, entries: u64, bytes: u64) {
         self.done_entries.fetch_add(entries, Relaxed);
         self.done_bytes.fetch_add(bytes, Relaxed);
@@ -75,9 +144,12 @@ impl Gauge {
         self.is_deleting.store(is_deleting, Relaxed);
     }
 
-    /// Counts a reported problem that makes the exit code 23.
-    pub fn fail(&self) {
+    /// Counts a reported problem that makes the exit code 23, and keeps its line.
+    pub fn fail(&self, line: &[u8]) {
         self.failures.fetch_add(1, Relaxed);
+        if !line.is_empty() {
+            line.clone_into(&mut self.last_failure.lock());
+        }
     }
 
     /// Sets how long the link to the peer has carried nothing in either direction. A thread that watches the link does so
@@ -90,6 +162,11 @@ impl Gauge {
     /// Starts over, for a run that is repeated.
     pub fn restart(&self) {
         let Gauge {
+            is_requested: _,
+            answer: _,
+            has_answer: _,
+            printer: _,
+            is_displayed: _,
             listed_entries,
             listed_bytes,
             list_is_complete,
@@ -99,6 +176,7 @@ impl Gauge {
             copied_bytes,
             // Problems of the lost attempt count for the exit code.
             failures: _,
+            last_failure: _,
             is_deleting,
             silence_ms,
             large,
@@ -121,23 +199,30 @@ impl Gauge {
         large.lock().clear();
     }
 
-    /// Begins a file. `path` is called for a large file only.
+    /// Begins a file. `path` is called for a large file, and if the file may answer a request.
     pub fn begin(self: &Arc<Gauge>, len_bytes: u64, path: impl FnOnce() -> Vec<u8>) -> FileMark {
+        let mut path = Some(path);
         let large = (len_bytes >= LARGE_BYTES).then(|| {
             let large = Arc::new(LargeFile {
-                path: path(),
+                path: path.take().map(|path| path()).unwrap_or_default(),
                 len_bytes,
                 done_bytes: AtomicU64::new(0),
             });
             self.large.lock().push(large.clone());
             large
         });
+        let mut small_path = None;
+        // A large file in progress is what the user asks about, even if small ones overtake it.
+        if self.is_requested.load(Relaxed) && self.large.lock().is_empty() {
+            small_path = path.take().map(|path| path());
+        }
         FileMark {
             gauge: self.clone(),
             len_bytes,
             done_bytes: AtomicU64::new(0),
             is_uncopied: AtomicBool::new(false),
             large,
+            small_path,
         }
     }
 
@@ -168,10 +253,17 @@ impl Gauge {
                 self.copied_bytes.load(Relaxed),
             ),
             failures: self.failures.load(Relaxed),
+            last_failure: self.last_failure.lock().clone(),
             is_deleting: self.is_deleting.load(Relaxed),
             silence: Duration::from_millis(self.silence_ms.load(Relaxed)),
             files: files.collect(),
         }
+    }
+}
+
+impl fmt::Debug for Gauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts(0).fmt(f)
     }
 }
 
@@ -183,6 +275,8 @@ pub struct FileMark {
     done_bytes: AtomicU64,
     is_uncopied: AtomicBool,
     large: Option<Arc<LargeFile>>,
+    /// The path of a small file that may answer a request for a line of progress.
+    small_path: Option<Vec<u8>>,
 }
 
 impl FileMark {
@@ -209,7 +303,9 @@ impl FileMark {
 impl Drop for FileMark {
     fn drop(&mut self) {
         self.add(u64::MAX);
-        if !self.is_uncopied.load(Relaxed) {
+        self.gauge.done_entries.fetch_add(1, Relaxed);
+        let is_copied = !self.is_uncopied.load(Relaxed);
+        if is_copied {
             self.gauge.copied_files.fetch_add(1, Relaxed);
         }
         if let Some(large) = &self.large {
@@ -217,6 +313,13 @@ impl Drop for FileMark {
                 .large
                 .lock()
                 .retain(|other| !Arc::ptr_eq(other, large));
+        }
+        let large_path = self.large.as_deref().map(|large| &large.path);
+        if is_copied
+            && let Some(path) = large_path.or(self.small_path.as_ref())
+            && self.gauge.is_requested.swap(false, Relaxed)
+        {
+            self.gauge.answer(path);
         }
     }
 }
@@ -227,13 +330,13 @@ mod tests {
 
     #[test]
     fn file_counts_once_with_its_length() {
-        let gauge = Arc::new(Gauge::default());
+        let gauge = Arc::new(Gauge::for_display(Arc::default()));
         gauge.list(ListTotal {
             entries: 3,
             bytes: 20 << 20,
             complete: true,
         });
-        gauge.pass(3, 5);
+        gauge.pass(0, 5);
         let small = gauge.begin(100, || unreachable!("small files have no line"));
         let large = gauge.begin(4 << 20, || b"large".to_vec());
         let largest = gauge.begin(8 << 20, || b"largest".to_vec());
@@ -255,18 +358,46 @@ mod tests {
         failed.add(30);
         failed.give_up();
         drop(failed);
-        gauge.fail();
+        gauge.fail(b"denied");
         let counts = gauge.counts(9);
         assert_eq!((counts.copied.0, counts.failures), (3, 1));
         assert_eq!(
             (counts.copied.1, counts.done.1),
             ((12 << 20) + 130, (12 << 20) + 205)
         );
+        assert_eq!(counts.done.0, 4);
         gauge.restart();
         let left = Counts {
             failures: 1,
+            last_failure: b"denied".to_vec(),
             ..Counts::default()
         };
         assert_eq!(gauge.counts(9), left);
+    }
+
+    #[test]
+    fn next_copied_file_answers_a_request() {
+        let requested = Arc::new(AtomicBool::new(false));
+        let gauge = Arc::new(Gauge::for_requests(requested.clone()));
+        let early = gauge.begin(1, || unreachable!("nothing is requested"));
+        let large = gauge.begin(4 << 20, || b"large".to_vec());
+        requested.store(true, Relaxed);
+        let failed = gauge.begin(1, || b"failed".to_vec());
+        failed.give_up();
+        drop(failed);
+        drop(early);
+        assert!(!gauge.has_answer());
+        drop(gauge.begin(1, || unreachable!("a large file is in progress")));
+        drop(large);
+        assert!(gauge.has_answer());
+        assert_eq!(gauge.take_answer(|path| path == b"small"), None);
+        let (path, counts) = gauge.take_answer(|_| true).expect("it waits");
+        assert_eq!((path, counts.copied.0), (b"large".to_vec(), 3));
+        assert!(!gauge.has_answer(), "one request has one answer");
+
+        requested.store(true, Relaxed);
+        drop(gauge.begin(1, || b"small".to_vec()));
+        let (path, counts) = gauge.take_answer(|_| true).expect("it waits");
+        assert_eq!((path, counts.copied.0), (b"small".to_vec(), 4));
     }
 }

@@ -104,62 +104,22 @@ pub struct Moment<'a> {
 pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
     let Moment {
         counts,
-        rates,
-        stalled,
         elapsed,
         route,
         charset,
+        ..
     } = moment;
-    let (of_entries, of_bytes) = counts.listed;
-    // The root of a tree is not in the list, and a peer may request a file again.
-    let entries = counts.done.0.min(of_entries);
-    let bytes = counts.done.1.min(of_bytes);
-    let phase = match (counts.is_deleting, counts.list_is_complete) {
-        (true, _) => "deleting",
-        (false, false) if counts.copied.0 == 0 && counts.files.is_empty() => "listing",
-        (false, false) => "listing and copying",
-        (false, true) if entries < of_entries || bytes < of_bytes => "copying",
-        (false, true) => "finishing",
-    };
-    let more = if counts.list_is_complete { "" } else { "+" };
-    let mut parts = vec![
-        format!("{}B of {}B{more}", size(bytes), size(of_bytes)),
-        format!(
-            "{} of {}{more} entries",
-            grouped(entries),
-            grouped(of_entries)
-        ),
-    ];
-    if counts.list_is_complete {
-        parts.insert(0, format!("{}%", percent(bytes, of_bytes)));
-    }
-    if let Some((stalled, peer)) = stalled {
-        let secs = stalled.as_secs();
-        parts.push(format!("stalled {secs} s: no data from {peer}"));
-    } else if let Some((copied, done)) = rates {
-        parts.push(format!("{}B/s", size(*copied)));
-        let left = of_bytes - bytes;
-        let secs = left
-            .checked_div(*done)
-            .filter(|secs| *secs < REMAINING_MAX_SECS);
-        // Without the total, the remaining time would be a guess.
-        if counts.list_is_complete
-            && left > 0
-            && let Some(secs) = secs
-        {
-            parts.push(format!("ETA {}", clock(secs)));
-        }
-    }
-    let mut copied = format!("{} files copied", grouped(counts.copied.0));
-    if counts.failures > 0 {
-        copied += &format!(", {} FAILED", grouped(counts.failures));
-    }
     let mut lines = vec![
         cut(
-            &format!("{phase}, {}, {copied}  {route}", clock(elapsed.as_secs())),
+            &format!(
+                "{}, {}, {}  {route}",
+                phase(counts),
+                clock(elapsed.as_secs()),
+                results(counts)
+            ),
             width,
         ),
-        cut(&format!("  {}", parts.join("  ")), width),
+        fitting(&parts(moment), width),
     ];
     for (path, done, len) in counts.files.iter().take(FILES_SHOWN) {
         let percent = u128::from(*done) * 100 / u128::from((*len).max(1));
@@ -170,32 +130,139 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
             width,
         ));
     }
+    if !counts.last_failure.is_empty() {
+        let last = escaped(&counts.last_failure, *charset);
+        lines.push(cut(&format!("  last error: {last}"), width));
+    }
     lines
+}
+
+/// Returns the line of `--ui=plain`.
+pub fn plain_line(moment: &Moment<'_>) -> String {
+    let Moment {
+        counts, elapsed, ..
+    } = moment;
+    let parts = parts(moment).join(", ");
+    format!(
+        "sparsync: {}, {}, {parts}, {}",
+        phase(counts),
+        clock(elapsed.as_secs()),
+        results(counts)
+    )
+}
+
+/// Returns what the run is doing.
+fn phase(counts: &Counts) -> &'static str {
+    let (entries, bytes) = done(counts);
+    let (of_entries, of_bytes) = counts.listed;
+    match (counts.is_deleting, counts.list_is_complete) {
+        (true, _) => "deleting",
+        (false, false) if counts.copied.0 == 0 && counts.files.is_empty() => "listing",
+        (false, false) => "listing and copying",
+        (false, true) if entries < of_entries || bytes < of_bytes => "copying",
+        (false, true) => "finishing",
+    }
+}
+
+/// Returns how many files were copied, and how many failed.
+fn results(counts: &Counts) -> String {
+    let mut results = format!("{} files copied", grouped(counts.copied.0));
+    if counts.failures > 0 {
+        results += &format!(", {} FAILED", grouped(counts.failures));
+    }
+    results
+}
+
+/// Returns the entries and bytes that need no more work. The root of a tree is not in the list, and a peer may request a
+/// file again.
+fn done(counts: &Counts) -> (u64, u64) {
+    let (of_entries, of_bytes) = counts.listed;
+    (counts.done.0.min(of_entries), counts.done.1.min(of_bytes))
+}
+
+/// Returns how far the run is, the most important first. A `+` marks what grows with the list.
+fn parts(moment: &Moment<'_>) -> Vec<String> {
+    let Moment {
+        counts,
+        rates,
+        stalled,
+        elapsed,
+        ..
+    } = moment;
+    let (entries, bytes) = done(counts);
+    let (of_entries, of_bytes) = counts.listed;
+    let more = if counts.list_is_complete { "" } else { "+" };
+    let mut parts = Vec::new();
+    if counts.list_is_complete {
+        parts.push(format!("{}%", percent(counts)));
+    }
+    parts.push(format!("{}B of {}B{more}", size(bytes), size(of_bytes)));
+    parts.push(format!(
+        "{} of {}{more} entries",
+        grouped(entries),
+        grouped(of_entries)
+    ));
+    if let Some((stalled, peer)) = stalled {
+        let secs = stalled.as_secs();
+        parts.push(format!("stalled {secs} s: no data from {peer}"));
+        return parts;
+    }
+    let Some((copied, done)) = rates else {
+        return parts;
+    };
+    parts.push(format!("{}B/s", size(*copied)));
+    let left = of_bytes - bytes;
+    let secs = left.checked_div(*done);
+    if let Some(secs) = secs
+        && left > 0
+        && secs < REMAINING_MAX_SECS
+    {
+        parts.push(format!("ETA {}{more}", clock(secs)));
+    }
+    let mean = counts.copied.1 as f64 / elapsed.as_secs_f64().max(0.001);
+    parts.push(format!("mean {}B/s", size(mean as u64)));
+    parts
+}
+
+/// Returns the indented parts that fit into a line, without the last ones if there is no room.
+fn fitting(parts: &[String], columns: usize) -> String {
+    let mut line = String::new();
+    for part in parts {
+        if width(&line) + 2 + width(part) > columns {
+            break;
+        }
+        line += "  ";
+        line += part;
+    }
+    line
 }
 
 /// Returns the line that remains of a run that was stopped.
 pub fn stopped(counts: &Counts) -> String {
-    let of_bytes = counts.listed.1;
-    let bytes = counts.done.1.min(of_bytes);
-    let copied = grouped(counts.copied.0);
+    let (entries, bytes) = done(counts);
+    let (of_entries, of_bytes) = counts.listed;
     let (at, more) = if counts.list_is_complete {
-        (format!(" at {}%", percent(bytes, of_bytes)), "")
+        (format!(" at {}%", percent(counts)), "")
     } else {
         (String::new(), "+")
     };
     format!(
-        "stopped{at}: {}B of {}B{more} are in place, {copied} files copied; run again to continue",
+        "stopped{at}: {} of {}{more} entries are in place, {}B of {}B{more}; run again to continue",
+        grouped(entries.saturating_sub(counts.failures)),
+        grouped(of_entries),
         size(bytes),
         size(of_bytes)
     )
 }
 
-/// Returns the share of bytes that are done. Nothing of nothing is all.
-fn percent(bytes: u64, of_bytes: u64) -> u128 {
-    if of_bytes == 0 {
-        100
-    } else {
-        u128::from(bytes) * 100 / u128::from(of_bytes)
+/// Returns the share of bytes that are done; that of the entries if there are no bytes. Nothing of nothing is all.
+fn percent(counts: &Counts) -> u128 {
+    let (entries, bytes) = done(counts);
+    let (of_entries, of_bytes) = counts.listed;
+    match (of_bytes, of_entries) {
+        (0, 0) => 100,
+        (0, _) => u128::from(entries) * 100 / u128::from(of_entries),
+        (_, _) => u128::from(bytes) * 100 / u128::from(of_bytes),
     }
 }
 
@@ -213,7 +280,7 @@ pub struct Failures<'a> {
 }
 
 impl Failures<'_> {
-    fn line(&self) -> String {
+    fn line(&self, copied: u64) -> String {
         let Failures {
             count,
             exit,
@@ -222,7 +289,8 @@ impl Failures<'_> {
         } = self;
         let count = grouped(*count);
         let first = escaped(first, *charset);
-        format!("{count} FAILED (exit {exit}), first: {first}")
+        let copied = grouped(copied);
+        format!("{copied} copied, {count} FAILED (exit {exit}), first: {first}")
     }
 }
 
@@ -291,7 +359,7 @@ pub fn summary(
     let end = format!("{:.1} s{rate}, {route}", elapsed.as_secs_f64());
     [
         Some(changed),
-        failures.map(Failures::line),
+        failures.map(|failures| failures.line(copied_files)),
         Some(amount),
         Some(end),
     ]
@@ -382,6 +450,7 @@ mod tests {
             done: (12_345, 1_200_000_000),
             copied: (1_034, 900_000_000),
             failures: 0,
+            last_failure: Vec::new(),
             is_deleting: false,
             silence: Duration::ZERO,
             files: vec![
@@ -426,7 +495,7 @@ mod tests {
             shown(&counts(), 40),
             [
                 "copying, 1:23, 1,034 files copied  box, ",
-                "  42%  1.20GB of 2.85GB  12,345 of 45,67",
+                "  42%  1.20GB of 2.85GB",
                 "  ...disk image\\#012.img   45% of 1.20GB",
                 "  später.iso   75% of 4.00MB",
             ]
@@ -449,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn remaining_time_is_shown_only_with_the_total() {
+    fn remaining_time_is_marked_until_the_list_is_complete() {
         let growing = Counts {
             list_is_complete: false,
             ..counts()
@@ -458,7 +527,7 @@ mod tests {
         assert!(lines[0].starts_with("listing and copying, "), "{lines:?}");
         assert_eq!(
             lines[1],
-            "  1.20GB of 2.85GB+  12,345 of 45,678+ entries  103.40MB/s"
+            "  1.20GB of 2.85GB+  12,345 of 45,678+ entries  103.40MB/s  ETA 0:15+  mean 10.84MB/s"
         );
     }
 
@@ -476,6 +545,24 @@ mod tests {
         assert_eq!(
             lines(&moment, 200)[1],
             "  42%  1.20GB of 2.85GB  12,345 of 45,678 entries  stalled 7 s: no data from box"
+        );
+    }
+
+    #[test]
+    fn plain_line_says_what_the_display_shows() {
+        let counts = counts();
+        let moment = Moment {
+            counts: &counts,
+            rates: Some((103_400_000, 110_000_000)),
+            stalled: None,
+            elapsed: SECS,
+            route: "box, by QUIC",
+            charset: Charset::Utf8,
+        };
+        assert_eq!(
+            plain_line(&moment),
+            "sparsync: copying, 1:23, 42%, 1.20GB of 2.85GB, 12,345 of 45,678 entries, 103.40MB/s, ETA 0:15, \
+             mean 10.84MB/s, 1,034 files copied"
         );
     }
 
@@ -505,7 +592,7 @@ mod tests {
     fn stopped_run_says_how_much_is_done() {
         assert_eq!(
             stopped(&counts()),
-            "stopped at 42%: 1.20GB of 2.85GB are in place, 1,034 files copied; run again to continue"
+            "stopped at 42%: 12,345 of 45,678 entries are in place, 1.20GB of 2.85GB; run again to continue"
         );
         let growing = Counts {
             list_is_complete: false,
@@ -513,7 +600,7 @@ mod tests {
         };
         assert_eq!(
             stopped(&growing),
-            "stopped: 1.20GB of 2.85GB+ are in place, 1,034 files copied; run again to continue"
+            "stopped: 12,345 of 45,678+ entries are in place, 1.20GB of 2.85GB+; run again to continue"
         );
     }
 
@@ -631,15 +718,18 @@ mod tests {
             lines,
             [
                 "1 of 2 files copied, 0 entries created, 0 deleted",
-                "1 FAILED (exit 23), first: rsync: [sender] send_files failed to open \"/s/a\\#033\": Permission denied (13)",
+                "1 copied, 1 FAILED (exit 23), first: rsync: [sender] send_files failed to open \"/s/a\\#033\": Permission denied (13)",
                 "1.00MB written, 10.0% of a full copy (10.00MB)",
                 "1.0 s, 1.00MB/s, local copy",
             ]
         );
         let running = Counts {
             failures: 3,
+            last_failure: b"rsync: \x1b".to_vec(),
             ..counts()
         };
+        let last = shown(&running, 80).pop();
+        assert_eq!(last.as_deref(), Some("  last error: rsync: \\#033"));
         assert_eq!(
             shown(&running, 80)[0],
             "copying, 1:23, 1,034 files copied, 3 FAILED  box, by QUIC, port 28792"

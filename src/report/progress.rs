@@ -2,9 +2,11 @@
 //!
 //! The caller passes times, in milliseconds since an arbitrary moment, and decides when to flush the output.
 
+use super::gauge::Counts;
 use super::number::put_count;
 use std::collections::VecDeque;
 use std::io::Write;
+use std::time::Duration;
 
 /// The minimum time between two running lines.
 const PERIOD_MS: i64 = 1000;
@@ -235,6 +237,28 @@ impl Meter {
             out.extend_from_slice(b"  ??:??:??");
         }
     }
+}
+
+/// Appends one complete line in the form of `--info=progress2`, for a user who requests it by a signal. On a terminal it
+/// begins without the return of the cursor, which a stream that shows no moving lines would escape.
+pub fn put_answer(out: &mut Vec<u8>, counts: &Counts, human: u8, took: Duration, is_tty: bool) {
+    let (entries, bytes) = counts.listed;
+    let mut meter = Meter::new(ProgressScope::Run, human);
+    meter.total = ListTotal {
+        entries,
+        bytes,
+        complete: counts.list_is_complete,
+    };
+    meter.checked = counts.done.0;
+    meter.transferred = counts.copied.0;
+    meter.history.push_back((0, 0));
+    let start = out.len();
+    let took_ms = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
+    meter.put_final(out, counts.copied.1, bytes, took_ms);
+    if is_tty {
+        out.remove(start);
+    }
+    out.push(b'\n');
 }
 
 /// Returns the rate in KiB per second; 0 if no time has passed.

@@ -17,6 +17,7 @@ use self::summary::{put_statistics, put_totals};
 use super::comparison::{CheckCounts, DIFFERENT, finding_of};
 use super::escape::Charset;
 use super::event::{Event, Item, Problem, Wants, Weight};
+use super::failed_paths::FailedPaths;
 use super::final_error::error_line;
 use super::format::{Constants, Format, Shown, put_link, put_name};
 use super::gauge::Gauge;
@@ -25,7 +26,7 @@ use super::line_filter::{Choice, LineKind};
 use super::list::{self, ListStyle};
 use super::live::Failures;
 use super::metrics::RunCounts;
-use super::progress::{ListTotal, Meter, ProgressScope};
+use super::progress::{self, ListTotal, Meter, ProgressScope};
 use super::tally::{Tally, Traffic};
 use super::times::LocalTimes;
 use crate::exit::Exit;
@@ -33,10 +34,13 @@ use crate::flist::Kind;
 use crate::options::findings::{ComparisonKind, Finding};
 use crate::options::{Checksum, Output};
 use crate::plan::Changes;
+use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How many files are remembered that may answer a request for progress.
+const REPORTED_MAX: usize = 1024;
 /// How many bytes for stdout are buffered before a write, if block-buffered.
 const BLOCK_BYTES: usize = 32 * 1024;
 
@@ -126,8 +130,14 @@ pub struct TextReporter {
     comparison: Option<CheckCounts>,
     /// The message of the first problem that makes the exit code 23.
     first_failure: Option<Vec<u8>>,
-    /// Where such problems are counted for the live display.
+    /// The paths that could not be transferred, if they are requested.
+    failed_paths: Option<FailedPaths>,
+    /// Where such problems are counted for the live display, and which answers requests for progress.
     gauge: Option<Arc<Gauge>>,
+    /// When the run began, in milliseconds.
+    begun_ms: i64,
+    /// The names of the last transferred files that were reported, if there is a gauge.
+    reported: VecDeque<Vec<u8>>,
     /// The name of the last item, for the progress of its file under `--json`.
     last_name: Vec<u8>,
     /// A line under construction.
@@ -186,7 +196,10 @@ impl TextReporter {
             reused: (0, 0),
             comparison: output.compares.is_some().then(CheckCounts::default),
             first_failure: None,
+            failed_paths: None,
             gauge: None,
+            begun_ms: 0,
+            reported: VecDeque::new(),
             last_name: Vec::new(),
             line: Vec::new(),
             output: output.clone(),
@@ -364,6 +377,7 @@ impl TextReporter {
     pub fn summary(&mut self, tally: &Tally, elapsed: Duration) {
         let traffic = self.traffic.unwrap_or(tally.traffic());
         self.totals = Some((traffic, tally.total_bytes));
+        self.answer_request(true);
         self.finish_progress();
         if let Some(counts) = self.comparison {
             if self.output.json {
@@ -469,6 +483,21 @@ impl TextReporter {
 
     /// Handles one event. Its output is visible when this returns, or after the next flush.
     pub fn report(&mut self, event: &Event) {
+        self.answer_request(false);
+        self.report_one(event);
+        if self.gauge.is_some()
+            && let Event::Item(item) = event
+            && item.transfer
+        {
+            if self.reported.len() == REPORTED_MAX {
+                self.reported.pop_front();
+            }
+            self.reported.push_back(item.name.clone());
+            self.answer_request(false);
+        }
+    }
+
+    fn report_one(&mut self, event: &Event) {
         if let Event::Problem(problem) = event {
             self.problems.problem(problem.weight);
             self.note_failure(problem);
@@ -615,9 +644,56 @@ impl TextReporter {
         }
     }
 
-    /// Counts problems for the live display from now on.
+    /// Counts problems for the live display, and prints the answers to requests for progress, from now on.
     pub fn set_gauge(&mut self, gauge: Option<&Arc<Gauge>>) {
         self.gauge = gauge.cloned();
+        self.begun_ms = self.now_ms();
+    }
+
+    /// Prints the answer to a request for progress (SIGVTALRM) if it is due: after the line of its file. `is_end`: no
+    /// line follows.
+    fn answer_request(&mut self, is_end: bool) {
+        let Some(gauge) = &self.gauge else { return };
+        if !gauge.has_answer() {
+            return;
+        }
+        // The line of a file comes before or after its content, as the other end decides.
+        let reported = &self.reported;
+        let is_due = |path: &[u8]| is_end || reported.iter().any(|name| name == path);
+        let Some((path, counts)) = gauge.take_answer(is_due) else {
+            return;
+        };
+        if self.output.json {
+            let bytes = (counts.copied.1, counts.listed.1);
+            let total = ListTotal {
+                entries: counts.listed.0,
+                bytes: counts.listed.1,
+                complete: counts.list_is_complete,
+            };
+            let line = json::progress(Some(&path), bytes, counts.done.0, total);
+            self.screen.put_object(&line);
+            return self.flush();
+        }
+        let is_named = self.choice.name > 0 || self.format.is_some();
+        if !is_named || self.reported.back() != Some(&path) {
+            self.screen.print(&path);
+        }
+        let took = Duration::from_millis(u64::try_from(self.now_ms() - self.begun_ms).unwrap_or(0));
+        let mut line = Vec::new();
+        let is_tty = self.facts.stdout_is_tty;
+        progress::put_answer(&mut line, &counts, self.output.human, took, is_tty);
+        self.screen.put_moving(&line);
+        self.flush();
+    }
+
+    /// Collects the paths that could not be transferred from now on.
+    pub fn collect_failed_paths(&mut self, paths: FailedPaths) {
+        self.failed_paths = Some(paths);
+    }
+
+    /// Returns the collected paths, if they were requested.
+    pub fn take_failed_paths(&mut self) -> Option<FailedPaths> {
+        self.failed_paths.take()
     }
 
     fn note_failure(&mut self, problem: &Problem) {
@@ -626,7 +702,12 @@ impl TextReporter {
             Weight::Vanished | Weight::Warning => return,
         }
         if let Some(gauge) = &self.gauge {
-            gauge.fail();
+            gauge.fail(&problem.line);
+        }
+        if let Some(paths) = &mut self.failed_paths
+            && !problem.line.is_empty()
+        {
+            paths.note(&problem.line);
         }
         if self.first_failure.is_none() && !problem.line.is_empty() {
             self.first_failure = Some(problem.line.clone());

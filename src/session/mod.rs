@@ -403,7 +403,8 @@ impl Client<'_> {
                 notice.observe(silence);
             }
         };
-        let is_watched = self.gauge.is_some() || self.is_net && wants.progress;
+        let is_displayed = self.gauge.is_some_and(|gauge| gauge.is_displayed());
+        let is_watched = is_displayed || self.is_net && wants.progress;
         let observe = if is_watched { Some(observe) } else { None };
 
         stall_notice::watched(&traffic, observe, || {

@@ -89,6 +89,8 @@ struct KeptDir {
     renamed_from: Option<Vec<u8>>,
     /// The bytes of its files that were not sent so far, for the live display.
     unsent_bytes: AtomicU64,
+    /// The files among them.
+    unsent_files: AtomicU64,
 }
 
 impl KeptDir {
@@ -279,7 +281,10 @@ impl<'a> Sender<'a> {
                 Order::Forget(dir) => {
                     let forgotten = kept.lock().remove(&dir);
                     if let (Some(gauge), Some(forgotten)) = (self.terms.gauge, forgotten) {
-                        gauge.pass(0, forgotten.unsent_bytes.load(atomic::Ordering::Relaxed));
+                        gauge.pass(
+                            forgotten.unsent_files.load(atomic::Ordering::Relaxed),
+                            forgotten.unsent_bytes.load(atomic::Ordering::Relaxed),
+                        );
                     }
                     if self.facts.awaits_ends {
                         self.connection.send_rsync(&RsyncMessage::End)?;
@@ -328,6 +333,9 @@ impl<'a> Sender<'a> {
                         unsent_bytes.saturating_sub(entry.len_bytes),
                         atomic::Ordering::Relaxed,
                     );
+                    let unsent_files = kept.unsent_files.load(atomic::Ordering::Relaxed);
+                    kept.unsent_files
+                        .store(unsent_files.saturating_sub(1), atomic::Ordering::Relaxed);
                     let name = kept.name_of(entry);
                     if files_ahead == 0 {
                         files_ahead = self.read_ahead(

@@ -557,11 +557,19 @@ impl World {
 
     /// Runs only the program under test with `options` on `src/` and `dst/`, for cases where rsync hangs.
     pub fn alone<A: AsRef<[u8]>>(&self, options: &[A]) -> Agreed {
+        self.alone_paths(options, &["src/", "dst/"])
+    }
+
+    /// Like [`World::alone`], with these operands.
+    pub fn alone_paths<A: AsRef<[u8]>>(&self, options: &[A], operands: &[&str]) -> Agreed {
         let options: Vec<Vec<u8>> = options
             .iter()
             .map(|option| option.as_ref().to_vec())
             .collect();
-        let operands = [b"src/".to_vec(), b"dst/".to_vec()];
+        let operands: Vec<Vec<u8>> = operands
+            .iter()
+            .map(|operand| operand.as_bytes().to_vec())
+            .collect();
         self.chown_to_runner();
         log_argv(&options, &operands);
         let Seen {

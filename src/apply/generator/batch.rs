@@ -208,7 +208,7 @@ impl Work {
                 if let (Some(gauge), Action::Transfer(_)) =
                     (context.gauge, job.step.decision.action)
                 {
-                    gauge.pass(0, job.source().len_bytes);
+                    gauge.pass(1, job.source().len_bytes);
                 }
                 ControlFlow::Continue(())
             }

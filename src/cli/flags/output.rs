@@ -91,7 +91,9 @@ pub const FLAGS: &[Flag] = &[
         .man("Without -h, digits are grouped; with --no-h, they are not."),
     Flag::switch("progress", "show the progress of each file")
         .negations(&["no-progress"])
-        .effect(Effect::Switch(|args| &mut args.output.progress)),
+        .effect(Effect::Switch(|args| &mut args.output.progress))
+        .man("Without it, SIGVTALRM to the process that the user started prints the next file that has been copied and one \
+              line of progress, except with -q."),
     Flag::switch("", "same as --partial --progress")
         .short('P')
         .effect(Effect::Switches(&[|args| &mut args.output.progress, |args| &mut args.place.partial])),

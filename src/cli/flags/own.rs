@@ -4,6 +4,7 @@ use crate::cli::args::{CompletionShell, MAN_PAGES, PrintRequest};
 use crate::cli::flag::{Effect, Flag, Support};
 use crate::error::Error;
 use crate::options::connect::TransportChoice;
+use crate::options::output::Ui;
 use crate::options::{DeleteGuard, DetectRenamed, Lock};
 
 /// The arguments of `--transport`.
@@ -67,14 +68,47 @@ pub const FLAGS: &[Flag] = &[
         .man("The text format is that of OpenMetrics and Prometheus. node_exporter's textfile collector reads FILE if its \
               name ends in .prom. FILE is replaced as a whole, also if the run fails, except for a mistake on the command \
               line. A device, a FIFO or a symlink is written to. A FILE that cannot be written is reported and does not change the exit code."),
-    Flag::switch("ui", "show a live display of the run on a terminal")
-        .effect(Effect::Switch(|args| &mut args.output.ui))
+    Flag::value("failed-list", "FILE", "write the paths that could not be transferred to FILE")
+        .effect(Effect::Text(|args| &mut args.output.failed_list))
         .local()
-        .man("The display shows the files and bytes done, the rate, the remaining time once the whole source is listed, \
-              the largest files in progress, and the route. A summary of three lines remains. Lines of -v and errors \
-              appear above the display, which replaces the lines of --progress and --info=progress2. Unless standard \
-              output and standard error are terminals, and with -q, --json or --list-only, the option has no effect. \
-              With -n, the summary describes what would be done. SPARSYNC_UI=1 sets the option for all runs."),
+        .man("FILE lists the files and directories with an error that makes the exit code 23, relative to the transfer, each \
+              with a newline at its end, or a NUL with --from0. It is replaced as a whole at the end of the run, also \
+              after a signal or a lost connection, has mode 0600, and is empty if nothing failed. A run that ends before it \
+              begins to copy leaves it alone. Entries that were to be deleted, and files that vanished, are not listed. \
+              If the source is one directory with a slash at its end, or with --files-from, the same command line with \
+              -r and --files-from=FILE tries again what is listed. The paths come from the error messages of both ends; if \
+              one names no path of the transfer, sparsync says so. An rsync at the other end of a remote shell sends its \
+              messages only with --stderr=client, which rsync 3.1 and openrsync do not know. If FILE cannot \
+              be written, the exit code is 11 in place of 0."),
+    Flag::optional("ui", "plain", "show a live display of the run on a terminal")
+        .words(&["plain"])
+        .negations(&["no-ui"])
+        .help_off("show no live display")
+        .effect(Effect::Revocable(
+            |args, given| {
+                args.output.ui = match given.value {
+                    b"" => Ui::Live,
+                    b"plain" => Ui::Plain,
+                    other => {
+                        args.own_option_is_invalid = true;
+                        let other = other.escape_ascii();
+                        let words = format!("sparsync: invalid --ui value `{other}`: expected plain, or no value");
+                        return Err(Error::usage(words));
+                    }
+                };
+                Ok(())
+            },
+            |args| args.output.ui = Ui::Off,
+        ))
+        .local()
+        .man("The display shows the entries and bytes done, the rate, the remaining time, the largest files in progress, \
+              the last error, and the route. A summary of three lines remains. Lines of -v and errors appear above the \
+              display, which replaces the lines of --progress and --info=progress2. Unless standard output and standard \
+              error are terminals, and with -q, --json or --list-only, the option has no effect. With -n, the summary \
+              describes what would be done. Unless it is called as rsync, sparsync shows the display of a run that takes \
+              longer than half a second by itself, if no option requests other output (-v, -i, --out-format, --progress, \
+              --stats, -q, --json). `--ui=plain` prints a line on standard error every 10 seconds in place of the display, \
+              without a terminal, too. SPARSYNC_UI=1, 0 or plain sets the default for all runs."),
     Flag::value("delete-guard", "N|N%", "change nothing if more than N entries would be deleted")
         .negations(&["no-delete-guard"])
         .help_off("empty a destination even if the source is empty")
@@ -95,7 +129,7 @@ pub const FLAGS: &[Flag] = &[
               started twice; lists and rules must be regular files, and a batch file cannot be used. A run that has lost \
               its connection is not repeated by itself. Without this option, and unless it is called as rsync, sparsync \
               with --delete refuses only to empty a local or remote destination of more than 20 entries from empty local \
-              source directories. --no-delete-guard permits that."),
+              source directories, and not if that cannot be counted. --no-delete-guard permits it."),
     Flag::value("require-mount", "PATH", "change nothing unless a file system is mounted on PATH")
         .effect(Effect::Argument(|args, given| {
             args.guard.mounts.push(given.value.to_vec());

@@ -3,6 +3,7 @@
 use super::environment::Environment;
 use crate::cli::args::Args;
 use crate::cli::value::words;
+use crate::options::output::Ui;
 use crate::options::{CreatedDir, LogFile, Output};
 use crate::report::format::Format;
 
@@ -74,9 +75,19 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
             .metrics_file
             .clone()
             .filter(|path| !path.is_empty()),
+        failed_list: args
+            .output
+            .failed_list
+            .clone()
+            .filter(|path| !path.is_empty()),
         human: args.human.saturating_add(1).clamp(0, 3).unsigned_abs(),
         json: args.json,
-        ui: args.output.ui || env.text("SPARSYNC_UI").as_deref() == Some(b"1"),
+        ui: match (args.output.ui, env.text("SPARSYNC_UI").as_deref()) {
+            (Ui::Unasked, Some(b"1")) => Ui::Live,
+            (Ui::Unasked, Some(b"plain")) => Ui::Plain,
+            (Ui::Unasked, Some(b"0")) => Ui::Off,
+            (given, _) => given,
+        },
         ..args.output.clone()
     }
 }

@@ -1,7 +1,10 @@
 //! The live display of a run on a terminal (`--ui`): a thread that draws, and writers that keep lines above the display.
 
+use crate::cli::subcommand;
 use crate::env::{self, Env};
+use crate::fs::sys;
 use crate::options::Options;
+use crate::options::output::Ui;
 use crate::report::escape::{Charset, Cursor};
 use crate::report::live::{self, Failures, Moment, Rates, Stall};
 use crate::report::{Gauge, Tally, Traffic};
@@ -17,6 +20,10 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(100);
 /// Columns at the right that the display leaves free, so that the terminal can echo `^C` there without a new line.
 const FREE_COLUMNS: usize = 4;
+/// How long a run goes on before it shows a display without being asked.
+const UNASKED_AFTER: Duration = Duration::from_millis(500);
+/// How many lines `--ui=plain` prints in a minute.
+const PLAIN_LINES: u32 = 6;
 /// How many bytes of lines may wait for the next update.
 const WAITING_MAX_BYTES: usize = 64 * 1024;
 
@@ -32,8 +39,16 @@ pub fn settle(env: &mut Env, options: &mut Options, no_dest: bool) {
     env.set_streams(cursor, output.eight_bit);
     let is_dumb = env.var("TERM").is_some_and(|name| name == "dumb");
     let has_terminal = env.stdout_is_tty && env.stderr_is_tty && !is_dumb;
-    output.ui &= has_terminal && !output.quiet && !output.json && !lists;
-    if output.ui {
+    let is_ours = subcommand::is_ours(env.program.as_encoded_bytes());
+    let is_possible = match output.ui {
+        Ui::Off => false,
+        Ui::Unasked => has_terminal && is_ours && !output.is_requested(),
+        Ui::Live => has_terminal && !output.quiet && !output.json,
+        Ui::Plain => !output.quiet && !output.json,
+    };
+    if !is_possible || lists {
+        output.ui = Ui::Off;
+    } else {
         // The display shows the progress of all files.
         output.info.progress = 0;
     }
@@ -80,7 +95,8 @@ pub struct LiveDisplay {
 impl LiveDisplay {
     /// Starts the display and places it between this process and its streams; `None` if the run has no display.
     pub fn start(env: &mut Env, options: &Options, route: LiveRoute) -> Option<LiveDisplay> {
-        if !options.output.ui {
+        let kind = options.output.ui;
+        if kind == Ui::Off {
             return None;
         }
         let streams = [
@@ -92,6 +108,8 @@ impl LiveDisplay {
             waiting: Vec::new(),
             waiting_bytes: 0,
             drawn: Vec::new(),
+            kind,
+            has_appeared: false,
             has_ended: false,
             route,
         };
@@ -107,14 +125,17 @@ impl LiveDisplay {
             screen: screen.clone(),
             stream: 1,
         });
-        let gauge = Arc::new(Gauge::default());
+        let gauge = Arc::new(Gauge::for_display(env.progress_requested.clone()));
         let charset = Charset::for_locale(super::utf8_locale(env), options.output.eight_bit);
         let thread = {
             let screen = screen.clone();
             let gauge = gauge.clone();
             Builder::new()
                 .name("display".into())
-                .spawn(move || screen.draw_until_end(&gauge, charset))
+                .spawn(move || match kind {
+                    Ui::Plain => screen.print_until_end(&gauge, charset),
+                    Ui::Off | Ui::Unasked | Ui::Live => screen.draw_until_end(&gauge, charset),
+                })
         };
         // Without the thread, lines wait until the end or until there are many.
         let thread = Mutex::new(thread.ok());
@@ -152,6 +173,9 @@ impl LiveDisplay {
 
     /// Prints how far a run came that was stopped.
     pub fn summarize_stopped(&self) {
+        if !self.screen.state.lock().is_shown() {
+            return;
+        }
         let line = live::stopped(&self.gauge.counts(0)) + "\n";
         self.screen.state.lock().write(vec![(1, line.into_bytes())]);
     }
@@ -165,6 +189,10 @@ impl LiveDisplay {
         failures: Option<&Failures<'_>>,
     ) {
         let mut state = self.screen.state.lock();
+        // A short run without problems is as quiet as one of rsync.
+        if !state.is_shown() && failures.is_none() {
+            return;
+        }
         let route = state.route.shown();
         let lines = live::summary(tally, traffic, elapsed, self.dry_run, &route, failures);
         let text: String = lines.into_iter().map(|line| line + "\n").collect();
@@ -186,11 +214,19 @@ struct ScreenState {
     waiting_bytes: usize,
     /// The lines of the display that are on the terminal. The cursor is behind the last one.
     drawn: Vec<String>,
+    kind: Ui,
+    /// Whether the display was drawn.
+    has_appeared: bool,
     has_ended: bool,
     route: LiveRoute,
 }
 
 impl ScreenState {
+    /// Returns whether the user knows of the display: asked for it, or has seen it.
+    fn is_shown(&self) -> bool {
+        self.kind != Ui::Unasked || self.has_appeared
+    }
+
     /// Replaces the display by these lines, in one write, so that nothing flickers.
     fn draw(&mut self, lines: &[String]) {
         if self.drawn == lines {
@@ -285,11 +321,45 @@ impl SharedScreen {
 
             let mut state = self.state.lock();
             state.write_waiting();
-            state.draw(&lines);
+            if state.kind == Ui::Live || elapsed >= UNASKED_AFTER {
+                state.has_appeared = true;
+                state.draw(&lines);
+            }
             if state.has_ended {
                 return;
             }
             self.ended.wait_for(&mut state, PERIOD);
+        }
+    }
+
+    /// Prints a line from time to time.
+    fn print_until_end(&self, gauge: &Gauge, charset: Charset) {
+        let since = Since::now();
+        let mut rates = Rates::default();
+        let mut stall = Stall::default();
+        let period = Duration::from_secs(sys::minute_secs()) / PLAIN_LINES;
+        let mut due = period;
+        let mut state = self.state.lock();
+        while !state.has_ended {
+            self.ended.wait_for(&mut state, PERIOD);
+            let counts = gauge.counts(0);
+            let elapsed = since.elapsed();
+            let rates = rates.measure(elapsed, &counts);
+            let stalled = stall.measure(elapsed, &counts);
+            if state.has_ended || elapsed < due {
+                continue;
+            }
+            due = elapsed + period;
+            let peer = state.route.peer.clone();
+            let line = live::plain_line(&Moment {
+                counts: &counts,
+                rates,
+                stalled: stalled.zip(peer.as_deref()),
+                elapsed,
+                route: "",
+                charset,
+            });
+            state.write(vec![(1, (line + "\n").into_bytes())]);
         }
     }
 }
@@ -303,7 +373,7 @@ struct ScreenWriter {
 impl Write for ScreenWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.screen.state.lock();
-        if state.has_ended {
+        if state.has_ended || state.kind == Ui::Plain {
             state.write(vec![(self.stream, bytes.to_vec())]);
             return Ok(bytes.len());
         }

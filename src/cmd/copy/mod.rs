@@ -2,8 +2,10 @@
 //! the same steps for remote copies.
 
 mod batch;
+pub mod failed_list;
 pub mod guard;
 mod live_display;
+mod progress_request;
 mod reconnect;
 pub mod remote;
 mod remote_copy;
@@ -14,6 +16,7 @@ mod via_ephemeral;
 pub mod via_server;
 mod via_shell;
 
+use self::failed_list::FarSide;
 use self::live_display::{LiveDisplay, LiveRoute};
 use crate::cli::{self, subcommand};
 use crate::cmd::command_end::{self, fail};
@@ -363,6 +366,7 @@ pub fn close(
     };
     reporter.flush();
     *env.counts.lock() = Some(reporter.counts(tally));
+    *env.failed_paths.lock() = reporter.take_failed_paths();
     if let Some(display) = display {
         if reporter.is_comparison() {
             // Its last line is the summary.
@@ -399,8 +403,16 @@ fn carry_out(
     let Prepared { rules, listed, log } = prepared;
     let list_only = dest.is_none() || options.select.list_only;
     let display = LiveDisplay::start(env, options, LiveRoute::local());
+    let has_log = log.as_ref().is_ok_and(Option::is_some);
+    let wants = wants(env, options, has_log, list_only, true);
+    let gauge = progress_request::gauge(env, options, display.as_ref(), wants);
     let mut reporter = reporter(env, options, log, list_only, Some(&sources));
-    reporter.set_gauge(display.as_ref().map(LiveDisplay::gauge));
+    reporter.set_gauge(gauge.as_ref());
+    if options.output.failed_list.is_some() {
+        let here = FarSide::Neither;
+        let paths = failed_list::paths(env, options, here, &sources, dest.as_deref());
+        reporter.collect_failed_paths(paths);
+    }
     let rules = rules.rules(options);
     let terms = Terms {
         options,
@@ -408,7 +420,7 @@ fn carry_out(
         process: process(env),
         repeats: false,
         interrupted: &env.stop_requested,
-        gauge: display.as_ref().map(LiveDisplay::gauge),
+        gauge: gauge.as_ref(),
     };
     let dest = if options.select.list_only { None } else { dest };
     let local = Local {

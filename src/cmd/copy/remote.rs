@@ -3,6 +3,7 @@
 //! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
 //! the two run a native session. If a stock rsync answers, this program runs the session in rsync's protocol.
 
+use super::failed_list::{self, FarSide};
 use super::live_display::{self, LiveDisplay, LiveRoute};
 use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
@@ -11,7 +12,7 @@ use super::via_daemon::{self, ReachedDaemon};
 use super::via_ephemeral::{self, EphemeralServer};
 use super::via_server::{self, Redial, ServerOrShell, ServerRoute};
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
-use super::{batch, via_child};
+use super::{batch, progress_request, via_child};
 use crate::cli;
 use crate::cmd::command_end::{self, fail};
 use crate::cmd::copy::{self, Prepared};
@@ -21,19 +22,20 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
 use crate::fs::{charset, sys};
-use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, TransportChoice};
+use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, StderrMode, TransportChoice};
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::event::{Event, Wants};
+use crate::report::failed_paths::FailedPaths;
 use crate::report::{Tally, TextReporter};
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, Early, PrefetchParams};
 use crate::session::{Client, FirstWords, OpenSession, Refusal, compression_choice};
 use crate::stock::batch_player::BatchFile;
-use crate::stock::{self, StockClient};
+use crate::stock::{self, StockClient, daemon};
 use crate::transport::link::FAREWELL;
 use crate::transport::shell::{Shell, ShellExit};
 use crate::transport::{Link, pipe};
@@ -755,9 +757,27 @@ impl RemoteCopy {
             return fail(env, &error);
         }
         let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_stock));
-        let gauge = display.as_ref().map(LiveDisplay::gauge);
+        let has_log = log.as_ref().is_ok_and(Option::is_some);
+        let wants = copy::wants(
+            env,
+            &self.options,
+            has_log,
+            self.lists_only(),
+            sent.is_some(),
+        );
+        let gauge = progress_request::gauge(env, &self.options, display.as_ref(), wants);
+        let gauge = gauge.as_ref();
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
         reporter.set_gauge(gauge);
+        if self.options.output.failed_list.is_some() {
+            let mut paths = self.failed_paths(env);
+            // Such an rsync writes them to its standard error, which the shell passes on.
+            paths.lacks_peer = is_stock
+                && matches!(transport, SessionTransport::Shell(_))
+                && self.far.operand.daemon.is_none()
+                && self.options.output.stderr != StderrMode::Client;
+            reporter.collect_failed_paths(paths);
+        }
         if !matches!(opened, OpenedLink::Stock(_, Some(_)))
             && let Some(line) = stock::charset_line(&self.options, self.role())
         {
@@ -838,6 +858,32 @@ impl RemoteCopy {
             ended,
             self.role(),
         )
+    }
+
+    /// Returns an empty list of the paths that this run could not transfer.
+    fn failed_paths(&self, env: &Env) -> FailedPaths {
+        let server_sends = self.far.operand.server_sends;
+        let far_side = if self.far.is_child {
+            FarSide::Neither
+        } else if server_sends {
+            FarSide::Source
+        } else {
+            FarSide::Dest
+        };
+        let is_module = self.far.operand.daemon.is_some();
+        // Messages of a daemon name paths in the module.
+        let in_module = |path: &[u8]| {
+            let module = daemon::split_path(path).0;
+            [b"/", &daemon::path_in_module(path, module)[..]].concat()
+        };
+        let mut sources = self.sources.clone();
+        let mut dest = self.dest.clone();
+        if is_module && server_sends {
+            sources = sources.iter().map(|path| in_module(path)).collect();
+        } else if is_module {
+            dest = dest.map(|path| in_module(&path));
+        }
+        failed_list::paths(env, &self.options, far_side, &sources, dest.as_deref())
     }
 
     /// Runs the session for the first time.

@@ -186,14 +186,12 @@ impl ListingSender<'_, '_, '_> {
         if let Some(gauge) = self.sender.terms.gauge {
             // Files in a directory that is kept count when they are sent, or when it is forgotten.
             let counts_later = !is_same && self.keeps;
-            gauge.pass(
-                listed.tally.listed.total(),
-                if counts_later {
-                    0
-                } else {
-                    listed.tally.total_bytes
-                },
-            );
+            let tally = &listed.tally;
+            if counts_later {
+                gauge.pass(tally.listed.total().saturating_sub(tally.listed.files), 0);
+            } else {
+                gauge.pass(tally.listed.total(), tally.total_bytes);
+            }
         }
         if !is_same {
             debug_assert!(parent_was_sent || itself.is_some());
@@ -274,11 +272,17 @@ impl ListingSender<'_, '_, '_> {
             };
             let unsent_bytes =
                 AtomicU64::new(self.sender.terms.gauge.map_or(0, |_| lengths().sum()));
+            let is_file = |entry: &&Entry| entry.kind() == Kind::File;
+            let unsent_files = match self.sender.terms.gauge {
+                Some(_) if !with_data => list.entries.iter().filter(is_file).count() as u64,
+                Some(_) | None => 0,
+            };
             let kept = KeptDir {
                 list: list.clone(),
                 places,
                 renamed_from,
                 unsent_bytes,
+                unsent_files: AtomicU64::new(unsent_files),
             };
             self.kept.lock().insert(id, Arc::new(kept));
         }
