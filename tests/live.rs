@@ -664,7 +664,7 @@ fn long_run_has_a_display_by_itself() {
         ),
         (&["-a", "--stats", SLOWLY, "slow", "dst"], None, false),
     ] {
-        let _ = std::fs::remove_dir_all(dir.path().join("dst"));
+        let _ = std::fs::remove_file(dir.path().join("dst"));
         let terminal = Terminal::new(80);
         let mut command = sparsync(dir.path(), args);
         command.env_remove("SPARSYNC_UI");
@@ -672,6 +672,8 @@ fn long_run_has_a_display_by_itself() {
             command.env("SPARSYNC_UI", variable);
         }
         let child = terminal.start(&mut command);
+        // It holds the terminal open.
+        drop(command);
         let (code, shown) = terminal.end(child);
         assert_eq!(code, Some(0), "{shown:?}");
         assert_eq!(
@@ -680,7 +682,7 @@ fn long_run_has_a_display_by_itself() {
             "{args:?}: {shown:?}"
         );
     }
-    let _ = std::fs::remove_dir_all(dir.path().join("dst"));
+    let _ = std::fs::remove_file(dir.path().join("dst"));
     let terminal = Terminal::new(80);
     let mut command = Command::new(&rsync);
     command
