@@ -3,7 +3,8 @@
 //! Everything that depends on order happens in this one thread, and only [`Generator`] knows the order. The steps are
 //! in its submodules: [`plan_queue`] supplies the plans, [`deletions`] removes extra entries, [`dirs`] creates directories,
 //! [`link_groups`] groups hard links, [`shared_files`] finds names whose file an earlier step changes, [`partials`] removes
-//! parts that earlier runs kept, [`twin_search`] finds files whose content new files take, and [`outbox`] sends work and events to the appliers as [`batch`]es.
+//! parts that earlier runs kept, [`twin_search`] finds files whose content new files take, and [`outbox`] sends work and
+//! events to the appliers as [`batch`]es.
 
 mod batch;
 mod deletions;

@@ -136,7 +136,8 @@ pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<Own
     open_from_cwd(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
 }
 
-/// Opens a file to lock it, and creates it if it does not exist. Opening a FIFO does not block, because it is opened for reading as well.
+/// Opens a file to lock it, and creates it if it does not exist. It is opened for reading as well, so that a FIFO does not
+/// block.
 pub fn open_lock(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
     sys::may_write()?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
