@@ -335,7 +335,7 @@ impl RemoteCopy {
         };
         let dest = self.dest.as_ref()?;
         let has_log = self.options.output.log_file.is_some();
-        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), false);
+        let wants = self.wants(env, has_log);
         let compares = !self.lists_only() && Shortcuts::for_run(&self.options, wants).compare;
         if !compares {
             return None;
@@ -593,17 +593,17 @@ impl RemoteCopy {
         }
     }
 
+    /// Returns what the reporter of this run will need.
+    fn wants(&self, env: &Env, has_log: bool) -> Wants {
+        let sends = !self.far.operand.server_sends;
+        copy::wants(env, &self.options, has_log, self.lists_only(), sends)
+    }
+
     /// Returns the client's end of the session before there is a reporter.
     fn client_of<'s>(&'s self, env: &'s Env, prepared: &Prepared, paths: Paths) -> Client<'s> {
         let Prepared { rules, listed, log } = prepared;
         let has_log = log.as_ref().is_ok_and(Option::is_some);
-        let wants = copy::wants(
-            env,
-            &self.options,
-            has_log,
-            self.lists_only(),
-            !self.far.operand.server_sends,
-        );
+        let wants = self.wants(env, has_log);
         self.near(env, rules, listed, wants, paths)
     }
 
@@ -758,13 +758,7 @@ impl RemoteCopy {
         }
         let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_stock));
         let has_log = log.as_ref().is_ok_and(Option::is_some);
-        let wants = copy::wants(
-            env,
-            &self.options,
-            has_log,
-            self.lists_only(),
-            sent.is_some(),
-        );
+        let wants = self.wants(env, has_log);
         let gauge = progress_request::gauge(env, &self.options, display.as_ref(), wants);
         let gauge = gauge.as_ref();
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
