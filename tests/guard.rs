@@ -280,7 +280,7 @@ fn called_as_rsync_an_empty_source_empties_a_destination() {
     assert_eq!(std::fs::read_dir(top.join("dst")).unwrap().count(), 0);
 }
 
-/// The guard that nobody asked for does not refuse a run that cannot be counted.
+/// The default guard does not refuse a run that cannot be counted.
 #[test]
 fn default_guard_leaves_alone_what_cannot_be_counted() {
     let runs = [

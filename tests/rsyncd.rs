@@ -445,7 +445,7 @@ fn modules_and_hosts_are_checked() {
         .agree(("", "max connections = 1\nlock file = TOP/none/lock"), &get)
         .exits(5);
     scene.agree(("", "max connections = 1\nlock file = TOP/lock"), &get);
-    // A FIFO is locked, and nobody waits for its other end.
+    // A FIFO is locked without waiting for another process to open it.
     scene.sh("mkfifo fifo-to-lock");
     scene.agree(
         ("", "max connections = 1\nlock file = TOP/fifo-to-lock"),

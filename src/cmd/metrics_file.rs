@@ -47,8 +47,9 @@ impl MetricsFile {
 /// Writes a file that the command line names. A regular file is replaced as a whole. Anything else stays, and is written
 /// to: a device, a FIFO, or what a symlink such as /dev/stdout leads to.
 pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Result<()> {
-    let (full, mode) = (path, 0o666 & !umask);
-    let path = Path::new(OsStr::from_bytes(path));
+    let full = path;
+    let mode = 0o666 & !umask;
+    let path = Path::new(OsStr::from_bytes(full));
     let name = path
         .file_name()
         .and_then(OsStr::to_str)

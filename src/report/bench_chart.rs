@@ -73,7 +73,7 @@ mod tests {
         let row = |cache, median_secs, most_secs| BenchLine {
             action: "scan",
             shape: (cache == "cold").then_some("deep"),
-            algorithm: (cache == "cold").then_some("md5"),
+            algorithm: if cache == "cold" { Some("md5") } else { None },
             cache,
             workers: 2,
             runs: 3,

@@ -136,7 +136,8 @@ fn named(line: &[u8]) -> Option<Named<'_>> {
         return Some(Named::Relative(&line[at + 2..]));
     }
     let open = line.iter().position(|byte| *byte == b'"')?;
-    let (what, rest) = (&line[..open], &line[open + 1..]);
+    let what = &line[..open];
+    let rest = &line[open + 1..];
     // The text behind the path has no quotes, except for the second path of some calls.
     let ends = [&b"\" failed: "[..], b"\": ", b"\" (in "];
     let end = ends.iter().filter_map(|end| rfind(rest, end)).max();

@@ -260,7 +260,7 @@ impl Life {
         self.options.iter().any(|word| word.starts_with(begin))
     }
 
-    /// Returns whether somebody gives files of the copies other names.
+    /// Returns whether the drawn changes include hard links in the copies.
     fn links_copies(&self) -> bool {
         let copies = self.nights.iter().flat_map(|night| &night.changes[1..]);
         copies

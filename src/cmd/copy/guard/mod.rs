@@ -64,7 +64,7 @@ fn deletions_max(env: &mut Env, wanted: &Copy) -> Result<Option<u64>> {
     }
     let is_counted = match bound {
         DeleteGuard::Off => guard.fail_if_empty && source == SourceState::Remote,
-        // Nobody asked for this guard, so it does not refuse a run because that cannot be counted.
+        // The default guard applies without an option, so it does not refuse a run that cannot be counted.
         DeleteGuard::EmptySource => {
             source == SourceState::Empty && deletions::check_countable(wanted).is_ok()
         }
