@@ -983,6 +983,19 @@ synctest!(fake_super_removes_leftover_attributes, as both, |w: World| {
     w.agree(&["-aiX", "--fake-super"]).exits(0);
 });
 
+synctest!(corrupt_stored_acl_is_replaced, as root, |w: World| {
+    w.needs_xattrs().build("src", |t| {
+        t.file("file", "a");
+        t.dir("dir");
+    });
+    w.build("dst", |t| {
+        t.file("file", "a").xattr("user.rsync.%aacl", [0xff; 16]);
+        t.dir("dir").xattr("user.rsync.%dacl", [0xff; 16]);
+    });
+    w.agree(&["-aA", "-M--fake-super"]).exits(0);
+    w.agree(&["-aA", "-M--fake-super"]).exits(0);
+});
+
 synctest!(corrupt_fake_super_attribute_exits_11, |w: World| {
     w.only_local("--fake-super applies only to the client");
     w.needs_xattrs().build("src", |t| {

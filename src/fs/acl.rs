@@ -268,6 +268,10 @@ pub fn read(at: At<'_>, is_dir: bool) -> Result<Acls, AclError> {
     })
 }
 
+/// Stands for a stored ACL of the destination that cannot be decoded, in place of a canonical form. It is not the same
+/// as any ACL, nor as none.
+pub const CORRUPT: &[u8] = b"corrupt";
+
 /// Returns the canonical form of an ACL.
 pub fn canonical(acl: Option<&Acl>) -> Box<[u8]> {
     acl.map(Acl::encode).unwrap_or_default().into()
@@ -280,8 +284,11 @@ fn known(bytes: &[u8]) -> Option<Acl> {
 /// Returns whether the access ACL of the destination is as wanted, ignoring the bits that belong to the mode.
 ///
 /// Differences in owner, others and mask (group, if neither has a mask) are differences of the mode: itemize shows `p`
-/// for those and `a` for the rest. Both arguments are in canonical form.
+/// for those and `a` for the rest. `wanted` is in canonical form; `have` is, too, or is [`CORRUPT`].
 pub fn same_access(wanted: &[u8], have: &[u8]) -> bool {
+    if have == CORRUPT {
+        return false;
+    }
     match (known(wanted), known(have)) {
         (Some(a), Some(b)) => {
             a.mask.is_some() == b.mask.is_some()
@@ -294,9 +301,10 @@ pub fn same_access(wanted: &[u8], have: &[u8]) -> bool {
     }
 }
 
-/// Returns whether two default ACLs in canonical form have the same entries.
+/// Returns whether the default ACL of the destination has the same entries as the wanted one. `wanted` is in canonical
+/// form; `have` is, too, or is [`CORRUPT`].
 pub fn same_default(wanted: &[u8], have: &[u8]) -> bool {
-    wanted == have || known(wanted) == known(have)
+    have != CORRUPT && known(wanted) == known(have)
 }
 
 /// Maps the named users and groups of an ACL in canonical form.

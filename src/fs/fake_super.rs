@@ -3,7 +3,7 @@
 //! Devices, fifos, sockets and symlinks are stored as regular files; a symlink's target is the content. Names of other
 //! attributes are in [`super::xattr`], ACLs in [`super::acl`].
 
-use super::acl::{self, Acls, Which};
+use super::acl::{self, Acls, BadAcl, Which};
 use super::sys;
 use super::xattr::At;
 use crate::flist::entry::{S_IFMT, Stat};
@@ -226,11 +226,28 @@ pub fn store(at: At<'_>, wanted: &FakeStat, real: &Stat) -> Result<bool, FakeErr
     Ok(changed)
 }
 
-/// Reads the stored ACLs of a file; `mode` is that of [`stat_with_fake`]. Ignores the file's own ACLs.
+/// Reads the stored ACLs of a file at the source; `mode` is that of [`stat_with_fake`]. Ignores the file's own ACLs. A
+/// corrupt value is an error.
 pub fn read_acls(at: At<'_>, mode: u32) -> io::Result<Acls> {
+    read_acls_by(at, mode, |parsed| Ok(parsed?))
+}
+
+/// Reads the stored ACLs of a file at the destination, as [`read_acls`]. A corrupt value differs from every ACL, so the
+/// run replaces it, as rsync does.
+pub fn read_acls_to_replace(at: At<'_>, mode: u32) -> io::Result<Acls> {
+    read_acls_by(at, mode, |parsed| {
+        Ok(parsed.unwrap_or_else(|BadAcl| acl::CORRUPT.into()))
+    })
+}
+
+fn read_acls_by(
+    at: At<'_>,
+    mode: u32,
+    settle: impl Fn(Result<Box<[u8]>, BadAcl>) -> io::Result<Box<[u8]>>,
+) -> io::Result<Acls> {
     let get = |name: &[u8], which: Which| -> io::Result<Box<[u8]>> {
         match at.get(name)? {
-            Some(bytes) => Ok(acl::from_fake(&bytes, which, mode)?),
+            Some(bytes) => settle(acl::from_fake(&bytes, which, mode)),
             None => Ok(Box::default()),
         }
     };
@@ -243,17 +260,20 @@ pub fn read_acls(at: At<'_>, mode: u32) -> io::Result<Acls> {
     Ok(Acls { access, default })
 }
 
-/// Stores an ACL of a file (canonical, or empty for none). Where rsync would leave an access ACL without entries, this
-/// removes the attribute, which has the same meaning.
+/// Stores an ACL of a file (canonical, or empty for none). As in rsync, an access ACL that is removed leaves a value
+/// without entries, and a default ACL leaves nothing.
 pub fn store_acl(at: At<'_>, which: Which, wanted: &[u8]) -> io::Result<()> {
     let name = match which {
         Which::Access => acl::FAKE_ACCESS,
         Which::Default => acl::FAKE_DEFAULT,
     };
-    if wanted.is_empty() {
-        at.remove(name)
-    } else {
-        at.set(name, &acl::to_fake(wanted, which))
+    if !wanted.is_empty() {
+        return at.set(name, &acl::to_fake(wanted, which));
+    }
+    match which {
+        Which::Default => at.remove(name),
+        Which::Access if at.get(name)?.is_some() => at.set(name, &acl::to_fake(b"", which)),
+        Which::Access => Ok(()),
     }
 }
 

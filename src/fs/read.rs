@@ -174,8 +174,11 @@ impl Wanted<'_> {
         let has_acl = !matches!(&names, Ok(names) if !names_acl(names.as_deref()));
         if self.acls && kind != Kind::Symlink && (has_acl || self.fake_super) {
             let acls = if self.fake_super {
-                fake_super::read_acls(name, seen.mode)
-                    .map_err(|error| Incomplete::Failed(b"get_acl".to_vec(), error))?
+                let stored = match end {
+                    TreeSide::Source => fake_super::read_acls(name, seen.mode),
+                    TreeSide::Dest => fake_super::read_acls_to_replace(name, seen.mode),
+                };
+                stored.map_err(|error| Incomplete::Failed(b"get_acl".to_vec(), error))?
             } else {
                 acl::read(name, kind == Kind::Dir).map_err(|error| {
                     Incomplete::Failed(error.text(&path(), end == TreeSide::Source), error.error)
