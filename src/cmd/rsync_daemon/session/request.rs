@@ -155,12 +155,15 @@ impl DaemonConnection<'_> {
         let link = self.link(options.connect.timeout_secs)?;
         sys::lift_open_files(sys::OPEN_FILES_MAX);
         self.env.cwd.clone_from(&path.dir);
-        let dir = path.dir.clone();
-        let module_name = name.clone();
         let sink = self.log.clone();
-        let bases = working_dirs(&request.serve.operands, sends, &options);
+        let place = MessagePlace {
+            dir: path.dir.clone(),
+            bases: working_dirs(&request.serve.operands, sends, &options),
+            module: name.clone(),
+            is_chroot: path.chroot.is_some(),
+        };
         let log = Arc::new(ModuleLog {
-            in_module: Box::new(move |line| in_module(line, &dir, &bases, &module_name)),
+            in_module: Box::new(move |line| place.in_module(line)),
             put: Box::new(move |line| sink.put(line)),
         });
         let is_native = refusal.is_none()
@@ -596,24 +599,84 @@ fn working_dirs(operands: &[Vec<u8>], sends: bool, options: &Options) -> Vec<Vec
         .collect()
 }
 
-/// Changes a message as a daemon prints it: paths begin at the module, whose name comes behind them. Those below a
-/// directory in which rsync works begin with a slash.
-fn in_module(line: Vec<u8>, dir: &[u8], bases: &[Vec<u8>], module: &[u8]) -> Vec<u8> {
-    let starts = [
-        &b"rsync: ["[..],
-        b"file has vanished: ",
-        b"symlink has no referent: ",
-        b"uid ",
-        b"gid ",
-    ];
-    let is_about_file = starts.into_iter().any(|start| line.starts_with(start));
-    if !is_about_file {
-        return line;
+/// How a module's messages name its files.
+struct MessagePlace {
+    /// The module's directory.
+    dir: Vec<u8>,
+    /// The directories in the module in which rsync works.
+    bases: Vec<Vec<u8>>,
+    /// The module's name.
+    module: Vec<u8>,
+    /// Whether the session has the module's directory as its root.
+    is_chroot: bool,
+}
+
+impl MessagePlace {
+    /// Changes a message as a daemon prints it: paths begin at the module, whose name comes behind them. Those below a
+    /// directory in which rsync works begin with a slash.
+    fn in_module(&self, line: Vec<u8>) -> Vec<u8> {
+        let starts = [
+            &b"rsync: ["[..],
+            b"file has vanished: ",
+            b"symlink has no referent: ",
+            b"uid ",
+            b"gid ",
+        ];
+        let is_about_file = starts.into_iter().any(|start| line.starts_with(start));
+        if !is_about_file {
+            return line;
+        }
+        let Some(begin) = line.iter().position(|&byte| byte == b'"') else {
+            return line;
+        };
+        let Some(end) = end_of_path(&line, begin) else {
+            return line;
+        };
+        let shown = self.shown(&line[begin + 1..end], &line);
+        // rsync names the call. In a root of its own, it has no need of an open file, and calls by path.
+        let call = &line[..begin];
+        let call = match call.strip_suffix(b"fsetxattr(") {
+            Some(start) if self.is_chroot => [start, b"lsetxattr("].concat(),
+            Some(_) | None => call.to_vec(),
+        };
+        [
+            &call,
+            &b"\""[..],
+            shown,
+            b"\" (in ",
+            &self.module,
+            b")",
+            &line[end + 1..],
+        ]
+        .concat()
     }
-    let Some(begin) = line.iter().position(|&byte| byte == b'"') else {
-        return line;
-    };
-    let last = |end: &[u8]| line.windows(end.len()).rposition(|window| window == end);
+
+    /// Returns the name that a message has for a path.
+    fn shown<'p>(&self, path: &'p [u8], line: &[u8]) -> &'p [u8] {
+        match path.strip_prefix(&self.dir[..]) {
+            _ if self.dir == b"/" => path,
+            Some(rest) if rest.starts_with(b"/") => {
+                let is_below = |base: &Vec<u8>| {
+                    rest[1..]
+                        .strip_prefix(&base[..])
+                        .is_some_and(|name| name.starts_with(b"/"))
+                };
+                // rsync reports as `Receiver` only before it has entered the destination.
+                let is_inside = !line.starts_with(b"rsync: [Receiver] ");
+                if is_inside && self.bases.iter().any(is_below) {
+                    rest
+                } else {
+                    &rest[1..]
+                }
+            }
+            Some(b"") => b".",
+            _ => path,
+        }
+    }
+}
+
+/// Returns where the quote behind a message's path is, if the path begins behind the quote at `begin`.
+fn end_of_path(line: &[u8], begin: usize) -> Option<usize> {
     let ends = [
         &b"\" -> "[..],
         b"\" (from ",
@@ -622,43 +685,17 @@ fn in_module(line: Vec<u8>, dir: &[u8], bases: &[Vec<u8>], module: &[u8]) -> Vec
         b"\", continuing: ",
         b"\": ",
     ];
-    let Some(end) = ends
-        .into_iter()
-        .find_map(last)
-        .or_else(|| line.len().checked_sub(1))
-    else {
-        return line;
+    let last = |end: &[u8]| line.windows(end.len()).rposition(|window| window == end);
+    let is_about_attribute = line[..begin].ends_with(b"xattr(");
+    // The name of an extended attribute follows the path.
+    let before_attribute = if is_about_attribute {
+        last(b"\",\"")
+    } else {
+        None
     };
-    if end <= begin || line[end] != b'"' {
-        return line;
-    }
-    let path = &line[begin + 1..end];
-    let inner = match path.strip_prefix(dir) {
-        _ if dir == b"/" => path,
-        Some(rest) if rest.starts_with(b"/") => {
-            let is_below = |base: &Vec<u8>| {
-                rest[1..]
-                    .strip_prefix(&base[..])
-                    .is_some_and(|name| name.starts_with(b"/"))
-            };
-            // rsync reports as `Receiver` only before it has entered the destination.
-            let is_inside = !line.starts_with(b"rsync: [Receiver] ");
-            if is_inside && bases.iter().any(is_below) {
-                rest
-            } else {
-                &rest[1..]
-            }
-        }
-        Some(b"") => b".",
-        _ => path,
-    };
-    [
-        &line[..=begin],
-        inner,
-        b"\" (in ",
-        module,
-        b")",
-        &line[end + 1..],
-    ]
-    .concat()
+    let end = before_attribute
+        .or_else(|| ends.into_iter().find_map(last))
+        .or_else(|| line.len().checked_sub(1))?;
+    let is_quote = end > begin && line[end] == b'"';
+    if is_quote { Some(end) } else { None }
 }
