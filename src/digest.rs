@@ -34,6 +34,13 @@ pub enum By {
     Negotiated(Checksum, Option<i32>),
 }
 
+impl By {
+    /// Returns whether digests tell contents apart. They do not if no checksum was negotiated.
+    pub fn tells_apart(self) -> bool {
+        !matches!(self, By::Negotiated(Checksum::None, _))
+    }
+}
+
 /// Computes the digest of a file's content incrementally.
 #[derive(Clone)]
 pub struct ContentHasher(Hasher);
@@ -67,6 +74,17 @@ impl ContentHasher {
             Hasher::Blake3(hasher) => _ = hasher.update(piece),
             Hasher::Xxh3(hasher) => hasher.write(piece),
             Hasher::Negotiated(hasher) => hasher.update(piece),
+        }
+    }
+
+    /// Adds this many zeros.
+    pub fn update_zeros(&mut self, len_bytes: u64) {
+        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        let mut left_bytes = len_bytes;
+        while left_bytes > 0 {
+            let piece_bytes = left_bytes.min(ZEROS.len() as u64);
+            self.update(&ZEROS[..piece_bytes as usize]);
+            left_bytes -= piece_bytes;
         }
     }
 

@@ -69,3 +69,4 @@ mod tidy;
 mod traffic;
 mod trust_links;
 mod turns;
+mod verify;

@@ -61,6 +61,7 @@ const CASES: &[Case] = &[
     Case("-a --delete --detect-renamed=moved", Must::Finish),
     Case("-a --delete-after --detect-renamed=quick", Must::Finish),
     Case("-a --detect-renamed=quick", Must::Finish),
+    Case("-a --verify=source", Must::Finish),
     Case("-a --link-dest=../alt", Must::Finish),
     Case("-aH --link-dest=../alt --delete", Must::Finish),
     Case("-a --copy-dest=../alt", Must::Finish),
@@ -279,7 +280,7 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     let of_rsync = in_top(&oracle_top);
     let of_rsync = of_rsync
         .split_whitespace()
-        .filter(|option| !option.starts_with("--detect-renamed"));
+        .filter(|option| !option.starts_with("--detect-renamed") && *option != "--verify=source");
     by_rsync
         .args(of_rsync)
         .args(["src/", "dst/"])

@@ -5,7 +5,7 @@ use crate::apply::job::Job;
 use crate::apply::read_ahead::{Digesting, NextPiece, Ready};
 use crate::apply::{ContentPiece, Context, Incoming, RequestedBasis, Similar, Wire};
 use crate::delta::{Signature, block_len};
-use crate::digest;
+use crate::digest::{self, By, CONTENT_LEN_BYTES};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
@@ -68,6 +68,44 @@ pub struct ContentCounts {
     pub matched_bytes: u64,
     /// The offset at which the content ends in the file.
     pub end_bytes: u64,
+    /// What should be in the file now, from an offset up to that one. `None` if nothing was written, or if it was not
+    /// requested ([`ContentTarget::verifies`]).
+    pub expected: Option<ExpectedContent>,
+}
+
+impl ContentCounts {
+    /// Adds the digest of what was sent, if the content will be read back.
+    fn expecting(
+        self,
+        target: ContentTarget<'_>,
+        by: By,
+        digest: [u8; CONTENT_LEN_BYTES],
+    ) -> ContentCounts {
+        let expected = ExpectedContent {
+            start_bytes: target.start_bytes,
+            by,
+            digest,
+        };
+        ContentCounts {
+            expected: if target.verifies {
+                Some(expected)
+            } else {
+                None
+            },
+            ..self
+        }
+    }
+}
+
+/// The digest of what was sent, with which a part of a file is compared when it is read back (`--verify`).
+#[derive(Debug, Clone, Copy)]
+pub struct ExpectedContent {
+    /// The offset from which on the digest covers the file.
+    pub start_bytes: u64,
+    /// The hash function.
+    pub by: By,
+    /// The digest.
+    pub digest: [u8; CONTENT_LEN_BYTES],
 }
 
 /// Why content was not written completely.
@@ -105,6 +143,8 @@ pub struct ContentTarget<'a> {
     pub fresh: bool,
     /// `to` is a device, which keeps its length.
     pub is_device: bool,
+    /// What is written will be read back (`--verify`).
+    pub verifies: bool,
     /// The maximum length of the file in bytes. A peer that sends more is rejected.
     pub max_bytes: u64,
     /// How many threads may be used.
@@ -119,12 +159,13 @@ pub fn write_content(
     step: &mut dyn FnMut(u64) -> bool,
 ) -> Result<ContentCounts, ContentError> {
     std::thread::scope(|scope| {
-        let digesting = Digesting::new(
-            scope,
-            incoming.digested_by(),
-            target.basis,
-            target.threads > 1,
-        );
+        let sent_by = incoming.digested_by();
+        let by = if target.verifies && !sent_by.tells_apart() {
+            By::Xxh3
+        } else {
+            sent_by
+        };
+        let digesting = Digesting::new(scope, by, target.basis, target.threads > 1);
         let sparse = if target.sparse {
             Some(SparseWriter::new(target.to, target.fresh))
         } else {
@@ -134,6 +175,8 @@ pub fn write_content(
             target,
             sparse,
             digesting,
+            by,
+            is_checked: by == sent_by,
             at: target.start_bytes,
             content_counts: ContentCounts::default(),
             step,
@@ -148,6 +191,10 @@ struct ContentWriter<'scope, 'env, 'p> {
     /// Writes instead of this writer itself under `--sparse`.
     sparse: Option<SparseWriter<'env>>,
     digesting: Digesting<'scope, 'env>,
+    /// The hash function of `digesting`.
+    by: By,
+    /// The peer has the same one, so its digest is compared.
+    is_checked: bool,
     /// The offset up to which it is written.
     at: u64,
     content_counts: ContentCounts,
@@ -207,16 +254,24 @@ impl ContentWriter<'_, '_, '_> {
                     if !bytes.is_empty() {
                         self.write(Ready { bytes, from: None })?;
                     }
-                    return self.ended();
+                    let content_counts = self.ended()?;
+                    return Ok(content_counts.expecting(self.target, By::Xxh3, digest));
                 }
                 ContentPiece::End(digest) => {
                     while self.write_next()? {}
                     let content_counts = self.ended()?;
-                    return if self.digesting.finish() == digest {
-                        Ok(content_counts)
-                    } else {
-                        Err(ContentError::Mismatch(content_counts.literal_bytes))
-                    };
+                    let ContentWriter {
+                        target,
+                        digesting,
+                        by,
+                        is_checked,
+                        ..
+                    } = self;
+                    let written = digesting.finish();
+                    if is_checked && written != digest {
+                        return Err(ContentError::Mismatch(content_counts.literal_bytes));
+                    }
+                    return Ok(content_counts.expecting(target, by, written));
                 }
                 ContentPiece::Unsent(Some(problem)) => {
                     let literal_bytes = self.content_counts.literal_bytes;
@@ -539,7 +594,6 @@ fn rsync_sums(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::By;
 
     /// A peer whose content never ends.
     struct EndlessContent;
@@ -582,6 +636,7 @@ mod tests {
             sparse: false,
             fresh: true,
             is_device: false,
+            verifies: false,
             max_bytes: 10_500,
             threads: 1,
         };

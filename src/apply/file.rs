@@ -4,6 +4,7 @@ pub mod failure;
 mod in_place;
 mod open_content;
 mod temp_rename;
+pub mod verify;
 mod write_content;
 
 use self::failure::Failure;

@@ -515,6 +515,7 @@ mod tests {
                 "transport" => "tls",
                 "lock" => "wait",
                 "detect-renamed" => "quick",
+                "verify" => "source",
                 "ui" => "plain",
                 "man" => "enroll",
                 "completions" => "fish",

@@ -3,6 +3,7 @@
 use super::compare::read_until;
 use super::source_reader::SourceReader;
 use super::{errno, sys};
+use crate::digest::{CONTENT_LEN_BYTES, ContentHasher};
 use crate::flist::Kind;
 use rustix::fd::BorrowedFd;
 use std::io;
@@ -81,6 +82,8 @@ pub struct Copier<'a> {
     unsupported_calls: &'a UnsupportedCalls,
     /// How many bytes were written so far, in all copies.
     written_bytes: u64,
+    /// Computes the digest of what is read, if that is wanted. Then all data passes through this process.
+    hasher: Option<ContentHasher>,
     /// Called after each step with its number of bytes. Returning `false` stops the copy.
     step: &'a mut dyn FnMut(u64) -> bool,
 }
@@ -96,8 +99,22 @@ impl<'a> Copier<'a> {
             buffer,
             unsupported_calls,
             written_bytes: 0,
+            hasher: None,
             step,
         }
+    }
+
+    /// Computes the digest of what the next copy reads; see [`Copier::digest`].
+    pub fn with_hasher(self, hasher: ContentHasher) -> Copier<'a> {
+        Copier {
+            hasher: Some(hasher),
+            ..self
+        }
+    }
+
+    /// Returns the digest of what was read, with zeros for holes. `None` without a hasher.
+    pub fn digest(&self) -> Option<[u8; CONTENT_LEN_BYTES]> {
+        self.hasher.as_ref().map(ContentHasher::finish)
     }
 
     /// Returns how many bytes were written so far, also by copies that failed.
@@ -133,12 +150,13 @@ impl<'a> Copier<'a> {
         if how.sparse {
             return self.copy_sparse(&source, to, how);
         }
-        if how.fresh && !how.by_hand && self.try_clone(from, to) {
+        let by_hand = how.by_hand || self.hasher.is_some();
+        if how.fresh && !by_hand && self.try_clone(from, to) {
             self.count(source.len_bytes())?;
             return Ok(source.len_bytes());
         }
         let mut copied = 0;
-        if !how.by_hand && !self.unsupported_calls.no_copy_range.load(Ordering::Relaxed) {
+        if !by_hand && !self.unsupported_calls.no_copy_range.load(Ordering::Relaxed) {
             let rest = source.len_bytes().saturating_sub(how.start_bytes);
             copied = self.copy_in_kernel(from, to, rest)?;
         }
@@ -159,6 +177,7 @@ impl<'a> Copier<'a> {
         if got != listed_bytes {
             rest = Some(reader_of_rest(from, listed_bytes as u64, got as u64)?);
         }
+        self.note_read(got);
         sys::write_all(to, &self.buffer[..got]).map_err(CopyError::Write)?;
         self.count(got as u64)?;
         match rest {
@@ -229,6 +248,7 @@ impl<'a> Copier<'a> {
             if got == 0 {
                 return Ok(copied);
             }
+            self.note_read(got);
             sys::write_all(to, &self.buffer[..got]).map_err(CopyError::Write)?;
             copied += got as u64;
             self.count(got as u64)?;
@@ -248,6 +268,7 @@ impl<'a> Copier<'a> {
             let got = source
                 .read_at(at, &mut self.buffer[..SMALL_BYTES])
                 .map_err(CopyError::Read)?;
+            self.note_read(got);
             let bytes = &self.buffer[..got];
             let written = if how.sparse {
                 write_where_not_zero(to, bytes, at, how.fresh).map(|_| ())
@@ -284,6 +305,7 @@ impl<'a> Copier<'a> {
                         if !how.fresh && data > at {
                             clear(to, at, data - at).map_err(CopyError::Write)?;
                         }
+                        self.note_hole(data - at);
                         at = data;
                     }
                     // A hole up to the end, unless the file was cut off.
@@ -303,6 +325,7 @@ impl<'a> Copier<'a> {
                 if got == 0 {
                     break;
                 }
+                self.note_read(got);
                 let zeros = write_where_not_zero(to, &self.buffer[..got], at, how.fresh)
                     .map_err(CopyError::Write)?;
                 at += got as u64;
@@ -323,6 +346,7 @@ impl<'a> Copier<'a> {
         if !how.fresh && end > at {
             clear(to, at, end - at).map_err(CopyError::Write)?;
         }
+        self.note_hole(end.saturating_sub(at));
         sys::truncate(to, end).map_err(CopyError::Write)?;
         Ok(end - how.start_bytes)
     }
@@ -381,6 +405,7 @@ impl<'a> Copier<'a> {
                 }
                 start = end;
             }
+            self.note_read(got);
             at += got as u64;
             if !(self.step)(got as u64) {
                 return Err(CopyError::Stopped);
@@ -392,6 +417,20 @@ impl<'a> Copier<'a> {
             sys::truncate(over, at).map_err(CopyError::Write)?;
         }
         Ok(changed)
+    }
+
+    /// Adds the first bytes of the buffer to the digest.
+    fn note_read(&mut self, len_bytes: usize) {
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&self.buffer[..len_bytes]);
+        }
+    }
+
+    /// Adds a hole to the digest.
+    fn note_hole(&mut self, len_bytes: u64) {
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update_zeros(len_bytes);
+        }
     }
 
     /// Counts bytes that were written.

@@ -17,7 +17,8 @@
 //! `SPARSYNC_REFUSE=linkat:EPERM,openat2:ENOSYS` has the kernel refuse calls always; `sys/refused_calls.rs` has the names.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
 //! `SPARSYNC_DATAGRAM_BYTES=n` limit the capacity of a link and the size of a datagram. `SPARSYNC_UNTYPED=1` omits
-//! types from listings.
+//! types from listings. `SPARSYNC_SPOIL_WRITE=text` changes a byte of each write to a file that has this text in its data,
+//! and `SPARSYNC_SPOIL_REREAD=text` one of the data of a source that is read again.
 
 #![allow(
     clippy::disallowed_methods,
@@ -392,6 +393,29 @@ pub fn granted(len_bytes: usize) -> usize {
     } else {
         len_bytes
     }
+}
+
+/// Returns what is really written in place of `bytes`; see `SPARSYNC_SPOIL_WRITE`.
+pub fn spoiled_write(bytes: &[u8]) -> Option<Vec<u8>> {
+    static TEXT: OnceLock<Option<String>> = OnceLock::new();
+    let at = find_text(bytes, TEXT.get_or_init(|| var("SPARSYNC_SPOIL_WRITE")))?;
+    let mut spoiled = bytes.to_vec();
+    spoiled[at] ^= 1;
+    Some(spoiled)
+}
+
+/// Changes what was read again of a source; see `SPARSYNC_SPOIL_REREAD`.
+pub fn spoil_reread(bytes: &mut [u8]) {
+    static TEXT: OnceLock<Option<String>> = OnceLock::new();
+    if let Some(at) = find_text(bytes, TEXT.get_or_init(|| var("SPARSYNC_SPOIL_REREAD"))) {
+        bytes[at] ^= 1;
+    }
+}
+
+/// Returns where the text of a variable is in these bytes.
+fn find_text(bytes: &[u8], text: &Option<String>) -> Option<usize> {
+    let text = text.as_deref()?.as_bytes();
+    bytes.windows(text.len()).position(|part| part == text)
 }
 
 /// Returns the capacity of a link in each direction, in bytes; `None` if it is not limited.

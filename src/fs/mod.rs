@@ -46,6 +46,7 @@ pub mod errno;
 pub mod fake_super;
 pub mod glob;
 pub mod ids;
+pub mod medium;
 pub mod probe;
 pub mod read;
 pub mod root;

@@ -23,7 +23,7 @@ pub use delete::{Delete, When};
 pub use delta::{AltDest, AltKind, Compress, Compression, Delta, DetectRenamed};
 pub use guard::{DeleteGuard, Guard, Lock};
 pub use output::{CreatedDir, Debug, Info, LogFile, Outbuf, Output, StderrMode};
-pub use place::{Append, Backup, Place};
+pub use place::{Append, Backup, Place, Verify};
 pub use preserve::{IdFrom, IdMap, IdTo, LinkOwners, ModeChange, PeerLinks, Preserve};
 pub use select::{FilesFrom, Recurse, RemoveSource, RuleArg, Select};
 

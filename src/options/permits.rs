@@ -252,6 +252,7 @@ fn by_place(place: &Place) -> Permits {
         sparse: _,
         preallocate: _,
         fsync: _,
+        verify: _,
         mkpath: _,
     } = place;
     Permits {

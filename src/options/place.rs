@@ -18,6 +18,15 @@ pub struct Backup {
     pub suffix: Vec<u8>,
 }
 
+/// `--verify`: what is read again from the medium before a file counts as transferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// What was written.
+    Written,
+    /// What was written, and the source.
+    WrittenAndSource,
+}
+
 /// How file data is written to the destination.
 #[derive(Debug, Clone, Default)]
 pub struct Place {
@@ -43,6 +52,8 @@ pub struct Place {
     pub preallocate: bool,
     /// `--fsync`
     pub fsync: bool,
+    /// `--verify`
+    pub verify: Option<Verify>,
     /// `--mkpath`
     pub mkpath: bool,
 }

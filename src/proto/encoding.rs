@@ -829,6 +829,10 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.byte(event::SOURCE_CHANGED);
             w.bytes("name", name, PATH_MAX_BYTES)?;
         }
+        Event::Verified { len_bytes } => {
+            w.byte(event::VERIFIED);
+            w.amount(*len_bytes, FILE_MAX_BYTES);
+        }
         Event::Progress {
             done_bytes,
             len_bytes,
@@ -873,6 +877,9 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
         event::CHECKED => Event::Checked(r.varint_up_to("entries", COUNT_MAX)?),
         event::BEGIN => Event::Begin(r.owned("name", PATH_MAX_BYTES)?),
         event::SOURCE_CHANGED => Event::SourceChanged(r.owned("name", PATH_MAX_BYTES)?),
+        event::VERIFIED => Event::Verified {
+            len_bytes: r.varint_up_to("length", FILE_MAX_BYTES)?,
+        },
         event::PROGRESS => Event::Progress {
             done_bytes: r.varint_up_to("bytes done", FILE_MAX_BYTES)?,
             len_bytes: r.varint_up_to("length", FILE_MAX_BYTES)?,

@@ -133,6 +133,7 @@ pub(super) mod event {
     pub const PROGRESS: u8 = 8;
     pub const SOURCE_CHANGED: u8 = 9;
     pub const REUSED: u8 = 10;
+    pub const VERIFIED: u8 = 11;
 }
 
 #[cfg(test)]

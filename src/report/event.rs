@@ -229,6 +229,11 @@ pub enum Event {
     /// This file of the source was changed while its content was read, but could be read to its end. Requested by
     /// [`Wants::source_changes`]; comes at any time after the content was read.
     SourceChanged(Vec<u8>),
+    /// The content of a file was read back and is what was sent (`--verify`).
+    Verified {
+        /// How many bytes were read back.
+        len_bytes: u64,
+    },
     /// The progress of a file's transfer, for `--progress`.
     Progress {
         /// The number of bytes done.

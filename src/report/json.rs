@@ -157,6 +157,9 @@ pub struct SummaryLine {
     /// New files that took the content of other files of the destination.
     reused_files: u64,
     reused_bytes: u64,
+    /// Files that were read back and are as they were sent.
+    verified_files: u64,
+    verified_bytes: u64,
     literal_bytes: u64,
     matched_bytes: u64,
     sent_bytes: u64,
@@ -326,6 +329,7 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
         | Event::Listed { .. }
         | Event::Checked(_)
         | Event::Begin(_)
+        | Event::Verified { .. }
         | Event::Progress { .. } => None,
     }
 }
@@ -542,15 +546,24 @@ pub fn progress(
     })
 }
 
-/// Returns the line of a run's counts. `changed_sources`: how many files were changed while they were read. `reused`: how
-/// many new files took the content of others, and their bytes.
+/// What a reporter counts itself, because the tally does not have it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EventCounts {
+    /// Files of the source that were changed while they were read.
+    pub changed_sources: u64,
+    /// New files that have taken the content of others, and their bytes.
+    pub reused: (u64, u64),
+    /// Files that were read back and are as they were sent, and how many bytes of them (`--verify`).
+    pub verified: (u64, u64),
+}
+
+/// Returns the line of a run's counts.
 pub fn summary(
     tally: &Tally,
     traffic: Traffic,
     elapsed: Duration,
     dry_run: bool,
-    changed_sources: u64,
-    reused: (u64, u64),
+    counts: EventCounts,
 ) -> Line<'static> {
     Line::Summary(Box::new(SummaryLine {
         dry_run,
@@ -561,9 +574,11 @@ pub fn summary(
         total_bytes: tally.total_bytes,
         transferred_bytes: tally.copied().1,
         errors: tally.errors(),
-        changed_sources,
-        reused_files: reused.0,
-        reused_bytes: reused.1,
+        changed_sources: counts.changed_sources,
+        reused_files: counts.reused.0,
+        reused_bytes: counts.reused.1,
+        verified_files: counts.verified.0,
+        verified_bytes: counts.verified.1,
         literal_bytes: tally.literal_bytes,
         matched_bytes: tally.matched_bytes,
         sent_bytes: traffic.sent_bytes,

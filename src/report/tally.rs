@@ -146,6 +146,7 @@ impl Tally {
             | Event::Progress { .. }
             | Event::Begin(_)
             | Event::SourceChanged(_)
+            | Event::Verified { .. }
             | Event::Checked(_)
             | Event::Listed { .. } => {}
         }

@@ -21,7 +21,7 @@ use super::failed_paths::FailedPaths;
 use super::final_error::error_line;
 use super::format::{Constants, Format, Shown, put_link, put_name};
 use super::gauge::Gauge;
-use super::json;
+use super::json::{self, EventCounts};
 use super::line_filter::{Choice, LineKind};
 use super::list::{self, ListStyle};
 use super::live::Failures;
@@ -98,6 +98,8 @@ pub struct RunFacts {
     pub is_named_ours: bool,
     /// `--detect-renamed`
     pub detects_renamed: bool,
+    /// `--verify`, unless nothing is written
+    pub verifies: bool,
 }
 
 /// Prints rsync's lines.
@@ -122,10 +124,8 @@ pub struct TextReporter {
     totals: Option<(Traffic, u64)>,
     /// The problems reported so far.
     problems: Tally,
-    /// How many files of the source were changed while they were read.
-    changed_sources: u64,
-    /// How many new files have taken the content of others, and their bytes.
-    reused: (u64, u64),
+    /// What the tally does not have.
+    counts: EventCounts,
     /// The findings of `sparsync check`.
     comparison: Option<CheckCounts>,
     /// The message of the first problem that makes the exit code 23.
@@ -192,8 +192,7 @@ impl TextReporter {
             traffic: None,
             totals: None,
             problems: Tally::default(),
-            changed_sources: 0,
-            reused: (0, 0),
+            counts: EventCounts::default(),
             comparison: output.compares.is_some().then(CheckCounts::default),
             first_failure: None,
             failed_paths: None,
@@ -394,8 +393,7 @@ impl TextReporter {
                 traffic,
                 elapsed,
                 self.facts.dry_run,
-                self.changed_sources,
-                self.reused,
+                self.counts,
             ));
         }
         if self.output.debug.deltasum >= 1 {
@@ -416,18 +414,25 @@ impl TextReporter {
                 self.output.human,
                 self.facts.protocol,
             );
-            if self.counts_changed_sources() && self.changed_sources > 0 {
+            if self.counts_changed_sources() && self.counts.changed_sources > 0 {
                 _ = writeln!(
                     text,
                     "Number of files changed while they were read: {}",
-                    self.changed_sources
+                    self.counts.changed_sources
                 );
             }
-            if self.reused.0 > 0 {
+            if self.counts.reused.0 > 0 {
                 _ = writeln!(
                     text,
                     "Number of new files taken from other files: {} ({} bytes)",
-                    self.reused.0, self.reused.1
+                    self.counts.reused.0, self.counts.reused.1
+                );
+            }
+            if self.facts.verifies {
+                _ = writeln!(
+                    text,
+                    "Number of files verified: {} ({} bytes read back)",
+                    self.counts.verified.0, self.counts.verified.1
                 );
             }
             self.print_and_log(&text);
@@ -517,8 +522,8 @@ impl TextReporter {
                 len_bytes,
                 is_renamed,
             } => {
-                self.reused.0 += 1;
-                self.reused.1 += len_bytes;
+                self.counts.reused.0 += 1;
+                self.counts.reused.1 += len_bytes;
                 self.reuse(from, name, *is_renamed);
             }
             Event::Note(line) => self.print_line(line),
@@ -543,6 +548,10 @@ impl TextReporter {
             }
             Event::Begin(name) => self.begin(name),
             Event::SourceChanged(name) => self.source_changed(name),
+            Event::Verified { len_bytes } => {
+                self.counts.verified.0 += 1;
+                self.counts.verified.1 += len_bytes;
+            }
             Event::Progress {
                 done_bytes,
                 len_bytes,
@@ -909,7 +918,7 @@ impl TextReporter {
     }
 
     fn source_changed(&mut self, name: &[u8]) {
-        self.changed_sources += 1;
+        self.counts.changed_sources += 1;
         if self.names_changed_sources() {
             let line = [b"sparsync: changed while it was read: \"", name, b"\""].concat();
             self.put_error(&line);

@@ -14,15 +14,17 @@ pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
 use crate::apply::SourceFile as SourceRemoval;
 use crate::apply::facts::BlockSums;
 use crate::apply::file::failure::{cannot_open, cannot_read, diminished, no_longer_regular};
+use crate::apply::file::verify;
 use crate::delta::{Op, Signature, search, search_at};
-use crate::digest::{self, ContentHasher};
+use crate::digest::{self, By, CONTENT_LEN_BYTES, ContentHasher};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
+use crate::fs::medium::Reread;
 use crate::fs::source_reader::{SourceReader, SourceWatch};
 use crate::fs::sys;
-use crate::options::{Append, RemoveSource};
+use crate::options::{Append, RemoveSource, Verify};
 use crate::path::{self, RelPath};
 use crate::proto::limits::{WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::rsync::message::RsyncMessage;
@@ -45,6 +47,7 @@ use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
@@ -495,6 +498,11 @@ impl<'a> Sender<'a> {
                     data.truncate(len_bytes as usize);
                     content.report_change()?;
                     let digest = digest::whole_by(self.checksums.plain_by, &data);
+                    if let Err(error) =
+                        content.reread(0..len_bytes, self.checksums.plain_by, digest)
+                    {
+                        return content.unsent(&error);
+                    }
                     let whole = Message::Whole {
                         file,
                         lane,
@@ -628,6 +636,7 @@ impl OpenContent<'_> {
                 sender.go_on()?;
             }
         }
+        let start = at;
         loop {
             data.resize(self.source.room_from(at).min(piece_max_bytes) as usize, 0);
             match self.source.read_at(at, &mut data) {
@@ -650,10 +659,11 @@ impl OpenContent<'_> {
             sender.go_on()?;
         }
         self.report_change()?;
-        sender.connection.send(&Message::End {
-            lane,
-            digest: hasher.finish(),
-        })
+        let digest = hasher.finish();
+        if let Err(error) = self.reread(start..at, sender.checksums.plain_by, digest) {
+            return self.unsent(&error);
+        }
+        sender.connection.send(&Message::End { lane, digest })
     }
 
     /// Sends a file as ranges of the receiver's blocks and data that is not among them. `in_place`: the receiver writes
@@ -670,9 +680,11 @@ impl OpenContent<'_> {
         sender.connection.send(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
+        let mut end = 0;
         let mut emit = |op: Op<'_>, bytes: &[u8]| {
             let sent = match op {
                 Op::Data(data) => {
+                    end += data.len() as u64;
                     self.pace(data.len() as u64);
                     sender.connection.send_with(
                         &Message::Data {
@@ -686,6 +698,7 @@ impl OpenContent<'_> {
                     offset_bytes,
                     len_bytes,
                 } => {
+                    end += len_bytes;
                     self.count(len_bytes);
                     self.send_copy(offset_bytes, len_bytes, bytes)
                 }
@@ -696,6 +709,10 @@ impl OpenContent<'_> {
             })
         };
         let read_at = |offset: u64, into: &mut [u8]| self.source.read_at(offset, into);
+        let by = match sender.checksums.block_sums {
+            BlockSums::Native => By::Blake3,
+            BlockSums::Rsync { sums, .. } => sums.digested_by(),
+        };
         let digest = match sender.checksums.block_sums {
             BlockSums::Native => {
                 let signature =
@@ -726,9 +743,32 @@ impl OpenContent<'_> {
             (_, Some(error)) => Err(error),
             (Ok(digest), None) => {
                 self.report_change()?;
+                if let Err(error) = self.reread(0..end, by, digest) {
+                    return self.unsent(&error);
+                }
                 sender.connection.send(&Message::End { lane, digest })
             }
             (Err(error), None) => self.unsent(&error),
+        }
+    }
+
+    /// Reads a range of the content again, if that is wanted (`--verify=source`). Fails if it has not this digest.
+    fn reread(&self, range: Range<u64>, by: By, digest: [u8; CONTENT_LEN_BYTES]) -> io::Result<()> {
+        let sender = self.sender;
+        if sender.terms.options.place.verify != Some(Verify::WrittenAndSource) {
+            return Ok(());
+        }
+        let is_over = || sender.inbox.is_silent() || sender.go_on().is_err();
+        let again = Reread {
+            file: self.source.file(),
+            range,
+            hasher: ContentHasher::new(by),
+            is_over: &is_over,
+        };
+        if again.of_source()? == digest {
+            Ok(())
+        } else {
+            Err(verify::source_differs())
         }
     }
 

@@ -110,6 +110,7 @@ pub fn text_of(event: &Event) -> Option<(FrameTag, &[u8])> {
         | Event::Checked(_)
         | Event::Begin(_)
         | Event::SourceChanged(_)
+        | Event::Verified { .. }
         | Event::Progress { .. } => None,
     }
 }

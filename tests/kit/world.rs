@@ -230,8 +230,9 @@ impl World {
         self
     }
 
-    /// Sets an environment variable for both programs.
+    /// Sets an environment variable for both programs. A server that runs does not have it, so the next run starts one.
     pub fn env(&self, key: &str, value: &str) -> &Self {
+        drop(self.server.take());
         self.surroundings
             .borrow_mut()
             .env

@@ -11,6 +11,8 @@ use std::io;
 pub(super) enum Failure {
     /// Reported by this event; the run goes on.
     Reported(Event),
+    /// What was written reads back differently, which this event reports. Nothing of it is kept.
+    Damaged(Event),
     /// Already reported, or the run is being stopped.
     Stopped,
     /// It is repeated after all first requests.
@@ -23,7 +25,7 @@ impl Failure {
     /// Reports the failure.
     pub(super) fn report(self, out: &mut Outcome<'_>) {
         match self {
-            Failure::Reported(event) => out.events.push(event),
+            Failure::Reported(event) | Failure::Damaged(event) => out.events.push(event),
             Failure::Stopped => {}
             Failure::Later => out.is_to_repeat = true,
             Failure::Fatal(error) => out.fatal = Some(error),

@@ -3,6 +3,7 @@
 use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retry, open_basis};
 use crate::apply::file::failure::{Failure, io_failed};
+use crate::apply::file::verify::read_back;
 use crate::apply::file::write_content::{fill, record_retry, report_retry};
 use crate::apply::job::Job;
 use crate::apply::{Outcome, Submission, attributes, backup};
@@ -90,6 +91,7 @@ pub(super) fn overwrite<'c>(
             sparse: job.context.options.place.sparse && !is_device,
             fresh: false,
             is_device,
+            verifies: job.context.options.place.verify.is_some(),
             max_bytes: content_max_bytes(job.source().len_bytes),
             threads: job.context.process.threads,
         };
@@ -98,6 +100,14 @@ pub(super) fn overwrite<'c>(
     if !is_device {
         cut_off(job, to.as_fd(), &was, &content_counts)
             .map_err(|error| failed("ftruncate", &error))?;
+    }
+    if let Err(failure) = read_back(job, to.as_fd(), &content_counts, out) {
+        if matches!(failure, Failure::Damaged(_)) {
+            // If all blocks were there, nothing was written, and the file may have the time of its source. The next run
+            // must not treat it as unchanged.
+            let _ = sys::truncate(to.as_fd(), content_counts.end_bytes);
+        }
+        return Err(failure);
     }
     // Before the file gets the source's time, which makes the next run treat it as unchanged.
     sys::settle(to.as_fd()).map_err(|error| io_failed(job, "close", &error))?;

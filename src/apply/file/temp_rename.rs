@@ -5,6 +5,7 @@ use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, NewContent, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
+use crate::apply::file::verify::read_back;
 use crate::apply::file::write_content::fill;
 use crate::apply::job::Job;
 use crate::apply::{Outcome, TempDir, attributes, backup, partial, refusal};
@@ -36,7 +37,9 @@ pub(super) fn replace<'c>(
         Content::Stream { .. } => basis_file(job, dir, similar),
         Content::File(_) | Content::Twin(_) => None,
     };
-    let is_named = job.replaces() || job.context.resumes(job.source().len_bytes);
+    // Where links are refused, a file without a name would be copied after it was verified.
+    let is_named =
+        job.replaces() || job.context.resumes(job.source().len_bytes) || place.verify.is_some();
     let in_place =
         (place.inplace && !job.replaces()).then(|| Pending::begin_in_place(dir, job.name(), mode));
     let pending = match in_place {
@@ -87,14 +90,25 @@ pub(super) fn replace<'c>(
         sparse: place.sparse,
         fresh: true,
         is_device: false,
+        verifies: place.verify.is_some(),
         max_bytes: content_max_bytes(job.source().len_bytes),
         threads: job.context.process.threads,
     };
-    match fill(job, content, target, out) {
+    let mut filled = fill(job, content, target, out);
+    if let Ok(content_counts) = &filled
+        && let Err(failure) = read_back(job, pending.fd(), content_counts, out)
+    {
+        filled = Err(failure);
+    }
+    match filled {
         Ok(content_counts) => {
             finish(job, &pending, mode, out)?;
             give_name(job, dir, pending, staging.as_ref(), out)?;
             Ok(content_counts)
+        }
+        Err(failure @ Failure::Damaged(_)) if !pending.is_in_place() => {
+            pending.discard();
+            Err(failure)
         }
         Err(failure) => {
             if let Err(error) = partial::keep(job, dir, pending) {

@@ -1,14 +1,17 @@
 //! Writes content into an open file, from this machine or from a peer.
 
 use crate::apply::content::{
-    Content, ContentCounts, ContentError, ContentTarget, basis_of_retry, write_content,
+    Content, ContentCounts, ContentError, ContentTarget, ExpectedContent, basis_of_retry,
+    write_content,
 };
 use crate::apply::file::failure::{
     Failure, cannot_open, cannot_read, io_failed, no_longer_regular,
 };
 use crate::apply::file::open_content::{is_unchanged, open_source};
+use crate::apply::file::verify;
 use crate::apply::job::Job;
 use crate::apply::{Incoming, Outcome, Retry, Submission, Wire, attributes};
+use crate::digest::{By, ContentHasher};
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::source_reader::SourceWatch;
@@ -286,21 +289,36 @@ fn copy_local(
     let buffer = std::mem::take(&mut out.applier.buffer);
     let mut step = stepper(job, out);
     let mut copier = Copier::new(buffer, &job.context.unsupported_calls, &mut step);
+    if target.verifies {
+        copier = copier.with_hasher(ContentHasher::new(By::Xxh3));
+    }
     let copied = match target.basis {
         Some(basis) if target.in_place && job.context.finds_differences() => copier
             .copy_changed(from, basis, method)
             .map(|changed| (changed.written_bytes, changed.same_bytes)),
         _ => copier.copy(from, target.to, method).map(|bytes| (bytes, 0)),
     };
-    let content_counts = copied.map(|(literal_bytes, matched_bytes)| ContentCounts {
+    let expected = copier.digest().map(|digest| ExpectedContent {
+        start_bytes: target.start_bytes,
+        by: By::Xxh3,
+        digest,
+    });
+    let mut content_counts = copied.map(|(literal_bytes, matched_bytes)| ContentCounts {
         literal_bytes,
         matched_bytes,
         end_bytes: target.start_bytes + literal_bytes + matched_bytes,
+        expected,
     });
     let written_bytes = copier.written_bytes();
     let buffer = copier.into_buffer();
     drop(step);
     out.applier.buffer = buffer;
+    if !is_twin && let Ok(counts) = &content_counts {
+        // A source that reads differently counts as one that cannot be read.
+        if let Err(error) = verify::reread_source(job, from, counts) {
+            content_counts = Err(CopyError::Read(error));
+        }
+    }
     if content_counts.is_ok() && watch.is_some_and(|watch| watch.has_changed(from)) {
         let name = job.reported_path().to_vec();
         out.events.push(Event::SourceChanged(name));

@@ -5,7 +5,7 @@ use crate::cli::flag::{Effect, Flag, Support};
 use crate::error::Error;
 use crate::options::connect::TransportChoice;
 use crate::options::output::Ui;
-use crate::options::{DeleteGuard, DetectRenamed, Lock};
+use crate::options::{DeleteGuard, DetectRenamed, Lock, Verify};
 
 /// The arguments of `--transport`.
 pub const TRANSPORTS: [&str; 4] = ["auto", "quic", "tls", "ssh"];
@@ -62,6 +62,26 @@ pub const FLAGS: &[Flag] = &[
               in memory, no content is sent before it is requested, and if a file is to be renamed, deletions wait for the end of the run. Files in \
               directories that are the same at both ends are not looked at between machines. An rsync can be the sender, \
               but not the receiver. --info=rename prints where files came from."),
+    Flag::optional("verify", "source", "read files back before they get their names, and compare")
+        .words(&["source"])
+        .negations(&["no-verify"])
+        .effect(Effect::Revocable(
+            |args, given| {
+                args.place.verify = Some(match given.value {
+                    b"" => Verify::Written,
+                    b"source" => Verify::WrittenAndSource,
+                    other => {
+                        args.own_option_is_invalid = true;
+                        let other = other.escape_ascii();
+                        let words = format!("sparsync: invalid --verify value `{other}`: expected source, or no value");
+                        return Err(Error::usage(words));
+                    }
+                });
+                Ok(())
+            },
+            |args| args.place.verify = None,
+        ))
+        .man("Each file that is written is synced, its pages are dropped from the cache, and it is read back from the medium.               If it is not what the sender sent, this is an error of the file (exit 23): what was written is removed, and an               old version stays. With --inplace and --append, a file is read back after it was written, and a damaged one               keeps its content with the current time, so that the next run copies it again. With `source`, the sender reads the file again, too, as from the medium. A               file that differs then counts as unreadable and is sent once more; if it differs again, it is not copied. --stats and --json count               what was verified. Not verified are attributes, backups, hard links, links of --link-dest, renamed files of               --detect-renamed, and files that were not written. A local copy shares no blocks with its source, and a file system in memory has               no medium. A disk with a cache of its own may read from that. An rsync can be the sender, except with `source`, but not the receiver. Cannot be used with               --write-devices, --write-batch, and with `source` also not with --copy-devices and --read-batch."),
     Flag::value("metrics-file", "FILE", "write metrics of the run to FILE at its end")
         .effect(Effect::Text(|args| &mut args.output.metrics_file))
         .local()

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::algorithm::Algorithm as _;
 use crate::options::select::MissingArgs;
-use crate::options::{Batch, CheckMode, Checksums, Compression, Options, Recurse};
+use crate::options::{Batch, CheckMode, Checksums, Compression, Options, Recurse, Verify};
 use crate::proto::rsync::handshake::VERSION_MISMATCH;
 use std::ops::RangeInclusive;
 
@@ -189,6 +189,42 @@ pub(super) fn check_renamed(args: &Args, options: &Options) -> Result<()> {
         None => Ok(()),
         Some((_, option)) => Err(Error::usage(format!(
             "sparsync: --detect-renamed cannot be used with {option}"
+        ))),
+    }
+}
+
+/// Rejects what `--verify` cannot be used with: devices, which need not be readable again, and runs of which the receiver
+/// or the source is not there.
+pub(super) fn check_verify(options: &Options) -> Result<()> {
+    let rereads_source = match options.place.verify {
+        None => return Ok(()),
+        Some(Verify::Written) => false,
+        Some(Verify::WrittenAndSource) => true,
+    };
+    let writes_batch = matches!(options.batch, Some(Batch::Write { .. }));
+    let reads_batch = matches!(options.batch, Some(Batch::Read(_)));
+    let given = [
+        (
+            options.preserve.write_devices,
+            "--verify",
+            "--write-devices",
+        ),
+        (writes_batch, "--verify", "--write-batch"),
+        (
+            rereads_source && options.select.copy_devices,
+            "--verify=source",
+            "--copy-devices",
+        ),
+        (
+            rereads_source && reads_batch,
+            "--verify=source",
+            "--read-batch",
+        ),
+    ];
+    match given.into_iter().find(|(is_given, ..)| *is_given) {
+        None => Ok(()),
+        Some((_, own, other)) => Err(Error::usage(format!(
+            "sparsync: {own} cannot be used with {other}"
         ))),
     }
 }

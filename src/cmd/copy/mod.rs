@@ -289,6 +289,7 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
         at_server: false,
         is_named_ours: subcommand::is_ours(env.program.as_encoded_bytes()),
         detects_renamed: options.delta.detect_renamed.is_some(),
+        verifies: options.place.verify.is_some() && !options.dry_run,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
 use crate::fs::{charset, sys};
-use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, StderrMode, TransportChoice};
+use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, StderrMode, TransportChoice, Verify};
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::batch::BatchHeader;
@@ -720,6 +720,19 @@ impl RemoteCopy {
         }
     }
 
+    /// Returns the first option of which an rsync at the other end would have to do a part.
+    fn needs_sparsync(&self) -> Option<&'static str> {
+        let pulls = self.far.operand.server_sends;
+        if self.options.delta.detect_renamed.is_some() && !pulls {
+            return Some("--detect-renamed");
+        }
+        match self.options.place.verify {
+            Some(Verify::Written) if !pulls => Some("--verify"),
+            Some(Verify::WrittenAndSource) => Some("--verify=source"),
+            Some(Verify::Written) | None => None,
+        }
+    }
+
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
     fn converse(
         &self,
@@ -749,9 +762,8 @@ impl RemoteCopy {
             Some(&self.sources[..])
         };
         let is_stock = matches!(opened, OpenedLink::Stock(..));
-        if is_stock && !self.far.operand.server_sends && self.options.delta.detect_renamed.is_some()
-        {
-            let words = "sparsync: --detect-renamed is not possible: the other end is an rsync";
+        if is_stock && let Some(option) = self.needs_sparsync() {
+            let words = format!("sparsync: {option} is not possible: the other end is an rsync");
             let error = Error::new(Exit::Unsupported, words)
                 .with_hint("install sparsync there, or copy without the option");
             return fail(env, &error);

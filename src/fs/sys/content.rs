@@ -6,6 +6,7 @@ use crate::fs::sandbox::{self};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+use std::borrow::Cow;
 use std::io::{self, IoSliceMut};
 
 /// Reads at the file's position; 0 means end of file.
@@ -45,6 +46,14 @@ pub fn will_read(fd: BorrowedFd<'_>) -> io::Result<()> {
     })
 }
 
+/// Has the kernel drop the cached pages of a file that are stored, so that the next read comes from the medium. File
+/// systems without a medium keep them.
+pub fn drop_pages(fd: BorrowedFd<'_>) -> io::Result<()> {
+    attempt(Call::Advise, || {
+        Ok(fs::fadvise(fd, 0, None, Advice::DontNeed)?)
+    })
+}
+
 /// Fills a buffer from an offset on.
 pub fn pread_exact(fd: BorrowedFd<'_>, mut into: &mut [u8], mut at: u64) -> io::Result<()> {
     while !into.is_empty() {
@@ -56,8 +65,19 @@ pub fn pread_exact(fd: BorrowedFd<'_>, mut into: &mut [u8], mut at: u64) -> io::
     Ok(())
 }
 
+/// Returns the bytes that a write stores: the same, unless a test has the medium spoil them.
+fn as_written(bytes: &[u8]) -> Cow<'_, [u8]> {
+    #[cfg(debug_assertions)]
+    if let Some(spoiled) = super::hooks::spoiled_write(bytes) {
+        return Cow::Owned(spoiled);
+    }
+    Cow::Borrowed(bytes)
+}
+
 /// Writes all bytes at the file's position.
-pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+pub fn write_all(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    let bytes = as_written(bytes);
+    let mut bytes = &bytes[..];
     while !bytes.is_empty() {
         match change(Call::Write, fd, || {
             Ok(rustix::io::write(fd, &bytes[..granted(bytes.len())])?)
@@ -70,7 +90,9 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes all bytes at an offset, or at the current position of files that cannot seek, such as a terminal.
-pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+pub fn pwrite_all(fd: BorrowedFd<'_>, bytes: &[u8], mut at: u64) -> io::Result<()> {
+    let bytes = as_written(bytes);
+    let mut bytes = &bytes[..];
     while !bytes.is_empty() {
         match change(Call::Write, fd, || {
             Ok(rustix::io::pwrite(fd, &bytes[..granted(bytes.len())], at)?)

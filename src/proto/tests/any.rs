@@ -594,6 +594,7 @@ fn event() -> impl Strategy<Value = Event> {
         (0..=COUNT_MAX).prop_map(Event::Checked),
         bytes().prop_map(Event::Begin),
         bytes().prop_map(Event::SourceChanged),
+        (0..=FILE_MAX_BYTES).prop_map(|len_bytes| Event::Verified { len_bytes }),
         [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES].prop_map(|[done_bytes, len_bytes]| {
             Event::Progress {
                 done_bytes,

@@ -395,7 +395,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
             format!("16 3a | {} | f8e001 | 02 04|c0000207 10|00000000000000000000000000000001", "a9".repeat(32)),
         ),
     ];
-    let events: [(&'static str, Event, &str); 11] = [
+    let events: [(&'static str, Event, &str); 12] = [
         (
             "Event: item",
             Event::Item(Box::new(item())),
@@ -420,6 +420,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
             Event::Reused { from: b"a".to_vec(), name: b"b".to_vec(), len_bytes: 300, is_renamed: true },
             "11 08 | 0a 01 01|61 01|62 ac02",
         ),
+        ("Event: verified", Event::Verified { len_bytes: 300 }, "11 03 | 0b ac02"),
     ];
     rows.extend(
         events

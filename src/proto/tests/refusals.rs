@@ -547,7 +547,7 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
         &frame(17, "03 04 00"),
         "weight of a problem has the unknown number 4",
     );
-    refused("event", &frame(17, "0b"), "event has the unknown number 11");
+    refused("event", &frame(17, "0c"), "event has the unknown number 12");
     refused(
         "kind of an entry",
         &frame(17, "01 05"),

@@ -52,6 +52,7 @@ const FACTS: RunFacts = RunFacts {
     at_server: false,
     is_named_ours: false,
     detects_renamed: false,
+    verifies: false,
 };
 
 struct Run {

@@ -554,6 +554,7 @@ pub fn reporter_to(options: &Options, stdout: Box<dyn std::io::Write + Send>) ->
         at_server: false,
         is_named_ours: false,
         detects_renamed: false,
+        verifies: false,
     };
     TextReporter::new(
         &options.output,
