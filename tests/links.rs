@@ -527,6 +527,18 @@ hard_links!(
     ["-aiiH"]
 );
 hard_links!(
+    names_that_replace_other_kinds,
+    "a b==a c==a l->x m==l",
+    "a b/y c->x l->x m=file",
+    ["-aiH", "--delete"]
+);
+hard_links!(
+    names_before_their_leader_that_replace_other_kinds,
+    "a b==a",
+    "a->x b",
+    ["-aiH"]
+);
+hard_links!(
     a_group_of_which_one_is_missing,
     "a b==a d/c==a",
     "a d/c==a",

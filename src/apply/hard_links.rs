@@ -143,8 +143,8 @@ fn inode(dir: &Dir, name: &[u8]) -> io::Result<Option<(u64, u64)>> {
     Ok(stat.map(|stat| (stat.dev, stat.ino)))
 }
 
-/// Makes an entry a hard link to one that was placed before.
-pub fn follow(job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+/// Makes an entry a hard link to one that was placed before. `has_waited`: the entry comes before its leader in the list.
+pub fn follow(job: &Job<'_>, leader: &Leader, has_waited: bool, out: &mut Outcome<'_>) {
     checked(job.context, out);
     // Names that are hard links of each other in an alternate tree count as linked here.
     let joined_elsewhere = job.any_dest().is_none()
@@ -154,6 +154,9 @@ pub fn follow(job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
         job,
         leader,
         joined_elsewhere,
+        // rsync removes what is in the way of a name when it comes to that name. If the leader is not known by then, the
+        // name is new when it is linked.
+        is_removed_before: has_waited && !job.context.is_dry(),
     };
     let has_it = match follower.changes() {
         Err(reason) => {
@@ -178,6 +181,8 @@ struct Follower<'f> {
     leader: &'f Leader,
     /// An alternate tree has both names as one file.
     joined_elsewhere: bool,
+    /// An entry of another kind under this name counts as removed before the link is made, so the link is new.
+    is_removed_before: bool,
 }
 
 impl Follower<'_> {
@@ -205,6 +210,14 @@ impl Follower<'_> {
             )
             .action
             {
+                Action::Transfer(changes) | Action::Create(changes)
+                    if changes.has(Changes::NEW) && !self.is_removed_before =>
+                {
+                    let replaced = job.any_dest();
+                    replaced.map_or(changes, |other| {
+                        plan::changes_by_link(job.source(), other, job.context.policy)
+                    })
+                }
                 // Its own content is not compared.
                 Action::Transfer(changes) | Action::Create(changes) => {
                     changes.without(Changes::CHECKSUM)
@@ -222,6 +235,7 @@ impl Follower<'_> {
             job,
             leader,
             joined_elsewhere,
+            is_removed_before: _,
         } = self;
         let context = job.context;
         if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {

@@ -304,6 +304,20 @@ pub fn is_abbreviation(wanted: &AbbreviatedValue, value: &[u8]) -> bool {
     value.len() == wanted.len_bytes as usize && digest::of_attribute(value) == wanted.digest
 }
 
+/// Returns what differs where a hard link takes the place of an entry of another kind. As in rsync, it is compared with
+/// that entry, where a new file would count as new.
+pub fn changes_by_link(source: &Entry, replaced: &Entry, policy: &Policy) -> Changes {
+    let has_other_size = source.kind() == Kind::File && source.len_bytes != replaced.len_bytes;
+    // A symlink has all permissions; here they count.
+    let perms = Compared::for_kind(Kind::File, &policy.preserve).perms;
+    attribute_changes(source, replaced, policy)
+        .with(Changes::SIZE, has_other_size)
+        .with(
+            Changes::PERMS,
+            perms.of(source.mode) != perms.of(replaced.mode),
+        )
+}
+
 /// Returns which of the preserved attributes differ between two entries of the same kind.
 pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Changes {
     let Compared {

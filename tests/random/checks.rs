@@ -6,9 +6,8 @@ use super::tree::{Dice, Entry, consistent, random, relative};
 use super::{add, caught, masked};
 use crate::kit::{Route, Who, World};
 
-/// What is compared, in the words of both programs. Not -H: in a dry run, the line of a name that becomes a link to a new
-/// file differs from rsync's in some trees.
-const ATTRIBUTES: &str = "-a -a -r -rl -rlt -rlp -rlptgo -aA -aAX -aE";
+/// What is compared, in the words of both programs.
+const ATTRIBUTES: &str = "-a -a -r -rl -rlt -rlp -rlptgo -aA -aAX -aE -aH -aH";
 const FILTERS: &str = "--exclude=*.o --exclude=/d/ --exclude=/a --include=*.c --filter=P_x -F -C --max-size=3k --min-size=2 \
     --safe-links --copy-links --numeric-ids --chmod=u+w -m --no-implied-dirs --modify-window=1";
 

@@ -56,6 +56,8 @@ pub(super) struct Member {
     renewed: Option<Box<Renewed>>,
     /// See [`Job::leaves_attributes`].
     leaves_attributes: bool,
+    /// It came before its leader, and waited for it.
+    has_waited: bool,
 }
 
 impl Member {
@@ -67,6 +69,15 @@ impl Member {
             spot: spot.clone(),
             renewed: None,
             leaves_attributes: false,
+            has_waited: false,
+        }
+    }
+
+    /// Returns the member that waits for its leader.
+    pub(super) fn waiting(self) -> Member {
+        Member {
+            has_waited: true,
+            ..self
         }
     }
 
@@ -204,7 +215,7 @@ impl Work {
                 leader.is_placed.wait();
                 go_on(context, out)?;
                 let job = member.job(context);
-                hard_links::follow(&job, leader, out);
+                hard_links::follow(&job, leader, member.has_waited, out);
                 if let (Some(gauge), Action::Transfer(_)) =
                     (context.gauge, job.step.decision.action)
                 {

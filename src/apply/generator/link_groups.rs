@@ -100,7 +100,7 @@ impl<'a> LinkGroups<'a> {
             None if near.must_wait(&member.job(self.context)) => {
                 near.waiting
                     .reserve_exact(usize::from(near.waiting.is_empty()));
-                near.waiting.push(member);
+                near.waiting.push(member.waiting());
                 return Vec::new();
             }
             None => {
