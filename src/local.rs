@@ -92,7 +92,7 @@ impl Local<'_> {
             wants: reporter.wants(),
             names: &accounts,
             compare: &compare,
-            wire: None,
+            peer: None,
             printer: ItemPrinter::Us {
                 when: ReportTime::Done,
             },

@@ -52,7 +52,7 @@ impl Context<'_> {
         source: &Entry,
         local: &LocalValues<'_>,
     ) -> bool {
-        let (Some(wire), Some(file)) = (self.wire, file) else {
+        let (Some(peer), Some(file)) = (self.peer, file) else {
             return false;
         };
         if !(self.has_values_with_items() && source.has_abbreviated()) {
@@ -67,13 +67,13 @@ impl Context<'_> {
         let mut missing = Vec::new();
         for (is_missing, wanted) in wanted {
             list = wanted.list;
-            if is_missing && wire.xattr(&wanted).is_none() {
+            if is_missing && peer.xattr(&wanted).is_none() {
                 missing.push(wanted.number);
             }
         }
         missing.sort_unstable();
         let is_any_missing = !missing.is_empty();
-        wire.want_xattrs(file, list, missing);
+        peer.want_xattrs(file, list, missing);
         is_any_missing && !self.is_dry()
     }
 
@@ -82,8 +82,8 @@ impl Context<'_> {
         if !(self.has_values_with_items() && source.has_abbreviated()) {
             return Ok(());
         }
-        match (self.wire, file) {
-            (Some(wire), Some(file)) => wire.await_xattrs(file),
+        match (self.peer, file) {
+            (Some(peer), Some(file)) => peer.await_xattrs(file),
             _ => Ok(()),
         }
     }

@@ -260,7 +260,7 @@ impl Touch<'_, '_> {
                 None => Some(value.clone()),
                 Some(wanted) => local
                     .find(name, &wanted)
-                    .or_else(|| Some(self.context.wire?.xattr(&wanted)?[..].into())),
+                    .or_else(|| Some(self.context.peer?.xattr(&wanted)?[..].into())),
             };
             match value {
                 Some(value) => complete.push((name.clone(), value)),

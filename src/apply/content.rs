@@ -3,7 +3,7 @@
 use crate::apply::facts::{BlockSums, SourceFacts};
 use crate::apply::job::Job;
 use crate::apply::read_ahead::{Digesting, NextPiece, Ready};
-use crate::apply::{ContentPiece, Context, Incoming, RequestedBasis, Similar, Wire};
+use crate::apply::{ContentPeer, ContentPiece, Context, Incoming, RequestedBasis, Similar};
 use crate::delta::{Signature, block_len};
 use crate::digest::{self, By, CONTENT_LEN_BYTES};
 use crate::error::Error;
@@ -33,7 +33,7 @@ pub enum Content<'a> {
     /// A peer's file, as it arrives.
     Stream {
         /// The peer.
-        wire: &'a dyn Wire,
+        peer: &'a dyn ContentPeer,
         /// Its number at the peer.
         file: FileId,
         /// The pieces.
@@ -46,7 +46,7 @@ impl Content<'_> {
     pub fn facts(&self) -> Option<&SourceFacts> {
         match self {
             Content::File(_) | Content::Twin(_) => None,
-            Content::Stream { wire, .. } => Some(wire.facts()),
+            Content::Stream { peer, .. } => Some(peer.facts()),
         }
     }
 }

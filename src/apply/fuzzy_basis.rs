@@ -86,7 +86,7 @@ impl FuzzySearch {
     /// Chooses a basis for a file that the destination lacks, if the options require one and it is used or printed.
     pub fn choose(&mut self, job: &Job<'_>) -> Option<Similar> {
         let is_used =
-            job.context.wire.is_some() && !job.context.is_dry() && job.context.finds_differences();
+            job.context.peer.is_some() && !job.context.is_dry() && job.context.finds_differences();
         let is_requested =
             job.context.options.delta.fuzzy > 0 && (is_used || is_printed(job.context));
         let is_new = matches!(job.step.decision.action, Action::Transfer(changes) if changes.has(Changes::NEW));
@@ -137,7 +137,7 @@ impl FuzzySearch {
 /// Returns whether the choice is printed: only by the client, because rsync does not pass `--debug` on.
 fn is_printed(context: &Context<'_>) -> bool {
     context.options.output.debug.fuzzy > 0
-        && (context.wire.is_none() || context.printer.is_receiver())
+        && (context.peer.is_none() || context.printer.is_receiver())
 }
 
 /// Returns whether an earlier run has left a part of this file.

@@ -636,7 +636,7 @@ impl<'a> Generator<'a> {
         if self.context.wants.line_for(changes) {
             let sender_path = path::join(top.shown.as_deref().unwrap_or_default(), b".");
             let mut item = item_of(&top.source, b"", sender_path, update, changes);
-            item.file = self.context.wire.map(|_| FileId::ROOT);
+            item.file = self.context.peer.map(|_| FileId::ROOT);
             self.out.head.push(Event::Item(item));
         }
     }

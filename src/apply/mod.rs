@@ -89,7 +89,7 @@ pub struct Context<'a> {
     /// The state that all last touches share.
     pub late: Arc<dir_finalize::LateNotes>,
     /// The peer that has the source, if it is not on this machine.
-    pub wire: Option<&'a dyn Wire>,
+    pub peer: Option<&'a dyn ContentPeer>,
     /// Who prints the items.
     pub printer: ItemPrinter,
     /// The alternate trees.
@@ -236,7 +236,7 @@ impl Context<'_> {
 
     /// Returns the facts about the peer that has the source. `None`: the source is on this machine.
     pub fn facts(&self) -> Option<&SourceFacts> {
-        self.wire.map(Wire::facts)
+        self.peer.map(ContentPeer::facts)
     }
 
     /// Returns whether the peer must get all items in the order of the list, so that the generator itself does what
@@ -263,12 +263,12 @@ impl Context<'_> {
         self.options
             .delta
             .whole_file
-            .map_or(self.wire.is_some(), |whole| !whole)
+            .map_or(self.peer.is_some(), |whole| !whole)
     }
 
     /// Returns whether a run resumes from what a crash leaves of a file of this length.
     pub fn resumes(&self, len_bytes: u64) -> bool {
-        len_bytes >= crate::walk::destination::resumes_from(self.options, self.wire.is_some())
+        len_bytes >= crate::walk::destination::resumes_from(self.options, self.peer.is_some())
     }
 
     /// Returns whether a repeated transfer is reported: as in rsync, only if names or changes are printed.
@@ -287,7 +287,7 @@ impl Context<'_> {
 
     /// Returns whether the run is being stopped or has lost its peer, so that long work should be abandoned.
     pub fn is_over(&self) -> bool {
-        self.stopped() || self.wire.is_some_and(Wire::is_silent)
+        self.stopped() || self.peer.is_some_and(ContentPeer::is_silent)
     }
 
     /// Returns the digest that `%C` shows, of the rest of a file, or of `len_bytes` if devices take part, which may be
@@ -312,7 +312,7 @@ impl Context<'_> {
 }
 
 /// A peer that has the source: contents are requested from it and arrive as streams.
-pub trait Wire: Sync {
+pub trait ContentPeer: Sync {
     /// Returns the facts about the peer.
     fn facts(&self) -> &SourceFacts;
     /// Requests the content of a file. Contents must be taken in the order of the requests, see [`crate::proto::Lane`].

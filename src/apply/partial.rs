@@ -1,7 +1,7 @@
 //! Directories for unfinished files, and the parts of interrupted transfers that are kept there (`--partial`).
 
 use crate::apply::job::Job;
-use crate::apply::{Context, Loss, Wire};
+use crate::apply::{ContentPeer, Context, Loss};
 use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
@@ -61,7 +61,7 @@ fn must_be_seen(dir: &Dir, name: &[u8]) -> io::Result<()> {
 /// lost connection leaves nothing, as in rsync: when Ctrl-C ends a remote shell, the server sees the same. Returns an error if it could not be renamed.
 pub(super) fn keep(job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {
     let place = &job.context.options.place;
-    let loss = job.context.wire.and_then(Wire::loss);
+    let loss = job.context.peer.and_then(ContentPeer::loss);
     if loss == Some(Loss::Repeated) && job.context.resumes(job.source().len_bytes) {
         pending.leave(dir, job.name());
         return Ok(());

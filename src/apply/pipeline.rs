@@ -9,7 +9,7 @@ use crate::apply::dest_arg::Destination;
 use crate::apply::facts::ItemPrinter;
 use crate::apply::generator::{ListFirst, Plans, Top};
 use crate::apply::twins::Twins;
-use crate::apply::{Chosen, Context, Wire};
+use crate::apply::{Chosen, ContentPeer, Context};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::filter::{Chain, Side};
@@ -64,7 +64,7 @@ pub struct Receiving<'a> {
     /// Compares contents for `-c`.
     pub compare: &'a Compare<'a>,
     /// The peer that has the source, if it is not on this machine.
-    pub wire: Option<&'a dyn Wire>,
+    pub peer: Option<&'a dyn ContentPeer>,
     /// Who prints the items.
     pub printer: ItemPrinter,
 }
@@ -140,7 +140,7 @@ impl Receiving<'_> {
         let preserve = &self.terms.options.preserve;
         match preserve.peer_links {
             _ if self.list_only => PeerLinks::AsSent,
-            PeerLinks::AsSent if self.wire.is_some() && preserve.munge_links => PeerLinks::Munged,
+            PeerLinks::AsSent if self.peer.is_some() && preserve.munge_links => PeerLinks::Munged,
             links => links,
         }
     }
@@ -222,7 +222,7 @@ impl Receiving<'_> {
                 .for_each(|line| listener.report(&Event::Note(line)));
             to.remove_if_named_anew();
         })?;
-        let rate = if self.wire.is_none() {
+        let rate = if self.peer.is_none() {
             options.connect.bwlimit_bytes_per_sec
         } else {
             None
@@ -244,7 +244,7 @@ impl Receiving<'_> {
             wants,
             throttle: throttle.as_ref().map(|wait| wait as &(dyn Fn(u64) + Sync)),
             compare: self.compare,
-            wire: self.wire,
+            peer: self.peer,
             printer: self.printer,
             alternates: &alternates,
             unsupported_calls: UnsupportedCalls::default(),
@@ -304,7 +304,7 @@ impl Receiving<'_> {
             alternate_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
             follows_implied: options.select.relative && options.select.no_implied_dirs,
             compare: self.compare,
-            resumes_from: resumes_from(options, self.wire.is_some()),
+            resumes_from: resumes_from(options, self.peer.is_some()),
         }
     }
 
@@ -359,7 +359,7 @@ impl Receiving<'_> {
     fn made(&self) -> impl Iterator<Item = Vec<u8>> {
         let is_reported = match self.terms.options.output.created_dir {
             CreatedDir::Always => true,
-            CreatedDir::AtClient => self.wire.is_none() || self.printer.is_receiver(),
+            CreatedDir::AtClient => self.peer.is_none() || self.printer.is_receiver(),
             CreatedDir::Never => false,
         };
         self.to.made.iter().filter(move |_| is_reported).cloned()
@@ -372,7 +372,7 @@ impl Receiving<'_> {
         let output = &options.output;
         let delta: &[u8] = match options.delta.whole_file {
             Some(false) => b"delta-transmission enabled",
-            None if self.wire.is_some() || options.place.append.is_some() => {
+            None if self.peer.is_some() || options.place.append.is_some() => {
                 b"delta-transmission enabled"
             }
             Some(true) | None => b"delta-transmission disabled for local transfer or --whole-file",

@@ -38,16 +38,16 @@ impl SourceRemoval {
                 &error,
             )));
         }
-        match (self, context.wire) {
+        match (self, context.peer) {
             (SourceRemoval::Local(entry), _) => {
                 entry.go(context.options.output.info.remove, Some(arrived), out)
             }
-            (SourceRemoval::Remote(file, listing), Some(wire)) => {
+            (SourceRemoval::Remote(file, listing), Some(peer)) => {
                 // The next use of the connection reports its loss.
-                let _ = wire.placed(file);
+                let _ = peer.placed(file);
                 drop(listing);
             }
-            (SourceRemoval::Remote(..), None) => unreachable!("what a peer has came over a wire"),
+            (SourceRemoval::Remote(..), None) => unreachable!("what a peer has came from one"),
         }
     }
 }

@@ -156,7 +156,7 @@ impl Receiver<'_> {
             wants: self.wants,
             names: &accounts,
             compare: &compare,
-            wire: Some(self),
+            peer: Some(self),
             printer: self.printer,
         };
         let mut top = roots.top.and_then(|mut list| list.entries.pop());

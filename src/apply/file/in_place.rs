@@ -181,18 +181,18 @@ fn appended_from(
     report_retry(job, out);
     let item = record_retry(job);
     if let Content::Stream {
-        wire,
+        peer,
         file,
         incoming,
     } = content
     {
-        let basis = basis_of_retry(job.context, existing, wire.facts());
+        let basis = basis_of_retry(job.context, existing, peer.facts());
         let submission = Submission {
             file: *file,
             basis: basis.into(),
             item,
         };
-        *incoming = wire.again(submission).map_err(Failure::Fatal)?;
+        *incoming = peer.again(submission).map_err(Failure::Fatal)?;
     }
     Ok(0)
 }

@@ -17,12 +17,12 @@ pub(super) fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
 
 /// Opens the source, on this machine or at a peer.
 pub(super) fn open_source<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
-    if let (Some(wire), Some(file)) = (job.context.wire, job.file_id()) {
+    if let (Some(peer), Some(file)) = (job.context.peer, job.file_id()) {
         let is_unrequested = job.plan.found.listing.with_data;
-        let mut incoming = wire.open(file, is_unrequested).map_err(Failure::Fatal)?;
+        let mut incoming = peer.open(file, is_unrequested).map_err(Failure::Fatal)?;
         return match incoming.refusal().map_err(Failure::Fatal)? {
             None => Ok(Content::Stream {
-                wire,
+                peer,
                 file,
                 incoming,
             }),

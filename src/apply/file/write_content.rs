@@ -10,7 +10,7 @@ use crate::apply::file::failure::{
 use crate::apply::file::open_content::{is_unchanged, open_source};
 use crate::apply::file::verify;
 use crate::apply::job::Job;
-use crate::apply::{Incoming, Outcome, Retry, Submission, Wire, attributes};
+use crate::apply::{ContentPeer, Incoming, Outcome, Retry, Submission, attributes};
 use crate::digest::{By, ContentHasher};
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
@@ -41,21 +41,21 @@ pub(super) fn fill<'c>(
             fill(job, content, target, out)
         }
         Content::Stream {
-            wire,
+            peer,
             file,
             incoming,
-        } => fill_from_peer(job, (*wire, *file), incoming, target, out),
+        } => fill_from_peer(job, (*peer, *file), incoming, target, out),
     }
 }
 
 fn fill_from_peer<'c>(
     job: &Job<'_>,
-    (wire, file): (&'c dyn Wire, FileId),
+    (peer, file): (&'c dyn ContentPeer, FileId),
     incoming: &mut Box<dyn Incoming + 'c>,
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
-    let retry = wire.retry();
+    let retry = peer.retry();
     let whole = ContentTarget {
         basis: None,
         start_bytes: 0,
@@ -83,7 +83,7 @@ fn fill_from_peer<'c>(
         return Err(Failure::Later);
     }
     // Under --append-verify, only what is appended was sent so far, and most of the rest can be right.
-    let facts = wire.facts();
+    let facts = peer.facts();
     let old = match target.verified_bytes {
         0 => None,
         _ if facts.presumes_backup => target.basis,
@@ -99,7 +99,7 @@ fn fill_from_peer<'c>(
         basis: basis.into(),
         item,
     };
-    *incoming = wire.again(submission).map_err(Failure::Fatal)?;
+    *incoming = peer.again(submission).map_err(Failure::Fatal)?;
     if let Some(problem) = incoming.refusal().map_err(Failure::Fatal)? {
         return Err(problem.into());
     }

@@ -192,7 +192,7 @@ impl Work {
     ) -> ControlFlow<()> {
         match self {
             Work::Steps(plan, range, spot) => {
-                if context.wire.is_none() && !context.is_dry() {
+                if context.peer.is_none() && !context.is_dry() {
                     read_ahead(plan.transferred(range.clone()), &context.options.select);
                 }
                 for step in &plan.decided().steps[range.clone()] {

@@ -298,13 +298,13 @@ impl<'a> Outbox<'a> {
 
     /// Reports the pending events at once, or their items only to the peer.
     fn report_head(&mut self) -> Result<()> {
-        if let (Some(wire), true) = (self.context.wire, self.lines_wait()) {
+        if let (Some(peer), true) = (self.context.peer, self.lines_wait()) {
             for event in &mut self.head {
                 if let Event::Item(item) = event
                     && let Some(file) = item.file
                 {
-                    wire.await_number(file)?;
-                    wire.send_item(item.clone())?;
+                    peer.await_number(file)?;
+                    peer.send_item(item.clone())?;
                     item.file = None;
                 }
             }
@@ -323,10 +323,10 @@ impl<'a> Outbox<'a> {
     /// Ends the requests of a peer that sends no answer for a file that it cannot read, and repeats those whose content
     /// was wrong.
     pub(super) fn end_requests(&mut self) -> Result<()> {
-        let (Some(wire), false) = (self.context.wire, self.may_wait) else {
+        let (Some(peer), false) = (self.context.peer, self.may_wait) else {
             return Ok(());
         };
-        wire.end_requests(&[])?;
+        peer.end_requests(&[])?;
         self.may_wait = true;
         self.wait();
         let retries = std::mem::take(&mut *self.appliers.retries.0.lock());
@@ -335,7 +335,7 @@ impl<'a> Outbox<'a> {
             .filter_map(|work| work.file_id(self.context))
             .collect();
         if !files.is_empty() {
-            wire.end_requests(&files)?;
+            peer.end_requests(&files)?;
             self.queue(WorkBatch {
                 work: retries,
                 is_repeated: true,
@@ -392,9 +392,9 @@ impl<'a> Outbox<'a> {
             item = Some(requested);
         }
         let similar = self.fuzzy_search.choose(&job);
-        if let (Some(wire), Some(file), false) = (context.wire, job.file_id(), context.is_dry()) {
-            let basis = content::basis(&job, similar.as_ref(), wire.facts());
-            wire.submit(Submission { file, basis, item })?;
+        if let (Some(peer), Some(file), false) = (context.peer, job.file_id(), context.is_dry()) {
+            let basis = content::basis(&job, similar.as_ref(), peer.facts());
+            peer.submit(Submission { file, basis, item })?;
         }
         if let Some(similar) = similar {
             context.chosen.put(&job.path, similar);
@@ -404,7 +404,7 @@ impl<'a> Outbox<'a> {
 
     /// Declines the unrequested data of a directory's files that are not needed.
     pub(super) fn decline(&self, plan: &DirPlan) {
-        let Some(wire) = self.context.wire else {
+        let Some(peer) = self.context.peer else {
             return;
         };
         if !plan.found.listing.with_data {
@@ -419,7 +419,7 @@ impl<'a> Outbox<'a> {
         for (at, entry) in plan.found.listing.list.entries.iter().enumerate() {
             let at = at as u32;
             if steps.next_if(|step| step.source == at).is_none() && entry.kind() == Kind::File {
-                wire.decline(FileId {
+                peer.decline(FileId {
                     dir: plan.found.listing.id,
                     entry: at,
                 });
@@ -430,12 +430,12 @@ impl<'a> Outbox<'a> {
 
 /// Reports events at once, once the peer can get the items among them.
 fn report(context: &Context<'_>, appliers: &Appliers<'_>, events: Vec<Event>) -> Result<()> {
-    if let Some(wire) = context.wire {
+    if let Some(peer) = context.peer {
         for event in &events {
             if let Event::Item(item) = event
                 && let Some(file) = item.file
             {
-                wire.await_number(file)?;
+                peer.await_number(file)?;
             }
         }
     }

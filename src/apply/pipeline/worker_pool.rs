@@ -93,7 +93,7 @@ pub(super) fn run(
         let _plans = OnDrop(|| plans.close());
         let _queue = OnDrop(|| queue.close());
         // One applier is enough. In a local run, the generator makes the plans if no scanner does.
-        let scanners = if waiting_max == 0 && context.wire.is_none() {
+        let scanners = if waiting_max == 0 && context.peer.is_none() {
             0
         } else {
             context.process.threads
@@ -102,7 +102,7 @@ pub(super) fn run(
         let mut applies = (0..context.process.threads).map(|_| spawn(scope, "apply", apply));
         applies.next().transpose()?;
         let scan = scans.next().transpose();
-        if context.wire.is_some() {
+        if context.peer.is_some() {
             scan?;
         }
         applies.take_while(Result::is_ok).for_each(drop);
@@ -116,8 +116,8 @@ pub(super) fn run(
             report_now: &|events| order.put_now(events),
         };
         let ended = lead(&mut Generator::new(plans, unnamed, context, appliers));
-        if let (Err(error), Some(wire)) = (&ended, context.wire) {
-            wire.give_up(error);
+        if let (Err(error), Some(peer)) = (&ended, context.peer) {
+            peer.give_up(error);
         }
         ended
     });
@@ -169,8 +169,8 @@ impl RunState {
     fn add(&self, tally: &Tally, fatal: Option<Error>, context: &Context<'_>) {
         self.tally.lock().merge(tally);
         if let Some(error) = fatal {
-            if let Some(wire) = context.wire {
-                wire.give_up(&error);
+            if let Some(peer) = context.peer {
+                peer.give_up(&error);
             }
             self.fatal.lock().get_or_insert(error);
             // Only now, so that other threads do not report a stop before the cause is known.

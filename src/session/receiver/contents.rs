@@ -3,7 +3,7 @@
 use super::Receiver;
 use super::inbox::FileSlot;
 use crate::apply::facts::{BlockSums, SourceFacts};
-use crate::apply::{ContentPiece, Incoming, Loss, RequestedBasis, Retry, Submission, Wire};
+use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, RequestedBasis, Retry, Submission};
 use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 /// of it, and the sender grants that again at once if it has nothing else to process first.
 const LONE_WANT_BYTES: usize = 1 << 20;
 
-impl Wire for Receiver<'_> {
+impl ContentPeer for Receiver<'_> {
     fn facts(&self) -> &SourceFacts {
         &self.facts
     }

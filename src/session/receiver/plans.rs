@@ -2,7 +2,7 @@
 //! destination meanwhile.
 
 use super::{PeerAccounts, Receiver, ReceiverInbox};
-use crate::apply::Wire as _;
+use crate::apply::ContentPeer as _;
 use crate::apply::generator::{Left, Plans};
 use crate::apply::pipeline::SourcePlans;
 use crate::error::Error;
