@@ -319,13 +319,13 @@ pub trait ContentPeer: Sync {
     fn submit(&self, submission: Submission) -> Result<()>;
     /// Takes the content of a file: one that was requested, that comes unrequested, or that this call requests.
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>>;
-    /// Requests the content of a file again, because the first content was wrong.
-    fn again(&self, submission: Submission) -> Result<Box<dyn Incoming + '_>>;
-    /// Returns whether and when wrong content is requested again.
-    fn retry(&self) -> Retry;
-    /// Ends the first requests of a peer that does not answer for unreadable files, or those of retries for these files,
-    /// which it makes. The answer shows what will not come.
-    fn end_requests(&self, retries: &[FileId]) -> Result<()>;
+    /// Requests the content of a file a second time, because the first content was wrong: now, or once all first requests
+    /// were answered.
+    fn redo(&self, submission: Submission) -> Result<Redo<'_>>;
+    /// Ends the requests of a peer that does not answer for unreadable files. Its answer shows which of them will not
+    /// come. Called once for the first requests, and, after their answers, once more if [`ContentPeer::redo`] has left
+    /// any content for later, which this call requests first.
+    fn end_requests(&self) -> Result<()>;
     /// Declines the unrequested content of a file.
     fn decline(&self, file: FileId);
     /// Ends the run with an error, and wakes all threads that wait for content.
@@ -370,15 +370,12 @@ impl From<Basis> for RequestedBasis {
     }
 }
 
-/// When wrong content is requested again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// At once.
-    Now,
-    /// After all first requests.
+/// When content that was wrong comes again.
+pub enum Redo<'a> {
+    /// It was requested, and comes as this stream.
+    Now(Box<dyn Incoming + 'a>),
+    /// The peer answers only requests in list order until these are ended: [`ContentPeer::end_requests`] requests it.
     Later,
-    /// This was the last attempt.
-    Never,
 }
 
 /// What happens after a lost connection.

@@ -47,7 +47,9 @@ impl SourceRemoval {
                 let _ = peer.placed(file);
                 drop(listing);
             }
-            (SourceRemoval::Remote(..), None) => unreachable!("what a peer has came from one"),
+            (SourceRemoval::Remote(..), None) => {
+                unreachable!("only a peer has entries with a number")
+            }
         }
     }
 }

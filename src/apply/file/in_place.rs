@@ -4,7 +4,7 @@ use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retry, open_basis};
 use crate::apply::file::failure::{Failure, io_failed};
 use crate::apply::file::verify::read_back;
-use crate::apply::file::write_content::{fill, record_retry, report_retry};
+use crate::apply::file::write_content::{fill, record_retry, redo, report_retry};
 use crate::apply::job::Job;
 use crate::apply::{Outcome, Submission, attributes, backup};
 use crate::flist::entry::{S_IFMT, Stat};
@@ -192,7 +192,7 @@ fn appended_from(
             basis: basis.into(),
             item,
         };
-        *incoming = peer.again(submission).map_err(Failure::Fatal)?;
+        *incoming = redo(*peer, submission)?;
     }
     Ok(0)
 }

@@ -10,7 +10,7 @@ use crate::apply::file::failure::{
 use crate::apply::file::open_content::{is_unchanged, open_source};
 use crate::apply::file::verify;
 use crate::apply::job::Job;
-use crate::apply::{ContentPeer, Incoming, Outcome, Retry, Submission, attributes};
+use crate::apply::{ContentPeer, Incoming, Outcome, Redo, Submission, attributes};
 use crate::digest::{By, ContentHasher};
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
@@ -55,33 +55,25 @@ fn fill_from_peer<'c>(
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
-    let retry = peer.retry();
     let whole = ContentTarget {
         basis: None,
         start_bytes: 0,
         verified_bytes: 0,
         ..target
     };
-    let first = if retry == Retry::Never { whole } else { target };
+    // What is requested after all first requests is requested without a basis.
+    let first = if out.is_repeated { whole } else { target };
     let written = write_content(&mut **incoming, first, &mut stepper(job, out));
     let first_bytes = match written {
         Ok(content_counts) => return Ok(content_counts),
         Err(error) => wrong_bytes(job, error, out)?,
     };
-    if retry == Retry::Never || job.context.stopped() {
+    if out.is_repeated || job.context.stopped() {
         return Err(given_up(job, out));
     }
 
     report_retry(job, out);
-    // A file that is repeated later is reported then.
-    let item = if retry == Retry::Now || target.verified_bytes > 0 {
-        record_retry(job)
-    } else {
-        None
-    };
-    if retry == Retry::Later {
-        return Err(Failure::Later);
-    }
+    let item = record_retry(job);
     // Under --append-verify, only what is appended was sent so far, and most of the rest can be right.
     let facts = peer.facts();
     let old = match target.verified_bytes {
@@ -99,7 +91,7 @@ fn fill_from_peer<'c>(
         basis: basis.into(),
         item,
     };
-    *incoming = peer.again(submission).map_err(Failure::Fatal)?;
+    *incoming = redo(peer, submission)?;
     if let Some(problem) = incoming.refusal().map_err(Failure::Fatal)? {
         return Err(problem.into());
     }
@@ -116,6 +108,17 @@ fn fill_from_peer<'c>(
             wrong_bytes(job, error, out)?;
             Err(given_up(job, out))
         }
+    }
+}
+
+/// Requests content again. Fails if it comes later, with other work.
+pub(super) fn redo<'c>(
+    peer: &'c dyn ContentPeer,
+    submission: Submission,
+) -> Result<Box<dyn Incoming + 'c>, Failure> {
+    match peer.redo(submission).map_err(Failure::Fatal)? {
+        Redo::Now(incoming) => Ok(incoming),
+        Redo::Later => Err(Failure::Later),
     }
 }
 

@@ -5,7 +5,6 @@ use crate::apply::hard_links::Leader;
 use crate::apply::job::Job;
 use crate::apply::{Context, Outcome, Spot, entry, hard_links};
 use crate::plan::Action;
-use crate::proto::FileId;
 use crate::report::event::{Event, Problem};
 use crate::report::tally::Tally;
 use crate::walk::cold_files::read_ahead;
@@ -172,18 +171,6 @@ impl WorkBatch {
 }
 
 impl Work {
-    /// Returns the number of its first file at the peer.
-    pub(super) fn file_id(&self, context: &Context<'_>) -> Option<FileId> {
-        match self {
-            Work::Steps(plan, range, spot) => {
-                Job::new(context, plan, plan.decided().steps[range.start], spot).file_id()
-            }
-            Work::Step(member) | Work::Lead(member, _) | Work::Follow(member, _) => {
-                member.job(context).file_id()
-            }
-        }
-    }
-
     /// Does the work, or breaks if the run ends.
     pub(super) fn carry_out(
         &self,

@@ -326,16 +326,12 @@ impl<'a> Outbox<'a> {
         let (Some(peer), false) = (self.context.peer, self.may_wait) else {
             return Ok(());
         };
-        peer.end_requests(&[])?;
+        peer.end_requests()?;
         self.may_wait = true;
         self.wait();
         let retries = std::mem::take(&mut *self.appliers.retries.0.lock());
-        let files: Vec<_> = retries
-            .iter()
-            .filter_map(|work| work.file_id(self.context))
-            .collect();
-        if !files.is_empty() {
-            peer.end_requests(&files)?;
+        if !retries.is_empty() {
+            peer.end_requests()?;
             self.queue(WorkBatch {
                 work: retries,
                 is_repeated: true,

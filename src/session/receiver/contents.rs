@@ -3,7 +3,7 @@
 use super::Receiver;
 use super::inbox::FileSlot;
 use crate::apply::facts::{BlockSums, SourceFacts};
-use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, RequestedBasis, Retry, Submission};
+use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, Redo, RequestedBasis, Submission};
 use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -90,35 +90,24 @@ impl ContentPeer for Receiver<'_> {
         })
     }
 
-    fn retry(&self) -> Retry {
-        if self.facts.answers_unreadable {
-            Retry::Now
-        } else if self.inbox.lock().retries_have_begun {
-            Retry::Never
-        } else {
-            Retry::Later
+    fn redo(&self, submission: Submission) -> Result<Redo<'_>> {
+        if !self.facts.answers_unreadable {
+            self.inbox.lock().to_repeat.push(submission.file);
+            return Ok(Redo::Later);
         }
+        self.again(submission).map(Redo::Now)
     }
 
-    fn end_requests(&self, retries: &[FileId]) -> Result<()> {
-        if !retries.is_empty() {
-            self.inbox.lock().retries_have_begun = true;
-        }
-        for file in retries {
+    fn end_requests(&self) -> Result<()> {
+        let to_repeat = std::mem::take(&mut self.inbox.lock().to_repeat);
+        for file in to_repeat {
             self.request_again(Submission {
-                file: *file,
+                file,
                 basis: Basis::None.into(),
                 item: None,
             })?;
         }
         self.connection.send_rsync(&RsyncMessage::EndRequests)
-    }
-
-    fn again(&self, submission: Submission) -> Result<Box<dyn Incoming + '_>> {
-        let file = submission.file;
-        let has_blocks = submission.basis.basis.blocks().is_some();
-        self.request_again(submission)?;
-        self.arriving(Lane::Again, file, has_blocks)
     }
 
     fn decline(&self, file: FileId) {
@@ -188,6 +177,13 @@ impl ContentPeer for Receiver<'_> {
 }
 
 impl Receiver<'_> {
+    fn again(&self, submission: Submission) -> Result<Box<dyn Incoming + '_>> {
+        let file = submission.file;
+        let has_blocks = submission.basis.basis.blocks().is_some();
+        self.request_again(submission)?;
+        self.arriving(Lane::Again, file, has_blocks)
+    }
+
     fn request_again(&self, submission: Submission) -> Result<()> {
         let slot = FileSlot {
             has_blocks: submission.basis.basis.blocks().is_some(),

@@ -46,8 +46,8 @@ pub(crate) struct ReceiverState {
     pub(super) requested: usize,
     /// Files that were requested or come without a request, as far as they arrived.
     pub(super) files: HashMap<(Lane, FileId), FileSlot>,
-    /// Retries are requested, so content that is wrong now is not requested again.
-    pub(super) retries_have_begun: bool,
+    /// The files of which the content was wrong, and is requested again after all first requests.
+    pub(super) to_repeat: Vec<FileId>,
     /// The requested values of abbreviated attributes, by the numbers of their list and in it.
     pub(super) xattrs: HashMap<(u32, u32), Arc<[u8]>>,
     /// The file in progress on each lane.
