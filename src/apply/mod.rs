@@ -317,8 +317,11 @@ pub trait ContentPeer: Sync {
     fn facts(&self) -> &SourceFacts;
     /// Requests the content of a file. Contents must be taken in the order of the requests, see [`crate::proto::Lane`].
     fn submit(&self, submission: Submission) -> Result<()>;
-    /// Takes the content of a file: one that was requested, that comes unrequested, or that this call requests.
-    fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>>;
+    /// Takes the content of a file that was requested, or that this call requests.
+    fn answer(&self, file: FileId) -> Result<Box<dyn Incoming + '_>>;
+    /// Takes the content of a file that comes without a request. Dropping the stream declines the content. `None`: it
+    /// comes only on request.
+    fn early(&self, file: FileId) -> Option<Box<dyn Incoming + '_>>;
     /// Requests the content of a file a second time, because the first content was wrong: now, or once all first requests
     /// were answered.
     fn redo(&self, submission: Submission) -> Result<Redo<'_>>;
@@ -326,8 +329,6 @@ pub trait ContentPeer: Sync {
     /// come. Called once for the first requests, and, after their answers, once more if [`ContentPeer::redo`] has left
     /// any content for later, which this call requests first.
     fn end_requests(&self) -> Result<()>;
-    /// Declines the unrequested content of a file.
-    fn decline(&self, file: FileId);
     /// Ends the run with an error, and wakes all threads that wait for content.
     fn give_up(&self, error: &Error);
     /// Returns whether no more content will come.
@@ -387,7 +388,7 @@ pub enum Loss {
     Repeated,
 }
 
-/// The content of one file as it arrives.
+/// The content of one file as it arrives. Dropping it discards what has not been taken.
 pub trait Incoming {
     /// Waits for the first piece. Returns whether the sender's file begins with other content than the receiver's
     /// prefix ([`ContentPiece::Unsent`] without a problem).

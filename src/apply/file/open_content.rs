@@ -18,8 +18,15 @@ pub(super) fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
 /// Opens the source, on this machine or at a peer.
 pub(super) fn open_source<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
     if let (Some(peer), Some(file)) = (job.context.peer, job.file_id()) {
-        let is_unrequested = job.plan.found.listing.with_data;
-        let mut incoming = peer.open(file, is_unrequested).map_err(Failure::Fatal)?;
+        let early = if job.plan.found.listing.with_data {
+            peer.early(file)
+        } else {
+            None
+        };
+        let mut incoming = match early {
+            Some(incoming) => incoming,
+            None => peer.answer(file).map_err(Failure::Fatal)?,
+        };
         return match incoming.refusal().map_err(Failure::Fatal)? {
             None => Ok(Content::Stream {
                 peer,

@@ -51,15 +51,7 @@ impl ContentPeer for Receiver<'_> {
         self.send_want(Lane::Requested, submission)
     }
 
-    fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>> {
-        if is_unrequested {
-            self.inbox
-                .lock()
-                .files
-                .entry((Lane::Early, file))
-                .or_default();
-            return self.arriving(Lane::Early, file, false);
-        }
+    fn answer(&self, file: FileId) -> Result<Box<dyn Incoming + '_>> {
         let requested = self
             .inbox
             .lock()
@@ -110,8 +102,19 @@ impl ContentPeer for Receiver<'_> {
         self.connection.send_rsync(&RsyncMessage::EndRequests)
     }
 
-    fn decline(&self, file: FileId) {
-        self.discard(Lane::Early, file);
+    fn early(&self, file: FileId) -> Option<Box<dyn Incoming + '_>> {
+        let mut state = self.inbox.lock();
+        state.files.entry((Lane::Early, file)).or_default();
+        drop(state);
+        Some(Box::new(Arriving {
+            receiver: self,
+            lane: Lane::Early,
+            file,
+            by: self.checksums.plain_by,
+            decoder: None,
+            is_over: false,
+            moved_bytes: None,
+        }))
     }
 
     fn give_up(&self, error: &Error) {

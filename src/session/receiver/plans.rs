@@ -393,10 +393,10 @@ impl Plans for PeerPlans<'_> {
             })?;
             for (at, entry) in listing.list.entries.iter().enumerate() {
                 if listing.with_data && entry.kind() == Kind::File {
-                    self.peer.receiver.decline(FileId {
+                    drop(self.peer.receiver.early(FileId {
                         dir: listing.id,
                         entry: at as u32,
-                    });
+                    }));
                 }
             }
             drop(SenderHold {
