@@ -2,10 +2,12 @@
 
 use crate::apply::Context;
 use crate::error::Result;
-use crate::flist::abbreviated::AbbreviatedValue;
+use crate::flist::abbreviated::{AbbreviatedValue, RequestedValues};
 use crate::flist::{Entry, FileId};
 use crate::fs::xattr::At;
 use crate::plan::is_abbreviation;
+use parking_lot::Mutex;
+use std::collections::HashMap;
 
 /// Where values of an entry may be on this machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,6 +45,18 @@ pub fn value_of<'d>(
     Some(&*xattrs[at].1).filter(|value| is_abbreviation(wanted, value))
 }
 
+/// The values that the next items of entries request, until these items are submitted. A directory can have its item
+/// after its listing is done.
+#[derive(Debug, Default)]
+pub struct WantedValues(Mutex<HashMap<FileId, RequestedValues>>);
+
+impl WantedValues {
+    /// Takes those of an entry.
+    pub fn take(&self, file: FileId) -> RequestedValues {
+        self.0.lock().remove(&file).unwrap_or_default()
+    }
+}
+
 impl Context<'_> {
     /// Requests the values that are not here with the next item of an entry, if the peer sends values with items. Returns
     /// whether they must be awaited.
@@ -73,7 +87,11 @@ impl Context<'_> {
         }
         missing.sort_unstable();
         let is_any_missing = !missing.is_empty();
-        peer.want_xattrs(file, list, missing);
+        let values = RequestedValues {
+            list,
+            numbers: missing,
+        };
+        self.wanted_values.0.lock().insert(file, values);
         is_any_missing && !self.is_dry()
     }
 

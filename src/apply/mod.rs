@@ -27,6 +27,7 @@ pub mod dest_arg;
 
 pub mod pipeline;
 
+use self::abbreviated::WantedValues;
 pub use self::content::rsync_basis;
 use self::dir_finalize::LastTouch;
 use self::facts::{ItemOrder, ItemPrinter, SourceFacts};
@@ -34,7 +35,7 @@ use self::twins::Twins;
 use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::flist::abbreviated::AbbreviatedValue;
+use crate::flist::abbreviated::{AbbreviatedValue, RequestedValues};
 use crate::flist::{Kind, Time};
 use crate::fs::copy::UnsupportedCalls;
 use crate::fs::read::Wanted;
@@ -96,6 +97,8 @@ pub struct Context<'a> {
     pub alternates: &'a [crate::walk::alternate::Alternate],
     /// The similar files chosen as bases of new ones.
     pub chosen: Chosen,
+    /// The values that the next items of entries request.
+    pub wanted_values: WantedValues,
     /// The files whose content new files take (`--detect-renamed`).
     pub twins: Twins,
     /// Counts for the live display.
@@ -315,7 +318,8 @@ impl Context<'_> {
 pub trait ContentPeer: Sync {
     /// Returns the facts about the peer.
     fn facts(&self) -> &SourceFacts;
-    /// Requests the content of a file. Contents must be taken in the order of the requests, see [`crate::proto::Lane`].
+    /// Sends what one entry needs of the peer, and its item, once the peer can get items of that entry. Contents must be
+    /// taken in the order of the requests, see [`crate::proto::Lane`].
     fn submit(&self, submission: Submission) -> Result<()>;
     /// Takes the content of a file that was requested, or that this call requests.
     fn answer(&self, file: FileId) -> Result<Box<dyn Incoming + '_>>;
@@ -324,7 +328,7 @@ pub trait ContentPeer: Sync {
     fn early(&self, file: FileId) -> Option<Box<dyn Incoming + '_>>;
     /// Requests the content of a file a second time, because the first content was wrong: now, or once all first requests
     /// were answered.
-    fn redo(&self, submission: Submission) -> Result<Redo<'_>>;
+    fn redo(&self, file: FileId, basis: Basis, item: Option<Box<Item>>) -> Result<Redo<'_>>;
     /// Ends the requests of a peer that does not answer for unreadable files. Its answer shows which of them will not
     /// come. Called once for the first requests, and, after their answers, once more if [`ContentPeer::redo`] has left
     /// any content for later, which this call requests first.
@@ -337,23 +341,22 @@ pub trait ContentPeer: Sync {
     fn loss(&self) -> Option<Loss>;
     /// Reports to the peer that a file has its name (`--remove-source-files`).
     fn placed(&self, file: FileId) -> Result<()>;
-    /// Waits until the peer can get an item of an entry.
-    fn await_number(&self, file: FileId) -> Result<()>;
-    /// Sends the item of an entry of which no content is requested, if the peer gets items.
-    fn send_item(&self, item: Box<Item>) -> Result<()>;
     /// Returns an abbreviated value, if it has come.
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>>;
-    /// Requests abbreviated values with the next item of an entry, by their numbers in their list.
-    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
-    /// Waits until no item of an entry with values is to be returned.
+    /// Waits for the values that were submitted with the items of an entry.
     fn await_xattrs(&self, file: FileId) -> Result<()>;
 }
 
-/// The request for the content of a file, with all that its item has.
+/// What one entry needs of the peer that has the source, and its item. rsync's protocol has all of it in one message.
+///
+/// The generator makes one for each file of which it requests content; if the peer gets items
+/// ([`ItemOrder::List`]), for each other item as well, in list order.
 pub struct Submission {
     pub file: FileId,
-    /// What this end has of it.
-    pub basis: RequestedBasis,
+    /// Its content is requested: what this end has of it.
+    pub content: Option<RequestedBasis>,
+    /// The abbreviated values that are requested with the item.
+    pub values: RequestedValues,
     /// How the peer prints it; `None` if the peer gets no items.
     pub item: Option<Box<Item>>,
 }

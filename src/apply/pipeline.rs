@@ -5,6 +5,7 @@ mod option_dirs;
 mod worker_pool;
 
 use self::normalize_entry::EntryNormalizer;
+use crate::apply::abbreviated::WantedValues;
 use crate::apply::dest_arg::Destination;
 use crate::apply::facts::ItemPrinter;
 use crate::apply::generator::{ListFirst, Plans, Top};
@@ -249,6 +250,7 @@ impl Receiving<'_> {
             alternates: &alternates,
             unsupported_calls: UnsupportedCalls::default(),
             chosen: Chosen::default(),
+            wanted_values: WantedValues::default(),
             twins: Twins::default(),
             late: Arc::default(),
             again: Mutex::default(),

@@ -16,6 +16,15 @@ pub struct AbbreviatedValue {
 /// The length of an encoded [`AbbreviatedValue`]. The values that are sent in full beside it are shorter.
 pub const ABBREVIATED_LEN_BYTES: usize = 33;
 
+/// The abbreviated values of one list of attributes that are requested. The default requests none.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct RequestedValues {
+    /// The number of the list.
+    pub list: u32,
+    /// Their numbers in it, ascending.
+    pub numbers: Vec<u32>,
+}
+
 impl AbbreviatedValue {
     /// Encodes it in place of the value. See [`Extra::has_abbreviated`](super::Extra::has_abbreviated).
     pub fn encode(&self) -> Box<[u8]> {

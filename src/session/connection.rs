@@ -112,15 +112,13 @@ impl ConnectionState {
         self.shut.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether an event may still be sent while this end stops the run: its user has stopped it, or the peer exceeds a
+    /// Whether an event or item may still be sent while this end stops the run: its user has stopped it, or the peer exceeds a
     /// limit of this end. The peer must be reading, and there must be room: nothing waits for room any more.
-    fn may_still_report(&self, message: &Message) -> bool {
+    fn may_still_report(&self) -> bool {
         let is_own_decision = |error: &Error| matches!(error.exit, Exit::Signal | Exit::Malloc);
         let has_stopped =
             self.shut.as_ref().is_some_and(is_own_decision) && !self.has_stopped_reading;
-        let is_room =
-            self.has_window(message) && self.buffer.len() < self.buffer_max_bytes && !self.ending;
-        matches!(message, Message::Event(_)) && has_stopped && is_room
+        has_stopped && self.buffer.len() < self.buffer_max_bytes && !self.ending
     }
 
     /// Whether the window of a message has room for it.
@@ -279,7 +277,8 @@ impl Connection {
         let mut state = self.state.lock();
         loop {
             if let Err(error) = state.check() {
-                return if state.may_still_report(message) {
+                let is_event = matches!(message, Message::Event(_));
+                return if is_event && state.has_window(message) && state.may_still_report() {
                     self.put(&mut state, message, as_it_is)
                 } else {
                     Err(error)
@@ -314,13 +313,20 @@ impl Connection {
         // The thread that repeats a request may be the one that reads what the peer sends, so it must not wait.
         let is_repeated =
             matches!(message, RsyncMessage::Want(request) if request.lane == Lane::Again);
+        let is_item = matches!(message, RsyncMessage::Item { .. });
         let mut state = self.state.lock();
-        state.check()?;
-        while !is_repeated && state.buffer.len() >= state.buffer_max_bytes {
+        loop {
+            if let Err(error) = state.check()
+                && !(is_item && state.may_still_report())
+            {
+                return Err(error);
+            }
+            if is_repeated || state.buffer.len() < state.buffer_max_bytes {
+                break;
+            }
             let waits = Since::now();
             self.room.wait(&mut state);
             self.note_wait(1, waits);
-            state.check()?;
         }
         if is_repeated {
             state.repeated += 1;

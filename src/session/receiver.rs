@@ -73,8 +73,6 @@ pub trait ItemPeer: Sync {
     fn has_number(&self, file: FileId) -> bool;
     /// Returns whether more lists come although none of those that came is done any more.
     fn owes_lists(&self) -> bool;
-    /// Requests abbreviated values with the next item of an entry, by their numbers in their list.
-    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
     /// Returns whether no item with values of an entry is to be returned.
     fn has_returned_xattrs(&self, file: FileId) -> bool;
 }

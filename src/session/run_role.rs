@@ -3,12 +3,10 @@
 //! The opener of a session assembles what differs: the link, the protocol, the facts about the peer, and where events go. From
 //! there on there is one way to run each role.
 
-use crate::apply::facts::ItemPrinter;
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::Message;
-use crate::report::event::Event;
 use crate::report::{Tally, TextReporter};
 use crate::session::connection::{Connection, MessageHandler};
 use crate::session::event_relay::{EventQueue, SharedReporter};
@@ -148,34 +146,10 @@ fn receive_at_client(
         };
         // Events of the sender are reported at once: the sender waits until they are consumed.
         spawn(scope, "report", move || own.relay())?;
-        let ended = if receiver.printer == ItemPrinter::Both {
-            receiver.run(&mut ItemReporter { own, connection }, tally)
-        } else {
-            receiver.run(&mut own, tally)
-        };
+        let ended = receiver.run(&mut own, tally);
         // No more events follow, so the reporting thread can end.
         let error = ended.as_ref().err().cloned();
         handler.handle_end(error.unwrap_or(Error::new(Exit::Stream, "")));
         ended
     })
-}
-
-/// Reports events here, and items also to the sender, which returns them for a batch file.
-struct ItemReporter<'a, R> {
-    own: R,
-    connection: &'a Connection,
-}
-
-impl<R: EventSink> EventSink for ItemReporter<'_, R> {
-    fn report(&mut self, event: &Event) {
-        if matches!(event, Event::Item(item) if item.file.is_some()) {
-            // If the connection is lost, the run ends with that error.
-            let _ = self.connection.send(&Message::Event(event.clone()));
-        }
-        self.own.report(event);
-    }
-
-    fn delivery_failure(&self) -> Option<Exit> {
-        self.own.delivery_failure()
-    }
 }

@@ -18,6 +18,7 @@ use super::framing::Framing;
 use super::served_items::Served;
 use super::stock_terms::StockTerms;
 use crate::error::{Error, Result};
+use crate::flist::abbreviated::RequestedValues;
 use crate::options::{Checksum, Options, When};
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
 use crate::proto::rsync::handshake::CompatFlags;
@@ -54,8 +55,8 @@ struct PullShared {
     unanswered: VecDeque<SentRequest>,
     /// How many of these requests the sender has reported as failed.
     unread: usize,
-    /// The requested values of extended attributes, by index: the number of the list, and those in it.
-    requested_xattrs: HashMap<i32, VecDeque<(u32, Vec<u32>)>>,
+    /// The requested values of extended attributes, by index.
+    requested_xattrs: HashMap<i32, VecDeque<RequestedValues>>,
     /// The index of the root.
     root: i32,
     /// Entries are deleted after the transfer.
@@ -332,22 +333,11 @@ impl ItemPeer for ServedClient {
         second.is_none_or(|list| shared.next_index.saturating_sub(list.first) < LISTED_AHEAD)
     }
 
-    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>) {
-        if let Some(served) = &mut self.0.lock().served {
-            served.want_xattrs(file, list, numbers);
-        }
-    }
-
     fn has_returned_xattrs(&self, file: FileId) -> bool {
         let shared = self.0.lock();
-        let is_unsent = shared
-            .served
-            .as_ref()
-            .is_some_and(|served| served.wants_xattrs(file));
-        !is_unsent
-            && shared
-                .index(file)
-                .is_ok_and(|index| !shared.requested_xattrs.contains_key(&index))
+        shared
+            .index(file)
+            .is_ok_and(|index| !shared.requested_xattrs.contains_key(&index))
     }
 }
 

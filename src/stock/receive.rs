@@ -179,7 +179,8 @@ fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
     out
 }
 
-/// Passes the events of a receiver to its client.
+/// Passes the events of a receiver to its client. The client gets the items themselves from the generator, each just before
+/// its event.
 struct ReceiverReporter<'a, 's> {
     server: &'a StockServer<'s>,
     connection: &'a Connection,
@@ -210,13 +211,8 @@ impl ReceiverReporter<'_, '_> {
                 self.log_name(item);
                 self.server.log(event);
                 if !self.has_items {
-                    return self.print_or_request(item, event);
+                    return self.print_name(item);
                 }
-                if item.transfer && !self.server.options.dry_run && self.server.log.is_some() {
-                    // The client got it with the request.
-                    return Ok(());
-                }
-                self.connection.send(&Message::Event(event.clone()))?;
                 match (self.note_unchanged(item), self.server.log) {
                     (Some(note), None) => self.server.report(note, self.connection),
                     (Some(note), Some(_)) => self.server.print(note, self.connection),
@@ -244,10 +240,10 @@ impl ReceiverReporter<'_, '_> {
         }
     }
 
-    /// Prints the line of an entry whose client knows only of requests, and passes those on.
-    fn print_or_request(&self, item: &Item, event: &Event) -> Result<()> {
+    /// Prints the line of an entry whose client knows only of requests, which it prints itself.
+    fn print_name(&self, item: &Item) -> Result<()> {
         if item.transfer {
-            return self.connection.send(&Message::Event(event.clone()));
+            return Ok(());
         }
         let output = &self.server.options.output;
         let prints_names = output.info.name >= 1 && (output.verbose >= 1 || !self.itemizes());

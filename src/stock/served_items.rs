@@ -1,7 +1,8 @@
 //! The items of a receiver at the server. The client, which sends, reports every changed entry from them, and returns
 //! each item.
 
-use crate::flist::{FileId, Kind};
+use crate::flist::Kind;
+use crate::flist::abbreviated::RequestedValues;
 use crate::plan::Changes;
 use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::item::{ItemFlags, ItemHead};
@@ -18,9 +19,6 @@ pub(super) struct Served {
     pub(super) has_xattrs: bool,
     /// The own index of each directory of a piecewise list, by its number.
     own_indices: Vec<Option<i32>>,
-    /// The abbreviated values that the next item of an entry requests: the number of their list, and their numbers in it.
-    /// A directory can have its item after its listing is done.
-    wanted_xattrs: HashMap<FileId, (u32, Vec<u32>)>,
     /// Whether each requested value has come, by the number of its list, and its number in it. A client rejects a second
     /// request.
     requested_xattrs: HashMap<(u32, u32), bool>,
@@ -51,31 +49,24 @@ impl Served {
         *self.own_indices.get(number as usize)?
     }
 
-    /// Notes which abbreviated values the next item of an entry requests.
-    pub(super) fn want_xattrs(&mut self, file: FileId, list: u32, numbers: Vec<u32>) {
-        self.wanted_xattrs.insert(file, (list, numbers));
-    }
-
-    /// Returns whether an item that requests values is still to be sent.
-    pub(super) fn wants_xattrs(&self, file: FileId) -> bool {
-        self.wanted_xattrs.contains_key(&file)
-    }
-
-    /// Returns what was noted for the next item of an entry, without values that other items have requested.
-    pub(super) fn take_wanted_xattrs(&mut self, file: FileId) -> Option<(u32, Vec<u32>)> {
-        let (list, numbers) = self.wanted_xattrs.remove(&file)?;
+    /// Returns the values that an item requests, without those that other items have requested.
+    pub(super) fn first_requests(&mut self, values: RequestedValues) -> RequestedValues {
+        let RequestedValues { list, numbers } = values;
         let is_new = |number: &u32| match self.requested_xattrs.entry((list, *number)) {
             Occupied(_) => false,
             Vacant(vacant) => !*vacant.insert(false),
         };
-        Some((list, numbers.into_iter().filter(is_new).collect()))
+        RequestedValues {
+            list,
+            numbers: numbers.into_iter().filter(is_new).collect(),
+        }
     }
 
     /// Checks the values of an item that has requested those with these numbers. A file that could not be read leaves
     /// its values to the next item with the same list.
     pub(super) fn take_xattrs<'n>(
         &mut self,
-        (list, numbers): &(u32, Vec<u32>),
+        RequestedValues { list, numbers }: &RequestedValues,
         mut values: impl Iterator<Item = &'n u32> + Clone,
     ) -> decode_error::Result<()> {
         let has_all = numbers
@@ -175,21 +166,22 @@ pub(super) fn deletions_of(tally: &Tally) -> DeletionCounts {
 mod tests {
     use super::*;
 
+    fn values(list: u32, numbers: &[u32]) -> RequestedValues {
+        let numbers = numbers.to_vec();
+        RequestedValues { list, numbers }
+    }
+
     #[test]
     fn values_come_once_and_on_request() {
         let mut served = Served::new(true);
-        let files = [0, 1, 2].map(|entry| FileId { dir: 0, entry });
         // Two entries share list 7. The second one requests what the first one has not.
-        files
-            .iter()
-            .for_each(|&file| served.want_xattrs(file, 7, vec![1, 3]));
-        let requested = files.map(|file| served.take_wanted_xattrs(file).unwrap());
-        assert_eq!(requested, [(7, vec![1, 3]), (7, vec![]), (7, vec![])]);
-        assert_eq!(served.take_wanted_xattrs(files[0]), None);
-        for values in [&[1][..], &[1, 2, 3], &[2], &[]] {
+        let first = served.first_requests(values(7, &[1, 3]));
+        assert_eq!(first, values(7, &[1, 3]));
+        assert_eq!(served.first_requests(values(7, &[1, 3])), values(7, &[]));
+        for other in [&[1][..], &[1, 2, 3], &[2], &[]] {
             assert!(
-                served.take_xattrs(&requested[0], values.iter()).is_err(),
-                "{values:?}"
+                served.take_xattrs(&first, other.iter()).is_err(),
+                "{other:?}"
             );
         }
     }
@@ -197,14 +189,11 @@ mod tests {
     #[test]
     fn values_of_an_unreadable_file_come_with_the_next_one() {
         let mut served = Served::new(true);
-        let files = [0, 1].map(|entry| FileId { dir: 0, entry });
-        files
-            .iter()
-            .for_each(|&file| served.want_xattrs(file, 7, vec![1, 3]));
-        let requested = files.map(|file| served.take_wanted_xattrs(file).unwrap());
+        served.first_requests(values(7, &[1, 3]));
+        let second = served.first_requests(values(7, &[1, 3]));
         // Not those of another list.
-        assert!(served.take_xattrs(&(8, vec![]), [1].iter()).is_err());
-        assert!(served.take_xattrs(&requested[1], [1, 3].iter()).is_ok());
-        assert!(served.take_xattrs(&requested[1], [1].iter()).is_err());
+        assert!(served.take_xattrs(&values(8, &[]), [1].iter()).is_err());
+        assert!(served.take_xattrs(&second, [1, 3].iter()).is_ok());
+        assert!(served.take_xattrs(&second, [1].iter()).is_err());
     }
 }

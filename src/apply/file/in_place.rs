@@ -6,7 +6,7 @@ use crate::apply::file::failure::{Failure, io_failed};
 use crate::apply::file::verify::read_back;
 use crate::apply::file::write_content::{fill, record_retry, redo, report_retry};
 use crate::apply::job::Job;
-use crate::apply::{Outcome, Submission, attributes, backup};
+use crate::apply::{Outcome, attributes, backup};
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;
@@ -187,12 +187,7 @@ fn appended_from(
     } = content
     {
         let basis = basis_of_retry(job.context, existing, peer.facts());
-        let submission = Submission {
-            file: *file,
-            basis: basis.into(),
-            item,
-        };
-        *incoming = redo(*peer, submission)?;
+        *incoming = redo(*peer, *file, basis, item)?;
     }
     Ok(0)
 }

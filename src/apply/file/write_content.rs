@@ -10,7 +10,7 @@ use crate::apply::file::failure::{
 use crate::apply::file::open_content::{is_unchanged, open_source};
 use crate::apply::file::verify;
 use crate::apply::job::Job;
-use crate::apply::{ContentPeer, Incoming, Outcome, Redo, Submission, attributes};
+use crate::apply::{ContentPeer, Incoming, Outcome, Redo, attributes};
 use crate::digest::{By, ContentHasher};
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
@@ -86,12 +86,7 @@ fn fill_from_peer<'c>(
         basis: if basis.blocks().is_some() { old } else { None },
         ..whole
     };
-    let submission = Submission {
-        file,
-        basis: basis.into(),
-        item,
-    };
-    *incoming = redo(peer, submission)?;
+    *incoming = redo(peer, file, basis, item)?;
     if let Some(problem) = incoming.refusal().map_err(Failure::Fatal)? {
         return Err(problem.into());
     }
@@ -114,9 +109,11 @@ fn fill_from_peer<'c>(
 /// Requests content again. Fails if it comes later, with other work.
 pub(super) fn redo<'c>(
     peer: &'c dyn ContentPeer,
-    submission: Submission,
+    file: FileId,
+    basis: Basis,
+    item: Option<Box<Item>>,
 ) -> Result<Box<dyn Incoming + 'c>, Failure> {
-    match peer.redo(submission).map_err(Failure::Fatal)? {
+    match peer.redo(file, basis, item).map_err(Failure::Fatal)? {
         Redo::Now(incoming) => Ok(incoming),
         Redo::Later => Err(Failure::Later),
     }

@@ -4,13 +4,13 @@ use crate::apply::facts::ItemPrinter;
 use crate::apply::fuzzy_basis::FuzzySearch;
 use crate::apply::generator::batch::{Member, Retries, Work, WorkBatch};
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, Submission, content, file};
+use crate::apply::{ApplierState, ContentPeer, Context, Outcome, Submission, content, file};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
 use crate::plan::{Action, Changes};
 use crate::proto::FileId;
-use crate::report::event::Event;
+use crate::report::event::{Event, Item};
 use crate::report::tally::Tally;
 use crate::walk::DirPlan;
 use crate::work::queue::Queue;
@@ -303,8 +303,7 @@ impl<'a> Outbox<'a> {
                 if let Event::Item(item) = event
                     && let Some(file) = item.file
                 {
-                    peer.await_number(file)?;
-                    peer.send_item(item.clone())?;
+                    submit_item(self.context, peer, file, item)?;
                     item.file = None;
                 }
             }
@@ -390,7 +389,12 @@ impl<'a> Outbox<'a> {
         let similar = self.fuzzy_search.choose(&job);
         if let (Some(peer), Some(file), false) = (context.peer, job.file_id(), context.is_dry()) {
             let basis = content::basis(&job, similar.as_ref(), peer.facts());
-            peer.submit(Submission { file, basis, item })?;
+            peer.submit(Submission {
+                file,
+                content: Some(basis),
+                values: context.wanted_values.take(file),
+                item,
+            })?;
         }
         if let Some(similar) = similar {
             context.chosen.put(&job.path, similar);
@@ -424,19 +428,43 @@ impl<'a> Outbox<'a> {
     }
 }
 
-/// Reports events at once, once the peer can get the items among them.
+/// Reports events at once, and submits the items among them to a peer that gets all items.
+///
+/// Such a peer prints the items, or returns them, and gets the other events as text. So each item is submitted when all
+/// events before it are reported, and before those behind it, and the lines come in the order of the events.
 fn report(context: &Context<'_>, appliers: &Appliers<'_>, events: Vec<Event>) -> Result<()> {
-    if let Some(peer) = context.peer {
-        for event in &events {
-            if let Event::Item(item) = event
-                && let Some(file) = item.file
-            {
-                peer.await_number(file)?;
-            }
+    let mut pending = Vec::new();
+    for event in events {
+        if let (Some(peer), true) = (context.peer, context.works_in_order())
+            && let Event::Item(item) = &event
+            && let Some(file) = item.file
+        {
+            report_now(appliers, &mut pending);
+            submit_item(context, peer, file, item)?;
         }
+        pending.push(event);
     }
-    if !events.is_empty() {
-        (appliers.report_now)(events);
-    }
+    report_now(appliers, &mut pending);
     Ok(())
+}
+
+fn report_now(appliers: &Appliers<'_>, events: &mut Vec<Event>) {
+    if !events.is_empty() {
+        (appliers.report_now)(std::mem::take(events));
+    }
+}
+
+/// Submits the item of an entry of which no content is requested.
+fn submit_item(
+    context: &Context<'_>,
+    peer: &dyn ContentPeer,
+    file: FileId,
+    item: &Item,
+) -> Result<()> {
+    peer.submit(Submission {
+        file,
+        content: None,
+        values: context.wanted_values.take(file),
+        item: Some(Box::new(item.clone())),
+    })
 }

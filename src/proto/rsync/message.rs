@@ -1,6 +1,7 @@
 //! Messages that only sessions in rsync's protocol have. What both protocols have is a [`Message`](crate::proto::Message).
 
 use crate::flist::FileId;
+use crate::flist::abbreviated::RequestedValues;
 use crate::plan::BasisName;
 use crate::proto::{Basis, Lane};
 use crate::report::event::Item;
@@ -10,14 +11,21 @@ use crate::report::event::Item;
 pub enum RsyncMessage {
     /// R to S: requests the content of a file.
     Want(FileRequest),
+    /// R to S: the item of an entry of which no content is requested.
+    Item {
+        /// The entry.
+        file: FileId,
+        /// The values of its attributes that are requested.
+        values: RequestedValues,
+        /// How the peer prints it.
+        item: Box<Item>,
+    },
     /// R to S: requests values of extended attributes.
     WantValues {
         /// The entry.
         file: FileId,
-        /// The number of its list of attributes.
-        list: u32,
-        /// The numbers of the attributes in it, ascending.
-        numbers: Vec<u32>,
+        /// The values.
+        values: RequestedValues,
     },
     /// R to S: ends the first requests, although work is not done; or, for the second time, those of retries.
     EndRequests,
@@ -46,6 +54,8 @@ pub struct FileRequest {
     pub basis: Basis,
     /// Which file the basis is; `None`: the one that the new one replaces.
     pub name: Option<BasisName>,
+    /// The values of its attributes that are requested.
+    pub values: RequestedValues,
     /// How the peer prints it; `None` if it gets no other items.
     pub item: Option<Box<Item>>,
 }

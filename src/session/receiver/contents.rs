@@ -3,17 +3,17 @@
 use super::Receiver;
 use super::inbox::FileSlot;
 use crate::apply::facts::{BlockSums, SourceFacts};
-use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, Redo, RequestedBasis, Submission};
+use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, Redo, Submission};
 use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::flist::abbreviated::AbbreviatedValue;
+use crate::flist::abbreviated::{AbbreviatedValue, RequestedValues};
 use crate::fs::sys;
 use crate::options::Compression;
 use crate::proto::rsync::message::{FileRequest, RsyncMessage};
 use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{Basis, Class, FileId, Lane, Message};
-use crate::report::event::{Event, Item, Problem, Weight};
+use crate::report::event::{Item, Problem, Weight};
 use crate::session::connection::{undecodable, unexpected};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -30,8 +30,27 @@ impl ContentPeer for Receiver<'_> {
     }
 
     fn submit(&self, submission: Submission) -> Result<()> {
-        let file = submission.file;
-        let basis = &submission.basis.basis;
+        let Submission {
+            file,
+            content,
+            values,
+            item,
+        } = submission;
+        let Some(basis) = content else {
+            return match item {
+                Some(item) => self.send_item(file, values, item),
+                None => Ok(()),
+            };
+        };
+        let request = FileRequest {
+            file,
+            lane: Lane::Requested,
+            basis: basis.basis,
+            name: basis.name,
+            values,
+            item,
+        };
+        let basis = &request.basis;
         if self.connection.has_windows()
             && basis
                 .blocks()
@@ -48,7 +67,7 @@ impl ContentPeer for Receiver<'_> {
         state.files.insert((Lane::Requested, file), slot);
         state.requested += 1;
         drop(state);
-        self.send_want(Lane::Requested, submission)
+        self.send_want(request)
     }
 
     fn answer(&self, file: FileId) -> Result<Box<dyn Incoming + '_>> {
@@ -75,29 +94,21 @@ impl ContentPeer for Receiver<'_> {
             self.inbox.lock().files.insert((Lane::Again, file), slot);
             return self.arriving(Lane::Again, file, false);
         }
-        self.again(Submission {
-            file,
-            basis: Basis::None.into(),
-            item: None,
-        })
+        self.again(file, Basis::None, None)
     }
 
-    fn redo(&self, submission: Submission) -> Result<Redo<'_>> {
+    fn redo(&self, file: FileId, basis: Basis, item: Option<Box<Item>>) -> Result<Redo<'_>> {
         if !self.facts.answers_unreadable {
-            self.inbox.lock().to_repeat.push(submission.file);
+            self.inbox.lock().to_repeat.push(file);
             return Ok(Redo::Later);
         }
-        self.again(submission).map(Redo::Now)
+        self.again(file, basis, item).map(Redo::Now)
     }
 
     fn end_requests(&self) -> Result<()> {
         let to_repeat = std::mem::take(&mut self.inbox.lock().to_repeat);
         for file in to_repeat {
-            self.request_again(Submission {
-                file,
-                basis: Basis::None.into(),
-                item: None,
-            })?;
+            self.request_again(file, Basis::None, None)?;
         }
         self.connection.send_rsync(&RsyncMessage::EndRequests)
     }
@@ -145,29 +156,12 @@ impl ContentPeer for Receiver<'_> {
         self.connection.send_later(&Message::Placed(file))
     }
 
-    fn await_number(&self, file: FileId) -> Result<()> {
-        let Some(peer) = self.item_peer else {
-            return Ok(());
-        };
-        self.inbox.wait(|_| peer.has_number(file).then_some(()))
-    }
-
-    fn send_item(&self, item: Box<Item>) -> Result<()> {
-        self.connection.send(&Message::Event(Event::Item(item)))
-    }
-
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>> {
         self.inbox
             .lock()
             .xattrs
             .get(&(wanted.list, wanted.number))
             .cloned()
-    }
-
-    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>) {
-        if let Some(peer) = self.item_peer {
-            peer.want_xattrs(file, list, numbers);
-        }
     }
 
     fn await_xattrs(&self, file: FileId) -> Result<()> {
@@ -180,40 +174,56 @@ impl ContentPeer for Receiver<'_> {
 }
 
 impl Receiver<'_> {
-    fn again(&self, submission: Submission) -> Result<Box<dyn Incoming + '_>> {
-        let file = submission.file;
-        let has_blocks = submission.basis.basis.blocks().is_some();
-        self.request_again(submission)?;
+    /// Sends the item of an entry of which no content is requested, once the entry has its number. A listing has no
+    /// items: its lines are sent as text.
+    fn send_item(&self, file: FileId, values: RequestedValues, item: Box<Item>) -> Result<()> {
+        let Some(peer) = self.item_peer else {
+            return Ok(());
+        };
+        self.inbox.wait(|_| peer.has_number(file).then_some(()))?;
+        if self.dest.is_none() {
+            return Ok(());
+        }
+        self.connection
+            .send_rsync(&RsyncMessage::Item { file, values, item })
+    }
+
+    fn again(
+        &self,
+        file: FileId,
+        basis: Basis,
+        item: Option<Box<Item>>,
+    ) -> Result<Box<dyn Incoming + '_>> {
+        let has_blocks = basis.blocks().is_some();
+        self.request_again(file, basis, item)?;
         self.arriving(Lane::Again, file, has_blocks)
     }
 
-    fn request_again(&self, submission: Submission) -> Result<()> {
+    fn request_again(&self, file: FileId, basis: Basis, item: Option<Box<Item>>) -> Result<()> {
         let slot = FileSlot {
-            has_blocks: submission.basis.basis.blocks().is_some(),
+            has_blocks: basis.blocks().is_some(),
             ..FileSlot::default()
         };
-        self.inbox
-            .lock()
-            .files
-            .insert((Lane::Again, submission.file), slot);
-        self.send_want(Lane::Again, submission)
+        self.inbox.lock().files.insert((Lane::Again, file), slot);
+        self.send_want(FileRequest {
+            file,
+            lane: Lane::Again,
+            basis,
+            name: None,
+            values: RequestedValues::default(),
+            item,
+        })
     }
 
-    fn send_want(&self, lane: Lane, submission: Submission) -> Result<()> {
-        let Submission { file, basis, item } = submission;
-        let RequestedBasis { basis, name } = basis;
+    fn send_want(&self, request: FileRequest) -> Result<()> {
         match self.facts.sums {
-            BlockSums::Native => self.connection.send(&Message::Want { file, lane, basis }),
-            BlockSums::Rsync { .. } => {
-                let request = FileRequest {
-                    file,
-                    lane,
-                    basis,
-                    name,
-                    item,
-                };
-                self.connection.send_rsync(&RsyncMessage::Want(request))
+            BlockSums::Native => {
+                let FileRequest {
+                    file, lane, basis, ..
+                } = request;
+                self.connection.send(&Message::Want { file, lane, basis })
             }
+            BlockSums::Rsync { .. } => self.connection.send_rsync(&RsyncMessage::Want(request)),
         }
     }
 

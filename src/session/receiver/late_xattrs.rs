@@ -9,7 +9,7 @@ use super::Receiver;
 use crate::apply::abbreviated::value_of;
 use crate::error::Result;
 use crate::flist::Entry;
-use crate::flist::abbreviated::AbbreviatedValue;
+use crate::flist::abbreviated::{AbbreviatedValue, RequestedValues};
 use crate::plan::Action;
 use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::{DirId, FileId};
@@ -120,11 +120,12 @@ impl Receiver<'_> {
         if numbers.is_empty() {
             return Ok(());
         }
-        self.connection.send_rsync(&RsyncMessage::WantValues {
-            file,
+        let values = RequestedValues {
             list,
             numbers: numbers.into_iter().collect(),
-        })
+        };
+        self.connection
+            .send_rsync(&RsyncMessage::WantValues { file, values })
     }
 
     /// Replaces the abbreviated values of an entry. All were requested.

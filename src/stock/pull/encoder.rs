@@ -4,6 +4,7 @@ use super::{PullShared, SentRequest};
 use crate::apply::rsync_basis;
 use crate::error::Result;
 use crate::flist::Kind;
+use crate::flist::abbreviated::RequestedValues;
 use crate::fs::charset;
 use crate::options::{LinkOwners, Options};
 use crate::plan::BasisName;
@@ -118,7 +119,13 @@ impl PullEncoder {
     }
 
     /// Appends an item, which the sender returns. Returns its index.
-    fn item_head(&mut self, file: FileId, mut head: ItemHead, out: &mut Vec<u8>) -> Result<i32> {
+    fn item_head(
+        &mut self,
+        file: FileId,
+        mut head: ItemHead,
+        values: &RequestedValues,
+        out: &mut Vec<u8>,
+    ) -> Result<i32> {
         let mut shared = self.shared.lock();
         let index = shared.index(file)?;
         let sent = if head.flags.has(ItemFlags::TRANSFER) && !self.dry_run {
@@ -127,19 +134,18 @@ impl PullEncoder {
             SentRequest::Probe
         };
         shared.note(sent(index), self.protocol);
-        let requested = shared
-            .served
-            .as_mut()
-            .and_then(|served| served.take_wanted_xattrs(file))
-            .unwrap_or_default();
-        if !requested.1.is_empty() {
+        let requested = match &mut shared.served {
+            Some(served) => served.first_requests(values.clone()),
+            None => RequestedValues::default(),
+        };
+        if !requested.numbers.is_empty() {
             head.flags = head.flags | ItemFlags::REPORT_XATTR;
         }
         let has_xattrs = self.has_xattrs && head.has_xattrs(self.has_shortcut);
         self.indices.encode(Ndx::Entry(index), out);
         head.encode(self.protocol, out);
         if has_xattrs {
-            encode_xattr_request(&requested.1, out);
+            encode_xattr_request(&requested.numbers, out);
             // The sender returns it with an answer.
             shared
                 .requested_xattrs
@@ -156,6 +162,7 @@ impl PullEncoder {
             lane,
             basis,
             name,
+            values,
             item,
         } = request;
         let flags = match item {
@@ -175,6 +182,7 @@ impl PullEncoder {
                 basis: which,
                 name,
             },
+            values,
             out,
         )?;
         self.shared
@@ -211,12 +219,14 @@ impl PullEncoder {
         Ok(())
     }
 
-    /// Appends the item of an entry for a client that reports it, unless the entry is a file whose content is requested: then
-    /// the item goes with the request.
-    fn report(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<()> {
-        let Some(file) = item.file else {
-            return Err(unexpected("an item without an entry"));
-        };
+    /// Appends the item of an entry of which no content is requested.
+    fn report(
+        &mut self,
+        file: FileId,
+        item: &Item,
+        values: &RequestedValues,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let head = head_of(item);
         let is_transfer = head.flags.has(ItemFlags::TRANSFER);
         if self.protocol < 29 && !is_transfer {
@@ -226,7 +236,7 @@ impl PullEncoder {
         if is_transfer && !self.dry_run {
             return Ok(());
         }
-        let index = self.item_head(file, head, out)?;
+        let index = self.item_head(file, head, values, out)?;
         if let Some(served) = &mut self.shared.lock().served {
             served.expect_return(index);
         }
@@ -293,8 +303,7 @@ impl PullEncoder {
     fn request_xattrs(
         &mut self,
         file: FileId,
-        list: u32,
-        numbers: &[u32],
+        values: &RequestedValues,
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let mut shared = self.shared.lock();
@@ -303,7 +312,7 @@ impl PullEncoder {
             .requested_xattrs
             .entry(index)
             .or_default()
-            .push_back((list, numbers.to_vec()));
+            .push_back(values.clone());
         drop(shared);
         self.indices.encode(Ndx::Entry(index), out);
         ItemHead {
@@ -311,7 +320,7 @@ impl PullEncoder {
             ..ItemHead::default()
         }
         .encode(self.protocol, out);
-        encode_xattr_request(numbers, out);
+        encode_xattr_request(&values.numbers, out);
         Ok(())
     }
 }
@@ -338,7 +347,6 @@ impl Encoder for PullEncoder {
                 self.end_all_lists(&mut data);
                 self.end_phases(counted, &mut data);
             }
-            Message::Event(Event::Item(item)) => self.report(item, &mut data)?,
             Message::Event(Event::Deleted { name, kind, .. }) => {
                 let path = charset::line_to_wire(name).into_owned();
                 let deleted = Control::Deleted {
@@ -370,11 +378,12 @@ impl Encoder for PullEncoder {
         let mut data = Vec::new();
         match message {
             RsyncMessage::Want(request) => self.request(request, &mut data)?,
-            RsyncMessage::WantValues {
-                file,
-                list,
-                numbers,
-            } => self.request_xattrs(*file, *list, numbers, &mut data)?,
+            RsyncMessage::Item { file, values, item } => {
+                self.report(*file, item, values, &mut data)?;
+            }
+            RsyncMessage::WantValues { file, values } => {
+                self.request_xattrs(*file, values, &mut data)?;
+            }
             RsyncMessage::EndRequests => {
                 let is_first = self.shared.lock().ended == 0;
                 if is_first {

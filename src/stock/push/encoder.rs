@@ -948,7 +948,10 @@ impl Encoder for PushEncoder {
                 self.count_moved(data.len());
                 self.note_content(0, &data);
             }
-            RsyncMessage::Want(_) | RsyncMessage::WantValues { .. } | RsyncMessage::EndRequests => {
+            RsyncMessage::Want(_)
+            | RsyncMessage::Item { .. }
+            | RsyncMessage::WantValues { .. }
+            | RsyncMessage::EndRequests => {
                 return Err(unexpected("message that a sender must not send"));
             }
         }

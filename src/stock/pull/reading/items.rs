@@ -35,7 +35,7 @@ impl Reading<'_, '_> {
         let came = values.iter().map(|(number, _)| number);
         match &mut shared.served {
             Some(served) => served.take_xattrs(&requested, came)?,
-            None if came.eq(&requested.1) => {}
+            None if came.eq(&requested.numbers) => {}
             None => return Err(violation("other extended attributes than those requested")),
         }
         drop(shared);
@@ -46,7 +46,7 @@ impl Reading<'_, '_> {
         if self.xattrs_bytes > self.max_alloc_bytes() {
             return Err(self.lists_too_long());
         }
-        self.intake.inbox.store_xattrs(requested.0, values);
+        self.intake.inbox.store_xattrs(requested.list, values);
         // Only now, because a thread may wait for that.
         self.intake.shared.lock().end_xattr_request(index);
         self.intake.inbox.wake();
