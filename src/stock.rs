@@ -56,7 +56,7 @@ use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::receiver::{ItemPeer, ReceiverInbox};
+use crate::session::receiver::{ItemPeer, Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{
     ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
@@ -283,9 +283,18 @@ impl StockClient<'_> {
                 when: ReportTime::Open,
             }
         };
-        let mut receiver = stock.receiver(terms, &connection, &inbox, request, wants, printer);
-        receiver.dest = self.client.dest.clone();
-        receiver.item_peer = items.as_ref().map(|items| items as &dyn ItemPeer);
+        let mut source = stock.source(terms, &connection, &inbox, printer);
+        source.is_listing = self.client.dest.is_none();
+        source.item_peer = items.as_ref().map(|items| items as &dyn ItemPeer);
+        let receiver = Receiver {
+            terms,
+            peer: &source,
+            digests: None,
+            dest: self.client.dest.clone(),
+            request,
+            wants,
+            printer,
+        };
         let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
         let run = ReceiverRun {

@@ -62,7 +62,7 @@ use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
 use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
 use crate::session::handshake::{lost, receive_greeting, receive_verdict};
-use crate::session::receiver::{Receiver, ReceiverHandler};
+use crate::session::receiver::{DestDigests, NativeSource, Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{DestFacts, Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
@@ -427,26 +427,38 @@ impl Client<'_> {
             (session_io.connection, self.terms(), reporter.lock().wants());
         let inbox = receiver::ReceiverInbox::default();
         let handler = receiver_handler(&terms, wants, &inbox, connection, true);
-        let receiver = Receiver {
-            request: Arc::new(self.validator(&terms)),
+        let prescan = before
+            .early
+            .as_ref()
+            .and_then(Early::dest)
+            .map(|prescan| (prescan, before.known));
+        let digests = DestDigests {
+            connection,
+            inbox: &inbox,
+            key: before.checksums.key,
+            prescan,
+        };
+        let peer = NativeSource {
             terms,
             connection,
             inbox: &inbox,
             facts: before.checksums.source_facts(),
             checksums: before.checksums,
-            prescan: before
-                .early
-                .as_ref()
-                .and_then(Early::dest)
-                .map(|prescan| (prescan, before.known)),
+            item_peer: None,
+            is_listing: self.dest.is_none(),
+            awaits_bye: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
+            profile: false,
+        };
+        let receiver = Receiver {
+            terms,
+            peer: &peer,
+            digests: Some(digests),
             dest: self.dest.clone(),
+            request: Arc::new(self.validator(&terms)),
             wants,
             printer: ItemPrinter::Us {
                 when: ReportTime::Open,
             },
-            item_peer: None,
-            awaits_bye: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
-            profile: false,
         };
         let run = ReceiverRun {
             session_io,

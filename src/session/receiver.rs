@@ -1,56 +1,54 @@
 //! The receiving side of a session: sends digests of the destination, receives the listings that differ, and requests
 //! the missing content.
 
-mod contents;
+mod digests;
 mod inbox;
 mod late_xattrs;
+pub mod listing_queue;
+mod native_source;
 mod plans;
 
+pub use self::digests::DestDigests;
 pub use self::inbox::{ReceiverHandler, ReceiverInbox};
+pub use self::native_source::{ItemPeer, NativeSource};
 
 use self::plans::PeerSource;
 use crate::apply::dest_arg::{Destination, Facts};
-use crate::apply::facts::{ItemPrinter, SourceFacts};
+use crate::apply::facts::ItemPrinter;
 use crate::apply::pipeline::{EventSink, Receiving, RunStart};
+use crate::apply::{ContentPeer, Loss};
 use crate::digest::Comparison;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
 use crate::flist::Entry;
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::plan::idmap::{IdClass, IdNames};
-use crate::proto::{FileId, Message, Roots};
+use crate::proto::{DirId, DirListing, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
-use crate::session::checksums::SessionChecksums;
-use crate::session::connection::{Connection, unexpected};
-use crate::session::dest_prescan::DestPrescan;
-use crate::session::digest_exchange::Known;
+use crate::report::progress::ListTotal;
 use crate::session::response_validation::ResponseValidator;
-use crate::walk::ComparedSource;
 use crate::walk::run_context::Terms;
+use crate::walk::{ComparedSource, DirPlan};
 use parking_lot::RwLock;
+use std::any::Any;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The receiver of a session.
+/// The receiver of a session. The opener of the session makes it, and nothing changes it.
 pub struct Receiver<'a> {
     /// The context of the run.
     pub terms: Terms<'a>,
-    /// The connection to the sender.
-    pub connection: &'a Arc<Connection>,
-    /// The messages of the sender.
-    pub inbox: &'a ReceiverInbox,
-    /// What the engine must know about the sender.
-    pub facts: SourceFacts,
-    /// How to digest and compare contents.
-    pub checksums: SessionChecksums,
-    /// The scan of the destination, if one was started early, and what the sender already knows of it.
-    pub prescan: Option<(&'a DestPrescan<'a>, Known)>,
+    /// The end that has the source.
+    pub peer: &'a dyn SourcePeer,
+    /// Sends digests of the destination, if the sender compares them.
+    pub digests: Option<DestDigests<'a>>,
     /// The destination as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// What the sender may send.
@@ -59,28 +57,44 @@ pub struct Receiver<'a> {
     pub wants: Wants,
     /// Who prints the items.
     pub printer: ItemPrinter,
-    /// Set if the sender gets all items ([`ItemOrder::List`](crate::apply::facts::ItemOrder)).
-    pub item_peer: Option<&'a dyn ItemPeer>,
-    /// The sender may report something after our last message, so its final message is awaited.
-    pub awaits_bye: bool,
-    /// Whether to report the costs of this end.
-    pub profile: bool,
 }
 
-/// A sender that gets all items and lists directories piecewise: where it stands.
-pub trait ItemPeer: Sync {
-    /// Returns whether an entry has its number in the protocol.
-    fn has_number(&self, file: FileId) -> bool;
-    /// Returns whether more lists come although none of those that came is done any more.
-    fn owes_lists(&self) -> bool;
-    /// Returns whether no item with values of an entry is to be returned.
-    fn has_returned_xattrs(&self, file: FileId) -> bool;
+/// The end that has the source, as the receiver of a session sees it: its listings, which come in the order of its walk,
+/// and the end of the session. Contents are those of [`ContentPeer`].
+///
+/// The reading thread fills what these calls wait for, and never waits for them, except that an rsync is slowed down while
+/// too much content waits to be taken.
+pub trait SourcePeer: ContentPeer {
+    /// Waits for what the source arguments are. Called once.
+    fn roots(&self) -> Result<Roots>;
+    /// Waits for the next listing and looks at it without taking it. Returns `false` if there is none. Waits until
+    /// `entries` are known to follow, if there are that many.
+    fn peek(&self, entries: u64, look: &mut dyn FnMut(&DirListing)) -> Result<bool>;
+    /// Takes the next listing.
+    fn pop(&self) -> Result<Box<DirListing>>;
+    /// Returns whether [`SourcePeer::peek`] returns without anything of the earlier listings being finished first.
+    fn will_list(&self) -> bool;
+    /// Returns what has been listed so far.
+    fn listed(&self) -> ListTotal;
+    /// Has the peer keep what it knows of a directory until the returned value is dropped.
+    fn hold(&self, dir: DirId) -> Arc<dyn Any + Send + Sync>;
+    /// Gets the values of extended attributes that a plan needs and that come only on request, and waits for them.
+    fn complete(&self, dir: DirId, plan: &mut DirPlan) -> Result<()>;
+    /// Does the same for the root of the transfer.
+    fn complete_root(&self, root: &mut Entry) -> Result<()>;
+    /// Waits for the end of the list. Fails if it has entries that nobody has taken. Returns the counts of the peer.
+    fn end_of_list(&self) -> Result<Tally>;
+    /// Returns what the session has cost, if the client wants to know.
+    fn costs(&self) -> Vec<String>;
+    /// Reports that everything is in place, with the counts of this end, and waits for the end of the session. Returns
+    /// what the peer has counted since the end of the list.
+    fn finish(&self, counted: &Tally) -> Result<Tally>;
 }
 
 impl Receiver<'_> {
     /// Runs until everything is in place. The counts of this end are also sent to the sender.
     pub fn run(&self, listener: &mut dyn EventSink, tally: &mut Tally) -> Result<()> {
-        let roots = self.inbox.wait(|state| state.roots.take())?;
+        let roots = self.peer.roots()?;
         self.request.check_roots(&roots)?;
         let mut counted = Tally::default();
         for problem in &roots.problems {
@@ -95,29 +109,14 @@ impl Receiver<'_> {
         if !(is_empty && self.printer.is_receiver()) {
             self.receive(roots, listener, &mut counted)?;
         }
-        self.inbox.wait(|state| state.dirs_ended.clone())?;
-        // A directory that is renamed here, which only an empty one can be, may remain in the queue. It has no entries.
-        if self.inbox.lock().dirs.entries > 0 {
-            return Err(unexpected("directory without a parent"));
+        let of_list = self.peer.end_of_list()?;
+        for line in self.peer.costs() {
+            listener.report(&Event::Problem(Problem::new(line, Weight::Warning)));
         }
-        if self.profile {
-            for line in self.connection.cost("server") {
-                listener.report(&Event::Problem(Problem::new(line, Weight::Warning)));
-            }
-        }
-        self.inbox.lock().has_all = true;
-        self.inbox.changed.notify_all();
-        self.connection
-            .send(&Message::WantsEnd(Box::new(counted.clone())))?;
-        self.inbox.lock().has_reported_all = true;
-        self.inbox.changed.notify_all();
+        let rest = self.peer.finish(&counted)?;
         tally.merge(&counted);
-        let sender_tally = self.inbox.wait(|state| state.dirs_ended.clone())?;
-        tally.merge(&sender_tally);
-        if self.awaits_bye {
-            let rest = self.inbox.wait(|state| state.bye.clone())?;
-            tally.merge(&rest);
-        }
+        tally.merge(&of_list);
+        tally.merge(&rest);
         Ok(())
     }
 
@@ -136,17 +135,18 @@ impl Receiver<'_> {
         accounts.learn(&roots.ids);
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| {
             let is_over =
-                || self.terms.process.stop.load(Ordering::Relaxed) || self.inbox.is_silent();
+                || self.terms.process.stop.load(Ordering::Relaxed) || self.peer.is_silent();
             let (dir, name) = dest;
             let spares_atime = self.terms.options.select.open_noatime;
             same_digest(
                 source.entry,
                 sys::open_read(dir.fd(), name, false, spares_atime),
                 self.terms.unreadable_is_same(),
-                &self.checksums.compared_by,
+                &self.peer.facts().compared_by,
                 &is_over,
             )
         };
+        let peer: &dyn ContentPeer = self.peer;
         let receiving = Receiving {
             terms: self.terms,
             list_only: self.dest.is_none(),
@@ -154,12 +154,12 @@ impl Receiver<'_> {
             wants: self.wants,
             names: &accounts,
             compare: &compare,
-            peer: Some(self),
+            peer: Some(peer),
             printer: self.printer,
         };
         let mut top = roots.top.and_then(|mut list| list.entries.pop());
         if let Some(top) = &mut top {
-            self.request_xattrs_of_root(top)?;
+            self.peer.complete_root(top)?;
         }
         let start = RunStart {
             top,
@@ -183,6 +183,22 @@ impl Receiver<'_> {
         };
         receiving.run(start, &source, listener, tally)
     }
+}
+
+/// Returns what a lost connection means for unfinished files. `failed`: the error of the connection.
+pub fn loss(failed: Option<&Error>, terms: &Terms<'_>) -> Option<Loss> {
+    let is_broken = matches!(
+        failed?.exit,
+        Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated
+    );
+    if !is_broken || terms.interrupted.load(Ordering::Relaxed) {
+        return None;
+    }
+    Some(if terms.repeats {
+        Loss::Repeated
+    } else {
+        Loss::Final
+    })
 }
 
 /// Whether a file of the destination has the content that the sender's digest describes. Fails once `is_over` returns

@@ -119,7 +119,7 @@ pub fn run_receiver(
     } = run;
     session_io.hold(handler, || {
         // If the peer is gone already, its last words are reported.
-        let sent = opening.map_or(Ok(()), |opening| receiver.connection.send(&opening));
+        let sent = opening.map_or(Ok(()), |opening| handler.connection.send(&opening));
         let received = match listener {
             ReceiverListener::Client(reporter) => {
                 receive_at_client(receiver, handler, reporter, tally)
@@ -138,10 +138,10 @@ fn receive_at_client(
     tally: &mut Tally,
 ) -> Result<(), Error> {
     std::thread::scope(|scope| {
-        let connection: &Connection = receiver.connection;
+        let connection: &Connection = handler.connection;
         let mut own = SharedReporter {
             reporter,
-            inbox: receiver.inbox,
+            inbox: handler.inbox,
             connection,
         };
         // Events of the sender are reported at once: the sender waits until they are consumed.

@@ -19,7 +19,7 @@ use crate::session::connection::Connection;
 use crate::session::event_relay::RemoteReporter;
 use crate::session::handshake::{self, Begun, Opening, send_verdict};
 use crate::session::io_threads::{SessionIo, counted, dress};
-use crate::session::receiver::{Receiver, ReceiverInbox};
+use crate::session::receiver::{DestDigests, NativeSource, Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{
     ReceiverListener, ReceiverRun, SenderRun, SenderSource, run_receiver, run_sender,
@@ -380,22 +380,33 @@ impl Server<'_> {
             // Wildcards may have expanded to several names; rsync uses the first.
             operands.into_iter().next()
         };
-        let receiver = Receiver {
-            request: Arc::new(ResponseValidator::anything(terms.options)),
+        let digests = DestDigests {
+            connection,
+            inbox: &inbox,
+            key: checksums.key,
+            prescan: None,
+        };
+        let peer = NativeSource {
             terms,
             connection,
             inbox: &inbox,
             facts: checksums.source_facts(),
             checksums,
-            prescan: None,
+            item_peer: None,
+            is_listing: dest.is_none(),
+            awaits_bye: false,
+            profile: setup.profile,
+        };
+        let receiver = Receiver {
+            terms,
+            peer: &peer,
+            digests: Some(digests),
             dest,
+            request: Arc::new(ResponseValidator::anything(terms.options)),
             wants: setup.wants,
             printer: ItemPrinter::Us {
                 when: ReportTime::Done,
             },
-            item_peer: None,
-            awaits_bye: false,
-            profile: setup.profile,
         };
         let mut reporter = RemoteReporter {
             connection,

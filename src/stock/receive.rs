@@ -23,7 +23,7 @@ use crate::report::list::{self, ListStyle};
 use crate::report::times::LocalTimes;
 use crate::session::connection::Connection;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::receiver::ReceiverInbox;
+use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::receiver_handler;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{ReceiverListener, ReceiverRun, run_receiver};
@@ -115,20 +115,26 @@ impl StockServer<'_> {
                 .unlimited(),
         );
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
-        let mut receiver = stock.receiver(
+        let printer = ItemPrinter::Peer;
+        let mut source = stock.source(terms, &connection, &inbox, printer);
+        source.item_peer = Some(&client);
+        source.is_listing = lists;
+        source.facts.values_with_items = has_xattrs;
+        let dest = if lists {
+            None
+        } else {
+            // Wildcards may have expanded to several names; rsync uses the first.
+            self.operands.first().cloned()
+        };
+        let receiver = Receiver {
             terms,
-            &connection,
-            &inbox,
+            peer: &source,
+            digests: None,
+            dest,
             request,
             wants,
-            ItemPrinter::Peer,
-        );
-        if !lists {
-            // Wildcards may have expanded to several names; rsync uses the first.
-            receiver.dest = self.operands.first().cloned();
-        }
-        receiver.item_peer = Some(&client);
-        receiver.facts.values_with_items = has_xattrs;
+            printer,
+        };
         let session_io: SessionIo<'_> =
             self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);

@@ -13,8 +13,7 @@ use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::report::event::{Event, Wants};
 use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
-use crate::session::receiver::{Receiver, ReceiverInbox};
-use crate::session::response_validation::ResponseValidator;
+use crate::session::receiver::{NativeSource, ReceiverInbox};
 use crate::session::sender::{DestFacts, Sender, SenderInbox};
 use crate::session::throttle;
 use crate::walk::run_context::Terms;
@@ -180,30 +179,24 @@ impl StockTerms {
         }
     }
 
-    /// Returns a receiver. A listing has no destination.
-    pub fn receiver<'a>(
+    /// Returns an rsync that has the source.
+    pub fn source<'a>(
         &self,
         terms: Terms<'a>,
         connection: &'a Arc<Connection>,
         inbox: &'a ReceiverInbox,
-        request: Arc<ResponseValidator>,
-        wants: Wants,
         printer: ItemPrinter,
-    ) -> Receiver<'a> {
+    ) -> NativeSource<'a> {
         let checksums = self.checksums();
         let facts = self.source_facts(printer, &checksums);
-        Receiver {
+        NativeSource {
             terms,
             connection,
             inbox,
             facts,
             checksums,
-            prescan: None,
-            dest: None,
-            request,
-            wants,
-            printer,
             item_peer: None,
+            is_listing: false,
             awaits_bye: true,
             profile: false,
         }

@@ -1,10 +1,11 @@
 //! The messages that a receiver gets: checks that each may come now, and queues it for the receiver's threads.
 
+use super::listing_queue::ListingQueue;
 use crate::apply::ContentPiece;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Kind;
-use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
+use crate::proto::limits::DIR_MAX_BYTES;
 use crate::proto::{Class, DirId, DirListing, FileId, Joiner, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::Event;
@@ -34,7 +35,7 @@ pub(crate) struct ReceiverState {
     joiner: Joiner,
     /// The cost of the pieces of the listing that is being assembled.
     joining_cost: u64,
-    pub(super) dirs: QueuedDirs,
+    pub(super) dirs: ListingQueue,
     /// The digests of the destination that are still to be sent. Listings from the sender shorten the list.
     pub(super) survey: Survey,
     /// How many directory listings have begun.
@@ -158,51 +159,6 @@ impl ReceiverInbox {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
         })
-    }
-}
-
-/// Listings that were received and not taken, in order, each with its cost.
-#[derive(Default)]
-pub(super) struct QueuedDirs {
-    listings: VecDeque<(Box<DirListing>, u64)>,
-    /// Their total cost.
-    cost: u64,
-    /// Their entries.
-    pub(super) entries: u64,
-    /// The entries of all listings that have come, and the total length of their files and symlinks.
-    pub(super) listed: (u64, u64),
-}
-
-impl QueuedDirs {
-    fn push(&mut self, listing: Box<DirListing>, cost: u64) {
-        let (entries, bytes) = listing.list.totals();
-        self.cost += cost;
-        self.entries += entries;
-        self.listed = (self.listed.0 + entries, self.listed.1.wrapping_add(bytes));
-        self.listings.push_back((listing, cost));
-    }
-
-    /// Iterates over the listings, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &DirListing> {
-        self.listings.iter().map(|(listing, _)| &**listing)
-    }
-
-    /// Takes the first listing.
-    pub(super) fn pop(&mut self) -> Option<(Box<DirListing>, u64)> {
-        let (listing, cost) = self.listings.pop_front()?;
-        self.cost -= cost;
-        self.entries -= listing.list.len() as u64;
-        Some((listing, cost))
-    }
-
-    /// Returns the first listing.
-    pub(super) fn first(&self) -> Option<&DirListing> {
-        self.listings.front().map(|(listing, _)| &**listing)
-    }
-
-    /// Returns whether there are this many entries, or so much data that the sender may have to wait.
-    pub(super) fn are_ahead(&self, entries: u64) -> bool {
-        self.cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.entries >= entries
     }
 }
 

@@ -5,7 +5,7 @@
 //! A value that the destination already has is taken from there. The others are requested for a whole directory at once,
 //! so a directory costs at most one round trip.
 
-use super::Receiver;
+use super::NativeSource;
 use crate::apply::abbreviated::value_of;
 use crate::error::Result;
 use crate::flist::Entry;
@@ -29,7 +29,7 @@ fn sets_attributes(action: Action) -> bool {
     }
 }
 
-impl Receiver<'_> {
+impl NativeSource<'_> {
     /// Requests the values that a plan needs, and waits for them. `dir`: the number of the listing.
     pub(super) fn request_xattrs(&self, dir: DirId, plan: &mut DirPlan) -> Result<()> {
         if self.requests_nothing()
@@ -93,7 +93,7 @@ impl Receiver<'_> {
     }
 
     fn requests_nothing(&self) -> bool {
-        self.terms.options.dry_run || self.dest.is_none() || self.item_peer.is_some()
+        self.terms.options.dry_run || self.is_listing || self.item_peer.is_some()
     }
 
     fn request_missing(

@@ -1,8 +1,7 @@
-//! The plans of directories that the peer lists: takes its listings in order, decides, and sends digests of the
-//! destination meanwhile.
+//! The plans of directories that the peer lists: takes its listings in order, and decides.
 
-use super::{PeerAccounts, Receiver, ReceiverInbox};
-use crate::apply::ContentPeer as _;
+use super::digests::{DigestScope, DigestSender};
+use super::{PeerAccounts, Receiver};
 use crate::apply::generator::{Left, Plans};
 use crate::apply::pipeline::SourcePlans;
 use crate::error::Error;
@@ -11,21 +10,16 @@ use crate::filter::Chain;
 use crate::flist::{DirList, Kind};
 use crate::fs::errno;
 use crate::path::RelPath;
-use crate::proto::{Class, DestDirState, DirId, DirListing, FileId, Message};
+use crate::proto::{DirListing, FileId};
 use crate::report::event::{ErrorRole, Problem};
 use crate::report::progress::ListTotal;
-use crate::session::connection::{Connection, unexpected};
-use crate::session::dest_prescan::DigestScan;
-use crate::session::digest_exchange::{
-    Half, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
-};
-use crate::session::dir_digest::Digester;
+use crate::session::connection::unexpected;
 use crate::session::sender::{compare_walked, is_below};
 use crate::walk::destination::DestWalk;
-use crate::walk::{DestState, DirPlan, Findings, ListedDir, Scanner, SenderDir, TaskId, enter_dir};
+use crate::walk::{DestState, DirPlan, Findings, ListedDir, SenderDir, TaskId, enter_dir};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A source at the peer.
 pub(super) struct PeerSource<'a> {
@@ -44,38 +38,21 @@ impl SourcePlans for PeerSource<'_> {
         whole_list_first: bool,
     ) -> Result<Box<dyn Plans + 'w>, Error> {
         let walk = Arc::new(walk);
-        let digester = Digester {
-            key: self.receiver.checksums.key,
-            options: self.receiver.terms.options,
-            is_sender: false,
-            owners: walk.policy.may_make_devices,
-            ids: &self.accounts.ids,
+        let digests = match &self.receiver.digests {
+            Some(digests) => {
+                let scope = DigestScope {
+                    options: self.receiver.terms.options,
+                    ids: &self.accounts.ids,
+                    whole: &self.whole,
+                };
+                // Must happen before any listing is taken.
+                Some(digests.begin(scope, walk.clone())?)
+            }
+            None => None,
         };
-        let is_over = Arc::new(AtomicBool::new(false));
-        let root = walk.dest;
-        let wanted = walk.wanted;
-        let threads = walk.threads;
-        let scan = DigestScan {
-            root,
-            wanted,
-            threads,
-            is_over: is_over.clone(),
-            digester,
-        };
-        let begun = self
-            .receiver
-            .prescan
-            .map(|(prescan, known)| prescan.end_prescan(walk.dest, &self.whole, known));
-        let mut rest = begun.transpose()?.unwrap_or_default();
-        // Must happen before any listing is taken.
-        self.receiver.inbox.begin(std::mem::take(&mut rest.survey));
         Ok(Box::new(PeerPlans {
             peer: self,
-            scanner: Scanner::new(scan, false),
-            is_over,
-            seen: Mutex::new(std::mem::take(&mut rest.kept)),
-            rest: Mutex::new(rest),
-            has_started: AtomicBool::new(self.whole.is_empty()),
+            digests,
             walk,
             whole_list_first,
             next_ticket: AtomicU64::new(0),
@@ -88,18 +65,11 @@ impl SourcePlans for PeerSource<'_> {
 struct PeerPlans<'w> {
     peer: &'w PeerSource<'w>,
     walk: Arc<DestWalk<'w>>,
-    /// Scans the destination for the digests that the sender compares.
-    scanner: Scanner<DigestScan<'w>>,
-    /// The digests are not needed any more.
-    is_over: Arc<AtomicBool>,
-    /// The part of an early scan that is still to be sent.
-    rest: Mutex<Rest<'w>>,
-    /// Set once a worker has started to send the digests.
-    has_started: AtomicBool,
+    /// Sends the digests of the destination, if the sender compares them.
+    digests: Option<DigestSender<'w>>,
     whole_list_first: bool,
     next_ticket: AtomicU64,
     position: Mutex<WalkPosition>,
-    seen: Mutex<ScannedLists>,
 }
 
 /// How many entries must be known before progress is shown, if there are that many. Otherwise the number of entries
@@ -118,41 +88,19 @@ struct WalkPosition {
     root_is_named: bool,
 }
 
-/// Makes the sender keep its copy of a directory until no more of its files are requested.
-struct SenderHold {
-    connection: Arc<Connection>,
-    dir: DirId,
-}
-
-impl Drop for SenderHold {
-    fn drop(&mut self) {
-        // A lost connection is reported by the next use of the connection.
-        let _ = self.connection.send_later(&Message::Done(self.dir));
-    }
-}
-
 impl<'w> PeerPlans<'w> {
-    fn inbox(&self) -> &'w ReceiverInbox {
-        self.peer.receiver.inbox
-    }
-
     /// Waits for the next received directory and looks at it; `None` if there is none.
     fn peek_at<T>(&self, look: impl Fn(&DirListing) -> T) -> Result<Option<T>, Error> {
         let receiver = self.peer.receiver;
-        let ahead = if receiver.wants.progress && !receiver.facts.lists_in_turn {
+        let ahead = if receiver.wants.progress && !receiver.peer.facts().lists_in_turn {
             ENTRIES_AHEAD
         } else {
             0
         };
-        self.inbox().wait(|state| match state.dirs.first() {
-            Some(listing)
-                if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) =>
-            {
-                Some(Some(look(listing)))
-            }
-            None if state.dirs_ended.is_some() => Some(None),
-            _ => None,
-        })
+        let mut seen = None;
+        let mut look = |listing: &DirListing| seen = Some(look(listing));
+        receiver.peer.peek(ahead, &mut look)?;
+        Ok(seen)
     }
 
     fn peek(&self) -> Result<Option<RelPath>, Error> {
@@ -161,8 +109,7 @@ impl<'w> PeerPlans<'w> {
 
     /// Takes the next received directory.
     fn pop(&self) -> Result<Box<DirListing>, Error> {
-        let (listing, cost) = self.inbox().wait(|state| state.dirs.pop())?;
-        self.peer.receiver.connection.consumed(Class::Dirs, cost);
+        let listing = self.peer.receiver.peer.pop()?;
         let mut position = self.position.lock();
         let is_behind = position
             .last
@@ -245,23 +192,6 @@ impl<'w> PeerPlans<'w> {
         Ok(chain)
     }
 
-    /// Returns the entries of a destination directory that were kept when it was digested, if any. Drops those of
-    /// earlier directories.
-    fn known(&self, path: &RelPath) -> Option<DirList> {
-        let mut seen = self.seen.lock();
-        while let Some(order) = seen
-            .first()
-            .map(|first| compare_walked(first, path))
-            .filter(|order| order.is_le())
-        {
-            let list = seen.pop();
-            if order.is_eq() {
-                return list;
-            }
-        }
-        None
-    }
-
     fn next_task_id(&self) -> TaskId {
         TaskId::new(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -276,7 +206,10 @@ impl<'w> PeerPlans<'w> {
         {
             rename_only(&mut listing, new);
         }
-        let known = self.known(&path);
+        let known = self
+            .digests
+            .as_ref()
+            .and_then(|digests| digests.known(&path));
         // Not needed any more, and a plan may be held for long.
         (listing.itself, listing.ids) = Default::default();
         let found = ListedDir {
@@ -284,16 +217,12 @@ impl<'w> PeerPlans<'w> {
             ..ListedDir::default()
         };
         let mut plan = self.walk.decide(found, dest_state, chain, known);
-        self.peer.receiver.request_xattrs(id, &mut plan)?;
+        self.peer.receiver.peer.complete(id, &mut plan)?;
         plan.number_subdirs(|| self.next_task_id());
-        let hold = SenderHold {
-            connection: self.peer.receiver.connection.clone(),
-            dir: id,
-        };
-        let lists_in_turn = self.peer.receiver.facts.lists_in_turn;
+        let lists_in_turn = self.peer.receiver.peer.facts().lists_in_turn;
         plan.found.sender_dir = Some(SenderDir {
             lists_in_turn,
-            hold: Some(Arc::new(hold)),
+            hold: Some(self.peer.receiver.peer.hold(id)),
         });
         let mut position = self.position.lock();
         position.root_is_named |= path.is_root() && is_named;
@@ -393,16 +322,13 @@ impl Plans for PeerPlans<'_> {
             })?;
             for (at, entry) in listing.list.entries.iter().enumerate() {
                 if listing.with_data && entry.kind() == Kind::File {
-                    drop(self.peer.receiver.early(FileId {
+                    drop(self.peer.receiver.peer.early(FileId {
                         dir: listing.id,
                         entry: at as u32,
                     }));
                 }
             }
-            drop(SenderHold {
-                connection: self.peer.receiver.connection.clone(),
-                dir: listing.id,
-            });
+            drop(self.peer.receiver.peer.hold(listing.id));
         }
         Ok(())
     }
@@ -412,21 +338,11 @@ impl Plans for PeerPlans<'_> {
     }
 
     fn listed(&self) -> ListTotal {
-        let state = self.inbox().lock();
-        let (entries, bytes) = state.dirs.listed;
-        ListTotal {
-            entries,
-            bytes,
-            complete: state.dirs_ended.is_some(),
-        }
+        self.peer.receiver.peer.listed()
     }
 
     fn will_come(&self) -> bool {
-        let Some(peer) = self.peer.receiver.item_peer else {
-            return true;
-        };
-        let state = self.inbox().lock();
-        state.dirs.first().is_some() || state.dirs_ended.is_some() || peer.owes_lists()
+        self.peer.receiver.peer.will_list()
     }
 
     fn is_unbounded(&self) -> bool {
@@ -434,17 +350,15 @@ impl Plans for PeerPlans<'_> {
     }
 
     fn work(&self) {
-        if !self.has_started.swap(true, Ordering::Relaxed) {
-            // A lost connection is reported to the threads that wait for data.
-            let _ = self.send_digests();
-            return;
+        if let Some(digests) = &self.digests {
+            digests.work();
         }
-        self.scanner.work();
     }
 
     fn close(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.scanner.close();
+        if let Some(digests) = &self.digests {
+            digests.close();
+        }
     }
 }
 
@@ -456,104 +370,4 @@ fn rename_only(listing: &mut DirListing, new: &[u8]) {
     };
     listing.renamed_from = Some(old.name(&entry).to_vec());
     Arc::make_mut(&mut listing.list).push_entry(new, entry);
-}
-
-/// The maximum number of directories in one message: enough to make a message cheap, few enough that the sender does
-/// not wait.
-const SEEN_IN_A_MESSAGE: usize = 64;
-/// The number of scanned entries after which a message is sent as well.
-const ENTRIES_IN_A_MESSAGE: usize = 4096;
-
-impl PeerPlans<'_> {
-    /// Sends the digests of the destination, directory by directory, until the sender has listed everything.
-    fn send_digests(&self) -> Result<(), Error> {
-        let rest = std::mem::take(&mut *self.rest.lock());
-        let mut batch = DigestBatch {
-            connection: self.peer.receiver.connection,
-            batch: Vec::new(),
-            entries: 0,
-        };
-        rest.first
-            .into_iter()
-            .try_for_each(|seen| batch.push(seen))?;
-        if let Some(results) = rest.results {
-            self.survey(results, &mut batch)?;
-        }
-        for path in self.peer.whole.iter().skip(rest.passed) {
-            let first = self
-                .scanner
-                .start((path.clone(), self.walk.receiver_chain.clone()));
-            self.inbox()
-                .begin(Survey::new(first, self.peer.receiver.checksums.key));
-            self.survey(&self.scanner, &mut batch)?;
-        }
-        batch.send()
-    }
-
-    /// Sends the rest of the current survey.
-    fn survey(&self, results: &dyn ScanResults, batch: &mut DigestBatch<'_>) -> Result<(), Error> {
-        while let Some((mut next, needless)) = self.inbox().next() {
-            if !needless.is_empty() {
-                results.forget(needless);
-            }
-            let seen = loop {
-                let found = match next {
-                    SurveyStep::Send(seen) => break seen,
-                    SurveyStep::Take(task_id) => results.take(task_id),
-                    SurveyStep::GoOn(half) => self.scan_large(results, half, batch)?,
-                };
-                next = self.inbox().lock().survey.took(found, &mut |path, list| {
-                    batch.entries += list.len();
-                    self.seen.lock().keep(path, list);
-                });
-            };
-            batch.push(seen)?;
-        }
-        Ok(())
-    }
-
-    /// Scans a large directory. First sends how many entries it has, those listed ahead and then all: if the sender has
-    /// fewer, the scan ends early.
-    fn scan_large(
-        &self,
-        results: &dyn ScanResults,
-        mut half: Box<Half>,
-        batch: &mut DigestBatch<'_>,
-    ) -> Result<ScannedDir, Error> {
-        let is_settled = self.inbox().lock().survey.is_settled();
-        let mut reported = 0;
-        while half.names.items.len() > reported {
-            reported = half.names.items.len();
-            batch.push(DestDirState::Large(reported as u64))?;
-            batch.send()?;
-            results.list(&mut half, &|| is_settled.load(Ordering::Relaxed));
-        }
-        let found = results.go_on(half, &|| is_settled.load(Ordering::Relaxed));
-        Ok(found.unwrap_or_else(|half| results.cut(half, self.inbox().lock().survey.has_none())))
-    }
-}
-
-/// Batches digests into messages.
-struct DigestBatch<'a> {
-    connection: &'a Connection,
-    batch: Vec<DestDirState>,
-    /// The approximate number of entries in the directories of the batch.
-    entries: usize,
-}
-
-impl DigestBatch<'_> {
-    fn push(&mut self, seen: DestDirState) -> Result<(), Error> {
-        self.batch.push(seen);
-        let is_enough =
-            self.batch.len() >= SEEN_IN_A_MESSAGE || self.entries >= ENTRIES_IN_A_MESSAGE;
-        if is_enough { self.send() } else { Ok(()) }
-    }
-
-    fn send(&mut self) -> Result<(), Error> {
-        self.entries = 0;
-        match std::mem::take(&mut self.batch) {
-            nothing if nothing.is_empty() => Ok(()),
-            batch => self.connection.send(&Message::Digests(batch)),
-        }
-    }
 }

@@ -1,30 +1,169 @@
-//! Contents from the peer: requests them, and takes them as they arrive.
+//! A sparsync that has the source: its listings, and its contents, which are requested and taken as they arrive.
 
-use super::Receiver;
-use super::inbox::FileSlot;
+use super::inbox::{FileSlot, ReceiverInbox};
+use super::{SourcePeer, loss};
 use crate::apply::facts::{BlockSums, SourceFacts};
 use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, Redo, Submission};
 use crate::digest::By;
 use crate::error::{Error, Result};
-use crate::exit::Exit;
+use crate::flist::Entry;
 use crate::flist::abbreviated::{AbbreviatedValue, RequestedValues};
 use crate::fs::sys;
 use crate::options::Compression;
 use crate::proto::rsync::message::{FileRequest, RsyncMessage};
 use crate::proto::rsync::tokens::TokenDecoder;
-use crate::proto::{Basis, Class, FileId, Lane, Message};
+use crate::proto::{Basis, Class, DirId, DirListing, FileId, Lane, Message, Roots};
+use crate::report::Tally;
 use crate::report::event::{Item, Problem, Weight};
-use crate::session::connection::{undecodable, unexpected};
+use crate::report::progress::ListTotal;
+use crate::session::checksums::SessionChecksums;
+use crate::session::connection::{Connection, undecodable, unexpected};
+use crate::walk::DirPlan;
+use crate::walk::run_context::Terms;
+use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A longer request waits until all files requested before have arrived. It takes most of the window or more than all
 /// of it, and the sender grants that again at once if it has nothing else to process first.
 const LONE_WANT_BYTES: usize = 1 << 20;
 
-impl ContentPeer for Receiver<'_> {
+/// A sparsync that has the source. The opener of a session makes it.
+pub struct NativeSource<'a> {
+    /// The context of the run.
+    pub terms: Terms<'a>,
+    /// The connection to the sender.
+    pub connection: &'a Arc<Connection>,
+    /// The messages of the sender.
+    pub inbox: &'a ReceiverInbox,
+    /// What the engine must know about the sender.
+    pub facts: SourceFacts,
+    /// How to digest and compare contents.
+    pub checksums: SessionChecksums,
+    /// Set if the sender gets all items ([`ItemOrder::List`](crate::apply::facts::ItemOrder)).
+    pub item_peer: Option<&'a dyn ItemPeer>,
+    /// Nothing is written, and the sender gets no items.
+    pub is_listing: bool,
+    /// The sender may report something after our last message, so its final message is awaited.
+    pub awaits_bye: bool,
+    /// Whether to report the costs of this end.
+    pub profile: bool,
+}
+
+/// A sender that gets all items and lists directories piecewise: where it stands.
+pub trait ItemPeer: Sync {
+    /// Returns whether an entry has its number in the protocol.
+    fn has_number(&self, file: FileId) -> bool;
+    /// Returns whether more lists come although none of those that came is done any more.
+    fn owes_lists(&self) -> bool;
+    /// Returns whether no item with values of an entry is to be returned.
+    fn has_returned_xattrs(&self, file: FileId) -> bool;
+}
+
+impl SourcePeer for NativeSource<'_> {
+    fn roots(&self) -> Result<Roots> {
+        self.inbox.wait(|state| state.roots.take())
+    }
+
+    fn peek(&self, entries: u64, look: &mut dyn FnMut(&DirListing)) -> Result<bool> {
+        self.inbox.wait(|state| match state.dirs.first() {
+            Some(listing)
+                if entries == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(entries) =>
+            {
+                look(listing);
+                Some(true)
+            }
+            None if state.dirs_ended.is_some() => Some(false),
+            _ => None,
+        })
+    }
+
+    fn pop(&self) -> Result<Box<DirListing>> {
+        let (listing, cost) = self.inbox.wait(|state| state.dirs.pop())?;
+        self.connection.consumed(Class::Dirs, cost);
+        Ok(listing)
+    }
+
+    fn will_list(&self) -> bool {
+        let Some(peer) = self.item_peer else {
+            return true;
+        };
+        let state = self.inbox.lock();
+        state.dirs.first().is_some() || state.dirs_ended.is_some() || peer.owes_lists()
+    }
+
+    fn listed(&self) -> ListTotal {
+        let state = self.inbox.lock();
+        let (entries, bytes) = state.dirs.listed;
+        ListTotal {
+            entries,
+            bytes,
+            complete: state.dirs_ended.is_some(),
+        }
+    }
+
+    fn hold(&self, dir: DirId) -> Arc<dyn Any + Send + Sync> {
+        Arc::new(SenderHold {
+            connection: self.connection.clone(),
+            dir,
+        })
+    }
+
+    fn complete(&self, dir: DirId, plan: &mut DirPlan) -> Result<()> {
+        self.request_xattrs(dir, plan)
+    }
+
+    fn complete_root(&self, root: &mut Entry) -> Result<()> {
+        self.request_xattrs_of_root(root)
+    }
+
+    fn end_of_list(&self) -> Result<Tally> {
+        let counted = self.inbox.wait(|state| state.dirs_ended.clone())?;
+        // A directory that is renamed here, which only an empty one can be, may remain in the queue. It has no entries.
+        if self.inbox.lock().dirs.entries > 0 {
+            return Err(unexpected("directory without a parent"));
+        }
+        Ok(counted)
+    }
+
+    fn costs(&self) -> Vec<String> {
+        if self.profile {
+            self.connection.cost("server")
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn finish(&self, counted: &Tally) -> Result<Tally> {
+        self.inbox.lock().has_all = true;
+        self.inbox.changed.notify_all();
+        self.connection
+            .send(&Message::WantsEnd(Box::new(counted.clone())))?;
+        self.inbox.lock().has_reported_all = true;
+        self.inbox.changed.notify_all();
+        if self.awaits_bye {
+            self.inbox.wait(|state| state.bye.clone())
+        } else {
+            Ok(Tally::default())
+        }
+    }
+}
+
+/// Makes the sender keep its copy of a directory until no more of its files are requested.
+struct SenderHold {
+    connection: Arc<Connection>,
+    dir: DirId,
+}
+
+impl Drop for SenderHold {
+    fn drop(&mut self) {
+        // A lost connection is reported by the next use of the connection.
+        let _ = self.connection.send_later(&Message::Done(self.dir));
+    }
+}
+
+impl ContentPeer for NativeSource<'_> {
     fn facts(&self) -> &SourceFacts {
         &self.facts
     }
@@ -118,7 +257,7 @@ impl ContentPeer for Receiver<'_> {
         state.files.entry((Lane::Early, file)).or_default();
         drop(state);
         Some(Box::new(Arriving {
-            receiver: self,
+            source: self,
             lane: Lane::Early,
             file,
             by: self.checksums.plain_by,
@@ -137,19 +276,7 @@ impl ContentPeer for Receiver<'_> {
     }
 
     fn loss(&self) -> Option<Loss> {
-        let exit = self.inbox.lock().failed.as_ref()?.exit;
-        let is_broken = matches!(
-            exit,
-            Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated
-        );
-        if !is_broken || self.terms.interrupted.load(Ordering::Relaxed) {
-            return None;
-        }
-        Some(if self.terms.repeats {
-            Loss::Repeated
-        } else {
-            Loss::Final
-        })
+        loss(self.inbox.lock().failed.as_ref(), &self.terms)
     }
 
     fn placed(&self, file: FileId) -> Result<()> {
@@ -173,7 +300,7 @@ impl ContentPeer for Receiver<'_> {
     }
 }
 
-impl Receiver<'_> {
+impl NativeSource<'_> {
     /// Sends the item of an entry of which no content is requested, once the entry has its number. A listing has no
     /// items: its lines are sent as text.
     fn send_item(&self, file: FileId, values: RequestedValues, item: Box<Item>) -> Result<()> {
@@ -181,7 +308,7 @@ impl Receiver<'_> {
             return Ok(());
         };
         self.inbox.wait(|_| peer.has_number(file).then_some(()))?;
-        if self.dest.is_none() {
+        if self.is_listing {
             return Ok(());
         }
         self.connection
@@ -246,7 +373,7 @@ impl Receiver<'_> {
         };
         let decoder = decoder.transpose().map_err(undecodable)?;
         Ok(Box::new(Arriving {
-            receiver: self,
+            source: self,
             lane,
             file,
             by,
@@ -274,7 +401,7 @@ impl Receiver<'_> {
 
 /// A file that is being received.
 struct Arriving<'a> {
-    receiver: &'a Receiver<'a>,
+    source: &'a NativeSource<'a>,
     lane: Lane,
     file: FileId,
     by: By,
@@ -286,7 +413,7 @@ struct Arriving<'a> {
 
 impl Arriving<'_> {
     fn wait<T>(&self, mut take: impl FnMut(&mut FileSlot) -> Option<T>) -> Result<T> {
-        let inbox = self.receiver.inbox;
+        let inbox = self.source.inbox;
         let mut state = inbox.lock();
         loop {
             let slot = state
@@ -348,13 +475,13 @@ impl Incoming for Arriving<'_> {
                 return Ok(ContentPiece::Data(literal));
             }
             let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
-            self.receiver
+            self.source
                 .connection
                 .consumed(Class::for_lane(self.lane), cost);
             if piece.is_last() {
                 self.is_over = true;
                 let slot = self
-                    .receiver
+                    .source
                     .inbox
                     .lock()
                     .files
@@ -394,7 +521,7 @@ impl Incoming for Arriving<'_> {
 impl Drop for Arriving<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.receiver.discard(self.lane, self.file);
+            self.source.discard(self.lane, self.file);
         }
     }
 }
