@@ -28,7 +28,7 @@ use self::batch_recorder::BatchRecorder;
 use self::early::names_of_server;
 use self::framing::Framing;
 pub use self::framing::text_of;
-use self::pull::UnchangedDest;
+use self::pull::{PullInbox, UnchangedDest};
 use self::push::{PushRecorder, SenderReports};
 use self::stock_terms::StockTerms;
 pub use self::support::needs_whole_list;
@@ -56,7 +56,7 @@ use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::receiver::{ItemPeer, Receiver, ReceiverInbox};
+use crate::session::receiver::Receiver;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{
     ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
@@ -65,7 +65,7 @@ use crate::session::run_role::{
 use crate::session::sender::SenderInbox;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::session::stall_notice::watched;
-use crate::session::{Client, Refusal, compression_choice, receiver_handler};
+use crate::session::{Client, Refusal, compression_choice};
 use crate::transport::{Link, LinkBytes, pipe};
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
@@ -248,7 +248,7 @@ impl StockClient<'_> {
             ..self.client.terms()
         };
         let mut wants = reporter.wants();
-        let inbox = ReceiverInbox::default();
+        let inbox = PullInbox::new(true);
         let is_batch = matches!(options.batch, Some(Batch::Read(_)));
         let opening = if is_batch {
             Vec::new()
@@ -268,14 +268,15 @@ impl StockClient<'_> {
         // and values of extended attributes are requested by items of their own.
         let keeps_items = self.recorder.is_some() || options.connect.server_log;
         let has_items = keeps_items && stock.protocol >= 30 && options.preserve.xattrs == 0;
-        let items = has_items.then(|| intake.reporting_items());
-        wants.items |= items.is_some();
+        if has_items {
+            intake.report_items();
+        }
+        wants.items |= has_items;
         let connection = Arc::new(
             Connection::new(Box::new(encoder))
                 .over(link.moved.clone())
                 .unlimited(),
         );
-        let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
         let printer = if has_items {
             ItemPrinter::Both
         } else {
@@ -283,9 +284,8 @@ impl StockClient<'_> {
                 when: ReportTime::Open,
             }
         };
-        let mut source = stock.source(terms, &connection, &inbox, printer);
-        source.is_listing = self.client.dest.is_none();
-        source.item_peer = items.as_ref().map(|items| items as &dyn ItemPeer);
+        let facts = stock.source_facts(printer);
+        let source = intake.source(terms, &connection, facts, self.client.dest.is_none());
         let receiver = Receiver {
             terms,
             peer: &source,
@@ -299,10 +299,12 @@ impl StockClient<'_> {
         let shared = Mutex::new(reporter);
         let run = ReceiverRun {
             session_io,
-            handler: &handler,
-            opening: Some(Message::Setup(Box::new(self.client.setup.clone()))),
+            handler: &inbox,
             receiver: &receiver,
-            listener: ReceiverListener::Client(&shared),
+            listener: ReceiverListener::Client {
+                reporter: &shared,
+                events: &inbox,
+            },
         };
         run_receiver(run, tally, |error| error)
     }

@@ -13,7 +13,7 @@ pub use self::reading::{Intake, MessageHandler, cannot_read, undecodable, unexpe
 use self::profile::Profile;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::proto::rsync::message::RsyncMessage;
+use crate::proto::rsync::message::{Attempt, RsyncMessage};
 use crate::proto::{Class, Encoder, Lane, Message, class_of, name_of};
 use crate::session::flow_control::{Credit, ReceiveWindow};
 use crate::session::minimum_rate::MinimumRate;
@@ -89,8 +89,6 @@ struct ConnectionState {
     has_stopped_reading: bool,
     /// The reader waits in [`Connection::take_in`].
     reader_waits: bool,
-    /// How many contents were requested again and have not come.
-    repeated: u64,
     /// The error of the last write to the peer.
     write_error: Option<Error>,
     /// Whether the peer had closed its end.
@@ -102,8 +100,6 @@ struct ConnectionState {
     gathered_bytes: usize,
     /// The buffered bytes at which senders wait for the writer.
     buffer_max_bytes: usize,
-    /// The peer grants windows.
-    has_windows: bool,
 }
 
 impl ConnectionState {
@@ -187,14 +183,12 @@ impl Connection {
                 ending: false,
                 has_stopped_reading: false,
                 reader_waits: false,
-                repeated: 0,
                 write_error: None,
                 has_hung_up: false,
                 last_write: Since::now(),
                 writer_sleeps: false,
                 gathered_bytes: GATHERED_BYTES,
                 buffer_max_bytes: BUFFER_MAX_BYTES,
-                has_windows: true,
             }),
             to_write: Condvar::new(),
             room: Condvar::new(),
@@ -230,7 +224,6 @@ impl Connection {
     pub fn unlimited(self) -> Connection {
         let mut state = self.state.lock();
         state.credits = Class::ALL.map(Credit::unlimited);
-        state.has_windows = false;
         state.gathered_bytes = STOCK_GATHERED_BYTES;
         drop(state);
         self
@@ -241,11 +234,6 @@ impl Connection {
         let connection = self.unlimited();
         connection.state.lock().buffer_max_bytes = STOCK_BUFFER_MAX_BYTES;
         connection
-    }
-
-    /// Returns whether the peer grants windows. Otherwise nothing waits for one.
-    pub fn has_windows(&self) -> bool {
-        self.state.lock().has_windows
     }
 
     /// Returns the connection of a run with this `--timeout`; 0: none.
@@ -310,9 +298,13 @@ impl Connection {
 
     /// Sends a message that only rsync's protocol has, once the buffer has room. That protocol has no windows.
     pub fn send_rsync(&self, message: &RsyncMessage) -> Result<()> {
-        // The thread that repeats a request may be the one that reads what the peer sends, so it must not wait.
-        let is_repeated =
-            matches!(message, RsyncMessage::Want(request) if request.lane == Lane::Again);
+        // The thread that repeats a request may be the one for which the reading thread waits. The end of a list is sent
+        // by whatever thread drops the listing.
+        let is_urgent = match message {
+            RsyncMessage::Want(request) => request.attempt == Attempt::Again,
+            RsyncMessage::Done(_) | RsyncMessage::Placed(_) => true,
+            _ => false,
+        };
         let is_item = matches!(message, RsyncMessage::Item { .. });
         let mut state = self.state.lock();
         loop {
@@ -321,16 +313,12 @@ impl Connection {
             {
                 return Err(error);
             }
-            if is_repeated || state.buffer.len() < state.buffer_max_bytes {
+            if is_urgent || state.buffer.len() < state.buffer_max_bytes {
                 break;
             }
             let waits = Since::now();
             self.room.wait(&mut state);
             self.note_wait(1, waits);
-        }
-        if is_repeated {
-            state.repeated += 1;
-            self.room.notify_all();
         }
         let ConnectionState {
             encoder, buffer, ..
@@ -387,13 +375,6 @@ impl Connection {
 
     /// Encodes a message into the output buffer.
     fn put(&self, state: &mut ConnectionState, message: &Message, as_it_is: bool) -> Result<()> {
-        if let Message::Want {
-            lane: Lane::Again, ..
-        } = message
-        {
-            state.repeated += 1;
-            self.room.notify_all();
-        }
         let ConnectionState {
             encoder,
             buffer,
@@ -447,8 +428,7 @@ impl Connection {
     /// transport slows the peer down. Fails if the session ends meanwhile.
     pub fn take_in(&self, class: Class, cost: u64) -> Result<()> {
         let mut state = self.state.lock();
-        // The consumer of earlier content may wait for one that was requested again and comes later.
-        while !state.receive_windows[class as usize].has_room() && state.repeated == 0 {
+        while !state.receive_windows[class as usize].has_room() {
             state.check()?;
             if state.ending {
                 return Err(Error::new(Exit::Stream, ""));
@@ -459,20 +439,6 @@ impl Connection {
         state.reader_waits = false;
         state.receive_windows[class as usize].count_received(cost);
         Ok(())
-    }
-
-    /// Counts a received message that must not wait. Returns whether at most `max_bytes` of its class are not consumed
-    /// yet.
-    pub fn count_queued(&self, class: Class, cost: u64, max_bytes: u64) -> bool {
-        let receive_windows = &mut self.state.lock().receive_windows[class as usize];
-        receive_windows.count_received(cost);
-        receive_windows.waiting <= max_bytes
-    }
-
-    /// Notes that a content that was requested again has arrived; see [`Connection::take_in`].
-    pub fn repeated_has_come(&self) {
-        let mut state = self.state.lock();
-        state.repeated = state.repeated.saturating_sub(1);
     }
 
     /// Counts a received message. Fails if it exceeds the window.

@@ -7,7 +7,6 @@ use crate::proto::{Class, Message};
 use crate::report::TextReporter;
 use crate::report::event::{Event, Update};
 use crate::session::connection::{Connection, MessageHandler};
-use crate::session::receiver::ReceiverInbox;
 use crate::session::sender;
 use crate::work::queue::Queue;
 use parking_lot::Mutex;
@@ -20,24 +19,28 @@ pub struct SharedReporter<'s, 'r> {
     /// The reporter, which several threads use.
     pub reporter: &'s Mutex<&'r mut TextReporter>,
     /// The events of the sender.
-    pub inbox: &'s ReceiverInbox,
-    /// The connection on which they arrive.
-    pub connection: &'s Connection,
+    pub events: &'s dyn EventSource,
+}
+
+/// The events that a server has sent to its client, in either protocol.
+pub trait EventSource: Sync {
+    /// Waits for an event. Returns `false` if there will be no more.
+    fn await_event(&self) -> bool;
+    /// Reports those that have arrived.
+    fn relay_events(&self, report: &mut dyn FnMut(&Event));
 }
 
 impl SharedReporter<'_, '_> {
     /// Reports the events of the sender until the end.
     pub fn relay(&self) {
-        while self.inbox.await_event() {
+        while self.events.await_event() {
             self.relay_arrived(*self.reporter.lock());
         }
     }
 
     fn relay_arrived(&self, reporter: &mut TextReporter) {
-        while let Some((event, cost)) = self.inbox.take_event() {
-            reporter.report(&event);
-            self.connection.consumed(Class::Events, cost);
-        }
+        self.events
+            .relay_events(&mut |event| reporter.report(event));
     }
 }
 
@@ -159,7 +162,7 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use crate::proto::ProtocolSupport;
-    use crate::session::receiver::ReceiverHandler;
+    use crate::session::receiver::{ReceiverHandler, ReceiverInbox};
     use crate::session::tests::reporter_to;
 
     #[test]
@@ -182,8 +185,7 @@ mod tests {
         let reporter = Mutex::new(&mut reporter);
         let mut shared = SharedReporter {
             reporter: &reporter,
-            inbox: &inbox,
-            connection: &connection,
+            events: &handler,
         };
         shared.report(&Event::Note(b"of the client".to_vec()));
         reporter.lock().flush();

@@ -444,8 +444,6 @@ impl Client<'_> {
             inbox: &inbox,
             facts: before.checksums.source_facts(),
             checksums: before.checksums,
-            item_peer: None,
-            is_listing: self.dest.is_none(),
             awaits_bye: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
             profile: false,
         };
@@ -463,9 +461,11 @@ impl Client<'_> {
         let run = ReceiverRun {
             session_io,
             handler: &handler,
-            opening: None,
             receiver: &receiver,
-            listener: ReceiverListener::Client(reporter),
+            listener: ReceiverListener::Client {
+                reporter,
+                events: &handler,
+            },
         };
         run_receiver(run, tally, |error| error)
     }

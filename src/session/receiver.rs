@@ -3,14 +3,13 @@
 
 mod digests;
 mod inbox;
-mod late_xattrs;
 pub mod listing_queue;
 mod native_source;
 mod plans;
 
 pub use self::digests::DestDigests;
 pub use self::inbox::{ReceiverHandler, ReceiverInbox};
-pub use self::native_source::{ItemPeer, NativeSource};
+pub use self::native_source::NativeSource;
 
 use self::plans::PeerSource;
 use crate::apply::dest_arg::{Destination, Facts};
@@ -89,6 +88,8 @@ pub trait SourcePeer: ContentPeer {
     /// Reports that everything is in place, with the counts of this end, and waits for the end of the session. Returns
     /// what the peer has counted since the end of the list.
     fn finish(&self, counted: &Tally) -> Result<Tally>;
+    /// Records that nothing more is taken. No thread waits after that.
+    fn close(&self);
 }
 
 impl Receiver<'_> {

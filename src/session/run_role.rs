@@ -5,15 +5,15 @@
 
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
-use crate::exit::Exit;
 use crate::proto::Message;
 use crate::report::{Tally, TextReporter};
-use crate::session::connection::{Connection, MessageHandler};
-use crate::session::event_relay::{EventQueue, SharedReporter};
+use crate::session::connection::MessageHandler;
+use crate::session::event_relay::{EventQueue, EventSource, SharedReporter};
 use crate::session::io_threads::SessionIo;
-use crate::session::receiver::{Receiver, ReceiverHandler};
+use crate::session::receiver::Receiver;
 use crate::session::sender::{Sender, SentRoots};
 use crate::session::source_prefetch::SourcePrefetch;
+use crate::work::on_drop::OnDrop;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
 
@@ -88,9 +88,7 @@ pub fn run_sender(
 pub struct ReceiverRun<'r, 's, 't> {
     pub session_io: SessionIo<'r>,
     /// Takes what the sender sends.
-    pub handler: &'r ReceiverHandler<'r>,
-    /// What is sent before all else.
-    pub opening: Option<Message>,
+    pub handler: &'r dyn MessageHandler,
     pub receiver: &'r Receiver<'s>,
     /// Where the events of this end go.
     pub listener: ReceiverListener<'r, 't>,
@@ -98,8 +96,12 @@ pub struct ReceiverRun<'r, 's, 't> {
 
 /// Where the events of a receiver go.
 pub enum ReceiverListener<'r, 't> {
-    /// To the reporter of this process, which is the client and also reports the events of the sender.
-    Client(&'r Mutex<&'t mut TextReporter>),
+    /// To the reporter of this process, which is the client.
+    Client {
+        reporter: &'r Mutex<&'t mut TextReporter>,
+        /// The events of the sender, which are reported as well.
+        events: &'r dyn EventSource,
+    },
     /// To the client.
     Server(&'r mut dyn EventSink),
 }
@@ -113,43 +115,33 @@ pub fn run_receiver(
     let ReceiverRun {
         session_io,
         handler,
-        opening,
         receiver,
         listener,
     } = run;
     session_io.hold(handler, || {
-        // If the peer is gone already, its last words are reported.
-        let sent = opening.map_or(Ok(()), |opening| handler.connection.send(&opening));
+        // The thread that reads may wait for something to be taken, even after a panic here.
+        let _closed = OnDrop(|| receiver.peer.close());
         let received = match listener {
-            ReceiverListener::Client(reporter) => {
-                receive_at_client(receiver, handler, reporter, tally)
+            ReceiverListener::Client { reporter, events } => {
+                let own = SharedReporter { reporter, events };
+                receive_at_client(receiver, own, tally)
             }
             ReceiverListener::Server(sink) => receiver.run(sink, tally),
         };
-        sent.and(received).map_err(&cause_of)
+        received.map_err(&cause_of)
     })
 }
 
 /// Receives at the client, and reports the events of the sender meanwhile.
 fn receive_at_client(
     receiver: &Receiver<'_>,
-    handler: &ReceiverHandler<'_>,
-    reporter: &Mutex<&mut TextReporter>,
+    mut own: SharedReporter<'_, '_>,
     tally: &mut Tally,
 ) -> Result<(), Error> {
     std::thread::scope(|scope| {
-        let connection: &Connection = handler.connection;
-        let mut own = SharedReporter {
-            reporter,
-            inbox: handler.inbox,
-            connection,
-        };
         // Events of the sender are reported at once: the sender waits until they are consumed.
         spawn(scope, "report", move || own.relay())?;
-        let ended = receiver.run(&mut own, tally);
-        // No more events follow, so the reporting thread can end.
-        let error = ended.as_ref().err().cloned();
-        handler.handle_end(error.unwrap_or(Error::new(Exit::Stream, "")));
-        ended
+        let _closed = OnDrop(|| receiver.peer.close());
+        receiver.run(&mut own, tally)
     })
 }

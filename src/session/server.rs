@@ -392,8 +392,6 @@ impl Server<'_> {
             inbox: &inbox,
             facts: checksums.source_facts(),
             checksums,
-            item_peer: None,
-            is_listing: dest.is_none(),
             awaits_bye: false,
             profile: setup.profile,
         };
@@ -415,7 +413,6 @@ impl Server<'_> {
         let run = ReceiverRun {
             session_io,
             handler: &handler,
-            opening: None,
             receiver: &receiver,
             listener: ReceiverListener::Server(&mut reporter),
         };

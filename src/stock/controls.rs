@@ -7,16 +7,15 @@ use crate::fs::{charset, sys};
 use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream};
 use crate::proto::rsync::limits::TIMEOUT_MAX_SECS;
 use crate::proto::rsync::mux::{Control, Demultiplexer, FrameTag};
-use crate::proto::{Class, Message};
 use crate::report::event::{Event, Problem, Weight};
-use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
+use crate::session::connection::{Connection, undecodable, unexpected};
 use parking_lot::{Mutex, MutexGuard};
 use std::io::Read;
 
 /// The maximum length of a line of text.
 const LINE_MAX_BYTES: usize = 64 << 10;
 
-/// What an event costs in its window besides its text, in bytes.
+/// What an event costs besides its text, in bytes.
 const EVENT_COST: u64 = 64;
 
 /// How many files that will not come may be reported within the content of another one.
@@ -45,20 +44,21 @@ pub enum PeerRole<'a> {
 /// Whether the data is inside of a file.
 pub type InFile = bool;
 
-/// Reads the data of a peer with `read`, and handles the control messages in between. `has_frames`: see
+/// Reads the data of a peer with `read`, and handles the control messages in between. `report` is called with the events
+/// of the peer and what each costs, and may wait. `has_frames`: see
 /// [`StockTerms::client_has_frames`](super::stock_terms::StockTerms::client_has_frames).
 pub fn read_all(
     reader: &mut dyn Read,
     role: &PeerRole<'_>,
     has_frames: bool,
     connection: &Connection,
-    handler: &dyn MessageHandler,
+    report: &dyn Fn(Event, u64) -> Result<()>,
     read: impl FnOnce(&mut Input<'_>, &Controls<'_>) -> decode_error::Result<()>,
 ) -> Result<()> {
     let controls = Controls {
         role,
         connection,
-        handler,
+        report,
         state: Mutex::default(),
     };
     let mut handle = |control: Control| {
@@ -80,11 +80,11 @@ pub fn read_all(
 pub type Input<'r> =
     Demultiplexer<&'r mut dyn Read, &'r mut dyn FnMut(Control) -> decode_error::Result<()>>;
 
-/// Handles control messages, and passes on what the data contains.
+/// Handles control messages.
 pub struct Controls<'a> {
     role: &'a PeerRole<'a>,
     pub connection: &'a Connection,
-    pub handler: &'a dyn MessageHandler,
+    report: &'a dyn Fn(Event, u64) -> Result<()>,
     state: Mutex<ControlState>,
 }
 
@@ -186,11 +186,7 @@ impl Controls<'_> {
 
     /// Passes on an event.
     fn report(&self, event: Event, len_bytes: usize) -> Result<()> {
-        self.take_in(
-            Class::Events,
-            Message::Event(event),
-            len_bytes as u64 + EVENT_COST,
-        )
+        (self.report)(event, len_bytes as u64 + EVENT_COST)
     }
 
     /// Passes on a line of the peer.
@@ -240,19 +236,6 @@ impl Controls<'_> {
         let mut state = self.lock();
         state.is_in_file = false;
         std::mem::take(&mut state.unsent)
-    }
-
-    /// Passes on a message that has its own window.
-    pub fn take_in(&self, class: Class, message: Message, cost: u64) -> Result<()> {
-        self.connection.take_in(class, cost)?;
-        self.handler.handle(message, cost)
-    }
-
-    /// Passes on a message that costs nothing. An error ends the reading.
-    pub fn pass_on(&self, message: Message) -> decode_error::Result<()> {
-        self.handler
-            .handle(message, 0)
-            .map_err(|error| self.fail(error))
     }
 
     /// Notes the error that ends the session, and returns one that ends the reading.

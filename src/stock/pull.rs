@@ -1,15 +1,19 @@
-//! A stock rsync as the sender: its file lists and contents become the messages of a sender, and the receiver's requests
-//! become its items.
+//! A stock rsync as the sender: its file lists become listings, its contents streams, and the receiver's requests items.
 //!
 //! The peer sends its list whole, or piecewise: then each list is the content of one directory, in the order of a walk.
 //! An index numbers the entries of all lists in sorted order. In a directory, entries that are not directories come
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
 mod encoder;
+mod inbox;
+mod late_values;
 mod lists;
 mod reading;
+mod source;
 
 pub use self::encoder::{PullEncoder, UnchangedDest};
+use self::inbox::ContentKey;
+pub use self::inbox::PullInbox;
 use self::reading::Reading;
 
 use super::batch_recorder::BatchRecorder;
@@ -20,16 +24,15 @@ use super::stock_terms::StockTerms;
 use crate::error::{Error, Result};
 use crate::flist::abbreviated::RequestedValues;
 use crate::options::{Checksum, Options, When};
+use crate::proto::FileId;
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::number::NdxEncoder;
 use crate::proto::rsync::tokens::TokenDecoder;
-use crate::proto::{FileId, Lane, Message};
 use crate::report::event::{Problem, Weight};
 use crate::session::connection::{
     Connection, Intake, MessageHandler, undecodable as failed, unexpected,
 };
-use crate::session::receiver::{ItemPeer, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -50,7 +53,7 @@ struct PullShared {
     /// The index of the first entry of the next list.
     next_index: i32,
     /// The requested files that were not answered, by index. A file can be requested twice.
-    requested: HashMap<i32, VecDeque<(FileId, Lane)>>,
+    requested: HashMap<i32, VecDeque<ContentKey>>,
     /// Before protocol 30: what was sent and not answered, in order.
     unanswered: VecDeque<SentRequest>,
     /// How many of these requests the sender has reported as failed.
@@ -164,11 +167,11 @@ impl ListingIndex {
     }
 }
 
-/// Reads what the sender sends, as the messages of a sender.
+/// Reads what the sender sends, and puts it into the inbox.
 pub struct PullIntake<'a> {
     terms: StockTerms,
     options: &'a Options,
-    inbox: &'a ReceiverInbox,
+    inbox: &'a PullInbox,
     shared: Arc<Mutex<PullShared>>,
     /// What the sender may send.
     request: Arc<ResponseValidator>,
@@ -182,7 +185,7 @@ pub fn directions<'a>(
     terms: StockTerms,
     opening: Vec<u8>,
     options: &'a Options,
-    inbox: &'a ReceiverInbox,
+    inbox: &'a PullInbox,
     request: Arc<ResponseValidator>,
 ) -> (PullEncoder, PullIntake<'a>) {
     // Older senders do not report their errors.
@@ -227,14 +230,14 @@ impl Intake for PullIntake<'_> {
         &mut self,
         connection: &Connection,
         reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
+        _: &dyn MessageHandler,
     ) -> Result<()> {
         let report_unsent = |index| {
             if self.options.dry_run {
                 // Nothing was requested: the client reports the file itself, and does not return its item.
                 return self.shared.lock().take_left_out(index).map_err(failed);
             }
-            unsent(index, &self.shared, handler)
+            unsent(index, &self.shared, self.inbox)
         };
         let StockTerms {
             protocol,
@@ -249,7 +252,7 @@ impl Intake for PullIntake<'_> {
             if is_in_file {
                 Ok(())
             } else {
-                unread(&self.shared, handler)
+                unread(&self.shared, self.inbox)
             }
         };
         let role = PeerRole::Sender {
@@ -257,12 +260,13 @@ impl Intake for PullIntake<'_> {
             unread: &unread,
         };
         let has_frames = !self.is_served() || self.terms.client_has_frames;
+        let report = |event, cost| self.inbox.add_event(event, cost);
         controls::read_all(
             reader,
             &role,
             has_frames,
             connection,
-            handler,
+            &report,
             |input, controls| {
                 if let Some(recorder) = self.recorder.clone() {
                     // The session ends with the error of the recorder.
@@ -301,43 +305,15 @@ impl PullIntake<'_> {
     }
 
     /// Makes the sender a client that reports all items. `has_xattrs`: items have a part about extended attributes.
-    pub(super) fn serving(&self, has_xattrs: bool) -> impl ItemPeer + use<> {
+    pub(super) fn serve(&self, has_xattrs: bool) {
         let mut shared = self.shared.lock();
         shared.is_server = true;
         shared.served = Some(Served::new(has_xattrs));
-        drop(shared);
-        ServedClient(self.shared.clone())
     }
 
     /// Makes the receiver report its items to the sender, which is a server and returns them for a batch file.
-    pub(super) fn reporting_items(&self) -> impl ItemPeer + use<> {
+    pub(super) fn report_items(&self) {
         self.shared.lock().served = Some(Served::new(false));
-        ServedClient(self.shared.clone())
-    }
-}
-
-/// How many entries a client lists at least, of those in lists after the first one that is not done. rsync lists 1000.
-const LISTED_AHEAD: i32 = 500;
-
-/// The client of a served push.
-struct ServedClient(Arc<Mutex<PullShared>>);
-
-impl ItemPeer for ServedClient {
-    fn has_number(&self, file: FileId) -> bool {
-        self.0.lock().index(file).is_ok()
-    }
-
-    fn owes_lists(&self) -> bool {
-        let shared = self.0.lock();
-        let second = shared.lists.get(shared.ended + 1);
-        second.is_none_or(|list| shared.next_index.saturating_sub(list.first) < LISTED_AHEAD)
-    }
-
-    fn has_returned_xattrs(&self, file: FileId) -> bool {
-        let shared = self.0.lock();
-        shared
-            .index(file)
-            .is_ok_and(|index| !shared.requested_xattrs.contains_key(&index))
     }
 }
 
@@ -352,7 +328,7 @@ impl PullShared {
 }
 
 /// If the sender has reported all unanswered requests as failed, they will not be answered.
-fn unread(shared: &Mutex<PullShared>, handler: &dyn MessageHandler) -> Result<()> {
+fn unread(shared: &Mutex<PullShared>, inbox: &PullInbox) -> Result<()> {
     let mut locked = shared.lock();
     if locked.unread == 0 || locked.requests() > locked.unread {
         return Ok(());
@@ -369,14 +345,14 @@ fn unread(shared: &Mutex<PullShared>, handler: &dyn MessageHandler) -> Result<()
     drop(locked);
     failed
         .into_iter()
-        .try_for_each(|index| unsent(index, shared, handler))
+        .try_for_each(|index| unsent(index, shared, inbox))
 }
 
 /// Reports that a requested file will not come. The peer has printed the reason.
 ///
 /// Whether it vanished or could not be read is known only at the end. So deletions after the transfer do not take place.
-fn unsent(index: i32, shared: &Mutex<PullShared>, handler: &dyn MessageHandler) -> Result<()> {
-    let (file, lane) = take_requested(index, shared).map_err(failed)?;
+fn unsent(index: i32, shared: &Mutex<PullShared>, inbox: &PullInbox) -> Result<()> {
+    let key = take_requested(index, shared).map_err(failed)?;
     shared.lock().unsent += 1;
     shared.lock().end_xattr_request(index);
     let weight = if shared.lock().deletes_after {
@@ -384,18 +360,10 @@ fn unsent(index: i32, shared: &Mutex<PullShared>, handler: &dyn MessageHandler) 
     } else {
         Weight::Warning
     };
-    let problem = Some(Problem::new("", weight));
-    handler.handle(
-        Message::Unsent {
-            file,
-            lane,
-            problem,
-        },
-        0,
-    )
+    inbox.end_file(key, Err(Problem::new("", weight)), None)
 }
 
-fn take_requested(index: i32, shared: &Mutex<PullShared>) -> decode_error::Result<(FileId, Lane)> {
+fn take_requested(index: i32, shared: &Mutex<PullShared>) -> decode_error::Result<ContentKey> {
     let mut shared = shared.lock();
     let found = shared
         .requested
@@ -417,24 +385,7 @@ mod tests {
     use crate::proto::rsync::message::RsyncMessage;
     use crate::proto::rsync::mux;
     use crate::proto::rsync::number::Ndx;
-    use crate::proto::{Class, DirId, Encoder as _, Native};
-
-    /// A receiver that gets listings and, unless it hangs, consumes them at once.
-    struct Getter<'a> {
-        connection: &'a Connection,
-        hangs: bool,
-    }
-
-    impl MessageHandler for Getter<'_> {
-        fn handle(&self, message: Message, cost: u64) -> Result<()> {
-            if matches!(message, Message::Dir(_)) && !self.hangs {
-                self.connection.consumed(Class::Dirs, cost);
-            }
-            Ok(())
-        }
-
-        fn handle_end(&self, _: Error) {}
-    }
+    use crate::proto::{DirId, Encoder as _, Native};
 
     const PROTOCOL: u8 = 32;
 
@@ -463,7 +414,7 @@ mod tests {
     #[test]
     fn first_requests_are_ended_as_soon_as_all_are_sent() {
         let options = Options::default();
-        let inbox = ReceiverInbox::default();
+        let inbox = PullInbox::new(true);
         let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox, anything());
         intake.shared.lock().lists.push(ReceivedList {
             first: 0,
@@ -480,7 +431,7 @@ mod tests {
     #[test]
     fn end_of_the_last_known_list_waits_for_the_next() {
         let options = Options::default();
-        let inbox = ReceiverInbox::default();
+        let inbox = PullInbox::new(true);
         let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox, anything());
         let mut sent = |is_last: bool| {
             let mut shared = intake.shared.lock();
@@ -500,7 +451,7 @@ mod tests {
             drop(shared);
             let mut out = Vec::new();
             encoder
-                .encode(&Message::Done(dir as DirId), &mut out)
+                .encode_rsync(&RsyncMessage::Done(dir as DirId), &mut out)
                 .unwrap();
             out.iter().skip(4).filter(|byte| **byte == 0).count()
         };
@@ -541,26 +492,18 @@ mod tests {
             lists.end(0, &IdLists::default(), &mut data);
         }
         mux::encode_data(&data, &mut wire);
-        for (hangs, exit) in [(true, Exit::Malloc), (false, Exit::Stream)] {
-            let connection = Connection::new(Box::new(Native::new(1)));
-            let inbox = ReceiverInbox::default();
-            let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox, anything());
-            let error = intake
-                .read_all(
-                    &connection,
-                    &mut &wire[..],
-                    &Getter {
-                        connection: &connection,
-                        hangs,
-                    },
-                )
-                .unwrap_err();
-            assert_eq!(
-                error.exit,
-                exit,
-                "{}",
-                String::from_utf8_lossy(&error.message)
-            );
-        }
+        let connection = Connection::new(Box::new(Native::new(1)));
+        // Nobody takes them.
+        let inbox = PullInbox::new(true);
+        let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox, anything());
+        let error = intake
+            .read_all(&connection, &mut &wire[..], &inbox)
+            .unwrap_err();
+        assert_eq!(
+            error.exit,
+            Exit::Malloc,
+            "{}",
+            String::from_utf8_lossy(&error.message)
+        );
     }
 }

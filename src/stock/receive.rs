@@ -1,11 +1,11 @@
 //! The server's end of a push of a stock rsync: the client sends, and reports all items.
 
 use super::framing::Framing;
-use super::pull::{self, UnchangedDest};
+use super::pull::{self, PullInbox, UnchangedDest};
 use super::serve::{EarlyData, StockServer};
 use super::stock_terms::StockTerms;
 use super::{early, in_words_of_rsync, older, receiver_needs_rules, send};
-use crate::apply::facts::ItemPrinter;
+use crate::apply::facts::{ItemPrinter, SourceFacts};
 use crate::apply::pipeline::EventSink;
 use crate::error::Result;
 use crate::exit::Exit;
@@ -23,8 +23,7 @@ use crate::report::list::{self, ListStyle};
 use crate::report::times::LocalTimes;
 use crate::session::connection::Connection;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::receiver::{Receiver, ReceiverInbox};
-use crate::session::receiver_handler;
+use crate::session::receiver::Receiver;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{ReceiverListener, ReceiverRun, run_receiver};
 use crate::session::server::logged_name;
@@ -99,7 +98,7 @@ impl StockServer<'_> {
         };
         let wants = self.wants_of_receiver();
         let lists = self.options.select.list_only;
-        let inbox = ReceiverInbox::default();
+        let inbox = PullInbox::new(false);
         let request = Arc::new(ResponseValidator::anything(terms.options));
         let (encoder, intake) =
             pull::directions(stock, Vec::new(), options, &inbox, request.clone());
@@ -108,18 +107,18 @@ impl StockServer<'_> {
         // The values of a batch that is only written are requested as well.
         let has_xattrs = options.preserve.xattrs > 0 && !self.options.dry_run;
         let encoder = encoder.serving(&stock, has_xattrs);
-        let client = intake.serving(has_xattrs);
+        intake.serve(has_xattrs);
         let connection = Arc::new(
             Connection::new(Box::new(encoder))
                 .over(link.moved.clone())
                 .unlimited(),
         );
-        let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
         let printer = ItemPrinter::Peer;
-        let mut source = stock.source(terms, &connection, &inbox, printer);
-        source.item_peer = Some(&client);
-        source.is_listing = lists;
-        source.facts.values_with_items = has_xattrs;
+        let facts = SourceFacts {
+            values_with_items: has_xattrs,
+            ..stock.source_facts(printer)
+        };
+        let source = intake.source(terms, &connection, facts, lists);
         let dest = if lists {
             None
         } else {
@@ -151,8 +150,7 @@ impl StockServer<'_> {
         };
         let run = ReceiverRun {
             session_io,
-            handler: &handler,
-            opening: None,
+            handler: &inbox,
             receiver: &receiver,
             listener: ReceiverListener::Server(&mut reporter),
         };

@@ -13,12 +13,10 @@ use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::report::event::{Event, Wants};
 use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
-use crate::session::receiver::{NativeSource, ReceiverInbox};
 use crate::session::sender::{DestFacts, Sender, SenderInbox};
 use crate::session::throttle;
 use crate::walk::run_context::Terms;
 use parking_lot::Mutex;
-use std::sync::Arc;
 
 /// What both ends have agreed on.
 #[derive(Debug, Clone, Copy)]
@@ -159,7 +157,8 @@ impl StockTerms {
 
     /// Returns the facts about an rsync that has the source. `printer`: who prints the items, which is the rsync if it is the
     /// client.
-    fn source_facts(&self, printer: ItemPrinter, checksums: &SessionChecksums) -> SourceFacts {
+    pub fn source_facts(&self, printer: ItemPrinter) -> SourceFacts {
+        let checksums = self.checksums();
         let is_client = printer == ItemPrinter::Peer;
         SourceFacts {
             order: if printer.is_peer() {
@@ -176,29 +175,6 @@ impl StockTerms {
             lists_in_turn: true,
             sums: checksums.block_sums,
             compared_by: checksums.compared_by.clone(),
-        }
-    }
-
-    /// Returns an rsync that has the source.
-    pub fn source<'a>(
-        &self,
-        terms: Terms<'a>,
-        connection: &'a Arc<Connection>,
-        inbox: &'a ReceiverInbox,
-        printer: ItemPrinter,
-    ) -> NativeSource<'a> {
-        let checksums = self.checksums();
-        let facts = self.source_facts(printer, &checksums);
-        NativeSource {
-            terms,
-            connection,
-            inbox,
-            facts,
-            checksums,
-            item_peer: None,
-            is_listing: false,
-            awaits_bye: true,
-            profile: false,
         }
     }
 }

@@ -11,10 +11,10 @@ use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::connection::{Connection, MessageHandler, unexpected, wait_for};
 use crate::session::digest_exchange::{Survey, SurveyStep};
+use crate::session::event_relay::EventSource;
 use crate::walk::TaskId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The sender's messages, until they are taken.
@@ -29,7 +29,7 @@ pub struct ReceiverInbox {
 
 /// Messages that were not taken yet, and what may still come.
 #[derive(Default)]
-pub(crate) struct ReceiverState {
+pub(super) struct ReceiverState {
     pub(super) roots: Option<Roots>,
     has_roots: bool,
     joiner: Joiner,
@@ -47,18 +47,12 @@ pub(crate) struct ReceiverState {
     pub(super) requested: usize,
     /// Files that were requested or come without a request, as far as they arrived.
     pub(super) files: HashMap<(Lane, FileId), FileSlot>,
-    /// The files of which the content was wrong, and is requested again after all first requests.
-    pub(super) to_repeat: Vec<FileId>,
-    /// The requested values of abbreviated attributes, by the numbers of their list and in it.
-    pub(super) xattrs: HashMap<(u32, u32), Arc<[u8]>>,
     /// The file in progress on each lane.
     under_way: [Option<FileId>; 3],
     /// For the client: the events of the server.
     events: VecDeque<(Event, u64)>,
     /// We have everything, and report it.
-    pub(crate) has_all: bool,
-    /// The report was sent.
-    pub(crate) has_reported_all: bool,
+    pub(super) has_all: bool,
     pub(super) bye: Option<Tally>,
     pub(super) failed: Option<Error>,
 }
@@ -77,8 +71,6 @@ pub(super) struct FileSlot {
     pub(super) awaited: bool,
     /// It was requested with the blocks of a basis.
     pub(super) has_blocks: bool,
-    /// How many bytes of the protocol it took, if that is reported.
-    pub(super) moved_bytes: Option<u64>,
 }
 
 impl ReceiverInbox {
@@ -86,39 +78,9 @@ impl ReceiverInbox {
         self.state.lock()
     }
 
-    /// Returns whether the receiver has everything.
-    pub(crate) fn has_all(&self) -> bool {
-        self.lock().has_all
-    }
-
     /// Returns whether no more messages will come.
     pub(super) fn is_silent(&self) -> bool {
         self.lock().failed.is_some()
-    }
-
-    /// Stores requested values of extended attributes, with their numbers in the list.
-    pub(crate) fn store_xattrs(&self, list: u32, values: Vec<(u32, Vec<u8>)>) {
-        self.lock().xattrs.extend(
-            values
-                .into_iter()
-                .map(|(number, value)| ((list, number), value.into())),
-        );
-        self.changed.notify_all();
-    }
-
-    /// Notes how many bytes of the protocol a file took, before its end is handled.
-    pub(crate) fn count_moved(&self, file: (Lane, FileId), moved_bytes: u64) {
-        self.lock()
-            .files
-            .entry(file)
-            .and_modify(|slot| slot.moved_bytes = Some(moved_bytes));
-    }
-
-    /// Wakes the threads that wait for something besides messages.
-    pub(crate) fn wake(&self) {
-        // Under the lock, so that no thread misses it.
-        drop(self.lock());
-        self.changed.notify_all();
     }
 
     /// Records that no more messages will come, and why.
@@ -151,7 +113,7 @@ impl ReceiverInbox {
         next.map(|next| (next, state.survey.needless()))
     }
 
-    pub(crate) fn wait<T>(
+    pub(super) fn wait<T>(
         &self,
         mut take: impl FnMut(&mut ReceiverState) -> Option<T>,
     ) -> Result<T> {
@@ -159,27 +121,6 @@ impl ReceiverInbox {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
         })
-    }
-}
-
-impl ReceiverInbox {
-    /// Waits for an event of the server. Returns `false` if there will be no more.
-    pub fn await_event(&self) -> bool {
-        let has_event = |state: &mut ReceiverState| {
-            if !state.events.is_empty() {
-                Some(true)
-            } else if state.bye.is_some() {
-                Some(false)
-            } else {
-                None
-            }
-        };
-        self.wait(has_event).unwrap_or(false)
-    }
-
-    /// Takes the next event of the server, with its cost.
-    pub fn take_event(&self) -> Option<(Event, u64)> {
-        self.lock().events.pop_front()
     }
 }
 
@@ -388,6 +329,31 @@ fn too_long(path: &[u8], max_bytes: u64) -> Error {
         format!("sparsync: the listing of directory \"{path}\" exceeds --max-alloc={max_bytes}");
     Error::new(Exit::Malloc, words)
         .with_hint("use a larger --max-alloc (a daemon: RSYNC_MAX_ALLOC), or copy in parts")
+}
+
+impl EventSource for ReceiverHandler<'_> {
+    fn await_event(&self) -> bool {
+        let has_event = |state: &mut ReceiverState| {
+            if !state.events.is_empty() {
+                Some(true)
+            } else if state.bye.is_some() {
+                Some(false)
+            } else {
+                None
+            }
+        };
+        self.inbox.wait(has_event).unwrap_or(false)
+    }
+
+    fn relay_events(&self, report: &mut dyn FnMut(&Event)) {
+        loop {
+            let Some((event, cost)) = self.inbox.lock().events.pop_front() else {
+                return;
+            };
+            report(&event);
+            self.connection.consumed(Class::Events, cost);
+        }
+    }
 }
 
 impl MessageHandler for ReceiverHandler<'_> {

@@ -2,22 +2,19 @@
 
 use super::inbox::{FileSlot, ReceiverInbox};
 use super::{SourcePeer, loss};
-use crate::apply::facts::{BlockSums, SourceFacts};
-use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, Redo, Submission};
+use crate::apply::facts::SourceFacts;
+use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, Redo, RequestedBasis, Submission};
 use crate::digest::By;
 use crate::error::{Error, Result};
+use crate::exit::Exit;
 use crate::flist::Entry;
-use crate::flist::abbreviated::{AbbreviatedValue, RequestedValues};
-use crate::fs::sys;
-use crate::options::Compression;
-use crate::proto::rsync::message::{FileRequest, RsyncMessage};
-use crate::proto::rsync::tokens::TokenDecoder;
+use crate::flist::abbreviated::AbbreviatedValue;
 use crate::proto::{Basis, Class, DirId, DirListing, FileId, Lane, Message, Roots};
 use crate::report::Tally;
-use crate::report::event::{Item, Problem, Weight};
+use crate::report::event::{Item, Problem};
 use crate::report::progress::ListTotal;
 use crate::session::checksums::SessionChecksums;
-use crate::session::connection::{Connection, undecodable, unexpected};
+use crate::session::connection::{Connection, unexpected};
 use crate::walk::DirPlan;
 use crate::walk::run_context::Terms;
 use std::any::Any;
@@ -41,24 +38,10 @@ pub struct NativeSource<'a> {
     pub facts: SourceFacts,
     /// How to digest and compare contents.
     pub checksums: SessionChecksums,
-    /// Set if the sender gets all items ([`ItemOrder::List`](crate::apply::facts::ItemOrder)).
-    pub item_peer: Option<&'a dyn ItemPeer>,
-    /// Nothing is written, and the sender gets no items.
-    pub is_listing: bool,
     /// The sender may report something after our last message, so its final message is awaited.
     pub awaits_bye: bool,
     /// Whether to report the costs of this end.
     pub profile: bool,
-}
-
-/// A sender that gets all items and lists directories piecewise: where it stands.
-pub trait ItemPeer: Sync {
-    /// Returns whether an entry has its number in the protocol.
-    fn has_number(&self, file: FileId) -> bool;
-    /// Returns whether more lists come although none of those that came is done any more.
-    fn owes_lists(&self) -> bool;
-    /// Returns whether no item with values of an entry is to be returned.
-    fn has_returned_xattrs(&self, file: FileId) -> bool;
 }
 
 impl SourcePeer for NativeSource<'_> {
@@ -85,12 +68,9 @@ impl SourcePeer for NativeSource<'_> {
         Ok(listing)
     }
 
+    /// A sparsync lists as far ahead as its window permits.
     fn will_list(&self) -> bool {
-        let Some(peer) = self.item_peer else {
-            return true;
-        };
-        let state = self.inbox.lock();
-        state.dirs.first().is_some() || state.dirs_ended.is_some() || peer.owes_lists()
+        true
     }
 
     fn listed(&self) -> ListTotal {
@@ -110,12 +90,13 @@ impl SourcePeer for NativeSource<'_> {
         })
     }
 
-    fn complete(&self, dir: DirId, plan: &mut DirPlan) -> Result<()> {
-        self.request_xattrs(dir, plan)
+    /// A sparsync sends all values.
+    fn complete(&self, _: DirId, _: &mut DirPlan) -> Result<()> {
+        Ok(())
     }
 
-    fn complete_root(&self, root: &mut Entry) -> Result<()> {
-        self.request_xattrs_of_root(root)
+    fn complete_root(&self, _: &mut Entry) -> Result<()> {
+        Ok(())
     }
 
     fn end_of_list(&self) -> Result<Tally> {
@@ -140,13 +121,15 @@ impl SourcePeer for NativeSource<'_> {
         self.inbox.changed.notify_all();
         self.connection
             .send(&Message::WantsEnd(Box::new(counted.clone())))?;
-        self.inbox.lock().has_reported_all = true;
-        self.inbox.changed.notify_all();
         if self.awaits_bye {
             self.inbox.wait(|state| state.bye.clone())
         } else {
             Ok(Tally::default())
         }
+    }
+
+    fn close(&self) {
+        self.inbox.handle_end(Error::new(Exit::Stream, ""));
     }
 }
 
@@ -169,102 +152,46 @@ impl ContentPeer for NativeSource<'_> {
     }
 
     fn submit(&self, submission: Submission) -> Result<()> {
-        let Submission {
-            file,
-            content,
-            values,
-            item,
-        } = submission;
-        let Some(basis) = content else {
-            return match item {
-                Some(item) => self.send_item(file, values, item),
-                None => Ok(()),
-            };
+        let Submission { file, content, .. } = submission;
+        let Some(RequestedBasis { basis, .. }) = content else {
+            return Ok(());
         };
-        let request = FileRequest {
-            file,
-            lane: Lane::Requested,
-            basis: basis.basis,
-            name: basis.name,
-            values,
-            item,
-        };
-        let basis = &request.basis;
-        if self.connection.has_windows()
-            && basis
-                .blocks()
-                .is_some_and(|blocks| blocks.len() > LONE_WANT_BYTES)
-        {
+        let len_bytes = basis.blocks().map(<[u8]>::len);
+        if len_bytes.is_some_and(|len_bytes| len_bytes > LONE_WANT_BYTES) {
             self.inbox
                 .wait(|state| (state.requested == 0).then_some(()))?;
         }
-        let mut state = self.inbox.lock();
-        let slot = FileSlot {
-            has_blocks: basis.blocks().is_some(),
-            ..FileSlot::default()
-        };
-        state.files.insert((Lane::Requested, file), slot);
-        state.requested += 1;
-        drop(state);
-        self.send_want(request)
+        self.inbox.lock().requested += 1;
+        self.request(Lane::Requested, file, basis)
     }
 
     fn answer(&self, file: FileId) -> Result<Box<dyn Incoming + '_>> {
-        let requested = self
-            .inbox
-            .lock()
-            .files
-            .get(&(Lane::Requested, file))
-            .map(|slot| slot.has_blocks);
-        if let Some(has_blocks) = requested {
-            return self.arriving(Lane::Requested, file, has_blocks);
+        let requested = |lane| {
+            let state = self.inbox.lock();
+            state.files.get(&(lane, file)).map(|slot| slot.has_blocks)
+        };
+        for lane in [Lane::Requested, Lane::Again] {
+            if let Some(has_blocks) = requested(lane) {
+                return Ok(self.arriving(lane, file, has_blocks));
+            }
         }
-        if self.inbox.lock().files.contains_key(&(Lane::Again, file)) {
-            return self.arriving(Lane::Again, file, false);
-        }
-        if !self.facts.answers_unreadable {
-            let words = "sparsync: cannot request a file out of order before protocol 29";
-            let refusal = ContentPiece::Unsent(Some(Problem::new(words, Weight::Failed)));
-            let slot = FileSlot {
-                pieces: [(refusal, 0)].into(),
-                is_whole: true,
-                ..FileSlot::default()
-            };
-            self.inbox.lock().files.insert((Lane::Again, file), slot);
-            return self.arriving(Lane::Again, file, false);
-        }
-        self.again(file, Basis::None, None)
+        self.again(file, Basis::None)
     }
 
-    fn redo(&self, file: FileId, basis: Basis, item: Option<Box<Item>>) -> Result<Redo<'_>> {
-        if !self.facts.answers_unreadable {
-            self.inbox.lock().to_repeat.push(file);
-            return Ok(Redo::Later);
-        }
-        self.again(file, basis, item).map(Redo::Now)
+    fn redo(&self, file: FileId, basis: Basis, _: Option<Box<Item>>) -> Result<Redo<'_>> {
+        self.again(file, basis).map(Redo::Now)
     }
 
+    /// A sparsync answers each request.
     fn end_requests(&self) -> Result<()> {
-        let to_repeat = std::mem::take(&mut self.inbox.lock().to_repeat);
-        for file in to_repeat {
-            self.request_again(file, Basis::None, None)?;
-        }
-        self.connection.send_rsync(&RsyncMessage::EndRequests)
+        Ok(())
     }
 
     fn early(&self, file: FileId) -> Option<Box<dyn Incoming + '_>> {
         let mut state = self.inbox.lock();
         state.files.entry((Lane::Early, file)).or_default();
         drop(state);
-        Some(Box::new(Arriving {
-            source: self,
-            lane: Lane::Early,
-            file,
-            by: self.checksums.plain_by,
-            decoder: None,
-            is_over: false,
-            moved_bytes: None,
-        }))
+        Some(self.arriving(Lane::Early, file, false))
     }
 
     fn give_up(&self, error: &Error) {
@@ -283,104 +210,45 @@ impl ContentPeer for NativeSource<'_> {
         self.connection.send_later(&Message::Placed(file))
     }
 
-    fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>> {
-        self.inbox
-            .lock()
-            .xattrs
-            .get(&(wanted.list, wanted.number))
-            .cloned()
+    /// A sparsync sends all values with its listings.
+    fn xattr(&self, _: &AbbreviatedValue) -> Option<Arc<[u8]>> {
+        None
     }
 
-    fn await_xattrs(&self, file: FileId) -> Result<()> {
-        let Some(peer) = self.item_peer else {
-            return Ok(());
-        };
-        self.inbox
-            .wait(|_| peer.has_returned_xattrs(file).then_some(()))
+    fn await_xattrs(&self, _: FileId) -> Result<()> {
+        Ok(())
     }
 }
 
 impl NativeSource<'_> {
-    /// Sends the item of an entry of which no content is requested, once the entry has its number. A listing has no
-    /// items: its lines are sent as text.
-    fn send_item(&self, file: FileId, values: RequestedValues, item: Box<Item>) -> Result<()> {
-        let Some(peer) = self.item_peer else {
-            return Ok(());
-        };
-        self.inbox.wait(|_| peer.has_number(file).then_some(()))?;
-        if self.is_listing {
-            return Ok(());
-        }
-        self.connection
-            .send_rsync(&RsyncMessage::Item { file, values, item })
-    }
-
-    fn again(
-        &self,
-        file: FileId,
-        basis: Basis,
-        item: Option<Box<Item>>,
-    ) -> Result<Box<dyn Incoming + '_>> {
+    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>> {
         let has_blocks = basis.blocks().is_some();
-        self.request_again(file, basis, item)?;
-        self.arriving(Lane::Again, file, has_blocks)
+        self.request(Lane::Again, file, basis)?;
+        Ok(self.arriving(Lane::Again, file, has_blocks))
     }
 
-    fn request_again(&self, file: FileId, basis: Basis, item: Option<Box<Item>>) -> Result<()> {
+    fn request(&self, lane: Lane, file: FileId, basis: Basis) -> Result<()> {
         let slot = FileSlot {
             has_blocks: basis.blocks().is_some(),
             ..FileSlot::default()
         };
-        self.inbox.lock().files.insert((Lane::Again, file), slot);
-        self.send_want(FileRequest {
-            file,
-            lane: Lane::Again,
-            basis,
-            name: None,
-            values: RequestedValues::default(),
-            item,
-        })
+        self.inbox.lock().files.insert((lane, file), slot);
+        self.connection.send(&Message::Want { file, lane, basis })
     }
 
-    fn send_want(&self, request: FileRequest) -> Result<()> {
-        match self.facts.sums {
-            BlockSums::Native => {
-                let FileRequest {
-                    file, lane, basis, ..
-                } = request;
-                self.connection.send(&Message::Want { file, lane, basis })
-            }
-            BlockSums::Rsync { .. } => self.connection.send_rsync(&RsyncMessage::Want(request)),
-        }
-    }
-
-    fn arriving(
-        &self,
-        lane: Lane,
-        file: FileId,
-        has_blocks: bool,
-    ) -> Result<Box<dyn Incoming + '_>> {
+    fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Box<dyn Incoming + '_> {
         let by = if has_blocks {
             self.checksums.blocks_by
         } else {
             self.checksums.plain_by
         };
-        let decoder = match self.checksums.block_sums {
-            BlockSums::Rsync { protocol, .. } if self.checksums.has_zlib_history => {
-                Some(TokenDecoder::new(Compression::Zlib, protocol))
-            }
-            BlockSums::Rsync { .. } | BlockSums::Native => None,
-        };
-        let decoder = decoder.transpose().map_err(undecodable)?;
-        Ok(Box::new(Arriving {
+        Box::new(Arriving {
             source: self,
             lane,
             file,
             by,
-            decoder,
             is_over: false,
-            moved_bytes: None,
-        }))
+        })
     }
 
     /// Discards what has arrived of a file and what will arrive.
@@ -405,10 +273,7 @@ struct Arriving<'a> {
     lane: Lane,
     file: FileId,
     by: By,
-    /// Decodes the data here, because the thread that reads the connection does not have the basis.
-    decoder: Option<TokenDecoder>,
     is_over: bool,
-    moved_bytes: Option<u64>,
 }
 
 impl Arriving<'_> {
@@ -465,56 +330,24 @@ impl Incoming for Arriving<'_> {
     }
 
     fn next(&mut self) -> Result<ContentPiece> {
-        loop {
-            let literal = self
-                .decoder
-                .as_mut()
-                .map_or(Ok(Vec::new()), TokenDecoder::unpacked)
-                .map_err(undecodable)?;
-            if !literal.is_empty() {
-                return Ok(ContentPiece::Data(literal));
-            }
-            let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
-            self.source
-                .connection
-                .consumed(Class::for_lane(self.lane), cost);
-            if piece.is_last() {
-                self.is_over = true;
-                let slot = self
-                    .source
-                    .inbox
-                    .lock()
-                    .files
-                    .remove(&(self.lane, self.file));
-                self.moved_bytes = slot.and_then(|slot| slot.moved_bytes);
-            }
-            match (&mut self.decoder, piece) {
-                (Some(decoder), ContentPiece::Data(packed)) => decoder.unpack(packed),
-                (_, piece) => return Ok(piece),
-            }
+        let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
+        let NativeSource {
+            connection, inbox, ..
+        } = self.source;
+        connection.consumed(Class::for_lane(self.lane), cost);
+        if piece.is_last() {
+            self.is_over = true;
+            inbox.lock().files.remove(&(self.lane, self.file));
         }
+        Ok(piece)
     }
 
-    fn see_copy(
-        &mut self,
-        basis: BorrowedFd<'_>,
-        offset_bytes: u64,
-        len_bytes: u64,
-    ) -> io::Result<()> {
-        let Some(decoder) = &mut self.decoder else {
-            return Ok(());
-        };
-        let mut buffer = Vec::new();
-        for part in decoder.history(len_bytes as usize) {
-            buffer.resize(part.len(), 0);
-            sys::pread_exact(basis, &mut buffer, offset_bytes + part.start as u64)?;
-            decoder.see(&buffer).map_err(io::Error::other)?;
-        }
+    fn see_copy(&mut self, _: BorrowedFd<'_>, _: u64, _: u64) -> io::Result<()> {
         Ok(())
     }
 
     fn moved_bytes(&self) -> Option<u64> {
-        self.moved_bytes
+        None
     }
 }
 

@@ -11,10 +11,10 @@ use crate::plan::BasisName;
 use crate::proto::rsync::attributes::encode_xattr_request;
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::message::{FileRequest, RsyncMessage};
+use crate::proto::rsync::message::{Attempt, FileRequest, RsyncMessage};
 use crate::proto::rsync::mux::Control;
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
-use crate::proto::{Basis, Encoder, FileId, Lane, Message};
+use crate::proto::{Basis, Encoder, FileId, Message};
 use crate::report::Tally;
 use crate::report::event::{Event, Item};
 use crate::session::connection::{undecodable as failed, unexpected};
@@ -159,7 +159,7 @@ impl PullEncoder {
     fn request(&mut self, request: &FileRequest, out: &mut Vec<u8>) -> Result<()> {
         let FileRequest {
             file,
-            lane,
+            attempt,
             basis,
             name,
             values,
@@ -169,7 +169,7 @@ impl PullEncoder {
             Some(item) => head_of(item).flags,
             None => ItemFlags::TRANSFER,
         };
-        let takes_blocks = self.takes_blocks && (!self.appends || *lane == Lane::Again);
+        let takes_blocks = self.takes_blocks && (!self.appends || *attempt == Attempt::Again);
         let is_named = takes_blocks && basis.blocks().is_some();
         let (which, name) = match name {
             Some(name) if is_named => type_of(name),
@@ -190,7 +190,7 @@ impl PullEncoder {
             .requested
             .entry(index)
             .or_default()
-            .push_back((*file, *lane));
+            .push_back((*file, *attempt));
         match basis {
             Basis::Blocks(sums) if takes_blocks => out.extend_from_slice(sums),
             // The head alone says how long the prefix is.
@@ -327,12 +327,34 @@ impl PullEncoder {
 
 impl Encoder for PullEncoder {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+        match message {
+            Message::Event(Event::Deleted { name, kind, .. }) => {
+                let path = charset::line_to_wire(name).into_owned();
+                let deleted = Control::Deleted {
+                    path,
+                    is_dir: *kind == Kind::Dir,
+                };
+                self.framing.control(deleted, out);
+            }
+            Message::Event(event) => self.framing.event(event, out),
+            // As in rsync, no keep-alive is sent before the first list has come.
+            Message::Ping if !self.shared.lock().lists.is_empty() => {
+                self.framing.control(Control::KeepAlive, out);
+            }
+            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
+            // A receiver in this protocol sends nothing else of what the connection itself sends.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn encode_rsync(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
         let mut data = Vec::new();
         match message {
             // It can be long, and is not copied.
-            Message::Setup(_) if out.is_empty() => std::mem::swap(out, &mut self.opening),
-            Message::Setup(_) => out.append(&mut self.opening),
-            Message::Done(dir) => {
+            RsyncMessage::Opening if out.is_empty() => std::mem::swap(out, &mut self.opening),
+            RsyncMessage::Opening => out.append(&mut self.opening),
+            RsyncMessage::Done(dir) => {
                 let mut shared = self.shared.lock();
                 let listing = usize::try_from(*dir)
                     .ok()
@@ -343,40 +365,15 @@ impl Encoder for PullEncoder {
                 drop(shared);
                 self.end_lists(&mut data);
             }
-            Message::WantsEnd(counted) => {
-                self.end_all_lists(&mut data);
-                self.end_phases(counted, &mut data);
-            }
-            Message::Event(Event::Deleted { name, kind, .. }) => {
-                let path = charset::line_to_wire(name).into_owned();
-                let deleted = Control::Deleted {
-                    path,
-                    is_dir: *kind == Kind::Dir,
-                };
-                self.framing.control(deleted, out);
-            }
-            Message::Event(event) => self.framing.event(event, out),
-            // The goodbye.
-            Message::Bye(_) => self.indices.encode(Ndx::Done, &mut data),
-            Message::Placed(file) => {
+            RsyncMessage::Placed(file) => {
                 let index = self.shared.lock().index(*file)?;
                 self.framing.control(Control::Success(index), out);
             }
-            // As in rsync, no keep-alive is sent before the first list has come.
-            Message::Ping if !self.shared.lock().lists.is_empty() => {
-                self.framing.control(Control::KeepAlive, out);
+            RsyncMessage::AllReceived(counted) => {
+                self.end_all_lists(&mut data);
+                self.end_phases(counted, &mut data);
             }
-            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
-            // The others have no counterpart.
-            _ => {}
-        }
-        self.put(data, out);
-        Ok(())
-    }
-
-    fn encode_rsync(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
-        let mut data = Vec::new();
-        match message {
+            RsyncMessage::Goodbye => self.indices.encode(Ndx::Done, &mut data),
             RsyncMessage::Want(request) => self.request(request, &mut data)?,
             RsyncMessage::Item { file, values, item } => {
                 self.report(*file, item, values, &mut data)?;

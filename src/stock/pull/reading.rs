@@ -1,4 +1,4 @@
-//! The lists and contents that a stock rsync sends, as messages of a sender.
+//! Reads the lists and contents that a stock rsync sends.
 
 mod items;
 
@@ -16,11 +16,12 @@ use crate::proto::rsync::attributes::IdsWithName;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::VERSIONS;
+use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::rsync::number::{Ndx, NdxDecoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{DeletionCounts, Stats};
 use crate::proto::rsync::tokens::TokenDecoder;
-use crate::proto::{Class, DirId, IdName, Message, Roots, SubdirFlags};
+use crate::proto::{DirId, IdName, Roots, SubdirFlags};
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight, strerror};
 use crate::stock::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
@@ -117,8 +118,7 @@ impl<'i, 'r> Reading<'i, 'r> {
         let mut has_all_lists = !is_incremental;
         self.intake.shared.lock().has_all_lists = has_all_lists;
         if has_all_lists {
-            self.controls
-                .pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
+            self.intake.inbox.end_list(self.counted.clone());
         }
         // How many lists and phases the sender has ended. A server without any entry leaves at once.
         let is_empty = is_empty && !self.intake.is_served();
@@ -146,8 +146,7 @@ impl<'i, 'r> Reading<'i, 'r> {
                     });
                     held.into_iter()
                         .try_for_each(|(listing, list)| self.deliver(listing, Some(list)))?;
-                    self.controls
-                        .pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
+                    self.intake.inbox.end_list(self.counted.clone());
                 }
                 Ndx::Entry(index) => self.item(index)?,
                 Ndx::Done if has_all_lists || ended + 1 < self.list_count() => {
@@ -183,10 +182,7 @@ impl<'i, 'r> Reading<'i, 'r> {
         // Such a client ends the last phase before the receiver has everything.
         if is_empty || self.intake.is_served() && self.intake.terms.protocol < 29 {
             // The end of the reading closes the connection, so the receiver must have sent its last message.
-            let waited = self
-                .intake
-                .inbox
-                .wait(|state| state.has_reported_all.then_some(()));
+            let waited = self.intake.inbox.await_report();
             waited.map_err(|error| self.controls.fail(error))?;
         } else if !self.intake.inbox.has_all() {
             return Err(violation("the end before all requested files"));
@@ -194,12 +190,15 @@ impl<'i, 'r> Reading<'i, 'r> {
         if !is_empty {
             self.controls
                 .connection
-                .send(&Message::Bye(Box::default()))
+                .send_rsync(&RsyncMessage::Goodbye)
                 .map_err(|error| self.controls.fail(error))?;
         }
         let reported = self.controls.report_incomplete_lines();
         reported.map_err(|error| self.controls.fail(error))?;
-        self.controls.pass_on(Message::Bye(Box::new(rest)))
+        self.intake
+            .inbox
+            .end_session(rest)
+            .map_err(|error| self.controls.fail(error))
     }
 
     fn list_count(&self) -> usize {
@@ -447,7 +446,7 @@ impl<'i, 'r> Reading<'i, 'r> {
                 Some(SentRequest::Request(index)) => {
                     shared.unread = shared.unread.saturating_sub(1);
                     drop(shared);
-                    unsent(index, &self.intake.shared, self.controls.handler)
+                    unsent(index, &self.intake.shared, self.intake.inbox)
                         .map_err(|error| self.controls.fail(error))?;
                 }
                 Some(SentRequest::Probe(_) | SentRequest::End) => {}
@@ -545,10 +544,10 @@ impl<'i, 'r> Reading<'i, 'r> {
                     has_content,
                 })
             }));
-            self.controls.pass_on(Message::Roots(Box::new(roots)))?;
+            self.intake.inbox.set_roots(roots);
             self.pass_on_listing(RelPath::root(), list, has_content)?;
         } else {
-            self.controls.pass_on(Message::Roots(Box::new(roots)))?;
+            self.intake.inbox.set_roots(roots);
             self.pass_on_tree(list, has_content)?;
         }
         Ok(is_empty)
@@ -827,18 +826,16 @@ impl<'i, 'r> Reading<'i, 'r> {
         });
         drop(shared);
         // The reader must not wait for the generator, which may wait for content that comes later.
-        if !self
-            .controls
-            .connection
-            .count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes())
-        {
-            return Err(self.lists_too_long());
+        let listing_fits = self.intake.inbox.add_listing(
+            Box::new(listing.message),
+            listing.cost,
+            self.max_alloc_bytes(),
+        );
+        if listing_fits {
+            Ok(())
+        } else {
+            Err(self.lists_too_long())
         }
-        let message = Message::Dir(Box::new(listing.message));
-        self.controls
-            .handler
-            .handle(message, listing.cost)
-            .map_err(|error| self.controls.fail(error))
     }
 }
 

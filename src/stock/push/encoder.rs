@@ -948,7 +948,12 @@ impl Encoder for PushEncoder {
                 self.count_moved(data.len());
                 self.note_content(0, &data);
             }
-            RsyncMessage::Want(_)
+            RsyncMessage::Opening
+            | RsyncMessage::Done(_)
+            | RsyncMessage::Placed(_)
+            | RsyncMessage::AllReceived(_)
+            | RsyncMessage::Goodbye
+            | RsyncMessage::Want(_)
             | RsyncMessage::Item { .. }
             | RsyncMessage::WantValues { .. }
             | RsyncMessage::EndRequests => {

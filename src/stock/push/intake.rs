@@ -64,9 +64,17 @@ impl Intake for PushIntake<'_> {
         };
         let role = PeerRole::Receiver(&success);
         let has_frames = !self.is_server || self.terms.client_has_frames;
-        let read =
-            |input: &mut Input<'_>, controls: &Controls<'_>| self.read_items(input, controls);
-        controls::read_all(reader, &role, has_frames, connection, handler, read)
+        let report = |event, cost| {
+            connection.take_in(Class::Events, cost)?;
+            handler.handle(Message::Event(event), cost)
+        };
+        let read = |input: &mut Input<'_>, controls: &Controls<'_>| {
+            let tally = self.read_items(input, controls)?;
+            handler
+                .handle(Message::WantsEnd(Box::new(tally)), 0)
+                .map_err(|error| controls.fail(error))
+        };
+        controls::read_all(reader, &role, has_frames, connection, &report, read)
     }
 }
 
@@ -75,7 +83,7 @@ impl<'a> PushIntake<'a> {
         &self,
         input: &mut impl Read,
         controls: &Controls<'_>,
-    ) -> decode_error::Result<()> {
+    ) -> decode_error::Result<Tally> {
         let protocol = self.terms.protocol;
         let order = |order, cost| {
             let taken = controls.connection.take_in(Class::Wants, cost);
@@ -148,7 +156,7 @@ impl<'a> PushIntake<'a> {
         controls
             .report_incomplete_lines()
             .map_err(|error| controls.fail(error))?;
-        controls.pass_on(Message::WantsEnd(Box::new(tally)))
+        Ok(tally)
     }
 
     fn item(

@@ -2,6 +2,7 @@
 
 use super::super::{SentRequest, take_requested, unread, unsent};
 use super::Reading;
+use crate::apply::ContentPiece;
 use crate::digest;
 use crate::fs::sys;
 use crate::options::Compression;
@@ -10,11 +11,10 @@ use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::limits::XATTRS_MAX;
 use crate::proto::rsync::tokens::{self, Token};
-use crate::proto::{Class, Lane, Message};
 use std::collections::VecDeque;
 use std::io::Read;
 
-/// The cost of a range of the basis in the window of its class, in bytes.
+/// What a range of the basis costs while it waits, in bytes.
 const COPY_COST: u64 = 32;
 
 impl Reading<'_, '_> {
@@ -95,50 +95,46 @@ impl Reading<'_, '_> {
             };
         }
         self.answered(SentRequest::Request(index))?;
-        let (file, lane) = take_requested(index, &self.intake.shared)?;
+        let key = take_requested(index, &self.intake.shared)?;
         self.controls.lock().is_in_file = true;
-        self.controls.pass_on(Message::Begin { file, lane })?;
+        self.intake.inbox.begin_file(key);
         loop {
             let piece = match self.tokens.next(self.input)? {
-                Token::Literal(data) => Message::Data { lane, data },
+                Token::Literal(data) => ContentPiece::Data(data),
                 Token::Block(number) => {
                     let block = sums
                         .block(number)
                         .ok_or_else(|| violation(format!("unknown block {number}")))?;
-                    Message::Copy {
-                        lane,
+                    ContentPiece::Copy {
                         offset_bytes: block.0,
                         len_bytes: block.1 as u64,
                     }
                 }
                 Token::End => break,
             };
-            let cost = if let Message::Data { data, .. } = &piece {
+            let cost = if let ContentPiece::Data(data) = &piece {
                 data.len() as u64
             } else {
                 COPY_COST
             };
-            let taken = self.controls.take_in(Class::for_lane(lane), piece, cost);
-            taken.map_err(|error| self.controls.fail(error))?;
+            let added = self.intake.inbox.add_piece(key, piece, cost);
+            added.map_err(|error| self.controls.fail(error))?;
             sys::note_work();
         }
         let mut sum = vec![0; self.digest_len_bytes];
         self.input.read_exact(&mut sum)?;
         let digest = digest::padded(&sum);
+        let moved_bytes = self.input.read_bytes() - begin_bytes;
         self.intake
             .inbox
-            .count_moved((lane, file), self.input.read_bytes() - begin_bytes);
-        self.controls.pass_on(Message::End { lane, digest })?;
-        if lane == Lane::Again {
-            self.controls.connection.repeated_has_come();
-        }
+            .end_file(key, Ok(digest), Some(moved_bytes))
+            .map_err(|error| self.controls.fail(error))?;
         let unsent_files = self.controls.end_file();
         let report = |index| {
-            unsent(index, &self.intake.shared, self.controls.handler)
+            unsent(index, &self.intake.shared, self.intake.inbox)
                 .map_err(|error| self.controls.fail(error))
         };
         unsent_files.into_iter().try_for_each(report)?;
-        unread(&self.intake.shared, self.controls.handler)
-            .map_err(|error| self.controls.fail(error))
+        unread(&self.intake.shared, self.intake.inbox).map_err(|error| self.controls.fail(error))
     }
 }

@@ -1,11 +1,11 @@
-//! Requests the values of extended attributes that a stock sender has abbreviated, where they are needed.
+//! Requests the values of extended attributes that the sender has abbreviated, where they are needed.
 //!
 //! If the sender is the client, they are requested with the items instead; see [`crate::apply::abbreviated`].
 //!
 //! A value that the destination already has is taken from there. The others are requested for a whole directory at once,
 //! so a directory costs at most one round trip.
 
-use super::NativeSource;
+use super::source::RsyncSource;
 use crate::apply::abbreviated::value_of;
 use crate::error::Result;
 use crate::flist::Entry;
@@ -29,9 +29,9 @@ fn sets_attributes(action: Action) -> bool {
     }
 }
 
-impl NativeSource<'_> {
+impl RsyncSource<'_> {
     /// Requests the values that a plan needs, and waits for them. `dir`: the number of the listing.
-    pub(super) fn request_xattrs(&self, dir: DirId, plan: &mut DirPlan) -> Result<()> {
+    pub(super) fn request_values(&self, dir: DirId, plan: &mut DirPlan) -> Result<()> {
         if self.requests_nothing()
             || !plan
                 .found
@@ -84,7 +84,7 @@ impl NativeSource<'_> {
     }
 
     /// Requests the values of the root of the transfer, and waits for them.
-    pub(super) fn request_xattrs_of_root(&self, root: &mut Entry) -> Result<()> {
+    pub(super) fn request_values_of_root(&self, root: &mut Entry) -> Result<()> {
         if self.requests_nothing() || !root.has_abbreviated() {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl NativeSource<'_> {
     }
 
     fn requests_nothing(&self) -> bool {
-        self.terms.options.dry_run || self.is_listing || self.item_peer.is_some()
+        self.terms.options.dry_run || self.is_listing || self.shared.lock().served.is_some()
     }
 
     fn request_missing(

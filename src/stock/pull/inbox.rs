@@ -1,0 +1,511 @@
+//! What an rsync that has the source has sent and this end has not taken yet.
+
+use crate::apply::ContentPiece;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::flist::FileId;
+use crate::proto::rsync::message::Attempt;
+use crate::proto::{ContentDigest, DirListing, Roots};
+use crate::report::Tally;
+use crate::report::event::{Event, Problem};
+use crate::session::connection::{MessageHandler, unexpected, wait_for};
+use crate::session::event_relay::EventSource;
+use crate::session::receiver::listing_queue::ListingQueue;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// How much content of first requests may wait to be taken, in bytes. Then the transport slows the peer down.
+const FIRST_MAX_BYTES: u64 = 8 << 20;
+/// The same for content that was requested again.
+const AGAIN_MAX_BYTES: u64 = 1 << 20;
+/// The same for events.
+const EVENTS_MAX_BYTES: u64 = 1 << 20;
+
+/// What has come from the peer, until it is taken.
+///
+/// The thread that reads fills it, in the order of the stream: the roots, listings and contents, the end of the list, the
+/// end of the session. The generator takes listings, the appliers contents, and a thread of the client events. Reading waits
+/// only for room: rsync's protocol has no windows, so a peer that sends faster than this end takes is slowed down by the
+/// transport. Listings never wait, because the generator may wait for content that comes behind them; their total is
+/// bounded by `--max-alloc`.
+pub struct PullInbox {
+    state: Mutex<PullState>,
+    /// Signalled for everything but content.
+    changed: Condvar,
+    /// Signalled for a piece of an awaited file.
+    arrived: Condvar,
+    /// Signalled when something was taken, so the reading thread may go on.
+    room: Condvar,
+    /// The peer is the server, which sends its events.
+    receives_events: bool,
+}
+
+/// The content of a file as it was requested. A file that is requested again may still have the rest of its first content.
+pub(super) type ContentKey = (FileId, Attempt);
+
+/// What was not taken yet.
+#[derive(Default)]
+pub(super) struct PullState {
+    pub(super) roots: Option<Roots>,
+    pub(super) listings: ListingQueue,
+    pub(super) list_ended: Option<Tally>,
+    /// The requested files, as far as they arrived.
+    files: HashMap<ContentKey, FileSlot>,
+    /// How much waits to be taken.
+    waiting: Waiting,
+    /// How many files were requested again and have not come.
+    repeated: u64,
+    /// The files of which the content was wrong, and is requested again after all first requests.
+    pub(super) to_repeat: Vec<FileId>,
+    /// The requested values of abbreviated attributes, by the numbers of their list and in it.
+    pub(super) xattrs: HashMap<(u32, u32), Arc<[u8]>>,
+    events: VecDeque<(Event, u64)>,
+    /// This end has everything, and reports it.
+    has_all: bool,
+    /// The report was sent.
+    has_reported_all: bool,
+    pub(super) ended: Option<Tally>,
+    pub(super) failed: Option<Error>,
+    /// Nothing more is taken.
+    is_closed: bool,
+}
+
+/// How many bytes wait to be taken.
+#[derive(Default)]
+struct Waiting {
+    first_bytes: u64,
+    again_bytes: u64,
+    event_bytes: u64,
+}
+
+/// A file as far as it arrived.
+#[derive(Default)]
+struct FileSlot {
+    pieces: VecDeque<(ContentPiece, u64)>,
+    /// It is not needed: discard its data.
+    is_declined: bool,
+    /// All of it has arrived.
+    is_whole: bool,
+    /// The sender has opened it, so a failure is one of reading.
+    has_begun: bool,
+    /// A thread waits for it.
+    is_awaited: bool,
+    /// How many bytes of the protocol it took, once all of it has arrived.
+    moved_bytes: Option<u64>,
+}
+
+impl Waiting {
+    fn of_content(&mut self, attempt: Attempt) -> &mut u64 {
+        match attempt {
+            Attempt::First => &mut self.first_bytes,
+            Attempt::Again => &mut self.again_bytes,
+        }
+    }
+
+    fn has_room_for_content(&self, attempt: Attempt) -> bool {
+        match attempt {
+            Attempt::First => self.first_bytes < FIRST_MAX_BYTES,
+            Attempt::Again => self.again_bytes < AGAIN_MAX_BYTES,
+        }
+    }
+}
+
+impl PullInbox {
+    /// Creates it empty. `receives_events`: the peer is the server, which sends its events.
+    pub fn new(receives_events: bool) -> PullInbox {
+        PullInbox {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            arrived: Condvar::new(),
+            room: Condvar::new(),
+            receives_events,
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, PullState> {
+        self.state.lock()
+    }
+
+    /// Wakes the threads that wait for something that is not in the inbox.
+    pub(super) fn wake(&self) {
+        // Under the lock, so that no thread misses it.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Waits until `take` returns a value. Fails once nothing more comes.
+    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut PullState) -> Option<T>) -> Result<T> {
+        wait_for(self.lock(), &self.changed, |state| {
+            let found = take(state).map(Ok);
+            found.or_else(|| state.failed.clone().map(Err))
+        })
+    }
+
+    /// Records that nothing more will come, and why.
+    pub(super) fn fail(&self, error: Error) {
+        let mut state = self.lock();
+        if state.ended.is_none() {
+            state.failed.get_or_insert(error);
+        }
+        drop(state);
+        self.changed.notify_all();
+        self.arrived.notify_all();
+    }
+
+    /// Records that nothing more is taken, so the reading thread must not wait for room.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.room.notify_all();
+        self.fail(Error::new(Exit::Stream, ""));
+    }
+}
+
+/// What the reading thread puts in.
+impl PullInbox {
+    pub(super) fn set_roots(&self, roots: Roots) {
+        self.lock().roots = Some(roots);
+        self.changed.notify_all();
+    }
+
+    /// Appends a listing. Returns whether at most `max_bytes` of listings wait.
+    pub(super) fn add_listing(&self, listing: Box<DirListing>, cost: u64, max_bytes: u64) -> bool {
+        let mut state = self.lock();
+        if state.listings.cost.saturating_add(cost) > max_bytes {
+            return false;
+        }
+        state.listings.push(listing, cost);
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    pub(super) fn end_list(&self, counted: Tally) {
+        self.lock().list_ended = Some(counted);
+        self.changed.notify_all();
+    }
+
+    /// Notes that the sender has opened a file.
+    pub(super) fn begin_file(&self, key: ContentKey) {
+        if let Some(slot) = self.lock().files.get_mut(&key) {
+            slot.has_begun = true;
+        }
+    }
+
+    /// Adds a piece of a file that is not its last one, once there is room.
+    pub(super) fn add_piece(&self, key: ContentKey, piece: ContentPiece, cost: u64) -> Result<()> {
+        let mut state = self.lock();
+        // The consumer of earlier content may wait for one that was requested again and comes later.
+        while !state.waiting.has_room_for_content(key.1) && state.repeated == 0 {
+            if state.is_closed {
+                return Err(Error::new(Exit::Stream, ""));
+            }
+            self.room.wait(&mut state);
+        }
+        self.put(&mut state, key, piece, cost)
+    }
+
+    /// Adds the end of a file, or the reason why it does not come. `moved_bytes`: how many bytes of the protocol it took.
+    pub(super) fn end_file(
+        &self,
+        key: ContentKey,
+        end: std::result::Result<ContentDigest, Problem>,
+        moved_bytes: Option<u64>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        if key.1 == Attempt::Again {
+            state.repeated = state.repeated.saturating_sub(1);
+        }
+        if let Some(slot) = state.files.get_mut(&key) {
+            slot.moved_bytes = moved_bytes;
+        }
+        let piece = match end {
+            Ok(digest) => ContentPiece::End(digest),
+            Err(problem) => ContentPiece::Unsent(Some(problem)),
+        };
+        self.put(&mut state, key, piece, 0)
+    }
+
+    fn put(
+        &self,
+        state: &mut PullState,
+        key: ContentKey,
+        piece: ContentPiece,
+        cost: u64,
+    ) -> Result<()> {
+        let is_last = piece.is_last();
+        let slot = state
+            .files
+            .get_mut(&key)
+            .filter(|slot| !slot.is_whole)
+            .ok_or_else(|| unexpected("data of an unrequested file"))?;
+        if slot.is_declined {
+            if is_last {
+                state.files.remove(&key);
+            }
+            return Ok(());
+        }
+        slot.is_whole = is_last;
+        slot.pieces.push_back((piece, cost));
+        let is_awaited = slot.is_awaited;
+        *state.waiting.of_content(key.1) += cost;
+        // Only a thread that waits for the piece is woken: there may be a hundred thousand pieces.
+        if is_awaited {
+            self.arrived.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Adds an event of the server, once there is room.
+    pub(super) fn add_event(&self, event: Event, cost: u64) -> Result<()> {
+        if !self.receives_events {
+            return Err(unexpected("message that a sender must not send now"));
+        }
+        let mut state = self.lock();
+        while state.waiting.event_bytes >= EVENTS_MAX_BYTES && state.repeated == 0 {
+            if state.is_closed {
+                return Err(Error::new(Exit::Stream, ""));
+            }
+            self.room.wait(&mut state);
+        }
+        state.waiting.event_bytes += cost;
+        state.events.push_back((event, cost));
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Stores requested values of extended attributes, with their numbers in the list.
+    pub(super) fn store_xattrs(&self, list: u32, values: Vec<(u32, Vec<u8>)>) {
+        self.lock().xattrs.extend(
+            values
+                .into_iter()
+                .map(|(number, value)| ((list, number), value.into())),
+        );
+        self.changed.notify_all();
+    }
+
+    /// Returns whether this end has everything.
+    pub(super) fn has_all(&self) -> bool {
+        self.lock().has_all
+    }
+
+    /// Waits until this end has reported that it has everything.
+    pub(super) fn await_report(&self) -> Result<()> {
+        self.wait(|state| state.has_reported_all.then_some(()))
+    }
+
+    /// Records the normal end of the session, with what the peer has counted since the end of the list.
+    pub(super) fn end_session(&self, rest: Tally) -> Result<()> {
+        let mut state = self.lock();
+        if !state.has_all {
+            return Err(unexpected("message that a sender must not send now"));
+        }
+        state.ended = Some(rest);
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+}
+
+/// What the receiver does with it.
+impl PullInbox {
+    /// Notes that the content of a file is requested.
+    pub(super) fn expect_file(&self, key: ContentKey) {
+        let mut state = self.lock();
+        state.files.insert(key, FileSlot::default());
+        if key.1 == Attempt::Again {
+            state.repeated += 1;
+            drop(state);
+            self.room.notify_all();
+        }
+    }
+
+    /// Notes a file that cannot be requested, in place of its content.
+    pub(super) fn refuse_file(&self, key: ContentKey, problem: Problem) {
+        let slot = FileSlot {
+            pieces: [(ContentPiece::Unsent(Some(problem)), 0)].into(),
+            is_whole: true,
+            ..FileSlot::default()
+        };
+        self.lock().files.insert(key, slot);
+    }
+
+    /// Returns whether content was requested and is not taken to its end.
+    pub(super) fn is_expected(&self, key: ContentKey) -> bool {
+        self.lock().files.contains_key(&key)
+    }
+
+    /// Takes the next piece of a file, and waits for it. With its last piece, returns how many bytes of the protocol the
+    /// file took.
+    pub(super) fn take_piece(&self, key: ContentKey) -> Result<(ContentPiece, Option<u64>)> {
+        let (piece, cost) = self.wait_for_file(key, |slot| slot.pieces.pop_front())?;
+        let mut state = self.lock();
+        *state.waiting.of_content(key.1) -= cost;
+        let slot = if piece.is_last() {
+            state.files.remove(&key)
+        } else {
+            None
+        };
+        drop(state);
+        self.room.notify_all();
+        Ok((piece, slot.and_then(|slot| slot.moved_bytes)))
+    }
+
+    /// Waits for the first piece of a file. Returns why the file does not come, if the sender could not open it.
+    pub(super) fn refusal(&self, key: ContentKey) -> Result<Option<Problem>> {
+        self.wait_for_file(key, |slot| {
+            let (piece, _) = slot.pieces.front()?;
+            Some(match piece {
+                ContentPiece::Unsent(problem) if !slot.has_begun => problem.clone(),
+                ContentPiece::Unsent(_)
+                | ContentPiece::Data(_)
+                | ContentPiece::Copy { .. }
+                | ContentPiece::Whole(..)
+                | ContentPiece::End(_) => None,
+            })
+        })
+    }
+
+    fn wait_for_file<T>(
+        &self,
+        key: ContentKey,
+        mut take: impl FnMut(&mut FileSlot) -> Option<T>,
+    ) -> Result<T> {
+        let mut state = self.lock();
+        loop {
+            let slot = state
+                .files
+                .get_mut(&key)
+                .ok_or_else(|| unexpected("duplicate file"))?;
+            if let Some(found) = take(slot) {
+                slot.is_awaited = false;
+                return Ok(found);
+            }
+            slot.is_awaited = true;
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            self.arrived.wait(&mut state);
+        }
+    }
+
+    /// Discards what has arrived of a file and what will arrive.
+    pub(super) fn discard(&self, key: ContentKey) {
+        let mut state = self.lock();
+        let Some(slot) = state.files.get_mut(&key) else {
+            return;
+        };
+        slot.is_declined = true;
+        let is_whole = slot.is_whole;
+        let cost: u64 = slot.pieces.drain(..).map(|(_, cost)| cost).sum();
+        *state.waiting.of_content(key.1) -= cost;
+        if is_whole {
+            state.files.remove(&key);
+        }
+        drop(state);
+        self.room.notify_all();
+    }
+
+    /// Notes that this end has everything; `send` reports it to the peer.
+    pub(super) fn report_all(&self, send: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.lock().has_all = true;
+        self.changed.notify_all();
+        send()?;
+        self.lock().has_reported_all = true;
+        self.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl EventSource for PullInbox {
+    fn await_event(&self) -> bool {
+        let has_event = |state: &mut PullState| {
+            if !state.events.is_empty() {
+                Some(true)
+            } else if state.ended.is_some() {
+                Some(false)
+            } else {
+                None
+            }
+        };
+        self.wait(has_event).unwrap_or(false)
+    }
+
+    fn relay_events(&self, report: &mut dyn FnMut(&Event)) {
+        loop {
+            let Some((event, cost)) = self.lock().events.pop_front() else {
+                return;
+            };
+            report(&event);
+            self.lock().waiting.event_bytes -= cost;
+            self.room.notify_all();
+        }
+    }
+}
+
+/// The intake of rsync's protocol puts everything into the inbox itself. Only the end comes from the session.
+impl MessageHandler for PullInbox {
+    fn handle(&self, _: crate::proto::Message, _: u64) -> Result<()> {
+        Err(unexpected("message of another protocol"))
+    }
+
+    fn handle_end(&self, error: Error) {
+        self.fail(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: FileId = FileId { dir: 1, entry: 2 };
+
+    #[test]
+    fn listings_that_wait_are_bounded() {
+        let inbox = PullInbox::new(true);
+        let add = |cost| inbox.add_listing(Box::default(), cost, 100);
+        assert_eq!([60, 40, 1].map(add), [true, true, false]);
+        inbox.lock().listings.pop();
+        assert_eq!([60, 1].map(add), [true, false]);
+    }
+
+    #[test]
+    fn content_waits_for_room_unless_a_file_is_repeated() {
+        let inbox = PullInbox::new(true);
+        let piece = || ContentPiece::Data(Vec::new());
+        let first = (FILE, Attempt::First);
+        inbox.expect_file(first);
+        inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| inbox.add_piece(first, piece(), 1));
+            inbox.take_piece(first).unwrap();
+            reading.join().unwrap().unwrap();
+        });
+        inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
+        // The one that is repeated comes behind it.
+        inbox.expect_file((FILE, Attempt::Again));
+        inbox.add_piece(first, piece(), 1).unwrap();
+        inbox
+            .end_file((FILE, Attempt::Again), Ok(ContentDigest::default()), None)
+            .unwrap();
+        inbox.close();
+        assert!(inbox.add_piece(first, piece(), 1).is_err());
+    }
+
+    #[test]
+    fn declined_content_takes_no_room() {
+        let inbox = PullInbox::new(true);
+        let piece = || ContentPiece::Data(Vec::new());
+        let key = (FILE, Attempt::First);
+        inbox.expect_file(key);
+        inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
+        inbox.discard(key);
+        inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
+        inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
+        inbox
+            .end_file(key, Ok(ContentDigest::default()), None)
+            .unwrap();
+        assert!(!inbox.is_expected(key));
+    }
+}
