@@ -2,7 +2,7 @@
 
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::facts::{ItemPrinter, ReportTime};
-use crate::apply::generator::{Left, Plans};
+use crate::apply::generator::{OnSkipped, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
 use crate::error::Result;
 use crate::exit::Exit;
@@ -192,12 +192,17 @@ impl Plans for LocalPlans<'_> {
         Ok(None)
     }
 
-    fn skip(&self, ticket: Option<TaskId>, _path: &RelPath, left: &mut Left<'_>) -> Result<()> {
+    fn skip(
+        &self,
+        ticket: Option<TaskId>,
+        _path: &RelPath,
+        on_skipped: &mut OnSkipped<'_>,
+    ) -> Result<()> {
         let mut tickets = Vec::from_iter(ticket);
         while let Some(ticket) = tickets.pop() {
             let mut plan = self.scanner.take(ticket);
             tickets.extend(plan.below().rev());
-            left(std::mem::take(&mut plan.findings))?;
+            on_skipped(std::mem::take(&mut plan.findings))?;
         }
         Ok(())
     }

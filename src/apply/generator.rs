@@ -24,7 +24,7 @@ use self::link_groups::LinkGroups;
 pub use self::outbox::Appliers;
 use self::outbox::Outbox;
 use self::plan_queue::PlanPool;
-pub use self::plan_queue::{Left, Plans, count_so_far};
+pub use self::plan_queue::{OnSkipped, Plans, count_so_far};
 use self::shared_files::{ChangedBefore, SharedFiles};
 use self::twin_search::{FoundTwins, TwinSearch, is_new_file};
 use crate::apply::abbreviated::LocalValues;

@@ -12,7 +12,7 @@ use crate::walk::{DestState, DirPlan, Findings, TaskId};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Receives the findings of a directory that is skipped. An error ends the run.
-pub type Left<'l> = dyn FnMut(Findings) -> Result<()> + 'l;
+pub type OnSkipped<'l> = dyn FnMut(Findings) -> Result<()> + 'l;
 
 /// Makes the plans of directories, in the order in which they are taken.
 pub trait Plans: Sync {
@@ -30,8 +30,13 @@ pub trait Plans: Sync {
     /// plan. It contains only that directory, whose own plan is taken as usual.
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>>;
     /// Skips the plan of a directory and everything below it. The task number is `None` if nothing below it was walked.
-    /// `left` receives the findings there, in order.
-    fn skip(&self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<()>;
+    /// `on_skipped` receives the findings there, in order.
+    fn skip(
+        &self,
+        task_id: Option<TaskId>,
+        path: &RelPath,
+        on_skipped: &mut OnSkipped<'_>,
+    ) -> Result<()>;
     /// Returns whether the next plan is there, or comes although earlier ones are held.
     fn will_come(&self) -> bool;
     /// Returns how the destination is listed.
@@ -215,10 +220,10 @@ impl<'a> PlanPool<'a> {
         &mut self,
         task_id: Option<TaskId>,
         path: &RelPath,
-        left: &mut Left<'_>,
+        on_skipped: &mut OnSkipped<'_>,
     ) -> Result<()> {
         if !self.is_ahead {
-            return self.plans.skip(task_id, path, left);
+            return self.plans.skip(task_id, path, on_skipped);
         }
         // `None`: what is left below a directory without a plan.
         let mut dirs = vec![(task_id, path.clone())];
@@ -227,16 +232,16 @@ impl<'a> PlanPool<'a> {
                 self.remove_upcoming(|dir| {
                     matches!(dir.what, UpcomingPlan::Stray) && dir.path == path
                 });
-                self.plans.skip(None, &path, left)?;
+                self.plans.skip(None, &path, on_skipped)?;
                 continue;
             };
             if let Some(mut plan) = self.take_held(task_id) {
                 dirs.extend(dirs_below(&plan).rev());
-                left(std::mem::take(&mut plan.findings))?;
+                on_skipped(std::mem::take(&mut plan.findings))?;
             } else if self.remove_upcoming(
                 |dir| matches!(dir.what, UpcomingPlan::Own(id, _) if id == task_id),
             ) {
-                self.plans.skip(Some(task_id), &path, left)?;
+                self.plans.skip(Some(task_id), &path, on_skipped)?;
             } else {
                 let strays = Vec::from_iter(std::iter::from_fn(|| self.held_stray(&path)));
                 dirs.push((None, path));
@@ -407,8 +412,8 @@ impl<'a> PlanPool<'a> {
         count_so_far(self.plans, self.unnamed)
     }
 
-    /// Drops empty directories (`-m`). `left` receives their findings.
-    pub(super) fn prune(&mut self, left: &mut Left<'_>) -> Result<()> {
+    /// Drops empty directories (`-m`). `on_skipped` receives their findings.
+    pub(super) fn prune(&mut self, on_skipped: &mut OnSkipped<'_>) -> Result<()> {
         let order = self.order();
         let mut pruned = HashSet::new();
         let last = self.parent_of_last();
@@ -430,7 +435,7 @@ impl<'a> PlanPool<'a> {
             let mut plan = self
                 .take_held(*task_id)
                 .expect("the order is of plans that are held");
-            left(std::mem::take(&mut plan.findings))?;
+            on_skipped(std::mem::take(&mut plan.findings))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::digests::{DigestScope, DigestSender};
 use super::{PeerAccounts, Receiver};
-use crate::apply::generator::{Left, Plans};
+use crate::apply::generator::{OnSkipped, Plans};
 use crate::apply::pipeline::SourcePlans;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -306,7 +306,7 @@ impl Plans for PeerPlans<'_> {
         &self,
         _ticket: Option<TaskId>,
         path: &RelPath,
-        left: &mut Left<'_>,
+        on_skipped: &mut OnSkipped<'_>,
     ) -> Result<(), Error> {
         while self
             .peek()?
@@ -315,7 +315,7 @@ impl Plans for PeerPlans<'_> {
             let mut listing = self.pop()?;
             let problems = std::mem::take(&mut listing.problems);
             let notes = std::mem::take(&mut listing.notes);
-            left(Findings {
+            on_skipped(Findings {
                 problems,
                 notes,
                 ..Findings::default()
