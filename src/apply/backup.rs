@@ -152,9 +152,9 @@ pub fn copy_away(
         Ok((to, name))
     });
     match copied {
-        Ok(spot) => {
+        Ok(dest_dir) => {
             report_backup(context, dir, path, events);
-            Ok(spot)
+            Ok(dest_dir)
         }
         Err(error) => Err(backup_failed(context, role, path, &error, events)),
     }

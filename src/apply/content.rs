@@ -442,7 +442,7 @@ fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
 
 /// Returns the basis that is sent to the peer.
 pub fn basis(job: &Job<'_>, similar: Option<&Similar>, facts: &SourceFacts) -> RequestedBasis {
-    let Some(dir) = &job.spot.dir else {
+    let Some(dir) = &job.dest_dir.dir else {
         return Basis::None.into();
     };
     if let (Some(append), Some(existing)) = (job.context.options.place.append, job.dest()) {

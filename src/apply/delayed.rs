@@ -20,7 +20,7 @@ pub(super) fn staging_dir(job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Probl
     let name = job.context.staging_name();
     if path::climbs(name) {
         // Files of the same name from several directories would be mixed up there.
-        let waiting = path::join(&path::join(job.spot.path.as_bytes(), name), job.name());
+        let waiting = path::join(&path::join(job.dest_dir.path.as_bytes(), name), job.name());
         let names = [&job.temp_full(), &b"\" -> \""[..], &waiting].concat();
         return Err(Problem::about(
             ErrorRole::Receiver,
@@ -47,7 +47,7 @@ pub(super) fn staging_dir(job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Probl
             _ => {
                 let full = job
                     .context
-                    .full(&path::join(job.spot.path.as_bytes(), name));
+                    .full(&path::join(job.dest_dir.path.as_bytes(), name));
                 Problem::failed(ErrorRole::Receiver, "mkdir", &full, &error)
             }
         })
@@ -57,7 +57,7 @@ pub(super) fn staging_dir(job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Probl
 pub(super) fn delay(job: &Job<'_>) {
     let delayed = DelayedFile {
         path: job.path.clone(),
-        last: job.spot.last.clone(),
+        last: job.dest_dir.last.clone(),
         replaces: job.replaces() || job.context.options.place.inplace,
         leaving: leaving(job).map(SourceRemoval::parked),
     };

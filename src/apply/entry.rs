@@ -114,7 +114,7 @@ pub(super) fn refuse(job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
 /// Returns how an existing entry differs, in rsync's words.
 fn difference(job: &Job<'_>) -> &'static str {
     let compare = |existing: &Entry| {
-        let dir = job.spot.dir.as_ref()?;
+        let dir = job.dest_dir.dir.as_ref()?;
         (existing.len_bytes == job.source().len_bytes)
             .then(|| (job.context.compare)(job.original(), (dir, job.name())).unwrap_or(false))
     };
@@ -177,7 +177,7 @@ fn adjust(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     if job.context.is_dry() {
         return false;
     }
-    let Some(dir) = &job.spot.dir else {
+    let Some(dir) = &job.dest_dir.dir else {
         return false;
     };
     if job.leaves_attributes {
@@ -250,13 +250,13 @@ fn create(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
         }
     };
     if job.context.is_dry() {
-        if let (true, Some(dir)) = (job.replaces(), &job.spot.dir) {
+        if let (true, Some(dir)) = (job.replaces(), &job.dest_dir.dir) {
             backup::report_backup(job.context, dir, &job.path, &mut out.events);
         }
         report_creation(out);
         return false;
     }
-    let Some(dir) = &job.spot.dir else {
+    let Some(dir) = &job.dest_dir.dir else {
         return false;
     };
     if backup::may_replace(job.context, job.replaces(), &job.path)
@@ -273,7 +273,7 @@ fn create(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     }
     match make_node(job, dir) {
         Ok(()) => {
-            job.spot.last.touch();
+            job.dest_dir.last.touch();
             report_creation(out);
             set_attributes(job, dir, Has::default(), out);
             true
@@ -349,13 +349,13 @@ fn copy(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
 /// Links an entry of an alternate tree, or copies it if it cannot be linked.
 fn link(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     if !job.context.is_dry() {
-        let Some(dir) = &job.spot.dir else {
+        let Some(dir) = &job.dest_dir.dir else {
             return false;
         };
         let Some(hit) = job.hit() else {
             return copy(job, Changes::NEW, out);
         };
-        job.spot.last.touch();
+        job.dest_dir.last.touch();
         if !back_up_other_data(job, dir, out) {
             return false;
         }
@@ -415,8 +415,8 @@ fn back_up_other_data(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
 /// Removes an entry that the destination does not need because an alternate tree has it.
 fn vacate(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     let full = || job.full();
-    if let (true, false, Some(dir)) = (job.replaces(), job.context.is_dry(), &job.spot.dir) {
-        job.spot.last.touch();
+    if let (true, false, Some(dir)) = (job.replaces(), job.context.is_dry(), &job.dest_dir.dir) {
+        job.dest_dir.last.touch();
         if !back_up_other_data(job, dir, out) {
             return false;
         }

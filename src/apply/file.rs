@@ -37,7 +37,7 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
     );
     if job.context.is_dry() {
         count(out, job.source().len_bytes, changes, 0);
-        if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.spot.dir) {
+        if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.dest_dir.dir) {
             backup::report_backup(job.context, dir, &job.path, &mut out.events);
         }
         if job.context.wants.items {
@@ -211,7 +211,7 @@ pub fn report_renamed(job: &Job<'_>, twin: &Twin, out: &mut Outcome<'_>) {
         item.moved_bytes = moved_bytes(0, context.printer.is_receiver());
         if context.wants.digest {
             let opened = job
-                .spot
+                .dest_dir
                 .dir
                 .as_ref()
                 .and_then(|dir| context.open_read(dir, job.name()).ok());
@@ -252,7 +252,7 @@ fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
     let file = match content {
         Content::File(fd) | Content::Twin(fd) => fd.as_fd(),
         Content::Stream { .. } => {
-            let dir = job.spot.dir.as_ref()?;
+            let dir = job.dest_dir.dir.as_ref()?;
             let staging = staging_dir(job, dir).ok()?;
             placed = sys::open_read(
                 staging.as_ref().unwrap_or(dir).fd(),
@@ -326,7 +326,7 @@ fn place_content<'c>(
     new: NewContent<'_, 'c>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
-    match &job.spot.dir {
+    match &job.dest_dir.dir {
         None => Err(Failure::Stopped),
         Some(dir) if job.context.options.place.inplace && job.dest().is_some() => {
             in_place::overwrite(job, dir, new.content, out)

@@ -98,15 +98,15 @@ impl FuzzySearch {
         {
             return None;
         }
-        let dir = job.spot.dir.as_ref()?;
+        let dir = job.dest_dir.dir.as_ref()?;
         if self
             .last
             .as_ref()
-            .is_none_or(|(path, _)| *path != job.spot.path)
+            .is_none_or(|(path, _)| *path != job.dest_dir.path)
         {
             self.last = Some((
-                job.spot.path.clone(),
-                Around::new(job.context, &job.spot.path, dir),
+                job.dest_dir.path.clone(),
+                Around::new(job.context, &job.dest_dir.path, dir),
             ));
         }
         let (_, around) = self.last.as_mut()?;
@@ -142,7 +142,8 @@ fn is_printed(context: &Context<'_>) -> bool {
 
 /// Returns whether an earlier run has left a part of this file.
 fn has_partial(job: &Job<'_>) -> bool {
-    let (Some(name), Some(dir)) = (&job.context.options.place.partial_dir, &job.spot.dir) else {
+    let (Some(name), Some(dir)) = (&job.context.options.place.partial_dir, &job.dest_dir.dir)
+    else {
         return false;
     };
     open_partial(job.context, dir, name)

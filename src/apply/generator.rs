@@ -32,7 +32,7 @@ use crate::apply::dir_finalize::LastTouch;
 use crate::apply::heirs::Heir;
 use crate::apply::job::{Job, item_of};
 use crate::apply::twins::Twin;
-use crate::apply::{ApplierState, Context, Outcome, Spot, backup, delayed, entry};
+use crate::apply::{ApplierState, Context, DestDir, Outcome, backup, delayed, entry};
 use crate::error::Result;
 use crate::flist::{Entry, FileId, Kind};
 use crate::fs::root::{Dir, ParkedDir, Root};
@@ -97,7 +97,7 @@ pub struct Generator<'a> {
 /// A directory whose subdirectories are being processed.
 struct Frame {
     plan: Arc<DirPlan>,
-    spot: Arc<Spot>,
+    dest_dir: Arc<DestDir>,
     /// The index of the next subdirectory.
     next: usize,
     /// If `false`, nothing is to be done in the directory itself, but possibly below it.
@@ -110,7 +110,7 @@ struct Frame {
 
 impl Frame {
     /// Creates the frame of a directory whose own entries are done.
-    fn new(plan: Arc<DirPlan>, spot: Arc<Spot>, has_plan: bool) -> Frame {
+    fn new(plan: Arc<DirPlan>, dest_dir: Arc<DestDir>, has_plan: bool) -> Frame {
         let lists_in_turn = plan
             .found
             .sender_dir
@@ -118,7 +118,7 @@ impl Frame {
             .is_some_and(|sender_dir| sender_dir.lists_in_turn);
         let mut frame = Frame {
             plan,
-            spot,
+            dest_dir,
             next: 0,
             has_plan,
             is_copy: false,
@@ -134,10 +134,10 @@ impl Frame {
     /// Closes its descriptors. Those that appliers share are closed when they are done.
     fn park(&mut self) {
         if let Some(Ok(parked)) = self
-            .spot
+            .dest_dir
             .dir
             .as_ref()
-            .map(|dir| dir.parked(self.spot.path.clone()))
+            .map(|dir| dir.parked(self.dest_dir.path.clone()))
         {
             self.parked = Some(parked);
             self.set_dir(None);
@@ -152,10 +152,10 @@ impl Frame {
     }
 
     fn set_dir(&mut self, dir: Option<Dir>) {
-        self.spot = Arc::new(Spot::new(
-            self.spot.path.clone(),
+        self.dest_dir = Arc::new(DestDir::new(
+            self.dest_dir.path.clone(),
             dir,
-            self.spot.last.clone(),
+            self.dest_dir.last.clone(),
         ));
     }
 
@@ -173,7 +173,7 @@ impl Frame {
 /// The steps of a directory that are queued together next.
 struct OpenBatch<'b> {
     plan: &'b Arc<DirPlan>,
-    spot: &'b Arc<Spot>,
+    dest_dir: &'b Arc<DestDir>,
     /// The first of them.
     start: usize,
     /// The length of their files that are transferred.
@@ -191,7 +191,7 @@ impl OpenBatch<'_> {
         out.queue_work(vec![Work::Steps(
             self.plan.clone(),
             range,
-            self.spot.clone(),
+            self.dest_dir.clone(),
         )])
     }
 }
@@ -441,7 +441,7 @@ impl<'a> Generator<'a> {
         }
         let last = dirs::prepare_root(self.context, top, &mut self.out.head);
         self.hold(&RelPath::root(), &last);
-        let spot = Arc::new(Spot::new(
+        let dest_dir = Arc::new(DestDir::new(
             RelPath::root(),
             self.context.dest.map(|dest| dest.dir().clone()),
             last,
@@ -449,7 +449,7 @@ impl<'a> Generator<'a> {
         if !has_plan && top.is_some() {
             self.deletions.pass_unchanged(&mut self.out.head);
         }
-        let frame = self.enter(plan, spot, itself, None)?;
+        let frame = self.enter(plan, dest_dir, itself, None)?;
         Ok(Frame { has_plan, ..frame })
     }
 
@@ -470,11 +470,11 @@ impl<'a> Generator<'a> {
             }
             let opened = frame.reopen_dirs(self.context.dest);
             if opened.is_ok()
-                && let Some(below) = self.directory(&frame.plan, &frame.spot, sub)?
+                && let Some(below) = self.directory(&frame.plan, &frame.dest_dir, sub)?
             {
                 return Ok(Some(below));
             }
-            let path = frame.spot.path.join(frame.plan.name_of(&sub.step));
+            let path = frame.dest_dir.path.join(frame.plan.name_of(&sub.step));
             if let Err(error) = opened {
                 self.out.head.extend(dirs::cannot_make(
                     &self.context.full(path.as_bytes()),
@@ -483,13 +483,13 @@ impl<'a> Generator<'a> {
             }
             self.leave_out(&path, sub.task_id)?;
         }
-        let spot = &frame.spot;
+        let dest_dir = &frame.dest_dir;
         if frame.has_plan {
             return Ok(None);
         }
         self.out.settle_followers()?;
         self.look_ahead(PlanPool::hold_more)?;
-        let Some(mut plan) = self.stock.stray(&spot.path)? else {
+        let Some(mut plan) = self.stock.stray(&dest_dir.path)? else {
             return Ok(None);
         };
         // The plan holds a single entry, but not because an argument named it.
@@ -510,12 +510,12 @@ impl<'a> Generator<'a> {
             None
         });
         let dir = dir.flatten();
-        let spot = Arc::new(Spot::new(
+        let dest_dir = Arc::new(DestDir::new(
             plan.found.listing.path.clone(),
             dir,
-            dirs::untouched(self.context, Some(&spot.last)),
+            dirs::untouched(self.context, Some(&dest_dir.last)),
         ));
-        self.enter(plan, spot, None, None).map(Some)
+        self.enter(plan, dest_dir, None, None).map(Some)
     }
 
     /// Counts and reports what was found in and below a directory that is not entered.
@@ -538,7 +538,7 @@ impl<'a> Generator<'a> {
     fn enter(
         &mut self,
         mut plan: DirPlan,
-        spot: Arc<Spot>,
+        dest_dir: Arc<DestDir>,
         itself: Option<&Top>,
         item: Option<Event>,
     ) -> Result<Frame> {
@@ -555,7 +555,7 @@ impl<'a> Generator<'a> {
         let head = &mut self.out.head;
         self.deletions.note_file_systems(&plan, head);
         self.deletions.remove_leftovers(&mut plan);
-        self.deletions.during(&plan, &spot, head);
+        self.deletions.during(&plan, &dest_dir, head);
         if plan.found.dest.is_unseen
             && plan.found.listing.may_delete
             && self.context.options.delete.when.is_some()
@@ -571,12 +571,12 @@ impl<'a> Generator<'a> {
         head.extend(item);
         // A copy reports deletions before the entries; a listing reports everything in its place.
         if !self.context.policy.list_only {
-            self.deletions.missing_before_dirs(&spot, head);
+            self.deletions.missing_before_dirs(&dest_dir, head);
         }
-        self.deletions.make_room(&mut plan, &spot, head);
+        self.deletions.make_room(&mut plan, &dest_dir, head);
         self.out.decline(&plan);
-        partials::discard(self.context, &plan, &spot);
-        // Workers use the directory of the spot, and a plan may be held for long.
+        partials::discard(self.context, &plan, &dest_dir);
+        // Workers use the directory of `dest_dir`, and a plan may be held for long.
         plan.found.dest.dir = None;
         if let Some(gauge) = self.context.gauge {
             let (entries, bytes) = plan.found.listing.list.totals();
@@ -591,12 +591,12 @@ impl<'a> Generator<'a> {
             );
         }
         let plan = Arc::new(plan);
-        self.out.begin_dir(spot.last.has_other_names());
-        self.queue_batches(&plan, &spot)?;
+        self.out.begin_dir(dest_dir.last.has_other_names());
+        self.queue_batches(&plan, &dest_dir)?;
         self.deletions
-            .missing_before_dirs(&spot, &mut self.out.head);
-        self.deletions.note_for_after(&plan, &spot);
-        Ok(Frame::new(plan, spot, true))
+            .missing_before_dirs(&dest_dir, &mut self.out.head);
+        self.deletions.note_for_after(&plan, &dest_dir);
+        Ok(Frame::new(plan, dest_dir, true))
     }
 
     /// Reports how long the list is while it still grows.
@@ -642,10 +642,10 @@ impl<'a> Generator<'a> {
     }
 
     /// Splits the steps of a directory into batches.
-    fn queue_batches(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<()> {
+    fn queue_batches(&mut self, plan: &Arc<DirPlan>, dest_dir: &Arc<DestDir>) -> Result<()> {
         let mut batch = OpenBatch {
             plan,
-            spot,
+            dest_dir,
             start: 0,
             bytes: 0,
         };
@@ -660,7 +660,7 @@ impl<'a> Generator<'a> {
                 batch.queue_until(at, &mut self.out)?;
                 done_early.insert(
                     replaced,
-                    self.done_early(Member::new(plan, replaced, spot))?,
+                    self.done_early(Member::new(plan, replaced, dest_dir))?,
                 );
             }
             if let Some(twin) = self.renamed_twin(plan, step) {
@@ -668,7 +668,7 @@ impl<'a> Generator<'a> {
                 batch.start = at + 1;
                 let closed =
                     closed_plan.get_or_insert_with(|| Arc::new(plan.without_descriptors()));
-                let heir = Heir::new(closed.clone(), *step, spot);
+                let heir = Heir::new(closed.clone(), *step, dest_dir);
                 self.deletions.expect_heir(twin, heir);
                 continue;
             }
@@ -714,12 +714,12 @@ impl<'a> Generator<'a> {
     fn queue_step(&mut self, batch: &mut OpenBatch<'_>, at: usize, step: &Step) -> Result<()> {
         let OpenBatch {
             plan,
-            spot,
+            dest_dir,
             start,
             bytes,
         } = *batch;
         let name = plan.name_of(step);
-        let lists_before = self.deletions.lists_missing_before(spot, name);
+        let lists_before = self.deletions.lists_missing_before(dest_dir, name);
         let group = self.links.group_of(plan, step);
         // A backup with this name must be made first. A batch is done in order.
         let original = backup::original_in(self.context, plan, step);
@@ -741,7 +741,7 @@ impl<'a> Generator<'a> {
         }
         if lists_before {
             self.deletions
-                .missing_before(spot, name, &mut self.out.head);
+                .missing_before(dest_dir, name, &mut self.out.head);
         }
         if !(group.is_some() || is_changed_before || is_late) {
             let is_transferred = matches!(step.decision.action, Action::Transfer(_));
@@ -753,7 +753,7 @@ impl<'a> Generator<'a> {
             return Ok(());
         }
         batch.start = at + 1;
-        let member = Member::new(plan, at, spot);
+        let member = Member::new(plan, at, dest_dir);
         if let Some(inode) = group {
             if is_late {
                 // The group may place it later.
@@ -826,9 +826,14 @@ impl<'a> Generator<'a> {
     }
 
     /// Processes a subdirectory. Returns its frame if its content takes part.
-    fn directory(&mut self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> Result<Option<Frame>> {
-        let sub = self.decided_now(parent, spot, sub);
-        let job = Job::new(self.context, parent, sub.step, spot);
+    fn directory(
+        &mut self,
+        parent: &DirPlan,
+        dest_dir: &DestDir,
+        sub: SubDir,
+    ) -> Result<Option<Frame>> {
+        let sub = self.decided_now(parent, dest_dir, sub);
+        let job = Job::new(self.context, parent, sub.step, dest_dir);
         if sub.is_left() {
             let events = self.done_now(&job)?;
             self.out.head.extend(events);
@@ -875,32 +880,32 @@ impl<'a> Generator<'a> {
         let below = self
             .stock
             .take(task_id, &job.path, &parent.dest_state(&sub))?;
-        let spot = Arc::new(Spot::new(job.path, dir, last));
+        let dest_dir = Arc::new(DestDir::new(job.path, dir, last));
         let Some(mut below) = below else {
             self.out.head.extend(item);
             self.deletions.pass_unchanged(&mut self.out.head);
             let mut plan = DirPlan::default();
-            plan.found.listing.path = spot.path.clone();
-            return Ok(Some(Frame::new(Arc::new(plan), spot, false)));
+            plan.found.listing.path = dest_dir.path.clone();
+            return Ok(Some(Frame::new(Arc::new(plan), dest_dir, false)));
         };
         // The directory existed when its plan was made, but may have been deleted with the target of a symlink since.
         let is_gone = is_new && below.found.dest.dir.is_some();
         if (below.found.dest.is_unseen && !is_new) || is_gone {
             self.plans
                 .walk()
-                .decide_again_for_dir(&mut below, spot.dir.as_ref());
+                .decide_again_for_dir(&mut below, dest_dir.dir.as_ref());
         }
-        self.enter(below, spot, None, item).map(Some)
+        self.enter(below, dest_dir, None, item).map(Some)
     }
 
     /// Decides about a directory again if its counterpart was reached through a symlink (`-K`) whose target was deleted
     /// since.
-    fn decided_now(&self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> SubDir {
+    fn decided_now(&self, parent: &DirPlan, dest_dir: &DestDir, sub: SubDir) -> SubDir {
         let options = self.context.options;
         let may_be_gone = options.preserve.keep_dirlinks
             && options.delete.when.is_some()
             && sub.step.dest != NONE;
-        let Some(dir) = &spot.dir else {
+        let Some(dir) = &dest_dir.dir else {
             return sub;
         };
         if !may_be_gone || self.context.is_dry() {

@@ -2,7 +2,7 @@
 
 use crate::apply::entry::{carry_out, checked, perform, refuse};
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, Spot, backup, delayed, remove_source};
+use crate::apply::{ApplierState, Context, DestDir, Outcome, backup, delayed, remove_source};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
 use crate::options::AltKind;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Default)]
 pub struct Leader {
     /// The directory that it is placed in; `None` once that is closed, see [`Leader::leave`].
-    spot: Mutex<Option<Arc<Spot>>>,
+    dest_dir: Mutex<Option<Arc<DestDir>>>,
     pub path: RelPath,
     /// In a dry run, the inode that has its name at the destination.
     dest_inode: Option<(u64, u64)>,
@@ -35,14 +35,14 @@ pub struct Leader {
 
 impl Leader {
     /// Creates the leader that a job places. In a dry run, followers are compared with the destination's entry.
-    pub fn new(job: &Job<'_>, spot: Arc<Spot>) -> Leader {
+    pub fn new(job: &Job<'_>, dest_dir: Arc<DestDir>) -> Leader {
         let dest_inode = if job.context.is_dry() {
             dest_inode(job)
         } else {
             None
         };
         Leader {
-            spot: Mutex::new(Some(spot)),
+            dest_dir: Mutex::new(Some(dest_dir)),
             dest_inode,
             hit_inode: hit_inode(job),
             path: job.path.clone(),
@@ -52,14 +52,14 @@ impl Leader {
 
     /// Closes the directory of a placed leader: more leaders are remembered than directories can be open.
     fn leave(&self) {
-        let mut spot = self.spot.lock();
+        let mut dest_dir = self.dest_dir.lock();
         // It can be opened again by its path, unless its final mode will prevent that.
-        *spot = spot.take().filter(|spot| spot.last.shuts());
+        *dest_dir = dest_dir.take().filter(|dest_dir| dest_dir.last.shuts());
     }
 
     /// Returns what must be remembered of a placed leader besides its path. `None`: more than [`PlacedLeader`] is needed.
     pub fn rest(&mut self) -> Option<PlacedLeader> {
-        let is_left = self.spot.get_mut().is_none();
+        let is_left = self.dest_dir.get_mut().is_none();
         let is_bare = is_left && self.dest_inode.is_none() && self.hit_inode.is_none();
         let is_delayed = *self.is_delayed.get_mut();
         let is_stale = *self.is_stale.get_mut();
@@ -88,9 +88,9 @@ impl Leader {
 
     /// Returns its directory.
     fn dir(&self, context: &Context<'_>, applier: &mut ApplierState) -> io::Result<Option<Dir>> {
-        let spot = self.spot.lock().clone();
-        match (spot, context.dest) {
-            (Some(spot), _) => Ok(spot.dir.clone()),
+        let dest_dir = self.dest_dir.lock().clone();
+        match (dest_dir, context.dest) {
+            (Some(dest_dir), _) => Ok(dest_dir.dir.clone()),
             (None, Some(root)) => applier
                 .dir_of_leader(root, self.path.parent().unwrap_or_default())
                 .map(Some),
@@ -274,7 +274,7 @@ impl Follower<'_> {
     fn act(&self, changes: Changes, out: &mut Outcome<'_>) -> bool {
         let Follower { job, leader, .. } = self;
         let context = job.context;
-        let Some(dir) = &job.spot.dir else {
+        let Some(dir) = &job.dest_dir.dir else {
             return false;
         };
         let leader_dir = match leader.dir(context, out.applier) {
@@ -287,7 +287,7 @@ impl Follower<'_> {
         };
         let of_leader = (&leader_dir, leader.path.name());
         if leader.is_delayed.load(Ordering::Relaxed) {
-            job.spot.last.touch();
+            job.dest_dir.last.touch();
             self.linked(delayed::stage_link(job, dir, of_leader), changes, out);
             // Its source is removed once it has its final name.
             return false;
@@ -320,7 +320,7 @@ impl Follower<'_> {
                 return false;
             }
         }
-        job.spot.last.touch();
+        job.dest_dir.last.touch();
         if backup::may_replace(context, job.replaces(), &job.path)
             && let Err(problem) = backup::back_up(
                 context,

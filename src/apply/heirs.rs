@@ -4,7 +4,7 @@ use crate::apply::attributes::{self, Has};
 use crate::apply::dir_finalize::LastTouch;
 use crate::apply::job::Job;
 use crate::apply::twins::Twin;
-use crate::apply::{Context, Outcome, Spot, entry, file, partial, remove_source};
+use crate::apply::{Context, DestDir, Outcome, entry, file, partial, remove_source};
 use crate::flist::entry::Stat;
 use crate::fs::root::Dir;
 use crate::fs::write::{remove_stale_unseen, temp_name};
@@ -31,12 +31,12 @@ pub struct Heir {
 
 impl Heir {
     /// Creates the heir for a step.
-    pub fn new(plan: Arc<DirPlan>, step: Step, spot: &Spot) -> Heir {
+    pub fn new(plan: Arc<DirPlan>, step: Step, dest_dir: &DestDir) -> Heir {
         Heir {
             plan,
             step,
-            dir: spot.path.clone(),
-            last: spot.last.clone(),
+            dir: dest_dir.path.clone(),
+            last: dest_dir.last.clone(),
         }
     }
 
@@ -65,8 +65,8 @@ impl Heir {
                 return false;
             }
         };
-        let spot = Spot::new(self.dir, dir, self.last);
-        let job = Job::new(context, &self.plan, self.step, &spot);
+        let dest_dir = DestDir::new(self.dir, dir, self.last);
+        let job = Job::new(context, &self.plan, self.step, &dest_dir);
         if let (Some(twin), Some(from)) = (job.twin(), from) {
             if context.is_dry() {
                 entry::perform(&job, out);
@@ -88,7 +88,7 @@ impl Heir {
 /// created. It has all its attributes before it has its name.
 fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result<bool> {
     let context = job.context;
-    let Some(dir) = &job.spot.dir else {
+    let Some(dir) = &job.dest_dir.dir else {
         return Ok(false);
     };
     let file = context.open_read(from, name)?;
@@ -102,7 +102,7 @@ fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result
     }
     let source = job.source();
     let has_bare_source = source.xattrs().is_empty() && source.acls().0.is_empty();
-    if !has_bare_source || job.spot.default_acl().is_some() {
+    if !has_bare_source || job.dest_dir.default_acl().is_some() {
         return Ok(false);
     }
 
@@ -134,7 +134,7 @@ fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result
     if context.options.place.fsync {
         sys::fsync(file.as_fd())?;
     }
-    job.spot.last.touch();
+    job.dest_dir.last.touch();
     sys::rename_new(from.fd(), name, dir.fd(), job.name())?;
     if context.resumes(twin.len_bytes) {
         remove_stale_unseen(dir, &temp_name(job.name()));

@@ -3,7 +3,7 @@
 use crate::apply::abbreviated::LocalValues;
 use crate::apply::attributes::AttributeTarget;
 use crate::apply::twins::Twin;
-use crate::apply::{Context, Outcome, Spot};
+use crate::apply::{Context, DestDir, Outcome};
 use crate::digest::{self, Comparison};
 use crate::flist::{Entry, Kind};
 use crate::fs::sys;
@@ -26,7 +26,7 @@ pub struct Job<'a> {
     pub plan: &'a DirPlan,
     pub step: Step,
     /// Its directory at the destination.
-    pub spot: &'a Spot,
+    pub dest_dir: &'a DestDir,
     /// Its own path.
     pub path: crate::path::RelPath,
     /// The destination's entry, if it was examined again after the plan was made.
@@ -40,13 +40,18 @@ pub struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// Creates the job for a step of a plan.
-    pub fn new(context: &'a Context<'a>, plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
-        let path = spot.path.join(plan.name_of(&step));
+    pub fn new(
+        context: &'a Context<'a>,
+        plan: &'a DirPlan,
+        step: Step,
+        dest_dir: &'a DestDir,
+    ) -> Job<'a> {
+        let path = dest_dir.path.join(plan.name_of(&step));
         Job {
             context,
             plan,
             step,
-            spot,
+            dest_dir,
             path,
             existing_now: None,
             opened: Cell::new(None),
@@ -187,7 +192,7 @@ impl<'a> Job<'a> {
     /// Returns the absolute path of its temporary file, for messages.
     pub fn temp_full(&self) -> Vec<u8> {
         self.context
-            .full(self.spot.path.join(&temp_name(self.name())).as_bytes())
+            .full(self.dest_dir.path.join(&temp_name(self.name())).as_bytes())
     }
 
     /// Returns the permission bits that it must have at the destination.
@@ -204,7 +209,7 @@ impl<'a> Job<'a> {
             _ => updated(),
         };
         let parent = chmod::Parent {
-            default_acl_mode: self.spot.default_acl_mode(),
+            default_acl_mode: self.dest_dir.default_acl_mode(),
             setgid: false,
         };
         chmod::dest_mode(
@@ -222,7 +227,7 @@ impl<'a> Job<'a> {
         self.dest().filter(|entry| {
             self.is_transferred() && !self.context.is_super && entry.mode & READABLE != READABLE
         })?;
-        let opened = sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false);
+        let opened = sys::open_read(self.dest_dir.dir.as_ref()?.fd(), self.name(), false, false);
         opened
             .err()
             .filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
@@ -298,7 +303,7 @@ impl<'a> Job<'a> {
             None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_))
                 || !self.context.is_dry() =>
             {
-                sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false)
+                sys::open_read(self.dest_dir.dir.as_ref()?.fd(), self.name(), false, false)
             }
             None => return None,
         };

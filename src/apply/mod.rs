@@ -444,8 +444,9 @@ impl ContentPiece {
     }
 }
 
-/// A directory of the destination in which work is done.
-pub struct Spot {
+/// A directory of the destination in which work is done. The generator makes it when it enters the directory, and all work
+/// there shares it. Only what its first use finds out is added later.
+pub struct DestDir {
     pub path: RelPath,
     /// The open directory; `None` in a dry run if it does not exist.
     pub dir: Option<Dir>,
@@ -455,10 +456,10 @@ pub struct Spot {
     default_acl: OnceLock<Option<Vec<u8>>>,
 }
 
-impl Spot {
-    /// Creates a spot.
-    pub fn new(path: RelPath, dir: Option<Dir>, last: Arc<LastTouch>) -> Spot {
-        Spot {
+impl DestDir {
+    /// Creates it for a directory that is open, or does not exist.
+    pub fn new(path: RelPath, dir: Option<Dir>, last: Arc<LastTouch>) -> DestDir {
+        DestDir {
             path,
             dir,
             last,

@@ -175,7 +175,7 @@ pub fn remove_sent_source(job: &Job<'_>, out: &mut Outcome<'_>) {
     // Where the remaining copy is.
     let dir = match job.step.decision.action {
         Action::Elsewhere => job.hit().map(|hit| &hit.dir),
-        _ => job.spot.dir.as_ref(),
+        _ => job.dest_dir.dir.as_ref(),
     };
     if !waits && let (Some(leaving), Some(dir)) = (leaving(job), dir) {
         leaving.go(job.context, (dir, job.name()), &mut out.events);

@@ -60,7 +60,7 @@ pub(super) fn replace<'c>(
         ))
     })?;
     out.report_begun(job.source().len_bytes);
-    job.spot.last.touch();
+    job.dest_dir.last.touch();
     if place.preallocate && job.source().len_bytes > 0 {
         let len_bytes = job.source().len_bytes;
         match sys::allocate(pending.fd(), len_bytes) {
@@ -174,11 +174,11 @@ fn finish(
         // written.
         sys::settle(pending.fd()).map_err(|error| io_failed(job, "close", &error))?;
     }
-    let inherits_nothing = job.spot.default_acl().is_none();
+    let inherits_nothing = job.dest_dir.default_acl().is_none();
     let sure_of_mode = pending.has_its_mode() && inherits_nothing && mode & 0o7000 == 0;
     let has = Has {
         ids: if job.context.temp_dir.is_none() {
-            job.spot.new_ids(pending.fd())
+            job.dest_dir.new_ids(pending.fd())
         } else {
             None
         },

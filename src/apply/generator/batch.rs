@@ -3,7 +3,7 @@
 use crate::apply::generator::shared_files::{self, ChangedBefore, Renewed};
 use crate::apply::hard_links::Leader;
 use crate::apply::job::Job;
-use crate::apply::{Context, Outcome, Spot, entry, hard_links};
+use crate::apply::{Context, DestDir, Outcome, entry, hard_links};
 use crate::plan::Action;
 use crate::report::event::{Event, Problem};
 use crate::report::tally::Tally;
@@ -38,7 +38,7 @@ pub struct Retries(pub(super) Mutex<Vec<Work>>);
 /// One piece of work of an applier.
 pub(super) enum Work {
     /// Steps of one directory.
-    Steps(Arc<DirPlan>, Range<usize>, Arc<Spot>),
+    Steps(Arc<DirPlan>, Range<usize>, Arc<DestDir>),
     /// A step that was decided again.
     Step(Member),
     /// The step of the first name of a file that has several.
@@ -51,7 +51,7 @@ pub(super) enum Work {
 pub(super) struct Member {
     plan: Arc<DirPlan>,
     step: usize,
-    spot: Arc<Spot>,
+    dest_dir: Arc<DestDir>,
     renewed: Option<Box<Renewed>>,
     /// See [`Job::leaves_attributes`].
     leaves_attributes: bool,
@@ -61,11 +61,11 @@ pub(super) struct Member {
 
 impl Member {
     /// Creates the member for a step of a plan.
-    pub(super) fn new(plan: &Arc<DirPlan>, step: usize, spot: &Arc<Spot>) -> Member {
+    pub(super) fn new(plan: &Arc<DirPlan>, step: usize, dest_dir: &Arc<DestDir>) -> Member {
         Member {
             plan: plan.clone(),
             step,
-            spot: spot.clone(),
+            dest_dir: dest_dir.clone(),
             renewed: None,
             leaves_attributes: false,
             has_waited: false,
@@ -102,7 +102,7 @@ impl Member {
             context,
             &self.plan,
             &self.plan.decided().steps[self.step],
-            &self.spot,
+            &self.dest_dir,
             before,
         )?;
         Ok(Member {
@@ -119,7 +119,7 @@ impl Member {
                 context,
                 &self.plan,
                 self.plan.decided().steps[self.step],
-                &self.spot,
+                &self.dest_dir,
             )
         };
         let Some(renewed) = &self.renewed else {
@@ -138,7 +138,7 @@ impl Member {
 
     /// Makes this member the leader of its group.
     pub(super) fn lead(self, context: &Context<'_>) -> (Work, Arc<Leader>) {
-        let leader = Arc::new(Leader::new(&self.job(context), self.spot.clone()));
+        let leader = Arc::new(Leader::new(&self.job(context), self.dest_dir.clone()));
         (Work::Lead(self, Leading(leader.clone())), leader)
     }
 }
@@ -178,13 +178,13 @@ impl Work {
         out: &mut Outcome<'_>,
     ) -> ControlFlow<()> {
         match self {
-            Work::Steps(plan, range, spot) => {
+            Work::Steps(plan, range, dest_dir) => {
                 if context.peer.is_none() && !context.is_dry() {
                     read_ahead(plan.transferred(range.clone()), &context.options.select);
                 }
                 for step in &plan.decided().steps[range.clone()] {
                     go_on(context, out)?;
-                    entry::perform(&Job::new(context, plan, *step, spot), out);
+                    entry::perform(&Job::new(context, plan, *step, dest_dir), out);
                 }
                 go_on(context, out)
             }

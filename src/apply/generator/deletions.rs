@@ -5,7 +5,7 @@ use crate::apply::dir_finalize::LastTouch;
 use crate::apply::entry::refused_by_module;
 use crate::apply::heirs::Heir;
 use crate::apply::twins::Twin;
-use crate::apply::{Context, Spot};
+use crate::apply::{Context, DestDir};
 use crate::error::Result;
 use crate::filter::Chain;
 use crate::flist::{DirList, Kind, Time, order};
@@ -312,7 +312,7 @@ impl<'a> Deletions<'a> {
     }
 
     /// `--delete-during` and `--delete-delay`: removes or records the extra entries of a directory that is entered.
-    pub(super) fn during(&mut self, plan: &DirPlan, spot: &Spot, head: &mut Vec<Event>) {
+    pub(super) fn during(&mut self, plan: &DirPlan, dest_dir: &DestDir, head: &mut Vec<Event>) {
         let when = self.context.options.delete.when;
         let is_due = match when {
             Some(When::During | When::Delay) => true,
@@ -323,18 +323,18 @@ impl<'a> Deletions<'a> {
             return;
         }
         // A directory that was just created has no extra entries, but skipped deletions are reported for it as well.
-        if spot.dir.is_none() || !self.are_allowed(head) {
+        if dest_dir.dir.is_none() || !self.are_allowed(head) {
             return;
         }
         let Some(dir) = plan.found.dest.dir.as_ref() else {
             return;
         };
         if when == Some(When::Delay) || self.waits {
-            self.delay(plan, spot);
+            self.delay(plan, dest_dir);
         } else if self.stays_in(&plan.found.listing.path, dir, head)
-            && self.remove_extras(plan, &spot.path, dir, head)
+            && self.remove_extras(plan, &dest_dir.path, dir, head)
         {
-            spot.last.touch();
+            dest_dir.last.touch();
         }
     }
 
@@ -348,7 +348,7 @@ impl<'a> Deletions<'a> {
         }
     }
 
-    fn delay(&mut self, plan: &DirPlan, spot: &Spot) {
+    fn delay(&mut self, plan: &DirPlan, dest_dir: &DestDir) {
         let extras = plan
             .decided()
             .extras
@@ -359,9 +359,9 @@ impl<'a> Deletions<'a> {
             .map(|entry| (plan.found.dest.list.name(entry).to_vec(), entry.is_dir()))
             .collect();
         if !extras.is_empty() {
-            let path = spot.path.clone();
+            let path = dest_dir.path.clone();
             let chain = plan.found.receiver_chain.clone();
-            let last = spot.last.clone();
+            let last = dest_dir.last.clone();
             self.delayed.push(Delayed {
                 path,
                 extras,
@@ -372,7 +372,7 @@ impl<'a> Deletions<'a> {
     }
 
     /// Records a directory that was entered, for `--delete-after`.
-    pub(super) fn note_for_after(&mut self, plan: &DirPlan, spot: &Spot) {
+    pub(super) fn note_for_after(&mut self, plan: &DirPlan, dest_dir: &DestDir) {
         if self.context.options.delete.when != Some(When::After) {
             return;
         }
@@ -382,8 +382,8 @@ impl<'a> Deletions<'a> {
             at.next()
                 .is_none_or(|at| !plan.decided().pruned.contains(&at))
         });
-        let path = spot.path.clone();
-        let last = spot.last.clone();
+        let path = dest_dir.path.clone();
+        let last = dest_dir.last.clone();
         self.after.push(After {
             path,
             source,
@@ -496,7 +496,12 @@ impl<'a> Deletions<'a> {
 
     /// Removes directories that are in the way of other entries. The steps of those that cannot be removed become
     /// refusals.
-    pub(super) fn make_room(&mut self, plan: &mut DirPlan, spot: &Spot, head: &mut Vec<Event>) {
+    pub(super) fn make_room(
+        &mut self,
+        plan: &mut DirPlan,
+        dest_dir: &DestDir,
+        head: &mut Vec<Event>,
+    ) {
         let Some(dir) = plan.found.dest.dir.clone() else {
             return;
         };
@@ -505,10 +510,10 @@ impl<'a> Deletions<'a> {
                 return None;
             }
             let entry = &found.listing.list.entries[step.source as usize];
-            let path = spot.path.join(found.listing.list.name(entry));
+            let path = dest_dir.path.join(found.listing.list.name(entry));
             let chain = found.receiver_chain.as_ref();
             if self.remover.make_room(&dir, &path, chain, entry.kind()) {
-                spot.last.touch();
+                dest_dir.last.touch();
                 None
             } else {
                 Some(Reason::InTheWay)
@@ -538,20 +543,25 @@ impl<'a> Deletions<'a> {
     }
 
     /// Returns whether `--list-only` prints a missing argument before this entry, which is not a directory.
-    pub(super) fn lists_missing_before(&self, spot: &Spot, name: &[u8]) -> bool {
-        let is_before = |missing: &RelPath| compare(missing, &spot.path.join(name)).is_lt();
+    pub(super) fn lists_missing_before(&self, dest_dir: &DestDir, name: &[u8]) -> bool {
+        let is_before = |missing: &RelPath| compare(missing, &dest_dir.path.join(name)).is_lt();
         self.context.policy.list_only && self.missing.last().is_some_and(is_before)
     }
 
     /// Removes the missing arguments that come before such an entry.
-    pub(super) fn missing_before(&mut self, spot: &Spot, name: &[u8], head: &mut Vec<Event>) {
-        let path = spot.path.join(name);
+    pub(super) fn missing_before(
+        &mut self,
+        dest_dir: &DestDir,
+        name: &[u8],
+        head: &mut Vec<Event>,
+    ) {
+        let path = dest_dir.path.join(name);
         self.remove_missing(head, |missing| compare(missing, &path).is_lt());
     }
 
     /// Removes the missing arguments that come before the subdirectories of a directory: rsync lists them as files.
-    pub(super) fn missing_before_dirs(&mut self, spot: &Spot, head: &mut Vec<Event>) {
-        let dir = &spot.path;
+    pub(super) fn missing_before_dirs(&mut self, dest_dir: &DestDir, head: &mut Vec<Event>) {
+        let dir = &dest_dir.path;
         self.remove_missing(head, |missing| {
             let is_in = missing.parent().unwrap_or_default() == *dir;
             let is_before = || {

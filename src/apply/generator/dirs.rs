@@ -8,7 +8,7 @@ use crate::apply::dir_finalize::{LastTouch, Target};
 use crate::apply::entry::SKIPPED_CONTENT;
 use crate::apply::generator::Top;
 use crate::apply::job::Job;
-use crate::apply::{Context, Spot, attributes, backup, delete};
+use crate::apply::{Context, DestDir, attributes, backup, delete};
 use crate::flist::{Entry, Kind};
 use crate::fs::errno;
 use crate::fs::root::{Dir, Root};
@@ -74,7 +74,7 @@ pub(super) fn prepare_root(
     let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
     // A new root has already inherited the default ACL and the setgid bit of its parent.
     let inherited = || {
-        Spot::new(
+        DestDir::new(
             RelPath::root(),
             Some(dest.dir().clone()),
             untouched(context, None),
@@ -119,10 +119,10 @@ pub(super) fn prepare_root(
 /// Removes a non-directory where a directory must be. Returns whether that succeeded.
 pub(super) fn clear_for(job: &Job<'_>, head: &mut Vec<Event>) -> bool {
     let path = &job.path;
-    let Some(dir) = &job.spot.dir else {
+    let Some(dir) = &job.dest_dir.dir else {
         return true;
     };
-    job.spot.last.touch();
+    job.dest_dir.last.touch();
     let keeps = !backup::is_backup(job.context, path);
     if job.context.is_dry() {
         if keeps {
@@ -159,16 +159,16 @@ pub(super) fn open_or_make(
     head: &mut Vec<Event>,
 ) -> Option<Opened> {
     let context = job.context;
-    let spot = job.spot;
+    let dest_dir = job.dest_dir;
     let untouched = |dir| {
         Some(Opened {
             dir,
-            last: untouched(context, Some(&spot.last)),
+            last: untouched(context, Some(&dest_dir.last)),
         })
     };
     let existing = job.dest();
     if context.is_dry() {
-        let exists = spot.dir.is_some() && existing.is_some();
+        let exists = dest_dir.dir.is_some() && existing.is_some();
         let open = match context.dest {
             Some(dest) if exists => dest.open_dir_to_search(&job.path).ok(),
             _ => None,
@@ -176,7 +176,7 @@ pub(super) fn open_or_make(
         return untouched(open);
     }
     let full = context.full(job.path.as_bytes());
-    let Some((parent, dest)) = spot.dir.as_ref().zip(context.dest) else {
+    let Some((parent, dest)) = dest_dir.dir.as_ref().zip(context.dest) else {
         let parent = job.path.parent().unwrap_or_else(RelPath::root);
         let error = context
             .dest
@@ -191,7 +191,7 @@ pub(super) fn open_or_make(
         return None;
     };
     let is_new = existing.is_none();
-    let around = spot.passes_on();
+    let around = dest_dir.passes_on();
     let mut link = None;
     if context.policy.preserve.keep_dirlinks
         && !is_new
@@ -217,7 +217,7 @@ pub(super) fn open_or_make(
             model.wanted_mode() & 0o777 | 0o700
         };
         match sys::mkdir(parent.fd(), job.name(), mode) {
-            Ok(()) => spot.last.touch(),
+            Ok(()) => dest_dir.last.touch(),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 head.extend(cannot_make(&full, &error));
@@ -286,7 +286,7 @@ pub(super) fn open_or_make(
             .is_some_and(|dir| context.late.has_followed(dir)),
         ..model
     };
-    let last = model.last_touch(dest, Some(&spot.last), is_wrong && well, mode);
+    let last = model.last_touch(dest, Some(&dest_dir.last), is_wrong && well, mode);
     // After an error that was reported, rsync still tries to set the time. It also sets the time of a symlink that leads
     // to a directory whose time is right.
     let link_is_wrong = link.is_some_and(|link| link.mtime != job.source().mtime);

@@ -167,10 +167,10 @@ impl<'a> Outbox<'a> {
         let mut rest = Vec::new();
         for work in work {
             match &work {
-                Work::Steps(plan, range, spot) => {
+                Work::Steps(plan, range, dest_dir) => {
                     for at in range.clone() {
-                        let job = Job::new(self.context, plan, plan.decided().steps[at], spot);
-                        let step = Work::Steps(plan.clone(), at..at + 1, spot.clone());
+                        let job = Job::new(self.context, plan, plan.decided().steps[at], dest_dir);
+                        let step = Work::Steps(plan.clone(), at..at + 1, dest_dir.clone());
                         if self.is_requested(&job) {
                             self.request_content_of(job)?;
                             rest.push(step);
@@ -349,9 +349,9 @@ impl<'a> Outbox<'a> {
     fn request_content(&mut self, work: &[Work]) -> Result<()> {
         for work in work {
             match work {
-                Work::Steps(plan, range, spot) => {
+                Work::Steps(plan, range, dest_dir) => {
                     for step in &plan.decided().steps[range.clone()] {
-                        self.request_content_of(Job::new(self.context, plan, *step, spot))?;
+                        self.request_content_of(Job::new(self.context, plan, *step, dest_dir))?;
                     }
                 }
                 Work::Step(member) | Work::Lead(member, _) => {

@@ -1,6 +1,6 @@
 //! Removes partial files from `--partial-dir` once their final files are complete.
 
-use crate::apply::{Context, Spot, partial};
+use crate::apply::{Context, DestDir, partial};
 use crate::flist::{DirList, Kind};
 use crate::fs::write::is_temp_name;
 use crate::fs::{read, sys};
@@ -8,8 +8,8 @@ use crate::plan::Action;
 use crate::walk::DirPlan;
 
 /// Removes the partial files of those files in a directory that are up to date.
-pub(super) fn discard(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
-    let Some(dir) = &spot.dir else {
+pub(super) fn discard(context: &Context<'_>, plan: &DirPlan, dest_dir: &DestDir) {
+    let Some(dir) = &dest_dir.dir else {
         return;
     };
     if context.is_dry() {
@@ -39,7 +39,7 @@ pub(super) fn discard(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
         stale
     });
     if has_changed {
-        spot.last.touch();
+        dest_dir.last.touch();
     }
 }
 

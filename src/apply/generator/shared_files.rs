@@ -4,7 +4,7 @@
 //! decided again at their turn, as in rsync. So are entries that a backup has replaced. If content is written into the
 //! file (`--inplace`), one name is done after the other.
 
-use crate::apply::{Context, Spot, backup};
+use crate::apply::{Context, DestDir, backup};
 use crate::flist::Entry;
 use crate::fs::read::EntryAt;
 use crate::fs::{errno, sys};
@@ -87,15 +87,18 @@ pub(super) fn decided_again(
     context: &Context<'_>,
     plan: &DirPlan,
     step: &Step,
-    spot: &Spot,
+    dest_dir: &DestDir,
     before: ChangedBefore,
 ) -> Result<Option<Renewed>, Problem> {
     let is_written = before == ChangedBefore::Content;
     let name = plan.name_of(step);
-    let (Some(dir), before) = (&spot.dir, &plan.found.dest.list.entries[step.dest as usize]) else {
+    let (Some(dir), before) = (
+        &dest_dir.dir,
+        &plan.found.dest.list.entries[step.dest as usize],
+    ) else {
         return Ok(None);
     };
-    let path = spot.path.join(name);
+    let path = dest_dir.path.join(name);
     let full = || context.full(path.as_bytes());
     let stat = match errno::if_there(sys::stat(dir.fd(), name, false)) {
         Ok(Some(stat)) => stat,
