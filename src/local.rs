@@ -18,7 +18,7 @@ use crate::report::event::{Event, Problem, Weight};
 use crate::report::progress::ListTotal;
 use crate::report::tally::Tally;
 use crate::walk::destination::DestWalk;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::source::SourceWalk;
 use crate::walk::source_args::{Gathered, Gatherer};
 use crate::walk::{ComparedSource, DestState, DirPlan, Scanner, Task, TaskId, Walk};
@@ -27,7 +27,7 @@ use std::io;
 /// A copy between two trees on this machine.
 pub struct Local<'a> {
     /// The context of the run.
-    pub terms: Terms<'a>,
+    pub run_context: RunContext<'a>,
     /// The source arguments as given.
     pub sources: Vec<Vec<u8>>,
     /// The destination as given; `None`: list only.
@@ -53,7 +53,8 @@ impl EventSink for TextReporter {
 impl Local<'_> {
     /// Copies. Problems with single entries are reported and counted in the tally; an error ends the run.
     pub fn run(&self, reporter: &mut TextReporter, tally: &mut Tally) -> Result<()> {
-        let gathered = Gatherer::new(&self.terms).all(&self.sources, self.listed.as_deref())?;
+        let gathered =
+            Gatherer::new(&self.run_context).all(&self.sources, self.listed.as_deref())?;
         reporter.banner();
         report_problems(&gathered.problems, reporter, tally);
         for note in &gathered.notes {
@@ -66,10 +67,10 @@ impl Local<'_> {
             lone_dir_is_bare: gathered
                 .lone_dir
                 .as_ref()
-                .map(|dir| dir.is_bare(&self.terms)),
+                .map(|dir| dir.is_bare(&self.run_context)),
             has_top: gathered.sends_top(false),
         };
-        let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
+        let to = Destination::find(&self.run_context, self.dest.as_deref(), &facts)?;
         self.sync(&gathered, &to, reporter, tally)
     }
 
@@ -82,11 +83,11 @@ impl Local<'_> {
     ) -> Result<()> {
         let accounts = LocalAccounts { ids: Ids::new() };
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| match source.place {
-            Some(place) => same_content((&*place.dir()?, source.name), dest, &self.terms),
+            Some(place) => same_content((&*place.dir()?, source.name), dest, &self.run_context),
             None => Ok(false),
         };
         let receiving = Receiving {
-            terms: self.terms,
+            run_context: self.run_context,
             list_only: self.dest.is_none(),
             to,
             wants: reporter.wants(),
@@ -97,36 +98,37 @@ impl Local<'_> {
                 when: ReportTime::Done,
             },
         };
-        let mut preserve = self.terms.options.preserve.clone();
+        let mut preserve = self.run_context.options.preserve.clone();
         preserve.hard_links &= self.dest.is_some();
-        self.terms.with_wanted(&preserve, &|_, _| {}, |wanted| {
-            let mut problems = Vec::new();
-            let top = match gathered.top_entry(wanted, &mut problems)? {
-                Some(top) if gathered.sends_top(false) => Some(top),
-                Some(_) | None => None,
-            };
-            report_problems(&problems, reporter, tally);
-            let start = RunStart {
-                top,
-                top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()),
-                missing: gathered.missing.clone(),
-                has_failed: problems
-                    .iter()
-                    .chain(&gathered.problems)
-                    .any(|problem| problem.weight == Weight::SourceError),
-                reaches_source: to
-                    .root
-                    .as_ref()
-                    .is_some_and(|root| gathered.reaches(root.dir())),
-            };
-            let local_source = LocalSource {
-                terms: self.terms,
-                wanted,
-                gathered,
-                to,
-            };
-            tally.at_peer(|tally| receiving.run(start, &local_source, reporter, tally))
-        })
+        self.run_context
+            .with_wanted(&preserve, &|_, _| {}, |wanted| {
+                let mut problems = Vec::new();
+                let top = match gathered.top_entry(wanted, &mut problems)? {
+                    Some(top) if gathered.sends_top(false) => Some(top),
+                    Some(_) | None => None,
+                };
+                report_problems(&problems, reporter, tally);
+                let start = RunStart {
+                    top,
+                    top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()),
+                    missing: gathered.missing.clone(),
+                    has_failed: problems
+                        .iter()
+                        .chain(&gathered.problems)
+                        .any(|problem| problem.weight == Weight::SourceError),
+                    reaches_source: to
+                        .root
+                        .as_ref()
+                        .is_some_and(|root| gathered.reaches(root.dir())),
+                };
+                let local_source = LocalSource {
+                    run_context: self.run_context,
+                    wanted,
+                    gathered,
+                    to,
+                };
+                tally.at_peer(|tally| receiving.run(start, &local_source, reporter, tally))
+            })
     }
 }
 
@@ -140,7 +142,7 @@ fn report_problems(problems: &[Problem], reporter: &mut TextReporter, tally: &mu
 
 /// A source on this machine.
 struct LocalSource<'a, 'x> {
-    terms: Terms<'a>,
+    run_context: RunContext<'a>,
     wanted: Wanted<'x>,
     gathered: &'a Gathered,
     to: &'a Destination,
@@ -154,7 +156,7 @@ impl SourcePlans for LocalSource<'_, '_> {
     ) -> Result<Box<dyn Plans + 'w>> {
         let source = SourceWalk {
             left_out: self.to.topmost_created,
-            ..self.terms.source_walk(self.wanted)
+            ..self.run_context.source_walk(self.wanted)
         };
         let dest_state = if self.to.root.is_some() {
             DestState::Present
@@ -252,13 +254,17 @@ impl IdNames for LocalAccounts {
 }
 
 /// Compares two files of equal length for `--checksum`. Fails if the run is being stopped.
-fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), terms: &Terms<'_>) -> io::Result<bool> {
+fn same_content(
+    source: (&Dir, &[u8]),
+    dest: (&Dir, &[u8]),
+    run_context: &RunContext<'_>,
+) -> io::Result<bool> {
     use std::os::fd::AsFd;
-    let spares_atime = terms.options.select.open_noatime;
+    let spares_atime = run_context.options.select.open_noatime;
     let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, spares_atime);
     let (source, dest) = match (open(source), open(dest)) {
         (Err(source), Err(dest))
-            if is_denied(&source) && is_denied(&dest) && terms.unreadable_is_same() =>
+            if is_denied(&source) && is_denied(&dest) && run_context.unreadable_is_same() =>
         {
             return Ok(true);
         }
@@ -266,7 +272,12 @@ fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), terms: &Terms<'_>) -
     };
     let len_bytes = sys::content_len(source.as_fd())?;
     Ok(sys::content_len(dest.as_fd())? == len_bytes
-        && same_bytes(source.as_fd(), dest.as_fd(), len_bytes, terms.process.stop)?)
+        && same_bytes(
+            source.as_fd(),
+            dest.as_fd(),
+            len_bytes,
+            run_context.process.stop,
+        )?)
 }
 
 fn is_denied(error: &io::Error) -> bool {

@@ -67,7 +67,7 @@ use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::session::stall_notice::watched;
 use crate::session::{Client, Refusal, compression_choice};
 use crate::transport::{Link, LinkBytes, pipe};
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -243,9 +243,9 @@ impl StockClient<'_> {
             };
         }
         let options = &options;
-        let terms = Terms {
+        let run_context = RunContext {
             options,
-            ..self.client.terms()
+            ..self.client.run_context()
         };
         let mut wants = reporter.wants();
         let inbox = PullInbox::new(true);
@@ -256,9 +256,9 @@ impl StockClient<'_> {
             self.opening(self.client.setup.listed.as_deref(), &stock)?
         };
         let request = Arc::new(if is_batch {
-            ResponseValidator::anything(terms.options)
+            ResponseValidator::anything(run_context.options)
         } else {
-            self.client.validator(&terms)
+            self.client.validator(&run_context)
         });
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox, request.clone());
         let intake = intake.recording(self.recorder.clone());
@@ -285,9 +285,9 @@ impl StockClient<'_> {
             }
         };
         let facts = stock.source_facts(printer);
-        let source = intake.source(terms, &connection, facts, self.client.dest.is_none());
+        let source = intake.source(run_context, &connection, facts, self.client.dest.is_none());
         let receiver = Receiver {
-            terms,
+            run_context,
             peer: &source,
             digests: None,
             dest: self.client.dest.clone(),
@@ -365,9 +365,9 @@ impl StockClient<'_> {
         let AgreedTerms { stock, options } = agreed;
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
-        let terms = Terms {
+        let run_context = RunContext {
             options,
-            ..self.client.terms()
+            ..self.client.run_context()
         };
         let wants = reporter.wants();
         let is_sent = receiver_needs_rules(options, stock.protocol);
@@ -416,7 +416,7 @@ impl StockClient<'_> {
             reports.events.push(event, 0);
             Ok(())
         };
-        let sender = stock.sender(terms, &connection, &inbox, wants, &report);
+        let sender = stock.sender(run_context, &connection, &inbox, wants, &report);
         let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
         let run = SenderRun {

@@ -9,7 +9,7 @@ use crate::fs::{acl, errno, trusted_path};
 use crate::options::{Check, LinkOwners, Options};
 use crate::path;
 use crate::report::event::{ErrorRole, Problem};
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::{arg_path, enter_by};
 use std::io;
 use std::os::fd::AsFd as _;
@@ -52,13 +52,17 @@ pub struct Destination {
 
 impl Destination {
     /// Opens or creates the destination. Without a destination argument the result has no root.
-    pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination> {
+    pub fn find(
+        run_context: &RunContext<'_>,
+        dest: Option<&[u8]>,
+        facts: &Facts,
+    ) -> Result<Destination> {
         let Some(given) = dest else {
             return Ok(Destination::at(None, Vec::new()));
         };
-        let full = arg_path::absolute(terms.process.cwd, given);
+        let full = arg_path::absolute(run_context.process.cwd, given);
         let search = Search {
-            terms,
+            run_context,
             facts,
             arg: if given.is_empty() { b"." } else { given },
             full,
@@ -98,7 +102,7 @@ impl Destination {
 
 /// The inputs of the search for the destination.
 struct Search<'a> {
-    terms: &'a Terms<'a>,
+    run_context: &'a RunContext<'a>,
     facts: &'a Facts,
     /// As given by the user, never empty.
     arg: &'a [u8],
@@ -109,12 +113,12 @@ struct Search<'a> {
 impl Search<'_> {
     /// Opens an existing directory.
     fn enter(&self, mode: u32) -> Result<Destination> {
-        let opens_up = self.facts.has_top && !self.terms.options.dry_run;
+        let opens_up = self.facts.has_top && !self.run_context.options.dry_run;
         let (dir, mode_before) = enter(
             self.arg,
             mode,
             opens_up,
-            self.terms.options.preserve.link_owners,
+            self.run_context.options.preserve.link_owners,
         )
         .map_err(|error| cannot_enter("change_dir#1", &self.shown(), &error))?;
         Ok(Destination {
@@ -139,7 +143,7 @@ impl Search<'_> {
     fn may_be_missing(&self, error: &io::Error) -> Result<()> {
         match error.kind() {
             io::ErrorKind::NotFound => Ok(()),
-            io::ErrorKind::NotADirectory if self.terms.options.place.mkpath => {
+            io::ErrorKind::NotADirectory if self.run_context.options.place.mkpath => {
                 Err(cannot_make(&self.shown(), &self.cannot_make_below()))
             }
             _ => {
@@ -153,10 +157,10 @@ impl Search<'_> {
     /// Creates what is missing: the directory, and under `--mkpath` those above it. If the single entry takes the
     /// destination's name, only the directories above are created.
     fn make(&self) -> Result<Destination> {
-        let terms = self.terms;
+        let run_context = self.run_context;
         let is_one = self.is_one();
-        let dry_run = terms.options.dry_run;
-        let mkpath = terms.options.place.mkpath;
+        let dry_run = run_context.options.dry_run;
+        let mkpath = run_context.options.place.mkpath;
         let arg = without_slashes(self.arg);
         let parent = parent_of(arg);
         let mut made = Vec::new();
@@ -166,7 +170,7 @@ impl Search<'_> {
         if mkpath {
             let wanted = if is_one { parent } else { arg };
             let count =
-                make_path(terms, wanted).map_err(|error| cannot_make(&self.full, &error))?;
+                make_path(run_context, wanted).map_err(|error| cannot_make(&self.full, &error))?;
             if count > 0 {
                 topmost = (1..count).fold(wanted, |below, _| path::split_parent(below).0);
                 let what = if count == 1 {
@@ -178,7 +182,7 @@ impl Search<'_> {
             }
         }
         if is_one {
-            let parent_full = arg_path::absolute(terms.process.cwd, parent);
+            let parent_full = arg_path::absolute(run_context.process.cwd, parent);
             let root = match sys::stat_path(parent, true) {
                 Ok(_) => Some(self.open(parent, parent_full.clone(), "change_dir#3")?),
                 Err(_) if dry_run && mkpath => None,
@@ -202,7 +206,7 @@ impl Search<'_> {
                 existing_only,
                 ignore_existing,
                 ..
-            } = terms.options.check;
+            } = run_context.options.check;
             let is_left_alone = if link.is_some() {
                 ignore_existing
             } else {
@@ -216,7 +220,7 @@ impl Search<'_> {
                     ..Destination::at(None, self.full.clone())
                 });
             }
-            if link.is_some() && terms.options.place.backup.is_some() {
+            if link.is_some() && run_context.options.place.backup.is_some() {
                 return Err(cannot_make(&self.full, &errno::exists()));
             }
             if let Some(parent) = root
@@ -230,7 +234,8 @@ impl Search<'_> {
         }
         let exists = mkpath && !is_one && !dry_run;
         if !dry_run && !exists {
-            make_dir(arg, terms.process.umask).map_err(|error| cannot_make(&self.full, &error))?;
+            make_dir(arg, run_context.process.umask)
+                .map_err(|error| cannot_make(&self.full, &error))?;
         }
         if !exists && !is_one {
             made.push([b"created directory ", arg].concat());
@@ -264,7 +269,7 @@ impl Search<'_> {
             missing += usize::from(trimmed.is_none());
         }
         match missing - usize::from(self.is_one() && missing > 0) {
-            _ if self.terms.options.dry_run => errno::not_a_directory(),
+            _ if self.run_context.options.dry_run => errno::not_a_directory(),
             0 => errno::exists(),
             2.. if !self.arg.starts_with(b"/") => errno::outside(),
             1.. => errno::not_a_directory(),
@@ -291,7 +296,7 @@ impl Search<'_> {
     }
 
     fn open(&self, path: &[u8], full: Vec<u8>, place: &str) -> Result<Root> {
-        let opened = trusted_path::open_dir(path, self.terms.options.preserve.link_owners);
+        let opened = trusted_path::open_dir(path, self.run_context.options.preserve.link_owners);
         let fd = opened.map_err(|error| cannot_enter(place, &full, &error))?;
         Ok(self.root(Dir::new(fd), full))
     }
@@ -299,7 +304,7 @@ impl Search<'_> {
     fn root(&self, dir: Dir, full: Vec<u8>) -> Root {
         let Options {
             preserve, select, ..
-        } = self.terms.options;
+        } = self.run_context.options;
         // As in rsync, an implied directory may then be a symlink to a directory.
         let follows_implied = select.relative && select.no_implied_dirs;
         let follow = if preserve.keep_dirlinks || follows_implied {
@@ -377,7 +382,7 @@ fn make_dir(path: &[u8], umask: u32) -> io::Result<()> {
 
 /// Creates a directory and those above it (`--mkpath`), or in a dry run only counts them. Returns how many were
 /// missing.
-fn make_path(terms: &Terms<'_>, path: &[u8]) -> io::Result<usize> {
+fn make_path(run_context: &RunContext<'_>, path: &[u8]) -> io::Result<usize> {
     match sys::stat_path(path, true) {
         Ok(_) => return Ok(0),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -387,10 +392,10 @@ fn make_path(terms: &Terms<'_>, path: &[u8]) -> io::Result<usize> {
     let above = if parent.is_empty() {
         0
     } else {
-        make_path(terms, parent)?
+        make_path(run_context, parent)?
     };
-    if !terms.options.dry_run {
-        make_dir(path, terms.process.umask)?;
+    if !run_context.options.dry_run {
+        make_dir(path, run_context.process.umask)?;
     }
     Ok(above + 1)
 }

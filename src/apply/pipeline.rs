@@ -26,7 +26,7 @@ use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::tally::Tally;
 use crate::walk::alternate::Alternate;
 use crate::walk::destination::{DestWalk, resumes_from};
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::{Compare, arg_path, unreadable_or_fatal};
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
@@ -54,7 +54,7 @@ pub trait SourcePlans {
 /// The receiving half of a run.
 pub struct Receiving<'a> {
     /// The context of the run.
-    pub terms: Terms<'a>,
+    pub run_context: RunContext<'a>,
     /// Only list entries; write nothing.
     pub list_only: bool,
     pub to: &'a Destination,
@@ -101,7 +101,7 @@ impl Receiving<'_> {
         listener: &mut dyn EventSink,
         tally: &mut Tally,
     ) -> Result<()> {
-        let preserve = &self.terms.options.preserve;
+        let preserve = &self.run_context.options.preserve;
         let is_super = preserve.super_user.unwrap_or(sys::ids().0 == 0);
         let policy = self.policy(is_super);
         let own_groups = ids::own_groups();
@@ -122,7 +122,7 @@ impl Receiving<'_> {
                 groups: &own_groups,
             },
         };
-        self.terms.with_wanted(
+        self.run_context.with_wanted(
             &policy.preserve,
             &|entry, depth| normalizer.normalize(entry, depth),
             |wanted| {
@@ -138,7 +138,7 @@ impl Receiving<'_> {
 
     /// Returns what is done about symlinks. The receiver of a local copy does not munge, and a list shows values as sent.
     fn links(&self) -> PeerLinks {
-        let preserve = &self.terms.options.preserve;
+        let preserve = &self.run_context.options.preserve;
         match preserve.peer_links {
             _ if self.list_only => PeerLinks::AsSent,
             PeerLinks::AsSent if self.peer.is_some() && preserve.munge_links => PeerLinks::Munged,
@@ -148,7 +148,7 @@ impl Receiving<'_> {
 
     /// Returns the policy for decisions. `is_super`: this process has the rights of a super-user.
     fn policy(&self, is_super: bool) -> Policy {
-        let options = self.terms.options;
+        let options = self.run_context.options;
         let mut preserve = options.preserve.clone();
         // Symlinks from the source are munged when their entries are adopted.
         preserve.munge_links = false;
@@ -178,10 +178,10 @@ impl Receiving<'_> {
         listener: &mut dyn EventSink,
         tally: &mut Tally,
     ) -> Result<()> {
-        let options = self.terms.options;
+        let options = self.run_context.options;
         let to = self.to;
         let wants = self.wants;
-        let receiver_chain = self.terms.rules.chain(Side::Receiver, &to.path);
+        let receiver_chain = self.run_context.rules.chain(Side::Receiver, &to.path);
         let alternates = self.alternates(listener, tally);
         let walk = self.walk(&looks, &receiver_chain, &alternates, start.top.is_some());
         let Looks {
@@ -228,7 +228,7 @@ impl Receiving<'_> {
         } else {
             None
         };
-        let throttle = rate.map(|rate| Throttle::new(rate, self.terms.process.stop));
+        let throttle = rate.map(|rate| Throttle::new(rate, self.run_context.process.stop));
         let throttle = throttle
             .as_ref()
             .map(|throttle| move |bytes: u64| throttle.wait(bytes));
@@ -240,7 +240,7 @@ impl Receiving<'_> {
             wanted,
             backup: backup.as_ref(),
             temp_dir: temp_dir.as_ref(),
-            process: self.terms.process,
+            process: self.run_context.process,
             is_super,
             wants,
             throttle: throttle.as_ref().map(|wait| wait as &(dyn Fn(u64) + Sync)),
@@ -254,7 +254,7 @@ impl Receiving<'_> {
             twins: Twins::default(),
             late: Arc::default(),
             again: Mutex::default(),
-            gauge: self.terms.gauge,
+            gauge: self.run_context.gauge,
             delayed: Mutex::default(),
         };
         let unnamed = u64::from(top.is_some());
@@ -285,7 +285,7 @@ impl Receiving<'_> {
         alternates: &'w [Alternate],
         root_is_listed: bool,
     ) -> DestWalk<'w> {
-        let options = self.terms.options;
+        let options = self.run_context.options;
         let wants = self.wants;
         let &Looks { policy, wanted, .. } = looks;
         let removes = options.select.remove_source != RemoveSource::No;
@@ -300,7 +300,7 @@ impl Receiving<'_> {
             receiver_chain,
             unchanged: wants.unchanged || wants.progress || removes || policy.preserve.hard_links,
             backup_suffix: options.place.suffix_beside(),
-            threads: self.terms.process.threads,
+            threads: self.run_context.process.threads,
             is_dry: options.dry_run,
             alternates,
             alternate_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
@@ -359,7 +359,7 @@ impl Receiving<'_> {
 
     /// Returns the lines about the destination if it was created.
     fn made(&self) -> impl Iterator<Item = Vec<u8>> {
-        let is_reported = match self.terms.options.output.created_dir {
+        let is_reported = match self.run_context.options.output.created_dir {
             CreatedDir::Always => true,
             CreatedDir::AtClient => self.peer.is_none() || self.printer.is_receiver(),
             CreatedDir::Never => false,
@@ -370,7 +370,7 @@ impl Receiving<'_> {
     /// Returns the events that precede the first entry.
     fn opening(&self) -> Vec<Event> {
         let to = self.to;
-        let options = self.terms.options;
+        let options = self.run_context.options;
         let output = &options.output;
         let delta: &[u8] = match options.delta.whole_file {
             Some(false) => b"delta-transmission enabled",

@@ -22,7 +22,7 @@ use crate::session::digest_exchange::{
     Half, Known, PredictedDigests, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
 };
 use crate::session::dir_digest::Digester;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::{Look, Scanner, TaskId, arg_path, enter_dir};
 use crate::work::parallel;
 use crate::work::thread::spawn;
@@ -354,7 +354,7 @@ impl ScanResults for Scanner<DigestScan<'_>> {
 /// The parameters of a scan of the destination before the peer is known.
 pub struct Guess<'a> {
     /// The context of the run.
-    pub terms: Terms<'a>,
+    pub run_context: RunContext<'a>,
     /// The destination, as given.
     pub dest: &'a [u8],
     /// The guess of the one directory whose content the sender will want compared.
@@ -384,7 +384,7 @@ impl Guess<'_> {
     /// Scans the destination on separate threads while `body` runs. `body` gets `None` if the destination cannot be
     /// scanned. Fails if no thread can be started.
     pub fn look<R>(&self, body: impl FnOnce(Option<DestPrescan<'_>>) -> R) -> Result<R, Error> {
-        match trusted_path::open_dir(self.dest, self.terms.options.preserve.link_owners) {
+        match trusted_path::open_dir(self.dest, self.run_context.options.preserve.link_owners) {
             Ok(fd) => self.look_at(Some(Dir::new(fd)), body),
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.look_at(None, body),
             // The error is reported when the session opens the destination.
@@ -398,19 +398,19 @@ impl Guess<'_> {
         dir: Option<Dir>,
         body: impl FnOnce(Option<DestPrescan<'_>>) -> R,
     ) -> Result<R, Error> {
-        let options = self.terms.options;
-        let path = arg_path::absolute(self.terms.process.cwd, self.dest);
+        let options = self.run_context.options;
+        let path = arg_path::absolute(self.run_context.process.cwd, self.dest);
         let root = dir.map(|dir| Root::new(dir, path.clone(), Follow::Never));
         let ids = Ids::new();
         let is_over = Arc::new(AtomicBool::new(false));
         let is_super =
             options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
-        self.terms
+        self.run_context
             .with_wanted(&options.preserve, &|_, _| {}, |wanted| {
                 let look = DigestScan {
                     root: root.as_ref(),
                     wanted,
-                    threads: self.terms.process.threads,
+                    threads: self.run_context.process.threads,
                     is_over: is_over.clone(),
                     digester: Digester {
                         key: self.key,
@@ -423,7 +423,7 @@ impl Guess<'_> {
                 let scanner = &Scanner::early(look);
                 let first = scanner.start((
                     self.whole.clone(),
-                    self.terms.rules.chain(Side::Receiver, &path),
+                    self.run_context.rules.chain(Side::Receiver, &path),
                 ));
                 let progress = SurveyProgress {
                     survey: Survey::new(first, self.key),
@@ -453,7 +453,7 @@ impl Guess<'_> {
                 }
                 std::thread::scope(|scope| {
                     let mut to_predict = Some((prescan.predicted.clone(), progress));
-                    for _ in 0..self.terms.process.threads {
+                    for _ in 0..self.run_context.process.threads {
                         let to_predict = to_predict.take();
                         spawn(scope, "scan", move || {
                             if let Some((predicted, progress)) = to_predict {

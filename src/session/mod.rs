@@ -70,7 +70,7 @@ use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::{Link, LinkBytes};
-use crate::walk::run_context::{Process, Terms};
+use crate::walk::run_context::{Process, RunContext};
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::io::Write;
@@ -96,16 +96,16 @@ pub struct Client<'a> {
     /// The names listed by `--files-from`, if the client sends.
     pub listed: Option<Vec<Vec<u8>>>,
     pub process: Process<'a>,
-    /// See [`Terms::repeats`].
+    /// See [`RunContext::repeats`].
     pub repeats: bool,
-    /// See [`Terms::interrupted`].
+    /// See [`RunContext::interrupted`].
     pub interrupted: &'a AtomicBool,
     /// The connection goes over the network without a shell. A user who watches the progress is informed if no data
     /// arrives.
     pub is_net: bool,
     /// Both trees are on this machine, so what the server receives is not sent to another one.
     pub is_local: bool,
-    /// See [`Terms::gauge`].
+    /// See [`RunContext::gauge`].
     pub gauge: Option<&'a Arc<Gauge>>,
 }
 
@@ -319,7 +319,7 @@ impl Client<'_> {
                 return None;
             }
             let (roots, sent_roots) = prefetch.peek(|start| {
-                sender::sent_roots(&self.terms(), shortcuts, false, start, prefetch.ids())
+                sender::sent_roots(&self.run_context(), shortcuts, false, start, prefetch.ids())
             })?;
             let mut frame = Vec::new();
             (self.support.dialect)(first.ours.newest)
@@ -353,8 +353,8 @@ impl Client<'_> {
     }
 
     /// Returns the context of the run.
-    pub fn terms(&self) -> Terms<'_> {
-        Terms {
+    pub fn run_context(&self) -> RunContext<'_> {
+        RunContext {
             options: self.options,
             rules: &self.rules,
             process: self.process,
@@ -423,10 +423,13 @@ impl Client<'_> {
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (connection, terms, wants) =
-            (session_io.connection, self.terms(), reporter.lock().wants());
+        let (connection, run_context, wants) = (
+            session_io.connection,
+            self.run_context(),
+            reporter.lock().wants(),
+        );
         let inbox = receiver::ReceiverInbox::default();
-        let handler = receiver_handler(&terms, wants, &inbox, connection, true);
+        let handler = receiver_handler(&run_context, wants, &inbox, connection, true);
         let prescan = before
             .early
             .as_ref()
@@ -439,7 +442,7 @@ impl Client<'_> {
             prescan,
         };
         let peer = NativeSource {
-            terms,
+            run_context,
             connection,
             inbox: &inbox,
             facts: before.checksums.source_facts(),
@@ -448,11 +451,11 @@ impl Client<'_> {
             profile: false,
         };
         let receiver = Receiver {
-            terms,
+            run_context,
             peer: &peer,
             digests: Some(digests),
             dest: self.dest.clone(),
-            request: Arc::new(self.validator(&terms)),
+            request: Arc::new(self.validator(&run_context)),
             wants,
             printer: ItemPrinter::Us {
                 when: ReportTime::Open,
@@ -471,10 +474,10 @@ impl Client<'_> {
     }
 
     /// Returns what the server may send.
-    pub fn validator(&self, terms: &Terms<'_>) -> ResponseValidator {
+    pub fn validator(&self, run_context: &RunContext<'_>) -> ResponseValidator {
         let listed = self.setup.listed.as_deref();
         ResponseValidator::for_request(
-            terms,
+            run_context,
             &self.sources,
             listed,
             !self.setup.remote_words.is_empty(),
@@ -488,11 +491,14 @@ impl Client<'_> {
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (connection, terms, wants) =
-            (session_io.connection, self.terms(), reporter.lock().wants());
+        let (connection, run_context, wants) = (
+            session_io.connection,
+            self.run_context(),
+            reporter.lock().wants(),
+        );
         let inbox = sender::SenderInbox::default();
         let events = EventQueue::new(self.is_local);
-        let keeps_times = terms.options.preserve.times;
+        let keeps_times = run_context.options.preserve.times;
         let handler = SenderHandler {
             inbox: &inbox,
             events: &events,
@@ -503,7 +509,7 @@ impl Client<'_> {
             Ok(())
         };
         let sender = Sender {
-            terms,
+            run_context,
             connection,
             inbox: &inbox,
             facts: DestFacts::of_sparsync(),
@@ -511,7 +517,7 @@ impl Client<'_> {
             guess: None,
             receiver_is_super: before.peer_is_super,
             wants,
-            throttle: throttle(&terms),
+            throttle: throttle(&run_context),
             profile: false,
             unsent: Default::default(),
             report: &report,
@@ -692,28 +698,28 @@ impl FirstWords {
 
 /// Creates the handler for the messages of a sender.
 pub fn receiver_handler<'a>(
-    terms: &Terms<'a>,
+    run_context: &RunContext<'a>,
     wants: Wants,
     inbox: &'a receiver::ReceiverInbox,
     connection: &'a Connection,
     receives_events: bool,
 ) -> ReceiverHandler<'a> {
-    let accepts_unrequested = Shortcuts::for_run(terms.options, wants).unrequested;
+    let accepts_unrequested = Shortcuts::for_run(run_context.options, wants).unrequested;
     ReceiverHandler {
         inbox,
         connection,
         accepts_unrequested,
         receives_events,
-        interrupted: terms.interrupted,
-        max_alloc_bytes: terms.options.connect.max_alloc_bytes,
+        interrupted: run_context.interrupted,
+        max_alloc_bytes: run_context.options.connect.max_alloc_bytes,
     }
 }
 
 /// Returns what limits the rate of a run with `--bwlimit`.
-pub fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
-    terms
+pub fn throttle<'a>(run_context: &RunContext<'a>) -> Option<Throttle<'a>> {
+    run_context
         .options
         .connect
         .bwlimit_bytes_per_sec
-        .map(|rate| Throttle::new(rate, terms.process.stop))
+        .map(|rate| Throttle::new(rate, run_context.process.stop))
 }

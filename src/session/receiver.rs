@@ -30,7 +30,7 @@ use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::progress::ListTotal;
 use crate::session::response_validation::ResponseValidator;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::{ComparedSource, DirPlan};
 use parking_lot::RwLock;
 use std::any::Any;
@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 /// The receiver of a session. The opener of the session makes it, and nothing changes it.
 pub struct Receiver<'a> {
     /// The context of the run.
-    pub terms: Terms<'a>,
+    pub run_context: RunContext<'a>,
     /// The end that has the source.
     pub peer: &'a dyn SourcePeer,
     /// Sends digests of the destination, if the sender compares them.
@@ -128,7 +128,7 @@ impl Receiver<'_> {
             lone_dir_is_bare: roots.lone_dir_is_bare,
             has_top: roots.top.is_some(),
         };
-        let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
+        let to = Destination::find(&self.run_context, self.dest.as_deref(), &facts)?;
         let accounts = PeerAccounts {
             ids: Ids::new(),
             source_names: RwLock::default(),
@@ -136,20 +136,20 @@ impl Receiver<'_> {
         accounts.learn(&roots.ids);
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| {
             let is_over =
-                || self.terms.process.stop.load(Ordering::Relaxed) || self.peer.is_silent();
+                || self.run_context.process.stop.load(Ordering::Relaxed) || self.peer.is_silent();
             let (dir, name) = dest;
-            let spares_atime = self.terms.options.select.open_noatime;
+            let spares_atime = self.run_context.options.select.open_noatime;
             same_digest(
                 source.entry,
                 sys::open_read(dir.fd(), name, false, spares_atime),
-                self.terms.unreadable_is_same(),
+                self.run_context.unreadable_is_same(),
                 &self.peer.facts().compared_by,
                 &is_over,
             )
         };
         let peer: &dyn ContentPeer = self.peer;
         let receiving = Receiving {
-            terms: self.terms,
+            run_context: self.run_context,
             list_only: self.dest.is_none(),
             to: &to,
             wants: self.wants,
@@ -187,15 +187,15 @@ impl Receiver<'_> {
 }
 
 /// Returns what a lost connection means for unfinished files. `failed`: the error of the connection.
-pub fn loss(failed: Option<&Error>, terms: &Terms<'_>) -> Option<Loss> {
+pub fn loss(failed: Option<&Error>, run_context: &RunContext<'_>) -> Option<Loss> {
     let is_broken = matches!(
         failed?.exit,
         Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated
     );
-    if !is_broken || terms.interrupted.load(Ordering::Relaxed) {
+    if !is_broken || run_context.interrupted.load(Ordering::Relaxed) {
         return None;
     }
-    Some(if terms.repeats {
+    Some(if run_context.repeats {
         Loss::Repeated
     } else {
         Loss::Final

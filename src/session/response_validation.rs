@@ -11,7 +11,7 @@ use crate::options::{ArgStyle, FilesFrom, Options};
 use crate::path;
 use crate::proto::{DirListing, Roots};
 use crate::walk::arg_path::implies_root;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use std::collections::HashSet;
 
 /// The request of a client.
@@ -57,14 +57,14 @@ impl ResponseValidator {
     /// Returns the request of a client. `sources` are the arguments as given, `listed` the names from `--files-from` if
     /// that is read here. `has_remote_words`: the server gets options that this end does not interpret.
     pub fn for_request(
-        terms: &Terms<'_>,
+        run_context: &RunContext<'_>,
         sources: &[Vec<u8>],
         listed: Option<&[Vec<u8>]>,
         has_remote_words: bool,
     ) -> ResponseValidator {
-        let anything = ResponseValidator::anything(terms.options);
-        let options = terms.options;
-        let rules = terms.rules.fixed(Side::Sender);
+        let anything = ResponseValidator::anything(run_context.options);
+        let options = run_context.options;
+        let rules = run_context.rules.fixed(Side::Sender);
         let rules = if has_remote_words || rules.is_empty() {
             None
         } else {

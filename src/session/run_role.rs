@@ -63,7 +63,7 @@ pub fn run_sender(
         source,
         events,
     } = run;
-    let stop = sender.terms.process.stop;
+    let stop = sender.run_context.process.stop;
     session_io.hold(handler, || {
         std::thread::scope(|scope| {
             if let Some(ReportedEvents { queue, reporter }) = events {

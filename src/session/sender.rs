@@ -39,7 +39,7 @@ use crate::session::connection::{Connection, MessageHandler, undecodable, unexpe
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{PrefetchParams, PrefetchStart, ScanTerms, SourcePrefetch};
 use crate::walk::cold_files::read_ahead;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::{ComparedSource, SourceDir};
 use crate::work::on_drop::OnDrop;
 use crate::work::thread::spawn;
@@ -58,7 +58,7 @@ const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 /// The sender of a session.
 pub struct Sender<'a> {
     /// The context of the run.
-    pub terms: Terms<'a>,
+    pub run_context: RunContext<'a>,
     /// The connection to the receiver.
     pub connection: &'a Connection,
     /// The messages of the receiver.
@@ -116,7 +116,7 @@ impl<'a> Sender<'a> {
         let scan_terms = self.scan_terms();
         let compared_by = Some(&self.checksums.compared_by);
         let params = PrefetchParams {
-            terms: self.terms,
+            run_context: self.run_context,
             arguments,
             listed,
             key: self.checksums.key,
@@ -135,7 +135,7 @@ impl<'a> Sender<'a> {
         sent: Option<SentRoots>,
         tally: &mut Tally,
     ) -> Result<()> {
-        let options = self.terms.options;
+        let options = self.run_context.options;
         prefetch.end_prefetch(self.scan_terms());
         self.inbox.set_on_end(prefetch.peer_is_gone.clone());
         for class in [Class::Early, Class::Requested, Class::Again] {
@@ -225,7 +225,7 @@ impl<'a> Sender<'a> {
         start: &PrefetchStart,
     ) -> Result<SentRoots> {
         let (mut roots, mut sent_roots) = sent_roots(
-            &self.terms,
+            &self.run_context,
             self.shortcuts(),
             self.facts.lists_bare_top,
             start,
@@ -252,7 +252,7 @@ impl<'a> Sender<'a> {
     /// Returns the shortcuts that the run and the receiver permit.
     fn shortcuts(&self) -> Shortcuts {
         if self.facts.takes_shortcuts {
-            Shortcuts::for_run(self.terms.options, self.wants)
+            Shortcuts::for_run(self.run_context.options, self.wants)
         } else {
             Shortcuts {
                 compare: false,
@@ -283,7 +283,7 @@ impl<'a> Sender<'a> {
             match order {
                 Order::Forget(dir) => {
                     let forgotten = kept.lock().remove(&dir);
-                    if let (Some(gauge), Some(forgotten)) = (self.terms.gauge, forgotten) {
+                    if let (Some(gauge), Some(forgotten)) = (self.run_context.gauge, forgotten) {
                         gauge.pass(
                             forgotten.unsent_files.load(atomic::Ordering::Relaxed),
                             forgotten.unsent_bytes.load(atomic::Ordering::Relaxed),
@@ -370,7 +370,7 @@ impl<'a> Sender<'a> {
                 name,
             }
         });
-        read_ahead(files, &self.terms.options.select);
+        read_ahead(files, &self.run_context.options.select);
         next.len()
     }
 
@@ -381,7 +381,7 @@ impl<'a> Sender<'a> {
             .get(file.entry as usize)
             .filter(|entry| !entry.is_dir());
         let entry = entry.ok_or_else(|| unexpected("removal of an unknown file"))?;
-        if self.terms.options.select.remove_source == RemoveSource::No {
+        if self.run_context.options.select.remove_source == RemoveSource::No {
             return Err(unexpected("removal without --remove-source-files"));
         }
         let Some(Some(place)) = kept.places.get(entry.origin as usize) else {
@@ -395,11 +395,15 @@ impl<'a> Sender<'a> {
             kind: entry.kind(),
             was: (entry.len_bytes, entry.mtime),
             inode: self.opened.lock().remove(&file),
-            lacks_fraction: self.terms.options.connect.lacks_fractions(),
-            followed: self.terms.options.select.copy_links,
+            lacks_fraction: self.run_context.options.connect.lacks_fractions(),
+            followed: self.run_context.options.select.copy_links,
         };
         let mut events = Vec::new();
-        leaving.go(self.terms.options.output.info.remove, None, &mut events);
+        leaving.go(
+            self.run_context.options.output.info.remove,
+            None,
+            &mut events,
+        );
         for event in events {
             removed.lock().event(&event);
             (self.report)(event)?;
@@ -419,11 +423,11 @@ impl<'a> Sender<'a> {
         let unsent = |problem: Option<Problem>| self.unsent(file, lane, problem);
         let path = || path::join(place.path.as_bytes(), name);
         let mark = self
-            .terms
+            .run_context
             .gauge
             .map(|gauge| gauge.begin(listed_bytes, path));
         let skip = self
-            .terms
+            .run_context
             .options
             .delta
             .compress
@@ -483,7 +487,7 @@ impl<'a> Sender<'a> {
             }
             Basis::Blocks(blocks) => {
                 let in_place = match request.fate {
-                    BasisFate::ByOptions => self.terms.options.place.inplace,
+                    BasisFate::ByOptions => self.run_context.options.place.inplace,
                     BasisFate::Overwritten => true,
                     BasisFate::Kept => false,
                 };
@@ -526,7 +530,7 @@ impl<'a> Sender<'a> {
         (place, name): (&SourceDir, &[u8]),
         listed_bytes: u64,
     ) -> std::result::Result<SourceReader<OwnedFd>, Problem> {
-        let select = &self.terms.options.select;
+        let select = &self.run_context.options.select;
         let unreadable = |error: io::Error| cannot_read(&place.full(name), &error);
         let file = place
             .open_file(name, select)
@@ -581,7 +585,12 @@ impl<'a> Sender<'a> {
     }
 
     fn go_on(&self) -> Result<()> {
-        if self.terms.process.stop.load(atomic::Ordering::Relaxed) {
+        if self
+            .run_context
+            .process
+            .stop
+            .load(atomic::Ordering::Relaxed)
+        {
             return Err(Error::new(Exit::Signal, "").by("sender"));
         }
         Ok(())
@@ -619,7 +628,8 @@ impl OpenContent<'_> {
         let mut hasher = ContentHasher::new(sender.checksums.plain_by);
         let mut data = Vec::new();
         let piece_max_bytes = sender.facts.piece_max_bytes as u64;
-        if sender.facts.digests_prefix && sender.terms.options.place.append == Some(Append::Verify)
+        if sender.facts.digests_prefix
+            && sender.run_context.options.place.append == Some(Append::Verify)
         {
             // The digest is that of the whole file, and the receiver compares it.
             let mut hashed = 0;
@@ -718,7 +728,7 @@ impl OpenContent<'_> {
                 let signature =
                     Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?;
                 let mut emit = |op: Op<'_>| emit(op, &[]);
-                let threads = sender.terms.process.threads;
+                let threads = sender.run_context.process.threads;
                 let mut at = 0;
                 let mut read = |into: &mut [u8]| {
                     let got = read_at(at, into)?;
@@ -755,7 +765,7 @@ impl OpenContent<'_> {
     /// Reads a range of the content again, if that is wanted (`--verify=source`). Fails if it has not this digest.
     fn reread(&self, range: Range<u64>, by: By, digest: [u8; CONTENT_LEN_BYTES]) -> io::Result<()> {
         let sender = self.sender;
-        if sender.terms.options.place.verify != Some(Verify::WrittenAndSource) {
+        if sender.run_context.options.place.verify != Some(Verify::WrittenAndSource) {
             return Ok(());
         }
         let is_over = || sender.inbox.is_silent() || sender.go_on().is_err();

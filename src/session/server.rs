@@ -29,7 +29,7 @@ use crate::session::{Refusal, compression_choice, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::transport::compression::CompressionPolicy;
 use crate::transport::window_limit::Ceiling;
-use crate::walk::run_context::{Process, Terms};
+use crate::walk::run_context::{Process, RunContext};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ pub struct SettledSetup {
     pub operands: Vec<Vec<u8>>,
     /// The names listed by `--files-from`.
     pub listed: Option<Vec<Vec<u8>>>,
-    /// See [`Terms::repeats`].
+    /// See [`RunContext::repeats`].
     pub repeats: bool,
     /// Set when the run stops because the server is stopped. The client then gets this as the reason.
     pub server_stops: Arc<AtomicBool>,
@@ -324,7 +324,7 @@ impl Server<'_> {
         let interrupted = &AtomicBool::new(false);
         let process = self.process;
         let gauge = None;
-        let terms = Terms {
+        let run_context = RunContext {
             options: &options,
             rules: &rules,
             process,
@@ -343,7 +343,7 @@ impl Server<'_> {
             let inbox = SenderInbox::default();
             let report = |event: Event| connection.send(&Message::Event(event));
             let sender = Sender {
-                terms,
+                run_context,
                 connection,
                 inbox: &inbox,
                 facts: DestFacts::of_sparsync(),
@@ -351,7 +351,7 @@ impl Server<'_> {
                 guess: theirs.guess,
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
                 wants: setup.wants,
-                throttle: throttle(&terms),
+                throttle: throttle(&run_context),
                 profile: setup.profile,
                 unsent: Default::default(),
                 report: &report,
@@ -373,7 +373,7 @@ impl Server<'_> {
             return run_sender(run, tally, with_cause);
         }
         let inbox = ReceiverInbox::default();
-        let handler = receiver_handler(&terms, setup.wants, &inbox, connection, false);
+        let handler = receiver_handler(&run_context, setup.wants, &inbox, connection, false);
         let dest = if options.select.list_only {
             None
         } else {
@@ -387,7 +387,7 @@ impl Server<'_> {
             prescan: None,
         };
         let peer = NativeSource {
-            terms,
+            run_context,
             connection,
             inbox: &inbox,
             facts: checksums.source_facts(),
@@ -396,11 +396,11 @@ impl Server<'_> {
             profile: setup.profile,
         };
         let receiver = Receiver {
-            terms,
+            run_context,
             peer: &peer,
             digests: Some(digests),
             dest,
-            request: Arc::new(ResponseValidator::anything(terms.options)),
+            request: Arc::new(ResponseValidator::anything(run_context.options)),
             wants: setup.wants,
             printer: ItemPrinter::Us {
                 when: ReportTime::Done,

@@ -18,7 +18,7 @@ use crate::report::progress::ListTotal;
 use crate::session::dest_prescan::DestPrescan;
 use crate::session::dir_digest::Digester;
 use crate::session::shortcuts::Shortcuts;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::source::{Contents, SourceWalk};
 use crate::walk::source_args::{Gathered, Gatherer};
 use crate::walk::{ListedDir, Look, Scanner, SourceTask, TaskId, close_places};
@@ -37,7 +37,7 @@ pub const EARLY_IS_GOOD_FOR: Duration = Duration::from_secs(5);
 /// The parameters of a scan of the source.
 pub struct PrefetchParams<'a> {
     /// The context of the run.
-    pub terms: Terms<'a>,
+    pub run_context: RunContext<'a>,
     /// The source arguments, as given.
     pub arguments: &'a [Vec<u8>],
     /// The names listed by `--files-from`.
@@ -70,12 +70,12 @@ impl<'a> PrefetchParams<'a> {
     /// Returns the parameters of a scan that starts before the peer is known. `is_super` is a guess; if it is wrong,
     /// the digests made so far are computed again.
     pub fn early(
-        terms: Terms<'a>,
+        run_context: RunContext<'a>,
         arguments: &'a [Vec<u8>],
         key: [u8; 16],
         is_super: bool,
     ) -> PrefetchParams<'a> {
-        let compares = Shortcuts::for_run(terms.options, Wants::default()).compare;
+        let compares = Shortcuts::for_run(run_context.options, Wants::default()).compare;
         let scan_terms = ScanTerms {
             compares,
             is_super,
@@ -83,7 +83,7 @@ impl<'a> PrefetchParams<'a> {
             is_one_of_many: false,
         };
         PrefetchParams {
-            terms,
+            run_context,
             arguments,
             listed: None,
             key,
@@ -95,7 +95,7 @@ impl<'a> PrefetchParams<'a> {
 
     /// Scans the source on separate threads while `body` runs. Fails if no thread can be started.
     pub fn look<R>(&self, body: impl FnOnce(SourcePrefetch<'_>) -> R) -> Result<R> {
-        let options = self.terms.options;
+        let options = self.run_context.options;
         let ids = Ids::new();
         let is_over = AtomicBool::new(false);
         let peer_is_gone = Arc::new(AtomicBool::new(false));
@@ -104,7 +104,7 @@ impl<'a> PrefetchParams<'a> {
         } else {
             None
         };
-        self.terms
+        self.run_context
             .with_wanted(&options.preserve, &|_, _| {}, |wanted| {
                 let walk = SourceWalk {
                     contents: compared_by.map(|by| Contents {
@@ -112,7 +112,7 @@ impl<'a> PrefetchParams<'a> {
                         peer_is_gone: &peer_is_gone,
                     }),
                     is_over: Some(&is_over),
-                    ..self.terms.source_walk(wanted)
+                    ..self.run_context.source_walk(wanted)
                 };
                 let digester = Digester {
                     key: self.key,
@@ -147,7 +147,8 @@ impl<'a> PrefetchParams<'a> {
                         good_for,
                     };
                     let mut gather = Some(move || {
-                        let found = Gatherer::new(&self.terms).all(self.arguments, self.listed);
+                        let found =
+                            Gatherer::new(&self.run_context).all(self.arguments, self.listed);
                         let start = found.and_then(|mut gathered| {
                             let mut problems = std::mem::take(&mut gathered.problems);
                             let top =
@@ -166,7 +167,7 @@ impl<'a> PrefetchParams<'a> {
                     let workers = if self.scan_terms.is_one_of_many {
                         1
                     } else {
-                        self.terms.process.threads
+                        self.run_context.process.threads
                     };
                     for _ in 0..workers {
                         let gather = gather.take();

@@ -29,7 +29,7 @@ use crate::session::run_role::{ReceiverListener, ReceiverRun, run_receiver};
 use crate::session::server::logged_name;
 use crate::transport::{Link, LinkBytes};
 use crate::walk::arg_path;
-use crate::walk::run_context::{Process, Terms};
+use crate::walk::run_context::{Process, RunContext};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -81,25 +81,25 @@ impl StockServer<'_> {
             dry_run: self.options.dry_run || is_left,
             ..options
         };
-        let terms = self.terms(rules, &interrupted);
+        let run_context = self.run_context(rules, &interrupted);
         // Before protocol 29, files arrive in order, and nothing else keeps them from being written in another.
         let threads = if stock.protocol < 29 {
             1
         } else {
-            terms.process.threads
+            run_context.process.threads
         };
-        let terms = Terms {
+        let run_context = RunContext {
             options,
             process: Process {
                 threads,
-                ..terms.process
+                ..run_context.process
             },
-            ..terms
+            ..run_context
         };
         let wants = self.wants_of_receiver();
         let lists = self.options.select.list_only;
         let inbox = PullInbox::new(false);
-        let request = Arc::new(ResponseValidator::anything(terms.options));
+        let request = Arc::new(ResponseValidator::anything(run_context.options));
         let (encoder, intake) =
             pull::directions(stock, Vec::new(), options, &inbox, request.clone());
         let dest = || self.operands.first().cloned().unwrap_or_default();
@@ -118,7 +118,7 @@ impl StockServer<'_> {
             values_with_items: has_xattrs,
             ..stock.source_facts(printer)
         };
-        let source = intake.source(terms, &connection, facts, lists);
+        let source = intake.source(run_context, &connection, facts, lists);
         let dest = if lists {
             None
         } else {
@@ -126,7 +126,7 @@ impl StockServer<'_> {
             self.operands.first().cloned()
         };
         let receiver = Receiver {
-            terms,
+            run_context,
             peer: &source,
             digests: None,
             dest,

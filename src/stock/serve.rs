@@ -29,7 +29,7 @@ use crate::session::run_role::{ReportedEvents, SenderRun, SenderSource, run_send
 use crate::session::sender::SenderInbox;
 use crate::session::server::ModuleLog;
 use crate::transport::{Link, LinkBytes};
-use crate::walk::run_context::{Process, Terms};
+use crate::walk::run_context::{Process, RunContext};
 use parking_lot::Mutex;
 use std::io::{self, Read, Write as _};
 use std::sync::Arc;
@@ -183,9 +183,9 @@ impl StockServer<'_> {
         let listed = opening.listed.or_else(|| self.listed.clone());
         let rules = (self.complete_rules)(opening.rules, stock.protocol);
         let interrupted = AtomicBool::new(false);
-        let terms = Terms {
+        let run_context = RunContext {
             options,
-            ..self.terms(&rules, &interrupted)
+            ..self.run_context(&rules, &interrupted)
         };
         let inbox = Arc::<SenderInbox>::default();
         // The client reports all items. This end only logs them.
@@ -207,7 +207,7 @@ impl StockServer<'_> {
             reports.count(&event);
             self.report(event, &connection)
         };
-        let sender = stock.sender(terms, &connection, &inbox, wants, &report);
+        let sender = stock.sender(run_context, &connection, &inbox, wants, &report);
         let session_io = self.session_io(
             &connection,
             Box::new(intake.at_server()),
@@ -285,8 +285,12 @@ impl StockServer<'_> {
     }
 
     /// Returns the context of the run.
-    pub(super) fn terms<'t>(&'t self, rules: &'t Rules, interrupted: &'t AtomicBool) -> Terms<'t> {
-        Terms {
+    pub(super) fn run_context<'t>(
+        &'t self,
+        rules: &'t Rules,
+        interrupted: &'t AtomicBool,
+    ) -> RunContext<'t> {
+        RunContext {
             options: self.options,
             rules,
             process: self.process,

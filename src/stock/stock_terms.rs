@@ -15,7 +15,7 @@ use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
 use crate::session::sender::{DestFacts, Sender, SenderInbox};
 use crate::session::throttle;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use parking_lot::Mutex;
 
 /// What both ends have agreed on.
@@ -132,14 +132,14 @@ impl StockTerms {
     /// Returns a sender.
     pub fn sender<'a>(
         &self,
-        terms: Terms<'a>,
+        run_context: RunContext<'a>,
         connection: &'a Connection,
         inbox: &'a SenderInbox,
         wants: Wants,
         report: &'a (dyn Fn(Event) -> Result<()> + Sync),
     ) -> Sender<'a> {
         Sender {
-            terms,
+            run_context,
             connection,
             inbox,
             facts: DestFacts::of_rsync(self.flags.has(CompatFlags::INC_RECURSE)),
@@ -147,7 +147,7 @@ impl StockTerms {
             guess: None,
             receiver_is_super: true,
             wants,
-            throttle: throttle(&terms),
+            throttle: throttle(&run_context),
             profile: false,
             unsent: Default::default(),
             report,

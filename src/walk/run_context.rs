@@ -25,9 +25,10 @@ pub struct Process<'a> {
     pub threads: usize,
 }
 
-/// The inputs that every role of a run gets.
+/// The inputs that every role of a run gets. The opener of a run makes it, and nothing changes it; only what it refers to (the
+/// stop, the gauge) is set meanwhile.
 #[derive(Clone, Copy)]
-pub struct Terms<'a> {
+pub struct RunContext<'a> {
     /// The settled options.
     pub options: &'a Options,
     /// The rules of the command line.
@@ -42,7 +43,7 @@ pub struct Terms<'a> {
     pub gauge: Option<&'a Arc<Gauge>>,
 }
 
-impl<'a> Terms<'a> {
+impl<'a> RunContext<'a> {
     /// Whether `--checksum` treats two files as equal if access is denied at both ends, as rsync does. Not with
     /// `--remove-source-files`: the source may be the only copy.
     pub fn unreadable_is_same(&self) -> bool {

@@ -22,7 +22,7 @@ use crate::options::Select;
 use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::arg_path::{as_given, clean_dots, resolved};
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::source::stat_followed;
 use crate::walk::source_dir::{Base, BaseRoot, enter};
 use crate::work::clock::Since;
@@ -37,7 +37,7 @@ const OPEN_PARTS: usize = 8;
 
 /// Gathers arguments.
 pub struct Gatherer<'a> {
-    terms: Terms<'a>,
+    run_context: RunContext<'a>,
     select: &'a Select,
     bases: HashMap<Vec<u8>, Arc<Base>>,
     /// How many of them stay open.
@@ -61,10 +61,10 @@ pub struct Gatherer<'a> {
 
 impl<'a> Gatherer<'a> {
     /// Creates a gatherer without arguments. `cwd` is absolute.
-    pub fn new(terms: &Terms<'a>) -> Gatherer<'a> {
+    pub fn new(run_context: &RunContext<'a>) -> Gatherer<'a> {
         Gatherer {
-            terms: *terms,
-            select: &terms.options.select,
+            run_context: *run_context,
+            select: &run_context.options.select,
             bases: HashMap::new(),
             open_bases_max: sys::share_of_open_files(OPEN_PARTS, OPEN_BASES_MAX).max(1),
             tree: NodeBuilder::default(),
@@ -127,7 +127,7 @@ impl<'a> Gatherer<'a> {
             .entered
             .as_ref()
             .map_or(&base.chain, |(_, chain)| chain);
-        let reports = self.terms.options.output.debug.filter >= 1;
+        let reports = self.run_context.options.output.debug.filter >= 1;
         chain.includes(reports, Side::Sender, path, is_dir, &mut self.out.notes)
     }
 
@@ -146,7 +146,7 @@ impl<'a> Gatherer<'a> {
         if let Some(base) = self.bases.get(dir) {
             return Ok(base.clone());
         }
-        let full = resolved(self.terms.process.cwd, dir);
+        let full = resolved(self.run_context.process.cwd, dir);
         let cannot_enter = |error| {
             let problem =
                 Problem::failed(ErrorRole::Sender, "change_dir", &self.given(dir), &error);
@@ -158,7 +158,7 @@ impl<'a> Gatherer<'a> {
         } else {
             Follow::Never
         };
-        let chain = self.terms.rules.chain(Side::Sender, &full);
+        let chain = self.run_context.rules.chain(Side::Sender, &full);
         // Without `.` elements. `..` elements stay.
         let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown));
         let root = if self.bases.len() < self.open_bases_max {
@@ -263,10 +263,10 @@ impl<'a> Gatherer<'a> {
     fn given(&self, dir: &[u8]) -> Vec<u8> {
         match dir.strip_prefix(&self.unshown[..]) {
             Some(name) if !self.unshown.is_empty() => path::join(
-                &resolved(self.terms.process.cwd, &self.unshown),
+                &resolved(self.run_context.process.cwd, &self.unshown),
                 &clean_dots(name),
             ),
-            _ => as_given(self.terms.process.cwd, dir),
+            _ => as_given(self.run_context.process.cwd, dir),
         }
     }
 }

@@ -37,10 +37,10 @@ impl Receiving<'_> {
         listener: &mut dyn EventSink,
         tally: &mut Tally,
     ) -> Vec<Alternate> {
-        let Some(alt) = &self.terms.options.delta.alt_dest else {
+        let Some(alt) = &self.run_context.options.delta.alt_dest else {
             return Vec::new();
         };
-        let owners = self.terms.options.preserve.link_owners;
+        let owners = self.run_context.options.preserve.link_owners;
         let mut found = Vec::new();
         for dir in &alt.dirs {
             let path = self.named_path(dir);
@@ -100,7 +100,7 @@ impl Receiving<'_> {
     /// the place of one of its parents.
     pub(super) fn backup_dir(&self) -> Result<Option<BackupDir>> {
         let Some(dir) = self
-            .terms
+            .run_context
             .options
             .place
             .backup
@@ -119,15 +119,15 @@ impl Receiving<'_> {
             _ => Ok(Some(BackupDir::new(
                 path,
                 &self.to.path,
-                0o777 & !self.terms.process.umask,
-                self.terms.options.preserve.link_owners,
+                0o777 & !self.run_context.process.umask,
+                self.run_context.options.preserve.link_owners,
             ))),
         }
     }
 
     /// Returns where `--temp-dir` leads, or an error if that is not a directory.
     pub(super) fn temp_dir(&self) -> Result<Option<TempDir>> {
-        let Some(dir) = self.terms.options.place.temp_dir.as_ref() else {
+        let Some(dir) = self.run_context.options.place.temp_dir.as_ref() else {
             return Ok(None);
         };
         let path = arg_path::absolute(&self.to.work_dir, dir);
@@ -136,16 +136,19 @@ impl Receiving<'_> {
         {
             return Err(cannot_stat(b"temp-dir ", dir, &error));
         }
-        let opened = match trusted_path::open_dir(&path, self.terms.options.preserve.link_owners) {
-            Err(error) if trusted_path::is_refused(&error) => {
-                is_dir(&path).map(|()| TempDir::Refused)
-            }
-            // As in rsync, a relative path is not confined.
-            Ok(fd) if dir.starts_with(b"/") && trusted_path::check_inside(fd.as_fd()).is_err() => {
-                Ok(TempDir::Outside)
-            }
-            opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
-        };
+        let opened =
+            match trusted_path::open_dir(&path, self.run_context.options.preserve.link_owners) {
+                Err(error) if trusted_path::is_refused(&error) => {
+                    is_dir(&path).map(|()| TempDir::Refused)
+                }
+                // As in rsync, a relative path is not confined.
+                Ok(fd)
+                    if dir.starts_with(b"/") && trusted_path::check_inside(fd.as_fd()).is_err() =>
+                {
+                    Ok(TempDir::Outside)
+                }
+                opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
+            };
         match opened {
             Ok(temp_dir) if !dir.is_empty() => Ok(Some(temp_dir)),
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Error::usage(

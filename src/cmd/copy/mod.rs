@@ -35,7 +35,7 @@ use crate::report::{Banner, PutLine, RunFacts, Tally, TextReporter};
 use crate::transport::link::Patience;
 use crate::transport::{Link, stdio};
 use crate::walk::arg_path::{listed_names, rooted};
-use crate::walk::run_context::{Process, Terms};
+use crate::walk::run_context::{Process, RunContext};
 use crate::work::clock::{self, Since};
 use std::fs::File;
 use std::io::{self, Write};
@@ -415,7 +415,7 @@ fn carry_out(
         reporter.collect_failed_paths(paths);
     }
     let rules = rules.rules(options);
-    let terms = Terms {
+    let run_context = RunContext {
         options,
         rules: &rules,
         process: process(env),
@@ -425,7 +425,7 @@ fn carry_out(
     };
     let dest = if options.select.list_only { None } else { dest };
     let local = Local {
-        terms,
+        run_context,
         sources,
         dest,
         listed,
@@ -490,7 +490,7 @@ pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tall
         None,
         Arc::new(clock::now_unix),
     );
-    let terms = Terms {
+    let run_context = RunContext {
         options: &options,
         rules: &rules,
         process: Process {
@@ -502,7 +502,7 @@ pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tall
         gauge: None,
     };
     let local = Local {
-        terms,
+        run_context,
         sources,
         dest: if list_only { None } else { dest },
         listed: None,

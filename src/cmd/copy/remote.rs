@@ -43,7 +43,7 @@ use crate::trust::files::List as _;
 use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers};
 use crate::trust::timestamp::Timestamp;
-use crate::walk::run_context::{Process, Terms};
+use crate::walk::run_context::{Process, RunContext};
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::io::Write as _;
@@ -120,7 +120,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let cwd = env.cwd.clone();
     let stop = env.stop.clone();
     let stop_requested = env.stop_requested.clone();
-    let terms = Terms {
+    let run_context = RunContext {
         options: &near.options,
         rules: &rules,
         process: Process {
@@ -137,12 +137,13 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let ended = match near.guess(env) {
         None if near.far.operand.server_sends => Ok(near.copy(env, None, since)),
         None => {
-            let params = PrefetchParams::early(terms, &near.sources, key, near.is_likely_super());
+            let params =
+                PrefetchParams::early(run_context, &near.sources, key, near.is_likely_super());
             params.look(|prefetch| near.copy(env, Some(Early::Source(Box::new(prefetch))), since))
         }
         Some((whole, dest)) => {
             let guess = Guess {
-                terms,
+                run_context,
                 dest,
                 whole,
                 key,

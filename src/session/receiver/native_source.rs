@@ -16,7 +16,7 @@ use crate::report::progress::ListTotal;
 use crate::session::checksums::SessionChecksums;
 use crate::session::connection::{Connection, unexpected};
 use crate::walk::DirPlan;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -29,7 +29,7 @@ const LONE_WANT_BYTES: usize = 1 << 20;
 /// A sparsync that has the source. The opener of a session makes it.
 pub struct NativeSource<'a> {
     /// The context of the run.
-    pub terms: Terms<'a>,
+    pub run_context: RunContext<'a>,
     /// The connection to the sender.
     pub connection: &'a Arc<Connection>,
     /// The messages of the sender.
@@ -203,7 +203,7 @@ impl ContentPeer for NativeSource<'_> {
     }
 
     fn loss(&self) -> Option<Loss> {
-        loss(self.inbox.lock().failed.as_ref(), &self.terms)
+        loss(self.inbox.lock().failed.as_ref(), &self.run_context)
     }
 
     fn placed(&self, file: FileId) -> Result<()> {

@@ -41,7 +41,7 @@ impl SourcePlans for PeerSource<'_> {
         let digests = match &self.receiver.digests {
             Some(digests) => {
                 let scope = DigestScope {
-                    options: self.receiver.terms.options,
+                    options: self.receiver.run_context.options,
                     ids: &self.accounts.ids,
                     whole: &self.whole,
                 };

@@ -149,7 +149,7 @@ impl ListingSender<'_, '_, '_> {
             ..
         } = self.prefetch.take(task_id);
         counted.merge(&listed.tally);
-        if let Some(gauge) = self.sender.terms.gauge {
+        if let Some(gauge) = self.sender.run_context.gauge {
             gauge.list(self.prefetch.count_so_far());
         }
         if let Some(error) = listed.fatal.take() {
@@ -183,7 +183,7 @@ impl ListingSender<'_, '_, '_> {
                 )
             })
             .collect();
-        if let Some(gauge) = self.sender.terms.gauge {
+        if let Some(gauge) = self.sender.run_context.gauge {
             // Files in a directory that is kept count when they are sent, or when it is forgotten.
             let counts_later = !is_same && self.keeps;
             let tally = &listed.tally;
@@ -271,9 +271,9 @@ impl ListingSender<'_, '_, '_> {
                     .map(|entry| entry.len_bytes)
             };
             let unsent_bytes =
-                AtomicU64::new(self.sender.terms.gauge.map_or(0, |_| lengths().sum()));
+                AtomicU64::new(self.sender.run_context.gauge.map_or(0, |_| lengths().sum()));
             let is_file = |entry: &&Entry| entry.kind() == Kind::File;
-            let unsent_files = match self.sender.terms.gauge {
+            let unsent_files = match self.sender.run_context.gauge {
                 Some(_) if !with_data => list.entries.iter().filter(is_file).count() as u64,
                 Some(_) | None => 0,
             };
@@ -335,7 +335,7 @@ impl ListingSender<'_, '_, '_> {
                         name: files.name(entry),
                     }
                 });
-                read_ahead(next, &self.sender.terms.options.select);
+                read_ahead(next, &self.sender.run_context.options.select);
             }
             let file = FileId {
                 dir: id,

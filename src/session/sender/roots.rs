@@ -10,7 +10,7 @@ use crate::proto::{IdName, Roots};
 use crate::report::event::{Problem, Weight};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::PrefetchStart;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::source_args::Gathered;
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -71,7 +71,7 @@ impl SentRoots {
 
 /// Returns the message about the source arguments, and what to keep of it. `lists_bare_top`: see [`DestFacts`](super::DestFacts).
 pub fn sent_roots(
-    terms: &Terms<'_>,
+    run_context: &RunContext<'_>,
     shortcuts: Shortcuts,
     lists_bare_top: bool,
     start: &PrefetchStart,
@@ -81,7 +81,7 @@ pub fn sent_roots(
     let mut named = SentNames {
         ids,
         sent: HashSet::new(),
-        is_on: !terms.options.preserve.numeric_ids,
+        is_on: !run_context.options.preserve.numeric_ids,
     };
     let whole = if shortcuts.compare {
         fully_walked_paths(gathered)
@@ -106,7 +106,10 @@ pub fn sent_roots(
     let roots = Roots {
         found: gathered.found as u64,
         single: gathered.single.clone(),
-        lone_dir_is_bare: gathered.lone_dir.as_ref().map(|dir| dir.is_bare(terms)),
+        lone_dir_is_bare: gathered
+            .lone_dir
+            .as_ref()
+            .map(|dir| dir.is_bare(run_context)),
         top,
         top_shown: gathered
             .top

@@ -8,7 +8,7 @@ use crate::session::dest_prescan::Guess;
 use crate::session::source_prefetch::{Early, PrefetchParams};
 use crate::session::tests::no_room::{Trees, all};
 use crate::transport::window_limit::Ceiling;
-use crate::walk::run_context::{Process, Terms};
+use crate::walk::run_context::{Process, RunContext};
 
 /// Returns a client in `cwd` that sends `src` to `dst`, or receives it.
 fn client<'a>(
@@ -41,8 +41,8 @@ fn client<'a>(
 }
 
 /// Returns the context of such a client.
-fn terms_of<'a>(near: &'a Client<'_>) -> Terms<'a> {
-    Terms {
+fn terms_of<'a>(near: &'a Client<'_>) -> RunContext<'a> {
+    RunContext {
         options: near.options,
         rules: &near.rules,
         process: near.process,
@@ -171,7 +171,7 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
     let whole = RelPath::parse(whole.as_bytes()).unwrap();
     let dest = at(cwd, "dst");
     let guess = Guess {
-        terms: terms_of(&near),
+        run_context: terms_of(&near),
         dest: &dest,
         whole: whole.clone(),
         key: [7; 16],
@@ -257,7 +257,7 @@ impl Guessing<'_> {
             RelPath::parse(self.whole.as_bytes()).unwrap(),
         );
         let guess = Guess {
-            terms: terms_of(&near),
+            run_context: terms_of(&near),
             dest: &dest,
             whole,
             key: [7; 16],
@@ -352,7 +352,7 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         let near = client(&options, cwd, &stop, true);
         let dest = at(cwd, "dst");
         let guess = Guess {
-            terms: terms_of(&near),
+            run_context: terms_of(&near),
             dest: &dest,
             whole: RelPath::root(),
             key: [7; 16],

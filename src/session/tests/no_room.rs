@@ -5,7 +5,7 @@ use crate::local::Local;
 use crate::proto::limits::INITIAL_WINDOWS;
 use crate::proto::{Class, class_of};
 use crate::transport::window_limit::Ceiling;
-use crate::walk::run_context::{Process, Terms};
+use crate::walk::run_context::{Process, RunContext};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
@@ -115,7 +115,7 @@ fn copy(trees: &Trees, words: &[&str], route: CopyRoute) -> (Exit, BTreeMap<Path
             let stop = AtomicBool::new(false);
             let mut tally = Tally::default();
             let mut reporter = reporter(&options);
-            let terms = Terms {
+            let run_context = RunContext {
                 options: &options,
                 rules: &rules,
                 process: Process {
@@ -129,7 +129,7 @@ fn copy(trees: &Trees, words: &[&str], route: CopyRoute) -> (Exit, BTreeMap<Path
                 gauge: None,
             };
             let local = Local {
-                terms,
+                run_context,
                 sources: vec![source],
                 dest: Some(dest),
                 listed: None,

@@ -93,7 +93,7 @@ impl RsyncSource<'_> {
     }
 
     fn requests_nothing(&self) -> bool {
-        self.terms.options.dry_run || self.is_listing || self.shared.lock().served.is_some()
+        self.run_context.options.dry_run || self.is_listing || self.shared.lock().served.is_some()
     }
 
     fn request_missing(

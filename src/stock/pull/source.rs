@@ -20,7 +20,7 @@ use crate::session::connection::{Connection, undecodable, unexpected};
 use crate::session::receiver::{SourcePeer, loss};
 use crate::stock::stock_terms::StockTerms;
 use crate::walk::DirPlan;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::io;
@@ -32,7 +32,7 @@ const LISTED_AHEAD: i32 = 500;
 
 /// An rsync that has the source. The opener of the session makes it, and nothing changes it.
 pub struct RsyncSource<'a> {
-    pub(super) terms: Terms<'a>,
+    pub(super) run_context: RunContext<'a>,
     pub(super) stock: StockTerms,
     pub(super) connection: &'a Arc<Connection>,
     pub(super) inbox: &'a PullInbox,
@@ -46,13 +46,13 @@ impl<'a> PullIntake<'a> {
     /// Returns the rsync of this session. `facts`: what the engine must know about it.
     pub(in crate::stock) fn source(
         &self,
-        terms: Terms<'a>,
+        run_context: RunContext<'a>,
         connection: &'a Arc<Connection>,
         facts: SourceFacts,
         is_listing: bool,
     ) -> RsyncSource<'a> {
         RsyncSource {
-            terms,
+            run_context,
             stock: self.terms,
             connection,
             inbox: self.inbox,
@@ -237,7 +237,7 @@ impl ContentPeer for RsyncSource<'_> {
     }
 
     fn loss(&self) -> Option<Loss> {
-        loss(self.inbox.lock().failed.as_ref(), &self.terms)
+        loss(self.inbox.lock().failed.as_ref(), &self.run_context)
     }
 
     fn placed(&self, file: FileId) -> Result<()> {

@@ -22,7 +22,7 @@ impl Gatherer<'_> {
             } else {
                 b""
             };
-            let full = [&absolute(self.terms.process.cwd, base_arg)[..], slash].concat();
+            let full = [&absolute(self.run_context.process.cwd, base_arg)[..], slash].concat();
             let problem = Problem::failed(ErrorRole::Sender, "change_dir", &full, &error);
             Error::new(Exit::FileSelect, problem.line).by("sender")
         };
@@ -42,7 +42,7 @@ impl Gatherer<'_> {
                     b""
                 };
                 let full = resolved(
-                    self.terms.process.cwd,
+                    self.run_context.process.cwd,
                     &path::join(base_arg, &cleaned.join(&b'/')),
                 );
                 let full = [&full, dot].concat();

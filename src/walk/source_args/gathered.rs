@@ -13,7 +13,7 @@ use crate::report::tally::Tally;
 use crate::walk::arg_path::trim_slashes;
 use crate::walk::dir_plan::{unreadable_attribute, unreadable_or_fatal};
 use crate::walk::dir_rules::enter_dir;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::RunContext;
 use crate::walk::source_dir::Base;
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use std::sync::Arc;
@@ -183,7 +183,7 @@ pub struct LoneDir {
 
 impl LoneDir {
     /// Returns whether nothing in the directory takes part.
-    pub fn is_bare(&self, terms: &Terms<'_>) -> bool {
+    pub fn is_bare(&self, run_context: &RunContext<'_>) -> bool {
         if !self.has_content {
             return true;
         }
@@ -201,7 +201,7 @@ impl LoneDir {
         let Ok(dir) = opened.map(Dir::new) else {
             return true;
         };
-        if terms.options.select.open_noatime {
+        if run_context.options.select.open_noatime {
             // If this is not permitted, the directory is read anyway.
             let _ = sys::spare_atime(dir.fd());
         }
@@ -211,7 +211,7 @@ impl LoneDir {
             &dir,
             &self.path,
             "sender",
-            terms.options.preserve.link_owners,
+            run_context.options.preserve.link_owners,
         );
         let Ok((chain, _)) = entered else {
             return false;

@@ -75,7 +75,7 @@ impl Gatherer<'_> {
             }
             _ => {}
         }
-        self.cannot_stat(&resolved(self.terms.process.cwd, arg), error);
+        self.cannot_stat(&resolved(self.run_context.process.cwd, arg), error);
         Ok(())
     }
 }

@@ -66,7 +66,7 @@ impl Gatherer<'_> {
                 base,
             );
             // The protocol cannot express a root without attributes before 30.
-            let protocol = self.terms.options.connect.protocol;
+            let protocol = self.run_context.options.connect.protocol;
             self.out.top_is_bare =
                 is_first && self.select.no_implied_dirs && protocol.is_none_or(|it| it >= 30);
         }
@@ -273,7 +273,7 @@ impl Gatherer<'_> {
                     &dir,
                     &path,
                     "sender",
-                    self.terms.options.preserve.link_owners,
+                    self.run_context.options.preserve.link_owners,
                 )?;
                 chain = rules;
                 self.out.problems.extend(refusals);
