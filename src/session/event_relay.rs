@@ -7,6 +7,7 @@ use crate::proto::{Class, Message};
 use crate::report::TextReporter;
 use crate::report::event::{Event, Update};
 use crate::session::connection::{Connection, MessageHandler};
+use crate::session::receiver::EventSource;
 use crate::session::sender;
 use crate::work::queue::Queue;
 use parking_lot::Mutex;
@@ -20,14 +21,6 @@ pub struct SharedReporter<'s, 'r> {
     pub reporter: &'s Mutex<&'r mut TextReporter>,
     /// The events of the sender.
     pub events: &'s dyn EventSource,
-}
-
-/// The events that a server has sent to its client, in either protocol.
-pub trait EventSource: Sync {
-    /// Waits for an event. Returns `false` if there will be no more.
-    fn await_event(&self) -> bool;
-    /// Reports those that have arrived.
-    fn relay_events(&self, report: &mut dyn FnMut(&Event));
 }
 
 impl SharedReporter<'_, '_> {

@@ -423,11 +423,9 @@ impl Client<'_> {
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (connection, run_context, wants) = (
-            session_io.connection,
-            self.run_context(),
-            reporter.lock().wants(),
-        );
+        let connection = session_io.connection;
+        let run_context = self.run_context();
+        let wants = reporter.lock().wants();
         let inbox = receiver::ReceiverInbox::default();
         let handler = receiver_handler(&run_context, wants, &inbox, connection, true);
         let prescan = before
@@ -491,11 +489,9 @@ impl Client<'_> {
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (connection, run_context, wants) = (
-            session_io.connection,
-            self.run_context(),
-            reporter.lock().wants(),
-        );
+        let connection = session_io.connection;
+        let run_context = self.run_context();
+        let wants = reporter.lock().wants();
         let inbox = sender::SenderInbox::default();
         let events = EventQueue::new(self.is_local);
         let keeps_times = run_context.options.preserve.times;

@@ -58,6 +58,14 @@ pub struct Receiver<'a> {
     pub printer: ItemPrinter,
 }
 
+/// The events that a server has sent to its client, in either protocol.
+pub trait EventSource: Sync {
+    /// Waits for an event. Returns `false` if there will be no more.
+    fn await_event(&self) -> bool;
+    /// Reports those that have arrived.
+    fn relay_events(&self, report: &mut dyn FnMut(&Event));
+}
+
 /// The end that has the source, as the receiver of a session sees it: its listings, which come in the order of its walk,
 /// and the end of the session. Contents are those of [`ContentPeer`].
 ///
@@ -81,7 +89,7 @@ pub trait SourcePeer: ContentPeer {
     fn complete(&self, dir: DirId, plan: &mut DirPlan) -> Result<()>;
     /// Does the same for the root of the transfer.
     fn complete_root(&self, root: &mut Entry) -> Result<()>;
-    /// Waits for the end of the list. Fails if it has entries that nobody has taken. Returns the counts of the peer.
+    /// Waits for the end of the list. Fails if it has entries that were not taken. Returns the counts of the peer.
     fn end_of_list(&self) -> Result<Tally>;
     /// Returns what the session has cost, if the client wants to know.
     fn costs(&self) -> Vec<String>;

@@ -493,7 +493,7 @@ mod tests {
         }
         mux::encode_data(&data, &mut wire);
         let connection = Connection::new(Box::new(Native::new(1)));
-        // Nobody takes them.
+        // None is taken.
         let inbox = PullInbox::new(true);
         let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox, anything());
         let error = intake

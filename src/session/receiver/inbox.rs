@@ -1,5 +1,6 @@
 //! The messages that a receiver gets: checks that each may come now, and queues it for the receiver's threads.
 
+use super::EventSource;
 use super::listing_queue::ListingQueue;
 use crate::apply::ContentPiece;
 use crate::error::{Error, Result};
@@ -11,7 +12,6 @@ use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::connection::{Connection, MessageHandler, unexpected, wait_for};
 use crate::session::digest_exchange::{Survey, SurveyStep};
-use crate::session::event_relay::EventSource;
 use crate::walk::TaskId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};

@@ -242,7 +242,7 @@ impl NativeSource<'_> {
         } else {
             self.checksums.plain_by
         };
-        Box::new(Arriving {
+        Box::new(NativeStream {
             source: self,
             lane,
             file,
@@ -268,7 +268,7 @@ impl NativeSource<'_> {
 }
 
 /// A file that is being received.
-struct Arriving<'a> {
+struct NativeStream<'a> {
     source: &'a NativeSource<'a>,
     lane: Lane,
     file: FileId,
@@ -276,7 +276,7 @@ struct Arriving<'a> {
     is_over: bool,
 }
 
-impl Arriving<'_> {
+impl NativeStream<'_> {
     fn wait<T>(&self, mut take: impl FnMut(&mut FileSlot) -> Option<T>) -> Result<T> {
         let inbox = self.source.inbox;
         let mut state = inbox.lock();
@@ -298,7 +298,7 @@ impl Arriving<'_> {
     }
 }
 
-impl Incoming for Arriving<'_> {
+impl Incoming for NativeStream<'_> {
     fn begins_otherwise(&mut self) -> Result<bool> {
         let otherwise = self.wait(|slot| {
             slot.pieces
@@ -351,7 +351,7 @@ impl Incoming for Arriving<'_> {
     }
 }
 
-impl Drop for Arriving<'_> {
+impl Drop for NativeStream<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.source.discard(self.lane, self.file);

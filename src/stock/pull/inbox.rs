@@ -9,7 +9,7 @@ use crate::proto::{ContentDigest, DirListing, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem};
 use crate::session::connection::{MessageHandler, unexpected, wait_for};
-use crate::session::event_relay::EventSource;
+use crate::session::receiver::EventSource;
 use crate::session::receiver::listing_queue::ListingQueue;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
@@ -51,9 +51,9 @@ pub(super) struct PullState {
     pub(super) listings: ListingQueue,
     pub(super) list_ended: Option<Tally>,
     /// The requested files, as far as they arrived.
-    files: HashMap<ContentKey, FileSlot>,
+    files: HashMap<ContentKey, FileContent>,
     /// How much waits to be taken.
-    waiting: Waiting,
+    waiting: WaitingBytes,
     /// How many files were requested again and have not come.
     repeated: u64,
     /// The files of which the content was wrong, and is requested again after all first requests.
@@ -73,7 +73,7 @@ pub(super) struct PullState {
 
 /// How many bytes wait to be taken.
 #[derive(Default)]
-struct Waiting {
+struct WaitingBytes {
     first_bytes: u64,
     again_bytes: u64,
     event_bytes: u64,
@@ -81,7 +81,7 @@ struct Waiting {
 
 /// A file as far as it arrived.
 #[derive(Default)]
-struct FileSlot {
+struct FileContent {
     pieces: VecDeque<(ContentPiece, u64)>,
     /// It is not needed: discard its data.
     is_declined: bool,
@@ -95,7 +95,7 @@ struct FileSlot {
     moved_bytes: Option<u64>,
 }
 
-impl Waiting {
+impl WaitingBytes {
     fn of_content(&mut self, attempt: Attempt) -> &mut u64 {
         match attempt {
             Attempt::First => &mut self.first_bytes,
@@ -313,7 +313,7 @@ impl PullInbox {
     /// Notes that the content of a file is requested.
     pub(super) fn expect_file(&self, key: ContentKey) {
         let mut state = self.lock();
-        state.files.insert(key, FileSlot::default());
+        state.files.insert(key, FileContent::default());
         if key.1 == Attempt::Again {
             state.repeated += 1;
             drop(state);
@@ -323,10 +323,10 @@ impl PullInbox {
 
     /// Notes a file that cannot be requested, in place of its content.
     pub(super) fn refuse_file(&self, key: ContentKey, problem: Problem) {
-        let slot = FileSlot {
+        let slot = FileContent {
             pieces: [(ContentPiece::Unsent(Some(problem)), 0)].into(),
             is_whole: true,
-            ..FileSlot::default()
+            ..FileContent::default()
         };
         self.lock().files.insert(key, slot);
     }
@@ -370,7 +370,7 @@ impl PullInbox {
     fn wait_for_file<T>(
         &self,
         key: ContentKey,
-        mut take: impl FnMut(&mut FileSlot) -> Option<T>,
+        mut take: impl FnMut(&mut FileContent) -> Option<T>,
     ) -> Result<T> {
         let mut state = self.lock();
         loop {

@@ -304,7 +304,7 @@ impl RsyncSource<'_> {
         } else {
             None
         };
-        Ok(Box::new(Arriving {
+        Ok(Box::new(RsyncStream {
             inbox: self.inbox,
             key,
             by: self.stock.sums.digested_by(),
@@ -316,7 +316,7 @@ impl RsyncSource<'_> {
 }
 
 /// A file that is being received.
-struct Arriving<'a> {
+struct RsyncStream<'a> {
     inbox: &'a PullInbox,
     key: ContentKey,
     by: By,
@@ -326,7 +326,7 @@ struct Arriving<'a> {
     moved_bytes: Option<u64>,
 }
 
-impl Incoming for Arriving<'_> {
+impl Incoming for RsyncStream<'_> {
     /// An rsync gets no digest of the beginning with the request.
     fn begins_otherwise(&mut self) -> Result<bool> {
         Ok(false)
@@ -383,7 +383,7 @@ impl Incoming for Arriving<'_> {
     }
 }
 
-impl Drop for Arriving<'_> {
+impl Drop for RsyncStream<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.inbox.discard(self.key);
