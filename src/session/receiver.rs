@@ -2,12 +2,14 @@
 //! the missing content.
 
 mod digests;
+mod event_source;
 mod inbox;
 pub mod listing_queue;
 mod native_source;
 mod plans;
 
 pub use self::digests::DestDigests;
+pub use self::event_source::EventSource;
 pub use self::inbox::{ReceiverHandler, ReceiverInbox};
 pub use self::native_source::NativeSource;
 
@@ -56,14 +58,6 @@ pub struct Receiver<'a> {
     pub wants: Wants,
     /// Who prints the items.
     pub printer: ItemPrinter,
-}
-
-/// The events that a server has sent to its client, in either protocol.
-pub trait EventSource: Sync {
-    /// Waits for an event. Returns `false` if there will be no more.
-    fn await_event(&self) -> bool;
-    /// Reports those that have arrived.
-    fn relay_events(&self, report: &mut dyn FnMut(&Event));
 }
 
 /// The end that has the source, as the receiver of a session sees it: its listings, which come in the order of its walk,

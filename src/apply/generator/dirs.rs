@@ -71,7 +71,8 @@ pub(super) fn prepare_root(
     let changes = existing.map_or(Changes::NEW, |existing| {
         plan::attribute_changes(source, existing, policy)
     });
-    let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
+    let full = path::join(&dest.path, b".");
+    let path = RelPath::root();
     // A new root has already inherited the default ACL and the setgid bit of its parent.
     let inherited = || {
         DestDir::new(

@@ -1,6 +1,6 @@
 //! The messages that a receiver gets: checks that each may come now, and queues it for the receiver's threads.
 
-use super::EventSource;
+use super::event_source::EventSource;
 use super::listing_queue::ListingQueue;
 use crate::apply::ContentPiece;
 use crate::error::{Error, Result};
