@@ -112,8 +112,26 @@ synctest!(an_empty_source_does_not_empty_a_destination, |w: World| {
     assert!(files(&w.tested().join("dst")).is_empty());
 });
 
+synctest!(
+    an_empty_remote_source_does_not_empty_a_destination,
+    |w: World| {
+        w.only_pulled("the client knows the source before the run");
+        let extra: String = (0..19).map(|n| format!(" gone/f{n}")).collect();
+        w.source("").dest(&format!("old{extra}"));
+        let message =
+            "more than 20 entries would be deleted, but the source has none: nothing was changed";
+        for timing in TIMINGS {
+            is_refused(&w, &["-a", timing], 25, message);
+            is_refused(&w, &["-an", timing], 25, message);
+        }
+        w.alone(&["-a", "--delete", "--no-delete-guard"]).exits(0);
+        assert!(files(&w.tested().join("dst")).is_empty());
+    }
+);
+
 synctest!(an_empty_source_empties_a_small_destination, |w: World| {
-    w.source("").dest("a b/c");
+    let extra: String = (0..19).map(|n| format!(" gone/f{n}")).collect();
+    w.source("").dest(&extra);
     w.agree(&["-a", "--delete"]).exits(0);
 });
 

@@ -421,6 +421,7 @@ impl<'a> Generator<'a> {
                 .decide_again_for_dir(plan, self.context.dest.map(Root::dir));
         }
         let plan = plan.unwrap_or_default();
+        self.deletions.refuse_empty_source(&plan)?;
         let mut itself = top;
         if let Some(Top {
             source, existing, ..
@@ -895,6 +896,7 @@ impl<'a> Generator<'a> {
                 .walk()
                 .decide_again_for_dir(&mut below, dest_dir.dir.as_ref());
         }
+        self.deletions.refuse_empty_source(&below)?;
         self.enter(below, dest_dir, None, item).map(Some)
     }
 

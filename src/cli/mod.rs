@@ -333,6 +333,10 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         None if subcommand::is_ours(call.program.as_bytes()) => DeleteGuard::EmptySource,
         None => DeleteGuard::Off,
     };
+    options.delete.refuses_empty_source = guard.delete == DeleteGuard::EmptySource
+        && far.as_ref().is_some_and(|far| far.operand.server_sends)
+        && sources.len() == 1
+        && options.select.files_from.is_none();
     Ok(Request::Copy(Box::new(Copy {
         options,
         sources,

@@ -522,6 +522,8 @@ mod tests {
                 options.select.rules.clear();
                 options.select.files_from =
                     options.select.files_from.take().map(|_| FilesFrom::Stdin);
+                // A bound of the client alone.
+                options.delete.refuses_empty_source = false;
             }
             assert_eq!(
                 format!("{options:?}"),

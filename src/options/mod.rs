@@ -19,7 +19,7 @@ pub mod select;
 pub use batch::Batch;
 pub use check::{Check, CheckMode, Checksum, Checksums};
 pub use connect::{ArgStyle, Connect, DaemonOptions, Family, Iconv, TransportChoice};
-pub use delete::{Delete, When};
+pub use delete::{Delete, SMALL_DEST_ENTRIES, When};
 pub use delta::{AltDest, AltKind, Compress, Compression, Delta, DetectRenamed};
 pub use guard::{DeleteGuard, Guard, Lock};
 pub use output::{CreatedDir, Debug, Info, LogFile, Outbuf, Output, StderrMode};

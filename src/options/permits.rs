@@ -218,6 +218,8 @@ fn by_delete(delete: &Delete, reads_dest_rules: bool) -> Permits {
         is_default_time: _,
         excluded: _,
         max,
+        // The error comes before the first change, and would come again.
+        refuses_empty_source: _,
         force: _,
         ignore_errors: _,
     } = delete;

@@ -304,6 +304,14 @@ impl World {
         self
     }
 
+    /// Skips the case unless the destination is on this machine and the source is not, for this reason.
+    pub fn only_pulled(&self, reason: &str) -> &Self {
+        if !self.is_pulled() {
+            skip(&format!("{:?}: {reason}", self.route));
+        }
+        self
+    }
+
     /// Skips the case if the sources are on a peer, for this reason.
     pub fn not_pulled(&self, reason: &str) -> &Self {
         if self.is_pulled() {

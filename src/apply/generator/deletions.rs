@@ -6,12 +6,15 @@ use crate::apply::entry::refused_by_module;
 use crate::apply::heirs::Heir;
 use crate::apply::twins::Twin;
 use crate::apply::{Context, DestDir};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
 use crate::filter::Chain;
 use crate::flist::{DirList, Kind, Time, order};
+use crate::fs::read::Names;
 use crate::fs::root::{Dir, Root};
+use crate::fs::sys::Follow;
 use crate::fs::{errno, sys};
-use crate::options::When;
+use crate::options::{SMALL_DEST_ENTRIES, When};
 use crate::path::RelPath;
 use crate::plan::delete::{Extras, are_extras_known};
 use crate::plan::{InTheWay, Reason};
@@ -44,6 +47,9 @@ pub(super) struct Deletions<'a> {
     delayed: Vec<Delayed>,
     /// `--delete-after`
     after: Vec<After>,
+    /// Nothing but directories that lead to the source's root was listed so far, and an empty source must not empty the
+    /// destination.
+    may_be_empty: bool,
     /// Extra entries are deleted at the end of the run, although the options require that before or during the copy,
     /// because new files take their content.
     waits: bool,
@@ -75,6 +81,38 @@ struct After {
     last: Arc<LastTouch>,
 }
 
+/// Counts an entry and everything below it in `left`. Returns `false` if they are more. What cannot be read has no
+/// entries: the deletion will report it.
+fn count_down(dir: &Dir, name: &[u8], is_dir: bool, left: &mut u64) -> bool {
+    if *left == 0 {
+        return false;
+    }
+    *left -= 1;
+    if !is_dir {
+        return true;
+    }
+    let Ok(below) = sys::open_dir(dir.fd(), name, Follow::Never).map(Dir::new) else {
+        return true;
+    };
+    let mut names = Names::default();
+    // One more than permitted is enough to know.
+    let wanted = *left as usize + 1;
+    let _ = names.list_while(&below, |count| count < wanted);
+    names
+        .items
+        .iter()
+        .all(|&item| count_down(&below, names.name(item), item.is_dir == Some(true), left))
+}
+
+/// Returns the error of a run that would empty its destination.
+fn empties_dest() -> Error {
+    let line = format!(
+        "sparsync: more than {SMALL_DEST_ENTRIES} entries would be deleted, but the source has none: nothing was changed (--delete-guard)"
+    );
+    Error::new(Exit::DelLimit, line)
+        .with_hint("the source is empty; to delete them, use --no-delete-guard")
+}
+
 impl<'a> Deletions<'a> {
     /// Creates the deletions of a run.
     pub(super) fn new(context: &'a Context<'a>, walk: &'a DestWalk<'a>) -> Deletions<'a> {
@@ -90,8 +128,39 @@ impl<'a> Deletions<'a> {
             has_reported_failure: false,
             delayed: Vec::new(),
             after: Vec::new(),
+            may_be_empty: context.options.delete.refuses_empty_source,
             waits: false,
         }
+    }
+
+    /// Returns an error if the source has nothing but a root and the destination has more than a few entries. Called for
+    /// each directory in order, before anything in it is changed.
+    pub(super) fn refuse_empty_source(&mut self, plan: &DirPlan) -> Result<()> {
+        if !self.may_be_empty {
+            return Ok(());
+        }
+        let entries = plan.found.listing.list.entries.len();
+        let is_compared = plan.found.listing.may_delete;
+        if !is_compared && entries <= 1 {
+            // The only entry may be the directory that the source argument names.
+            return Ok(());
+        }
+        self.may_be_empty = false;
+        if entries > 0 || plan.decided().extras.is_empty() {
+            return Ok(());
+        }
+        let Some(dir) = &plan.found.dest.dir else {
+            return Ok(());
+        };
+        let mut left = SMALL_DEST_ENTRIES;
+        for entry in &plan.found.dest.list.entries {
+            let name = plan.found.dest.list.name(entry);
+            let is_within = count_down(dir, name, entry.is_dir(), &mut left);
+            if !is_within {
+                return Err(empties_dest());
+            }
+        }
+        Ok(())
     }
 
     /// Has extra entries stay until the end of the run. Which ones are deleted is decided as before.
@@ -260,6 +329,13 @@ impl<'a> Deletions<'a> {
     }
 
     fn before_in(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
+        if self.remover.fatal.is_some() {
+            return None;
+        }
+        if let Err(error) = self.refuse_empty_source(plan) {
+            self.remover.fatal = Some(error);
+            return None;
+        }
         if !plan.found.listing.may_delete || !self.are_allowed(head) {
             return None;
         }

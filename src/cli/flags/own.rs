@@ -148,8 +148,9 @@ pub const FLAGS: &[Flag] = &[
               between. Contents of deleted directories count. So the source is walked twice, and a remote shell is \
               started twice; lists and rules must be regular files, and a batch file cannot be used. A run that has lost \
               its connection is not repeated by itself. Without this option, and unless it is called as rsync, sparsync \
-              with --delete refuses only to empty a local or remote destination of more than 20 entries from empty local \
-              source directories, and not if that cannot be counted. --no-delete-guard permits it."),
+              with --delete refuses only to empty a destination of more than 20 entries from empty local source \
+              directories, if that can be counted, or from a single remote source that has no entries. \
+              --no-delete-guard permits it."),
     Flag::value("require-mount", "PATH", "change nothing unless a file system is mounted on PATH")
         .effect(Effect::Argument(|args, given| {
             args.guard.mounts.push(given.value.to_vec());

@@ -89,6 +89,8 @@ pub(super) fn delete(args: &Args) -> Delete {
             .max_delete
             .filter(|&max| max != i32::MIN)
             .map(|max| u64::try_from(max).unwrap_or(0)),
+        // Depends on the operands.
+        refuses_empty_source: false,
         force: args.force,
         ignore_errors: args.ignore_errors,
     }

@@ -56,6 +56,11 @@ impl Counted {
         self.listed.saturating_sub(self.created) + self.deleted
     }
 
+    /// As [`Self::dest_entries`], for a destination that has the root of an empty source.
+    pub fn entries_below_dest(&self) -> u64 {
+        self.dest_entries().saturating_sub(1)
+    }
+
     /// Returns whether the source consists of nothing but a root.
     pub fn source_is_empty(&self) -> bool {
         self.listed <= 1

@@ -11,11 +11,8 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{sys, trusted_path};
 use crate::options::select::MissingArgs;
-use crate::options::{DeleteGuard, LinkOwners};
+use crate::options::{DeleteGuard, LinkOwners, SMALL_DEST_ENTRIES};
 use crate::report::event::errno_words;
-
-/// A default run empties a destination of at most this many entries although its source is empty.
-const SMALL_DEST_ENTRIES: u64 = 20;
 
 /// A run that may begin.
 pub struct Admitted {
@@ -81,7 +78,7 @@ fn deletions_max(env: &mut Env, wanted: &Copy) -> Result<Option<u64>> {
     let (most, reason) = match bound {
         DeleteGuard::Off => return Ok(None),
         DeleteGuard::EmptySource => {
-            let is_large = counted.dest_entries() > SMALL_DEST_ENTRIES;
+            let is_large = counted.entries_below_dest() > SMALL_DEST_ENTRIES;
             // A destination that grows in between is not emptied either.
             let most = if is_large { 0 } else { SMALL_DEST_ENTRIES };
             (most, "but the source has none".to_owned())
