@@ -101,11 +101,10 @@ type RequestedXattrs = (Option<Arc<Xattrs>>, Vec<u32>);
 
 /// An item that is to be returned. A client can request thousands at once.
 struct PendingItem {
-    /// The file whose content it requests.
-    file: Option<FileId>,
+    /// The file whose content it requests, with the head of its sums.
+    content: Option<(FileId, SumHead)>,
     index: i32,
     flags: ItemFlags,
-    sums: Option<SumHead>,
     /// Parts that most items lack, such as the name of a basis: apart, so that an item stays small.
     more: Option<Box<ItemParts>>,
     /// Reported when the item is returned.

@@ -11,7 +11,7 @@ use crate::options::{Checksum, Options, Recurse};
 use crate::path::{self, RelPath};
 use crate::plan::idmap::IdClass;
 use crate::proto::rsync::attributes::encode_xattr_answer;
-use crate::proto::rsync::decode_error::{self, violation};
+use crate::proto::rsync::decode_error::violation;
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemHead, SumHead};
@@ -38,7 +38,12 @@ use std::sync::atomic::Ordering;
 /// How much memory the buffer for the data of a message keeps.
 const SCRATCH_MAX_BYTES: usize = 128 << 10;
 
-/// Encodes the messages of the sender.
+/// Encodes the messages of the sender. The opener of the session makes it; then only the threads that send change it, one at a
+/// time, under the lock of the connection.
+///
+/// What holds: bytes are appended in the order of the calls, so index coding, compression and list encoding, each with a
+/// history, stay in step with the receiver. A list is noted in [`PushShared`](super::PushShared) in the same call that appends it, and an
+/// item is taken from there in the same call that returns it.
 pub struct PushEncoder {
     terms: StockTerms,
     framing: Framing,
@@ -55,8 +60,6 @@ pub struct PushEncoder {
     is_flat: bool,
     opening: Vec<u8>,
     reports: Arc<SenderReports>,
-    /// The item of the file under way, if it is reported after that.
-    under_way: Option<Box<Item>>,
     wants: Wants,
     /// The root, until its listing comes.
     root: Option<FileEntry>,
@@ -73,13 +76,10 @@ pub struct PushEncoder {
     links: HashMap<(u64, u64), i32>,
     /// Of a whole list: all entries in the order of sending.
     all: Vec<(Vec<u8>, bool, Option<FileId>)>,
-    /// The blocks of the file under way.
-    sums: SumHead,
-    is_open: bool,
-    /// Its index.
-    open_index: i32,
-    /// Listings that must wait for the end of that file.
-    waiting: VecDeque<Message>,
+    /// Where the stream stands.
+    stream: StreamState,
+    /// The parts of the list that came in a file, in order. Empty between items.
+    waiting: VecDeque<ListPart>,
     /// What the lists contain, once all were sent.
     listed: Tally,
     /// How many ends of lists and phases were sent.
@@ -89,6 +89,43 @@ pub struct PushEncoder {
     recorder: Option<PushRecorder>,
     /// An empty buffer for the data of a message.
     scratch: Vec<u8>,
+}
+
+/// Where the stream stands.
+///
+/// Content has no frame of its own: what follows the head of an item is read as content until its end. So a list, or the end
+/// of the lists, can be appended only between items. One that becomes ready in a file waits in [`PushEncoder::waiting`].
+enum StreamState {
+    /// An item, a list or an end can follow.
+    Between,
+    /// Content of a file must follow, until its end.
+    InFile(OpenFile),
+}
+
+/// A file of which the head was sent, and the end was not.
+struct OpenFile {
+    index: i32,
+    /// The blocks to which ranges refer.
+    sums: SumHead,
+    /// Its item, if it is reported after the content.
+    item: Option<Box<Item>>,
+}
+
+impl OpenFile {
+    /// Counts the bytes that it took so far.
+    fn count_moved(&mut self, len_bytes: usize) {
+        if let Some(item) = &mut self.item {
+            item.moved_bytes += len_bytes as u64;
+        }
+    }
+}
+
+/// A part of the list.
+enum ListPart {
+    /// The entries of one directory.
+    Listing(Box<DirListing>),
+    /// The end of the list, with its counts.
+    End(Box<Tally>),
 }
 
 /// What was reported for the lines of `--progress`.
@@ -152,7 +189,6 @@ impl PushEncoder {
             is_flat: options.select.recurse != Recurse::Full,
             opening,
             reports,
-            under_way: None,
             wants,
             root: None,
             missing: Vec::new(),
@@ -163,9 +199,7 @@ impl PushEncoder {
             names: names_of_root(options.preserve.numeric_ids),
             links: HashMap::new(),
             all: Vec::new(),
-            sums: SumHead::default(),
-            is_open: false,
-            open_index: 0,
+            stream: StreamState::Between,
             waiting: VecDeque::new(),
             listed: Tally::default(),
             ended: 0,
@@ -681,26 +715,54 @@ impl PushEncoder {
         }
     }
 
-    /// Appends the item of a file and its sums. Content follows.
-    fn item_with_content(&mut self, file: FileId, out: &mut Vec<u8>) -> Result<()> {
-        let pending = self.take_item(file)?;
-        self.item(pending, true, out)
+    /// Appends an item of the receiver that requests no content.
+    fn return_item(&mut self, index: i32, out: &mut Vec<u8>) -> Result<()> {
+        let is_it = |item: &PendingItem| item.content.is_none() && item.index == index;
+        let mut pending = self.take_item_if(is_it)?;
+        self.begin_item(&pending);
+        if let Some(item) = pending.event.take() {
+            self.reports.events.push(Event::Item(item), 0);
+        }
+        self.item_head(&pending, out);
+        Ok(())
     }
 
-    /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
-    fn item(&mut self, pending: PendingItem, with_content: bool, out: &mut Vec<u8>) -> Result<()> {
+    /// Appends the item of a file, with the head of its sums. Its content follows.
+    fn begin_file(&mut self, file: FileId, out: &mut Vec<u8>) -> Result<()> {
+        let (mut pending, sums) = self.take_item(file)?;
         let from = out.len();
+        self.begin_item(&pending);
+        let mut open = OpenFile {
+            index: pending.index,
+            sums,
+            item: None,
+        };
+        if self.wants.after_transfer {
+            open.item = pending.event.take();
+        } else if let Some(item) = pending.event.take() {
+            self.reports.events.push(Event::Item(item), 0);
+        }
+        self.item_head(&pending, out);
+        let sums_from = out.len();
+        sums.encode(out);
+        self.note_content(sums_from, out);
+        open.count_moved(out.len() - from);
+        self.stream = StreamState::InFile(open);
+        Ok(())
+    }
+
+    /// Reports the beginning of a file, for `--progress`.
+    fn begin_item(&mut self, pending: &PendingItem) {
         if let Some(item) = &pending.event
             && item.transfer
             && self.wants.progress
         {
             self.begin_progress(pending.index, item);
         }
-        match pending.event {
-            Some(item) if with_content && self.wants.after_transfer => self.under_way = Some(item),
-            Some(item) => self.reports.events.push(Event::Item(item), 0),
-            None => {}
-        }
+    }
+
+    /// Appends the head of an item, with the values that it has requested.
+    fn item_head(&mut self, pending: &PendingItem, out: &mut Vec<u8>) {
         self.indices.encode(Ndx::Entry(pending.index), out);
         let of_flags = ItemHead {
             flags: pending.flags,
@@ -714,29 +776,34 @@ impl PushEncoder {
                 |&number: &u32| Some((number, &*xattrs.as_ref()?.get(number as usize - 1)?.1));
             encode_xattr_answer(numbers.iter().filter_map(value), out);
         }
-        if let Some(sums) = pending.sums
-            && with_content
-        {
-            let from = out.len();
-            sums.encode(out);
-            self.note_content(from, out);
-            (self.sums, self.is_open) = (sums, true);
-            self.open_index = pending.index;
-        }
-        self.count_moved(out.len() - from);
-        Ok(())
     }
 
-    /// Counts the data of the file under way.
-    fn count_moved(&mut self, len_bytes: usize) {
-        if let Some(item) = &mut self.under_way {
-            item.moved_bytes += len_bytes as u64;
+    /// Returns the file under way.
+    fn open_file(&mut self) -> Result<&mut OpenFile> {
+        match &mut self.stream {
+            StreamState::InFile(open) => Ok(open),
+            StreamState::Between => Err(unexpected("content that was not requested")),
         }
     }
 
-    /// Takes the next item, which must request the content of a file.
-    fn take_item(&mut self, file: FileId) -> Result<PendingItem> {
-        self.take_item_if(|item| item.file == Some(file))
+    /// Leaves the file under way, of which the end follows.
+    fn leave_file(&mut self) -> Option<OpenFile> {
+        match std::mem::replace(&mut self.stream, StreamState::Between) {
+            StreamState::InFile(open) => Some(open),
+            StreamState::Between => None,
+        }
+    }
+
+    /// Takes the next item, which must request the content of a file. Also returns the head of its sums.
+    fn take_item(&mut self, file: FileId) -> Result<(PendingItem, SumHead)> {
+        let item = self.take_item_if(|item| {
+            let content = item.content.as_ref();
+            content.is_some_and(|(requested, _)| *requested == file)
+        })?;
+        match item.content {
+            Some((_, sums)) => Ok((item, sums)),
+            None => Err(unexpected("content that was not requested")),
+        }
     }
 
     fn take_item_if(&mut self, is_it: impl Fn(&PendingItem) -> bool) -> Result<PendingItem> {
@@ -750,26 +817,38 @@ impl PushEncoder {
         (offset_bytes, len_bytes): (u64, u64),
         content: &[u8],
         out: &mut Vec<u8>,
-    ) -> decode_error::Result<()> {
-        let block_len = self.sums.block_len_bytes.unsigned_abs().max(1);
+    ) -> Result<()> {
+        let from = out.len();
+        let block_len = self.open_file()?.sums.block_len_bytes.unsigned_abs().max(1);
         let mut contents = content.chunks(block_len as usize);
         let mut at = offset_bytes;
         let end = offset_bytes + len_bytes;
         while at < end {
-            let number =
-                u32::try_from(at / u64::from(block_len)).map_err(|_| violation("block number"))?;
+            let number = u32::try_from(at / u64::from(block_len))
+                .map_err(|_| failed(violation("block number")))?;
             self.tokens
-                .block(number, contents.next().unwrap_or_default(), out)?;
+                .block(number, contents.next().unwrap_or_default(), out)
+                .map_err(failed)?;
             at += u64::from(block_len);
         }
+        self.open_file()?.count_moved(out.len() - from);
+        self.note_content(from, out);
         Ok(())
     }
 
-    /// Appends the end of the file under way, with its digest or with zeros if it could not be read to its end.
-    fn end_file(&mut self, digest: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
+    /// Appends the end of the file under way.
+    fn end_open_file(&mut self, digest: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        match self.leave_file() {
+            Some(open) => self.end_file(open, digest, out),
+            None => Err(unexpected("content that was not requested")),
+        }
+    }
+
+    /// Appends the end of a file that was left, with its digest or with zeros if it could not be read to its end. Then the
+    /// parts of the list follow that have waited for that.
+    fn end_file(&mut self, mut open: OpenFile, digest: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let from = out.len();
-        self.tokens.end(out)?;
-        self.is_open = false;
+        self.tokens.end(out).map_err(failed)?;
         let is_whole = !digest.is_empty();
         let digest: Vec<u8> = digest
             .iter()
@@ -778,7 +857,7 @@ impl PushEncoder {
             .take(self.digest_len_bytes)
             .collect();
         out.extend_from_slice(&digest);
-        self.count_moved(out.len() - from);
+        open.count_moved(out.len() - from);
         self.note_content(from, out);
         if self.wants.progress && is_whole {
             let len_bytes = self.progress.len_bytes;
@@ -790,7 +869,7 @@ impl PushEncoder {
                 0,
             );
         }
-        if let Some(mut item) = self.under_way.take() {
+        if let Some(mut item) = open.item {
             let checksum = self.terms.sums.checksum;
             let shown = || digest::in_shown_order(checksum, digest);
             // Under `-c`, the item has the digest of the list. Without content or a method, there is nothing to show.
@@ -798,17 +877,20 @@ impl PushEncoder {
             item.digest = item.digest.or_else(|| is_shown.then(shown));
             self.reports.events.push(Event::Item(item), 0);
         }
+        while let Some(part) = self.waiting.pop_front() {
+            self.list_part(part, out)?;
+        }
         Ok(())
     }
 
-    fn literal(&mut self, literal: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
+    fn literal(&mut self, literal: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let from = out.len();
         self.state
             .literal_bytes
             .fetch_add(literal.len() as u64, Ordering::Relaxed);
-        self.tokens.literal(literal, out)?;
+        self.tokens.literal(literal, out).map_err(failed)?;
         self.report_progress(literal.len() as u64);
-        self.count_moved(out.len() - from);
+        self.open_file()?.count_moved(out.len() - from);
         self.note_content(from, out);
         Ok(())
     }
@@ -823,27 +905,22 @@ impl PushEncoder {
         Ok(())
     }
 
-    /// Appends the listings that have waited for the end of a file.
-    fn listings_that_waited(&mut self, out: &mut Vec<u8>) -> Result<()> {
-        while let Some(message) = self.waiting.pop_front() {
-            self.listing_message(message, out)?;
+    /// Appends a part of the list, or has it wait for the end of the file under way.
+    fn list_part(&mut self, part: ListPart, out: &mut Vec<u8>) -> Result<()> {
+        if let StreamState::InFile(_) = self.stream {
+            self.waiting.push_back(part);
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn listing_message(&mut self, message: Message, out: &mut Vec<u8>) -> Result<()> {
-        match message {
-            Message::Dir(listing) => {
+        match part {
+            ListPart::Listing(listing) => {
                 let id = listing.id;
-                self.listing(*listing, Some(id), out)?;
+                self.listing(*listing, Some(id), out)
             }
-            Message::DirsEnd(listed) => {
+            ListPart::End(listed) => {
                 self.listed = *listed;
-                self.end_lists(out)?;
+                self.end_lists(out)
             }
-            _ => {}
         }
-        Ok(())
     }
 }
 
@@ -872,41 +949,38 @@ impl Encoder for PushEncoder {
                     });
                 }
             }
-            Message::Dir(_) | Message::DirsEnd(_) if self.is_open => {
-                self.waiting.push_back(message.clone());
+            Message::Dir(listing) => {
+                self.list_part(ListPart::Listing(listing.clone()), &mut data)?;
             }
-            Message::Dir(_) | Message::DirsEnd(_) => {
-                self.listing_message(message.clone(), &mut data)?;
+            Message::DirsEnd(listed) => {
+                self.list_part(ListPart::End(listed.clone()), &mut data)?;
             }
-            Message::Begin { file, .. } => self.item_with_content(*file, &mut data)?,
+            Message::Begin { file, .. } => self.begin_file(*file, &mut data)?,
             Message::Whole {
                 file,
                 data: literal,
                 digest,
                 ..
             } => {
-                self.item_with_content(*file, &mut data)?;
-                self.literal(literal, &mut data)
-                    .and_then(|()| self.end_file(digest, &mut data))
-                    .map_err(failed)?;
-                self.listings_that_waited(&mut data)?;
+                self.begin_file(*file, &mut data)?;
+                self.literal(literal, &mut data)?;
+                self.end_open_file(digest, &mut data)?;
             }
-            Message::Data { data: literal, .. } => {
-                self.literal(literal, &mut data).map_err(failed)?
-            }
+            Message::Data { data: literal, .. } => self.literal(literal, &mut data)?,
             Message::End { digest, .. } => {
-                self.end_file(digest, &mut data).map_err(failed)?;
-                self.listings_that_waited(&mut data)?;
+                self.end_open_file(digest, &mut data)?;
             }
-            Message::Unsent { .. } if self.is_open => {
-                self.state.shared.lock().unread.insert(self.open_index);
-                self.end_file(&[], &mut data).map_err(failed)?;
-                self.listings_that_waited(&mut data)?;
-            }
-            Message::Unsent { file, .. } => {
-                let index = self.take_item(*file)?.index;
-                self.framing.control(Control::NoSend(index), out);
-            }
+            Message::Unsent { file, .. } => match self.leave_file() {
+                // Its head was sent, so the receiver learns of it by a wrong digest, and requests it again.
+                Some(open) => {
+                    self.state.shared.lock().unread.insert(open.index);
+                    self.end_file(open, &[], &mut data)?;
+                }
+                None => {
+                    let index = self.take_item(*file)?.0.index;
+                    self.framing.control(Control::NoSend(index), out);
+                }
+            },
             Message::Event(event) => self.framing.event(event, out),
             Message::Ping => self.framing.control(Control::KeepAlive, out),
             Message::Fail { exit, .. } => self.framing.exit(*exit, out),
@@ -919,11 +993,7 @@ impl Encoder for PushEncoder {
     fn encode_rsync(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
         let mut data = std::mem::take(&mut self.scratch);
         match message {
-            RsyncMessage::Return(index) => {
-                let is_it = |item: &PendingItem| item.file.is_none() && item.index == *index;
-                let pending = self.take_item_if(is_it)?;
-                self.item(pending, false, &mut data)?;
-            }
+            RsyncMessage::Return(index) => self.return_item(*index, &mut data)?,
             RsyncMessage::End => {
                 let io_error = self.reports.io_error.load(Ordering::Relaxed);
                 if io_error & !self.sent_io_error != 0 {
@@ -942,11 +1012,8 @@ impl Encoder for PushEncoder {
                 self.state
                     .matched_bytes
                     .fetch_add(*len_bytes, Ordering::Relaxed);
-                self.blocks((*offset_bytes, *len_bytes), content, &mut data)
-                    .map_err(failed)?;
+                self.blocks((*offset_bytes, *len_bytes), content, &mut data)?;
                 self.report_progress(*len_bytes);
-                self.count_moved(data.len());
-                self.note_content(0, &data);
             }
             RsyncMessage::Opening
             | RsyncMessage::Done(_)

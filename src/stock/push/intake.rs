@@ -219,10 +219,9 @@ impl<'a> PushIntake<'a> {
         let has_more = head.basis.is_some() || head.name.is_some() || xattrs.is_some();
         let more = has_more.then(|| Box::new(ItemParts { head, xattrs }));
         self.state.shared.lock().items.push_back(PendingItem {
-            file,
+            content: file.zip(sums),
             index,
             flags,
-            sums,
             more,
             event,
         });
