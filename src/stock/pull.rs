@@ -39,7 +39,18 @@ use std::collections::{HashMap, VecDeque};
 use std::io::Read;
 use std::sync::Arc;
 
-/// What the two directions of a pull share.
+/// What the two directions of a pull share. The thread that reads adds lists and listings; the threads that send add requests,
+/// under the lock of the connection.
+///
+/// What holds:
+///
+/// - A listing is here before it is in the inbox, so whoever has an entry knows its index. The item of a directory of a
+///   piecewise list waits for the list of that directory, because its own index is the one before it.
+/// - A request is here before any of its bytes are sent, so each answer finds it. The answers about one index come in the
+///   order of its requests.
+/// - Lists are ended in order. The last one that is known is ended only when another one has come or none will: the end of
+///   the last list also ends the first requests.
+/// - This lock may be taken under those of the connection and of the inbox, and neither of them under it.
 #[derive(Default)]
 struct PullShared {
     /// By number of the listing.

@@ -13,6 +13,10 @@ use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{HashMap, VecDeque};
 
 /// What the two directions of such a session share in addition.
+///
+/// What holds: the client returns items without content in the order in which they were sent, mixed with answers to requests.
+/// It sends each value of a list of attributes once, so only the first item that needs a value requests it. Another item with
+/// that list is returned later, and then the value has come.
 #[derive(Default)]
 pub(super) struct Served {
     /// Items have a part about extended attributes.

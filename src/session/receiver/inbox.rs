@@ -17,7 +17,12 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The sender's messages, until they are taken.
+/// The messages of a sparsync that sends, until they are taken. The thread that reads fills it and never waits: what may come is
+/// bounded by the windows that were granted, and taking something grants more. The generator takes the listings, the appliers
+/// the contents, one thread the survey.
+///
+/// What holds: listings come in the order of their ids. Unrequested contents come in the order of the files of the last listing,
+/// and all of them before the next listing. On each lane one file comes at a time.
 #[derive(Default)]
 pub struct ReceiverInbox {
     state: Mutex<ReceiverState>,

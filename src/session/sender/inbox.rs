@@ -11,7 +11,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The receiver's messages, until they are taken.
+/// The receiver's messages, until they are taken. The thread that reads fills it. The walk takes the digests, and one thread for
+/// each lane its requests, in their order.
+///
+/// What holds: requests of different lanes may be answered in any order, and those of one lane only in theirs, because the
+/// receiver takes contents so. If the receiver says which listings it has finished, each is counted in `unfinished` from before it
+/// is sent until then.
 #[derive(Default)]
 pub struct SenderInbox {
     state: Mutex<SenderState>,

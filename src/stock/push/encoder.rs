@@ -1047,3 +1047,96 @@ fn names_of_root(numeric_ids: bool) -> HashMap<(bool, u32), Vec<u8>> {
         names.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Compression;
+    use crate::proto::SubdirFlags;
+    use crate::proto::rsync::block_sums::Sums;
+    use crate::proto::rsync::item::ItemFlags;
+    use crate::session::event_relay::EventQueue;
+
+    const FILE: FileId = FileId { dir: 0, entry: 0 };
+
+    fn encoder(state: Arc<PushState>) -> PushEncoder {
+        let mut options = Options::default();
+        options.select.recurse = Recurse::Full;
+        let terms = StockTerms {
+            protocol: 32,
+            flags: CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0),
+            sums: Sums {
+                checksum: Checksum::Md5,
+                seed: 0,
+                is_seed_first: true,
+                is_implied: false,
+            },
+            listed: Checksum::Md5,
+            compression: Compression::No,
+            client_has_frames: true,
+            numeric_ids: true,
+        };
+        let reports = SenderReports::new(&options, EventQueue::new(false));
+        let wants = Wants::default();
+        PushEncoder::new(terms, Vec::new(), &options, wants, reports, state).unwrap()
+    }
+
+    fn listing(id: DirId, path: &[u8], subdir: bool) -> Message {
+        let mut list = DirList::default();
+        list.push_name(b"a", false);
+        let mut subs = Vec::new();
+        if subdir {
+            list.push_name(b"d", true);
+            subs.push(SubdirFlags {
+                is_walked: true,
+                ..SubdirFlags::default()
+            });
+        }
+        Message::Dir(Box::new(DirListing {
+            id,
+            path: RelPath::parse(path).unwrap(),
+            list: list.into(),
+            subs,
+            ..DirListing::default()
+        }))
+    }
+
+    #[test]
+    fn list_that_is_ready_in_a_file_waits_for_its_end() {
+        let state = Arc::<PushState>::default();
+        let mut encoder = encoder(state.clone());
+        let mut sent_bytes = |message: &Message| {
+            let mut out = Vec::new();
+            encoder.encode(message, &mut out).unwrap();
+            let lists = state.shared.lock().lists.len();
+            (!out.is_empty(), lists)
+        };
+        assert_eq!(sent_bytes(&listing(0, b"", true)), (true, 1));
+        state.shared.lock().items.push_back(PendingItem {
+            content: Some((FILE, SumHead::default())),
+            index: 1,
+            flags: ItemFlags::TRANSFER,
+            more: None,
+            event: None,
+        });
+        let lane = crate::proto::Lane::Requested;
+        assert_eq!(sent_bytes(&Message::Begin { file: FILE, lane }), (true, 1));
+        assert_eq!(sent_bytes(&listing(1, b"d", false)), (false, 1));
+        let counted = Box::<Tally>::default();
+        assert_eq!(sent_bytes(&Message::DirsEnd(counted)), (false, 1));
+        let digest = digest::padded(&[7; 16]);
+        assert_eq!(sent_bytes(&Message::End { lane, digest }), (true, 2));
+        assert!(state.shared.lock().has_all_lists);
+    }
+
+    #[test]
+    fn content_between_items_is_an_error() {
+        let mut encoder = encoder(Arc::default());
+        let lane = crate::proto::Lane::Requested;
+        let data = vec![1];
+        let digest = digest::padded(&[7; 16]);
+        for message in [Message::Data { lane, data }, Message::End { lane, digest }] {
+            assert!(encoder.encode(&message, &mut Vec::new()).is_err());
+        }
+    }
+}
