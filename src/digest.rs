@@ -16,6 +16,33 @@ pub const CONTENT_LEN_BYTES: usize = 20;
 /// looked up among many.
 pub const OWN_LEN_BYTES: usize = 16;
 
+/// Length of a plain digest of a content: all of BLAKE3's, because it is kept, and compared in many sessions.
+pub const PLAIN_LEN_BYTES: usize = 32;
+
+/// The digest of a content that depends on nothing else: BLAKE3 without a key.
+pub type PlainDigest = [u8; PLAIN_LEN_BYTES];
+
+/// Computes a [`PlainDigest`] incrementally.
+#[derive(Default)]
+pub struct PlainHasher(blake3::Hasher);
+
+impl PlainHasher {
+    /// Adds the next bytes.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// Returns the digest of all bytes so far.
+    pub fn finish(&self) -> PlainDigest {
+        *self.0.finalize().as_bytes()
+    }
+}
+
+/// Returns the plain digest of a complete content in memory.
+pub fn plain(content: &[u8]) -> PlainDigest {
+    *blake3::hash(content).as_bytes()
+}
+
 /// Length of a directory digest. 96 bits of a keyed digest are enough, because two directories are compared with each
 /// other and never looked up among many.
 pub const DIR_LEN_BYTES: usize = 12;
@@ -50,6 +77,8 @@ enum Hasher {
     Blake3(Box<blake3::Hasher>),
     Xxh3(Box<XxHash3_128>),
     Negotiated(Box<FileDigest>),
+    /// A plain digest, hashed with a key.
+    OfPlain(Box<blake3::Hasher>, [u8; 32]),
 }
 
 impl Hasher {
@@ -74,6 +103,7 @@ impl ContentHasher {
             Hasher::Blake3(hasher) => _ = hasher.update(piece),
             Hasher::Xxh3(hasher) => hasher.write(piece),
             Hasher::Negotiated(hasher) => hasher.update(piece),
+            Hasher::OfPlain(hasher, _) => _ = hasher.update(piece),
         }
     }
 
@@ -94,6 +124,7 @@ impl ContentHasher {
             Hasher::Blake3(hasher) => own(&hasher.finalize()),
             Hasher::Xxh3(hasher) => padded(&hasher.finish_128().to_be_bytes()),
             Hasher::Negotiated(hasher) => padded(&FileDigest::clone(hasher).finish()),
+            Hasher::OfPlain(hasher, key) => of_plain(key, hasher.finalize().as_bytes()),
         }
     }
 }
@@ -179,6 +210,9 @@ pub enum Comparison {
     Keyed(Secret),
     /// See [`By::Negotiated`].
     Negotiated(Checksum),
+    /// A keyed hash of the plain digest, made by [`Comparison::keyed_plain`]. For ends that keep plain digests from
+    /// session to session (`--checksum-cache`).
+    OfPlain([u8; 32]),
 }
 
 /// The secret of keyed XXH3, different in each session. This is not a MAC. But an attacker who wants two contents to
@@ -207,9 +241,24 @@ impl Comparison {
         })
     }
 
+    /// Returns keyed hashes of plain digests, under a key that is derived from the session key.
+    pub fn keyed_plain(key: &[u8; 16]) -> Comparison {
+        Comparison::OfPlain(widened(key, OF_PLAIN))
+    }
+
+    /// Returns the function from the plain digest of a content to its digest; `None` if that does not depend on the plain
+    /// one.
+    pub fn of_plain(&self) -> Option<impl Fn(&PlainDigest) -> [u8; CONTENT_LEN_BYTES]> {
+        match self {
+            Comparison::OfPlain(key) => Some(|plain: &PlainDigest| of_plain(key, plain)),
+            Comparison::Keyed(_) | Comparison::Negotiated(_) => None,
+        }
+    }
+
     /// Returns a hasher for a content that arrives in pieces.
     pub fn hasher(&self) -> ContentHasher {
         ContentHasher(match self {
+            Comparison::OfPlain(key) => Hasher::OfPlain(Box::default(), *key),
             Comparison::Negotiated(sum) => Hasher::negotiated(*sum, None),
             Comparison::Keyed(Secret { bytes, seed }) => {
                 let keyed = XxHash3_128::with_seed_and_secret(*seed, bytes.clone());
@@ -221,6 +270,7 @@ impl Comparison {
     /// Returns the digest of a complete content in memory, equal to that of [`Comparison::hasher`].
     pub fn digest(&self, content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
         match self {
+            Comparison::OfPlain(key) => of_plain(key, &plain(content)),
             Comparison::Negotiated(sum) => {
                 let mut hasher = ContentHasher(Hasher::negotiated(*sum, None));
                 hasher.update(content);
@@ -262,6 +312,9 @@ const OF_DIR: &[u8; 16] = b"sparsync-dir-v01";
 const OF_NAME: &[u8; 16] = b"sparsync-name-v1";
 /// Separates the secret for contents from all digests under the same key.
 const OF_CONTENT: &[u8; 16] = b"sparsync-data-v1";
+
+/// Separates hashes of plain digests from all digests under the same key.
+const OF_PLAIN: &[u8; 16] = b"sparsync-plain-1";
 
 /// How much [`KeyedHasher`] buffers before it hashes. A directory entry is a handful of numbers, and calling BLAKE3 for
 /// each of them is three times as slow (4,000 bytes: 12 µs in pieces of eight, 4 µs at once).
@@ -319,6 +372,11 @@ fn widened(key: &[u8; 16], purpose: &[u8; 16]) -> [u8; 32] {
     wide[..16].copy_from_slice(key);
     wide[16..].copy_from_slice(purpose);
     wide
+}
+
+/// Returns the keyed hash of a plain digest.
+fn of_plain(key: &[u8; 32], plain: &PlainDigest) -> [u8; CONTENT_LEN_BYTES] {
+    own(&blake3::keyed_hash(key, plain))
 }
 
 /// Returns a content digest of ours.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "this is their home")]
 
+use crate::checksum_cache::ChecksumCache;
 use crate::report::escape::{Cursor, EscapedWriter};
 use crate::report::failed_paths::FailedPaths;
 use crate::report::metrics::RunCounts;
@@ -73,6 +74,8 @@ pub struct Env {
     pub failed_paths: Mutex<Option<FailedPaths>>,
     /// The counts of the run, set at its end.
     pub counts: Mutex<Option<RunCounts>>,
+    /// The digests of earlier runs.
+    pub checksum_cache: Arc<ChecksumCache>,
 }
 
 impl Env {
@@ -105,6 +108,7 @@ impl Env {
             progress_requested: Arc::new(AtomicBool::new(false)),
             failed_paths: Mutex::default(),
             counts: Mutex::default(),
+            checksum_cache: Arc::default(),
         }
     }
 

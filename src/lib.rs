@@ -31,6 +31,8 @@ mod cli;
 mod fs;
 mod work;
 
+mod checksum_cache;
+
 pub mod env;
 
 mod trust;

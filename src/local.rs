@@ -4,6 +4,7 @@ use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::apply::generator::{OnSkipped, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
+use crate::checksum_cache::WantedFile;
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::fs::compare::same_bytes;
@@ -23,6 +24,7 @@ use crate::walk::source::SourceWalk;
 use crate::walk::source_args::{Gathered, Gatherer};
 use crate::walk::{ComparedSource, DestState, DirPlan, Scanner, Task, TaskId, Walk};
 use std::io;
+use std::sync::atomic::Ordering;
 
 /// A copy between two trees on this machine.
 pub struct Local<'a> {
@@ -262,13 +264,21 @@ fn same_content(
     use std::os::fd::AsFd;
     let spares_atime = run_context.options.select.open_noatime;
     let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, spares_atime);
-    let (source, dest) = match (open(source), open(dest)) {
-        (Err(source), Err(dest))
-            if is_denied(&source) && is_denied(&dest) && run_context.unreadable_is_same() =>
-        {
-            return Ok(true);
-        }
-        (source, dest) => (source?, dest?),
+    if let Some(cache) = run_context.checksum_cache() {
+        let digest = |at: (&Dir, &[u8])| {
+            cache.digest(&WantedFile {
+                dir: at.0,
+                name: at.1,
+                open: &|| open(at),
+                listed_bytes: None,
+                is_over: &|| run_context.process.stop.load(Ordering::Relaxed),
+            })
+        };
+        let both = both_readable(digest(source), digest(dest), run_context)?;
+        return Ok(both.is_none_or(|(source, dest)| source == dest));
+    }
+    let Some((source, dest)) = both_readable(open(source), open(dest), run_context)? else {
+        return Ok(true);
     };
     let len_bytes = sys::content_len(source.as_fd())?;
     Ok(sys::content_len(dest.as_fd())? == len_bytes
@@ -278,6 +288,22 @@ fn same_content(
             len_bytes,
             run_context.process.stop,
         )?)
+}
+
+/// Returns what was read of both files. `None`: both may not be read, and count as equal therefore.
+fn both_readable<T>(
+    source: io::Result<T>,
+    dest: io::Result<T>,
+    run_context: &RunContext<'_>,
+) -> io::Result<Option<(T, T)>> {
+    match (source, dest) {
+        (Err(source), Err(dest))
+            if is_denied(&source) && is_denied(&dest) && run_context.unreadable_is_same() =>
+        {
+            Ok(None)
+        }
+        (source, dest) => Ok(Some((source?, dest?))),
+    }
 }
 
 fn is_denied(error: &io::Error) -> bool {

@@ -112,6 +112,10 @@ const CASES: &[Case] = &[
     case(&["-a", "--fsync"]),
     case(&["-a", "--verify=source"]),
     Case {
+        build: alike,
+        ..case(&["-ac", "--checksum-cache=digests"])
+    },
+    Case {
         build: linked,
         ..case(&["-a", "--size-only"])
     },
@@ -302,6 +306,9 @@ fn contents(top: &Path, trees: &[&str]) -> BTreeSet<Vec<u8>> {
         .collect()
 }
 
+/// The options of the cases that rsync does not have.
+const OWN: [&str; 2] = ["--verify=source", "--checksum-cache=digests"];
+
 /// The expected results of a case.
 struct Wanted {
     /// What rsync leaves.
@@ -318,7 +325,7 @@ impl Wanted {
             backups: &[],
         });
         let mut options = case.options.to_vec();
-        options.retain(|option| *option != "--verify=source");
+        options.retain(|option| !OWN.contains(option));
         let by_rsync = twin.run_program(oracle::rsync(), &options, &[]);
         assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
         Wanted {

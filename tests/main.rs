@@ -14,6 +14,7 @@ mod batch;
 mod bench;
 mod changing;
 mod check;
+mod checksum_cache;
 mod compress;
 mod configured_paths;
 mod confine_root;

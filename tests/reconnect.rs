@@ -55,6 +55,7 @@ const CASES: &[Case] = &[
     Case("-a -u", Must::Finish),
     Case("-a --size-only", Must::Finish),
     Case("-a -c", Must::Finish),
+    Case("-a -c --checksum-cache", Must::Finish),
     Case("-a -I", Must::Finish),
     Case("-a --fuzzy", Must::Finish),
     Case("-a --fuzzy --delete-after", Must::Finish),
@@ -278,9 +279,11 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     let in_top = |top: &Path| options.replace("TOP", top.to_str().unwrap());
     let mut by_rsync = Command::new(oracle::rsync());
     let of_rsync = in_top(&oracle_top);
-    let of_rsync = of_rsync
-        .split_whitespace()
-        .filter(|option| !option.starts_with("--detect-renamed") && *option != "--verify=source");
+    let of_rsync = of_rsync.split_whitespace().filter(|option| {
+        !["--detect-renamed", "--verify", "--checksum-cache"]
+            .iter()
+            .any(|own| option.starts_with(own))
+    });
     by_rsync
         .args(of_rsync)
         .args(["src/", "dst/"])

@@ -122,7 +122,7 @@ impl Receiving<'_> {
                 groups: &own_groups,
             },
         };
-        self.run_context.with_wanted(
+        let ended = self.run_context.with_wanted(
             &policy.preserve,
             &|entry, depth| normalizer.normalize(entry, depth),
             |wanted| {
@@ -133,7 +133,15 @@ impl Receiving<'_> {
                 };
                 self.carry_out(start, looks, origin, listener, tally)
             },
-        )
+        );
+        if let Some(warning) = self
+            .run_context
+            .checksum_cache()
+            .and_then(|cache| cache.end())
+        {
+            listener.report(&warning);
+        }
+        ended
     }
 
     /// Returns what is done about symlinks. The receiver of a local copy does not munge, and a list shows values as sent.

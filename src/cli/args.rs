@@ -5,7 +5,8 @@
 use super::value::words::{DebugLevels, InfoLevels};
 use crate::options::connect::TransportChoice;
 use crate::options::{
-    AltKind, Check, Connect, DeleteGuard, DetectRenamed, Guard, Output, Place, Preserve, Select,
+    AltKind, CacheChoice, Check, Connect, DeleteGuard, DetectRenamed, Guard, Output, Place,
+    Preserve, Select,
 };
 
 /// How `-r` was given.
@@ -168,6 +169,7 @@ pub struct Args {
     pub insecure_links: bool,
     pub copy_as: Option<Vec<u8>>,
     pub confine_root: Option<Vec<u8>>,
+    pub checksum_cache: Option<CacheChoice>,
 
     pub delete: GivenDelete,
     pub max_delete: Option<i32>,

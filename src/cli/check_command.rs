@@ -60,7 +60,7 @@ const WITH_MANIFEST: [&str; 6] = [
 
 /// The options of a copy that a comparison of trees takes over: what is compared, which entries take part, and how the
 /// other machine is reached.
-const OF_COPIES: [&str; 75] = [
+const OF_COPIES: [&str; 76] = [
     "8-bit-output",
     "json",
     "ui",
@@ -89,6 +89,7 @@ const OF_COPIES: [&str; 75] = [
     "open-noatime",
     "iconv",
     "checksum",
+    "checksum-cache",
     "checksum-choice",
     "checksum-seed",
     "modify-window",

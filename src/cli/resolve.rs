@@ -282,6 +282,7 @@ fn options(
         batch: policies::batch(args),
         copy_as: args.copy_as.clone(),
         confine_root: args.confine_root.clone(),
+        checksum_cache: args.checksum_cache.clone(),
         output: output::output(args, env),
         select: policies::select(args, files_from, list_only, &settled),
         place: policies::place(args, settled),

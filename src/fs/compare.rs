@@ -4,7 +4,9 @@
 //! the hashing and stops at the first difference.
 
 use super::sys;
-use crate::digest::{CONTENT_LEN_BYTES, Comparison, HashAlgorithm, StandardHasher};
+use crate::digest::{
+    CONTENT_LEN_BYTES, Comparison, HashAlgorithm, PlainDigest, PlainHasher, StandardHasher,
+};
 use rustix::fd::BorrowedFd;
 use std::cell::RefCell;
 use std::io;
@@ -68,10 +70,42 @@ pub fn digest_of_beginning(
     by: &Comparison,
     is_over: &dyn Fn() -> bool,
 ) -> io::Result<[u8; CONTENT_LEN_BYTES]> {
+    if len_bytes <= DIGEST_PIECE_BYTES as u64 {
+        let mut digest = [0; CONTENT_LEN_BYTES];
+        read_beginning(file, len_bytes, is_over, &mut |whole| {
+            digest = by.digest(whole)
+        })?;
+        return Ok(digest);
+    }
+    let mut hasher = by.hasher();
+    read_beginning(file, len_bytes, is_over, &mut |piece| hasher.update(piece))?;
+    Ok(hasher.finish())
+}
+
+/// Returns the plain digest of the first `len_bytes` of a file. Fails as [`digest_of_beginning`] does.
+pub fn plain_digest_of_beginning(
+    file: BorrowedFd<'_>,
+    len_bytes: u64,
+    is_over: &dyn Fn() -> bool,
+) -> io::Result<PlainDigest> {
+    let mut hasher = PlainHasher::default();
+    read_beginning(file, len_bytes, is_over, &mut |piece| hasher.update(piece))?;
+    Ok(hasher.finish())
+}
+
+/// Passes the first `len_bytes` of a file to `take` in pieces. One of up to [`SHORT_BYTES`] is one piece, also if it is
+/// empty.
+fn read_beginning(
+    file: BorrowedFd<'_>,
+    len_bytes: u64,
+    is_over: &dyn Fn() -> bool,
+    take: &mut dyn FnMut(&[u8]),
+) -> io::Result<()> {
     // Reused for all files of a thread, so that it is zeroed only once.
     thread_local!(static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
     PIECE.with_borrow_mut(|piece| {
-        let mut next = |at: u64, take: &mut dyn FnMut(&[u8])| {
+        let mut at = 0;
+        loop {
             if is_over() {
                 return Err(io::Error::from(io::ErrorKind::Interrupted));
             }
@@ -82,19 +116,11 @@ pub fn digest_of_beginning(
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             take(&piece[..want]);
-            Ok(want as u64)
-        };
-        if len_bytes <= DIGEST_PIECE_BYTES as u64 {
-            let mut digest = [0; CONTENT_LEN_BYTES];
-            next(0, &mut |whole| digest = by.digest(whole))?;
-            return Ok(digest);
+            at += want as u64;
+            if at >= len_bytes {
+                return Ok(());
+            }
         }
-        let mut hasher = by.hasher();
-        let mut at = 0;
-        while at < len_bytes {
-            at += next(at, &mut |piece| hasher.update(piece))?;
-        }
-        Ok(hasher.finish())
     })
 }
 

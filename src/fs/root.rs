@@ -31,6 +31,11 @@ impl Dir {
         Ok(ParkedDir { path, id })
     }
 
+    /// Returns whether both are the same open directory, not only the same directory.
+    pub fn is_same(&self, other: &Dir) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Returns the device and inode.
     pub fn id(&self) -> io::Result<(u64, u64)> {
         sys::fstat(self.fd()).map(|stat| (stat.dev, stat.ino))

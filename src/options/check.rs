@@ -52,6 +52,13 @@ pub struct Checksums {
     pub listed: Checksum,
 }
 
+/// `--checksum-cache`: digests of contents are kept from run to run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CacheChoice {
+    /// The directory of the digests. `None` until the command that runs knows the usual one, and if there is none.
+    pub dir: Option<Vec<u8>>,
+}
+
 /// When two entries count as the same, and which ones are left alone even if they differ.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Check {

@@ -17,7 +17,7 @@ pub mod preserve;
 pub mod select;
 
 pub use batch::Batch;
-pub use check::{Check, CheckMode, Checksum, Checksums};
+pub use check::{CacheChoice, Check, CheckMode, Checksum, Checksums};
 pub use connect::{ArgStyle, Connect, DaemonOptions, Family, Iconv, TransportChoice};
 pub use delete::{Delete, SMALL_DEST_ENTRIES, When};
 pub use delta::{AltDest, AltKind, Compress, Compression, Delta, DetectRenamed};
@@ -54,6 +54,8 @@ pub struct Options {
     pub copy_as: Option<Vec<u8>>,
     /// `--confine-root`: the directory that limits where paths of options lead. Absolute.
     pub confine_root: Option<Vec<u8>>,
+    /// `--checksum-cache`
+    pub checksum_cache: Option<CacheChoice>,
 }
 
 impl Options {

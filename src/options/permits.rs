@@ -48,6 +48,8 @@ impl Permits {
             copy_as: _,
             // A rule file outside of the directory counts as empty here, for the digest as well.
             confine_root: _,
+            // It does not change the result.
+            checksum_cache: _,
         } = options;
         let by_run = Permits {
             compare: true,

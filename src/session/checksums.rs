@@ -22,12 +22,18 @@ pub struct SessionChecksums {
 
 impl SessionChecksums {
     /// Returns those of two sparsyncs. `key`: that of the client.
-    pub fn native(key: [u8; 16]) -> SessionChecksums {
+    /// `keeps_plain`: both ends keep plain digests of their files (`--checksum-cache`).
+    pub fn native(key: [u8; 16], keeps_plain: bool) -> SessionChecksums {
+        let compared_by = if keeps_plain {
+            Comparison::keyed_plain(&key)
+        } else {
+            Comparison::keyed(&key)
+        };
         SessionChecksums {
             key,
             plain_by: By::Xxh3,
             blocks_by: By::Blake3,
-            compared_by: Comparison::keyed(&key),
+            compared_by,
             block_sums: BlockSums::Native,
             has_zlib_history: false,
         }

@@ -264,7 +264,7 @@ impl Client<'_> {
             link: dress(link, sends, when, &connection),
             traffic: traffic.clone(),
         };
-        let checksums = SessionChecksums::native(ours.key);
+        let checksums = SessionChecksums::native(ours.key, self.options.checksum_cache.is_some());
         let peer_is_super = theirs.features & ACTS_AS_SUPER != 0;
         let before = SessionStart {
             checksums,

@@ -18,7 +18,7 @@ use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::facts::ItemPrinter;
 use crate::apply::pipeline::{EventSink, Receiving, RunStart};
 use crate::apply::{ContentPeer, Loss};
-use crate::digest::Comparison;
+use crate::checksum_cache::WantedFile;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Entry;
@@ -27,7 +27,7 @@ use crate::fs::ids::Ids;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::plan::idmap::{IdClass, IdNames};
-use crate::proto::{DirId, DirListing, Roots};
+use crate::proto::{ContentDigest, DirId, DirListing, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::progress::ListTotal;
@@ -141,12 +141,28 @@ impl Receiver<'_> {
                 || self.run_context.process.stop.load(Ordering::Relaxed) || self.peer.is_silent();
             let (dir, name) = dest;
             let spares_atime = self.run_context.options.select.open_noatime;
+            let open = || sys::open_read(dir.fd(), name, false, spares_atime);
+            let by = &self.peer.facts().compared_by;
+            let digest = |len_bytes: u64| {
+                if let (Some(cache), Some(of_plain)) =
+                    (self.run_context.checksum_cache(), by.of_plain())
+                {
+                    let (_, plain) = cache.digest(&WantedFile {
+                        dir,
+                        name,
+                        open: &open,
+                        listed_bytes: Some(len_bytes),
+                        is_over: &is_over,
+                    })?;
+                    return Ok(of_plain(&plain));
+                }
+                digest_of_beginning(open()?.as_fd(), len_bytes, by, &is_over)
+            };
             same_digest(
                 source.entry,
-                sys::open_read(dir.fd(), name, false, spares_atime),
+                &open,
                 self.run_context.unreadable_is_same(),
-                &self.peer.facts().compared_by,
-                &is_over,
+                &digest,
             )
         };
         let peer: &dyn ContentPeer = self.peer;
@@ -204,25 +220,24 @@ pub fn loss(failed: Option<&Error>, run_context: &RunContext<'_>) -> Option<Loss
     })
 }
 
-/// Whether a file of the destination has the content that the sender's digest describes. Fails once `is_over` returns
-/// `true`. With `unreadable_is_same`, a file that neither end may read counts as equal.
+/// Whether a file of the destination has the content that the sender's digest describes. With `unreadable_is_same`, a file that neither end may read counts as equal.
 fn same_digest(
     source: &Entry,
-    dest: io::Result<OwnedFd>,
+    open_dest: &dyn Fn() -> io::Result<OwnedFd>,
     unreadable_is_same: bool,
-    by: &Comparison,
-    is_over: &dyn Fn() -> bool,
+    digest_of_dest: &dyn Fn(u64) -> io::Result<ContentDigest>,
 ) -> io::Result<bool> {
     let Some(digest) = source.extra.as_ref().and_then(|extra| extra.digest) else {
         // No digest: the sender was denied access. It reports every other error.
-        let is_denied = dest.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        let is_denied =
+            open_dest().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
         if is_denied && unreadable_is_same {
             return Ok(true);
         }
         return Err(io::Error::other("the sender cannot read it"));
     };
     // The caller has already compared the lengths.
-    Ok(digest_of_beginning(dest?.as_fd(), source.len_bytes, by, is_over)? == digest)
+    Ok(digest_of_dest(source.len_bytes)? == digest)
 }
 
 /// The user and group names that the sender sent, and those of this machine.

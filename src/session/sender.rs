@@ -209,6 +209,13 @@ impl<'a> Sender<'a> {
         let removed = removed.into_inner();
         tally.merge(&removed);
         tally.merge(&self.unsent.lock());
+        if let Some(warning) = self
+            .run_context
+            .checksum_cache()
+            .and_then(|cache| cache.end())
+        {
+            (self.report)(warning)?;
+        }
         if self.profile {
             for line in self.connection.cost("server") {
                 (self.report)(Event::Problem(Problem::new(line, Weight::Warning)))?;

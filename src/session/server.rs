@@ -332,7 +332,7 @@ impl Server<'_> {
             interrupted,
             gauge,
         };
-        let checksums = SessionChecksums::native(theirs.key);
+        let checksums = SessionChecksums::native(theirs.key, options.checksum_cache.is_some());
         let with_cause = |error: Error| match error.exit {
             Exit::Signal if server_stops.load(Ordering::Relaxed) => {
                 Error::new(Exit::Terminated, "sparsync: the server was stopped")

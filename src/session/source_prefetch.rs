@@ -110,6 +110,7 @@ impl<'a> PrefetchParams<'a> {
                     contents: compared_by.map(|by| Contents {
                         by,
                         peer_is_gone: &peer_is_gone,
+                        cache: self.run_context.checksum_cache(),
                     }),
                     is_over: Some(&is_over),
                     ..self.run_context.source_walk(wanted)

@@ -1,11 +1,12 @@
 //! The context of a run: the inputs that every role gets, and what to read of each entry.
 
+use crate::checksum_cache::{CacheInUse, ChecksumCache};
 use crate::filter::{Rules, Side};
 use crate::flist::{Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::sys;
 use crate::fs::xattr::{Who, XattrPolicy};
-use crate::options::{Options, PeerLinks, Preserve, RemoveSource};
+use crate::options::{CheckMode, Options, PeerLinks, Preserve, RemoveSource};
 use crate::plan;
 use crate::report::Gauge;
 use crate::walk::source::SourceWalk;
@@ -23,6 +24,8 @@ pub struct Process<'a> {
     pub stop: &'a AtomicBool,
     /// How many threads may work at once.
     pub threads: usize,
+    /// The digests of earlier runs.
+    pub checksum_cache: Option<&'a ChecksumCache>,
 }
 
 /// The inputs that every role of a run gets. The opener of a run makes it, and nothing changes it; only what it refers to (the
@@ -48,6 +51,17 @@ impl<'a> RunContext<'a> {
     /// `--remove-source-files`: the source may be the only copy.
     pub fn unreadable_is_same(&self) -> bool {
         self.options.select.remove_source == RemoveSource::No && !self.options.check.reports_unread
+    }
+
+    /// Returns the cache of digests, if this run uses it.
+    pub fn checksum_cache(&self) -> Option<CacheInUse<'a>> {
+        let choice = self.options.checksum_cache.as_ref()?;
+        let cache = self.process.checksum_cache?;
+        if self.options.check.mode == CheckMode::Digest {
+            Some(CacheInUse { cache, choice })
+        } else {
+            None
+        }
     }
 
     /// Calls `body` with a function that returns what to read of each entry. `preserve` has the attributes that this

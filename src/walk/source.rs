@@ -1,5 +1,6 @@
 //! Lists one directory of the source at a time, as the filter rules and the options allow.
 
+use crate::checksum_cache::{CacheInUse, WantedFile};
 use crate::digest::Comparison;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::entry::Stat;
@@ -99,6 +100,8 @@ pub struct Contents<'a> {
     pub by: &'a Comparison,
     /// Set when the digests are no longer needed.
     pub peer_is_gone: &'a AtomicBool,
+    /// Digests of earlier runs.
+    pub cache: Option<CacheInUse<'a>>,
 }
 
 impl SourceWalk<'_> {
@@ -567,10 +570,19 @@ impl SourceWalk<'_> {
         len_bytes: u64,
         contents: &Contents<'_>,
     ) -> io::Result<ContentDigest> {
+        let is_over = || contents.peer_is_gone.load(Ordering::Relaxed);
+        if let (Some(cache), Some(of_plain)) = (contents.cache, contents.by.of_plain()) {
+            let (_, plain) = cache.digest(&WantedFile {
+                dir: &*place.dir()?,
+                name,
+                open: &|| place.open_file(name, self.select),
+                listed_bytes: Some(len_bytes),
+                is_over: &is_over,
+            })?;
+            return Ok(of_plain(&plain));
+        }
         let file = place.open_file(name, self.select)?;
-        digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| {
-            contents.peer_is_gone.load(Ordering::Relaxed)
-        })
+        digest_of_beginning(file.as_fd(), len_bytes, contents.by, &is_over)
     }
 
     /// Examines one name, and follows symlinks if the options require it.

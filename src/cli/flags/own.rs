@@ -5,7 +5,7 @@ use crate::cli::flag::{Effect, Flag, Support};
 use crate::error::Error;
 use crate::options::connect::TransportChoice;
 use crate::options::output::Ui;
-use crate::options::{DeleteGuard, DetectRenamed, Lock, Verify};
+use crate::options::{CacheChoice, DeleteGuard, DetectRenamed, Lock, Verify};
 
 /// The arguments of `--transport`.
 pub const TRANSPORTS: [&str; 4] = ["auto", "quic", "tls", "ssh"];
@@ -40,6 +40,17 @@ pub const FLAGS: &[Flag] = &[
         .man("Without it, as with rsync, a file that only one end can read is copied, and one that no end can read is \
               left alone. With it, the file is reported and left alone, and the exit code is 23. An rsync that \
               receives does not tell which files it cannot read. `sparsync check` sets the option."),
+    Flag::optional("checksum-cache", "DIR", "with -c, keep digests of contents for later runs")
+        .negations(&["no-checksum-cache"])
+        .effect(Effect::Revocable(
+            |args, given| {
+                let dir = if given.value.is_empty() { None } else { Some(given.value.to_vec()) };
+                args.checksum_cache = Some(CacheChoice { dir });
+                Ok(())
+            },
+            |args| args.checksum_cache = None,
+        ))
+        .man("A file whose content was read for -c, or by `sparsync check`, is not read again until it changes: its digest is kept,               with its device, inode, length and times, and valid as long as all of them stay the same. As no program can set the time               of the last change (ctime), an unchanged one stands for unchanged content. Both ends keep digests,               each of its own files, in the state directory of the user. DIR is another directory for those of this end; only the               user may be able to write to it. Files that were changed in the last 50 ms, and files on network file systems               and others that do not keep such times, are read each time. What programs store through               a mapping of a file that has unwritten changes already, what a disk changes by itself, and what a power failure leaves of a file that was               being overwritten has no new time and is not seen. If the digests cannot be read or stored, the run goes on without them and warns once.               The oldest ones go when they take 512 MiB. Between an rsync and sparsync, nothing is kept."),
     Flag::optional("detect-renamed", "HOW", "take new files from equal files of the destination: moved or quick")
         .words(&["moved", "quick"])
         .negations(&["no-detect-renamed"])

@@ -34,12 +34,14 @@ use crate::report::format::Format;
 use crate::report::{Banner, PutLine, RunFacts, Tally, TextReporter};
 use crate::transport::link::Patience;
 use crate::transport::{Link, stdio};
+use crate::trust::paths::Places;
 use crate::walk::arg_path::{listed_names, rooted};
 use crate::walk::run_context::{Process, RunContext};
 use crate::work::clock::{self, Since};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
 /// Runs a copy or a listing between local paths.
@@ -53,6 +55,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         guard: _,
     } = wanted;
     live_display::settle(env, &mut options, dest.is_none());
+    settle_checksum_cache(env, &mut options);
     // Until the lists are read, a signal ends the process at once: a read from standard input could block forever.
     let prepared = set_charset(&options, "sender")
         .and_then(|()| prepare(env, &options, false))
@@ -465,7 +468,23 @@ pub fn process(env: &Env) -> Process<'_> {
         umask: env.umask,
         stop: &env.stop,
         threads: threads(),
+        checksum_cache: Some(&env.checksum_cache),
     }
+}
+
+/// Settles where the digests of earlier runs are, if the user has not named a directory.
+pub fn settle_checksum_cache(env: &Env, options: &mut Options) {
+    if let Some(choice) = &mut options.checksum_cache
+        && choice.dir.is_none()
+    {
+        choice.dir = checksum_cache_dir(env);
+    }
+}
+
+/// Returns the usual directory of the digests of earlier runs; `None` if the user has no state directory.
+pub fn checksum_cache_dir(env: &Env) -> Option<Vec<u8>> {
+    let places = Places::from_env(env).ok()?;
+    Some(places.state.join("checksums").into_os_string().into_vec())
 }
 
 /// Runs a copy or a listing between local paths with this many threads, and prints only errors. Returns its counts.

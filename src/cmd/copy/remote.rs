@@ -61,6 +61,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         guard: _,
     } = wanted;
     live_display::settle(env, &mut options, dest.is_none());
+    copy::settle_checksum_cache(env, &mut options);
     let opened = match options.batch.clone() {
         Some(Batch::Read(name)) => {
             batch::open(env, &name, &mut options).map(|batch| (Some(batch), None))
@@ -120,6 +121,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let cwd = env.cwd.clone();
     let stop = env.stop.clone();
     let stop_requested = env.stop_requested.clone();
+    let checksum_cache = env.checksum_cache.clone();
     let run_context = RunContext {
         options: &near.options,
         rules: &rules,
@@ -128,6 +130,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
             umask: env.umask,
             stop: &stop,
             threads: copy::threads(),
+            checksum_cache: Some(&checksum_cache),
         },
         repeats: false,
         interrupted: &stop_requested,

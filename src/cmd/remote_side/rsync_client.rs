@@ -322,6 +322,7 @@ pub fn serve_over(
             umask,
             stop: &stop,
             threads: copy::threads(),
+            checksum_cache: None,
         },
         daemon: daemon.as_ref().map(|daemon| daemon.terms),
         log: log.as_ref(),

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side;
 use crate::fs::{glob, ids, sandbox, sys, trusted_path};
+use crate::options::CacheChoice;
 use crate::options::permits::Permits;
 use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource};
 use crate::proto::greeting::MAGIC;
@@ -117,6 +118,10 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
             &Authority::Nothing(Error::new(Exit::Malloc, words).with_hint(hint)),
         );
     }
+    // Its directory is not among those that the client may use.
+    env.checksum_cache.open(&CacheChoice {
+        dir: copy::checksum_cache_dir(env),
+    });
     let open_root = |root: &[u8]| trusted_path::open_dir_to_search(root, LinkOwners::Trusted);
     if let Err(error) = sandbox::confine(&granted.roots, granted.read_only, &open_root) {
         let unreachable = || {
@@ -358,6 +363,13 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
     let mut options = options;
+    if let Some(choice) = &mut options.checksum_cache {
+        // The client's directory is one of its own machine. A module has no user whose state directory could be used.
+        choice.dir = match authority {
+            Authority::Module(_) => None,
+            _ => copy::checksum_cache_dir(env),
+        };
+    }
     if let Some(root) = &options.confine_root {
         trusted_path::confine(root);
     }

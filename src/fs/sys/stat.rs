@@ -132,6 +132,87 @@ pub fn last_change(fd: BorrowedFd<'_>) -> io::Result<LastChange> {
     })
 }
 
+/// Which file an entry is, and all that a change of its content changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileVersion {
+    /// Whether it is a regular file.
+    pub is_file: bool,
+    /// The device number of its file system.
+    pub dev: u64,
+    /// Its inode number.
+    pub ino: u64,
+    /// Its length.
+    pub len_bytes: u64,
+    /// When its content was changed, or what a program has set.
+    pub mtime: Time,
+    /// When its content or its attributes were changed. No program can set it.
+    pub ctime: Time,
+    /// When it was created, if the file system records that.
+    pub btime: Option<Time>,
+}
+
+/// Returns the version of a file in a directory. Does not follow a symlink.
+pub fn version_at(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<FileVersion> {
+    attempt(Call::Stat, || {
+        let at = spot(dir, name)?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let found = fs::statx(at.dir(), &*at.name, flags, OF_VERSION)?;
+        Ok(version_of(&found))
+    })
+}
+
+/// Returns the version of an open file.
+pub fn version(fd: BorrowedFd<'_>) -> io::Result<FileVersion> {
+    attempt(Call::FStat, || {
+        let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, OF_VERSION)?;
+        Ok(version_of(&found))
+    })
+}
+
+const OF_VERSION: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
+fn version_of(found: &fs::Statx) -> FileVersion {
+    let stat = from_statx(found);
+    let ctime = Time {
+        secs: found.stx_ctime.tv_sec,
+        nanos: found.stx_ctime.tv_nsec,
+    };
+    let btime = Time {
+        secs: found.stx_btime.tv_sec,
+        nanos: found.stx_btime.tv_nsec,
+    };
+    let has_btime = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+    FileVersion {
+        is_file: Kind::of_mode(stat.mode) == Some(Kind::File),
+        dev: stat.dev,
+        ino: stat.ino,
+        len_bytes: stat.len_bytes,
+        mtime: stat.mtime,
+        ctime,
+        btime: if has_btime { Some(btime) } else { None },
+    }
+}
+
+/// Returns whether the file system of a directory is one of this machine that gives each change of a file the time of this
+/// machine's clock. A network file system shows old attributes for seconds, or the times of another clock, and a file system
+/// in user space any.
+pub fn keeps_change_times(dir: BorrowedFd<'_>) -> io::Result<bool> {
+    // ext2 to ext4, XFS, Btrfs, F2FS, tmpfs, overlayfs, ZFS, bcachefs. The types are numbers of 32 bits.
+    const TYPES: [u32; 8] = [
+        0xef53,
+        0x5846_5342,
+        0x9123_683e,
+        0xf2f5_2010,
+        0x0102_1994,
+        0x794c_7630,
+        0x2fc1_2fc1,
+        0xca45_1a4e,
+    ];
+    attempt(Call::FStat, || {
+        Ok(TYPES.contains(&(fs::fstatfs(dir)?.f_type as u32)))
+    })
+}
+
 fn from_statx(s: &fs::Statx) -> Stat {
     let time = |t: &fs::StatxTimestamp| Time {
         secs: t.tv_sec,

@@ -31,6 +31,7 @@ fn client<'a>(
             umask: 0o022,
             stop,
             threads: 2,
+            checksum_cache: None,
         },
         repeats: false,
         interrupted: stop,
