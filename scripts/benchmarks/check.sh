@@ -1,0 +1,72 @@
+#!/bin/bash
+# Measures comparisons of two equal trees: `sparsync check`, `rsync -anc --delete`, and b3sum over both trees.
+# The programs take turns; the order changes from run to run.
+#
+#   scripts/bench check
+#   DATASETS="usr large" ROUTES=local RUNS=11 scripts/bench check
+#
+#   DATASETS  usr many large (see scripts/bench local)
+#   ROUTES    local push pull; push and pull are over ssh, each run with a new connection
+#   RUNS      runs of each (5)
+#   COLD      1: empties the page cache before each run (as root)
+#   SPARSYNC, RSYNC, BENCH_DIR, USR, MANY_DIRS, MANY_FILES, LARGE_MIB   as in scripts/bench local
+#
+# b3sum reads both trees with all processors, one tree after the other, and compares nothing. It is measured locally only.
+# shellcheck source=scripts/benchmarks/common.sh
+. "$(dirname "$0")/common.sh"
+read -ra routes <<<"${ROUTES:-local push pull}"
+programs
+need b3sum b3sum
+make_work
+
+# Compares the two trees with a program. Fails if it finds a difference.
+compare_by() { # program, route
+    local from=$work/src/ to=$work/dst/ shell=()
+    case $2 in
+    push) to=far:$to ;;
+    pull) from=far:$from ;;
+    esac
+    [ "$2" = local ] || shell=(-e "ssh -F $ssh_dir/fresh")
+    case $1 in
+    sparsync) "$SPARSYNC" check "${shell[@]}" ${shell[0]+--rsync-path="$SPARSYNC"} "$from" "$to" >"$work/out" ;;
+    rsync)
+        "$RSYNC" -anc --delete "${shell[@]}" "$from" "$to" >"$work/out"
+        ;;
+    b3sum)
+        for tree in "$work/src" "$work/dst"; do
+            find "$tree" -type f -print0 | xargs -0 b3sum >"$work/out"
+        done
+        ;;
+    esac || die "$1 found a difference: $(tail -n 3 "$work/out")"
+}
+
+printf '%s; %s; %s runs\n\n' "$(versions)" "$(surroundings)" "$RUNS"
+printf '| route | data set | sparsync check, ms | rsync -anc --delete, ms | ratio | b3sum, ms | ratio |\n|---|---|--:|--:|--:|--:|--:|\n'
+for set in ${DATASETS:-usr many large}; do
+    build "$set"
+    cp -a "$work/src" "$work/dst"
+    for route in "${routes[@]}"; do
+        tools=(sparsync rsync)
+        if [ "$route" = local ]; then
+            tools+=(b3sum)
+        elif [ -z "${ssh_dir-}" ]; then
+            raise_sshd
+        fi
+        rm -f "$work"/noted.*
+        # The first round fills the caches and is not counted.
+        for ((run = 0; run <= RUNS; run++)); do
+            for ((at = 0; at < ${#tools[@]}; at++)); do
+                tool=${tools[(run + at) % ${#tools[@]}]}
+                key=$tool
+                [ "$run" != 0 ] || key=warm-up
+                clock "$key" compare_by "$tool" "$route"
+            done
+        done
+        own=$(median sparsync)
+        rsyncs=$(median rsync)
+        b3sums=$(median b3sum)
+        printf '| %s | %s | %s | %s | %s | %s | %s |\n' "$route" "$set" "$own" "$rsyncs" \
+            "$(ratio "$own" "$rsyncs")" "$b3sums" "$(ratio "$own" "$b3sums")"
+    done
+    rm -rf "$work/src" "$work/dst"
+done
