@@ -44,7 +44,7 @@ use std::sync::Arc;
 ///
 /// What holds:
 ///
-/// - A listing is here before it is in the inbox, so whoever has an entry knows its index. The item of a directory of a
+/// - A listing is here before it is in the inbox, so a thread that has an entry knows its index. The item of a directory of a
 ///   piecewise list waits for the list of that directory, because its own index is the one before it.
 /// - A request is here before any of its bytes are sent, so each answer finds it. The answers about one index come in the
 ///   order of its requests.

@@ -2,7 +2,7 @@
 
 use super::{OwnEntry, PendingItem, PushState, SenderReports, SentList, SentListing};
 use crate::digest::{self, CONTENT_LEN_BYTES};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flist::order::compare_paths;
 use crate::flist::{DirId, DirList, Entry, Kind};
 use crate::fs::ids::Ids;
@@ -782,7 +782,7 @@ impl PushEncoder {
     fn open_file(&mut self) -> Result<&mut OpenFile> {
         match &mut self.stream {
             StreamState::InFile(open) => Ok(open),
-            StreamState::Between => Err(unexpected("content that was not requested")),
+            StreamState::Between => Err(unrequested()),
         }
     }
 
@@ -802,13 +802,13 @@ impl PushEncoder {
         })?;
         match item.content {
             Some((_, sums)) => Ok((item, sums)),
-            None => Err(unexpected("content that was not requested")),
+            None => Err(unrequested()),
         }
     }
 
     fn take_item_if(&mut self, is_it: impl Fn(&PendingItem) -> bool) -> Result<PendingItem> {
         let next = self.state.shared.lock().items.pop_front().filter(is_it);
-        next.ok_or_else(|| unexpected("content that was not requested"))
+        next.ok_or_else(unrequested)
     }
 
     /// Appends a range of blocks. `content`: see [`RsyncMessage::Copy`].
@@ -840,7 +840,7 @@ impl PushEncoder {
     fn end_open_file(&mut self, digest: &[u8], out: &mut Vec<u8>) -> Result<()> {
         match self.leave_file() {
             Some(open) => self.end_file(open, digest, out),
-            None => Err(unexpected("content that was not requested")),
+            None => Err(unrequested()),
         }
     }
 
@@ -1029,6 +1029,11 @@ impl Encoder for PushEncoder {
         }
         self.put(data, out)
     }
+}
+
+/// Content comes where no item has requested it.
+fn unrequested() -> Error {
+    unexpected("content that was not requested")
 }
 
 /// Returns the names of user and group 0, which listings leave out.
