@@ -63,7 +63,7 @@ pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Resu
     if existing.is_none_or(|existing| Kind::of_mode(existing.mode) == Some(Kind::File)) {
         return files::put(dir.as_fd(), name, text, mode);
     }
-    let file = trusted_path::open_append(full, mode, owners)?;
+    let file = trusted_path::open_append_at_once(full, mode, owners)?;
     let stat = sys::fstat(file.as_fd())?;
     let is_file = Kind::of_mode(stat.mode) == Some(Kind::File);
     // What the run has printed to the same file stays.

@@ -132,8 +132,30 @@ pub fn open_dir_in(dir: BorrowedFd<'_>, path: &[u8], owners: LinkOwners) -> io::
 /// Opens a file for appending, and creates it if it does not exist.
 pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
     sys::may_write()?;
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
-    open_from_cwd(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
+    let mode = Mode::from_raw_mode(mode);
+    open_from_cwd(path, (Call::Open, APPEND_FLAGS, mode), owners)
+}
+
+const APPEND_FLAGS: OFlags = OFlags::WRONLY
+    .union(OFlags::APPEND)
+    .union(OFlags::CREATE)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOCTTY);
+
+/// As [`open_append`], but does not wait for a program that reads a FIFO: without one, this is an error. Writing may wait.
+pub fn open_append_at_once(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
+    sys::may_write()?;
+    let flags = APPEND_FLAGS | OFlags::NONBLOCK;
+    let mode = Mode::from_raw_mode(mode);
+    let file = match open_from_cwd(path, (Call::Open, flags, mode), owners) {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+            return Err(io::Error::other("no program reads this FIFO"));
+        }
+        opened => opened?,
+    };
+    let flags = fs::fcntl_getfl(&file)?;
+    fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// Opens a file to lock it, and creates it if it does not exist. It is opened for reading as well, so that a FIFO does not
