@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "this is their home")]
 
 use crate::checksum_cache::ChecksumCache;
+use crate::plan::planned::StoredPlan;
+use crate::report::PutAction;
 use crate::report::escape::{Cursor, EscapedWriter};
 use crate::report::failed_paths::FailedPaths;
 use crate::report::metrics::RunCounts;
@@ -72,6 +74,10 @@ pub struct Env {
     pub progress_requested: Arc<AtomicBool>,
     /// The paths that the run could not transfer, set at its end if they are requested.
     pub failed_paths: Mutex<Option<FailedPaths>>,
+    /// The plan that the run carries out, if there is one.
+    pub stored_plan: Option<Arc<dyn StoredPlan>>,
+    /// Receives the actions of the run, if they are recorded.
+    pub record_action: Option<PutAction>,
     /// The counts of the run, set at its end.
     pub counts: Mutex<Option<RunCounts>>,
     /// The digests of earlier runs.
@@ -107,9 +113,16 @@ impl Env {
             timed_out: Arc::new(AtomicBool::new(false)),
             progress_requested: Arc::new(AtomicBool::new(false)),
             failed_paths: Mutex::default(),
+            stored_plan: None,
+            record_action: None,
             counts: Mutex::default(),
             checksum_cache: Arc::default(),
         }
+    }
+
+    /// Takes standard output again after a run, which has moved it into its reporter.
+    pub fn reopen_stdout(&mut self) {
+        self.stdout = stdout(Cursor::Advances, false);
     }
 
     /// Prepares the streams for a run: it may show progress, and pass on all bytes above 127 (`-8`).

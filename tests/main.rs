@@ -52,6 +52,7 @@ mod mutated;
 mod oneoff;
 mod own_messages;
 mod place;
+mod plans;
 mod protocols;
 mod random;
 mod recipes;

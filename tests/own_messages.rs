@@ -249,6 +249,8 @@ fn messages_of_help_pages() {
         "help bench",
         "help check",
         "help hash",
+        "help plan",
+        "help apply",
     ] {
         book.client(line);
     }
@@ -626,6 +628,49 @@ fn messages_of_batches_and_measurements() {
         book.client(&format!("--daemon --no-detach --config={name}.conf"));
     }
     book.client("--daemon --no-detach --port=0 --config=short -6 --address=127.0.0.1");
+    book.compare();
+}
+
+#[test]
+fn messages_of_plans() {
+    let mut book = Book::new("plans", "Plans");
+    for line in [
+        "plan",
+        "plan -o p",
+        "plan -a -o p",
+        "plan -a -o p src/",
+        "plan -a src/ in/",
+        "plan -r src/ in/ -o p",
+        "plan -aH src/ in/ -o p",
+        "plan -a --delete-guard=5 src/ in/ -o p",
+        "plan -a --exclude-from=- src/ in/ -o p",
+        "plan -a src/ in/ -o none/p",
+        "plan -a src/ in/ -o src",
+        "plan -a src/ in/ -o p",
+        "plan --show",
+        "plan --show none",
+        "plan --show src",
+        "plan --show -a p",
+        "plan --show p src/",
+        "plan --show p -v",
+        "apply",
+        "apply none",
+        "apply -a p",
+        "apply p src/ in/",
+        "apply --root-changed p src/",
+        "apply src/new",
+        "apply -n p",
+    ] {
+        book.client(line);
+    }
+    std::fs::write(book.scene.path("src/new"), "changed").unwrap();
+    book.client("apply p");
+    std::fs::remove_dir_all(book.scene.path("in")).unwrap();
+    book.client("apply p");
+    for verb in ["plan", "apply"] {
+        std::fs::write(book.scene.path(verb), "").unwrap();
+        book.client(&format!("{verb} src"));
+    }
     book.compare();
 }
 

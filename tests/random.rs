@@ -6,6 +6,7 @@
 
 mod checks;
 mod options;
+mod plans;
 mod renamed;
 mod soak;
 mod tree;
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::kit::{Acl, Loss, Route, Shell, Who, World, oracle, run_case};
 use checks::RandomCheck;
 use options::{Case, TREES};
+use plans::RandomPlan;
 use renamed::RandomRenames;
 use soak::Life;
 use tree::{Entry, Extra, Kind, text};
@@ -32,6 +34,7 @@ const LOSSES_SAMPLE: Range<u64> = 0..20;
 const LIVES_SAMPLE: Range<u64> = 0..8;
 const CHECKS_SAMPLE: Range<u64> = 0..40;
 const RENAMES_SAMPLE: Range<u64> = 0..60;
+const PLANS_SAMPLE: Range<u64> = 0..60;
 /// How often a smaller case may be run until it fails: what a loss interrupts is a matter of time.
 const ATTEMPTS: usize = 4;
 
@@ -315,6 +318,28 @@ fn random_renames_change_nothing_but_the_cost() {
     assert_eq!(failed, 0, "seeds that differ");
     let reused = reused.into_inner();
     assert!(reused > 0, "no file has taken the content of another");
+}
+
+#[test]
+fn random_plans_end_as_the_run_and_spare_what_has_changed() {
+    let failed = run_seeds(
+        THREADS,
+        seeds(PLANS_SAMPLE),
+        Route::ALL,
+        |seed, route, name| {
+            let is_pushed = route.is_far() && !matches!(route, Route::Pull(_));
+            if route.is_served() || route.is_stock() || is_pushed {
+                return None;
+            }
+            let plan = RandomPlan::nth(seed);
+            let why = plan.difference(route, name)?;
+            let (plan, why) = shrunk(plan, why, RandomPlan::smaller, |plan| {
+                plan.difference(route, name)
+            });
+            Some(format!("seed {seed}: {why}{plan}\n"))
+        },
+    );
+    assert_eq!(failed, 0, "seeds that differ");
 }
 
 #[test]

@@ -6,16 +6,18 @@ use crate::apply::heirs::{Heir, Heirs};
 use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
 use crate::filter::Chain;
-use crate::flist::Kind;
+use crate::flist::{Entry, Kind};
+use crate::fs::read::EntryAt;
 use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::{Leftover, leftover, remove_stale_unseen};
 use crate::fs::{errno, read};
 use crate::path::RelPath;
 use crate::plan::delete::{Limit, is_protected, may_empty};
+use crate::plan::planned::{ChangedEnd, PlannedAction, PlannedVerdict};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::report::tally::Tally;
-use crate::walk::enter_dir;
+use crate::walk::{enter_dir, replay};
 use std::io;
 
 /// Deletes entries of the destination, one at a time and in order, up to the limit.
@@ -71,6 +73,17 @@ impl Above {
             *self = Above::Parked(parked);
         }
     }
+}
+
+/// What a stored plan that is carried out says about the deletion of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PlannedDeletion {
+    /// No plan is carried out, or the plan has the deletion and the entry is as it was then.
+    Delete,
+    /// The plan has it, but the entry has changed. This was reported.
+    Left,
+    /// It is not in the plan.
+    Unplanned,
 }
 
 /// The result of a removal.
@@ -134,7 +147,7 @@ impl<'a> Remover<'a> {
     }
 
     fn remove_other(&mut self, dir: &Dir, path: &RelPath) -> Removed {
-        if !self.may_delete_more() {
+        if self.planned(dir, path) != PlannedDeletion::Delete || !self.may_delete_more() {
             return Removed::Stays;
         }
         if let Some(heir) = self.heirs.take(path)
@@ -162,6 +175,7 @@ impl<'a> Remover<'a> {
             if keeps {
                 report_backup(self.context, dir, path, &mut self.events);
             }
+            self.record(dir, path);
             return self.went(path, kind);
         }
         let gone = if keeps {
@@ -245,8 +259,21 @@ impl<'a> Remover<'a> {
         inside: bool,
     ) -> Removed {
         let dest = self.context.dest;
+        let planned;
         let opened = match above.dir(dest) {
-            Ok(parent) => self.open_for_removal(parent, path),
+            Ok(parent) => {
+                planned = self.planned(parent, path);
+                match planned {
+                    PlannedDeletion::Delete => self.open_for_removal(parent, path),
+                    // What is in it may be planned.
+                    PlannedDeletion::Left | PlannedDeletion::Unplanned => {
+                        match sys::open_dir(parent.fd(), path.name(), Follow::Never) {
+                            Ok(fd) => Some(Dir::new(fd)),
+                            Err(_) => return Removed::Stays,
+                        }
+                    }
+                }
+            }
             Err(error) => {
                 self.events.push(failed("delete_file: rmdir", path, &error));
                 return Removed::Stays;
@@ -283,8 +310,18 @@ impl<'a> Remover<'a> {
             // A directory that cannot be listed may still be empty.
             None => Removed::Gone,
         };
+        if planned != PlannedDeletion::Delete {
+            return Removed::Stays;
+        }
         if emptied == Removed::Stays {
             self.events.push(not_empty(path));
+            if self.context.process.stored.is_some() {
+                self.events.push(Event::Problem(replay::left_alone(
+                    path.as_bytes(),
+                    ChangedEnd::Dest,
+                )));
+                return Removed::Stays;
+            }
             if !inside {
                 return Removed::Stays;
             }
@@ -293,6 +330,11 @@ impl<'a> Remover<'a> {
             return Removed::Stays;
         }
         let gone = if self.context.is_dry() {
+            if emptied == Removed::Gone
+                && let Ok(parent) = above.dir(dest)
+            {
+                self.record(parent, path);
+            }
             Ok(())
         } else {
             above
@@ -308,6 +350,62 @@ impl<'a> Remover<'a> {
                 self.events.push(self.rmdir_failed(path, &error));
                 Removed::Stays
             }
+        }
+    }
+
+    /// Examines an entry that may be deleted; `None`: it is gone or cannot be examined.
+    fn examined(&self, dir: &Dir, path: &RelPath) -> Option<Entry> {
+        let stat = sys::stat(dir.fd(), path.name(), false).ok()?;
+        let mut entry = Entry::from_stat(&stat);
+        let at = EntryAt {
+            dir,
+            name: path.name(),
+            stat: &stat,
+            full: &|| self.context.full(path.as_bytes()),
+            path: &|| path.as_bytes().to_vec(),
+        };
+        self.context.wanted.complete_dest(&mut entry, &at).ok()?;
+        Some(entry)
+    }
+
+    /// Returns what a stored plan says about the deletion of an entry, and reports one that has changed.
+    fn planned(&mut self, dir: &Dir, path: &RelPath) -> PlannedDeletion {
+        let Some(stored) = self.context.process.stored else {
+            return PlannedDeletion::Delete;
+        };
+        if stored.leaves_deletions() {
+            return PlannedDeletion::Unplanned;
+        }
+        let (number, action) = match stored.action(path.as_bytes(), true) {
+            Ok(Some(found)) => found,
+            Ok(None) => return PlannedDeletion::Unplanned,
+            Err(error) => {
+                self.fatal.get_or_insert(replay::unreadable(&error));
+                return PlannedDeletion::Unplanned;
+            }
+        };
+        stored.settle(number);
+        let verdict = match self.examined(dir, path) {
+            Some(entry) => action.verdict_of_deletion(&entry),
+            None => PlannedVerdict::Left(ChangedEnd::Dest),
+        };
+        match verdict {
+            PlannedVerdict::Act | PlannedVerdict::Done => PlannedDeletion::Delete,
+            PlannedVerdict::Left(end) => {
+                self.events
+                    .push(Event::Problem(replay::left_alone(path.as_bytes(), end)));
+                PlannedDeletion::Left
+            }
+        }
+    }
+
+    /// Records the deletion of an entry, if a plan is stored.
+    fn record(&mut self, dir: &Dir, path: &RelPath) {
+        if self.context.wants.planned
+            && let Some(entry) = self.examined(dir, path)
+        {
+            let action = PlannedAction::of_deletion(path.as_bytes().to_vec(), &entry);
+            self.events.push(Event::Planned(Box::new(action)));
         }
     }
 
@@ -422,6 +520,7 @@ impl<'a> Remover<'a> {
         chain: Option<&Chain>,
         kind: Kind,
     ) -> bool {
+        let events_before = self.events.len();
         // Its subdirectories may be made writable. rsync makes the directory itself writable only for a regular file.
         let opened = if kind == Kind::File {
             self.open_for_removal(dir, path)
@@ -449,6 +548,10 @@ impl<'a> Remover<'a> {
             self.events.push(not_empty(path));
         }
         self.events.push(no_room(kind, path));
+        // The entry is not in the plan, so neither are these deletions.
+        let mut events = self.events.split_off(events_before);
+        events.retain(|event| !matches!(event, Event::Planned(_)));
+        self.events.append(&mut events);
         false
     }
 

@@ -75,7 +75,7 @@ pub(super) fn refuse(job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
         Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay | Reason::Unknown => {
             job.reported_path()
         }
-        Reason::Forbidden => job.reported_path(),
+        Reason::Forbidden | Reason::NotPlanned => job.reported_path(),
     };
     let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
     if reason == Reason::Forbidden {

@@ -34,13 +34,15 @@ use crate::apply::job::{Job, item_of};
 use crate::apply::twins::Twin;
 use crate::apply::{ApplierState, Context, DestDir, Outcome, backup, delayed, entry};
 use crate::error::Result;
-use crate::flist::{Entry, FileId, Kind};
+use crate::flist::{Entry, FileId, Kind, Time};
 use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::{self, RelPath};
-use crate::plan::{self, Action, Changes, InTheWay};
+use crate::plan::planned::{ChangedEnd, PlannedAct, PlannedAction, StoredPlan};
+use crate::plan::{self, Action, Changes, Decision, InTheWay};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
+use crate::walk::replay::{self, Proposed, Replayed};
 use crate::walk::{DirPlan, Findings, NONE, Step, SubDir, TaskId};
 use std::collections::BTreeMap;
 use std::io;
@@ -55,6 +57,8 @@ const BATCH_STEPS: usize = 64;
 const LEVELS_OPEN: usize = 64;
 /// At most one open level per this many files that the process may have open.
 const OPEN_PARTS: usize = 16;
+/// How many events are gathered at the end before they are reported.
+const EVENTS_AT_ONCE: usize = 1000;
 
 /// The transfer's root, if the content of a source directory is the root.
 pub struct Top {
@@ -87,6 +91,8 @@ pub struct Generator<'a> {
     links: LinkGroups<'a>,
     out: Outbox<'a>,
     list_first: ListFirst,
+    /// The time of the root, if deletions before the copy have changed it.
+    root_changed: Option<Time>,
     /// Set while all plans are taken before anything is done.
     search: Option<TwinSearch<'a>>,
     /// How many directories, each in the one before, may be open at once. 0: this process may have so few files open
@@ -214,6 +220,7 @@ impl<'a> Generator<'a> {
             out: Outbox::new(context, appliers),
             list_first: ListFirst::No,
             search: None,
+            root_changed: None,
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
     }
@@ -291,6 +298,8 @@ impl<'a> Generator<'a> {
         let held_back = self.deletions.finish(head)?;
         self.out.tally.merge(&self.deletions.take_tally());
         self.context.go_on()?;
+        self.report_unsettled()?;
+        let head = &mut self.out.head;
         if held_back > 0 {
             let line = format!("Deletions stopped due to --max-delete limit ({held_back} skipped)");
             head.push(Event::Problem(Problem::new(line, Weight::Warning)));
@@ -401,6 +410,7 @@ impl<'a> Generator<'a> {
         let mtime = self
             .stock
             .change_all(&mut |plan| deletions.before(plan, head));
+        self.root_changed = mtime;
         if let (Some(existing), Some(mtime)) = (top, mtime) {
             existing.mtime = mtime;
         }
@@ -422,6 +432,22 @@ impl<'a> Generator<'a> {
         }
         let plan = plan.unwrap_or_default();
         self.deletions.refuse_empty_source(&plan)?;
+        let settled = match top {
+            Some(top) if self.is_root_left(top)? => {
+                // As if it had the attributes of the source, but for the time, which this run may have changed.
+                let mut existing = top.source.clone();
+                if let Some(changed) = self.root_changed {
+                    existing.mtime = changed;
+                }
+                Some(Top {
+                    existing: Some(existing),
+                    source: top.source.clone(),
+                    shown: top.shown.clone(),
+                })
+            }
+            Some(_) | None => None,
+        };
+        let top = settled.as_ref().or(top);
         let mut itself = top;
         if let Some(Top {
             source, existing, ..
@@ -551,6 +577,7 @@ impl<'a> Generator<'a> {
             &mut self.out,
             std::mem::take(&mut plan.findings),
         )?;
+        self.settle_planned(plan.take_replayed());
         self.look_ahead(PlanPool::hold_coming)?;
         self.report_list_total();
         let head = &mut self.out.head;
@@ -575,6 +602,7 @@ impl<'a> Generator<'a> {
             self.deletions.missing_before_dirs(&dest_dir, head);
         }
         self.deletions.make_room(&mut plan, &dest_dir, head);
+        self.record_steps(&plan, &dest_dir);
         self.out.decline(&plan);
         partials::discard(self.context, &plan, &dest_dir);
         // Workers use the directory of `dest_dir`, and a plan may be held for long.
@@ -630,6 +658,7 @@ impl<'a> Generator<'a> {
         self.out
             .head
             .extend(problems.into_iter().map(Event::Problem));
+        self.record(b".", &top.source, top.existing.as_ref(), decision);
         let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {
             self.out.tally.created.add(Kind::Dir);
@@ -639,6 +668,112 @@ impl<'a> Generator<'a> {
             let mut item = item_of(&top.source, b"", sender_path, update, changes);
             item.file = self.context.peer.map(|_| FileId::ROOT);
             self.out.head.push(Event::Item(item));
+        }
+    }
+
+    /// Records what is done about an entry, if a plan is stored.
+    fn record(&mut self, path: &[u8], source: &Entry, dest: Option<&Entry>, decision: Decision) {
+        if !self.context.wants.planned {
+            return;
+        }
+        let policy = self.context.policy;
+        let planned = PlannedAction::of_decision(path.to_vec(), source, dest, decision, policy);
+        self.out
+            .head
+            .extend(planned.map(|action| Event::Planned(Box::new(action))));
+    }
+
+    /// Records the steps of a directory, if a plan is stored.
+    fn record_steps(&mut self, plan: &DirPlan, dest_dir: &DestDir) {
+        if !self.context.wants.planned {
+            return;
+        }
+        for step in &plan.decided().steps {
+            let path = dest_dir.path.join(plan.name_of(step));
+            let dest = plan.found.dest.entry(step.dest);
+            self.record(path.as_bytes(), plan.source_of(step), dest, step.decision);
+        }
+    }
+
+    /// Enters the verdicts about the actions of a stored plan in a directory.
+    fn settle_planned(&mut self, replayed: Replayed) {
+        let Replayed { settled, problems } = replayed;
+        if let Some(stored) = self.context.process.stored {
+            for number in settled {
+                stored.settle(number);
+            }
+        }
+        self.out
+            .head
+            .extend(problems.into_iter().map(Event::Problem));
+    }
+
+    /// Returns whether a stored plan that is carried out leaves the root's own attributes alone.
+    fn is_root_left(&mut self, top: &Top) -> Result<bool> {
+        let Some(stored) = self.context.process.stored else {
+            return Ok(false);
+        };
+        let existing = top.existing.as_ref();
+        let (decision, _) = self.plans.walk().decide_root(&top.source, existing, None);
+        let proposed = Proposed {
+            path: b".",
+            source: &top.source,
+            dest: existing,
+            decision,
+        };
+        let mut replayed = Replayed::default();
+        let action = replay::restricted(stored, self.context.policy, &proposed, &mut replayed)?;
+        self.settle_planned(replayed);
+        Ok(action != decision.action)
+    }
+
+    /// Reports the actions of a stored plan that the run has not met: the source lacks the entry now, or nothing is to be
+    /// deleted there any more.
+    fn report_unsettled(&mut self) -> Result<()> {
+        let Some(stored) = self.context.process.stored else {
+            return Ok(());
+        };
+        let mut failure = None;
+        let reported = stored.unsettled(&mut |action| {
+            if let Some(problem) = self.unsettled_problem(stored, &action) {
+                self.out.head.push(Event::Problem(problem));
+            }
+            if self.out.head.len() >= EVENTS_AT_ONCE
+                && let Err(error) = self.out.queue_work(Vec::new())
+            {
+                failure = Some(error);
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            Ok(())
+        });
+        match (failure, reported) {
+            (Some(error), _) => Err(error),
+            (None, Err(error)) => Err(replay::unreadable(&error)),
+            (None, Ok(())) => Ok(()),
+        }
+    }
+
+    /// Returns what to report about an action that the run has not met; `None`: it was done already.
+    fn unsettled_problem(
+        &self,
+        stored: &dyn StoredPlan,
+        action: &PlannedAction,
+    ) -> Option<Problem> {
+        if action.act != PlannedAct::Delete {
+            return Some(replay::left_alone(&action.path, ChangedEnd::Source));
+        }
+        if stored.leaves_deletions() {
+            return None;
+        }
+        let path = RelPath::parse(&action.path).ok()?;
+        let dest = self.context.dest?;
+        let parent = path.parent().unwrap_or_default();
+        let found = dest
+            .open_dir_to_search(&parent)
+            .and_then(|dir| sys::stat(dir.fd(), path.name(), false));
+        match found {
+            Err(error) if errno::is_unreachable(&error) => None,
+            Ok(_) | Err(_) => Some(replay::left_alone(&action.path, ChangedEnd::Dest)),
         }
     }
 
@@ -843,6 +978,12 @@ impl<'a> Generator<'a> {
         if self.context.options.select.no_inc_recursive {
             self.out.checked(1);
         }
+        self.record(
+            job.path.as_bytes(),
+            job.source(),
+            parent.found.dest.entry(sub.step.dest),
+            sub.step.decision,
+        );
         let (changes, update) = dir_changes(sub.step.decision.action);
         let is_new = changes.has(Changes::NEW);
         let is_bare = sub.implied && self.context.options.select.no_implied_dirs;

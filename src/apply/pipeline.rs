@@ -315,6 +315,7 @@ impl Receiving<'_> {
             follows_implied: options.select.relative && options.select.no_implied_dirs,
             compare: self.compare,
             resumes_from: resumes_from(options, self.peer.is_some()),
+            stored: self.run_context.process.stored,
         }
     }
 

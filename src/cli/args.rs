@@ -62,8 +62,8 @@ pub struct GivenMap {
 }
 
 /// The man pages of section 1: that of copies, and those of the subcommands.
-pub const MAN_PAGES: [&str; 7] = [
-    "sparsync", "bench", "check", "doctor", "enroll", "hash", "server",
+pub const MAN_PAGES: [&str; 9] = [
+    "sparsync", "apply", "bench", "check", "doctor", "enroll", "hash", "plan", "server",
 ];
 
 /// A shell.
@@ -103,6 +103,16 @@ pub struct CheckArgs {
     pub quick: bool,
 }
 
+/// The values of the options that only `plan` and `apply` have.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct PlanArgs {
+    pub output: Option<Vec<u8>>,
+    pub show: Option<Vec<u8>>,
+    pub without_deletions: bool,
+    pub root_changed: bool,
+}
+
 /// The command line as given.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
@@ -123,6 +133,10 @@ pub struct Args {
     pub own_option_is_invalid: bool,
     /// The options that only `check` has.
     pub check_command: CheckArgs,
+    /// The options that only `plan` and `apply` have.
+    pub plan_command: PlanArgs,
+    /// The client carries out a stored plan.
+    pub replay_plan: bool,
     /// All arguments after the first operand are operands: POSIXLY_CORRECT is set.
     pub is_posix: bool,
     pub server: bool,

@@ -32,6 +32,15 @@ pub enum Support {
     Refused,
     /// For servers and daemons.
     ServerSide,
+    /// Only in a session: a client requests it of its server. It has no effect on a command line.
+    InSession,
+}
+
+impl Support {
+    /// Returns whether help, man pages and completions show such an option.
+    pub fn is_for_users(self) -> bool {
+        !matches!(self, Support::ServerSide | Support::InSession)
+    }
 }
 
 /// Whether an option was given or revoked.

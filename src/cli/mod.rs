@@ -12,6 +12,7 @@ pub mod flag;
 pub mod flags;
 pub mod operand;
 pub mod parse;
+pub mod plan_command;
 pub mod remote_args;
 pub mod resolve;
 pub mod server_args;
@@ -65,6 +66,10 @@ pub enum Request {
     Verb(subcommand::Verb),
     /// `sparsync check`
     Check(check_command::CheckRequest),
+    /// `sparsync plan`
+    Plan(plan_command::PlanRequest),
+    /// `sparsync apply`
+    Apply(plan_command::ApplyRequest),
     /// [`help_text`] on standard output, exit 0.
     Help,
     /// [`version_text`] or [`rsync_version_json`] on standard output, exit 0.
@@ -156,6 +161,12 @@ pub struct ServeStock {
 pub fn read(call: &Invocation<'_>) -> Result<Request> {
     if let Some(words) = subcommand::check_words(call.program, call.args) {
         return check_command::read(call, words);
+    }
+    if let Some(words) = subcommand::plan_words(call.program, call.args) {
+        return plan_command::read_plan(call, words);
+    }
+    if let Some(words) = subcommand::apply_words(call.program, call.args) {
+        return plan_command::read_apply(call, words);
     }
     if let Some(verb) = subcommand::read(call.program, call.args) {
         return verb.map(Request::Verb);

@@ -150,7 +150,7 @@ impl Walked {
     pub fn suggest(&mut self, own: &'static [Flag]) {
         let names = all()
             .chain(own)
-            .filter(|flag| !matches!(flag.support, Support::ServerSide | Support::Refused))
+            .filter(|flag| flag.support.is_for_users() && flag.support != Support::Refused)
             .flat_map(|flag| {
                 flag.aliases
                     .iter()

@@ -21,7 +21,7 @@ use super::value::{names, shell};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{
-    Backup, Checksum, Checksums, Compress, Connect, FilesFrom, Options, TransportChoice,
+    Backup, Checksum, Checksums, Compress, Connect, FilesFrom, Options, PlanUse, TransportChoice,
 };
 
 /// A valid copy.
@@ -279,6 +279,11 @@ fn options(
         delta: policies::delta(args, settled.whole_file),
         connect,
         dry_run: args.dry_run,
+        plan_use: if args.replay_plan {
+            PlanUse::Replay
+        } else {
+            PlanUse::Free
+        },
         batch: policies::batch(args),
         copy_as: args.copy_as.clone(),
         confine_root: args.confine_root.clone(),

@@ -1,4 +1,4 @@
-//! The subcommands `server`, `enroll`, `doctor`, `bench`, `check` and `hash`: recognizes them. Their parsers are in files of their
+//! The subcommands `server`, `enroll`, `doctor`, `bench`, `check`, `hash`, `plan` and `apply`: recognizes them. Their parsers are in files of their
 //! own.
 //!
 //! A first argument is a subcommand only if the program was called by its own name, so that a script that calls it
@@ -66,6 +66,10 @@ enum Recognized<'a> {
     Check(&'a [OsString]),
     /// `hash`, with the arguments after it.
     Hash(&'a [OsString]),
+    /// `plan`, with the arguments after it.
+    Plan(&'a [OsString]),
+    /// `apply`, with the arguments after it.
+    Apply(&'a [OsString]),
     /// A page of help; see [`Verb::Help`].
     Help(Option<&'static str>),
 }
@@ -111,13 +115,17 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         }
         "check" => Some(Recognized::Check(rest)),
         "hash" => Some(Recognized::Hash(rest)),
+        "plan" => Some(Recognized::Plan(rest)),
+        "apply" => Some(Recognized::Apply(rest)),
         "help" => match rest {
             [] => Some(Recognized::Help(None)),
             [verb, rest @ ..] if verb == "server" => Some(Recognized::Help(Some(page_of(
                 rest.first().and_then(|action| action.to_str()),
             )))),
             [word, ..] => {
-                let others = ["enroll", "doctor", "bench", "check", "hash"];
+                let others = [
+                    "enroll", "doctor", "bench", "check", "hash", "plan", "apply",
+                ];
                 let verb = others.into_iter().find(|verb| word == verb)?;
                 Some(Recognized::Help(Some(verb)))
             }
@@ -128,7 +136,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
 
 /// The subcommands that are refused if a file has their name: a script that copies such a file must not run something
 /// else.
-const YIELDING: [&str; 2] = ["check", "hash"];
+const YIELDING: [&str; 4] = ["check", "hash", "plan", "apply"];
 
 /// Returns the name of a subcommand that must not run if a file of this name exists, and the error for that case.
 pub fn shadowed_file(program: &OsStr, args: &[OsString]) -> Option<(&'static str, Error)> {
@@ -287,14 +295,30 @@ pub fn check_words<'a>(program: &OsStr, args: &'a [OsString]) -> Option<&'a [OsS
     }
 }
 
-/// Parses a command line that is neither a copy nor `check`; `None` if it is one of them.
+/// Returns the words after `plan`, which [`super::plan_command`] parses.
+pub fn plan_words<'a>(program: &OsStr, args: &'a [OsString]) -> Option<&'a [OsString]> {
+    match recognize(program, args)? {
+        Recognized::Plan(rest) => Some(rest),
+        _ => None,
+    }
+}
+
+/// Returns the words after `apply`, which [`super::plan_command`] parses.
+pub fn apply_words<'a>(program: &OsStr, args: &'a [OsString]) -> Option<&'a [OsString]> {
+    match recognize(program, args)? {
+        Recognized::Apply(rest) => Some(rest),
+        _ => None,
+    }
+}
+
+/// Parses a command line that is neither a copy nor `check`, `plan` or `apply`; `None` if it is one of them.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
     Some(match recognize(program, args)? {
         Recognized::Server(rest) => server::read(&mut word_reader("server", rest)),
         Recognized::Enroll(rest) => enroll::read(&mut word_reader("enroll", rest)),
         Recognized::Doctor(rest) => doctor::read(&mut word_reader("doctor", rest)),
         Recognized::Bench(rest) => bench::read(&mut word_reader("bench", rest)),
-        Recognized::Check(_) => return None,
+        Recognized::Check(_) | Recognized::Plan(_) | Recognized::Apply(_) => return None,
         Recognized::Hash(rest) => hash::read(&mut word_reader("hash", rest)),
         Recognized::Help(page) => Ok(Verb::Help(page)),
     })

@@ -10,6 +10,8 @@ mod exec_rsync;
 mod hash;
 mod input_files;
 mod metrics_file;
+mod new_file;
+mod plan;
 mod remote_side;
 mod rsync_daemon;
 mod server;
@@ -94,6 +96,8 @@ pub fn run(env: &mut Env) -> Exit {
         },
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
         Ok(Request::Check(request)) => return check::run(env, request),
+        Ok(Request::Plan(request)) => return plan::run(env, request),
+        Ok(Request::Apply(request)) => return plan::apply(env, &request),
         Ok(Request::Help) => write_text(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => {
             write_text(&mut env.stdout, cli::rsync_version_json().as_bytes())

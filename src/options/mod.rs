@@ -13,6 +13,7 @@ pub mod guard;
 pub mod output;
 pub mod permits;
 pub mod place;
+pub mod plan_use;
 pub mod preserve;
 pub mod select;
 
@@ -24,6 +25,7 @@ pub use delta::{AltDest, AltKind, Compress, Compression, Delta, DetectRenamed};
 pub use guard::{DeleteGuard, Guard, Lock};
 pub use output::{CreatedDir, Debug, Info, LogFile, Outbuf, Output, StderrMode};
 pub use place::{Append, Backup, Place, Verify};
+pub use plan_use::PlanUse;
 pub use preserve::{IdFrom, IdMap, IdTo, LinkOwners, ModeChange, PeerLinks, Preserve};
 pub use select::{FilesFrom, Recurse, RemoveSource, RuleArg, Select};
 
@@ -48,6 +50,8 @@ pub struct Options {
     pub connect: Connect,
     /// `-n`: decide and report, change nothing.
     pub dry_run: bool,
+    /// Whether the actions of the run are recorded as a plan, or are those of one.
+    pub plan_use: PlanUse,
     /// The batch file, if one is written or read.
     pub batch: Option<Batch>,
     /// `--copy-as`: this end copies as another user, `USER[:GROUP]`.

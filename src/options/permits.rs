@@ -4,8 +4,8 @@
 //! This file names every option, so that a new one does not compile until its effect on these has been considered.
 
 use super::{
-    AltKind, Check, CheckMode, Connect, Delete, Delta, Options, Output, Place, Preserve, Recurse,
-    RemoveSource, Select, When,
+    AltKind, Check, CheckMode, Connect, Delete, Delta, Options, Output, Place, PlanUse, Preserve,
+    Recurse, RemoveSource, Select, When,
 };
 
 /// What the options of a run permit.
@@ -44,6 +44,7 @@ impl Permits {
             output,
             connect,
             dry_run,
+            plan_use,
             batch,
             copy_as: _,
             // A rule file outside of the directory counts as empty here, for the digest as well.
@@ -52,9 +53,12 @@ impl Permits {
             checksum_cache: _,
         } = options;
         let by_run = Permits {
-            compare: true,
-            unrequested: !dry_run,
+            // The state of an action that was done already shows only in the listings of its directory.
+            compare: *plan_use != PlanUse::Replay,
+            unrequested: !dry_run && *plan_use != PlanUse::Replay,
             forbids_repeat: first_given([
+                // The user repeats it.
+                (*plan_use == PlanUse::Replay, "sparsync apply"),
                 // It changes nothing, but would print all lines twice.
                 (*dry_run, "--dry-run"),
                 (batch.is_some(), "--write-batch"),

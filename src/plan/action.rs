@@ -61,6 +61,8 @@ pub enum Reason {
     InTheWay,
     /// The destination's entry could not be examined; this was reported.
     Unknown,
+    /// A stored plan is carried out, and does not have this action or finds another state. This is reported elsewhere.
+    NotPlanned,
 }
 
 /// What is in the way of an entry at the destination.

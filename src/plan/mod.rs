@@ -11,6 +11,7 @@ mod compared;
 pub mod delete;
 pub mod fuzzy;
 pub mod idmap;
+pub mod planned;
 pub mod quick_check;
 pub mod renamed;
 pub mod safelink;
@@ -66,6 +67,11 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Returns the decision that an entry stays as it is.
+    pub fn keep() -> Decision {
+        Decision::new(Action::Keep)
+    }
+
     fn new(action: Action) -> Decision {
         Decision {
             action,

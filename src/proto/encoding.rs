@@ -4,7 +4,8 @@
 use super::bytes::{Reader, Writer};
 use super::enum_values::{event, rule, seen};
 use super::limits::{
-    ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES,
+    ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINE_MAX_BYTES,
+    LINES_MAX, PATH_MAX_BYTES,
 };
 use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, EntryNames};
@@ -15,6 +16,7 @@ use crate::flist::DirList;
 use crate::plan::Changes;
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Wants};
+use crate::report::plan_line::{self, PlanLine};
 use crate::report::tally::Kinds;
 use std::net::IpAddr;
 
@@ -51,6 +53,7 @@ pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
         *profile,
         wants.source_changes,
         wants.reused,
+        wants.planned,
     ]);
     put_wants(w, wants);
     w.strings("words", words, WORDS_MAX, WORD_MAX_BYTES)?;
@@ -79,12 +82,14 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
         profile,
         source_changes,
         reused,
-    ] = r.flags::<7>("setup flags")?;
+        planned,
+    ] = r.flags::<8>("setup flags")?;
     Ok(Setup {
         server_sends,
         wants: Wants {
             source_changes,
             reused,
+            planned,
             ..get_wants(r)?
         },
         words: r.strings("words", WORDS_MAX, WORD_MAX_BYTES)?,
@@ -153,6 +158,7 @@ fn put_wants(w: &mut Writer, wants: &Wants) {
         // Flags of the setup: this byte is full.
         source_changes: _,
         reused: _,
+        planned: _,
     } = *wants;
     w.flags(&[
         items,
@@ -188,6 +194,7 @@ fn get_wants(r: &mut Reader) -> Result<Wants> {
         paths,
         source_changes: false,
         reused: false,
+        planned: false,
     })
 }
 
@@ -833,6 +840,12 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.byte(event::VERIFIED);
             w.amount(*len_bytes, FILE_MAX_BYTES);
         }
+        Event::Planned(action) => {
+            let mut line = Vec::new();
+            plan_line::put(&mut line, &PlanLine::Action((**action).clone()));
+            w.byte(event::PLANNED);
+            w.bytes("planned action", &line, LINE_MAX_BYTES)?;
+        }
         Event::Progress {
             done_bytes,
             len_bytes,
@@ -876,6 +889,15 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
         }
         event::CHECKED => Event::Checked(r.varint_up_to("entries", COUNT_MAX)?),
         event::BEGIN => Event::Begin(r.owned("name", PATH_MAX_BYTES)?),
+        event::PLANNED => {
+            let line = r.bytes("planned action", LINE_MAX_BYTES)?;
+            match plan_line::parse(line) {
+                Ok(PlanLine::Action(action)) => Event::Planned(Box::new(action)),
+                Ok(_) | Err(_) => {
+                    return Err(r.refuse("planned action", format_args!("is not one of a plan")));
+                }
+            }
+        }
         event::SOURCE_CHANGED => Event::SourceChanged(r.owned("name", PATH_MAX_BYTES)?),
         event::VERIFIED => Event::Verified {
             len_bytes: r.varint_up_to("length", FILE_MAX_BYTES)?,

@@ -134,6 +134,7 @@ pub(super) mod event {
     pub const SOURCE_CHANGED: u8 = 9;
     pub const REUSED: u8 = 10;
     pub const VERIFIED: u8 = 11;
+    pub const PLANNED: u8 = 12;
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::flist::{FileId, Kind, Time};
 use crate::plan::changes::Changes;
+use crate::plan::planned::PlannedAction;
 
 /// How an entry was, or would be, updated: the first column of itemized output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,6 +235,8 @@ pub enum Event {
         /// How many bytes were read back.
         len_bytes: u64,
     },
+    /// An action of the run, for a stored plan; requested by [`Wants::planned`].
+    Planned(Box<PlannedAction>),
     /// The progress of a file's transfer, for `--progress`.
     Progress {
         /// The number of bytes done.
@@ -266,6 +269,8 @@ pub struct Wants {
     pub source_changes: bool,
     /// [`Event::Reused`].
     pub reused: bool,
+    /// [`Event::Planned`].
+    pub planned: bool,
 }
 
 impl Wants {

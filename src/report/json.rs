@@ -55,16 +55,16 @@ pub enum Line<'a> {
 
 /// A path or another byte string.
 #[derive(Serialize)]
-struct JsonText<'a> {
+pub(super) struct JsonText<'a> {
     /// The path; bytes that are not UTF-8 are replaced by U+FFFD.
-    path: Cow<'a, str>,
+    pub(super) path: Cow<'a, str>,
     /// All bytes in base64, if some are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
-    path_base64: Option<String>,
+    pub(super) path_base64: Option<String>,
 }
 
 impl<'a> JsonText<'a> {
-    fn new(bytes: &'a [u8]) -> JsonText<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> JsonText<'a> {
         match std::str::from_utf8(bytes) {
             Ok(path) => JsonText {
                 path: path.into(),
@@ -330,6 +330,7 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
         | Event::Checked(_)
         | Event::Begin(_)
         | Event::Verified { .. }
+        | Event::Planned(_)
         | Event::Progress { .. } => None,
     }
 }
@@ -454,6 +455,14 @@ impl Parts {
 fn put_value(out: &mut Vec<u8>, value: impl Serialize) {
     // Writing to a vector does not fail, and no object has a key that is not a string.
     let _ = serde_json::to_writer(out, &value);
+}
+
+/// Appends an object and a newline.
+pub(super) fn put_plain(out: &mut Vec<u8>, value: &impl Serialize) {
+    let start = out.len();
+    put_value(out, value);
+    escape_controls(out, start);
+    out.push(b'\n');
 }
 
 /// Encodes a value as an object on one line.
@@ -657,7 +666,8 @@ pub fn end(exit: Exit, message: &[u8]) -> Line<'_> {
     })
 }
 
-fn kind_name(kind: Kind) -> &'static str {
+/// Returns the name of a kind of entry.
+pub(super) fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "file",
         Kind::Dir => "dir",

@@ -147,6 +147,7 @@ impl Tally {
             | Event::Begin(_)
             | Event::SourceChanged(_)
             | Event::Verified { .. }
+            | Event::Planned(_)
             | Event::Checked(_)
             | Event::Listed { .. } => {}
         }

@@ -34,6 +34,8 @@ use crate::flist::Kind;
 use crate::options::findings::{ComparisonKind, Finding};
 use crate::options::{Checksum, Output};
 use crate::plan::Changes;
+use crate::plan::planned::PlannedAction;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
@@ -46,6 +48,9 @@ const BLOCK_BYTES: usize = 32 * 1024;
 
 /// Returns the current time: seconds since 1970 and nanoseconds.
 pub type Clock = Arc<dyn Fn() -> (i64, u32) + Send + Sync>;
+
+/// Receives an action of a run that is recorded.
+pub type PutAction = Arc<Mutex<dyn FnMut(&PlannedAction) + Send>>;
 
 /// How the file list is built, as the first line states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +105,8 @@ pub struct RunFacts {
     pub detects_renamed: bool,
     /// `--verify`, unless nothing is written
     pub verifies: bool,
+    /// `sparsync plan`: the actions of the run are recorded.
+    pub records_plan: bool,
 }
 
 /// Prints rsync's lines.
@@ -132,6 +139,8 @@ pub struct TextReporter {
     first_failure: Option<Vec<u8>>,
     /// The paths that could not be transferred, if they are requested.
     failed_paths: Option<FailedPaths>,
+    /// Receives the actions of the run, for `sparsync plan`.
+    plan: Option<PutAction>,
     /// Where such problems are counted for the live display, and which answers requests for progress.
     gauge: Option<Arc<Gauge>>,
     /// When the run began, in milliseconds.
@@ -196,6 +205,7 @@ impl TextReporter {
             comparison: output.compares.is_some().then(CheckCounts::default),
             first_failure: None,
             failed_paths: None,
+            plan: None,
             gauge: None,
             begun_ms: 0,
             reported: VecDeque::new(),
@@ -286,6 +296,7 @@ impl TextReporter {
                 && (self.output.json
                     || self.output.info.rename >= 1
                     || self.output.info.stats >= 2),
+            planned: self.facts.records_plan && !self.facts.at_server,
         }
     }
 
@@ -552,6 +563,7 @@ impl TextReporter {
                 self.counts.verified.0 += 1;
                 self.counts.verified.1 += len_bytes;
             }
+            Event::Planned(action) => self.planned(action),
             Event::Progress {
                 done_bytes,
                 len_bytes,
@@ -693,6 +705,17 @@ impl TextReporter {
         progress::put_answer(&mut line, &counts, self.output.human, took, is_tty);
         self.screen.put_moving(&line);
         self.flush();
+    }
+
+    /// Passes the actions of the run on from now on.
+    pub fn record_plan(&mut self, put: PutAction) {
+        self.plan = Some(put);
+    }
+
+    fn planned(&mut self, action: &PlannedAction) {
+        if let Some(put) = &self.plan {
+            (put.lock())(action);
+        }
     }
 
     /// Collects the paths that could not be transferred from now on.

@@ -111,6 +111,7 @@ pub fn text_of(event: &Event) -> Option<(FrameTag, &[u8])> {
         | Event::Begin(_)
         | Event::SourceChanged(_)
         | Event::Verified { .. }
+        | Event::Planned(_)
         | Event::Progress { .. } => None,
     }
 }

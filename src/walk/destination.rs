@@ -12,6 +12,7 @@ use crate::fs::{errno, sys};
 use crate::options::{AltKind, CheckMode, Options};
 use crate::path::RelPath;
 use crate::plan::delete::{self, Extras};
+use crate::plan::planned::StoredPlan;
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
 use crate::proto::SubdirFlags;
 use crate::report::event::{ErrorRole, Problem, Weight, errno_words};
@@ -21,6 +22,7 @@ use crate::walk::dir_plan::{
     unreadable_or_fatal,
 };
 use crate::walk::dir_rules::enter_dir;
+use crate::walk::replay;
 use crate::walk::scanner::TaskId;
 use crate::walk::source_dir::{Compare, ComparedSource, SourceDir};
 use crate::work::parallel;
@@ -111,6 +113,8 @@ pub struct DestWalk<'a> {
     pub compare: &'a Compare<'a>,
     /// See [`resumes_from`].
     pub resumes_from: u64,
+    /// The plan that is carried out, if there is one.
+    pub stored: Option<&'a dyn StoredPlan>,
 }
 
 impl DestWalk<'_> {
@@ -379,7 +383,12 @@ impl DestWalk<'_> {
 
     /// Decides again about the subdirectories of a plan whose times have changed since.
     pub fn decide_dirs_again(&self, plan: &mut DirPlan, changed: &HashMap<TaskId, Time>) {
-        let DirPlan { found, decided, .. } = plan;
+        let DirPlan {
+            findings,
+            found,
+            decided,
+            ..
+        } = plan;
         for sub in &mut decided.subdirs {
             let mtime = sub.task_id.and_then(|task_id| changed.get(&task_id));
             let (Some(mtime), false) = (mtime, sub.step.dest == NONE) else {
@@ -390,6 +399,14 @@ impl DestWalk<'_> {
             let source = &found.listing.list.entries[sub.step.source as usize];
             let subject = Subject::Entry;
             sub.step.decision = plan::decide(source, Some(existing), None, subject, self.policy);
+            if let Some(stored) = self.stored {
+                let path = found.listing.path.join(found.listing.list.name(source));
+                let action = sub.step.decision.action;
+                match replay::restricted_again(stored, path.as_bytes(), action) {
+                    Ok(action) => sub.step.decision.action = action,
+                    Err(error) => _ = findings.fatal.get_or_insert(error),
+                }
+            }
         }
     }
 
@@ -602,6 +619,11 @@ impl DestWalk<'_> {
             }
         }
         decided.extras.sort_unstable();
+        if let Some(stored) = self.stored
+            && let Err(error) = restrict(stored, self.policy, found, &mut decided)
+        {
+            findings.fatal.get_or_insert(error);
+        }
         decided
     }
 
@@ -997,6 +1019,53 @@ impl DestWalk<'_> {
 
 /// The files of a directory that could not be read to compare them.
 type Unread = Mutex<Vec<(Vec<u8>, io::Error)>>;
+
+/// Restricts the decisions of a directory to the actions of a plan.
+fn restrict(
+    stored: &dyn StoredPlan,
+    policy: &Policy,
+    found: &Found,
+    decided: &mut Decided,
+) -> crate::error::Result<()> {
+    let mut replayed = replay::Replayed::default();
+    let list = &found.listing.list;
+    let mut steps = std::mem::take(&mut decided.steps).into_iter().peekable();
+    let mut subdirs = decided.subdirs.iter_mut().peekable();
+    for (at, source) in (0u32..).zip(&list.entries) {
+        let path = found.listing.path.join(list.name(source));
+        let propose = |dest, decision| replay::Proposed {
+            path: path.as_bytes(),
+            source,
+            dest: found.dest.entry(dest),
+            decision,
+        };
+        if let Some(sub) = subdirs.next_if(|sub| sub.step.source == at) {
+            let proposed = propose(sub.step.dest, sub.step.decision);
+            sub.step.decision.action =
+                replay::restricted(stored, policy, &proposed, &mut replayed)?;
+            continue;
+        }
+        let step = steps.next_if(|step| step.source == at);
+        let unchanged = Step {
+            source: at,
+            dest: NONE,
+            decision: Decision::keep(),
+        };
+        let proposed = propose(
+            step.unwrap_or(unchanged).dest,
+            step.unwrap_or(unchanged).decision,
+        );
+        let action = replay::restricted(stored, policy, &proposed, &mut replayed)?;
+        if let Some(mut step) = step
+            && action != Action::Refuse(Reason::NotPlanned)
+        {
+            step.decision.action = action;
+            decided.steps.push(step);
+        }
+    }
+    decided.replayed = replayed;
+    Ok(())
+}
 
 /// Records an entry that only the destination has, if it is extra or has the name of a temporary file.
 fn note_lone(

@@ -13,6 +13,7 @@ use crate::proto::DirListing;
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
+use crate::walk::replay::Replayed;
 use crate::walk::scanner::TaskId;
 use crate::walk::source_dir::{ComparedSource, SourceDir};
 use std::collections::{HashMap, HashSet};
@@ -165,6 +166,8 @@ pub struct Decided {
     pub pruned: Vec<u32>,
     /// The matches in alternate trees, by index in [`DirListing::list`].
     pub hits: HashMap<u32, Hit>,
+    /// Of a stored plan that is carried out.
+    pub replayed: Replayed,
 }
 
 impl DestListing {
@@ -215,6 +218,7 @@ impl Decided {
         self.extras.clear();
         self.leftovers.clear();
         self.hits.clear();
+        self.replayed = Replayed::default();
         for sub in &mut self.subdirs {
             sub.step.decision.action = Action::Refuse(Reason::Unknown);
         }
@@ -254,6 +258,11 @@ impl DirPlan {
     /// Returns what is to be done.
     pub fn decided(&self) -> &Decided {
         &self.decided
+    }
+
+    /// Takes what was found out about the actions of a stored plan.
+    pub fn take_replayed(&mut self) -> Replayed {
+        std::mem::take(&mut self.decided.replayed)
     }
 
     /// Gives the subdirectories that have plans of their own their task numbers.

@@ -10,6 +10,7 @@ pub mod cold_files;
 pub mod destination;
 mod dir_plan;
 mod dir_rules;
+pub mod replay;
 pub mod run_context;
 mod scanner;
 pub mod source;

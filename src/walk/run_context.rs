@@ -8,6 +8,7 @@ use crate::fs::sys;
 use crate::fs::xattr::{Who, XattrPolicy};
 use crate::options::{CheckMode, Options, PeerLinks, Preserve, RemoveSource};
 use crate::plan;
+use crate::plan::planned::StoredPlan;
 use crate::report::Gauge;
 use crate::walk::source::SourceWalk;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct Process<'a> {
     pub threads: usize,
     /// The digests of earlier runs.
     pub checksum_cache: Option<&'a ChecksumCache>,
+    /// The plan that a receiver of this process carries out, if there is one.
+    pub stored: Option<&'a dyn StoredPlan>,
 }
 
 /// The inputs that every role of a run gets. The opener of a run makes it, and nothing changes it; only what it refers to (the

@@ -34,8 +34,8 @@ pub use run::{
     write_script,
 };
 pub use scene::{Daemon, FAKE_SSH, Scene, assert_output, field_of, port_in};
-pub use tree::{Lens, files, is_temp, snapshot};
-pub use world::{Loss, LossKind, World};
+pub use tree::{Lens, Snapshot, files, is_temp, snapshot};
+pub use world::{Loss, LossKind, Recorded, World};
 
 /// The user that both programs run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

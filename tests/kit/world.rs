@@ -1,6 +1,9 @@
 //! Twin worlds: rsync runs in one, the program under test in the other, and afterwards they must be equal.
 
 mod loss;
+mod plans;
+
+pub use plans::Recorded;
 
 pub use loss::{Loss, LossKind};
 

@@ -288,12 +288,12 @@ impl<'a> Deletions<'a> {
     fn open_again(&self, path: &RelPath, head: &mut Vec<Event>) -> Option<Dir> {
         match self.context.dest?.open_dir(path) {
             Ok(dir) => Some(dir),
-            // A dry run has not replaced a file by the directory.
+            // A dry run has not replaced a file or a symlink by the directory.
             Err(error)
                 if matches!(
                     error.kind(),
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
+                ) || self.context.is_dry() && errno::may_be_a_symlink(&error) =>
             {
                 None
             }

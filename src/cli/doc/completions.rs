@@ -8,7 +8,7 @@ mod zsh;
 use self::command::{ArgumentKind, Command, OptionEntry};
 use super::help_page::HelpPage;
 use crate::cli::args::CompletionShell;
-use crate::cli::flag::{Arity, Flag, Support};
+use crate::cli::flag::{Arity, Flag};
 use crate::cli::{flags, subcommand};
 
 /// Prints the hosts of the ssh configuration, those of known_hosts that are not hashed, and the enrolled ones. A script for
@@ -54,7 +54,7 @@ pub fn completions(shell: CompletionShell) -> String {
 /// Returns all commands: first the copy, then the subcommands.
 fn commands() -> Vec<Command> {
     let copy = flags::all()
-        .filter(|flag| flag.support != Support::ServerSide)
+        .filter(|flag| flag.support.is_for_users())
         .flat_map(of_flag)
         .collect();
     let copy = Command {
@@ -179,7 +179,7 @@ mod tests {
     fn subcommands_read_the_options_that_are_proposed() {
         for command in commands()
             .into_iter()
-            .filter(|command| !["", "check"].contains(&command.name.as_str()))
+            .filter(|command| !["", "apply", "check", "plan"].contains(&command.name.as_str()))
         {
             assert!(
                 command.name == "server" || command.options.len() >= 3,

@@ -1,7 +1,7 @@
 //! The text of `--help`.
 
 use super::version::version_text;
-use crate::cli::flag::{Arity, Flag, Support};
+use crate::cli::flag::{Arity, Flag};
 use crate::cli::flags;
 
 /// The width of the column of names.
@@ -28,13 +28,15 @@ Set up the fast route:
 
 Examine:
   sparsync check SRC/ DEST/               compare content and attributes, without copying
+  sparsync plan SRC/ DEST/ -o FILE        record what a copy would do; --show FILE: print it
+  sparsync apply FILE                     do exactly that, where nothing has changed since
   sparsync hash TREE                      write a manifest, which b3sum --check and sparsync check read
   sparsync doctor [HOST]                  check this machine, and the ways to HOST
   sparsync bench scan PATH                measure how fast a tree is listed; sync: copied
 
 Help:
   sparsync --help                         all options
-  sparsync help COMMAND                   one command: server, enroll, doctor, bench, check or hash
+  sparsync help COMMAND                   one command: server, enroll, doctor, bench, check, hash, plan ...
 ";
 
 /// Returns the text that `--help` prints: the overview, the forms of a copy, and every option.
@@ -43,7 +45,7 @@ pub fn help_text() -> String {
     out.push('\n');
     out.push_str(&usage_text());
     out.push_str("\nOptions\n");
-    for flag in flags::all().filter(|flag| flag.support != Support::ServerSide) {
+    for flag in flags::all().filter(|flag| flag.support.is_for_users()) {
         push(&mut out, &names(flag), flag.help);
         for alias in flag.aliases {
             push(

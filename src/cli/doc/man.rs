@@ -154,7 +154,7 @@ fn sparsync(out: &mut Roff) {
     for (title, flags) in &flags::GROUPS {
         out.title("SS", title);
         for flag in *flags {
-            if flag.support != Support::ServerSide {
+            if flag.support.is_for_users() {
                 option(out, flag);
             }
         }
@@ -182,8 +182,10 @@ fn sparsync(out: &mut Roff) {
     }
     out.title("SH", "EXAMPLES");
     out.verbatim(&EXAMPLES);
-    let others = ["bench", "check", "doctor", "enroll", "hash", "server"]
-        .map(|name| format!("sparsync-{name}(1)"));
+    let others = [
+        "apply", "bench", "check", "doctor", "enroll", "hash", "plan", "server",
+    ]
+    .map(|name| format!("sparsync-{name}(1)"));
     let others: Vec<_> = others
         .iter()
         .map(String::as_str)
@@ -210,7 +212,7 @@ fn option(out: &mut Roff, flag: &Flag) {
         text.push(format!("{}: {effect}.", negations.join(", ")));
     }
     let support = match flag.support {
-        Support::Yes | Support::OverSsh | Support::ServerSide => "",
+        Support::Yes | Support::OverSsh | Support::ServerSide | Support::InSession => "",
         Support::NoEffect => "Accepted, without effect.",
         Support::Refused => "Rejected on Linux, as by rsync.",
     };

@@ -36,6 +36,7 @@ pub fn options_markdown() -> String {
             Support::NoEffect => "no effect",
             Support::Refused => "refused",
             Support::ServerSide => "server",
+            Support::InSession => "between sparsyncs",
         };
         let man = if flag.man.is_empty() {
             String::new()

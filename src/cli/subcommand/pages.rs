@@ -4,8 +4,8 @@
 //! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
 
 /// The subcommands.
-pub const COMMANDS: [&str; 7] = [
-    "server", "enroll", "doctor", "bench", "check", "hash", "help",
+pub const COMMANDS: [&str; 9] = [
+    "server", "enroll", "doctor", "bench", "check", "hash", "plan", "apply", "help",
 ];
 
 /// The actions of `server` that users need, in the order of its help.
@@ -20,12 +20,14 @@ pub const ACTIONS: [&str; 12] = [
 ];
 
 /// The subcommands that users need, and the actions of `server`, with their help.
-pub const PAGES: [(&str, &str); 16] = [
+pub const PAGES: [(&str, &str); 18] = [
+    ("apply", APPLY),
     ("bench", BENCH),
     ("check", CHECK),
     ("doctor", DOCTOR),
     ("enroll", ENROLL),
     ("hash", HASH),
+    ("plan", PLAN),
     ("server", SERVER),
     ("server start", START),
     ("server stop", STOP),
@@ -524,4 +526,92 @@ EXAMPLES
   sparsync check -aHAX --exclude=/cache/ site/ web:/srv/site/
   sparsync check --manifest=data.b3 /srv/data
   ssh box sparsync hash /srv/data | sparsync check --manifest=- /backup/data
+";
+
+/// The help of `plan`.
+const PLAN: &str = "\
+Record what a copy would do, without doing it, so that `sparsync apply` can do exactly that.
+
+Usage: sparsync plan [OPTION]... SRC... DST --output=FILE
+  or   sparsync plan --show FILE [-v | --json]
+
+The run is a dry run. FILE records the options, the operands and the working directory, and for
+each action the state of the entry before and after: kind, permission bits, owner and group as far
+as they are preserved, and of files also size and time. It is compressed JSON Lines:
+`zstd -dc FILE` prints them, and docs/json-schema.json describes them. FILE is only readable by its
+owner, because it holds the names of files. It gets its name when it is complete.
+
+The summary has the counts of the actions, the bytes of the files that are transferred, and the
+directories with the most bytes and with the most deletions.
+
+If part of the source cannot be read, the plan lacks it, and the exit code is 23.
+
+OPTIONS
+  --output=FILE, -o       write the plan to FILE, which must be a regular file if it exists. -o is
+                          --owner only beside other letters
+  --show FILE             print the summary of a plan
+  --verbose, -v           print each action with the columns of -i, too
+  --json                  print the lines of the plan instead
+  --help                  print this help
+
+Other options are those of a copy: which entries take part (-r, -d, -R, -x, --exclude, --filter,
+--files-from and the like), how they are compared (-c, -I, --size-only, -u, --existing and the
+like), attributes (-lptgoDE, --chmod, --chown and the like), deletions (--delete and the like, with
+--max-delete), and how data is sent and the other machine is reached. --times, which -a implies, is
+required. These and some others are rejected, because a plan cannot record yet what they do: -H, -A,
+-X, -U, --fake-super, --backup, --inplace, --append, --partial, --delay-updates, --temp-dir,
+--link-dest and the like, --fuzzy, --detect-renamed, --remove-source-files, --delete-missing-args,
+--keep-dirlinks, --no-implied-dirs and --iconv (with any value).
+
+Files that options name, such as that of --exclude-from, are read again by `sparsync apply`. An
+rsync at the other end is not enough: both ends must be a sparsync.
+
+EXAMPLES
+  sparsync plan -a --delete photos/ box:photos/ --output=photos.plan
+  sparsync plan --show photos.plan -v
+  sparsync apply photos.plan
+";
+
+/// The help of `apply`.
+const APPLY: &str = "\
+Carry out a plan of `sparsync plan`: exactly its actions, and only where nothing has changed.
+
+Usage: sparsync apply [OPTION]... FILE
+  or   sparsync apply --root-changed [OPTION]... FILE SRC... DST
+
+For each action, both ends are compared with what FILE recorded:
+
+  the state before        the action is carried out
+  the state after         nothing is done: a plan can be applied again, also after an interruption
+  anything else           the entry is left alone and reported, and the exit code is 23
+
+Nothing happens that is not in the plan. A file has changed if its kind, size, time, or an attribute
+that is compared differs. A directory has no size and no time. Devices and inodes do not count, so a
+file system may be mounted again. A directory is only deleted if it is empty after the planned
+deletions in it. A directory, symlink or special file that exists as planned, but with other
+attributes, counts as begun: it gets them. Without --perms, a new directory may keep other bits
+after an interruption, as after one of a copy.
+
+A plan of another version, one that was changed, and one that is truncated are refused before
+anything is changed. So is a plan with relative paths in another working directory, and one whose
+destination existed and is gone. About 20 bytes of memory are needed for each action. The
+destination must be on this machine: a push can be planned, but not be applied from here yet.
+
+OPTIONS
+  --without-deletions     delete nothing
+  --root-changed          use the plan although its paths lead elsewhere: in another working
+                          directory, with a destination that is gone, or with SRC and DST
+  --dry-run, -n           only print what would be done
+  --verbose, -v           print the name of each entry that is changed
+  --itemize-changes, -i   print each change
+  --json                  print one JSON object for each event, as a copy does
+  --help                  print this help
+
+Also --quiet, --out-format, --human-readable, --progress, --stats, --info, --ui, --bwlimit,
+--log-file, --metrics-file and --failed-list, as in a copy.
+
+EXAMPLES
+  sparsync apply photos.plan
+  sparsync apply -v --without-deletions photos.plan
+  sparsync apply --root-changed photos.plan photos/ /mnt/restored/photos/
 ";

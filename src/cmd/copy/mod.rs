@@ -27,7 +27,7 @@ use crate::exit::Exit;
 use crate::fs::{charset, ids, sys, trusted_path};
 use crate::local::Local;
 use crate::options::output::StopAt;
-use crate::options::{Batch, FilesFrom, Options, Output, Recurse};
+use crate::options::{Batch, FilesFrom, Options, Output, PlanUse, Recurse};
 use crate::report::escape::{Charset, Cursor};
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::report::format::Format;
@@ -189,6 +189,9 @@ pub fn reporter(
         log,
         Arc::new(clock::now_unix),
     );
+    if let Some(put) = &env.record_action {
+        reporter.record_plan(put.clone());
+    }
     for event in &trouble {
         reporter.report(event);
     }
@@ -293,6 +296,7 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
         is_named_ours: subcommand::is_ours(env.program.as_encoded_bytes()),
         detects_renamed: options.delta.detect_renamed.is_some(),
         verifies: options.place.verify.is_some() && !options.dry_run,
+        records_plan: options.plan_use == PlanUse::Record,
     }
 }
 
@@ -469,6 +473,7 @@ pub fn process(env: &Env) -> Process<'_> {
         stop: &env.stop,
         threads: threads(),
         checksum_cache: Some(&env.checksum_cache),
+        stored: env.stored_plan.as_deref(),
     }
 }
 

@@ -22,7 +22,9 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
 use crate::fs::{charset, sys};
-use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, StderrMode, TransportChoice, Verify};
+use crate::options::{
+    ArgStyle, Batch, CheckMode, FilesFrom, PlanUse, StderrMode, TransportChoice, Verify,
+};
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::batch::BatchHeader;
@@ -131,6 +133,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
             stop: &stop,
             threads: copy::threads(),
             checksum_cache: Some(&checksum_cache),
+            stored: None,
         },
         repeats: false,
         interrupted: &stop_requested,
@@ -772,6 +775,9 @@ impl RemoteCopy {
                 .with_hint("install sparsync there, or copy without the option");
             return fail(env, &error);
         }
+        if let Some(error) = self.plan_error(is_stock) {
+            return fail(env, &error);
+        }
         let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_stock));
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = self.wants(env, has_log);
@@ -868,6 +874,26 @@ impl RemoteCopy {
             ended,
             self.role(),
         )
+    }
+
+    /// Returns the error of a run that has to do with a stored plan, if its peer cannot take part in that.
+    fn plan_error(&self, is_stock: bool) -> Option<Error> {
+        let verb = match self.options.plan_use {
+            PlanUse::Free => return None,
+            PlanUse::Record => "plan",
+            PlanUse::Replay => "apply",
+        };
+        if is_stock {
+            let words = format!("sparsync {verb}: the other end is an rsync: nothing was changed");
+            let error = Error::new(Exit::Unsupported, words);
+            return Some(error.with_hint("install sparsync there"));
+        }
+        if self.options.plan_use == PlanUse::Replay && !self.far.operand.server_sends {
+            let words = "sparsync apply: a plan cannot be applied to another machine from here yet: nothing was changed";
+            let error = Error::new(Exit::Unsupported, words);
+            return Some(error.with_hint("run `sparsync apply` there, on a plan of a pull"));
+        }
+        None
     }
 
     /// Returns an empty list of the paths that this run could not transfer.

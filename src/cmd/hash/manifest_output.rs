@@ -1,17 +1,12 @@
 //! Where a manifest is written: standard output, or a file that gets its name when the manifest is complete.
 
+use crate::cmd::new_file::NewFile;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::flist::Kind;
-use crate::flist::entry::Stat;
-use crate::fs::{errno, sys, trusted_path};
-use crate::options::LinkOwners;
-use crate::path;
+use crate::fs::{sys, trusted_path};
 use crate::report::event::errno_words;
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
 
 /// How much is gathered before it is written.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -29,16 +24,6 @@ enum OutputTarget {
     File(NewFile),
 }
 
-/// A file under a temporary name. It is removed unless it gets its final name.
-struct NewFile {
-    shown: Vec<u8>,
-    dir: OwnedFd,
-    name: Vec<u8>,
-    temp: Vec<u8>,
-    file: File,
-    is_placed: bool,
-}
-
 impl ManifestOutput {
     /// Takes standard output from the process.
     pub fn stdout(env: &mut Env) -> ManifestOutput {
@@ -48,38 +33,7 @@ impl ManifestOutput {
 
     /// Creates a file, which will replace a regular file of this name.
     pub fn file(path: &[u8], umask: u32) -> Result<ManifestOutput> {
-        let create = || {
-            let (dir, name) = path::split_parent(path);
-            if name.is_empty() || name == b"." || name == b".." {
-                return Err(io::ErrorKind::InvalidFilename.into());
-            }
-            let dir = match dir {
-                b"" if path.starts_with(b"/") => b"/",
-                b"" => &b"."[..],
-                dir => dir,
-            };
-            let dir = trusted_path::open_dir(dir, LinkOwners::Trusted)?;
-            if let Some(stat) = errno::if_there(sys::stat(dir.as_fd(), name, false))?
-                && Kind::of_mode(stat.mode) != Some(Kind::File)
-            {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "it is no regular file",
-                ));
-            }
-            let random = u64::from_le_bytes(sys::random());
-            let temp = [b".", name, format!(".{random:016x}").as_bytes()].concat();
-            let file = sys::create(dir.as_fd(), &temp, 0o666 & !umask)?;
-            Ok(NewFile {
-                shown: path.to_vec(),
-                name: name.to_vec(),
-                dir,
-                temp,
-                file: File::from(file),
-                is_placed: false,
-            })
-        };
-        match create() {
+        match NewFile::create(path, 0o666 & !umask) {
             Ok(file) => Ok(ManifestOutput::new(OutputTarget::File(file))),
             Err(error) => Err(failed(path, &error)),
         }
@@ -96,14 +50,9 @@ impl ManifestOutput {
     /// Returns the device and inode of the files that are not part of the tree: the one that is written and the one that
     /// it replaces, or the one to which standard output is redirected.
     pub fn own_files(&self) -> Vec<(u64, u64)> {
-        let identity = |stat: io::Result<Stat>| stat.ok().map(|stat| (stat.dev, stat.ino));
         match &self.to {
             OutputTarget::Stdout(_) => sys::redirected_stdout().into_iter().collect(),
-            OutputTarget::File(new) => {
-                let written = identity(sys::fstat(new.file.as_fd()));
-                let replaced = identity(sys::stat(new.dir.as_fd(), &new.name, false));
-                written.into_iter().chain(replaced).collect()
-            }
+            OutputTarget::File(new) => new.identities(),
         }
     }
 
@@ -121,7 +70,7 @@ impl ManifestOutput {
         if self.failure.is_none() {
             let written = match &mut self.to {
                 OutputTarget::Stdout(stdout) => stdout.write_all(&text),
-                OutputTarget::File(new) => new.file.write_all(&text),
+                OutputTarget::File(new) => new.write_all(&text),
             };
             self.failure = written.err();
         }
@@ -140,26 +89,8 @@ impl ManifestOutput {
             }
             OutputTarget::File(new) => {
                 let placed = failure.map_or(Ok(()), Err).and_then(|()| new.place());
-                placed.map_err(|error| failed(&new.shown, &error))
+                placed.map_err(|error| failed(new.path(), &error))
             }
-        }
-    }
-}
-
-impl NewFile {
-    fn place(&mut self) -> io::Result<()> {
-        sys::fsync(self.file.as_fd())?;
-        sys::rename(self.dir.as_fd(), &self.temp, self.dir.as_fd(), &self.name)?;
-        self.is_placed = true;
-        Ok(())
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if !self.is_placed {
-            // The error that prevented the rename is reported.
-            let _ = sys::unlink(self.dir.as_fd(), &self.temp);
         }
     }
 }

@@ -323,6 +323,7 @@ pub fn serve_over(
             stop: &stop,
             threads: copy::threads(),
             checksum_cache: None,
+            stored: None,
         },
         daemon: daemon.as_ref().map(|daemon| daemon.terms),
         log: log.as_ref(),

@@ -6,6 +6,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra, Inode, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
 use crate::plan::Changes;
+use crate::plan::planned::{EntryState, PlannedAct, PlannedAction};
 use crate::proto::limits::{
     ADDRESSES_MAX, COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX,
 };
@@ -322,7 +323,7 @@ fn parsed() -> impl Strategy<Value = Parsed> {
 
 fn setup() -> impl Strategy<Value = Setup> {
     let words = || vec(bytes(), 0..4);
-    let wants = any::<[bool; 10]>().prop_map(|wants| {
+    let wants = any::<[bool; 11]>().prop_map(|wants| {
         let [
             items,
             unchanged,
@@ -334,6 +335,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             paths,
             source_changes,
             reused,
+            planned,
         ] = wants;
         Wants {
             items,
@@ -346,6 +348,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             paths,
             source_changes,
             reused,
+            planned,
         }
     });
     let texts = (
@@ -566,6 +569,50 @@ fn item() -> impl Strategy<Value = Item> {
         )
 }
 
+fn entry_state() -> impl Strategy<Value = EntryState> {
+    (
+        select(vec![
+            0o100644, 0o040755, 0o120777, 0o020600, 0o060600, 0o010600, 0o140600,
+        ]),
+        [option::of(any::<u32>()), option::of(any::<u32>())],
+        [option::of(any::<u64>()), option::of(any::<u64>())],
+        option::of(time()),
+        option::of(bytes()),
+    )
+        .prop_map(
+            |(mode, [uid, gid], [len_bytes, rdev], mtime, target)| EntryState {
+                kind: Kind::of_mode(mode).expect("it is that of a kind"),
+                mode,
+                uid,
+                gid,
+                len_bytes,
+                mtime,
+                target,
+                rdev,
+            },
+        )
+}
+
+fn planned() -> impl Strategy<Value = PlannedAction> {
+    (
+        bytes(),
+        select(PlannedAct::ALL.to_vec()),
+        0..=0x7ff_u16,
+        option::of(entry_state()),
+        [entry_state(), entry_state()],
+    )
+        .prop_map(|(path, act, changes, before, [other, after])| {
+            let is_deletion = act == PlannedAct::Delete;
+            PlannedAction {
+                path,
+                act,
+                changes: Changes::from_bits(changes).expect("all bits are known"),
+                before: if is_deletion { Some(other) } else { before },
+                after: if is_deletion { None } else { Some(after) },
+            }
+        })
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let listed = ([0..=COUNT_MAX, 0..=TOTAL_MAX_BYTES], any::<bool>());
     prop_oneof![
@@ -595,6 +642,7 @@ fn event() -> impl Strategy<Value = Event> {
         bytes().prop_map(Event::Begin),
         bytes().prop_map(Event::SourceChanged),
         (0..=FILE_MAX_BYTES).prop_map(|len_bytes| Event::Verified { len_bytes }),
+        planned().prop_map(|action| Event::Planned(Box::new(action))),
         [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES].prop_map(|[done_bytes, len_bytes]| {
             Event::Progress {
                 done_bytes,

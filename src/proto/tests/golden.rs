@@ -9,6 +9,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Extra, Inode, Kind, Time};
 use crate::path::RelPath;
 use crate::plan::Changes;
+use crate::plan::planned::{EntryState, PlannedAct, PlannedAction};
 use crate::proto::message::ContentDigest;
 use crate::proto::{
     Basis, Class, DestDirState, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message,
@@ -395,7 +396,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
             format!("16 3a | {} | f8e001 | 02 04|c0000207 10|00000000000000000000000000000001", "a9".repeat(32)),
         ),
     ];
-    let events: [(&'static str, Event, &str); 12] = [
+    let events: [(&'static str, Event, &str); 13] = [
         (
             "Event: item",
             Event::Item(Box::new(item())),
@@ -415,6 +416,26 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ("Event: begin", Event::Begin(b"a".to_vec()), "11 03 | 07 01|61"),
         ("Event: progress", Event::Progress { done_bytes: 5, len_bytes: 300 }, "11 04 | 08 05 ac02"),
         ("Event: source changed", Event::SourceChanged(b"a".to_vec()), "11 03 | 09 01|61"),
+        (
+            "Event: planned",
+            Event::Planned(Box::new(PlannedAction {
+                path: b"a".to_vec(),
+                act: PlannedAct::Delete,
+                changes: Changes::NONE,
+                before: Some(EntryState {
+                    kind: Kind::Dir,
+                    mode: 0o040755,
+                    uid: None,
+                    gid: None,
+                    len_bytes: None,
+                    mtime: None,
+                    target: None,
+                    rdev: None,
+                }),
+                after: None,
+            })),
+            "11 7d | 0c 7b|7b2274797065223a22616374696f6e222c22616374696f6e223a2264656c657465222c2270617468223a2261222c226974656d697a65223a222a64656c6574696e672020222c226368616e676573223a302c226265666f7265223a7b226b696e64223a22646972222c226d6f6465223a22303430373535227d7d0a",
+        ),
         (
             "Event: reused",
             Event::Reused { from: b"a".to_vec(), name: b"b".to_vec(), len_bytes: 300, is_renamed: true },

@@ -547,7 +547,12 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
         &frame(17, "03 04 00"),
         "weight of a problem has the unknown number 4",
     );
-    refused("event", &frame(17, "0c"), "event has the unknown number 12");
+    refused("event", &frame(17, "0d"), "event has the unknown number 13");
+    refused(
+        "planned action",
+        &frame(17, "0c 02|7b7d"),
+        "planned action is not one of a plan",
+    );
     refused(
         "kind of an entry",
         &frame(17, "01 05"),
@@ -587,11 +592,6 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
         "directory",
         &frame(3, "01 04"),
         "directory has the unknown number 4",
-    );
-    refused(
-        "setup flags",
-        &frame(1, "80"),
-        "setup flags has unknown bits (0x80)",
     );
     refused(
         "directory flags",

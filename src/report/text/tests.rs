@@ -53,6 +53,7 @@ const FACTS: RunFacts = RunFacts {
     is_named_ours: false,
     detects_renamed: false,
     verifies: false,
+    records_plan: false,
 };
 
 struct Run {

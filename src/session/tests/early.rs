@@ -32,6 +32,7 @@ fn client<'a>(
             stop,
             threads: 2,
             checksum_cache: None,
+            stored: None,
         },
         repeats: false,
         interrupted: stop,

@@ -54,6 +54,7 @@ pub fn server_at<'a>(
             stop,
             threads: 2,
             checksum_cache: None,
+            stored: None,
         },
         settle,
         daemon: None,
@@ -506,6 +507,7 @@ impl TestClient<'_> {
                     stop: &AtomicBool::new(false),
                     threads: 2,
                     checksum_cache: None,
+                    stored: None,
                 },
                 repeats: false,
                 interrupted: &AtomicBool::new(false),
@@ -557,6 +559,7 @@ pub fn reporter_to(options: &Options, stdout: Box<dyn std::io::Write + Send>) ->
         is_named_ours: false,
         detects_renamed: false,
         verifies: false,
+        records_plan: false,
     };
     TextReporter::new(
         &options.output,

@@ -41,7 +41,7 @@ _sparsync() {
     local command=
     if (( CURRENT > 2 )) && [[ $service != rsync ]]; then
         case $words[2] in
-            bench | check | doctor | enroll | hash | help) command=$words[2] ;;
+            apply | bench | check | doctor | enroll | hash | plan | help) command=$words[2] ;;
             server) command="server ${words[(r)(@ACTIONS@)]}" ;;
         esac
     fi
@@ -50,7 +50,7 @@ _sparsync() {
     [[ -n $command ]] && { shift words; (( CURRENT-- )) }
     case $command in
 @TABLE@
-        help) _arguments ':command:(bench check doctor enroll hash server)' ;;
+        help) _arguments ':command:(apply bench check doctor enroll hash plan server)' ;;
     esac
 }
 
@@ -73,7 +73,10 @@ pub fn script(commands: &[Command]) -> String {
         .collect();
     let described = |name: &str, help: &str| format!("{name}\\:{}", quoted_twice(help));
     let verbs = commands.iter().filter(|command| {
-        ["bench", "check", "doctor", "enroll", "hash", "server"].contains(&command.name.as_str())
+        [
+            "apply", "bench", "check", "doctor", "enroll", "hash", "plan", "server",
+        ]
+        .contains(&command.name.as_str())
     });
     let verbs: Vec<_> = verbs
         .map(|command| described(&command.name, &command.help))
@@ -93,7 +96,8 @@ pub fn script(commands: &[Command]) -> String {
             "" => "'1: :_sparsync_first' '*:operand:_sparsync_operand'".to_owned(),
             "server " => format!("'1:action:(({}))'", listed.join(" ")),
             "bench" => "'1:measurement:(scan sync)' '*:directory:_files -/'".to_owned(),
-            "check" => "'*:operand:_sparsync_operand'".to_owned(),
+            "check" | "plan" => "'*:operand:_sparsync_operand'".to_owned(),
+            "apply" => "'1:plan:_files' '*:operand:_sparsync_operand'".to_owned(),
             "hash" => "'1:directory:_files -/'".to_owned(),
             "doctor" | "enroll" => "'1:host:_sparsync_hosts'".to_owned(),
             _ => "'1: :' '*:host:_sparsync_hosts'".to_owned(),

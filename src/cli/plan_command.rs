@@ -1,0 +1,445 @@
+//! The command lines of `plan` and `apply`, and the runs that they stand for.
+//!
+//! Options are permitted by name: one that is not listed here could change something that a plan does not record.
+
+use super::args::{Args, PlanArgs};
+use super::flag::{Effect, Flag, Polarity};
+use super::parse::{self, GivenOption, Walked};
+use super::{Copy, Invocation, Request, subcommand};
+use crate::error::{Error, Result};
+use crate::options::{PlanUse, Recurse};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+/// What `plan` does.
+#[derive(Debug)]
+pub enum PlanRequest {
+    /// `plan SRC... DST --output=FILE`
+    Make(Box<NewPlan>),
+    /// `plan --show FILE`
+    Show { file: Vec<u8>, form: PlanForm },
+}
+
+/// A plan to be made.
+#[derive(Debug)]
+pub struct NewPlan {
+    pub file: Vec<u8>,
+    pub form: PlanForm,
+    /// The dry run whose actions are recorded.
+    pub dry_run: Copy,
+    /// The options that the plan records.
+    pub options: Vec<Vec<u8>>,
+    pub operands: Vec<Vec<u8>>,
+}
+
+/// How a plan is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlanForm {
+    Summary,
+    /// `-v`: each action with the columns of `-i`, and the summary.
+    Actions,
+    /// `--json`: the lines of the plan.
+    Lines,
+}
+
+/// `apply FILE`
+#[derive(Debug)]
+pub struct ApplyRequest {
+    pub file: Vec<u8>,
+    /// The options of this run, which only affect its output.
+    pub options: Vec<Vec<u8>>,
+    /// Other operands than those of the plan.
+    pub operands: Vec<Vec<u8>>,
+    pub without_deletions: bool,
+    /// `--root-changed`: the operands may lead elsewhere than when the plan was made.
+    pub root_changed: bool,
+}
+
+/// The options that only `plan` has.
+const PLAN_FLAGS: &[Flag] = &[
+    Flag::value("output", "FILE", "").effect(Effect::Text(|args| &mut args.plan_command.output)),
+    Flag::value("show", "FILE", "").effect(Effect::Text(|args| &mut args.plan_command.show)),
+];
+
+/// The options that only `apply` has.
+const APPLY_FLAGS: &[Flag] = &[
+    Flag::switch("without-deletions", "").effect(Effect::Switch(|args| {
+        &mut args.plan_command.without_deletions
+    })),
+    Flag::switch("root-changed", "")
+        .effect(Effect::Switch(|args| &mut args.plan_command.root_changed)),
+];
+
+/// The options of a copy that a plan records.
+const OF_PLANS: [&str; 83] = [
+    "8-bit-output",
+    "archive",
+    "recursive",
+    "inc-recursive",
+    "dirs",
+    "relative",
+    "one-file-system",
+    "files-from",
+    "from0",
+    "exclude",
+    "exclude-from",
+    "include",
+    "include-from",
+    "filter",
+    "cvs-exclude",
+    "max-size",
+    "min-size",
+    "prune-empty-dirs",
+    "ignore-missing-args",
+    "ignore-errors",
+    "copy-links",
+    "copy-unsafe-links",
+    "copy-dirlinks",
+    "open-noatime",
+    "checksum",
+    "checksum-choice",
+    "checksum-seed",
+    "modify-window",
+    "size-only",
+    "ignore-times",
+    "update",
+    "existing",
+    "ignore-existing",
+    "links",
+    "safe-links",
+    "insecure-links",
+    "perms",
+    "executability",
+    "chmod",
+    "owner",
+    "group",
+    "devices",
+    "specials",
+    "times",
+    "omit-dir-times",
+    "omit-link-times",
+    "super",
+    "numeric-ids",
+    "usermap",
+    "groupmap",
+    "chown",
+    "delete",
+    "delete-before",
+    "delete-during",
+    "delete-delay",
+    "delete-after",
+    "delete-excluded",
+    "force",
+    "max-delete",
+    "whole-file",
+    "block-size",
+    "sparse",
+    "preallocate",
+    "fsync",
+    "compress",
+    "compress-choice",
+    "compress-level",
+    "skip-compress",
+    "rsh",
+    "rsync-path",
+    "old-args",
+    "secluded-args",
+    "trust-sender",
+    "address",
+    "port",
+    "sockopts",
+    "password-file",
+    "blocking-io",
+    "ipv4",
+    "ipv6",
+    "timeout",
+    "contimeout",
+    "transport",
+];
+/// The same for options that are only letters.
+const LETTERS_OF_PLANS: [char; 2] = ['F', 'D'];
+/// Options without an effect on a plan, which the user may be used to.
+const WITHOUT_EFFECT: [&str; 6] = [
+    "verbose",
+    "dry-run",
+    "itemize-changes",
+    "human-readable",
+    "json",
+    "stats",
+];
+/// The options of a copy that `apply` has.
+const OF_APPLY: [&str; 17] = [
+    "verbose",
+    "quiet",
+    "dry-run",
+    "itemize-changes",
+    "out-format",
+    "human-readable",
+    "progress",
+    "stats",
+    "info",
+    "json",
+    "ui",
+    "8-bit-output",
+    "outbuf",
+    "bwlimit",
+    "log-file",
+    "metrics-file",
+    "failed-list",
+];
+
+fn wrong(verb: &str, what: &str) -> Error {
+    Error::usage(format!("sparsync {verb}: {what}"))
+        .with_hint(format!("see `sparsync {verb} --help`"))
+}
+
+fn walk(call: &Invocation<'_>, words: &[OsString], own: &'static [Flag]) -> Walked {
+    let args = Args {
+        umask: call.umask,
+        now_unix_secs: call.now_unix_secs,
+        ..Args::default()
+    };
+    let mut walked = parse::walk_with(words, &parse::aliases(call.popt), args, own);
+    walked.suggest(own);
+    walked
+}
+
+/// Returns the request for help, or the error of a command line.
+fn ended_early(
+    words: &[OsString],
+    walked: &mut Walked,
+    verb: &'static str,
+) -> Result<Option<Request>> {
+    if walked.args.print.is_some() || parse::lone_help(words, &walked.args) {
+        return Ok(Some(Request::Verb(subcommand::Verb::Help(Some(verb)))));
+    }
+    walked.error.take().map_or(Ok(None), Err)
+}
+
+fn not_permitted(verb: &str, given: &GivenOption, why: &str) -> Error {
+    let name = match (&given.spelling, given.flag.short) {
+        (Some(name), _) => format!("--{name}"),
+        (None, Some(letter)) => format!("-{letter}"),
+        (None, None) => format!("--{}", given.flag.long),
+    };
+    wrong(verb, &format!("{name} cannot be used: {why}"))
+}
+
+fn is_own(flags: &[Flag], given: &GivenOption) -> bool {
+    flags.iter().any(|own| own.long == given.flag.long)
+}
+
+/// Reads the words after `plan`.
+pub fn read_plan(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
+    let words = with_output(words);
+    let mut walked = walk(call, &words, PLAN_FLAGS);
+    if let Some(request) = ended_early(&words, &mut walked, "plan")? {
+        return Ok(request);
+    }
+    let PlanArgs { output, show, .. } = std::mem::take(&mut walked.args.plan_command);
+    let is_given = |long: &str| {
+        walked
+            .given
+            .iter()
+            .any(|given| given.flag.long == long && given.polarity == Polarity::On)
+    };
+    let form = if walked.args.json {
+        PlanForm::Lines
+    } else if is_given("verbose") || is_given("itemize-changes") {
+        PlanForm::Actions
+    } else {
+        PlanForm::Summary
+    };
+    if let Some(file) = show {
+        let other = walked
+            .given
+            .iter()
+            .find(|given| given.flag.long != "show" && !WITHOUT_EFFECT.contains(&given.flag.long));
+        if let Some(other) = other {
+            return Err(not_permitted("plan", other, "--show only reads a plan"));
+        }
+        if !walked.operands.is_empty() {
+            return Err(wrong("plan", "expected no operands with --show"));
+        }
+        return Ok(Request::Plan(PlanRequest::Show { file, form }));
+    }
+
+    let mut options = Vec::new();
+    for given in &walked.given {
+        let Flag { long, short, .. } = *given.flag;
+        let is_letter = long.is_empty() && short.is_some_and(|it| LETTERS_OF_PLANS.contains(&it));
+        if is_letter || OF_PLANS.contains(&long) {
+            options.push(given.word());
+        } else if !WITHOUT_EFFECT.contains(&long) && !is_own(PLAN_FLAGS, given) {
+            return Err(not_permitted(
+                "plan",
+                given,
+                "a plan cannot record what it does",
+            ));
+        }
+    }
+    let Some(file) = output else {
+        return Err(wrong("plan", "expected --output=FILE, or --show FILE"));
+    };
+    if walked.operands.len() < 2 {
+        return Err(wrong("plan", "expected SRC and DST"));
+    }
+    let operands: Vec<Vec<u8>> = walked
+        .operands
+        .iter()
+        .map(|operand| operand.as_bytes().to_vec())
+        .collect();
+    let extra = [
+        &b"--dry-run"[..],
+        b"--quiet",
+        b"--no-delete-guard",
+        b"--no-ui",
+    ];
+    let mut dry_run = copy_of(
+        call,
+        "plan",
+        &options,
+        &extra.map(<[u8]>::to_vec),
+        &operands,
+    )?;
+    dry_run.options.plan_use = PlanUse::Record;
+    if !dry_run.options.preserve.times {
+        return Err(wrong(
+            "plan",
+            "--times (-t, or -a) is required: without it, a file that was copied looks like one that has changed",
+        ));
+    }
+    if dry_run.options.select.recurse == Recurse::No && dry_run.options.select.list_only {
+        return Err(wrong("plan", "expected a copy, not a listing"));
+    }
+    Ok(Request::Plan(PlanRequest::Make(Box::new(NewPlan {
+        file,
+        form,
+        dry_run,
+        options,
+        operands,
+    }))))
+}
+
+/// Replaces `-o`, which is `--output` here, unless other letters stand beside it.
+fn with_output(words: &[OsString]) -> Vec<OsString> {
+    let end = words.iter().position(|word| word == "--");
+    let words = words.iter().enumerate().map(|(at, word)| {
+        let is_option = end.is_none_or(|end| at < end);
+        if is_option && word == "-o" {
+            OsString::from("--output")
+        } else {
+            word.clone()
+        }
+    });
+    words.collect()
+}
+
+/// Reads the words after `apply`.
+pub fn read_apply(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
+    let mut walked = walk(call, words, APPLY_FLAGS);
+    if let Some(request) = ended_early(words, &mut walked, "apply")? {
+        return Ok(request);
+    }
+    let PlanArgs {
+        without_deletions,
+        root_changed,
+        ..
+    } = std::mem::take(&mut walked.args.plan_command);
+    let mut options = Vec::new();
+    for given in &walked.given {
+        if OF_APPLY.contains(&given.flag.long) {
+            options.push(given.word());
+        } else if !is_own(APPLY_FLAGS, given) {
+            return Err(not_permitted("apply", given, "the plan has the options"));
+        }
+    }
+    let mut operands = walked
+        .operands
+        .iter()
+        .map(|operand| operand.as_bytes().to_vec());
+    let Some(file) = operands.next().filter(|file| !file.is_empty()) else {
+        return Err(wrong("apply", "expected FILE"));
+    };
+    let operands: Vec<_> = operands.collect();
+    match operands.len() {
+        0 => {}
+        _ if !root_changed => {
+            return Err(wrong(
+                "apply",
+                "other operands than those of the plan require --root-changed",
+            ));
+        }
+        1 => return Err(wrong("apply", "expected FILE, SRC and DST")),
+        _ => {}
+    }
+    Ok(Request::Apply(ApplyRequest {
+        file,
+        options,
+        operands,
+        without_deletions,
+        root_changed,
+    }))
+}
+
+/// Returns the run that carries out a plan with these options and operands. `own`: the options of this run.
+pub fn replay(
+    call: &Invocation<'_>,
+    options: &[Vec<u8>],
+    own: &[Vec<u8>],
+    operands: &[Vec<u8>],
+) -> Result<Copy> {
+    let mut own = own.to_vec();
+    own.push(b"--no-delete-guard".to_vec());
+    // The options come from a file, so they are checked like those of a command line.
+    let words: Vec<OsString> = options.iter().cloned().map(OsString::from_vec).collect();
+    let mut walked = walk(call, &words, &[]);
+    if let Some(error) = walked.error.take() {
+        return Err(error);
+    }
+    let is_permitted = |given: &GivenOption| {
+        let Flag { long, short, .. } = *given.flag;
+        OF_PLANS.contains(&long)
+            || long.is_empty() && short.is_some_and(|it| LETTERS_OF_PLANS.contains(&it))
+    };
+    if !walked.operands.is_empty() || !walked.given.iter().all(is_permitted) {
+        return Err(wrong("apply", "the plan has options that no plan has"));
+    }
+    let mut copy = copy_of(call, "apply", options, &own, operands)?;
+    copy.options.plan_use = PlanUse::Replay;
+    if let Some(far) = &mut copy.far {
+        // Both ends must permit the same shortcuts.
+        far.words.push(b"--replay-plan".to_vec());
+    }
+    Ok(copy)
+}
+
+fn copy_of(
+    call: &Invocation<'_>,
+    verb: &str,
+    options: &[Vec<u8>],
+    own: &[Vec<u8>],
+    operands: &[Vec<u8>],
+) -> Result<Copy> {
+    let words: Vec<OsString> = options
+        .iter()
+        .chain(own)
+        .chain([&b"--".to_vec()])
+        .chain(operands)
+        .map(|word| OsStr::from_bytes(word).to_owned())
+        .collect();
+    let run = Invocation {
+        program: OsStr::new("sparsync"),
+        args: &words,
+        appended: &[],
+        vars: call.vars,
+        now_unix_secs: call.now_unix_secs,
+        umask: call.umask,
+        popt: b"",
+    };
+    match super::read(&run)? {
+        Request::Copy(copy) => Ok(*copy),
+        Request::Unsupported(error) => Err(error),
+        _ => Err(wrong(verb, "expected SRC and DST")),
+    }
+}

@@ -1,0 +1,337 @@
+//! The actions of a stored plan (`sparsync plan`): what they record, and what `sparsync apply` does about each of them.
+
+use super::{
+    Action, Changes, Compared, Decision, NO_ID, Policy, Subject, attribute_changes, decide,
+};
+use crate::flist::entry::S_IFMT;
+use crate::flist::{Entry, Kind, Time};
+use crate::options::{Check, CheckMode};
+
+/// What is done to one name of the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlannedAct {
+    /// A directory, symlink, device or special file is created, or replaces an entry.
+    Create,
+    /// The content of a file is transferred.
+    Transfer,
+    /// Attributes are changed.
+    Adjust,
+    /// The file becomes a hard link of one in an alternate tree.
+    Link,
+    /// The content is copied from an alternate tree.
+    Copy,
+    /// The entry is deleted.
+    Delete,
+}
+
+impl PlannedAct {
+    /// All of them, in the order of a summary.
+    pub const ALL: [PlannedAct; 6] = [
+        PlannedAct::Create,
+        PlannedAct::Transfer,
+        PlannedAct::Adjust,
+        PlannedAct::Link,
+        PlannedAct::Copy,
+        PlannedAct::Delete,
+    ];
+
+    /// Returns its name in a plan.
+    pub fn name(self) -> &'static str {
+        match self {
+            PlannedAct::Create => "create",
+            PlannedAct::Transfer => "transfer",
+            PlannedAct::Adjust => "adjust",
+            PlannedAct::Link => "link",
+            PlannedAct::Copy => "copy",
+            PlannedAct::Delete => "delete",
+        }
+    }
+
+    /// Returns what a decision does, with the differences; `None` if it changes nothing.
+    fn of(action: Action) -> Option<(PlannedAct, Changes)> {
+        match action {
+            Action::Adjust(changes) => Some((PlannedAct::Adjust, changes)),
+            Action::Create(changes) => Some((PlannedAct::Create, changes)),
+            Action::Transfer(changes) => Some((PlannedAct::Transfer, changes)),
+            Action::Copy(changes) => Some((PlannedAct::Copy, changes)),
+            Action::Link => Some((PlannedAct::Link, Changes::NONE)),
+            Action::Keep | Action::Elsewhere | Action::AskDigest | Action::Refuse(_) => None,
+        }
+    }
+}
+
+/// The state of an entry, as far as it counts. A directory has no times and no length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryState {
+    pub kind: Kind,
+    /// Permission bits with the type.
+    pub mode: u32,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    /// The length of a file.
+    pub len_bytes: Option<u64>,
+    pub mtime: Option<Time>,
+    /// The target of a symlink.
+    pub target: Option<Vec<u8>>,
+    /// The number of a device.
+    pub rdev: Option<u64>,
+}
+
+impl EntryState {
+    /// Returns the state of an entry that exists.
+    pub fn found(entry: &Entry) -> EntryState {
+        let kind = entry.kind();
+        EntryState {
+            kind,
+            mode: entry.mode,
+            uid: Some(entry.uid),
+            gid: Some(entry.gid),
+            len_bytes: if kind == Kind::File {
+                Some(entry.len_bytes)
+            } else {
+                None
+            },
+            mtime: if kind == Kind::Dir {
+                None
+            } else {
+                Some(entry.mtime)
+            },
+            target: if kind == Kind::Symlink {
+                Some(entry.target().to_vec())
+            } else {
+                None
+            },
+            rdev: if kind == Kind::Device {
+                Some(rdev_of(entry))
+            } else {
+                None
+            },
+        }
+    }
+
+    /// Returns the state that an entry of the source, as the destination must have it, gives to the destination: only the
+    /// attributes that are preserved.
+    pub fn wanted(source: &Entry, policy: &Policy) -> EntryState {
+        let compared = Compared::for_kind(source.kind(), &policy.preserve);
+        let found = EntryState::found(source);
+        // The bits that count are the only ones that are recorded.
+        let mode = compared.perms.of(source.mode) | source.mode & S_IFMT;
+        let id = |is_kept: bool, id: u32| {
+            if is_kept && id != NO_ID {
+                Some(id)
+            } else {
+                None
+            }
+        };
+        EntryState {
+            mode,
+            uid: id(compared.owner, source.uid),
+            gid: id(compared.group, source.gid),
+            mtime: if compared.mtime { found.mtime } else { None },
+            ..found
+        }
+    }
+
+    /// Returns whether content and type are the same.
+    fn has_content_of(&self, other: &EntryState) -> bool {
+        self.mode & S_IFMT == other.mode & S_IFMT
+            && self.len_bytes == other.len_bytes
+            && self.target == other.target
+            && self.rdev == other.rdev
+    }
+}
+
+/// One action of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedAction {
+    /// The path below the destination; `.` for the destination itself.
+    pub path: Vec<u8>,
+    pub act: PlannedAct,
+    /// What differs, as `-i` shows it.
+    pub changes: Changes,
+    /// What the destination has before; `None`: nothing.
+    pub before: Option<EntryState>,
+    /// What the source has, and the destination afterwards; `None`: nothing.
+    pub after: Option<EntryState>,
+}
+
+/// What is done about an action of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlannedVerdict {
+    /// Both ends are as they were when the plan was made, or an interrupted run has begun this action.
+    Act,
+    /// It was done already.
+    Done,
+    /// One end has changed since. The entry is left alone.
+    Left(ChangedEnd),
+}
+
+/// The end that has changed since a plan was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangedEnd {
+    Source,
+    Dest,
+}
+
+impl PlannedAction {
+    /// Records a decision; `None` if it changes nothing. `source` is as the destination must have it.
+    pub fn of_decision(
+        path: Vec<u8>,
+        source: &Entry,
+        dest: Option<&Entry>,
+        decision: Decision,
+        policy: &Policy,
+    ) -> Option<PlannedAction> {
+        let (act, changes) = PlannedAct::of(decision.action)?;
+        Some(PlannedAction {
+            path,
+            act,
+            changes,
+            before: dest.map(EntryState::found),
+            after: Some(EntryState::wanted(source, policy)),
+        })
+    }
+
+    /// Records a deletion.
+    pub fn of_deletion(path: Vec<u8>, entry: &Entry) -> PlannedAction {
+        PlannedAction {
+            path,
+            act: PlannedAct::Delete,
+            changes: Changes::NONE,
+            before: Some(EntryState::found(entry)),
+            after: None,
+        }
+    }
+
+    /// Returns the kind of entry that it is about.
+    pub fn kind(&self) -> Kind {
+        let state = self.after.as_ref().or(self.before.as_ref());
+        state.map_or(Kind::File, |state| state.kind)
+    }
+
+    /// Returns what to do about it, given what the ends have now and what the run would do.
+    pub fn verdict(
+        &self,
+        source: &Entry,
+        dest: Option<&Entry>,
+        decision: Decision,
+        policy: &Policy,
+    ) -> PlannedVerdict {
+        let wanted = EntryState::wanted(source, policy);
+        if self.after.as_ref() != Some(&wanted) {
+            return PlannedVerdict::Left(ChangedEnd::Source);
+        }
+        if decision.action == Action::Keep {
+            return PlannedVerdict::Done;
+        }
+        let act = PlannedAct::of(decision.action).map(|(act, _)| act);
+        if act == Some(self.act) && self.begins_at(&wanted, dest)
+            || act == Some(PlannedAct::Adjust) && self.is_begun(&wanted, dest)
+        {
+            return PlannedVerdict::Act;
+        }
+        if is_done(source, dest, policy) {
+            return PlannedVerdict::Done;
+        }
+        PlannedVerdict::Left(ChangedEnd::Dest)
+    }
+
+    /// Returns whether the destination has the state before, or one between it and the state after: an interrupted run has
+    /// set some of the attributes, or has removed an entry of another kind.
+    fn begins_at(&self, wanted: &EntryState, dest: Option<&Entry>) -> bool {
+        let (before, found) = match (&self.before, dest) {
+            (None, None) => return true,
+            (None, Some(_)) => return false,
+            (Some(before), None) => return before.kind != wanted.kind,
+            (Some(before), Some(dest)) => (before, EntryState::found(dest)),
+        };
+        let is_adjusted = self.act == PlannedAct::Adjust;
+        let has_mtime = found.mtime == before.mtime || is_adjusted && found.mtime == wanted.mtime;
+        found.has_content_of(before)
+            && has_mtime
+            && is_between(found.mode, before.mode, Some(wanted.mode))
+            && is_between(found.uid, before.uid, wanted.uid.map(Some))
+            && is_between(found.gid, before.gid, wanted.gid.map(Some))
+    }
+
+    /// Returns whether an interrupted run has created the entry, so that only attributes are missing. Files get their names
+    /// complete.
+    fn is_begun(&self, wanted: &EntryState, dest: Option<&Entry>) -> bool {
+        self.act == PlannedAct::Create
+            && dest.is_some_and(|dest| EntryState::found(dest).has_content_of(wanted))
+    }
+
+    /// Returns what to do about a deletion of an entry that is to be deleted now.
+    pub fn verdict_of_deletion(&self, dest: &Entry) -> PlannedVerdict {
+        let Some(before) = &self.before else {
+            return PlannedVerdict::Left(ChangedEnd::Dest);
+        };
+        let found = EntryState::found(dest);
+        let is_made_writable = before.kind == Kind::Dir
+            && found
+                == EntryState {
+                    // A directory is made writable before it is emptied.
+                    mode: before.mode | 0o200,
+                    ..before.clone()
+                };
+        if found == *before || is_made_writable {
+            PlannedVerdict::Act
+        } else {
+            PlannedVerdict::Left(ChangedEnd::Dest)
+        }
+    }
+}
+
+/// Returns whether an attribute has the value before or the one after.
+fn is_between<T: PartialEq>(found: T, before: T, after: Option<T>) -> bool {
+    found == before || after == Some(found)
+}
+
+/// Returns whether the destination is as the run leaves it, by size and time of files. The options may say otherwise
+/// (`--ignore-times`).
+fn is_done(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> bool {
+    let Some(dest) = dest.filter(|dest| dest.stands_for(source.kind())) else {
+        return false;
+    };
+    if source.is_dir() {
+        let but_times = attribute_changes(source, dest, policy).without(Changes::TIME);
+        return but_times.is_none();
+    }
+    let by_time = Policy {
+        check: Check {
+            mode: CheckMode::Quick {
+                window_secs: policy.check.window_secs,
+            },
+            ..policy.check
+        },
+        ..policy.clone()
+    };
+    decide(source, Some(dest), None, Subject::Included, &by_time).action == Action::Keep
+}
+
+fn rdev_of(entry: &Entry) -> u64 {
+    entry.extra.as_ref().map_or(0, |extra| extra.rdev)
+}
+
+/// The actions of a stored plan, for the run that carries them out.
+pub trait StoredPlan: Sync + Send + std::fmt::Debug {
+    /// Returns the action for a path, with its number; `None`: nothing may be done there. Fails if the plan cannot be read
+    /// any more.
+    fn action(
+        &self,
+        path: &[u8],
+        is_deletion: bool,
+    ) -> std::io::Result<Option<(u32, PlannedAction)>>;
+
+    /// Records that an action has got its verdict.
+    fn settle(&self, number: u32);
+
+    /// Calls a function with each action that has got no verdict, until it fails.
+    fn unsettled(
+        &self,
+        each: &mut dyn FnMut(PlannedAction) -> std::io::Result<()>,
+    ) -> std::io::Result<()>;
+
+    /// Whether deletions are left out.
+    fn leaves_deletions(&self) -> bool;
+}

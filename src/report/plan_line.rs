@@ -1,0 +1,391 @@
+//! The lines of a stored plan: JSON Lines, which docs/json-schema.json describes.
+
+use super::itemize::{DELETING, itemize};
+use super::json::{JsonText, kind_name};
+use crate::flist::{Kind, Time};
+use crate::plan::Changes;
+use crate::plan::planned::{EntryState, PlannedAct, PlannedAction};
+use crate::report::event::Update;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+/// The version of the format. A plan of another version is refused.
+pub const VERSION: u32 = 1;
+
+/// The first line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanHeader {
+    /// The program that made the plan.
+    pub program: String,
+    /// When, in seconds since 1970.
+    pub made_unix_secs: i64,
+    /// The options of the run.
+    pub options: Vec<Vec<u8>>,
+    /// The operands as given.
+    pub operands: Vec<Vec<u8>>,
+    /// The working directory, from which relative operands start.
+    pub cwd: Vec<u8>,
+    /// Whether the destination existed. `None`: it is on another machine.
+    pub dest_exists: Option<bool>,
+}
+
+/// A line of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PlanLine {
+    Header(PlanHeader),
+    Action(PlannedAction),
+    /// The last line: the number of actions, and the BLAKE3 digest of all lines above in hexadecimal digits.
+    End {
+        actions: u64,
+        digest: String,
+    },
+}
+
+/// A text that may have bytes that are not UTF-8.
+#[derive(Serialize, Deserialize)]
+struct WordText {
+    text: String,
+    /// All bytes in base64, if some are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    text_base64: Option<String>,
+}
+
+impl WordText {
+    fn new(bytes: &[u8]) -> WordText {
+        let JsonText { path, path_base64 } = JsonText::new(bytes);
+        WordText {
+            text: path.into_owned(),
+            text_base64: path_base64,
+        }
+    }
+
+    fn bytes(self) -> Option<Vec<u8>> {
+        bytes_of(self.text, self.text_base64)
+    }
+}
+
+/// A path, in the form of `--json`.
+#[derive(Serialize, Deserialize)]
+struct PathText {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    path_base64: Option<String>,
+}
+
+impl PathText {
+    fn new(bytes: &[u8]) -> PathText {
+        let JsonText { path, path_base64 } = JsonText::new(bytes);
+        PathText {
+            path: path.into_owned(),
+            path_base64,
+        }
+    }
+
+    fn bytes(self) -> Option<Vec<u8>> {
+        bytes_of(self.path, self.path_base64)
+    }
+}
+
+fn bytes_of(text: String, base64: Option<String>) -> Option<Vec<u8>> {
+    match base64 {
+        Some(encoded) => STANDARD.decode(encoded).ok(),
+        None => Some(text.into_bytes()),
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum StoredLine {
+    Plan(HeaderLine),
+    Action(Box<ActionLine>),
+    PlanEnd(PlanEndLine),
+}
+
+#[derive(Serialize, Deserialize)]
+struct HeaderLine {
+    version: u32,
+    program: String,
+    made_unix_secs: i64,
+    options: Vec<WordText>,
+    operands: Vec<PathText>,
+    cwd: PathText,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    dest_exists: Option<bool>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PlanEndLine {
+    actions: u64,
+    digest: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ActionLine {
+    action: String,
+    #[serde(flatten)]
+    path: PathText,
+    /// The columns of `-i`, for people.
+    itemize: String,
+    /// What differs, in the bits of the protocol.
+    changes: u16,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    before: Option<StateObject>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    after: Option<StateObject>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StateObject {
+    kind: String,
+    /// In octal, with the file type.
+    mode: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    uid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    gid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    mtime_secs: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    mtime_nanos: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    target: Option<PathText>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    device: Option<u64>,
+}
+
+impl StateObject {
+    fn new(state: &EntryState) -> StateObject {
+        StateObject {
+            kind: kind_name(state.kind).to_owned(),
+            mode: format!("{:06o}", state.mode),
+            uid: state.uid,
+            gid: state.gid,
+            size_bytes: state.len_bytes,
+            mtime_secs: state.mtime.map(|time| time.secs),
+            mtime_nanos: state.mtime.map(|time| time.nanos),
+            target: state.target.as_deref().map(PathText::new),
+            device: state.rdev,
+        }
+    }
+
+    fn state(self) -> Option<EntryState> {
+        let mode = u32::from_str_radix(&self.mode, 8).ok()?;
+        let kind = Kind::of_mode(mode)?;
+        let mtime = match (self.mtime_secs, self.mtime_nanos) {
+            (Some(secs), Some(nanos)) if nanos < 1_000_000_000 => Some(Time { secs, nanos }),
+            (None, None) => None,
+            _ => return None,
+        };
+        let target = match self.target {
+            Some(target) => Some(target.bytes()?),
+            None => None,
+        };
+        if kind_name(kind) != self.kind {
+            return None;
+        }
+        Some(EntryState {
+            kind,
+            mode,
+            uid: self.uid,
+            gid: self.gid,
+            len_bytes: self.size_bytes,
+            mtime,
+            target,
+            rdev: self.device,
+        })
+    }
+}
+
+/// Returns the columns of `-i` for an action.
+pub fn columns(action: &PlannedAction) -> Vec<u8> {
+    let update = match action.act {
+        PlannedAct::Delete => return DELETING.to_vec(),
+        PlannedAct::Create | PlannedAct::Copy => Update::Local,
+        PlannedAct::Transfer => Update::Received,
+        PlannedAct::Adjust => Update::Attrs,
+        PlannedAct::Link => Update::HardLink,
+    };
+    itemize(update, action.kind(), action.changes).to_vec()
+}
+
+/// Appends a line with its newline.
+pub fn put(out: &mut Vec<u8>, line: &PlanLine) {
+    let line = match line {
+        PlanLine::Header(header) => StoredLine::Plan(HeaderLine {
+            version: VERSION,
+            program: header.program.clone(),
+            made_unix_secs: header.made_unix_secs,
+            options: header
+                .options
+                .iter()
+                .map(|word| WordText::new(word))
+                .collect(),
+            operands: header
+                .operands
+                .iter()
+                .map(|path| PathText::new(path))
+                .collect(),
+            cwd: PathText::new(&header.cwd),
+            dest_exists: header.dest_exists,
+        }),
+        PlanLine::Action(action) => StoredLine::Action(Box::new(ActionLine {
+            action: action.act.name().to_owned(),
+            path: PathText::new(&action.path),
+            itemize: String::from_utf8_lossy(&columns(action)).into_owned(),
+            changes: action.changes.bits(),
+            before: action.before.as_ref().map(StateObject::new),
+            after: action.after.as_ref().map(StateObject::new),
+        })),
+        PlanLine::End { actions, digest } => StoredLine::PlanEnd(PlanEndLine {
+            actions: *actions,
+            digest: digest.clone(),
+        }),
+    };
+    super::json::put_plain(out, &line);
+}
+
+/// Parses a line. `Err`: what is wrong with it.
+pub fn parse(line: &[u8]) -> Result<PlanLine, String> {
+    match serde_json::from_slice(line) {
+        Ok(StoredLine::Plan(header)) if header.version != VERSION => {
+            Err(other_version(header.version))
+        }
+        Ok(StoredLine::Plan(header)) => header_of(header).ok_or_else(damaged),
+        Ok(StoredLine::Action(action)) => {
+            action_of(*action).map(PlanLine::Action).ok_or_else(damaged)
+        }
+        Ok(StoredLine::PlanEnd(PlanEndLine { actions, digest })) => {
+            Ok(PlanLine::End { actions, digest })
+        }
+        Err(_) => Err(match serde_json::from_slice(line) {
+            // The fields of another version may be different ones.
+            Ok(VersionOnly { version }) if version != VERSION => other_version(version),
+            _ => damaged(),
+        }),
+    }
+}
+
+/// The field of the first line that every version has.
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u32,
+}
+
+fn other_version(version: u32) -> String {
+    format!("it has version {version} of the format, and this program reads version {VERSION}")
+}
+
+fn damaged() -> String {
+    "a line is not one of a plan".to_owned()
+}
+
+fn header_of(header: HeaderLine) -> Option<PlanLine> {
+    let options: Option<Vec<_>> = header.options.into_iter().map(WordText::bytes).collect();
+    let operands: Option<Vec<_>> = header.operands.into_iter().map(PathText::bytes).collect();
+    Some(PlanLine::Header(PlanHeader {
+        program: header.program,
+        made_unix_secs: header.made_unix_secs,
+        options: options?,
+        operands: operands?,
+        cwd: header.cwd.bytes()?,
+        dest_exists: header.dest_exists,
+    }))
+}
+
+fn action_of(line: ActionLine) -> Option<PlannedAction> {
+    let state = |object: Option<StateObject>| match object {
+        Some(object) => object.state().map(Some),
+        None => Some(None),
+    };
+    let act = PlannedAct::ALL
+        .into_iter()
+        .find(|act| act.name() == line.action)?;
+    let action = PlannedAction {
+        path: line.path.bytes()?,
+        act,
+        changes: Changes::from_bits(line.changes)?,
+        before: state(line.before)?,
+        after: state(line.after)?,
+    };
+    let is_deletion = act == PlannedAct::Delete;
+    let has_states =
+        is_deletion == action.after.is_none() && (!is_deletion || action.before.is_some());
+    if has_states { Some(action) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action() -> PlannedAction {
+        let state = EntryState {
+            kind: Kind::File,
+            mode: 0o100_640,
+            uid: Some(1),
+            gid: None,
+            len_bytes: Some(u64::MAX),
+            mtime: Some(Time {
+                secs: -1,
+                nanos: 999_999_999,
+            }),
+            target: None,
+            rdev: None,
+        };
+        let link = EntryState {
+            kind: Kind::Symlink,
+            mode: 0o120_777,
+            len_bytes: None,
+            target: Some(b"\xffx".to_vec()),
+            ..state.clone()
+        };
+        PlannedAction {
+            path: b"d/a\xfe\n".to_vec(),
+            act: PlannedAct::Transfer,
+            changes: Changes::SIZE | Changes::TIME,
+            before: Some(link),
+            after: Some(state),
+        }
+    }
+
+    #[test]
+    fn lines_are_read_as_they_were_written() {
+        let header = PlanHeader {
+            program: "sparsync 1".to_owned(),
+            made_unix_secs: 5,
+            options: vec![b"-a".to_vec(), b"--exclude=\xff".to_vec()],
+            operands: vec![b"a\xff/".to_vec(), b"b".to_vec()],
+            cwd: b"/".to_vec(),
+            dest_exists: Some(false),
+        };
+        let end = PlanLine::End {
+            actions: 1,
+            digest: "00".to_owned(),
+        };
+        for line in [PlanLine::Header(header), PlanLine::Action(action()), end] {
+            let mut out = Vec::new();
+            put(&mut out, &line);
+            assert_eq!(out.pop(), Some(b'\n'));
+            assert!(!out.contains(&b'\n'));
+            assert_eq!(parse(&out), Ok(line));
+        }
+    }
+
+    #[test]
+    fn other_versions_and_wrong_lines_are_refused_with_the_reason() {
+        assert_eq!(
+            parse(br#"{"type":"plan","version":2,"new_field":[]}"#),
+            Err(other_version(2))
+        );
+        let mut deletion = action();
+        deletion.act = PlannedAct::Delete;
+        let mut out = Vec::new();
+        put(&mut out, &PlanLine::Action(deletion));
+        for line in [&b"{}"[..], b"x", b"", &out] {
+            assert_eq!(parse(line), Err(damaged()));
+        }
+    }
+}

@@ -1,0 +1,559 @@
+//! `sparsync plan` and `sparsync apply`: what is applied ends as the run, and nothing else happens.
+
+use crate::faults::{Stage, Trees, both, write};
+use crate::json::check_line;
+use crate::kit::{HashedTree, Recorded, World, diff, oracle, report_skip, skip, synctest};
+use serde_json::Value;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+const NO_CLIENT: &str = "the client is rsync, which has no such command";
+const NO_PEER: &str = "both ends must be a sparsync";
+
+/// One row: the options with which plan and apply end as rsync.
+macro_rules! ends_as_the_run {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            varied(&w).agree_by_plan(&[$($option),+]);
+        });
+    };
+}
+
+/// Leaves out the routes on which no plan is applied.
+fn applied_here(w: &World) -> &World {
+    w.not_served(NO_CLIENT).not_with_stock(NO_PEER);
+    if w.route().is_far() && !w.is_pulled() {
+        skip("a plan is applied where its destination is");
+    }
+    w
+}
+
+/// Trees with every kind of action.
+fn varied(w: &World) -> &World {
+    applied_here(w).source(
+        "new*3000 changed=after mode%600 time@5 same l->a link->new d/new d/kept deep/a/b/c empty/%750 kind/x \
+         was_dir=file turned->there big*300000 skip.o",
+    )
+    .dest(
+        "changed=before mode%644 time@9 same link->old d/kept d/gone kind=file was_dir/in was_dir/deep/x turned=file \
+         big*299999 extra/f extra/deep/g lone other.o",
+    )
+}
+
+ends_as_the_run!(archive, ["-a"]);
+ends_as_the_run!(deleting, ["-a", "--delete"]);
+ends_as_the_run!(deleting_before, ["-a", "--delete-before"]);
+ends_as_the_run!(deleting_with_delay, ["-a", "--delete-delay"]);
+ends_as_the_run!(deleting_after, ["-a", "--delete-after"]);
+ends_as_the_run!(
+    deleting_what_is_excluded,
+    ["-a", "--delete-excluded", "--exclude=*.o"]
+);
+ends_as_the_run!(excluding, ["-a", "--delete", "--exclude=*.o"]);
+ends_as_the_run!(
+    protecting,
+    ["-a", "--delete", "--filter=P g", "--filter=P /lone"]
+);
+ends_as_the_run!(checksums, ["-ac", "--delete"]);
+ends_as_the_run!(all_again, ["-aI", "--delete"]);
+ends_as_the_run!(deltas, ["-a", "--no-whole-file"]);
+ends_as_the_run!(existing, ["-a", "--existing", "--delete"]);
+ends_as_the_run!(missing_only, ["-a", "--ignore-existing"]);
+ends_as_the_run!(update, ["-au"]);
+ends_as_the_run!(pruning, ["-am", "--delete"]);
+ends_as_the_run!(without_perms, ["-rlt", "--delete", "--chmod=D750"]);
+ends_as_the_run!(relative, ["-aR"]);
+ends_as_the_run!(forced, ["-a", "--force"]);
+ends_as_the_run!(at_most, ["-a", "--delete", "--max-delete=2"]);
+
+synctest!(a_missing_destination_is_created, |w: World| {
+    applied_here(&w).source("a d/b");
+    w.try_agree_by_plan(&["-a"], &["src/", "new/"], Recorded::Wholly)
+        .unwrap();
+});
+
+synctest!(several_sources, |w: World| {
+    applied_here(&w)
+        .source("a d/b")
+        .tree("two", "a=other d/c")
+        .dest("old d/x");
+    w.try_agree_by_plan(
+        &["-a", "--delete"],
+        &["src/", "two/", "dst/"],
+        Recorded::Wholly,
+    )
+    .unwrap();
+});
+
+synctest!(a_list_of_files, |w: World| {
+    varied(&w).file("list", "new\nd/new\ndeep/a\n");
+    w.only_local("a list of the client");
+    w.agree_by_plan(&["-a", "--files-from=list"]);
+});
+
+synctest!(single_files, |w: World| {
+    applied_here(&w).source("a b").dest("a=old");
+    w.try_agree_by_plan(&["-a"], &["src/a", "src/b", "dst/"], Recorded::Wholly)
+        .unwrap();
+});
+
+synctest!(what_has_changed_since_is_left_alone, |w: World| {
+    varied(&w);
+    let planned = w.plan(&["-a", "--delete"]);
+    assert_eq!(planned.exit, 0, "{}", planned.stderr);
+    let top = w.tested();
+    let put = |path: &str, text: &str| std::fs::write(top.join(path), text).unwrap();
+    put("dst/changed", "by another");
+    put("dst/new", "by another");
+    put("dst/extra/deep/unplanned", "");
+    put("dst/d/gone", "by another");
+    put("dst/unplanned", "");
+    put("src/d/new", "newer");
+    put("src/unplanned", "");
+    std::fs::remove_file(top.join("src/skip.o")).unwrap();
+    std::fs::remove_file(top.join("dst/lone")).unwrap();
+    std::fs::remove_file(top.join("dst/mode")).unwrap();
+
+    let applied = w.apply(&["-i"]);
+    assert_eq!(applied.exit, 23, "{}", applied.stderr);
+    let left = |end: &str, path: &str| {
+        format!("sparsync: left alone, because the {end} has changed since the plan: \"{path}\"")
+    };
+    for (end, path) in [
+        ("destination", "changed"),
+        ("destination", "new"),
+        ("destination", "extra/deep"),
+        ("destination", "extra"),
+        ("destination", "d/gone"),
+        ("destination", "mode"),
+        ("source", "d/new"),
+        ("source", "skip.o"),
+    ] {
+        let line = left(end, path);
+        assert!(applied.stderr.contains(&line), "{line}\n{}", applied.stderr);
+    }
+    assert_eq!(applied.stderr.matches("left alone").count(), 8);
+    let text = |path: &str| std::fs::read_to_string(top.join(path)).ok();
+    assert_eq!(text("dst/changed").as_deref(), Some("by another"));
+    assert_eq!(text("dst/new").as_deref(), Some("by another"));
+    assert_eq!(text("dst/d/gone").as_deref(), Some("by another"));
+    assert_eq!(text("dst/unplanned").as_deref(), Some(""));
+    assert_eq!(text("src/d/new").as_deref(), Some("newer"));
+    for missing in [
+        "d/new",
+        "unplanned.o",
+        "mode",
+        "extra/f",
+        "extra/deep/g",
+        "other.o",
+    ] {
+        assert_eq!(text(&format!("dst/{missing}")), None, "{missing}");
+    }
+    assert_eq!(text("dst/was_dir").as_deref(), Some("file"));
+    assert!(text("dst/extra/deep/unplanned").is_some());
+});
+
+synctest!(deletions_can_be_left_out, |w: World| {
+    varied(&w);
+    w.plan(&["-a", "--delete"]);
+    let applied = w.apply(&["--without-deletions"]);
+    // The directory in the way of a file stays, so the file is not created.
+    assert_eq!(applied.exit, 23, "{}", applied.stderr);
+    assert!(
+        applied
+            .stderr
+            .contains("could not make way for new regular file: was_dir")
+    );
+    for path in [
+        "extra/deep/g",
+        "lone",
+        "d/gone",
+        "was_dir/in",
+        "new",
+        "deep/a/b/c",
+    ] {
+        assert!(w.tested().join("dst").join(path).exists(), "{path}");
+    }
+    // The rest is done now.
+    assert_eq!(w.apply(&[]).exit, 0);
+    assert!(!w.tested().join("dst/lone").exists());
+});
+
+synctest!(a_dry_run_of_a_plan_changes_nothing, |w: World| {
+    varied(&w);
+    w.plan(&["-a", "--delete"]);
+    let before = w.left_by_us();
+    let applied = w.apply(&["-ni"]);
+    assert_eq!(applied.exit, 0, "{}", applied.stderr);
+    assert!(
+        applied.stdout.contains("*deleting   extra/deep/g\n"),
+        "{}",
+        applied.stdout
+    );
+    assert_eq!(diff::trees(&before, &w.left_by_us()), None);
+});
+
+synctest!(an_rsync_at_the_other_end_is_refused, |w: World| {
+    w.not_served(NO_CLIENT).source("a").dest("b");
+    let planned = w.plan(&["-a"]);
+    if w.route().is_stock() {
+        assert_eq!(planned.exit, 4, "{}", planned.stderr);
+        let words = "sparsync plan: the other end is an rsync: nothing was changed";
+        assert!(planned.stderr.contains(words), "{}", planned.stderr);
+    } else {
+        assert_eq!(planned.exit, 0, "{}", planned.stderr);
+    }
+});
+
+// ── the file ────────────────────────────────────────────────────────────────────────────────────
+
+/// A tree with a source `t`, and a plan `p` of its copy to `d`.
+fn planned() -> HashedTree {
+    let tree = HashedTree::new(&[b"a", b"d/b", b"d/\xff\n"]);
+    tree.well(&["plan", "-a", "t/", "d/", "-o", "p"]);
+    tree
+}
+
+fn lines_of(tree: &HashedTree, plan: &str) -> Vec<String> {
+    let text = tree.well(&["plan", "--show", plan, "--json"]);
+    let text = String::from_utf8(text).expect("JSON is UTF-8");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn lines_match_the_schema() {
+    let tree = planned();
+    let lines = lines_of(&tree, "p");
+    for line in &lines {
+        check_line(&serde_json::from_str(line).unwrap());
+    }
+    let paths: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["path"].clone())
+        .collect();
+    assert_eq!(paths.last(), Some(&Value::Null));
+    assert!(paths.contains(&Value::from("d/b")), "{paths:?}");
+}
+
+#[test]
+fn only_the_owner_can_read_a_plan() {
+    let tree = planned();
+    let mode = std::fs::metadata(tree.path("p"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    // It is replaced as a whole.
+    std::fs::set_permissions(tree.path("p"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    tree.well(&["plan", "-a", "t/", "d/", "--output", "p"]);
+    let mode = std::fs::metadata(tree.path("p"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o600);
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_replaced() {
+    let tree = planned();
+    symlink("p", tree.path("link")).unwrap();
+    std::fs::create_dir(tree.path("dir")).unwrap();
+    for name in ["/dev/null", "link", "dir"] {
+        let output = tree.run(&["plan", "-a", "t/", "d/", "-o", name]);
+        assert_eq!(output.status.code(), Some(11), "{name}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("it is no regular file"), "{stderr}");
+    }
+}
+
+/// Applies a plan that must be refused for this reason, before anything is changed.
+#[track_caller]
+fn is_refused(tree: &HashedTree, plan: &[u8], reason: &str) {
+    std::fs::write(tree.path("bad"), plan).unwrap();
+    for words in [&["apply", "bad"][..], &["plan", "--show", "bad"]] {
+        let output = tree.run(words);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(reason), "{words:?}: {stderr}");
+        assert_eq!(output.status.code(), Some(11), "{words:?}");
+    }
+    assert!(!tree.path("d").exists());
+}
+
+fn compressed(lines: &[String]) -> Vec<u8> {
+    let mut child = std::process::Command::new("zstd")
+        .args(["-q", "-c"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("zstd is installed");
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().stdout
+}
+
+#[test]
+fn changed_and_truncated_plans_are_refused() {
+    let tree = planned();
+    if std::process::Command::new("zstd")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        return report_skip("plans", "zstd is not installed");
+    }
+    let plan = std::fs::read(tree.path("p")).unwrap();
+    for len in [0, 1, 3, plan.len() / 2, plan.len() - 1] {
+        let reason = if len == 0 {
+            "it is truncated"
+        } else {
+            "is refused: it is "
+        };
+        is_refused(&tree, &plan[..len], reason);
+    }
+    is_refused(
+        &tree,
+        &[&plan[..], &plan].concat(),
+        "something follows its end",
+    );
+    is_refused(&tree, b"no plan", "it is no plan");
+
+    let lines = lines_of(&tree, "p");
+    let with = |at: usize, from: &str, to: &str| {
+        let mut lines = lines.clone();
+        assert!(lines[at].contains(from), "{}", lines[at]);
+        lines[at] = lines[at].replacen(from, to, 1);
+        compressed(&lines)
+    };
+    is_refused(
+        &tree,
+        &with(0, "\"version\":1", "\"version\":2"),
+        "it has version 2 of the format",
+    );
+    is_refused(
+        &tree,
+        &with(0, "\"t/\"", "\"x/\""),
+        "the digest in its last line is another one",
+    );
+    is_refused(
+        &tree,
+        &with(2, "\"path\":\"", "\"path\":\"x"),
+        "the digest in its last line",
+    );
+    is_refused(
+        &tree,
+        &with(1, "\"action\":\"create\"", "\"action\":\"burn\""),
+        "a line is not one of a plan",
+    );
+    let end = lines.len() - 1;
+    is_refused(&tree, &compressed(&lines[..end]), "it is truncated");
+    is_refused(
+        &tree,
+        &compressed(&lines[1..]),
+        "not in the order of a plan",
+    );
+    let without_one = [&lines[..1], &lines[2..]].concat();
+    is_refused(
+        &tree,
+        &compressed(&without_one),
+        "the digest in its last line",
+    );
+    // As it was, it is accepted.
+    std::fs::write(tree.path("good"), compressed(&lines)).unwrap();
+    tree.well(&["apply", "good"]);
+    assert!(tree.path("d/d/b").exists());
+}
+
+#[test]
+fn other_roots_must_be_permitted() {
+    let tree = planned();
+    tree.well(&["apply", "p"]);
+    tree.well(&["plan", "-a", "t/", "d/", "-o", "p"]);
+    std::fs::remove_dir_all(tree.path("d")).unwrap();
+    let refused = |words: &[&str], reason: &str| {
+        let output = tree.run(words);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(reason), "{stderr}");
+        assert_ne!(output.status.code(), Some(0));
+    };
+    refused(
+        &["apply", "p"],
+        "the destination is gone: d/: nothing was changed",
+    );
+    refused(&["apply", "p", "t/", "e/"], "require --root-changed");
+    std::fs::create_dir(tree.path("sub")).unwrap();
+    let elsewhere = tree
+        .command(&["apply", "../p"])
+        .current_dir(tree.path("sub"))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&elsewhere.stderr);
+    assert!(
+        stderr.contains("the plan has relative paths, and was made in "),
+        "{stderr}"
+    );
+    assert_eq!(elsewhere.status.code(), Some(3));
+
+    tree.well(&["plan", "-a", "t/", "new/", "-o", "p"]);
+    tree.well(&["apply", "--root-changed", "p", "t/", "other/"]);
+    assert!(tree.path("other/d/b").exists() && !tree.path("new").exists());
+}
+
+#[test]
+fn options_that_a_plan_cannot_record_are_refused() {
+    let tree = planned();
+    for option in [
+        "-H",
+        "-A",
+        "-X",
+        "-U",
+        "-b",
+        "--inplace",
+        "--append",
+        "--partial",
+        "--delay-updates",
+        "--link-dest=../x",
+        "--detect-renamed=quick",
+        "--remove-source-files",
+        "--backup-dir=x",
+        "-K",
+        "--fake-super",
+        "--write-batch=x",
+        "--delete-missing-args",
+        "--delete-guard=5",
+        "--temp-dir=x",
+    ] {
+        let output = tree.run(&["plan", "-a", option, "t/", "d/", "-o", "q"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            stderr.contains("cannot be used: a plan cannot record"),
+            "{option}: {stderr}"
+        );
+        assert!(
+            stderr.contains(option.split('=').next().unwrap()),
+            "{option}: {stderr}"
+        );
+        assert_eq!(output.status.code(), Some(1), "{option}");
+    }
+    let output = tree.run(&["plan", "-r", "t/", "d/", "-o", "q"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--times"));
+    assert!(!tree.path("q").exists());
+}
+
+#[test]
+fn the_summary_has_counts_and_the_largest_directories() {
+    let tree = HashedTree::new(&[b"a", b"d/b", b"d/c"]);
+    for name in ["x", "y"] {
+        write(&tree.path("d/old").join(name), "bye", 1);
+    }
+    let printed = tree.well(&["plan", "-a", "--delete", "t/", "d/", "-o", "p"]);
+    let shown = tree.well(&["plan", "--show", "p"]);
+    assert_eq!(printed, shown);
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains(" 3 deleted\n"), "{shown}");
+    assert!(
+        shown.contains("most deletions:\n    2 in old/\n    1 in the destination itself\n"),
+        "{shown}"
+    );
+    let actions = String::from_utf8(tree.well(&["plan", "--show", "p", "-v"])).unwrap();
+    assert!(
+        actions.starts_with("*deleting   old/y\n*deleting   old/x\n*deleting   old/\n"),
+        "{actions}"
+    );
+    assert!(actions.contains(">f+++++++++ d/b\n"), "{actions}");
+}
+
+#[test]
+fn a_plan_of_many_files_is_applied_in_several_frames() {
+    let tree = HashedTree::new(&[b"a"]);
+    for n in 0..3000 {
+        write(&tree.path(&format!("t/dir{}/file{n}", n % 7)), "", 1);
+    }
+    tree.well(&["plan", "-a", "t/", "d/", "-o", "p"]);
+    tree.well(&["apply", "p"]);
+    assert_eq!(
+        tree.well(&["plan", "-a", "t/", "d/", "-o", "p"]),
+        tree.well(&["plan", "--show", "p"])
+    );
+    assert!(lines_of(&tree, "p").len() == 2, "nothing is left");
+}
+
+// ── kills ───────────────────────────────────────────────────────────────────────────────────────
+
+fn trees(top: &Path) {
+    both(top);
+    for tree in ["src", "dst"] {
+        std::fs::remove_file(top.join(tree).join("second")).expect("it was just created");
+    }
+    write(&top.join("src/new/deep/file"), "new", 3);
+    std::fs::create_dir_all(top.join("dst/is_dir/in")).unwrap();
+    write(&top.join("dst/is_dir/in/x"), "x", 1);
+    write(&top.join("src/is_dir"), "a file", 2);
+    write(&top.join("dst/is_file"), "a file", 1);
+    write(&top.join("src/is_file/x"), "x", 2);
+    let mode = std::fs::Permissions::from_mode;
+    std::fs::set_permissions(top.join("src/new"), mode(0o500)).unwrap();
+    std::fs::set_permissions(top.join("src/is_file/x"), mode(0o4711)).unwrap();
+}
+
+/// An `apply` that is killed at any call, and then repeated, ends as the run of rsync.
+#[test]
+fn applied_again_after_a_kill_at_every_call() {
+    let scene = Trees {
+        options: &[],
+        build: trees,
+        backups: &[],
+    };
+    for options in [
+        &["-a", "--delete"][..],
+        &["-a", "--delete-before"],
+        &["-a", "--delete-after"],
+    ] {
+        let twin = Stage::new(&scene);
+        assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
+        let wanted = twin.snapshot("dst");
+        let plan = [
+            &["plan", "--output=../the.plan"],
+            options,
+            &["src/", "dst/"],
+        ]
+        .concat();
+        for n in 1.. {
+            let stage = Stage::new(&scene);
+            let plan_file = stage.top.with_extension("plan");
+            let output = format!("--output={}", plan_file.display());
+            let plan: Vec<_> = plan
+                .iter()
+                .map(|word| {
+                    if word.starts_with("--output") {
+                        &output
+                    } else {
+                        *word
+                    }
+                })
+                .collect();
+            let made = stage.run_words(oracle::under_test(), &plan, &[]);
+            assert_eq!(made.exit, 0, "{}", made.stderr.escape_ascii());
+            let file = plan_file.display().to_string();
+            let apply = ["apply", &file];
+            let killed = stage.run_words(
+                oracle::under_test(),
+                &apply,
+                &[("SPARSYNC_KILL_AT", n.to_string())],
+            );
+            let again = stage.run_words(oracle::under_test(), &apply, &[]);
+            let shown = format!(
+                "{options:?}, killed at call {n} ({}), then exit {}: {}",
+                killed.exit,
+                again.exit,
+                String::from_utf8_lossy(&again.stderr)
+            );
+            let differs = diff::trees(&wanted, &stage.snapshot("dst"));
+            std::fs::remove_file(&plan_file).unwrap();
+            assert_eq!(again.exit, 0, "{shown}");
+            assert_eq!(differs, None, "{shown}");
+            if killed.exit == 0 {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Random plans: what is applied ends as the run, and nothing that has changed in between is touched.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display, Formatter};
+use std::path::Path;
+
+use super::tree::{Dice, Entry, Kind, consistent, random, relative};
+use super::{add, caught, masked};
+use crate::kit::{Recorded, Route, Snapshot, Who, World, diff};
+
+const BASES: &str = "-a -a -a -rlt -rt -rlptgoD -rltE -dt -at";
+const DELETIONS: &str = "--delete --delete --delete-before --delete-during --delete-delay --delete-after --delete-excluded --force";
+const OPTIONS: &str = "--max-delete=1 --max-delete=3 --no-whole-file -W --sparse --existing -u -c -I --size-only \
+    --max-size=10 --min-size=5 -m -x -O -J --exclude=*.o --exclude=/d/ --exclude=/a --filter=P_x --filter=P_/d/*** --filter=H_a \
+    --filter=R_e -F -C --no-perms --no-owner --no-group --chmod=g+w,Dg+s --chmod=F600 --numeric-ids --no-inc-recursive -L -k \
+    --safe-links --modify-window=1 -R --no-o --checksum --ignore-times";
+
+/// Trees and options, and what is changed between the plan and its use.
+#[derive(Clone)]
+pub struct RandomPlan {
+    trees: [Vec<Entry>; 2],
+    options: Vec<String>,
+    changes: Vec<Change>,
+}
+
+/// A change of the trees after the plan was made.
+#[derive(Clone, Debug)]
+enum Change {
+    /// The file of this path gets other content; one that is missing is created.
+    Write(&'static str, Vec<u8>),
+    /// The entry gets other permission bits.
+    Mode(&'static str, Vec<u8>),
+    /// A new file in this directory, or in the root.
+    Add(&'static str, Vec<u8>),
+}
+
+impl RandomPlan {
+    /// Returns the case of a seed.
+    pub fn nth(seed: u64) -> RandomPlan {
+        let mut dice = Dice(seed.wrapping_mul(0x1000_0000_01b3) ^ 5);
+        let count = 2 + dice.below(20);
+        let source = random(&mut dice, count);
+        let dest = relative(&mut dice, &source);
+        let mut options = vec![dice.word(BASES).to_owned()];
+        if !dice.one_in(4) {
+            options.push(dice.word(DELETIONS).to_owned());
+        }
+        for _ in 0..dice.below(3) {
+            options.push(dice.word(OPTIONS).replace('_', " "));
+        }
+        let trees = [source, dest].map(|tree| consistent(plain(tree)));
+        let mut changes = Vec::new();
+        if dice.one_in(2) {
+            for _ in 0..1 + dice.below(3) {
+                let (name, tree) = if dice.one_in(3) {
+                    ("src", &trees[0])
+                } else {
+                    ("dst", &trees[1])
+                };
+                if tree.is_empty() {
+                    continue;
+                }
+                let entry = dice.pick(tree);
+                let path = entry.path.clone();
+                // Other rules are another run.
+                let is_rules = path
+                    .split(|byte| *byte == b'/')
+                    .any(|name| name.starts_with(b"."));
+                changes.push(match (&entry.kind, dice.below(3)) {
+                    (Kind::Dir, 0 | 1) => Change::Add(name, path),
+                    (Kind::File(_), 0 | 1) if !is_rules => Change::Write(name, path),
+                    // Those of the source may not count.
+                    (Kind::File(_) | Kind::Dir, _) if name == "dst" => Change::Mode(name, path),
+                    _ => Change::Add(name, Vec::new()),
+                });
+            }
+        }
+        if !changes.is_empty() {
+            // Paths at both ends are the same.
+            options.retain(|option| !["-R", "-L", "-k"].contains(&option.as_str()));
+        }
+        RandomPlan {
+            trees,
+            options,
+            changes,
+        }
+    }
+
+    /// Returns what is wrong.
+    pub fn difference(&self, route: Route, name: &str) -> Option<String> {
+        caught(route, || {
+            let w = World::new(name, route, Who::Current);
+            w.mask_with(masked).stderr_unordered();
+            for (name, entries) in ["src", "dst"].iter().zip(&self.trees) {
+                w.build(name, |tree| {
+                    for entry in entries {
+                        add(tree, entry);
+                    }
+                });
+            }
+            if self.changes.is_empty() {
+                return w
+                    .try_agree_by_plan(&self.options, &["src/", "dst/"], Recorded::Partly)
+                    .err();
+            }
+            self.broken_law(&w)
+        })
+    }
+
+    /// Returns what breaks the law about changes after the plan: each entry is as it was right before `apply`, or as the
+    /// planned run leaves it; what has changed is as it was.
+    fn broken_law(&self, w: &World) -> Option<String> {
+        let (exit, planned_end) = w.rsync_leaves(&self.options);
+        if exit != 0 {
+            return None;
+        }
+        let tree = || timeless_dirs(w.left_by_us());
+        let planned_end = timeless_dirs(planned_end);
+        let planned = w.plan(&self.options);
+        if planned.exit != 0 {
+            return Some(format!("plan: exit {}, {}\n", planned.exit, planned.stderr));
+        }
+        let mut touched = BTreeSet::new();
+        for change in &self.changes {
+            change.make(w.tested(), &mut touched);
+        }
+        let before = tree();
+        let applied = w.apply(&[]);
+        let after = tree();
+        let wrong = self.law(&before, &planned_end, &after, &touched);
+        let told = format!(
+            "touched {touched:?}\nplanned\n{}\napplied: exit {}\n{}\n{}\n",
+            planned.stdout, applied.exit, applied.stdout, applied.stderr
+        );
+        if let Some(wrong) = wrong {
+            return Some(format!("{wrong}\n{told}"));
+        }
+        let again = w.apply(&[]);
+        if let Some(changed) = diff::trees(&after, &tree()) {
+            return Some(format!("applied again: {}\n{changed}\n{told}", again.exit));
+        }
+        None
+    }
+
+    fn law(
+        &self,
+        before: &Snapshot,
+        end: &Snapshot,
+        after: &Snapshot,
+        touched: &BTreeSet<Vec<u8>>,
+    ) -> Option<String> {
+        let all: BTreeSet<_> = before
+            .keys()
+            .chain(end.keys())
+            .chain(after.keys())
+            .collect();
+        for path in all {
+            let [was, planned, is] = [before, end, after].map(|tree| tree.get(path));
+            let shown = || {
+                format!(
+                    "{}\n  before  {was:?}\n  planned {planned:?}\n  now     {is:?}",
+                    path.escape_ascii()
+                )
+            };
+            if touched.contains(path) && is != was {
+                return Some(format!(
+                    "changed after the plan, but not spared: {}",
+                    shown()
+                ));
+            }
+            if is != was && is != planned {
+                return Some(format!("neither as before nor as planned: {}", shown()));
+            }
+            // Without a change at or below it, it is as planned.
+            let below = [&path[..], b"/"].concat();
+            let is_near = |other: &Vec<u8>| {
+                other == path
+                    || other.starts_with(&below)
+                    || path.starts_with(&[&other[..], b"/"].concat())
+            };
+            if is != planned && !touched.iter().any(is_near) {
+                return Some(format!("not as planned: {}", shown()));
+            }
+        }
+        None
+    }
+
+    /// Returns the cases that lack one part of this one.
+    pub fn smaller(&self) -> Vec<RandomPlan> {
+        let mut smaller = Vec::new();
+        for at in 1..self.options.len() {
+            let mut one = self.clone();
+            one.options.remove(at);
+            smaller.push(one);
+        }
+        for at in 0..self.changes.len() {
+            if self.changes.len() > 1 {
+                let mut one = self.clone();
+                one.changes.remove(at);
+                smaller.push(one);
+            }
+        }
+        for tree in 0..2 {
+            for at in (0..self.trees[tree].len()).rev() {
+                let path = self.trees[tree][at].path.clone();
+                let below = [&path[..], b"/"].concat();
+                let mut one = self.clone();
+                let mut entries = std::mem::take(&mut one.trees[tree]);
+                entries.retain(|entry| entry.path != path && !entry.path.starts_with(&below));
+                one.trees[tree] = consistent(entries);
+                smaller.push(one);
+            }
+        }
+        smaller
+    }
+}
+
+impl Change {
+    /// Changes the trees of a world. Adds the paths at the destination that it concerns.
+    fn make(&self, world: &Path, touched: &mut BTreeSet<Vec<u8>>) {
+        use std::os::unix::ffi::OsStrExt as _;
+        use std::os::unix::fs::PermissionsExt as _;
+        let (Change::Write(tree, path) | Change::Mode(tree, path) | Change::Add(tree, path)) = self;
+        let full = world.join(tree).join(std::ffi::OsStr::from_bytes(path));
+        let is_there = full.symlink_metadata().is_ok();
+        match self {
+            Change::Write(..) if is_there => {
+                std::fs::write(&full, "changed after the plan").expect("it is ours");
+                touched.insert(path.clone());
+            }
+            Change::Mode(..) if is_there => {
+                let mode = std::fs::metadata(&full)
+                    .expect("it is there")
+                    .permissions()
+                    .mode();
+                let changed = std::fs::Permissions::from_mode(mode & 0o7777 | 0o002);
+                std::fs::set_permissions(&full, changed).expect("it is ours");
+                touched.insert(path.clone());
+            }
+            Change::Add(..) => {
+                let file = full.join("added after the plan");
+                if full.is_dir() && std::fs::write(&file, "new").is_ok() {
+                    let mut path = path.clone();
+                    if !path.is_empty() {
+                        path.push(b'/');
+                    }
+                    path.extend_from_slice(b"added after the plan");
+                    touched.insert(path);
+                }
+            }
+            Change::Write(..) | Change::Mode(..) => {}
+        }
+    }
+}
+
+/// Returns a tree without what plans do not record.
+fn plain(tree: Vec<Entry>) -> Vec<Entry> {
+    let plain = tree.into_iter().map(|entry| Entry {
+        extra: super::tree::Extra::None,
+        kind: match entry.kind {
+            Kind::HardLink(_) => Kind::File(b"no link".to_vec()),
+            kind => kind,
+        },
+        ..entry
+    });
+    plain.collect()
+}
+
+/// Returns a tree without the times of directories, which their entries change.
+fn timeless_dirs(mut tree: Snapshot) -> Snapshot {
+    for line in tree.values_mut() {
+        if line.starts_with('d') {
+            let words = line.split(' ').enumerate();
+            let rest: Vec<_> = words
+                .filter(|(at, _)| *at != 3)
+                .map(|(_, word)| word)
+                .collect();
+            *line = rest.join(" ");
+        }
+    }
+    tree
+}
+
+impl Display for RandomPlan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let names = self.trees.each_ref().map(|tree| {
+            tree.iter()
+                .map(|entry| entry.path.escape_ascii().to_string())
+                .collect::<Vec<_>>()
+        });
+        writeln!(
+            f,
+            "{:?}, {:?}\nsrc {:?}\ndst {:?}",
+            self.options, self.changes, names[0], names[1]
+        )
+    }
+}
