@@ -109,7 +109,7 @@ impl PullEncoder {
         }
     }
 
-    /// Makes the sender a client that reports all items. See [`PullIntake::serving`](super::PullIntake::serving).
+    /// Makes the sender a client that reports all items.
     pub fn serving(self, terms: &StockTerms, has_xattrs: bool) -> PullEncoder {
         PullEncoder {
             has_xattrs,
