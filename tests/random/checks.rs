@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::tree::{Dice, Entry, consistent, random, relative};
+use super::tree::{Dice, Entry, consistent, random, relative, smaller_trees};
 use super::{add, caught, masked};
 use crate::kit::{Route, Who, World};
 
@@ -83,17 +83,11 @@ impl RandomCheck {
             one.filters.remove(at);
             smaller.push(one);
         }
-        for tree in 0..2 {
-            for at in (0..self.trees[tree].len()).rev() {
-                let path = self.trees[tree][at].path.clone();
-                let below = [&path[..], b"/"].concat();
-                let mut one = self.clone();
-                let mut entries = std::mem::take(&mut one.trees[tree]);
-                entries.retain(|entry| entry.path != path && !entry.path.starts_with(&below));
-                // Other names of what was removed go as well.
-                one.trees[tree] = consistent(entries);
-                smaller.push(one);
-            }
+        for trees in smaller_trees(&self.trees) {
+            smaller.push(RandomCheck {
+                trees,
+                ..self.clone()
+            });
         }
         smaller
     }

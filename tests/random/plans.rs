@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 
-use super::tree::{Dice, Entry, Kind, consistent, random, relative};
+use super::tree::{Dice, Entry, Kind, consistent, random, relative, smaller_trees};
 use super::{add, caught, masked};
 use crate::kit::{Recorded, Route, Snapshot, Who, World, diff};
 
@@ -200,16 +200,11 @@ impl RandomPlan {
                 smaller.push(one);
             }
         }
-        for tree in 0..2 {
-            for at in (0..self.trees[tree].len()).rev() {
-                let path = self.trees[tree][at].path.clone();
-                let below = [&path[..], b"/"].concat();
-                let mut one = self.clone();
-                let mut entries = std::mem::take(&mut one.trees[tree]);
-                entries.retain(|entry| entry.path != path && !entry.path.starts_with(&below));
-                one.trees[tree] = consistent(entries);
-                smaller.push(one);
-            }
+        for trees in smaller_trees(&self.trees) {
+            smaller.push(RandomPlan {
+                trees,
+                ..self.clone()
+            });
         }
         smaller
     }

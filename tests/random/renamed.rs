@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::tree::{Dice, Entry, Kind, consistent, random, relative};
+use super::tree::{Dice, Entry, Kind, consistent, random, relative, smaller_trees};
 use super::{add, caught, masked};
 use crate::kit::{Route, Who, World, oracle};
 
@@ -111,16 +111,11 @@ impl RandomRenames {
             one.options.remove(at);
             smaller.push(one);
         }
-        for tree in 0..3 {
-            for at in (0..self.trees[tree].len()).rev() {
-                let path = self.trees[tree][at].path.clone();
-                let below = [&path[..], b"/"].concat();
-                let mut one = self.clone();
-                let mut entries = std::mem::take(&mut one.trees[tree]);
-                entries.retain(|entry| entry.path != path && !entry.path.starts_with(&below));
-                one.trees[tree] = consistent(entries);
-                smaller.push(one);
-            }
+        for trees in smaller_trees(&self.trees) {
+            smaller.push(RandomRenames {
+                trees,
+                ..self.clone()
+            });
         }
         smaller
     }

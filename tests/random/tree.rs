@@ -173,6 +173,22 @@ fn leftover(dice: &mut Dice, entry: &Entry, content: &[u8]) -> Entry {
     decorated(dice, path, kind)
 }
 
+/// Returns copies of some trees of which one tree lacks one entry, with what is below it and its other names.
+pub fn smaller_trees<const N: usize>(trees: &[Vec<Entry>; N]) -> Vec<[Vec<Entry>; N]> {
+    let mut smaller = Vec::new();
+    for tree in 0..N {
+        for gone in trees[tree].iter().rev() {
+            let below = [&gone.path[..], b"/"].concat();
+            let mut entries = trees[tree].clone();
+            entries.retain(|entry| entry.path != gone.path && !entry.path.starts_with(&below));
+            let mut fewer = trees.clone();
+            fewer[tree] = consistent(entries);
+            smaller.push(fewer);
+        }
+    }
+    smaller
+}
+
 /// Returns the entries that can be built: the first of each path, below directories only, and links to files only.
 pub fn consistent(entries: Vec<Entry>) -> Vec<Entry> {
     let mut kept: Vec<Entry> = Vec::new();
