@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod command_end;
 mod copy;
+mod dir_counts;
 mod doctor;
 mod enroll;
 mod exec_rsync;

@@ -1,10 +1,13 @@
 //! A file that a command writes: it gets its name when it is complete.
 
+use crate::error::Error;
+use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::flist::entry::Stat;
 use crate::fs::{errno, sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::path;
+use crate::report::event::errno_words;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -87,4 +90,12 @@ impl Drop for NewFile {
             let _ = sys::unlink(self.dir.as_fd(), &self.temp);
         }
     }
+}
+
+/// Returns the error of a file that a command reads or writes. `what`: what cannot be done with which file, up to its
+/// path, such as `cannot write the plan to `.
+pub fn file_error(what: &str, path: &[u8], error: &io::Error) -> Error {
+    let start = format!("sparsync: {what}");
+    let line = [start.as_bytes(), path, b": ", &errno_words(error)].concat();
+    Error::new(Exit::FileIo, trusted_path::with_refusal(error, line))
 }

@@ -1,11 +1,9 @@
 //! Where a manifest is written: standard output, or a file that gets its name when the manifest is complete.
 
-use crate::cmd::new_file::NewFile;
+use crate::cmd::new_file::{NewFile, file_error};
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::exit::Exit;
-use crate::fs::{sys, trusted_path};
-use crate::report::event::errno_words;
+use crate::fs::sys;
 use std::io::{self, Write};
 
 /// How much is gathered before it is written.
@@ -96,14 +94,5 @@ impl ManifestOutput {
 }
 
 fn failed(path: &[u8], error: &io::Error) -> Error {
-    let line = [
-        b"sparsync: cannot write the manifest to ".as_slice(),
-        path,
-        b": ",
-        &errno_words(error),
-    ];
-    Error::new(
-        Exit::FileIo,
-        trusted_path::with_refusal(error, line.concat()),
-    )
+    file_error("cannot write the manifest to ", path, error)
 }

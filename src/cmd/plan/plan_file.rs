@@ -1,12 +1,12 @@
 //! Reads a plan. All of it is checked before anything of it is used; then single actions are found by their paths.
 
+use crate::cmd::new_file::file_error;
 use crate::digest::{HashAlgorithm, StandardHasher};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::plan::planned::{PlannedAct, PlannedAction, StoredPlan};
-use crate::report::event::errno_words;
 use crate::report::plan_line::{self, PlanHeader, PlanLine};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -318,14 +318,5 @@ fn refused(path: &[u8], reason: &str) -> Error {
 
 /// Returns the error of a plan that cannot be read.
 pub fn unreadable(path: &[u8], error: &io::Error) -> Error {
-    let line = [
-        b"sparsync: cannot read the plan ".as_slice(),
-        path,
-        b": ",
-        &errno_words(error),
-    ];
-    Error::new(
-        Exit::FileIo,
-        trusted_path::with_refusal(error, line.concat()),
-    )
+    file_error("cannot read the plan ", path, error)
 }

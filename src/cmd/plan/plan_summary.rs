@@ -1,16 +1,11 @@
 //! The summary of a plan: its counts, the directories with the most bytes, and those with the most deletions.
 
+use crate::cmd::dir_counts::{self, DirCounts};
 use crate::flist::Kind;
 use crate::plan::planned::{PlannedAct, PlannedAction};
 use crate::report::escape::{self, Charset};
 use crate::report::number::put_count;
 use crate::report::plan_line::{self, PlanHeader};
-use std::collections::HashMap;
-
-/// The maximum number of directories that are counted apart. The entries of others count for the root.
-const DIRS_MAX: usize = 100_000;
-/// How many directories are shown.
-const DIRS_SHOWN: usize = 3;
 
 /// The counts of a plan.
 #[derive(Debug, Default)]
@@ -21,8 +16,8 @@ pub struct PlanSummary {
     adjusted: u64,
     from_alternates: u64,
     deleted: u64,
-    bytes_by_dir: HashMap<Vec<u8>, u64>,
-    deletions_by_dir: HashMap<Vec<u8>, u64>,
+    bytes_by_dir: DirCounts,
+    deletions_by_dir: DirCounts,
 }
 
 impl PlanSummary {
@@ -35,13 +30,13 @@ impl PlanSummary {
                 let len_bytes = len_bytes.unwrap_or(0);
                 self.transferred += 1;
                 self.transferred_bytes = self.transferred_bytes.saturating_add(len_bytes);
-                count(&mut self.bytes_by_dir, &action.path, len_bytes);
+                self.bytes_by_dir.add(parent(&action.path), len_bytes);
             }
             PlannedAct::Adjust => self.adjusted += 1,
             PlannedAct::Link | PlannedAct::Copy => self.from_alternates += 1,
             PlannedAct::Delete => {
                 self.deleted += 1;
-                count(&mut self.deletions_by_dir, &action.path, 1);
+                self.deletions_by_dir.add(parent(&action.path), 1);
             }
         }
     }
@@ -108,31 +103,25 @@ fn put_line(out: &mut Vec<u8>, line: &[u8]) {
     out.push(b'\n');
 }
 
-/// Adds to the count of the directory that contains a path.
-fn count(by_dir: &mut HashMap<Vec<u8>, u64>, path: &[u8], add: u64) {
-    let (dir, _) = crate::path::split_parent(path);
-    if let Some(count) = by_dir.get_mut(dir) {
-        *count = count.saturating_add(add);
-        return;
+/// Returns the directory that contains a path.
+fn parent(path: &[u8]) -> &[u8] {
+    match crate::path::split_parent(path).0 {
+        b"" => dir_counts::ROOT,
+        dir => dir,
     }
-    let is_full = by_dir.len() >= DIRS_MAX;
-    let counted = if is_full { b"" } else { dir };
-    let count = by_dir.entry(counted.to_vec()).or_default();
-    *count = count.saturating_add(add);
 }
 
-fn put_largest(out: &mut Vec<u8>, title: &[u8], by_dir: &HashMap<Vec<u8>, u64>) {
-    let mut dirs: Vec<_> = by_dir.iter().filter(|(_, count)| **count > 0).collect();
+fn put_largest(out: &mut Vec<u8>, title: &[u8], by_dir: &DirCounts) {
+    let dirs = by_dir.largest();
     if dirs.is_empty() {
         return;
     }
-    dirs.sort_unstable_by(|(dir, count), (other, more)| more.cmp(count).then(dir.cmp(other)));
     put_line(out, title);
-    for (dir, count) in dirs.into_iter().take(DIRS_SHOWN) {
+    for (dir, count) in dirs {
         let mut line = b"    ".to_vec();
-        put_count(&mut line, *count, 1);
+        put_count(&mut line, count, 1);
         line.extend_from_slice(b" in ");
-        if dir.is_empty() {
+        if dir == dir_counts::ROOT {
             line.extend_from_slice(b"the destination itself");
         } else {
             line.extend_from_slice(dir);

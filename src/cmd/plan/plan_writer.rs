@@ -1,12 +1,9 @@
 //! Writes a plan: JSON Lines in frames of zstd, each of which can be read by itself.
 
-use crate::cmd::new_file::NewFile;
+use crate::cmd::new_file::{NewFile, file_error};
 use crate::digest::{HashAlgorithm, StandardHasher};
 use crate::error::{Error, Result};
-use crate::exit::Exit;
-use crate::fs::trusted_path;
 use crate::plan::planned::PlannedAction;
-use crate::report::event::errno_words;
 use crate::report::plan_line::{self, PlanHeader, PlanLine};
 use std::io;
 
@@ -92,14 +89,5 @@ impl PlanWriter {
 }
 
 fn failed(path: &[u8], error: &io::Error) -> Error {
-    let line = [
-        b"sparsync: cannot write the plan to ".as_slice(),
-        path,
-        b": ",
-        &errno_words(error),
-    ];
-    Error::new(
-        Exit::FileIo,
-        trusted_path::with_refusal(error, line.concat()),
-    )
+    file_error("cannot write the plan to ", path, error)
 }

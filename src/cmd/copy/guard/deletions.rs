@@ -5,6 +5,7 @@
 //! other end.
 
 use crate::cli::Copy;
+use crate::cmd::dir_counts::{self, DirCounts};
 use crate::cmd::input_files;
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -32,10 +33,6 @@ pub const COUNTING: [&str; 5] = [
 
 /// The maximum length of the messages of the other process that are kept.
 const MESSAGES_MAX_BYTES: u64 = 64 << 10;
-/// The maximum number of directories that are counted apart. The entries of others count for the root.
-const DIRS_MAX: usize = 100_000;
-/// How many directories an error names.
-const DIRS_SHOWN: usize = 3;
 
 /// The counts of a dry run.
 #[derive(Debug, Default)]
@@ -46,8 +43,8 @@ pub struct Counted {
     created: u64,
     /// The entries that the run would delete.
     pub deleted: u64,
-    /// How many of them are in each directory of the destination's root; `.` for those in the root itself.
-    by_dir: HashMap<Vec<u8>, u64>,
+    /// How many of them are in each directory of the destination's root.
+    by_dir: DirCounts,
 }
 
 impl Counted {
@@ -68,30 +65,15 @@ impl Counted {
 
     /// Returns the directories with the most deletions.
     pub fn largest(&self) -> Vec<(&[u8], u64)> {
-        let mut dirs: Vec<_> = self
-            .by_dir
-            .iter()
-            .map(|(dir, deleted)| (dir.as_slice(), *deleted))
-            .collect();
-        dirs.sort_unstable_by(|(dir, deleted), (other, more)| {
-            more.cmp(deleted).then(dir.cmp(other))
-        });
-        dirs.truncate(DIRS_SHOWN);
-        dirs
+        self.by_dir.largest()
     }
 
     fn delete(&mut self, path: &str) {
         let dir = match path.split_once('/') {
             Some((dir, _)) => dir.as_bytes(),
-            None => b".",
+            None => dir_counts::ROOT,
         };
-        if let Some(count) = self.by_dir.get_mut(dir) {
-            *count += 1;
-            return;
-        }
-        let is_full = self.by_dir.len() >= DIRS_MAX;
-        let counted = if is_full { b"." } else { dir };
-        *self.by_dir.entry(counted.to_vec()).or_default() += 1;
+        self.by_dir.add(dir, 1);
     }
 }
 

@@ -6,6 +6,7 @@ mod run_lock;
 use self::deletions::Counted;
 use self::run_lock::RunLock;
 use crate::cli::Copy;
+use crate::cmd::dir_counts;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -152,7 +153,7 @@ fn too_many(wanted: &Copy, counted: &Counted, source: SourceState, reason: &str)
     );
     for (dir, deleted) in counted.largest() {
         line += &match dir {
-            b"." => format!("\n    {deleted} in the destination itself"),
+            dir_counts::ROOT => format!("\n    {deleted} in the destination itself"),
             _ => format!("\n    {deleted} in {}/", dir.escape_ascii()),
         };
     }
