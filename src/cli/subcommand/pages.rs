@@ -549,7 +549,7 @@ If part of the source cannot be read, the plan lacks it, and the exit code is 23
 OPTIONS
   --output=FILE, -o       write the plan to FILE, which must be a regular file if it exists. -o is
                           --owner only beside other letters
-  --show FILE             print the summary of a plan
+  --show=FILE             print the summary of a plan
   --verbose, -v           print each action with the columns of -i, too
   --json                  print the lines of the plan instead
   --help                  print this help
