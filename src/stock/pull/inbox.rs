@@ -142,6 +142,11 @@ impl PullInbox {
         })
     }
 
+    /// Waits until `holds` returns true. Fails once nothing more comes.
+    pub(super) fn wait_until(&self, mut holds: impl FnMut(&PullState) -> bool) -> Result<()> {
+        self.wait(|state| if holds(state) { Some(()) } else { None })
+    }
+
     /// Records that nothing more will come, and why.
     pub(super) fn fail(&self, error: Error) {
         let mut state = self.lock();
@@ -292,7 +297,7 @@ impl PullInbox {
 
     /// Waits until this end has reported that it has everything.
     pub(super) fn await_report(&self) -> Result<()> {
-        self.wait(|state| state.has_reported_all.then_some(()))
+        self.wait_until(|state| state.has_reported_all)
     }
 
     /// Records the normal end of the session, with what the peer has counted since the end of the list.

@@ -259,7 +259,7 @@ impl ContentPeer for RsyncSource<'_> {
                 .index(file)
                 .is_ok_and(|index| !shared.requested_xattrs.contains_key(&index))
         };
-        self.inbox.wait(|_| has_come().then_some(()))
+        self.inbox.wait_until(|_| has_come())
     }
 }
 
@@ -268,7 +268,7 @@ impl RsyncSource<'_> {
     /// items: its lines are sent as text.
     fn send_item(&self, file: FileId, values: RequestedValues, item: Box<Item>) -> Result<()> {
         let has_number = || self.shared.lock().index(file).is_ok();
-        self.inbox.wait(|_| has_number().then_some(()))?;
+        self.inbox.wait_until(|_| has_number())?;
         if self.is_listing {
             return Ok(());
         }
