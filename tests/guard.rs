@@ -3,6 +3,7 @@
 //! rsync has none of these. A refused run is compared with the trees before it, an admitted one with rsync's.
 
 use crate::kit::{Lens, World, files, oracle, snapshot, synctest, until};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -126,6 +127,22 @@ synctest!(
         }
         w.alone(&["-a", "--delete", "--no-delete-guard"]).exits(0);
         assert!(files(&w.tested().join("dst")).is_empty());
+    }
+);
+
+synctest!(
+    a_remote_source_that_cannot_be_read_does_not_count_as_empty,
+    as user,
+    |w: World| {
+        w.only_pulled("the client knows the source before the run");
+        w.not_with_daemon("a daemon of root reads what the user cannot");
+        let extra: String = (0..19).map(|n| format!(" gone/f{n}")).collect();
+        w.source("d/x").dest(&format!("old{extra}"));
+        w.change(|twin| {
+            let shut = std::fs::Permissions::from_mode(0o000);
+            std::fs::set_permissions(twin.join("src"), shut).expect("it is ours");
+        });
+        w.no_dry_run().agree(&["-r", "--delete"]).exits(23);
     }
 );
 

@@ -146,7 +146,10 @@ impl<'a> Deletions<'a> {
             return Ok(());
         }
         self.may_be_empty = false;
-        if entries > 0 || plan.decided().extras.is_empty() {
+        // A source that could not be read is no empty one. That is reported, and stops deletions by itself.
+        self.check_problems(&plan.findings.problems);
+        let is_known = are_extras_known(&self.context.options.delete, self.source_failed);
+        if entries > 0 || plan.decided().extras.is_empty() || !is_known {
             return Ok(());
         }
         let Some(dir) = &plan.found.dest.dir else {
