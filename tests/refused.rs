@@ -107,10 +107,11 @@ synctest!(
     }
 );
 
-// A partial file gets its name without replacing another.
+// A partial file gets its name without replacing another. The copy has a temporary name from the start, so that its
+// growth can be seen: a file without a name would appear at the end only.
 synctest!(renames_without_replacing, |w: World| {
     w.source("big*12000000");
-    w.env("SPARSYNC_REFUSE", "renameat2:EINVAL");
+    w.env("SPARSYNC_REFUSE", "renameat2:EINVAL,tmpfile:EOPNOTSUPP");
     let begun = |twin: &Path| {
         let files = std::fs::read_dir(twin.join("dst"))
             .into_iter()
