@@ -12,7 +12,7 @@ use crate::fs::acl::{self, Which};
 use crate::fs::fake_super::{self, FakeStat};
 use crate::fs::xattr::{self, At};
 use crate::fs::{errno, sys};
-use crate::plan::{Changes, Compared, NO_ID, TimesToSet, keeps_time};
+use crate::plan::{Changes, Compared, NO_ID, TimesToSet, keeps_atime, keeps_time};
 use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -342,7 +342,7 @@ impl Touch<'_, '_> {
             None
         };
         let accessed = match &self.source.extra {
-            Some(extra) if compared.atime => extra.atime,
+            Some(extra) if keeps_atime(self.source.kind(), preserve) => extra.atime,
             _ => None,
         };
         // rsync keeps access times in whole seconds.

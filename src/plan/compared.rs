@@ -59,11 +59,17 @@ impl Compared {
             mtime: keeps_time(kind, preserve),
             owner: preserve.owner,
             group: preserve.group,
-            atime: preserve.atimes && !matches!(kind, Kind::Dir | Kind::Symlink),
+            // That of a symlink is kept, but a difference alone is not a change: reading a link moves its time.
+            atime: keeps_atime(kind, preserve) && kind != Kind::Symlink,
             acls: preserve.acls && kind != Kind::Symlink,
             xattrs: preserve.xattrs > 0,
         }
     }
+}
+
+/// Returns whether entries of a kind get the access time of the source. rsync never sets that of a directory.
+pub fn keeps_atime(kind: Kind, preserve: &Preserve) -> bool {
+    preserve.atimes && kind != Kind::Dir
 }
 
 /// Returns what is shown of the time of an entry that is written but does not get the source's modification time.

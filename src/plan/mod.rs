@@ -18,7 +18,7 @@ pub mod safelink;
 
 pub use action::{Action, BasisName, InTheWay, Reason};
 pub use changes::Changes;
-pub use compared::{Compared, keeps_time, unkept_time};
+pub use compared::{Compared, keeps_atime, keeps_time, unkept_time};
 
 use crate::digest;
 use crate::flist::abbreviated::AbbreviatedValue;
@@ -256,19 +256,29 @@ pub enum TimesToSet {
 /// Returns which times an existing entry with these changes gets.
 ///
 /// A modification time that counts as equal is left alone as a rule. But rsync sets the exact time if extended
-/// attributes change, and of each file that `--checksum` has found to be equal. This is never shown as a change.
+/// attributes change, and of each file that `--checksum` has found to be equal. This is never shown as a change, and
+/// neither is the access time of a symlink.
 pub fn times_to_set(source: &Entry, dest: &Entry, changes: Changes, policy: &Policy) -> TimesToSet {
     let is_compared_by_content =
         source.kind() == Kind::File && policy.check.mode == CheckMode::Digest;
     let gets_exact_time = is_compared_by_content && keeps_time(Kind::File, &policy.preserve);
+    let has_other_atime = source.kind() == Kind::Symlink
+        && keeps_atime(Kind::Symlink, &policy.preserve)
+        && accessed_secs(source) != accessed_secs(dest);
     if changes.any(Changes::TIME | Changes::XATTR) || gets_exact_time && source.mtime != dest.mtime
     {
         TimesToSet::Both
-    } else if changes.has(Changes::ATIME) {
+    } else if changes.has(Changes::ATIME) || has_other_atime {
         TimesToSet::AccessTime
     } else {
         TimesToSet::Neither
     }
+}
+
+/// Returns the access time in whole seconds, in which rsync keeps it; `None` if it is not preserved.
+fn accessed_secs(entry: &Entry) -> Option<i64> {
+    let time = entry.extra.as_ref()?.atime?;
+    Some(time.secs)
 }
 
 fn rdev(entry: &Entry) -> u64 {
@@ -335,13 +345,6 @@ pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Chang
         acls,
         xattrs,
     } = Compared::for_kind(source.kind(), &policy.preserve);
-    let accessed = |entry: &Entry| {
-        entry
-            .extra
-            .as_ref()
-            .and_then(|extra| extra.atime)
-            .map(|time| time.secs)
-    };
     Changes::NONE
         .with(
             Changes::TIME,
@@ -356,7 +359,10 @@ pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Chang
             Changes::GROUP,
             group && id_differs(source.gid, dest.gid, policy),
         )
-        .with(Changes::ATIME, atime && accessed(source) != accessed(dest))
+        .with(
+            Changes::ATIME,
+            atime && accessed_secs(source) != accessed_secs(dest),
+        )
         .with(
             Changes::ACL,
             acls && !(policy.same_acls)(source.acls(), dest.acls()),
