@@ -20,8 +20,8 @@
 mod record;
 mod store;
 
-use self::record::{CachedFile, DigestRecord};
-use self::store::Store;
+use self::record::DigestRecord;
+pub use self::store::Store;
 use crate::digest::PlainDigest;
 use crate::flist::Time;
 use crate::fs::compare::plain_digest_of_beginning;
@@ -35,7 +35,9 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// How much older than the time of reading a ctime must be. The clock of file times ticks at least every 10 ms.
 const RACY: Time = Time {
@@ -43,8 +45,14 @@ const RACY: Time = Time {
     nanos: 50_000_000,
 };
 
-/// How many digests are in memory at once, of the directories that were used last. About 100 bytes each.
+/// After this time, a file that was not changed again can have a digest.
+pub const SETTLE_TIME: Duration = Duration::from_millis(55);
+
+/// How many digests are in memory at once, of the directories that were used last. About 90 bytes each.
 const LOADED_MAX: usize = 100_000;
+
+/// The memory that a record takes besides its digests, as a number of digests.
+const RECORD_COST: usize = 4;
 
 /// A directory: its device and inode.
 type DirKey = (u64, u64);
@@ -54,6 +62,8 @@ type DirKey = (u64, u64);
 pub struct ChecksumCache {
     opened: OnceLock<Option<Store>>,
     loaded: Mutex<Loaded>,
+    /// The memory that all records take, as a number of digests.
+    held: AtomicUsize,
     /// The first thing that went wrong.
     trouble: Mutex<Option<String>>,
 }
@@ -73,6 +83,16 @@ impl CacheInUse<'_> {
         self.cache.digest(self.choice, file)
     }
 
+    /// See [`ChecksumCache::prepare`].
+    pub fn prepare(&self, file: &WantedFile<'_>) -> io::Result<DigestState> {
+        self.cache.prepare(self.choice, file)
+    }
+
+    /// See [`ChecksumCache::stored`].
+    pub fn stored(&self, dir: &Dir, version: &FileVersion) -> Option<PlainDigest> {
+        self.cache.stored(self.choice, dir, version)
+    }
+
     /// Stores what this run has computed. Returns a warning if the cache could not be used.
     pub fn end(&self) -> Option<Event> {
         self.cache.save();
@@ -84,18 +104,43 @@ impl CacheInUse<'_> {
 #[derive(Default)]
 struct Loaded {
     records: HashMap<DirKey, LoadedRecord>,
-    /// The number of digests in them.
-    digests: usize,
     /// Counts uses of records.
     uses: u64,
 }
 
-/// The record of a directory, and what this run did with it.
 struct LoadedRecord {
+    record: Arc<OpenRecord>,
+    last_use: u64,
+}
+
+/// The record of a directory, and what this run did with it.
+struct OpenRecord {
+    dir: DirKey,
+    state: Mutex<RecordState>,
+}
+
+#[derive(Default)]
+struct RecordState {
     record: DigestRecord,
     /// It has digests that are not in the store.
     has_new: bool,
-    last_use: u64,
+}
+
+/// A directory that a thread has examined, and its record, if the times of its files can be trusted.
+struct ExaminedDir {
+    dir: Dir,
+    record: Option<Arc<OpenRecord>>,
+    /// When it was examined. A file that has changed since is not settled.
+    at: Time,
+}
+
+/// What became of a file whose digest was to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DigestState {
+    /// The digest is kept, or cannot be.
+    Done,
+    /// It has changed within the last [`SETTLE_TIME`]. The value is its length.
+    TooNew(u64),
 }
 
 /// A file whose digest is wanted.
@@ -104,6 +149,8 @@ pub struct WantedFile<'a> {
     pub dir: &'a Dir,
     /// Its name there.
     pub name: &'a [u8],
+    /// The version that was just found there, if it was examined with the time of its birth.
+    pub version: Option<FileVersion>,
     /// Opens it.
     pub open: &'a dyn Fn() -> io::Result<OwnedFd>,
     /// Its length, if it was listed before: only so much of it is digested.
@@ -125,10 +172,19 @@ impl ChecksumCache {
         choice: &CacheChoice,
         file: &WantedFile<'_>,
     ) -> io::Result<(u64, PlainDigest)> {
-        let dir = self.trusted_dir(choice, file.dir);
-        if let Some(dir) = dir
-            && let Ok(version) = sys::version_at(file.dir.fd(), file.name)
-            && let Some(digest) = self.find(choice, dir, file, &version)
+        let found = |version: &FileVersion| {
+            let is_listed_len = file.listed_bytes.is_none_or(|len| len == version.len_bytes);
+            if !is_listed_len {
+                return None;
+            }
+            self.stored(choice, file.dir, version)
+        };
+        let version = match file.version {
+            Some(version) => Ok(version),
+            None => sys::version_at(file.dir.fd(), file.name),
+        };
+        if let Ok(version) = version
+            && let Some(digest) = found(&version)
         {
             return Ok((version.len_bytes, digest));
         }
@@ -137,9 +193,7 @@ impl ChecksumCache {
         let before = clock_time();
         let version = sys::version(opened.as_fd())?;
         // The name may lead to it through a symlink.
-        if let Some(dir) = dir
-            && let Some(digest) = self.find(choice, dir, file, &version)
-        {
+        if let Some(digest) = found(&version) {
             return Ok((version.len_bytes, digest));
         }
         let len_bytes = match file.listed_bytes {
@@ -147,14 +201,53 @@ impl ChecksumCache {
             None => sys::content_len(opened.as_fd())?,
         };
         let digest = plain_digest_of_beginning(opened.as_fd(), len_bytes, file.is_over)?;
-        if let Some(dir) = dir
-            && len_bytes == version.len_bytes
-            && is_settled(&version, before)
-            && version.dev == dir.0
-        {
-            self.keep(choice, dir, &version, digest);
+        if len_bytes == version.len_bytes && is_settled(&version, before) {
+            let keep = |record: &OpenRecord, _| record.keep(&version, &digest, &self.held);
+            self.in_record(choice, file.dir, keep);
         }
         Ok((len_bytes, digest))
+    }
+
+    /// Returns the version that a file has now, and the digest of that version's content if an earlier run has stored it.
+    pub fn known(
+        &self,
+        choice: &CacheChoice,
+        dir: &Dir,
+        name: &[u8],
+    ) -> Option<(FileVersion, PlainDigest)> {
+        let version = sys::version_at(dir.fd(), name).ok()?;
+        let digest = self.stored(choice, dir, &version)?;
+        Some((version, digest))
+    }
+
+    /// Returns the digest of this version of a file, if an earlier run has stored it.
+    pub fn stored(
+        &self,
+        choice: &CacheChoice,
+        dir: &Dir,
+        version: &FileVersion,
+    ) -> Option<PlainDigest> {
+        self.in_record(choice, dir, |record, at| record.find(version, at))?
+    }
+
+    /// Reads a file and keeps its digest for later runs, if that can be kept and is not known.
+    pub fn prepare(&self, choice: &CacheChoice, file: &WantedFile<'_>) -> io::Result<DigestState> {
+        let version = sys::version_at(file.dir.fd(), file.name)?;
+        let may_be_kept = self.in_record(choice, file.dir, |record, _| {
+            version.is_file && version.dev == record.dir.0
+        });
+        if may_be_kept != Some(true) {
+            return Ok(DigestState::Done);
+        }
+        if !is_settled(&version, clock_time()) {
+            return Ok(DigestState::TooNew(version.len_bytes));
+        }
+        let examined = WantedFile {
+            version: Some(version),
+            ..*file
+        };
+        self.digest(choice, &examined)?;
+        Ok(DigestState::Done)
     }
 
     /// Stores what is new, and removes the oldest records of a store that has become too large.
@@ -164,12 +257,10 @@ impl ChecksumCache {
         };
         let records = std::mem::take(&mut *self.loaded.lock()).records;
         let mut has_written = false;
-        for (dir, loaded) in records {
-            if loaded.has_new {
-                self.note(store.put(dir, &loaded.record));
-                has_written = true;
-            }
+        for loaded in records.into_values() {
+            has_written |= self.store_new(store, &loaded.record);
         }
+        self.held.store(0, Ordering::Relaxed);
         if has_written {
             self.note(store.shrink());
         }
@@ -182,125 +273,108 @@ impl ChecksumCache {
         Some(Event::Problem(Problem::new(line, Weight::Warning)))
     }
 
-    /// Returns the directory as the key of a record, if the times of its files can be trusted.
-    fn trusted_dir(&self, choice: &CacheChoice, dir: &Dir) -> Option<DirKey> {
+    /// Calls `body` with the record of a directory and the time at which the directory was examined. `None`: the times of its
+    /// files cannot be trusted.
+    fn in_record<R>(
+        &self,
+        choice: &CacheChoice,
+        dir: &Dir,
+        body: impl FnOnce(&OpenRecord, Time) -> R,
+    ) -> Option<R> {
         // Those of the source and of the destination in which this thread has looked for the last files.
-        thread_local!(static LAST: RefCell<VecDeque<(Dir, Option<DirKey>)>> = const { RefCell::new(VecDeque::new()) });
-        self.store(choice)?;
+        thread_local!(static LAST: RefCell<VecDeque<ExaminedDir>> = const { RefCell::new(VecDeque::new()) });
         LAST.with_borrow_mut(|last| {
-            for (known, key) in &*last {
-                if known.is_same(dir) {
-                    return *key;
-                }
+            let is_known = last.iter().any(|examined| examined.dir.is_same(dir));
+            if !is_known {
+                last.push_front(ExaminedDir {
+                    dir: dir.clone(),
+                    record: self.examine_dir(choice, dir),
+                    at: clock_time(),
+                });
+                last.truncate(2);
             }
-            let key = self.examine_dir(dir);
-            last.push_front((dir.clone(), key));
-            last.truncate(2);
-            key
+            let examined = last.iter().find(|examined| examined.dir.is_same(dir))?;
+            let record = examined.record.as_ref()?;
+            Some(body(record, examined.at))
         })
     }
 
-    fn examine_dir(&self, dir: &Dir) -> Option<DirKey> {
+    /// Returns the record of a directory, if the times of its files can be trusted.
+    fn examine_dir(&self, choice: &CacheChoice, dir: &Dir) -> Option<Arc<OpenRecord>> {
+        let store = self.store(choice)?;
         let id = dir.id().ok()?;
-        match sys::keeps_change_times(dir.fd()) {
-            Ok(true) => Some(id),
-            Ok(false) => {
-                let words =
-                    "a network or other file system does not keep change times that can be trusted";
-                self.trouble.lock().get_or_insert_with(|| words.to_owned());
-                None
-            }
-            Err(_) => None,
+        let is_trusted = choice.force || sys::keeps_change_times(dir.fd()).ok()?;
+        if is_trusted {
+            return Some(self.load(store, id));
         }
-    }
-
-    /// Returns the digest of this version of a file, if the record of its directory has it.
-    fn find(
-        &self,
-        choice: &CacheChoice,
-        dir: DirKey,
-        file: &WantedFile<'_>,
-        version: &FileVersion,
-    ) -> Option<PlainDigest> {
-        let is_listed_len = file.listed_bytes.is_none_or(|len| len == version.len_bytes);
-        if !version.is_file
-            || !is_listed_len
-            || version.dev != dir.0
-            || !is_settled(version, clock_time())
-        {
-            return None;
-        }
-        let mut loaded = self.loaded.lock();
-        let record = self.load(choice, &mut loaded, dir)?;
-        record.find(version)
-    }
-
-    /// Keeps the digest of a version of a file.
-    fn keep(&self, choice: &CacheChoice, dir: DirKey, version: &FileVersion, digest: PlainDigest) {
-        let mut loaded = self.loaded.lock();
-        let Some(record) = self.load(choice, &mut loaded, dir) else {
-            return;
-        };
-        let grown = record.put(CachedFile {
-            version: *version,
-            digest,
-        });
-        if let Some(entry) = loaded.records.get_mut(&dir) {
-            entry.has_new = true;
-        }
-        loaded.digests += usize::from(grown);
+        let words = "a network file system or one in user space may keep change times that cannot be trusted \
+                     (--checksum-cache-force trusts them)";
+        self.trouble.lock().get_or_insert_with(|| words.to_owned());
+        None
     }
 
     /// Returns the record of a directory, from memory or the store.
-    fn load<'l>(
-        &self,
-        choice: &CacheChoice,
-        loaded: &'l mut Loaded,
-        dir: DirKey,
-    ) -> Option<&'l mut DigestRecord> {
-        let store = self.store(choice)?;
-        if !loaded.records.contains_key(&dir) {
-            self.make_room(store, loaded);
-            let record = store.get(dir).unwrap_or_default();
-            loaded.digests += record.len();
-            loaded.records.insert(
-                dir,
-                LoadedRecord {
-                    record,
-                    has_new: false,
-                    last_use: 0,
-                },
-            );
+    fn load(&self, store: &Store, dir: DirKey) -> Arc<OpenRecord> {
+        if let Some(known) = self.loaded.lock().use_of(dir) {
+            return known;
         }
-        loaded.uses += 1;
-        let entry = loaded.records.get_mut(&dir)?;
-        entry.last_use = loaded.uses;
-        Some(&mut entry.record)
+        // Other threads go on meanwhile.
+        let record = store.get(dir).unwrap_or_default();
+
+        self.make_room(store);
+        let mut loaded = self.loaded.lock();
+        if let Some(known) = loaded.use_of(dir) {
+            return known;
+        }
+        self.held
+            .fetch_add(record.len() + RECORD_COST, Ordering::Relaxed);
+        let state = Mutex::new(RecordState {
+            record,
+            has_new: false,
+        });
+        let record = Arc::new(OpenRecord { dir, state });
+        let last_use = loaded.uses;
+        let entry = LoadedRecord {
+            record: record.clone(),
+            last_use,
+        };
+        loaded.records.insert(dir, entry);
+        record
     }
 
     /// If many digests are in memory, stores and forgets half of them, in the records that were not used for the longest
-    /// time.
-    fn make_room(&self, store: &Store, loaded: &mut Loaded) {
-        if loaded.digests <= LOADED_MAX {
+    /// time. What a thread adds to such a record afterwards is found out again by the next run.
+    fn make_room(&self, store: &Store) {
+        if self.held.load(Ordering::Relaxed) <= LOADED_MAX {
             return;
         }
+        let mut loaded = self.loaded.lock();
         let mut by_use = Vec::new();
         for (dir, entry) in &loaded.records {
             by_use.push((entry.last_use, *dir));
         }
         by_use.sort_unstable();
         for (_, dir) in by_use {
-            if loaded.digests <= LOADED_MAX / 2 {
+            if self.held.load(Ordering::Relaxed) <= LOADED_MAX / 2 {
                 break;
             }
             let Some(entry) = loaded.records.remove(&dir) else {
                 continue;
             };
-            loaded.digests -= entry.record.len();
-            if entry.has_new {
-                self.note(store.put(dir, &entry.record));
-            }
+            let len = entry.record.state.lock().record.len();
+            self.held.fetch_sub(len + RECORD_COST, Ordering::Relaxed);
+            self.store_new(store, &entry.record);
         }
+    }
+
+    /// Stores a record if it has new digests. Returns whether it has.
+    fn store_new(&self, store: &Store, record: &OpenRecord) -> bool {
+        let mut state = record.state.lock();
+        let has_new = std::mem::take(&mut state.has_new);
+        if has_new {
+            self.note(store.put(record.dir, &state.record));
+        }
+        has_new
     }
 
     fn store(&self, choice: &CacheChoice) -> Option<&Store> {
@@ -326,6 +400,38 @@ impl ChecksumCache {
             let words = || format!("cannot store digests: {why}");
             self.trouble.lock().get_or_insert_with(words);
         }
+    }
+}
+
+impl Loaded {
+    /// Returns a record that is in memory, and marks it as used.
+    fn use_of(&mut self, dir: DirKey) -> Option<Arc<OpenRecord>> {
+        self.uses += 1;
+        let entry = self.records.get_mut(&dir)?;
+        entry.last_use = self.uses;
+        Some(entry.record.clone())
+    }
+}
+
+impl OpenRecord {
+    /// Returns the digest of this version of a file. `now`: when it had this version, or earlier.
+    fn find(&self, version: &FileVersion, now: Time) -> Option<PlainDigest> {
+        if version.dev != self.dir.0 || !is_settled(version, now) {
+            return None;
+        }
+        self.state.lock().record.find(version)
+    }
+
+    /// Keeps the digest of a version of a file. `held` counts those in memory.
+    fn keep(&self, version: &FileVersion, digest: &PlainDigest, held: &AtomicUsize) {
+        if version.dev != self.dir.0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.record.put(version, digest) {
+            held.fetch_add(1, Ordering::Relaxed);
+        }
+        state.has_new = true;
     }
 }
 
@@ -403,11 +509,13 @@ mod tests {
     fn digest(cache: &ChecksumCache, store: &Path, dir: &Path) -> (PlainDigest, bool) {
         let choice = CacheChoice {
             dir: Some(store.as_os_str().as_encoded_bytes().to_vec()),
+            force: false,
         };
         let is_opened = Cell::new(false);
         let file = WantedFile {
             dir: &open_dir(dir),
             name: b"f",
+            version: None,
             open: &|| {
                 is_opened.set(true);
                 File::open(dir.join("f")).map(OwnedFd::from)

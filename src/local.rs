@@ -4,7 +4,8 @@ use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::apply::generator::{OnSkipped, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
-use crate::checksum_cache::WantedFile;
+use crate::checksum_cache::{CacheInUse, WantedFile};
+use crate::digest::Comparison;
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::fs::compare::same_bytes;
@@ -14,15 +15,16 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
+use crate::proto::ContentDigest;
 use crate::report::TextReporter;
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::progress::ListTotal;
 use crate::report::tally::Tally;
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::RunContext;
-use crate::walk::source::SourceWalk;
+use crate::walk::source::{Contents, SourceWalk};
 use crate::walk::source_args::{Gathered, Gatherer};
-use crate::walk::{ComparedSource, DestState, DirPlan, Scanner, Task, TaskId, Walk};
+use crate::walk::{ComparedDest, ComparedSource, DestState, DirPlan, Scanner, Task, TaskId, Walk};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -76,6 +78,26 @@ impl Local<'_> {
         self.sync(&gathered, &to, reporter, tally)
     }
 
+    /// Returns whether a file of the destination has this digest, for runs that keep digests.
+    fn has_digest(
+        &self,
+        cache: CacheInUse<'_>,
+        dest: ComparedDest<'_>,
+        expected: &ContentDigest,
+    ) -> io::Result<bool> {
+        let ComparedDest { dir, name, version } = dest;
+        let spares_atime = self.run_context.options.select.open_noatime;
+        let (_, plain) = cache.digest(&WantedFile {
+            dir,
+            name,
+            version,
+            open: &|| sys::open_read(dir.fd(), name, true, spares_atime),
+            listed_bytes: None,
+            is_over: &|| self.run_context.process.stop.load(Ordering::Relaxed),
+        })?;
+        Ok(plain.starts_with(expected))
+    }
+
     fn sync(
         &self,
         gathered: &Gathered,
@@ -84,9 +106,18 @@ impl Local<'_> {
         tally: &mut Tally,
     ) -> Result<()> {
         let accounts = LocalAccounts { ids: Ids::new() };
-        let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| match source.place {
-            Some(place) => same_content((&*place.dir()?, source.name), dest, &self.run_context),
-            None => Ok(false),
+        let compare = |source: ComparedSource<'_>, dest: ComparedDest<'_>| {
+            let kept = self.run_context.checksum_cache();
+            let digest = source.entry.extra.as_ref().and_then(|extra| extra.digest);
+            match (kept, digest, source.place) {
+                (Some(cache), Some(digest), _) => self.has_digest(cache, dest, &digest),
+                // If the source could not be read for its digest, this finds out why.
+                (_, _, Some(place)) => {
+                    let source = (&*place.dir()?, source.name);
+                    same_content(source, (dest.dir, dest.name), &self.run_context)
+                }
+                (_, _, None) => Ok(false),
+            }
         };
         let receiving = Receiving {
             run_context: self.run_context,
@@ -128,6 +159,7 @@ impl Local<'_> {
                     wanted,
                     gathered,
                     to,
+                    has_dest: self.dest.is_some(),
                 };
                 tally.at_peer(|tally| receiving.run(start, &local_source, reporter, tally))
             })
@@ -148,6 +180,8 @@ struct LocalSource<'a, 'x> {
     wanted: Wanted<'x>,
     gathered: &'a Gathered,
     to: &'a Destination,
+    /// It is a copy, not a list.
+    has_dest: bool,
 }
 
 impl SourcePlans for LocalSource<'_, '_> {
@@ -156,8 +190,18 @@ impl SourcePlans for LocalSource<'_, '_> {
         dest: DestWalk<'w>,
         whole_list_first: bool,
     ) -> Result<Box<dyn Plans + 'w>> {
+        let contents = match self.run_context.checksum_cache() {
+            // For a list, nothing is compared.
+            Some(cache) if self.has_dest => Some(Contents {
+                by: &Comparison::Plain,
+                is_over: self.run_context.process.stop,
+                cache: Some(cache),
+            }),
+            Some(_) | None => None,
+        };
         let source = SourceWalk {
             left_out: self.to.topmost_created,
+            contents,
             ..self.run_context.source_walk(self.wanted)
         };
         let dest_state = if self.to.root.is_some() {
@@ -264,21 +308,14 @@ fn same_content(
     use std::os::fd::AsFd;
     let spares_atime = run_context.options.select.open_noatime;
     let open = |(dir, name): (&Dir, &[u8])| sys::open_read(dir.fd(), name, true, spares_atime);
-    if let Some(cache) = run_context.checksum_cache() {
-        let digest = |at: (&Dir, &[u8])| {
-            cache.digest(&WantedFile {
-                dir: at.0,
-                name: at.1,
-                open: &|| open(at),
-                listed_bytes: None,
-                is_over: &|| run_context.process.stop.load(Ordering::Relaxed),
-            })
-        };
-        let both = both_readable(digest(source), digest(dest), run_context)?;
-        return Ok(both.is_none_or(|(source, dest)| source == dest));
-    }
-    let Some((source, dest)) = both_readable(open(source), open(dest), run_context)? else {
-        return Ok(true);
+    let (source, dest) = match (open(source), open(dest)) {
+        (Err(source), Err(dest))
+            if is_denied(&source) && is_denied(&dest) && run_context.unreadable_is_same() =>
+        {
+            // As neither may be read, they count as equal.
+            return Ok(true);
+        }
+        (source, dest) => (source?, dest?),
     };
     let len_bytes = sys::content_len(source.as_fd())?;
     Ok(sys::content_len(dest.as_fd())? == len_bytes
@@ -288,22 +325,6 @@ fn same_content(
             len_bytes,
             run_context.process.stop,
         )?)
-}
-
-/// Returns what was read of both files. `None`: both may not be read, and count as equal therefore.
-fn both_readable<T>(
-    source: io::Result<T>,
-    dest: io::Result<T>,
-    run_context: &RunContext<'_>,
-) -> io::Result<Option<(T, T)>> {
-    match (source, dest) {
-        (Err(source), Err(dest))
-            if is_denied(&source) && is_denied(&dest) && run_context.unreadable_is_same() =>
-        {
-            Ok(None)
-        }
-        (source, dest) => Ok(Some((source?, dest?))),
-    }
 }
 
 fn is_denied(error: &io::Error) -> bool {

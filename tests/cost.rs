@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IoSliceMut, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Advice, fadvise, syncfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::kit::{Surroundings, USUAL_UMASK, Who, oracle, report_skip, run, write_script};
+use crate::kit::{Surroundings, USUAL_UMASK, Who, oracle, report_skip, run, until, write_script};
 
 const DIRS: u64 = 10;
 const FILES: u64 = 1_000;
@@ -181,6 +183,33 @@ fn idle_run_stats_each_entry_once_and_opens_no_file() {
     idle(&["-a"]);
     idle(&["-a", "--delete"]);
     idle(&["-ai", "--delete"]);
+}
+
+// The listings of both sides examine each entry, and each directory has a record. Nothing else is read.
+#[test]
+fn idle_run_with_digests_of_earlier_runs_opens_no_file() {
+    let settle = |top: &Path| {
+        let newest = std::fs::metadata(top.join("dst/d0/f0")).map(|found| found.ctime());
+        let newest = newest.unwrap_or_default() + 2;
+        until(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            now.expect("it is after 1970").as_secs() as i64 > newest
+        });
+    };
+    let options = ["-ac", "--checksum-cache=sums"];
+    let phases: [&dyn Fn(&Path); 3] = [&|_| {}, &settle, &|_| {}];
+    let Some(calls) = calls("cost::idle_run_with_digests", &options, &phases) else {
+        return;
+    };
+    let of = |call: &str| calls.get(call).copied().unwrap_or(0);
+    let records = 2 * ALL_DIRS;
+    assert_eq!(of("stat"), 2 * (FILES + DIRS) + OPERANDS, "{calls:?}");
+    assert!(of("open") <= SETTINGS + records, "{calls:?}");
+    assert!(of("read") <= records, "{calls:?}");
+    assert!(of("fstat") <= PER_DIR[3].1 + 4 * records, "{calls:?}");
+    for call in ["create", "tmpfile", "rename"] {
+        assert_eq!(of(call), 0, "{calls:?}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::fs::{errno, sys, write, xattr};
 use crate::options::CheckMode;
 use crate::plan::{self, Action, Changes, Reason, Subject};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
+use crate::walk::ComparedDest;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -17,6 +18,9 @@ use std::os::fd::AsFd;
 pub fn perform(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     checked(job.context, out);
     let exists = carry_out(job, out);
+    let action = job.step.decision.action;
+    let changed = &job.context.changed;
+    changed.note(job.source().kind(), action, &job.dest_dir.path, job.name());
     if exists {
         remove_source::remove_sent_source(job, out);
     }
@@ -114,9 +118,15 @@ pub(super) fn refuse(job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
 /// Returns how an existing entry differs, in rsync's words.
 fn difference(job: &Job<'_>) -> &'static str {
     let compare = |existing: &Entry| {
-        let dir = job.dest_dir.dir.as_ref()?;
-        (existing.len_bytes == job.source().len_bytes)
-            .then(|| (job.context.compare)(job.original(), (dir, job.name())).unwrap_or(false))
+        if existing.len_bytes != job.source().len_bytes {
+            return None;
+        }
+        let dest = ComparedDest {
+            dir: job.dest_dir.dir.as_ref()?,
+            name: job.name(),
+            version: None,
+        };
+        Some((job.context.compare)(job.original(), dest).unwrap_or(false))
     };
     let Some(existing) = job.dest() else {
         return "type change";

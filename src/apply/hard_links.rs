@@ -288,6 +288,7 @@ impl Follower<'_> {
         let of_leader = (&leader_dir, leader.path.name());
         if leader.is_delayed.load(Ordering::Relaxed) {
             job.dest_dir.last.touch();
+            context.changed.note_path(&job.path);
             self.linked(delayed::stage_link(job, dir, of_leader), changes, out);
             // Its source is removed once it has its final name.
             return false;
@@ -321,6 +322,9 @@ impl Follower<'_> {
             }
         }
         job.dest_dir.last.touch();
+        // The link gives the file a new ctime under all its names.
+        context.changed.note_path(&job.path);
+        context.changed.note_path(&leader.path);
         if backup::may_replace(context, job.replaces(), &job.path)
             && let Err(problem) = backup::back_up(
                 context,

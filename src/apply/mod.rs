@@ -5,6 +5,7 @@
 pub mod abbreviated;
 pub mod attributes;
 pub mod backup;
+pub mod changed_files;
 pub mod content;
 pub mod delayed;
 pub mod delete;
@@ -28,6 +29,7 @@ pub mod dest_arg;
 pub mod pipeline;
 
 use self::abbreviated::WantedValues;
+use self::changed_files::ChangedFiles;
 pub use self::content::rsync_basis;
 use self::dir_finalize::LastTouch;
 use self::facts::{ItemOrder, ItemPrinter, SourceFacts};
@@ -105,6 +107,8 @@ pub struct Context<'a> {
     pub gauge: Option<&'a Arc<Gauge>>,
     /// Complete files that get their names at the end (`--delay-updates`).
     pub delayed: Mutex<Vec<DelayedFile>>,
+    /// The files whose digests are kept at the end (`--checksum-cache`).
+    pub changed: ChangedFiles<'a>,
 }
 
 /// Returns the warning for each use of an option's path that leads through a symlink of an untrusted user.

@@ -6,6 +6,7 @@ mod worker_pool;
 
 use self::normalize_entry::EntryNormalizer;
 use crate::apply::abbreviated::WantedValues;
+use crate::apply::changed_files::ChangedFiles;
 use crate::apply::dest_arg::Destination;
 use crate::apply::facts::ItemPrinter;
 use crate::apply::generator::{ListFirst, Plans, Top};
@@ -264,6 +265,17 @@ impl Receiving<'_> {
             again: Mutex::default(),
             gauge: self.run_context.gauge,
             delayed: Mutex::default(),
+            changed: ChangedFiles::new(
+                self.run_context.checksum_cache(),
+                if options.dry_run {
+                    None
+                } else {
+                    to.root.as_ref()
+                },
+                self.run_context.process.stop,
+                options.select.open_noatime,
+                self.run_context.process.threads,
+            ),
         };
         let unnamed = u64::from(top.is_some());
         worker_pool::run(&context, &*plans, unnamed, listener, tally, |generator| {
@@ -282,7 +294,9 @@ impl Receiving<'_> {
                 opening,
             )?;
             generator.finish()
-        })
+        })?;
+        context.changed.finish();
+        Ok(())
     }
 
     /// Returns how the destination is listed and compared.
@@ -314,6 +328,7 @@ impl Receiving<'_> {
             alternate_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
             follows_implied: options.select.relative && options.select.no_implied_dirs,
             compare: self.compare,
+            keeps_digests: self.run_context.checksum_cache().is_some(),
             resumes_from: resumes_from(options, self.peer.is_some()),
             stored: self.run_context.process.stored,
         }

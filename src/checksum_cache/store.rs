@@ -5,14 +5,15 @@
 //! and what the other has found out is found out again.
 
 use super::DirKey;
-use super::record::{DigestRecord, RECORD_MAX_BYTES};
+use super::record::{DigestRecord, RECORD_MAX_BYTES, files_in};
+use crate::fs::compare::read_until;
 use crate::fs::root::Dir;
-use crate::fs::write::Pending;
+use crate::fs::write::{Pending, is_temp_name, name_of_temp};
 use crate::fs::{errno, read, sandbox, sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::work::clock;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The store is shrunk if its files have more bytes than this, counted in blocks of 4 KiB.
 const STORE_MAX_BYTES: u64 = 512 << 20;
@@ -20,6 +21,17 @@ const STORE_MAX_BYTES: u64 = 512 << 20;
 const BLOCK_BYTES: u64 = 4096;
 /// A record that was not used for this long is marked as used now, so that it does not count as old.
 const MARK_AFTER_SECS: i64 = 24 * 60 * 60;
+
+/// What a store contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// The number of records: one for each directory.
+    pub records: u64,
+    /// The number of digests in them.
+    pub digests: u64,
+    /// The length of all records.
+    pub bytes: u64,
+}
 
 /// An open store.
 pub struct Store {
@@ -30,11 +42,19 @@ impl Store {
     /// Opens the directory of a store, and creates it if it is missing. Rejects one that other users could write to: their
     /// records would decide which files are copied.
     pub fn open(path: &[u8]) -> io::Result<Store> {
+        match Store::open_existing(path)? {
+            Some(store) => Ok(store),
+            None => trusted_path::make_dirs(path, 0o700, LinkOwners::Trusted).and_then(Store::new),
+        }
+    }
+
+    /// Opens the directory of a store, if it is there.
+    pub fn open_existing(path: &[u8]) -> io::Result<Option<Store>> {
         let opened = trusted_path::open_dir(path, LinkOwners::Trusted);
-        let opened = match errno::if_there(opened)? {
-            Some(opened) => opened,
-            None => trusted_path::make_dirs(path, 0o700, LinkOwners::Trusted)?,
-        };
+        errno::if_there(opened)?.map(Store::new).transpose()
+    }
+
+    fn new(opened: OwnedFd) -> io::Result<Store> {
         let stat = sys::fstat(opened.as_fd())?;
         if stat.uid != sys::ids().0 || stat.mode & 0o022 != 0 {
             let words = "other users own the directory or can write to it";
@@ -50,8 +70,15 @@ impl Store {
         let name = file_name(dir);
         let file = sys::open_read(self.dir.fd(), &name, false, false).ok()?;
         let stat = sys::fstat(file.as_fd()).ok()?;
-        let bytes = sys::read_to_end(file.as_fd(), RECORD_MAX_BYTES).ok()?;
-        let record = DigestRecord::decode(&bytes, dir)?;
+        let len_bytes = usize::try_from(stat.len_bytes).ok()?;
+        if len_bytes > RECORD_MAX_BYTES {
+            return None;
+        }
+        let mut bytes = vec![0; len_bytes];
+        if read_until(file.as_fd(), &mut bytes, 0).ok()? < len_bytes {
+            return None;
+        }
+        let record = DigestRecord::decode(bytes, dir)?;
         if stat.mtime.secs < clock::now_unix().0 - MARK_AFTER_SECS {
             // An old mark only makes it go earlier.
             let _ = sys::utimes(file.as_fd(), b"", None, Some(now()));
@@ -69,6 +96,43 @@ impl Store {
         let pending = Pending::begin(&self.dir, &name, 0o600, true, None)?;
         sys::write_all(pending.fd(), &record.encode(dir))?;
         pending.place(&self.dir, &name)
+    }
+
+    /// Counts what is stored.
+    pub fn stored(&self) -> io::Result<Stored> {
+        let mut stored = Stored::default();
+        let names = read::typed_names(&self.dir)?;
+        for entry in &names.entries {
+            let name = names.name(entry);
+            if !is_record(name) {
+                continue;
+            }
+            // Another run may have removed it.
+            if let Ok(stat) = sys::stat(self.dir.fd(), name, false) {
+                stored.records += 1;
+                stored.digests += files_in(stat.len_bytes);
+                stored.bytes += stat.len_bytes;
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Removes all records, and what killed runs have left of others. Returns the number of records.
+    pub fn clear(&self) -> io::Result<u64> {
+        let mut removed = 0;
+        let names = read::typed_names(&self.dir)?;
+        for entry in &names.entries {
+            let name = names.name(entry);
+            let is_unfinished = is_temp_name(name) && name_of_temp(name).is_some_and(is_record);
+            // The user may have named a directory with other files.
+            if !is_record(name) && !is_unfinished {
+                continue;
+            }
+            if errno::if_there(sys::unlink(self.dir.fd(), name))?.is_some() {
+                removed += u64::from(is_record(name));
+            }
+        }
+        Ok(removed)
     }
 
     /// Removes the records that were not used for the longest time, if the store is too large.
@@ -174,6 +238,23 @@ mod tests {
         assert!(store.get((1, 3)).is_none());
         assert!(store.get((1, 4)).is_some());
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 17 + 5);
+    }
+
+    #[test]
+    fn clearing_leaves_other_files() {
+        let top = tempfile::tempdir().unwrap();
+        let store = Store::open(top.path().as_os_str().as_encoded_bytes()).unwrap();
+        store.put((1, 2), &DigestRecord::default()).unwrap();
+        store.put((1, 3), &DigestRecord::default()).unwrap();
+        assert_eq!(store.stored().unwrap().records, 2);
+        let temp = |name: &[u8]| String::from_utf8(crate::fs::write::temp_name(name)).unwrap();
+        let others = ["letter".to_owned(), temp(b"letter")];
+        for name in others.iter().chain(&[temp(b"1-4.sums")]) {
+            std::fs::write(top.path().join(name), "").unwrap();
+        }
+        assert_eq!(store.clear().unwrap(), 2);
+        assert_eq!(store.stored().unwrap(), Stored::default());
+        assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 2);
     }
 
     #[test]

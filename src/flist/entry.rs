@@ -265,6 +265,10 @@ pub struct Stat {
     pub mtime: Time,
     /// Access time.
     pub atime: Time,
+    /// When the content or any attribute was changed. No program can set it.
+    pub ctime: Time,
+    /// When the file was created, if that was requested and the file system records it.
+    pub btime: Option<Time>,
     /// Length.
     pub len_bytes: u64,
     /// The device number of the file system.

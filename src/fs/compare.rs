@@ -44,7 +44,7 @@ pub fn same_bytes(
 }
 
 /// Reads until the buffer is full or the file ends. Returns the number of bytes read.
-pub(super) fn read_until(fd: BorrowedFd<'_>, piece: &mut [u8], at: u64) -> io::Result<usize> {
+pub fn read_until(fd: BorrowedFd<'_>, piece: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < piece.len() {
         match sys::pread(fd, &mut piece[filled..], at + filled as u64)? {

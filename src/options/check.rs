@@ -57,6 +57,8 @@ pub struct Checksums {
 pub struct CacheChoice {
     /// The directory of the digests. `None` until the command that runs knows the usual one, and if there is none.
     pub dir: Option<Vec<u8>>,
+    /// `--checksum-cache-force`: trust the change times of any file system.
+    pub force: bool,
 }
 
 /// When two entries count as the same, and which ones are left alone even if they differ.

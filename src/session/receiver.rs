@@ -24,7 +24,6 @@ use crate::exit::Exit;
 use crate::flist::Entry;
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
-use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::plan::idmap::{IdClass, IdNames};
 use crate::proto::{ContentDigest, DirId, DirListing, Roots};
@@ -33,7 +32,7 @@ use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::progress::ListTotal;
 use crate::session::response_validation::ResponseValidator;
 use crate::walk::run_context::RunContext;
-use crate::walk::{ComparedSource, DirPlan};
+use crate::walk::{ComparedDest, ComparedSource, DirPlan};
 use parking_lot::RwLock;
 use std::any::Any;
 use std::collections::HashMap;
@@ -136,10 +135,10 @@ impl Receiver<'_> {
             source_names: RwLock::default(),
         };
         accounts.learn(&roots.ids);
-        let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| {
+        let compare = |source: ComparedSource<'_>, dest: ComparedDest<'_>| {
             let is_over =
                 || self.run_context.process.stop.load(Ordering::Relaxed) || self.peer.is_silent();
-            let (dir, name) = dest;
+            let ComparedDest { dir, name, version } = dest;
             let spares_atime = self.run_context.options.select.open_noatime;
             let open = || sys::open_read(dir.fd(), name, false, spares_atime);
             let by = &self.peer.facts().compared_by;
@@ -150,6 +149,7 @@ impl Receiver<'_> {
                     let (_, plain) = cache.digest(&WantedFile {
                         dir,
                         name,
+                        version,
                         open: &open,
                         listed_bytes: Some(len_bytes),
                         is_over: &is_over,

@@ -109,7 +109,7 @@ impl<'a> PrefetchParams<'a> {
                 let walk = SourceWalk {
                     contents: compared_by.map(|by| Contents {
                         by,
-                        peer_is_gone: &peer_is_gone,
+                        is_over: &peer_is_gone,
                         cache: self.run_context.checksum_cache(),
                     }),
                     is_over: Some(&is_over),

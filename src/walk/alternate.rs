@@ -11,7 +11,7 @@ use crate::plan::{self, Action, Decision, Subject};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::destination::DestWalk;
 use crate::walk::dir_plan::unreadable_attribute;
-use crate::walk::source_dir::ComparedSource;
+use crate::walk::source_dir::{ComparedDest, ComparedSource};
 use std::io;
 
 /// One alternate tree.
@@ -154,9 +154,13 @@ impl DestWalk<'_> {
             };
             let mut action = decide(None);
             if action == Action::AskDigest {
-                action = decide(Some(
-                    (self.compare)(original, (&dir, name)).unwrap_or(false),
-                ));
+                let in_tree = ComparedDest {
+                    dir: &dir,
+                    name,
+                    version: None,
+                };
+                let same = (self.compare)(original, in_tree).unwrap_or(false);
+                action = decide(Some(same));
             }
             let Some(found) = Candidate::for_action(action) else {
                 continue;

@@ -7,6 +7,7 @@ use crate::flist::{DirList, Entry, Kind, Time};
 use crate::fs::compare::SHORT_BYTES;
 use crate::fs::read::{self, EntryAt, Wanted};
 use crate::fs::root::{Dir, Root};
+use crate::fs::sys::FileVersion;
 use crate::fs::write::{is_temp_name, name_of_temp};
 use crate::fs::{errno, sys};
 use crate::options::{AltKind, CheckMode, Options};
@@ -24,7 +25,7 @@ use crate::walk::dir_plan::{
 use crate::walk::dir_rules::enter_dir;
 use crate::walk::replay;
 use crate::walk::scanner::TaskId;
-use crate::walk::source_dir::{Compare, ComparedSource, SourceDir};
+use crate::walk::source_dir::{Compare, ComparedDest, ComparedSource, SourceDir};
 use crate::work::parallel;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -111,6 +112,8 @@ pub struct DestWalk<'a> {
     pub follows_implied: bool,
     /// Compares contents under `-c`: the source's directory and name with the destination's.
     pub compare: &'a Compare<'a>,
+    /// The comparison uses digests of earlier runs.
+    pub keeps_digests: bool,
     /// See [`resumes_from`].
     pub resumes_from: u64,
     /// The plan that is carried out, if there is one.
@@ -714,7 +717,12 @@ impl DestWalk<'_> {
     /// Examines an entry of the destination; `None` if it is gone. `follows`: a symlink to a directory counts as the
     /// directory.
     fn stat_dest(&self, dir: &Dir, name: &[u8], follows: bool) -> io::Result<Option<Stat>> {
-        let Some(stat) = errno::if_there(sys::stat(dir.fd(), name, false))? else {
+        let stat = if self.keeps_digests {
+            sys::stat_with_birth(dir.fd(), name, false)
+        } else {
+            sys::stat(dir.fd(), name, false)
+        };
+        let Some(stat) = errno::if_there(stat)? else {
             return Ok(None);
         };
         if follows && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
@@ -809,7 +817,12 @@ impl DestWalk<'_> {
             let may_be_same =
                 compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
             let same = if may_be_same && self.needs_digest(entry, &Entry::from_stat(&stat)) {
-                Some(self.is_same(found, entry, unread))
+                let version = if self.keeps_digests {
+                    Some(FileVersion::from_stat(&stat))
+                } else {
+                    None
+                };
+                Some(self.is_same(found, entry, version, unread))
             } else {
                 None
             };
@@ -859,7 +872,7 @@ impl DestWalk<'_> {
         let lens_bytes = entries.iter().map(|entry| entry.len_bytes);
         let threads = parallel::threads_for(lens_bytes, self.threads);
         let same = parallel::share(&entries, threads, |entry| {
-            self.is_same(found, entry, unread)
+            self.is_same(found, entry, None, unread)
         });
         for (answer, same) in answers.into_iter().zip(same) {
             *answer = Some(same);
@@ -874,8 +887,14 @@ impl DestWalk<'_> {
     }
 
     /// Returns whether the destination's file has the same content as the source's. One that cannot be read counts as
-    /// different, and is noted.
-    fn is_same(&self, found: &Found, entry: &Entry, unread: &Unread) -> bool {
+    /// different, and is noted. `version`: see [`ComparedDest`].
+    fn is_same(
+        &self,
+        found: &Found,
+        entry: &Entry,
+        version: Option<FileVersion>,
+        unread: &Unread,
+    ) -> bool {
         let original = ComparedSource {
             entry,
             place: found.place_of(entry),
@@ -884,7 +903,12 @@ impl DestWalk<'_> {
         let Some(dir) = &found.dest.dir else {
             return false;
         };
-        (self.compare)(original, (dir, original.name)).unwrap_or_else(|error| {
+        let dest = ComparedDest {
+            dir,
+            name: original.name,
+            version,
+        };
+        (self.compare)(original, dest).unwrap_or_else(|error| {
             unread.lock().push((original.name.to_vec(), error));
             false
         })

@@ -27,7 +27,7 @@ pub use self::dir_plan::{
 pub use self::dir_rules::enter_dir;
 pub use self::scanner::{Look, Scanner, TaskId};
 use self::source::SourceWalk;
-pub use self::source_dir::{Compare, ComparedSource, SourceDir, enter_by};
+pub use self::source_dir::{Compare, ComparedDest, ComparedSource, SourceDir, enter_by};
 pub use self::source_task::SourceTask;
 use crate::filter::Chain;
 

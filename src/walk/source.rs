@@ -8,6 +8,7 @@ use crate::flist::{DirList, Entry, Kind, Time};
 use crate::fs::compare::{SHORT_BYTES, digest_of_beginning};
 use crate::fs::read::{EntryAt, Incomplete, ListedName, Names, Wanted};
 use crate::fs::root::Dir;
+use crate::fs::sys::FileVersion;
 use crate::fs::{charset, errno, sys};
 use crate::options::{LinkOwners, Select};
 use crate::path::RelPath;
@@ -83,7 +84,7 @@ pub struct SourceWalk<'a> {
     pub reports_rules: bool,
     /// Whose symlinks may lead to per-directory rule files.
     pub link_owners: LinkOwners,
-    /// How to digest the content of each file: `-c` with a peer.
+    /// How to digest the content of each file: `-c` with a peer or with digests of earlier runs.
     pub contents: Option<Contents<'a>>,
     /// How many threads may list one large directory.
     pub threads: usize,
@@ -94,14 +95,21 @@ pub struct SourceWalk<'a> {
     pub left_out: Option<(u64, u64)>,
 }
 
-/// How file contents are digested for a peer.
+/// How file contents are digested while they are listed.
 pub struct Contents<'a> {
     /// The digest.
     pub by: &'a Comparison,
-    /// Set when the digests are no longer needed.
-    pub peer_is_gone: &'a AtomicBool,
+    /// Set when the digests are no longer needed: the peer is gone, or the run is being stopped.
+    pub is_over: &'a AtomicBool,
     /// Digests of earlier runs.
     pub cache: Option<CacheInUse<'a>>,
+}
+
+impl Contents<'_> {
+    /// Returns whether digests of earlier runs are used.
+    fn are_kept(&self) -> bool {
+        self.cache.is_some()
+    }
 }
 
 impl SourceWalk<'_> {
@@ -554,7 +562,8 @@ impl SourceWalk<'_> {
                 let place = places.get(entry.origin as usize)?.as_ref()?;
                 let name = renamed_from.unwrap_or(source.name(entry));
                 // A file that cannot be read has no digest.
-                self.digest(place, name, entry.len_bytes, contents).ok()
+                self.digest(place, name, entry.len_bytes, None, contents)
+                    .ok()
             },
         );
         let list = Arc::make_mut(&mut found.listing.list);
@@ -563,18 +572,21 @@ impl SourceWalk<'_> {
         }
     }
 
+    /// Returns the digest of a file's content. `version`: see [`WantedFile::version`].
     fn digest(
         &self,
         place: &SourceDir,
         name: &[u8],
         len_bytes: u64,
+        version: Option<FileVersion>,
         contents: &Contents<'_>,
     ) -> io::Result<ContentDigest> {
-        let is_over = || contents.peer_is_gone.load(Ordering::Relaxed);
+        let is_over = || contents.is_over.load(Ordering::Relaxed);
         if let (Some(cache), Some(of_plain)) = (contents.cache, contents.by.of_plain()) {
             let (_, plain) = cache.digest(&WantedFile {
                 dir: &*place.dir()?,
                 name,
+                version,
                 open: &|| place.open_file(name, self.select),
                 listed_bytes: Some(len_bytes),
                 is_over: &is_over,
@@ -601,7 +613,15 @@ impl SourceWalk<'_> {
             stat.len_bytes <= SHORT_BYTES && Kind::of_mode(stat.mode) == Some(Kind::File);
         let digest = match &self.contents {
             // A file that cannot be read has no digest.
-            Some(contents) if is_short => self.digest(place, name, stat.len_bytes, contents).ok(),
+            Some(contents) if is_short => {
+                let version = if contents.are_kept() {
+                    Some(FileVersion::from_stat(&stat))
+                } else {
+                    None
+                };
+                self.digest(place, name, stat.len_bytes, version, contents)
+                    .ok()
+            }
             _ => None,
         };
         Ok(Looked {
@@ -641,7 +661,13 @@ impl SourceWalk<'_> {
         followed: bool,
     ) -> io::Result<(Stat, Option<Vec<u8>>)> {
         let open = place.dir()?;
-        let mut stat = sys::stat(open.fd(), name, self.select.copy_links || followed)?;
+        let follows = self.select.copy_links || followed;
+        let keeps_digests = self.contents.as_ref().is_some_and(Contents::are_kept);
+        let mut stat = if keeps_digests {
+            sys::stat_with_birth(open.fd(), name, follows)?
+        } else {
+            sys::stat(open.fd(), name, follows)?
+        };
         if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
             return Ok((stat, None));
         }

@@ -4,7 +4,7 @@ use crate::filter::Chain;
 use crate::flist::Entry;
 use crate::fs::errno;
 use crate::fs::root::{Dir, Root};
-use crate::fs::sys::{self, Follow};
+use crate::fs::sys::{self, FileVersion, Follow};
 use crate::options::Select;
 use crate::path::{self, RelPath};
 use std::borrow::Cow;
@@ -187,5 +187,16 @@ pub struct ComparedSource<'a> {
     pub name: &'a [u8],
 }
 
+/// The file of the destination, or of an alternate tree, that a source file is compared with.
+#[derive(Clone, Copy)]
+pub struct ComparedDest<'a> {
+    /// Its directory.
+    pub dir: &'a Dir,
+    /// Its name there.
+    pub name: &'a [u8],
+    /// The version that was just found there, if it was examined with the time of its birth.
+    pub version: Option<FileVersion>,
+}
+
 /// Compares the content of a source file with that of a file in an open directory.
-pub type Compare<'c> = dyn Fn(ComparedSource<'_>, (&Dir, &[u8])) -> io::Result<bool> + Sync + 'c;
+pub type Compare<'c> = dyn Fn(ComparedSource<'_>, ComparedDest<'_>) -> io::Result<bool> + Sync + 'c;

@@ -121,6 +121,7 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
     // Its directory is not among those that the client may use.
     env.checksum_cache.open(&CacheChoice {
         dir: copy::checksum_cache_dir(env),
+        force: false,
     });
     let open_root = |root: &[u8]| trusted_path::open_dir_to_search(root, LinkOwners::Trusted);
     if let Err(error) = sandbox::confine(&granted.roots, granted.read_only, &open_root) {

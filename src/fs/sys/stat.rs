@@ -18,6 +18,7 @@ fn wanted(links: bool) -> StatxFlags {
         | StatxFlags::SIZE
         | StatxFlags::MTIME
         | StatxFlags::ATIME
+        | StatxFlags::CTIME
         | StatxFlags::INO;
     if links { all | StatxFlags::NLINK } else { all }
 }
@@ -31,6 +32,16 @@ pub fn may_read(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
 
 /// Returns the attributes of a name in a directory.
 pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> {
+    stat_by(dir, name, follow, wanted(true))
+}
+
+/// Returns the attributes of a name in a directory with the time of its creation. A file system in user space may be asked
+/// for that time each time, although it has just reported all others.
+pub fn stat_with_birth(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> {
+    stat_by(dir, name, follow, wanted(true) | StatxFlags::BTIME)
+}
+
+fn stat_by(dir: BorrowedFd<'_>, name: &[u8], follow: bool, wanted: StatxFlags) -> io::Result<Stat> {
     attempt(Call::Stat, || {
         // With a trailing slash, the kernel follows the link, too.
         let follows = follow || name.ends_with(b"/");
@@ -45,7 +56,7 @@ pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> 
         let at = spot(dir, name)?;
         let dir = at.dir();
         let name = &*at.name;
-        match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted(true)) {
+        match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted) {
             Ok(found) => Ok(from_statx(&found)),
             Err(Errno::NOSYS) => Ok(from_stat(&fs::statat(dir, name, flags)?)),
             Err(error) => Err(error.into()),
@@ -108,26 +119,16 @@ pub fn last_change(fd: BorrowedFd<'_>) -> io::Result<LastChange> {
     attempt(Call::FStat, || {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
         let wanted = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::CTIME;
-        let (stat, ctime) = match fs::statx(fd, c"", flags, wanted) {
-            Ok(found) => (
-                from_statx(&found),
-                (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
-            ),
-            Err(Errno::NOSYS) => {
-                let found = fs::fstat(fd)?;
-                let ctime = (found.st_ctime, found.st_ctime_nsec as u32);
-                (from_stat(&found), ctime)
-            }
+        let stat = match fs::statx(fd, c"", flags, wanted) {
+            Ok(found) => from_statx(&found),
+            Err(Errno::NOSYS) => from_stat(&fs::fstat(fd)?),
             Err(error) => return Err(error.into()),
         };
         Ok(LastChange {
             is_of_regular_file: fs::FileType::from_raw_mode(stat.mode).is_file(),
             len_bytes: stat.len_bytes,
             mtime: stat.mtime,
-            ctime: Time {
-                secs: ctime.0,
-                nanos: ctime.1,
-            },
+            ctime: stat.ctime,
         })
     })
 }
@@ -151,46 +152,37 @@ pub struct FileVersion {
     pub btime: Option<Time>,
 }
 
+impl FileVersion {
+    /// Returns the version of the file that has these attributes, with the time of its creation if that was requested.
+    pub fn from_stat(stat: &Stat) -> FileVersion {
+        FileVersion {
+            is_file: Kind::of_mode(stat.mode) == Some(Kind::File),
+            dev: stat.dev,
+            ino: stat.ino,
+            len_bytes: stat.len_bytes,
+            mtime: stat.mtime,
+            ctime: stat.ctime,
+            btime: stat.btime,
+        }
+    }
+}
+
 /// Returns the version of a file in a directory. Does not follow a symlink.
 pub fn version_at(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<FileVersion> {
-    attempt(Call::Stat, || {
-        let at = spot(dir, name)?;
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let found = fs::statx(at.dir(), &*at.name, flags, OF_VERSION)?;
-        Ok(version_of(&found))
-    })
+    stat_with_birth(dir, name, false).map(|stat| FileVersion::from_stat(&stat))
 }
 
 /// Returns the version of an open file.
 pub fn version(fd: BorrowedFd<'_>) -> io::Result<FileVersion> {
     attempt(Call::FStat, || {
-        let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, OF_VERSION)?;
-        Ok(version_of(&found))
+        let flags = wanted(true) | StatxFlags::BTIME;
+        let stat = match fs::statx(fd, c"", AtFlags::EMPTY_PATH, flags) {
+            Ok(found) => from_statx(&found),
+            Err(Errno::NOSYS) => from_stat(&fs::fstat(fd)?),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(FileVersion::from_stat(&stat))
     })
-}
-
-const OF_VERSION: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
-
-fn version_of(found: &fs::Statx) -> FileVersion {
-    let stat = from_statx(found);
-    let ctime = Time {
-        secs: found.stx_ctime.tv_sec,
-        nanos: found.stx_ctime.tv_nsec,
-    };
-    let btime = Time {
-        secs: found.stx_btime.tv_sec,
-        nanos: found.stx_btime.tv_nsec,
-    };
-    let has_btime = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-    FileVersion {
-        is_file: Kind::of_mode(stat.mode) == Some(Kind::File),
-        dev: stat.dev,
-        ino: stat.ino,
-        len_bytes: stat.len_bytes,
-        mtime: stat.mtime,
-        ctime,
-        btime: if has_btime { Some(btime) } else { None },
-    }
 }
 
 /// Returns whether the file system of a directory is one of this machine that gives each change of a file the time of this
@@ -218,12 +210,19 @@ fn from_statx(s: &fs::Statx) -> Stat {
         secs: t.tv_sec,
         nanos: t.tv_nsec,
     };
+    let has_btime = s.stx_mask & StatxFlags::BTIME.bits() != 0;
     Stat {
         mode: u32::from(s.stx_mode),
         uid: s.stx_uid,
         gid: s.stx_gid,
         mtime: time(&s.stx_mtime),
         atime: time(&s.stx_atime),
+        ctime: time(&s.stx_ctime),
+        btime: if has_btime {
+            Some(time(&s.stx_btime))
+        } else {
+            None
+        },
         len_bytes: s.stx_size,
         dev: fs::makedev(s.stx_dev_major, s.stx_dev_minor),
         ino: s.stx_ino,
@@ -249,6 +248,11 @@ fn from_stat(s: &fs::Stat) -> Stat {
             secs: s.st_atime as i64,
             nanos: s.st_atime_nsec as u32,
         },
+        ctime: Time {
+            secs: s.st_ctime as i64,
+            nanos: s.st_ctime_nsec as u32,
+        },
+        btime: None,
         len_bytes: s.st_size as u64,
         dev: s.st_dev as u64,
         ino: s.st_ino as u64,
