@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::kit::{Output, Surroundings, Who, noise, oracle, report_skip, run, write_script};
+use crate::kit::{Output, Surroundings, Who, noise, oracle, report_skip, run, until, write_script};
 
 const FILES: u64 = 1_000;
 const DIRS: u64 = 10;
@@ -163,6 +164,49 @@ impl Trees {
 /// Returns the maximum number of bytes on the wire for a run without changes.
 fn idle_bytes_max(dirs: u64) -> u64 {
     4 * 1024 + 20 * dirs
+}
+
+// With digests of earlier runs at both ends, an unchanged directory costs a digest under -c as well.
+#[test]
+fn idle_run_with_kept_digests_sends_no_listing() {
+    let trees = Trees::wide();
+    let options = ["-ac", "--delete", "--checksum-cache"];
+    for operands in [["src/", "far:dst"], ["far:src/", "dst"]] {
+        trees.run(&options, operands);
+        // The files of the first run can have digests by now.
+        until_settled(&trees.path("dst"));
+        trees.run(&options, operands);
+        let cost = trees.run(&options, operands);
+        let (to_sender, from_sender) = if operands[0] == "src/" {
+            ("received", "sent")
+        } else {
+            ("sent", "received")
+        };
+        cost.pinned(&[(&format!("{from_sender}-Dir"), 0)]);
+        assert!(cost.of(&format!("{to_sender}-Digests")) >= 1, "{cost:#?}");
+        assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
+
+        // A directory in which a content has changed is listed.
+        let path = trees.path("dst/d3/f3");
+        let mtime = fs::metadata(&path).and_then(|found| found.modified());
+        fs::write(&path, "FILE 3").expect("scratch can be written");
+        let file = fs::File::options().write(true).open(&path);
+        file.and_then(|file| file.set_modified(mtime?))
+            .expect("the owner may set the time");
+        let cost = trees.run(&options, operands);
+        cost.pinned(&[(&format!("{from_sender}-Dir"), 1)]);
+        assert_eq!(fs::read_to_string(&path).expect("a file"), "file 3");
+    }
+}
+
+/// Waits until the files of a tree have been left alone for so long that they can have digests.
+fn until_settled(top: &Path) {
+    let of_change = fs::metadata(top.join("d9/f999")).map(|found| found.ctime());
+    let settled = of_change.expect("it was copied") + 2;
+    until(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        now.expect("it is after 1970").as_secs() as i64 > settled
+    });
 }
 
 #[test]

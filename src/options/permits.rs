@@ -49,8 +49,8 @@ impl Permits {
             copy_as: _,
             // A rule file outside of the directory counts as empty here, for the digest as well.
             confine_root: _,
-            // It does not change the result.
-            checksum_cache: _,
+            // See `by_check`.
+            checksum_cache,
         } = options;
         let by_run = Permits {
             // The state of an action that was done already shows only in the listings of its directory.
@@ -66,7 +66,7 @@ impl Permits {
         };
         let by_policies = [
             by_select(select),
-            by_check(check, preserve),
+            by_check(check, preserve, checksum_cache.is_some()),
             by_preserve(preserve, select),
             by_delete(delete, reads_dest_rules),
             by_place(place),
@@ -129,7 +129,8 @@ fn by_select(select: &Select) -> Permits {
     }
 }
 
-fn by_check(check: &Check, preserve: &Preserve) -> Permits {
+/// `keeps_digests`: `--checksum-cache`.
+fn by_check(check: &Check, preserve: &Preserve, keeps_digests: bool) -> Permits {
     let Check {
         mode,
         sums: _,
@@ -141,9 +142,15 @@ fn by_check(check: &Check, preserve: &Preserve) -> Permits {
         reports_unread: _,
     } = check;
 
+    let covers_content = match mode {
+        // The digest of a directory covers those of its files if both ends keep them.
+        CheckMode::Digest => keeps_digests,
+        CheckMode::IgnoreTimes => false,
+        CheckMode::SizeOnly | CheckMode::Quick { .. } => true,
+    };
     Permits {
         // `--update` and `--ignore-existing` only concern entries that differ.
-        compare: !matches!(mode, CheckMode::Digest | CheckMode::IgnoreTimes) && *window_secs <= 0,
+        compare: covers_content && *window_secs <= 0,
         unrequested: !existing_only,
         forbids_repeat: first_given([
             // An entry in the way is removed before the new one is created; a second attempt would then skip the new one.

@@ -3,20 +3,22 @@
 //! A receiving client starts the scan while it still connects. It guesses from its arguments which directory to scan.
 //! If the guess is wrong, only the scan is wasted.
 
-use crate::digest;
+use crate::checksum_cache::CacheInUse;
+use crate::digest::{self, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
-use crate::flist::{DirList, Entry};
+use crate::flist::entry::{Extra, Stat};
+use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
 use crate::fs::read::{EntryAt, Names, Wanted};
 use crate::fs::root::{Dir, Root};
-use crate::fs::sys::{self, Follow};
+use crate::fs::sys::{self, FileVersion, Follow};
 use crate::fs::trusted_path;
 use crate::options::Options;
 use crate::path::RelPath;
-use crate::proto::DestDirState;
 use crate::proto::limits::NAME_MAX_BYTES;
+use crate::proto::{ContentDigest, DestDirState};
 use crate::report::event::{ErrorRole, Problem};
 use crate::session::digest_exchange::{
     Half, Known, PredictedDigests, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
@@ -38,12 +40,16 @@ pub struct DigestScan<'a> {
     pub root: Option<&'a Root>,
     /// What to read of each entry.
     pub wanted: Wanted<'a>,
+    /// The digests of contents that earlier runs have stored, if the digests of directories cover them.
+    pub cache: Option<CacheInUse<'a>>,
     /// How many threads may examine one large directory.
     pub threads: usize,
     /// Set when the results are not needed any more.
     pub is_over: Arc<AtomicBool>,
     /// Computes the digests.
     pub digester: Digester<'a>,
+    /// How the session compares contents.
+    pub compared_by: Comparison,
 }
 
 impl DigestScan<'_> {
@@ -130,7 +136,12 @@ impl DigestScan<'_> {
                 return Ok(false);
             }
             let looks = parallel::map(block, self.threads, |&item| {
-                sys::stat(dir.fd(), names.name(item), false)
+                let name = names.name(item);
+                if self.cache.is_some() {
+                    sys::stat_with_birth(dir.fd(), name, false)
+                } else {
+                    sys::stat(dir.fd(), name, false)
+                }
             });
             for (&item, looked) in block.iter().zip(looks) {
                 let stat = looked.map_err(|_| NO_DIGEST)?;
@@ -148,9 +159,26 @@ impl DigestScan<'_> {
                 self.wanted
                     .complete_dest(entry, &at)
                     .map_err(|_| NO_DIGEST)?;
+                if let Some(cache) = &self.cache
+                    && entry.kind() == Kind::File
+                {
+                    entry.extra_mut().digest = self.stored_digest(*cache, dir, &stat);
+                }
             }
         }
         Ok(true)
+    }
+
+    /// Returns the digest of a file that an earlier run has stored, as the sender has it.
+    fn stored_digest(
+        &self,
+        cache: CacheInUse<'_>,
+        dir: &Dir,
+        stat: &Stat,
+    ) -> Option<ContentDigest> {
+        let plain = cache.stored(dir, &FileVersion::from_stat(stat))?;
+        let of_plain = self.compared_by.of_plain()?;
+        Some(of_plain(&plain))
     }
 
     /// Whether leftovers of interrupted transfers may exist, so that files must be compared one by one. `list`: the
@@ -181,6 +209,9 @@ impl DigestScan<'_> {
             self.digester.digest(&path, &list, &takes_part)
         };
         let (children, tasks) = self.below(&path, &chain, &list, &takes_part);
+        if self.cache.is_some() {
+            drop_digests(&mut list);
+        }
         (
             ScannedDir {
                 seen: DestDirState::Dir { digest, children },
@@ -211,6 +242,19 @@ impl DigestScan<'_> {
             )
         })
         .unzip()
+    }
+}
+
+/// Drops the digests of files, which only the digest of their directory needs: many entries are kept.
+fn drop_digests(list: &mut DirList) {
+    for entry in &mut list.entries {
+        let Some(extra) = &mut entry.extra else {
+            continue;
+        };
+        extra.digest = None;
+        if **extra == Extra::default() {
+            entry.extra = None;
+        }
     }
 }
 
@@ -410,6 +454,7 @@ impl Guess<'_> {
                 let look = DigestScan {
                     root: root.as_ref(),
                     wanted,
+                    cache: self.run_context.checksum_cache(),
                     threads: self.run_context.process.threads,
                     is_over: is_over.clone(),
                     digester: Digester {
@@ -419,6 +464,7 @@ impl Guess<'_> {
                         owners: is_super,
                         ids: &ids,
                     },
+                    compared_by: Comparison::keyed_plain(&self.key),
                 };
                 let scanner = &Scanner::early(look);
                 let first = scanner.start((

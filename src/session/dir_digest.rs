@@ -1,14 +1,15 @@
 //! Directory digests: two peers compare them to find the directories that need not be listed.
 //!
 //! A digest covers everything that a comparison would examine, so equal digests mean that nothing would be done. If
-//! digests differ although nothing would be done, that costs only a few bytes.
+//! digests differ although nothing would be done, that costs only a few bytes. Under `-c`, it covers the digests of the
+//! files, if both ends keep these (`--checksum-cache`).
 
 use crate::digest::KeyedHasher;
 use crate::flist::entry::S_IFMT;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::{Ids, Name};
 use crate::options::permits::Permits;
-use crate::options::{IdFrom, IdMap, IdTo, Options, PeerLinks, Preserve};
+use crate::options::{CheckMode, IdFrom, IdMap, IdTo, Options, PeerLinks, Preserve};
 use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, first_match};
 use crate::plan::quick_check::examined_time;
@@ -102,8 +103,20 @@ impl Digester<'_> {
         if kind == Kind::File {
             put_number(text, entry.len_bytes);
         }
+        let is_compared_by_content =
+            kind == Kind::File && self.options.check.mode == CheckMode::Digest;
+        if is_compared_by_content {
+            // The sender could not read it, or the receiver has no digest that it keeps: it must be compared.
+            let digest = entry.extra.as_ref().and_then(|extra| extra.digest)?;
+            text.extend_from_slice(&digest);
+        }
         if kind == Kind::File || mtime {
-            let time = examined_time(entry.mtime, self.options.check.window_secs);
+            // A file of equal content gets the exact time.
+            let time = if is_compared_by_content {
+                entry.mtime
+            } else {
+                examined_time(entry.mtime, self.options.check.window_secs)
+            };
             put_number(text, time.secs as u64);
             put_number(text, u64::from(time.nanos));
         }
@@ -190,6 +203,7 @@ impl Digester<'_> {
         } = self.options.preserve;
         let owner = owner && self.owners;
         let nanos = self.options.check.window_secs < 0;
+        let contents = self.options.check.mode == CheckMode::Digest;
         let xattrs = xattrs > 0;
         [
             perms,
@@ -202,6 +216,7 @@ impl Digester<'_> {
             acls,
             xattrs,
             nanos,
+            contents,
         ]
         .iter()
         .rfold(0, |bits, &is_on| bits << 1 | u64::from(is_on))
@@ -318,9 +333,10 @@ fn put_number(text: &mut Vec<u8>, number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digest::CONTENT_LEN_BYTES;
     use crate::flist::entry::{Inode, Stat, Time};
     use crate::flist::join::{Join, Pair};
-    use crate::options::{AltDest, AltKind, CheckMode, Recurse};
+    use crate::options::{AltDest, AltKind, CacheChoice, Recurse};
     use crate::plan::alternate::{Use, may_use};
     use crate::plan::idmap::{IdMapper, IdNames, Privileges};
     use crate::plan::{Action, Policy, Reason, Subject, decide};
@@ -463,6 +479,12 @@ mod tests {
                 let extra = entry.extra_mut();
                 extra.rdev = rdev;
                 extra.target = Some(vec![b'a' + target].into());
+                // The third one cannot be read.
+                extra.digest = if target < 2 {
+                    Some([target; CONTENT_LEN_BYTES])
+                } else {
+                    None
+                };
                 let name = if target == 0 {
                     &b"security.x"[..]
                 } else {
@@ -556,8 +578,8 @@ mod tests {
             rare(),
             rare(),
             alternates,
-            id_maps(),
-            id_maps(),
+            (id_maps(), id_maps()),
+            prop::option::weighted(0.7, Just(CacheChoice::default())),
         );
         all.prop_map(
             |(
@@ -567,8 +589,8 @@ mod tests {
                 atimes,
                 keep_dirlinks,
                 alternates,
-                usermap,
-                groupmap,
+                (usermap, groupmap),
+                cache,
             )| {
                 let mut options = Options::default();
                 options.select.recurse = Recurse::Full;
@@ -600,6 +622,7 @@ mod tests {
                 });
                 options.check.window_secs = window_secs;
                 options.check.mode = mode;
+                options.checksum_cache = cache;
                 options
             },
         )
@@ -689,7 +712,14 @@ mod tests {
                 let source = &mapped(&source.entries[at]);
                 let dest = &dest.entries[dest_at];
                 prop_assert!(!options.preserve.hard_links || source.inode.is_none(), "{source:?} has other names");
-                let decision = decide(source, Some(dest), None, Subject::Entry, &policy);
+                let digest = |entry: &Entry| entry.extra.as_ref().and_then(|extra| extra.digest);
+                let has_same_content = digest(source).is_some() && digest(source) == digest(dest);
+                let asked = decide(source, Some(dest), None, Subject::Entry, &policy);
+                let decision = if asked.action == Action::AskDigest {
+                    decide(source, Some(dest), Some(has_same_content), Subject::Entry, &policy)
+                } else {
+                    asked
+                };
                 let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));
                 prop_assert!(is_kept, "{decision:?} for {source:?} and {dest:?}");
                 let alternates = dest_options.delta.alt_dest.as_ref().map(|alt| alt.kind);
@@ -706,7 +736,8 @@ mod tests {
             let is_beyond = preserve.atimes || preserve.keep_dirlinks
                 || matches!(alternates, Some(AltKind::Compare | AltKind::Link));
             let is_compared = Shortcuts::for_run(&options, Wants::default()).compare;
-            prop_assert_eq!(is_compared, !is_beyond && options.check.mode != CheckMode::Digest);
+            let lacks_contents = options.check.mode == CheckMode::Digest && options.checksum_cache.is_none();
+            prop_assert_eq!(is_compared, !is_beyond && !lacks_contents);
         }
     }
 

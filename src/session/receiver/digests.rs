@@ -1,6 +1,8 @@
 //! Sends digests of the destination to a sender that compares them, while it lists.
 
 use super::inbox::ReceiverInbox;
+use crate::checksum_cache::CacheInUse;
+use crate::digest::Comparison;
 use crate::error::Error;
 use crate::flist::DirList;
 use crate::fs::ids::Ids;
@@ -34,6 +36,8 @@ pub struct DestDigests<'a> {
 /// What the digests are about.
 pub(super) struct DigestScope<'a> {
     pub options: &'a Options,
+    /// The digests of contents that earlier runs have stored.
+    pub cache: Option<CacheInUse<'a>>,
     pub ids: &'a Ids,
     /// The directories whose digests the sender compares.
     pub whole: &'a [RelPath],
@@ -57,9 +61,11 @@ impl DestDigests<'_> {
         let scan = DigestScan {
             root: walk.dest,
             wanted: walk.wanted,
+            cache: scope.cache,
             threads: walk.threads,
             is_over: is_over.clone(),
             digester,
+            compared_by: Comparison::keyed_plain(&self.key),
         };
         let begun = self
             .prescan

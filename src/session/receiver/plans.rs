@@ -42,6 +42,7 @@ impl SourcePlans for PeerSource<'_> {
             Some(digests) => {
                 let scope = DigestScope {
                     options: self.receiver.run_context.options,
+                    cache: self.receiver.run_context.checksum_cache(),
                     ids: &self.accounts.ids,
                     whole: &self.whole,
                 };
