@@ -1,12 +1,13 @@
 //! `--checksum-cache`: unchanged files are not read again under `-c`, and no run becomes wrong by it.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::kit::{World, oracle, synctest, until};
+use crate::kit::{World, oracle, report_skip, synctest, until};
 
 const CACHE: &str = "--checksum-cache";
 
@@ -95,6 +96,43 @@ synctest!(unchanged_files_are_not_opened_again, |w: World| {
     assert!(by_check + 26 <= first, "{by_check}");
 });
 
+// The large file takes so long to read that the run waits until it can have a digest.
+synctest!(
+    what_a_run_has_written_is_not_read_by_the_next,
+    |w: World| {
+        let log = w.tested().with_extension("calls");
+        w.env("SPARSYNC_CALL_LOG", log.to_str().expect("it is text"));
+        let w = cached(&w);
+        w.not_with_stock("nothing is kept then")
+            .not_with_daemon("the module has no digests");
+        w.source(
+            "many/1=1 many/2=2 many/3=3 many/4=4 many/5=5 many/6=6 many/7=7 many/8=8 big*40000000",
+        );
+        until_settled(w);
+        let opened = |options: &[&str]| {
+            fs::write(&log, "").expect("scratch can be written");
+            w.alone(options).exits(0);
+            let calls = fs::read_to_string(&log).expect("a debug build logs its calls");
+            calls.lines().filter(|line| line.ends_with(" Open")).count()
+        };
+        opened(&["-ac", CACHE]);
+        // Names and attributes are changed, but no content.
+        until_settled(w);
+        w.change(|top| {
+            let group = fs::Permissions::from_mode(0o640);
+            fs::set_permissions(top.join("src/many/1"), group).expect("it is there");
+        });
+        until_settled(w);
+        let adjusted = opened(&["-ac", CACHE]);
+        let idle = opened(&["-ac", CACHE]);
+        let uncached = opened(&["-ac"]);
+        // There are 16 files, of which one was changed, at both ends.
+        assert!(uncached >= 32, "{uncached}");
+        assert!(adjusted + 28 <= uncached, "{adjusted} of {uncached}");
+        assert!(idle + 28 <= uncached, "{idle} of {uncached}");
+    }
+);
+
 synctest!(check_uses_it, |w: World| {
     let w = cached(&w);
     w.not_with_stock("nothing is kept then");
@@ -161,6 +199,23 @@ synctest!(content_of_same_length_and_time, |w: World| {
 
 synctest!(content_of_the_destination, |w: World| {
     sees(&w, |top| rewrite_unseen(&top.join("dst/d/g"), "text-same"));
+});
+
+// A file of equal content gets the exact time, although such a difference is none that is reported.
+synctest!(time_that_differs_within_its_second, |w: World| {
+    sees(&w, |top| {
+        let path = top.join("dst/d/g");
+        let stat = fs::metadata(&path).expect("a file");
+        let more = if stat.mtime_nsec() < 500_000_000 {
+            1
+        } else {
+            -1
+        };
+        let file = fs::File::options().write(true).open(&path).expect("a file");
+        let nanos = (stat.mtime_nsec() + more) as u32;
+        let time = UNIX_EPOCH + Duration::new(stat.mtime() as u64, nanos);
+        file.set_modified(time).expect("the owner may set the time");
+    });
 });
 
 synctest!(file_renamed_over_another, |w: World| {
@@ -233,7 +288,7 @@ synctest!(damaged_records, |w: World| {
     w.only_local("the store of this end is that of all");
     let store = config(w).join("state/checksums");
     type Damage = fn(&Path, Vec<u8>);
-    let damages: [Damage; 6] = [
+    let damages: [Damage; 8] = [
         |path, bytes| fs::write(path, &bytes[..bytes.len() / 2]).expect("scratch"),
         |path, _| fs::write(path, "").expect("scratch"),
         |path, mut bytes| {
@@ -241,9 +296,24 @@ synctest!(damaged_records, |w: World| {
             bytes[at] ^= 1;
             fs::write(path, bytes).expect("scratch");
         },
+        // Another version of the format.
         |path, mut bytes| {
             bytes[15] ^= 1;
             fs::write(path, bytes).expect("scratch");
+        },
+        |path, bytes| {
+            let file = fs::File::options().write(true).open(path).expect("scratch");
+            file.set_len(1 << 40).expect("it has holes");
+            drop(bytes);
+        },
+        // Nobody writes to it.
+        |path, _| {
+            fs::remove_file(path).expect("scratch");
+            let made = Command::new("mkfifo")
+                .arg(path)
+                .status()
+                .expect("mkfifo can be started");
+            assert!(made.success());
         },
         |path, _| {
             fs::remove_file(path).expect("scratch");
@@ -366,4 +436,270 @@ synctest!(killed_runs, |w: World| {
         at += 3;
     }
     assert!(at > 60, "only {at} calls");
+});
+
+// ── file systems ────────────────────────────────────────────────────────────────────────────────
+/// Runs a shell script in a mount namespace, in the scratch directory: `run` copies with the cache, `same` compares the
+/// trees, and `settle` lets so much time pass that all files can have digests. Returns standard error, or `None` if nothing
+/// can be mounted here.
+fn in_namespace(w: &World, name: &str, script: &str) -> Option<String> {
+    let flags = if rustix::process::geteuid().is_root() {
+        "-m"
+    } else {
+        "-rm"
+    };
+    let program = oracle::under_test().display();
+    let common = format!(
+        "mount -t tmpfs none /mnt && umount /mnt || {{ echo cannot mount >&2; exit 99; }}
+         run() {{ {program} -acH --delete {CACHE}=\"$PWD/sums\" \"$@\" src/ dst/; }}
+         same() {{ diff -r src dst; }}
+         settle() {{ local end=$(($(date +%s%N) + 70000000)); while [ $(date +%s%N) -lt $end ]; do :; done; }}
+         again() {{ run; same; settle; run; same; run; same; }}
+         rewrite() {{ printf %s \"$2\" >\"$1\"; touch -d '2001-02-03 04:05:06.789' \"$1\"; }}
+         {script}"
+    );
+    let output = Command::new("unshare")
+        .args([flags, "bash", "-euc", &common])
+        .current_dir(w.tested())
+        .env("SPARSYNC_CONFIG_DIR", config(w))
+        .output();
+    let Ok(output) = output else {
+        report_skip(name, "unshare is missing");
+        return None;
+    };
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(99) || errors.starts_with("unshare:") {
+        report_skip(name, "no file system can be mounted here");
+        return None;
+    }
+    let lines = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{errors}{lines}");
+    Some(errors)
+}
+
+synctest!(bind_mounts, |w: World| {
+    let w = cached(&w);
+    w.only_local("the namespace has no server");
+    let script = "
+        mkdir other; rewrite other/e three; rewrite other/f fuor; rewrite src/d/e three; rewrite src/d/f four
+        again
+        mount --bind other src/d
+        again
+        rewrite src/d/f ruof
+        again
+        umount src/d
+        again
+        mkdir src/k
+        mount --bind src/d src/k
+        again
+        rewrite src/k/f four
+        again";
+    let errors = in_namespace(w, "checksum_cache::bind_mounts", script);
+    assert!(errors.is_none_or(|errors| errors.is_empty()));
+});
+
+synctest!(overlays, |w: World| {
+    let w = cached(&w);
+    w.only_local("the namespace has no server");
+    let script = "
+        mv src lower; mkdir upper work src space; rewrite lower/d/f four; rewrite lower/d/e three
+        mount -t tmpfs none space; mkdir space/upper space/work
+        mount -t overlay -o lowerdir=lower,upperdir=space/upper,workdir=space/work none src ||
+            { echo cannot mount >&2; exit 99; }
+        again
+        rewrite src/d/f ruof; again
+        chmod 600 src/d/e; again
+        rewrite src/d/e eerht; again
+        rm src/d/f; rewrite src/d/f fuor; again
+        mv src/d/e src/d/x; mv src/d/f src/d/e; mv src/d/x src/d/f; again";
+    let errors = in_namespace(w, "checksum_cache::overlays", script);
+    assert!(errors.is_none_or(|errors| errors.is_empty()));
+});
+
+synctest!(full_disk, |w: World| {
+    let w = cached(&w);
+    w.only_local("the namespace has no server");
+    let script = "
+        mkdir -m 700 sums; mount -t tmpfs -o size=4k,mode=700 none sums
+        settle; run; same; run; same
+        rewrite src/d/f ruof; run; same";
+    let Some(errors) = in_namespace(w, "checksum_cache::full_disk", script) else {
+        return;
+    };
+    let warning = "sparsync: --checksum-cache is not used: cannot store digests: No space left on device (28)\n";
+    assert!(errors.contains(warning), "{errors}");
+    assert_eq!(errors.replace(warning, ""), "");
+});
+
+synctest!(store_that_can_only_be_read, |w: World| {
+    let w = cached(&w);
+    w.only_local("the namespace has no server");
+    let script = "
+        mkdir -m 700 sums; mount -t tmpfs -o mode=700 none sums
+        again; mount -o remount,ro sums; run; same
+        rewrite src/d/f ruof; settle; run; same; run; same; rewrite src/d/f four; run; same";
+    let Some(errors) = in_namespace(w, "checksum_cache::store_that_can_only_be_read", script)
+    else {
+        return;
+    };
+    let warning = "sparsync: --checksum-cache is not used: cannot store digests: Read-only file system (30)\n";
+    assert!(errors.contains(warning), "{errors}");
+    assert_eq!(errors.replace(warning, ""), "");
+});
+
+// ramfs is not known to keep change times. It does.
+synctest!(file_systems_that_are_not_trusted, |w: World| {
+    let w = cached(&w);
+    w.only_local("the namespace has no server");
+    let script = "
+        mv src old; mkdir src; mount -t ramfs none src || { echo cannot mount >&2; exit 99; }
+        cp -a old/. src; rm -rf dst; settle
+        mkdir dst; mount -t ramfs none dst
+        run; same; run; same
+        [ -z \"$(ls sums)\" ]
+        echo forced >&2
+        settle; run --checksum-cache-force; same
+        [ -n \"$(ls sums)\" ]
+        rewrite src/d/f ruof; run --checksum-cache-force; same";
+    let Some(errors) = in_namespace(w, "checksum_cache::file_systems", script) else {
+        return;
+    };
+    let warning = "sparsync: --checksum-cache is not used: a network file system or one in user space may keep change \
+                   times that cannot be trusted (--checksum-cache-force trusts them)\n";
+    assert_eq!(errors, format!("{warning}{warning}forced\n"));
+});
+
+// ── the command ─────────────────────────────────────────────────────────────────────────────────
+/// Runs `sparsync cache`. Returns what it has printed, standard error, and the exit code.
+fn cache_command(w: &World, words: &[&str]) -> (String, String, i32) {
+    let output = Command::new(oracle::under_test())
+        .arg("cache")
+        .args(words)
+        .current_dir(w.tested())
+        .env("SPARSYNC_CONFIG_DIR", config(w))
+        .output()
+        .expect("the program under test can be started");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints text");
+    let exit = output.status.code().expect("it was not killed");
+    (text(output.stdout), text(output.stderr), exit)
+}
+
+fn print_only(text: &str) -> (String, String, i32) {
+    (text.to_owned(), String::new(), 0)
+}
+
+synctest!(command_shows_and_removes_digests, |w: World| {
+    let w = cached(&w);
+    w.only_local("the command has no remote end");
+    let sums = format!("{CACHE}=sums");
+    assert_eq!(
+        cache_command(w, &["stat", &sums]),
+        print_only("sums: 0 digests of 0 directories, 0 bytes\n")
+    );
+    assert!(!w.tested().join("sums").exists());
+    until_settled(w);
+    w.alone(&["-ac", &sums]).exits(0);
+    fs::write(w.tested().join("sums/letter"), "").expect("scratch can be written");
+    // The top and one directory below it, at both ends, with those files of each that were there before.
+    let (shown, _, exit) = cache_command(w, &["stat", &sums]);
+    assert!(
+        shown.starts_with("sums: 1") && shown.contains(" digests of 4 directories, "),
+        "{shown}"
+    );
+    assert_eq!(exit, 0);
+    assert_eq!(
+        cache_command(w, &["clear", &sums]),
+        print_only("removed the digests of 4 directories\n")
+    );
+    let left: Vec<_> = records(&w.tested().join("sums"));
+    assert_eq!(left, [w.tested().join("sums/letter")]);
+    assert_eq!(
+        cache_command(w, &["stat", &sums]),
+        print_only("sums: 0 digests of 0 directories, 0 bytes\n")
+    );
+});
+
+synctest!(command_verifies_contents, |w: World| {
+    let w = cached(&w);
+    w.only_local("the command has no remote end");
+    let verify = |words: &[&str]| cache_command(w, &[&["verify"], words].concat());
+    let files = 9;
+    let unknown = format!("0 intact, 0 damaged, {files} without a digest, 0 unreadable\n");
+    assert_eq!(verify(&["src"]), print_only(&unknown));
+    until_settled(w);
+    w.alone(&["-ac", CACHE]).exits(0);
+    let intact = format!("{files} intact, 0 damaged, 0 without a digest, 0 unreadable\n");
+    assert_eq!(verify(&["src"]), print_only(&intact));
+    // An ordinary change is none of a disk.
+    rewrite_unseen(&w.tested().join("src/d/f"), "ruof");
+    let changed = format!(
+        "{} intact, 0 damaged, 1 without a digest, 0 unreadable\n",
+        files - 1
+    );
+    assert_eq!(verify(&["src/"]), print_only(&changed));
+
+    for (words, message) in [
+        (&["stat", "x"][..], "unexpected operand"),
+        (&["verify"], "expected one TREE"),
+        (&["verify", "a", "b"], "expected one TREE"),
+        (&["clean"], "expected stat, verify or clear"),
+        (&[], "expected stat, verify or clear"),
+        (
+            &["clear", "--progress"],
+            "--progress and --checksum-cache-force belong to verify",
+        ),
+    ] {
+        let error = format!("sparsync cache: {message}\nhint: see `sparsync cache --help`\n");
+        assert_eq!(cache_command(w, words), (String::new(), error, 2));
+    }
+    let (_, errors, exit) = verify(&["src/missing"]);
+    assert!(
+        errors.starts_with("sparsync: cannot open src/missing: No such file"),
+        "{errors}"
+    );
+    assert_eq!(exit, 3);
+});
+
+// A store through a mapping of a page that is dirty already leaves no trace in the times of its file, like bit rot.
+synctest!(command_finds_what_has_changed_unseen, |w: World| {
+    let w = cached(&w);
+    w.only_local("the command has no remote end");
+    let script = "import mmap, sys\n\
+        with open('src/d/g', 'r+b') as file:\n\
+        \x20   page = mmap.mmap(file.fileno(), 0)\n\
+        \x20   page[0] = ord('s')\n\
+        \x20   print('dirty', flush=True)\n\
+        \x20   sys.stdin.readline()\n\
+        \x20   page[0] = ord('S')\n\
+        \x20   print('changed', flush=True)\n\
+        \x20   sys.stdin.readline()\n";
+    let mapping = Command::new("python3")
+        .args(["-c", script])
+        .current_dir(w.tested())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut mapping) = mapping else {
+        return report_skip("checksum_cache::command_finds", "python3 is missing");
+    };
+    let mut told = BufReader::new(mapping.stdout.take().expect("it is a pipe"));
+    let mut input = mapping.stdin.take().expect("it is a pipe");
+    let mut line = String::new();
+    told.read_line(&mut line).expect("a pipe can be read");
+    until_settled(w);
+    w.alone(&["-ac", CACHE]).exits(0);
+    input.write_all(b"\n").expect("it reads that");
+    told.read_line(&mut line).expect("a pipe can be read");
+    assert_eq!(line, "dirty\nchanged\n");
+    let found = cache_command(w, &["verify", "src"]);
+    let counts = "8 intact, 1 damaged, 0 without a digest, 0 unreadable\n";
+    assert_eq!(found, (format!("damaged d/g\n{counts}"), String::new(), 1));
+    // A run does not see it.
+    w.alone(&["-ac", CACHE]).exits(0);
+    assert_eq!(
+        fs::read(w.tested().join("dst/d/g")).expect("a file"),
+        b"same-text"
+    );
+    drop(input);
+    assert!(mapping.wait().expect("it is a child").success());
 });

@@ -249,6 +249,7 @@ fn messages_of_help_pages() {
         "help bench",
         "help check",
         "help hash",
+        "help cache",
         "help plan",
         "help apply",
     ] {
@@ -387,6 +388,17 @@ fn messages_of_command_lines() {
         "--workers=0 a",
     ] {
         book.client(&format!("hash {line}"));
+    }
+    for line in [
+        "",
+        "verify",
+        "stat a",
+        "clear --progress",
+        "-q stat",
+        "stat --checksum-cache=/dev/null",
+        "verify /dev/null",
+    ] {
+        book.client(&format!("cache {line}"));
     }
     for line in [
         "-a --transport=x a h:b",

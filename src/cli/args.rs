@@ -62,8 +62,8 @@ pub struct GivenMap {
 }
 
 /// The man pages of section 1: that of copies, and those of the subcommands.
-pub const MAN_PAGES: [&str; 9] = [
-    "sparsync", "apply", "bench", "check", "doctor", "enroll", "hash", "plan", "server",
+pub const MAN_PAGES: [&str; 10] = [
+    "sparsync", "apply", "bench", "cache", "check", "doctor", "enroll", "hash", "plan", "server",
 ];
 
 /// A shell.
@@ -184,6 +184,8 @@ pub struct Args {
     pub copy_as: Option<Vec<u8>>,
     pub confine_root: Option<Vec<u8>>,
     pub checksum_cache: Option<CacheChoice>,
+    /// `--checksum-cache-force`
+    pub checksum_cache_force: bool,
 
     pub delete: GivenDelete,
     pub max_delete: Option<i32>,

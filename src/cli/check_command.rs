@@ -60,7 +60,7 @@ const WITH_MANIFEST: [&str; 6] = [
 
 /// The options of a copy that a comparison of trees takes over: what is compared, which entries take part, and how the
 /// other machine is reached.
-const OF_COPIES: [&str; 76] = [
+const OF_COPIES: [&str; 77] = [
     "8-bit-output",
     "json",
     "ui",
@@ -90,6 +90,7 @@ const OF_COPIES: [&str; 76] = [
     "iconv",
     "checksum",
     "checksum-cache",
+    "checksum-cache-force",
     "checksum-choice",
     "checksum-seed",
     "modify-window",

@@ -21,7 +21,8 @@ use super::value::{names, shell};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{
-    Backup, Checksum, Checksums, Compress, Connect, FilesFrom, Options, PlanUse, TransportChoice,
+    Backup, CacheChoice, Checksum, Checksums, Compress, Connect, FilesFrom, Options, PlanUse,
+    TransportChoice,
 };
 
 /// A valid copy.
@@ -287,9 +288,18 @@ fn options(
         batch: policies::batch(args),
         copy_as: args.copy_as.clone(),
         confine_root: args.confine_root.clone(),
-        checksum_cache: args.checksum_cache.clone(),
+        checksum_cache: checksum_cache(args),
         output: output::output(args, env),
         select: policies::select(args, files_from, list_only, &settled),
         place: policies::place(args, settled),
+    })
+}
+
+/// Returns what `--checksum-cache` and `--checksum-cache-force` choose together.
+fn checksum_cache(args: &Args) -> Option<CacheChoice> {
+    let choice = args.checksum_cache.clone()?;
+    Some(CacheChoice {
+        force: args.checksum_cache_force,
+        ..choice
     })
 }

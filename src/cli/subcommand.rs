@@ -1,11 +1,12 @@
-//! The subcommands `server`, `enroll`, `doctor`, `bench`, `check`, `hash`, `plan` and `apply`: recognizes them. Their parsers are in files of their
-//! own.
+//! The subcommands `server`, `enroll`, `doctor`, `bench`, `check`, `hash`, `cache`, `plan` and `apply`: recognizes them. Their
+//! parsers are in files of their own.
 //!
 //! A first argument is a subcommand only if the program was called by its own name, so that a script that calls it
 //! `rsync` can copy a file named `server`. `./server` and `-- server` are always files. `server` is one too if no
 //! action of a server follows. [`shadowed_file`] is the rule of newer subcommands.
 
 mod bench;
+mod cache;
 mod command;
 mod command_line;
 mod doctor;
@@ -19,9 +20,9 @@ mod tests;
 mod word_reader;
 
 pub use command::{
-    Bench, BenchTrees, DEFAULT_PORT, Doctor, Enroll, EnrollHost, Hash, Install, MEMORY_MIN_BYTES,
-    NewGrant, RemoteHost, Rights, ServerAction, ServerCommand, Session, Shape, Start, Verb,
-    is_owner,
+    Bench, BenchTrees, Cache, CacheAction, DEFAULT_PORT, Doctor, Enroll, EnrollHost, Hash, Install,
+    MEMORY_MIN_BYTES, NewGrant, RemoteHost, Rights, ServerAction, ServerCommand, Session, Shape,
+    Start, Verb, is_owner,
 };
 pub use pages::{PAGES, page};
 
@@ -66,6 +67,8 @@ enum Recognized<'a> {
     Check(&'a [OsString]),
     /// `hash`, with the arguments after it.
     Hash(&'a [OsString]),
+    /// `cache`, with the arguments after it.
+    Cache(&'a [OsString]),
     /// `plan`, with the arguments after it.
     Plan(&'a [OsString]),
     /// `apply`, with the arguments after it.
@@ -115,6 +118,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         }
         "check" => Some(Recognized::Check(rest)),
         "hash" => Some(Recognized::Hash(rest)),
+        "cache" => Some(Recognized::Cache(rest)),
         "plan" => Some(Recognized::Plan(rest)),
         "apply" => Some(Recognized::Apply(rest)),
         "help" => match rest {
@@ -124,7 +128,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
             )))),
             [word, ..] => {
                 let others = [
-                    "enroll", "doctor", "bench", "check", "hash", "plan", "apply",
+                    "enroll", "doctor", "bench", "check", "hash", "cache", "plan", "apply",
                 ];
                 let verb = others.into_iter().find(|verb| word == verb)?;
                 Some(Recognized::Help(Some(verb)))
@@ -136,7 +140,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
 
 /// The subcommands that are refused if a file has their name: a script that copies such a file must not run something
 /// else.
-const YIELDING: [&str; 4] = ["check", "hash", "plan", "apply"];
+const YIELDING: [&str; 5] = ["check", "hash", "cache", "plan", "apply"];
 
 /// Returns the name of a subcommand that must not run if a file of this name exists, and the error for that case.
 pub fn shadowed_file(program: &OsStr, args: &[OsString]) -> Option<(&'static str, Error)> {
@@ -320,6 +324,7 @@ pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
         Recognized::Bench(rest) => bench::read(&mut word_reader("bench", rest)),
         Recognized::Check(_) | Recognized::Plan(_) | Recognized::Apply(_) => return None,
         Recognized::Hash(rest) => hash::read(&mut word_reader("hash", rest)),
+        Recognized::Cache(rest) => cache::read(&mut word_reader("cache", rest)),
         Recognized::Help(page) => Ok(Verb::Help(page)),
     })
 }

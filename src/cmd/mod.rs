@@ -1,6 +1,7 @@
 //! Entry points of the program: reads the command line and runs the command that it names.
 
 mod bench;
+mod cache;
 mod check;
 mod command_end;
 mod copy;
@@ -92,6 +93,10 @@ pub fn run(env: &mut Env) -> Exit {
             Err(error) => Err(error),
         },
         Ok(Request::Verb(Verb::Hash(wanted))) => match hash::run(env, &wanted) {
+            Ok(exit) => return exit,
+            Err(error) => Err(error),
+        },
+        Ok(Request::Verb(Verb::Cache(wanted))) => match cache::run(env, &wanted) {
             Ok(exit) => return exit,
             Err(error) => Err(error),
         },

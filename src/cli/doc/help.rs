@@ -31,12 +31,13 @@ Examine:
   sparsync plan SRC/ DEST/ -o FILE        record what a copy would do; --show FILE: print it
   sparsync apply FILE                     do exactly that, where nothing has changed since
   sparsync hash TREE                      write a manifest, which b3sum --check and sparsync check read
+  sparsync cache verify TREE              find files that a disk has changed, by digests of --checksum-cache
   sparsync doctor [HOST]                  check this machine, and the ways to HOST
   sparsync bench scan PATH                measure how fast a tree is listed; sync: copied
 
 Help:
   sparsync --help                         all options
-  sparsync help COMMAND                   one command: server, enroll, doctor, bench, check, hash, plan ...
+  sparsync help COMMAND                   one command: server, enroll, doctor, bench, check, hash, cache ...
 ";
 
 /// Returns the text that `--help` prints: the overview, the forms of a copy, and every option.

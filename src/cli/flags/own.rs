@@ -45,12 +45,28 @@ pub const FLAGS: &[Flag] = &[
         .effect(Effect::Revocable(
             |args, given| {
                 let dir = if given.value.is_empty() { None } else { Some(given.value.to_vec()) };
-                args.checksum_cache = Some(CacheChoice { dir });
+                args.checksum_cache = Some(CacheChoice { dir, force: false });
                 Ok(())
             },
             |args| args.checksum_cache = None,
         ))
-        .man("A file whose content was read for -c, or by `sparsync check`, is not read again until it changes: its digest is kept,               with its device, inode, length and times, and valid as long as all of them stay the same. As no program can set the time               of the last change (ctime), an unchanged one stands for unchanged content. Both ends keep digests,               each of its own files, in the state directory of the user. DIR is another directory for those of this end; only the               user may be able to write to it. Files that were changed in the last 50 ms, and files on network file systems               and others that do not keep such times, are read each time. What programs store through               a mapping of a file that has unwritten changes already, what a disk changes by itself, and what a power failure leaves of a file that was               being overwritten has no new time and is not seen. If the digests cannot be read or stored, the run goes on without them and warns once.               The oldest ones go when they take 512 MiB. Between an rsync and sparsync, nothing is kept."),
+        .man("A file whose content was read for -c, or by `sparsync check`, is not read again until it changes: its \
+              digest is kept with its device, inode, length and times, and valid as long as all of them stay the same. \
+              As no program can set the time of the last change (ctime), an unchanged one stands for unchanged \
+              content. What the run itself writes is read at its end. Both ends keep digests, each of its own files, in \
+              the state directory of the user. DIR is another directory for those of this end; only the user may be \
+              able to write to it. Files that were changed in the last 50 ms are read each time, and so are those on \
+              network file systems, file systems in user space and others that are not known to keep such times; see \
+              --checksum-cache-force. What programs store through a mapping of a file that has unwritten changes \
+              already, what a disk changes by itself, and what a power failure leaves of a file that was being \
+              overwritten has no new time and is not seen; `sparsync cache verify` reads everything. If the digests \
+              cannot be read or stored, the run goes on without them and warns once. The oldest ones go when they take \
+              512 MiB. Between an rsync and sparsync, nothing is kept."),
+    Flag::switch("checksum-cache-force", "with --checksum-cache, trust the times of any file system")
+        .effect(Effect::Switch(|args| &mut args.checksum_cache_force))
+        .man("A file system that reports old times for seconds, or those of another clock, can hide a change: NFS, SMB, \
+              FUSE. Then a file that differs is not copied. Only for file systems of which you know that each change \
+              of a file shows in its ctime at once. Both ends trust theirs."),
     Flag::switch("replay-plan", "the client is `sparsync apply`")
         .effect(Effect::Switch(|args| &mut args.replay_plan))
         .support(Support::InSession),
@@ -211,7 +227,7 @@ pub const FLAGS: &[Flag] = &[
                 args.own_option_is_invalid = true;
                 let other = wanted.escape_ascii();
                 let words = format!(
-                    "sparsync: invalid --man value `{other}`: expected sparsync, apply, bench, check, doctor, enroll, hash, plan or server"
+                    "sparsync: invalid --man value `{other}`: expected sparsync, apply, bench, cache, check, doctor, enroll, hash, plan or server"
                 );
                 return Err(Error::usage(words));
             };

@@ -20,6 +20,8 @@ pub enum Verb {
     Bench(Box<Bench>),
     /// `sparsync hash ...`.
     Hash(Box<Hash>),
+    /// `sparsync cache ...`.
+    Cache(Box<Cache>),
     /// Prints the page of this name, exit 0. `None`: the help of the whole program.
     Help(Option<&'static str>),
 }
@@ -246,6 +248,33 @@ pub struct Bench {
     pub json: bool,
     /// Write a chart to this file.
     pub svg: Option<Vec<u8>>,
+}
+
+/// What `cache` does with the digests that `--checksum-cache` has stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    /// What is done.
+    pub action: CacheAction,
+    /// The directory of the digests; `None`: the usual one.
+    pub dir: Option<Vec<u8>>,
+}
+
+/// See [`Cache`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CacheAction {
+    /// Prints how many there are.
+    Stat,
+    /// Removes all.
+    Clear,
+    /// Reads all files of a tree and compares their contents with the digests.
+    Verify {
+        /// The directory, as it was named.
+        tree: Vec<u8>,
+        /// Show what was done so far.
+        progress: bool,
+        /// Trust the change times of any file system.
+        force: bool,
+    },
 }
 
 /// The manifest that `hash` writes.

@@ -4,8 +4,8 @@
 //! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
 
 /// The subcommands.
-pub const COMMANDS: [&str; 9] = [
-    "server", "enroll", "doctor", "bench", "check", "hash", "plan", "apply", "help",
+pub const COMMANDS: [&str; 10] = [
+    "server", "enroll", "doctor", "bench", "check", "hash", "cache", "plan", "apply", "help",
 ];
 
 /// The actions of `server` that users need, in the order of its help.
@@ -20,9 +20,10 @@ pub const ACTIONS: [&str; 12] = [
 ];
 
 /// The subcommands that users need, and the actions of `server`, with their help.
-pub const PAGES: [(&str, &str); 18] = [
+pub const PAGES: [(&str, &str); 19] = [
     ("apply", APPLY),
     ("bench", BENCH),
+    ("cache", CACHE),
     ("check", CHECK),
     ("doctor", DOCTOR),
     ("enroll", ENROLL),
@@ -476,6 +477,39 @@ OPTIONS
 EXAMPLES
   sparsync hash /srv/data > data.b3
   sparsync hash --algorithm=sha256 -o SHA256SUMS release/
+";
+
+/// The help of `cache`.
+const CACHE: &str = "\
+Show, verify or remove the digests that --checksum-cache has stored.
+
+Usage: sparsync cache stat [OPTION]...
+  or   sparsync cache verify [OPTION]... TREE
+  or   sparsync cache clear [OPTION]...
+
+  stat      print how many digests there are, and the space that they take
+  verify    read all files of TREE from their disks. A file is damaged if its content is not that of
+            its digest, although its length and all its times are: a disk has changed it, or a
+            program that stored through a mapping
+  clear     remove all digests. The next run with --checksum-cache reads everything
+
+verify prints a line for each damaged file, and at last the counts:
+
+  45,601 intact, 1 damaged, 2 without a digest, 0 unreadable
+
+A file that was changed since its digest was stored has none. Nothing is stored. The exit code is 0
+if no file is damaged, 1 if one is, 2 for a wrong command line, and 23 if not everything could be
+read.
+
+OPTIONS
+  --checksum-cache=DIR    the directory of the digests; default: that of this user
+  --checksum-cache-force  verify: trust the times of any file system
+  --progress              verify: show the number of files and bytes on standard error
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync cache stat
+  sparsync cache verify /srv/data
 ";
 
 /// The help of `check`.

@@ -25,9 +25,10 @@ pub fn run(env: &mut Env, request: CheckRequest) -> Exit {
     }
 }
 
-/// Returns the exit code of a command that ended with this one of rsync's: under `check`, 1 stands for differences.
+/// Returns the exit code of a command that ended with this one of rsync's: under `check` and
+/// `cache`, 1 stands for differences.
 pub fn exit_of(exit: Exit, verb: &str) -> Exit {
-    if verb == "check" && exit == Exit::Usage {
+    if ["check", "cache"].contains(&verb) && exit == Exit::Usage {
         WRONG_USAGE
     } else {
         exit

@@ -74,7 +74,7 @@ pub fn script(commands: &[Command]) -> String {
     let described = |name: &str, help: &str| format!("{name}\\:{}", quoted_twice(help));
     let verbs = commands.iter().filter(|command| {
         [
-            "apply", "bench", "check", "doctor", "enroll", "hash", "plan", "server",
+            "apply", "bench", "cache", "check", "doctor", "enroll", "hash", "plan", "server",
         ]
         .contains(&command.name.as_str())
     });
@@ -98,6 +98,7 @@ pub fn script(commands: &[Command]) -> String {
             "bench" => "'1:measurement:(scan sync)' '*:directory:_files -/'".to_owned(),
             "check" | "plan" => "'*:operand:_sparsync_operand'".to_owned(),
             "apply" => "'1:plan:_files' '*:operand:_sparsync_operand'".to_owned(),
+            "cache" => "'1:action:(stat verify clear)' '2:directory:_files -/'".to_owned(),
             "hash" => "'1:directory:_files -/'".to_owned(),
             "doctor" | "enroll" => "'1:host:_sparsync_hosts'".to_owned(),
             _ => "'1: :' '*:host:_sparsync_hosts'".to_owned(),

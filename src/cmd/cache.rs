@@ -1,0 +1,237 @@
+//! `sparsync cache`: shows, verifies and removes the digests that `--checksum-cache` has stored.
+
+use super::command_end::write_text;
+use super::copy;
+use super::hash::hash_file::{FileHashing, Hashed};
+use super::hash::status_line::StatusLine;
+use super::hash::tree_files::TreeEntry;
+use super::hash::{open_tree, unreadable};
+use crate::checksum_cache::{ChecksumCache, Store};
+use crate::cli::subcommand::{Cache, CacheAction};
+use crate::digest::HashAlgorithm;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::root::Dir;
+use crate::fs::sys;
+use crate::options::CacheChoice;
+use crate::path::RelPath;
+use crate::report::comparison::DIFFERENT;
+use crate::report::escape::{Charset, put};
+use crate::report::event::{Event, errno_words};
+use crate::report::number::put_count;
+use crate::work::ordered_pool;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Carries out an action.
+pub fn run(env: &mut Env, wanted: &Cache) -> Result<Exit> {
+    let usual = || copy::checksum_cache_dir(env);
+    let Some(dir) = wanted.dir.clone().or_else(usual) else {
+        let error = Error::new(Exit::FileIo, "sparsync: there is no state directory");
+        return Err(error.with_hint("name the directory of the digests: --checksum-cache=DIR"));
+    };
+    match &wanted.action {
+        CacheAction::Stat => show(env, &dir),
+        CacheAction::Clear => clear(env, &dir),
+        CacheAction::Verify {
+            tree,
+            progress,
+            force,
+        } => {
+            let choice = CacheChoice {
+                dir: Some(dir),
+                force: *force,
+            };
+            verify(env, &choice, tree, *progress)
+        }
+    }
+}
+
+/// Opens the store, if there is one.
+fn open_store(dir: &[u8]) -> Result<Option<Store>> {
+    Store::open_existing(dir).map_err(|error| failed("cannot open", dir, &error))
+}
+
+fn failed(what: &str, dir: &[u8], error: &std::io::Error) -> Error {
+    let start = format!("sparsync: {what} ");
+    let line = [start.as_bytes(), dir, b": ", &errno_words(error)].concat();
+    Error::new(Exit::FileIo, line)
+}
+
+/// Prints what is stored.
+fn show(env: &mut Env, dir: &[u8]) -> Result<Exit> {
+    let stored = match open_store(dir)? {
+        Some(store) => store
+            .stored()
+            .map_err(|error| failed("cannot list", dir, &error))?,
+        None => Default::default(),
+    };
+    let counts = format!(
+        ": {} digests of {} directories, {} bytes\n",
+        grouped(stored.digests),
+        grouped(stored.records),
+        grouped(stored.bytes)
+    );
+    write_text(&mut env.stdout, &[dir, counts.as_bytes()].concat())?;
+    Ok(Exit::Ok)
+}
+
+/// Removes what is stored.
+fn clear(env: &mut Env, dir: &[u8]) -> Result<Exit> {
+    let removed = match open_store(dir)? {
+        Some(store) => store
+            .clear()
+            .map_err(|error| failed("cannot clear", dir, &error))?,
+        None => 0,
+    };
+    let line = format!("removed the digests of {} directories\n", grouped(removed));
+    write_text(&mut env.stdout, line.as_bytes())?;
+    Ok(Exit::Ok)
+}
+
+/// What became of a file that was to be verified.
+enum Verified {
+    /// It has the content of which the digest was stored.
+    Intact,
+    /// It has another content, although it seems to be the same version.
+    Damaged,
+    /// No digest of this version is stored.
+    Unknown,
+    /// It is no file of the tree.
+    Left,
+    /// It cannot be read, for this reason.
+    Unreadable(std::io::Error),
+}
+
+/// Reads all files of a tree and compares their contents with the digests.
+fn verify(env: &mut Env, choice: &CacheChoice, tree: &[u8], progress: bool) -> Result<Exit> {
+    copy::handle_signals(env)?;
+    sys::lift_open_files(sys::OPEN_FILES_MAX);
+    let files = open_tree(tree)?;
+    let cache = ChecksumCache::default();
+    let status = StatusLine::new(env, progress, None);
+    let hashing = FileHashing {
+        stop: &env.stop,
+        status: &status,
+        own: Vec::new(),
+    };
+    let charset = Charset::for_locale(copy::utf8_locale(env), false);
+    let mut counts = VerifiedCounts::default();
+    let mut lines = Vec::new();
+    status.show_during(|| {
+        ordered_pool::run(
+            copy::threads(),
+            |add| {
+                for found in files {
+                    if env.stop.load(Relaxed) {
+                        break;
+                    }
+                    add(found);
+                }
+                Ok(())
+            },
+            |found| match found {
+                TreeEntry::Entry(dir, path) => {
+                    let verified = verify_file(&cache, choice, &hashing, &dir, path.name());
+                    status.add_file();
+                    (path, verified)
+                }
+                TreeEntry::Unreadable(path, error) => (path, Verified::Unreadable(error)),
+            },
+            |(path, verified): (RelPath, Verified)| match verified {
+                Verified::Intact => counts.intact += 1,
+                Verified::Unknown => counts.unknown += 1,
+                Verified::Left => {}
+                Verified::Damaged => {
+                    counts.damaged += 1;
+                    lines.extend_from_slice(b"damaged ");
+                    put(&mut lines, path.as_bytes(), charset);
+                    lines.push(b'\n');
+                }
+                Verified::Unreadable(error) => {
+                    counts.unreadable += 1;
+                    status.print(&unreadable(&path, &error));
+                }
+            },
+        )
+    })?;
+    if let Some(Event::Problem(problem)) = cache.take_warning() {
+        status.print(&problem.line);
+    }
+    if env.is_stopping() {
+        return Err(Error::new(Exit::Signal, ""));
+    }
+    lines.extend_from_slice(counts.summary().as_bytes());
+    write_text(&mut env.stdout, &lines)?;
+    Ok(counts.exit())
+}
+
+/// Reads a file from its medium, and compares it with the digest of its version.
+fn verify_file(
+    cache: &ChecksumCache,
+    choice: &CacheChoice,
+    hashing: &FileHashing<'_>,
+    dir: &Dir,
+    name: &[u8],
+) -> Verified {
+    let known = cache.known(choice, dir, name);
+    if known.is_some()
+        && let Ok(file) = sys::open_read(dir.fd(), name, false, false)
+    {
+        // What the kernel has in memory does not show what the medium has. A file system may keep it nevertheless.
+        let _ = sys::drop_pages(file.as_fd());
+    }
+    let digest = match hashing.hash(dir, name, &[HashAlgorithm::Blake3]) {
+        Hashed::Digests(_, digests) => digests.concat(),
+        Hashed::Other | Hashed::Own | Hashed::Gone => return Verified::Left,
+        Hashed::Unreadable(error) => return Verified::Unreadable(error),
+    };
+    let Some((version, expected)) = known else {
+        return Verified::Unknown;
+    };
+    match sys::version_at(dir.fd(), name) {
+        Ok(now) if now != version => Verified::Unknown,
+        Ok(_) if digest == expected => Verified::Intact,
+        Ok(_) => Verified::Damaged,
+        Err(_) => Verified::Left,
+    }
+}
+
+/// How many files were found in which state.
+#[derive(Default)]
+struct VerifiedCounts {
+    intact: u64,
+    damaged: u64,
+    unknown: u64,
+    unreadable: u64,
+}
+
+impl VerifiedCounts {
+    fn summary(&self) -> String {
+        format!(
+            "{} intact, {} damaged, {} without a digest, {} unreadable\n",
+            grouped(self.intact),
+            grouped(self.damaged),
+            grouped(self.unknown),
+            grouped(self.unreadable)
+        )
+    }
+
+    fn exit(&self) -> Exit {
+        if self.unreadable > 0 {
+            Exit::Partial
+        } else if self.damaged > 0 {
+            DIFFERENT
+        } else {
+            Exit::Ok
+        }
+    }
+}
+
+/// Returns a number in groups of three digits.
+fn grouped(count: u64) -> String {
+    let mut digits = Vec::new();
+    put_count(&mut digits, count, 1);
+    String::from_utf8_lossy(&digits).into_owned()
+}
