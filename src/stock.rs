@@ -29,7 +29,7 @@ use self::early::names_of_server;
 use self::framing::Framing;
 pub use self::framing::text_of;
 use self::pull::{PullInbox, UnchangedDest};
-use self::push::{PushRecorder, SenderReports};
+use self::push::{PushInbox, PushRecorder, RsyncDest, SenderReports};
 use self::stock_terms::StockTerms;
 pub use self::support::needs_whole_list;
 
@@ -42,6 +42,7 @@ use crate::options::algorithm::{Algorithm, no_common};
 use crate::options::{
     Batch, Checksum, Checksums, Compress, Compression, FilesFrom, Options, Place, RemoveSource,
 };
+use crate::proto::Setup;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
@@ -49,11 +50,10 @@ use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
-use crate::proto::{Message, Setup};
 use crate::report::event::Event;
 use crate::report::{Tally, TextReporter, Traffic};
 use crate::session::connection::{Connection, Intake, undecodable as failed};
-use crate::session::event_relay::{EventQueue, SenderHandler};
+use crate::session::event_relay::EventQueue;
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::Receiver;
@@ -62,7 +62,6 @@ use crate::session::run_role::{
     ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
     run_sender,
 };
-use crate::session::sender::SenderInbox;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::session::stall_notice::watched;
 use crate::session::{Client, Refusal, compression_choice};
@@ -391,7 +390,7 @@ impl StockClient<'_> {
         };
         let reports =
             SenderReports::new(self.client.options, EventQueue::new(self.client.is_local));
-        let inbox = SenderInbox::default();
+        let inbox = PushInbox::default();
         let (encoder, intake) =
             push::directions(stock, opening, options, wants, reports.clone(), &inbox)?;
         let recorder = |batch: &Arc<BatchRecorder>| PushRecorder {
@@ -405,24 +404,19 @@ impl StockClient<'_> {
                 .over(link.moved.clone())
                 .of_stock_sender(),
         );
-        let keeps_times = self.client.options.preserve.times;
-        let handler = SenderHandler {
-            inbox: &inbox,
-            events: &reports.events,
-            keeps_times,
-        };
         let report = |event: Event| {
             reports.count(&event);
             reports.events.push(event, 0);
             Ok(())
         };
-        let sender = stock.sender(run_context, &connection, &inbox, wants, &report);
+        let peer = RsyncDest::new(&stock, &connection, &inbox);
+        let sender = peer.sender(&stock, run_context, wants, &report);
+        let taken = |cost| inbox.event_taken(cost);
         let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
         let run = SenderRun {
             session_io,
-            handler: &handler,
-            opening: Some(Message::Setup(Box::new(self.client.setup.clone()))),
+            handler: &inbox,
             sender: &sender,
             source: SenderSource {
                 arguments: &self.client.sources,
@@ -433,6 +427,7 @@ impl StockClient<'_> {
             events: Some(ReportedEvents {
                 queue: &reports.events,
                 reporter: &shared,
+                taken: &taken,
             }),
         };
         let ended = run_sender(run, tally, |error| error);

@@ -15,9 +15,6 @@ pub struct SessionChecksums {
     pub compared_by: Comparison,
     /// The sums of the blocks of a basis.
     pub block_sums: BlockSums,
-    /// A stock rsync compresses data by `zlib`, with the ranges of the basis as history. So the sender needs the content
-    /// of [`RsyncMessage::Copy`](crate::proto::rsync::message::RsyncMessage::Copy).
-    pub has_zlib_history: bool,
 }
 
 impl SessionChecksums {
@@ -35,7 +32,6 @@ impl SessionChecksums {
             blocks_by: By::Blake3,
             compared_by,
             block_sums: BlockSums::Native,
-            has_zlib_history: false,
         }
     }
 

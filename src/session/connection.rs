@@ -87,8 +87,6 @@ struct ConnectionState {
     ending: bool,
     /// The peer has stopped reading: it sent [`Message::Fail`] or closed the connection.
     has_stopped_reading: bool,
-    /// The reader waits in [`Connection::take_in`].
-    reader_waits: bool,
     /// The error of the last write to the peer.
     write_error: Option<Error>,
     /// Whether the peer had closed its end.
@@ -182,7 +180,6 @@ impl Connection {
                 shut: None,
                 ending: false,
                 has_stopped_reading: false,
-                reader_waits: false,
                 write_error: None,
                 has_hung_up: false,
                 last_write: Since::now(),
@@ -415,30 +412,10 @@ impl Connection {
         let mut state = self.state.lock();
         let window = &mut state.receive_windows[class as usize];
         window.consumed(bytes, || self.ceiling.bytes());
-        if state.reader_waits {
-            self.room.notify_all();
-        }
         if state.receive_windows[class as usize].may_grant() {
             drop(state);
             self.to_write.notify_one();
         }
-    }
-
-    /// Counts a received message of a peer without windows. Waits first while the window is used up, so that the
-    /// transport slows the peer down. Fails if the session ends meanwhile.
-    pub fn take_in(&self, class: Class, cost: u64) -> Result<()> {
-        let mut state = self.state.lock();
-        while !state.receive_windows[class as usize].has_room() {
-            state.check()?;
-            if state.ending {
-                return Err(Error::new(Exit::Stream, ""));
-            }
-            state.reader_waits = true;
-            self.room.wait(&mut state);
-        }
-        state.reader_waits = false;
-        state.receive_windows[class as usize].count_received(cost);
-        Ok(())
     }
 
     /// Counts a received message. Fails if it exceeds the window.

@@ -3,7 +3,7 @@
 use crate::apply::pipeline::EventSink;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::proto::{Class, Message};
+use crate::proto::Message;
 use crate::report::TextReporter;
 use crate::report::event::{Event, Update};
 use crate::session::connection::{Connection, MessageHandler};
@@ -98,11 +98,11 @@ impl EventQueue {
         self.events.close();
     }
 
-    /// Reports events until the end.
+    /// Reports events until the end. `taken` is called with the cost of each.
     pub fn report(
         &self,
         reporter: &Mutex<&mut TextReporter>,
-        connection: &Connection,
+        taken: &dyn Fn(u64),
         stop: &AtomicBool,
     ) {
         while let Some((mut event, cost)) = self.events.pop() {
@@ -115,7 +115,7 @@ impl EventQueue {
             }
             let mut reporter = reporter.lock();
             reporter.report(&event);
-            connection.consumed(Class::Events, cost);
+            taken(cost);
             if reporter.lines_are_lost() {
                 stop.store(true, Ordering::Relaxed);
             }

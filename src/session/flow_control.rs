@@ -58,7 +58,7 @@ impl ReceiveWindow {
     }
 
     /// Returns whether the peer may send another message.
-    pub fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.waiting < self.window
     }
 

@@ -55,7 +55,9 @@ use crate::fs::sys;
 use crate::options::algorithm::Algorithm as _;
 use crate::options::{Compression, Options, RemoveSource};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
-use crate::proto::{Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting};
+use crate::proto::{
+    Class, Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting,
+};
 use crate::report::event::{Event, Wants};
 use crate::report::{Gauge, Tally, TextReporter};
 use crate::session::checksums::SessionChecksums;
@@ -64,7 +66,7 @@ use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDiges
 use crate::session::handshake::{lost, receive_greeting, receive_verdict};
 use crate::session::receiver::{DestDigests, NativeSource, Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
-use crate::session::sender::{DestFacts, Sender, SentRoots};
+use crate::session::sender::{DestFacts, DestReports, NativeDest, Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
@@ -504,13 +506,23 @@ impl Client<'_> {
             events.push(event, 0);
             Ok(())
         };
-        let sender = Sender {
-            run_context,
+        let peer = NativeDest {
             connection,
             inbox: &inbox,
             facts: DestFacts::of_sparsync(),
-            checksums: before.checksums,
+            waits_for_dirs: wants.progress,
+        };
+        let reports = DestReports {
+            connection,
+            inbox: &inbox,
             guess: None,
+        };
+        let taken = |cost| connection.consumed(Class::Events, cost);
+        let sender = Sender {
+            run_context,
+            peer: &peer,
+            reports: Some(reports),
+            checksums: before.checksums,
             receiver_is_super: before.peer_is_super,
             wants,
             throttle: throttle(&run_context),
@@ -527,7 +539,6 @@ impl Client<'_> {
         let run = SenderRun {
             session_io,
             handler: &handler,
-            opening: None,
             sender: &sender,
             source: SenderSource {
                 arguments: &self.sources,
@@ -538,6 +549,7 @@ impl Client<'_> {
             events: Some(ReportedEvents {
                 queue: &events,
                 reporter,
+                taken: &taken,
             }),
         };
         run_sender(run, tally, |error| error)

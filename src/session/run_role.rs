@@ -5,7 +5,6 @@
 
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
-use crate::proto::Message;
 use crate::report::{Tally, TextReporter};
 use crate::session::connection::MessageHandler;
 use crate::session::event_relay::{EventQueue, SharedReporter};
@@ -22,8 +21,6 @@ pub struct SenderRun<'r, 's, 'p, 't> {
     pub session_io: SessionIo<'r>,
     /// Takes what the receiver sends.
     pub handler: &'r dyn MessageHandler,
-    /// What is sent before all else.
-    pub opening: Option<Message>,
     pub sender: &'r Sender<'s>,
     /// What it sends.
     pub source: SenderSource<'r, 'p>,
@@ -38,7 +35,7 @@ pub struct SenderSource<'r, 'p> {
     pub listed: Option<&'r [Vec<u8>]>,
     /// A scan of the source in progress.
     pub prefetch: Option<&'r SourcePrefetch<'p>>,
-    /// Set if the receiver already has the [`Message::Roots`], which are those of the scan.
+    /// Set if the receiver already has the roots, which are those of the scan.
     pub sent_roots: Option<SentRoots>,
 }
 
@@ -47,6 +44,8 @@ pub struct SenderSource<'r, 'p> {
 pub struct ReportedEvents<'r, 't> {
     pub queue: &'r EventQueue,
     pub reporter: &'r Mutex<&'t mut TextReporter>,
+    /// Called with the cost of each event that was reported.
+    pub taken: &'r (dyn Fn(u64) + Sync),
 }
 
 /// Sends until the receiver has everything. `cause_of` returns the error that the peer learns and that ends the run.
@@ -58,21 +57,25 @@ pub fn run_sender(
     let SenderRun {
         session_io,
         handler,
-        opening,
         sender,
         source,
         events,
     } = run;
     let stop = sender.run_context.process.stop;
     session_io.hold(handler, || {
+        // The thread that reads may wait for something to be taken, even after a panic here.
+        let _closed = OnDrop(|| sender.peer.close());
         std::thread::scope(|scope| {
-            if let Some(ReportedEvents { queue, reporter }) = events {
-                spawn(scope, "report", move || {
-                    queue.report(reporter, sender.connection, stop);
-                })?;
+            if let Some(ReportedEvents {
+                queue,
+                reporter,
+                taken,
+            }) = events
+            {
+                spawn(scope, "report", move || queue.report(reporter, taken, stop))?;
             }
-            let sent = opening.map_or(Ok(()), |opening| sender.connection.send(&opening));
-            let ended = sent.and_then(|()| match source.prefetch {
+            let opened = sender.peer.open();
+            let ended = opened.and_then(|()| match source.prefetch {
                 Some(prefetch) => sender.run_on(prefetch, source.sent_roots, tally),
                 None => sender.run(source.arguments, source.listed, tally),
             });

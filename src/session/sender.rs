@@ -3,12 +3,16 @@
 mod facts;
 mod inbox;
 mod listings;
+mod native_dest;
+mod peer;
 mod roots;
 
 pub use self::facts::DestFacts;
-pub use self::inbox::{BasisFate, ContentRequest, Order, SenderInbox};
-use self::inbox::{ReportsToSkip, lane_index};
+use self::inbox::ReportsToSkip;
+pub use self::inbox::SenderInbox;
 use self::listings::ListingSender;
+pub use self::native_dest::{DestReports, NativeDest};
+pub use self::peer::{BasisFate, ContentRequest, DestPeer, Job, Sink};
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
 use crate::apply::SourceFile as SourceRemoval;
@@ -27,15 +31,14 @@ use crate::fs::sys;
 use crate::options::{Append, RemoveSource, Verify};
 use crate::path::{self, RelPath};
 use crate::proto::limits::{WHOLE_MAX_BYTES, content_max_bytes};
-use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::rsync::search::BlockIndex;
-use crate::proto::{Basis, Class, DirId, FileId, Lane, Message};
+use crate::proto::{Basis, DirId, FileId, Lane};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::gauge::FileMark;
 use crate::session::checksums::SessionChecksums;
 use crate::session::compression_choice::is_left_out;
-use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
+use crate::session::connection::{undecodable, unexpected};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{PrefetchParams, PrefetchStart, ScanTerms, SourcePrefetch};
 use crate::walk::cold_files::read_ahead;
@@ -59,18 +62,14 @@ const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 pub struct Sender<'a> {
     /// The context of the run.
     pub run_context: RunContext<'a>,
-    /// The connection to the receiver.
-    pub connection: &'a Connection,
-    /// The messages of the receiver.
-    pub inbox: &'a SenderInbox,
-    /// What the sender must know about the receiver.
-    pub facts: DestFacts,
+    /// The end that has the destination.
+    pub peer: &'a dyn DestPeer,
+    /// The digests that it sends of its directories; `None`: it sends none.
+    pub reports: Option<DestReports<'a>>,
     /// How to digest and compare contents.
     pub checksums: SessionChecksums,
     /// The receiver may change owners.
     pub receiver_is_super: bool,
-    /// The directory that the receiver guessed: its digests begin with this one, whatever is sent.
-    pub guess: Option<RelPath>,
     /// The events that the client wants.
     pub wants: Wants,
     /// Whether to report the costs of this end.
@@ -137,14 +136,7 @@ impl<'a> Sender<'a> {
     ) -> Result<()> {
         let options = self.run_context.options;
         prefetch.end_prefetch(self.scan_terms());
-        self.inbox.set_on_end(prefetch.peer_is_gone.clone());
-        for class in [Class::Early, Class::Requested, Class::Again] {
-            self.connection.spare(class);
-        }
-        // To show progress, the receiver waits for many directories before it takes any.
-        if !self.wants.progress {
-            self.connection.spare(Class::Dirs);
-        }
+        self.peer.set_on_end(prefetch.peer_is_gone.clone());
         let start = prefetch.start()?;
         let sent_roots = sent.map_or_else(|| self.send_roots(prefetch, &start), Ok)?;
         let PrefetchStart { gathered, root, .. } = start;
@@ -163,13 +155,13 @@ impl<'a> Sender<'a> {
         let removed = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
             // After an error, threads may wait for requests that never come. After a normal end none do.
-            let _end = OnDrop(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
-            for &lane in self.facts.lanes() {
+            let _end = OnDrop(|| self.peer.close());
+            for &lane in self.peer.lanes() {
                 let kept = &kept;
                 let removed = &removed;
                 spawn(scope, "answer", move || {
                     if let Err(error) = self.answer(lane, kept, removed) {
-                        self.inbox.handle_end(error);
+                        self.peer.fail(error);
                     }
                 })?;
             }
@@ -190,18 +182,17 @@ impl<'a> Sender<'a> {
                 keeps: !options.dry_run,
             };
             let mut counted = Tally::default();
-            gathered.count(&mut counted, self.facts.lists_bare_top);
+            gathered.count(&mut counted, self.facts().lists_bare_top);
             self.report_all(problems, notes, &mut counted)?;
             if gathered.found > 0 || !gathered.missing.is_empty() {
                 listing_sender.send_tree(root, &mut counted)?;
             }
-            self.inbox.lock().has_sent_all = true;
-            self.connection
-                .send(&Message::DirsEnd(Box::new(counted.clone())))?;
+            self.peer.end_listings(&counted)?;
             tally.merge(&counted);
-            let mut received = self.inbox.finished(listing_sender.to_skip, &|cost| {
-                self.connection.consumed(Class::Digests, cost)
-            })?;
+            if let Some(reports) = &self.reports {
+                reports.skip_rest(listing_sender.to_skip);
+            }
+            let mut received = self.peer.finish()?;
             received.take_back(failed);
             tally.merge(&received);
             Ok::<(), Error>(())
@@ -217,13 +208,16 @@ impl<'a> Sender<'a> {
             (self.report)(warning)?;
         }
         if self.profile {
-            for line in self.connection.cost("server") {
+            for line in self.peer.costs() {
                 (self.report)(Event::Problem(Problem::new(line, Weight::Warning)))?;
             }
         }
-        // A receiver that has everything may have left: it waits for this message only if something may be in it.
-        let _ = self.connection.send(&Message::Bye(Box::new(removed)));
+        self.peer.leave(removed);
         Ok(())
+    }
+
+    fn facts(&self) -> &DestFacts {
+        self.peer.facts()
     }
 
     fn send_roots(
@@ -234,14 +228,14 @@ impl<'a> Sender<'a> {
         let (mut roots, mut sent_roots) = sent_roots(
             &self.run_context,
             self.shortcuts(),
-            self.facts.lists_bare_top,
+            self.facts().lists_bare_top,
             start,
             prefetch.ids(),
         );
-        if !self.facts.takes_problems {
+        if !self.facts().takes_problems {
             sent_roots.take_trouble_of(&mut roots);
         }
-        self.connection.send(&Message::Roots(Box::new(roots)))?;
+        self.peer.send_roots(roots)?;
         Ok(sent_roots)
     }
 
@@ -251,14 +245,14 @@ impl<'a> Sender<'a> {
         ScanTerms {
             compares,
             is_super,
-            rejects_long_paths: self.facts.rejects_long_paths,
-            is_one_of_many: self.facts.is_one_of_many,
+            rejects_long_paths: self.facts().rejects_long_paths,
+            is_one_of_many: self.facts().is_one_of_many,
         }
     }
 
     /// Returns the shortcuts that the run and the receiver permit.
     fn shortcuts(&self) -> Shortcuts {
-        if self.facts.takes_shortcuts {
+        if self.facts().takes_shortcuts {
             Shortcuts::for_run(self.run_context.options, self.wants)
         } else {
             Shortcuts {
@@ -275,7 +269,6 @@ impl<'a> Sender<'a> {
         kept: &Mutex<HashMap<DirId, Arc<KeptDir>>>,
         removed: &Mutex<Tally>,
     ) -> Result<()> {
-        let at = lane_index(lane).expect("only lanes that are asked for are answered");
         let keep = |dir: DirId| {
             let found = kept.lock().get(&dir).cloned();
             found.ok_or_else(|| unexpected(&format!("file for unknown directory id {dir}")))
@@ -283,12 +276,11 @@ impl<'a> Sender<'a> {
         let mut open: Option<(DirId, u16, SourceDir)> = None;
         let mut files_ahead = 0_usize;
         loop {
-            let Some((order, cost)) = self.inbox.next_order(at)? else {
+            let Some(job) = self.peer.next(lane)? else {
                 return Ok(());
             };
-            self.connection.consumed(Class::Wants, cost);
-            match order {
-                Order::Forget(dir) => {
+            match job {
+                Job::Forget(dir) => {
                     let forgotten = kept.lock().remove(&dir);
                     if let (Some(gauge), Some(forgotten)) = (self.run_context.gauge, forgotten) {
                         gauge.pass(
@@ -296,14 +288,9 @@ impl<'a> Sender<'a> {
                             forgotten.unsent_bytes.load(atomic::Ordering::Relaxed),
                         );
                     }
-                    if self.facts.awaits_ends {
-                        self.connection.send_rsync(&RsyncMessage::End)?;
-                    }
                 }
-                Order::EndPhase => self.connection.send_rsync(&RsyncMessage::End)?,
-                Order::Return(index) => self.connection.send_rsync(&RsyncMessage::Return(index))?,
-                Order::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
-                Order::Send(request) => {
+                Job::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
+                Job::Send(request) => {
                     let file = request.file;
                     let kept = keep(file.dir)?;
                     let entry = kept
@@ -331,7 +318,8 @@ impl<'a> Sender<'a> {
                                 let problem =
                                     cannot_open(&place.full(kept.list.name(entry)), &error);
                                 self.unsent.lock().unsend(entry.len_bytes);
-                                self.unsent(file, lane, Some(problem))?;
+                                let sink = self.peer.content(file, lane, false);
+                                self.unsent(&*sink, Some(problem))?;
                                 open = None;
                                 continue;
                             }
@@ -349,7 +337,7 @@ impl<'a> Sender<'a> {
                     let name = kept.name_of(entry);
                     if files_ahead == 0 {
                         files_ahead = self.read_ahead(
-                            self.inbox.next_files(at, file.dir),
+                            self.peer.next_files(lane, file.dir),
                             &kept,
                             entry.origin,
                             place,
@@ -427,7 +415,6 @@ impl<'a> Sender<'a> {
         listed_bytes: u64,
     ) -> Result<()> {
         let file = request.file;
-        let unsent = |problem: Option<Problem>| self.unsent(file, lane, problem);
         let path = || path::join(place.path.as_bytes(), name);
         let mark = self
             .run_context
@@ -441,7 +428,7 @@ impl<'a> Sender<'a> {
             .skip
             .as_deref()
             .unwrap_or_default();
-        let as_it_is = is_left_out(name, skip);
+        let sink = self.peer.content(file, lane, is_left_out(name, skip));
         let source = match self.open(file, (place, name), listed_bytes) {
             Ok(source) => source,
             Err(problem) => {
@@ -449,7 +436,7 @@ impl<'a> Sender<'a> {
                     mark.give_up();
                 }
                 self.unsent.lock().unsend(listed_bytes);
-                return unsent(Some(problem));
+                return self.unsent(&*sink, Some(problem));
             }
         };
         let len_bytes = source.len_bytes();
@@ -460,26 +447,24 @@ impl<'a> Sender<'a> {
         };
         let content = OpenContent {
             sender: self,
-            file,
-            lane,
+            sink,
             place,
             name,
             source,
             watch,
-            as_it_is,
             mark,
         };
         let mut at = 0;
         match &request.basis {
             Basis::Prefix { .. } if len_bytes < listed_bytes => {
-                return unsent(Some(diminished(&place.full(name))));
+                return self.unsent(&*content.sink, Some(diminished(&place.full(name))));
             }
             Basis::Prefix {
                 len_bytes: has_bytes,
                 digest,
             } => {
                 let from = content.source.file();
-                let is_over = || self.inbox.is_silent();
+                let is_over = || self.peer.is_silent();
                 if let Some(theirs) = digest
                     && digest_of_beginning(from, *has_bytes, &self.checksums.compared_by, &is_over)
                         .ok()
@@ -488,7 +473,7 @@ impl<'a> Sender<'a> {
                     if let Some(mark) = &content.mark {
                         mark.give_up();
                     }
-                    return unsent(None);
+                    return self.unsent(&*content.sink, None);
                 }
                 at = *has_bytes;
             }
@@ -514,13 +499,7 @@ impl<'a> Sender<'a> {
                     {
                         return content.unsent(&error);
                     }
-                    let whole = Message::Whole {
-                        file,
-                        lane,
-                        data,
-                        digest,
-                    };
-                    return self.connection.send_with(&whole, as_it_is);
+                    return content.sink.whole(data, digest);
                 }
                 // The file has changed since it was opened, or cannot be read: the receiver learns of that between the
                 // pieces.
@@ -559,19 +538,15 @@ impl<'a> Sender<'a> {
     }
 
     /// Reports that a file does not come, or not to its end.
-    fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<()> {
-        if let (Some(problem), false) = (problem.clone(), self.facts.takes_problems) {
+    fn unsent(&self, sink: &dyn Sink, problem: Option<Problem>) -> Result<()> {
+        if let (Some(problem), false) = (problem.clone(), self.facts().takes_problems) {
             let weight = match problem.weight {
                 weight @ (Weight::Vanished | Weight::Warning) => weight,
                 Weight::SourceError | Weight::Failed => Weight::SourceError,
             };
             (self.report)(Event::Problem(problem.weighing(weight)))?;
         }
-        self.connection.send(&Message::Unsent {
-            file,
-            lane,
-            problem,
-        })
+        sink.refuse(problem)
     }
 
     /// Reports and counts problems and notes of this end.
@@ -607,16 +582,13 @@ impl<'a> Sender<'a> {
 /// The content of a file that is sent.
 struct OpenContent<'a> {
     sender: &'a Sender<'a>,
-    file: FileId,
-    lane: Lane,
+    sink: Box<dyn Sink + 'a>,
     /// Its directory and its name there.
     place: &'a SourceDir,
     name: &'a [u8],
     source: SourceReader<OwnedFd>,
     /// Set if the client wants to know whether the file is changed while it is read.
     watch: Option<SourceWatch>,
-    /// It is not worth compressing.
-    as_it_is: bool,
     /// The file in the live display.
     mark: Option<FileMark>,
 }
@@ -624,18 +596,12 @@ struct OpenContent<'a> {
 impl OpenContent<'_> {
     /// Sends a file without a basis, from the offset `at`.
     fn send_pieces(&self, mut at: u64) -> Result<()> {
-        let &OpenContent {
-            sender,
-            file,
-            lane,
-            as_it_is,
-            ..
-        } = self;
-        sender.connection.send(&Message::Begin { file, lane })?;
+        let OpenContent { sender, sink, .. } = self;
+        sink.begin()?;
         let mut hasher = ContentHasher::new(sender.checksums.plain_by);
         let mut data = Vec::new();
-        let piece_max_bytes = sender.facts.piece_max_bytes as u64;
-        if sender.facts.digests_prefix
+        let piece_max_bytes = sender.facts().piece_max_bytes as u64;
+        if sender.facts().digests_prefix
             && sender.run_context.options.place.append == Some(Append::Verify)
         {
             // The digest is that of the whole file, and the receiver compares it.
@@ -663,13 +629,7 @@ impl OpenContent<'_> {
                     hasher.update(&data);
                     at += got as u64;
                     self.pace(got as u64);
-                    let piece = Message::Data { lane, data };
-                    sender.connection.send_with(&piece, as_it_is)?;
-                    // The message was copied, so its memory can be reused.
-                    let Message::Data { data: spent, .. } = piece else {
-                        unreachable!("it is what was said")
-                    };
-                    data = spent;
+                    sink.data(&mut data)?;
                 }
                 Err(error) => return self.unsent(&error),
             }
@@ -680,21 +640,15 @@ impl OpenContent<'_> {
         if let Err(error) = self.reread(start..at, sender.checksums.plain_by, digest) {
             return self.unsent(&error);
         }
-        sender.connection.send(&Message::End { lane, digest })
+        sink.end(digest)
     }
 
     /// Sends a file as ranges of the receiver's blocks and data that is not among them. `in_place`: the receiver writes
     /// over its blocks.
     fn send_difference(&self, blocks: &[u8], in_place: bool) -> Result<()> {
-        let &OpenContent {
-            sender,
-            file,
-            lane,
-            as_it_is,
-            ..
-        } = self;
+        let OpenContent { sender, sink, .. } = self;
         let len_bytes = self.source.len_bytes();
-        sender.connection.send(&Message::Begin { file, lane })?;
+        sink.begin()?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
         let mut end = 0;
@@ -703,13 +657,7 @@ impl OpenContent<'_> {
                 Op::Data(data) => {
                     end += data.len() as u64;
                     self.pace(data.len() as u64);
-                    sender.connection.send_with(
-                        &Message::Data {
-                            lane,
-                            data: data.to_vec(),
-                        },
-                        as_it_is,
-                    )
+                    sink.data(&mut data.to_vec())
                 }
                 Op::Copy {
                     offset_bytes,
@@ -717,7 +665,7 @@ impl OpenContent<'_> {
                 } => {
                     end += len_bytes;
                     self.count(len_bytes);
-                    self.send_copy(offset_bytes, len_bytes, bytes)
+                    sink.copied(offset_bytes, len_bytes, bytes)
                 }
             };
             sent.and_then(|()| sender.go_on()).map_err(|error| {
@@ -763,7 +711,7 @@ impl OpenContent<'_> {
                 if let Err(error) = self.reread(0..end, by, digest) {
                     return self.unsent(&error);
                 }
-                sender.connection.send(&Message::End { lane, digest })
+                sink.end(digest)
             }
             (Err(error), None) => self.unsent(&error),
         }
@@ -775,7 +723,7 @@ impl OpenContent<'_> {
         if sender.run_context.options.place.verify != Some(Verify::WrittenAndSource) {
             return Ok(());
         }
-        let is_over = || sender.inbox.is_silent() || sender.go_on().is_err();
+        let is_over = || sender.peer.is_silent() || sender.go_on().is_err();
         let again = Reread {
             file: self.source.file(),
             range,
@@ -800,43 +748,16 @@ impl OpenContent<'_> {
         Ok(())
     }
 
-    /// Sends a range of the basis, which has these bytes.
-    fn send_copy(&self, offset_bytes: u64, len_bytes: u64, bytes: &[u8]) -> Result<()> {
-        let sender = self.sender;
-        match sender.checksums.block_sums {
-            BlockSums::Native => sender.connection.send(&Message::Copy {
-                lane: self.lane,
-                offset_bytes,
-                len_bytes,
-            }),
-            BlockSums::Rsync { .. } => {
-                let content = if sender.checksums.has_zlib_history {
-                    bytes.to_vec()
-                } else {
-                    Vec::new()
-                };
-                sender.connection.send_rsync(&RsyncMessage::Copy {
-                    offset_bytes,
-                    len_bytes,
-                    content,
-                })
-            }
-        }
-    }
-
     /// Reports that the file cannot be read to its end.
     fn unsent(&self, error: &io::Error) -> Result<()> {
         if let Some(mark) = &self.mark {
             mark.give_up();
         }
-        if self.sender.facts.counts_parts {
+        if self.sender.facts().counts_parts {
             self.sender.unsent.lock().unsend(self.source.len_bytes());
         }
-        self.sender.unsent(
-            self.file,
-            self.lane,
-            Some(cannot_read(&self.place.full(self.name), error)),
-        )
+        let problem = cannot_read(&self.place.full(self.name), error);
+        self.sender.unsent(&*self.sink, Some(problem))
     }
 
     /// Counts bytes of the file that are sent, and waits as `--bwlimit` requires.

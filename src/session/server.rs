@@ -24,7 +24,7 @@ use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{
     ReceiverListener, ReceiverRun, SenderRun, SenderSource, run_receiver, run_sender,
 };
-use crate::session::sender::{DestFacts, Sender, SenderInbox};
+use crate::session::sender::{DestFacts, DestReports, NativeDest, Sender, SenderInbox};
 use crate::session::{Refusal, compression_choice, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::transport::compression::CompressionPolicy;
@@ -342,13 +342,22 @@ impl Server<'_> {
         if setup.server_sends {
             let inbox = SenderInbox::default();
             let report = |event: Event| connection.send(&Message::Event(event));
-            let sender = Sender {
-                run_context,
+            let peer = NativeDest {
                 connection,
                 inbox: &inbox,
                 facts: DestFacts::of_sparsync(),
-                checksums,
+                waits_for_dirs: setup.wants.progress,
+            };
+            let reports = DestReports {
+                connection,
+                inbox: &inbox,
                 guess: theirs.guess,
+            };
+            let sender = Sender {
+                run_context,
+                peer: &peer,
+                reports: Some(reports),
+                checksums,
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
                 wants: setup.wants,
                 throttle: throttle(&run_context),
@@ -360,7 +369,6 @@ impl Server<'_> {
             let run = SenderRun {
                 session_io,
                 handler: &inbox,
-                opening: None,
                 sender: &sender,
                 source: SenderSource {
                     arguments: &operands,

@@ -4,10 +4,14 @@
 //! walk. The receiver returns an item for each entry that it changes; the sender returns them all, with the content of
 //! those that request it.
 
+mod dest;
 mod encoder;
+mod inbox;
 mod intake;
 
+pub use self::dest::RsyncDest;
 pub(super) use self::encoder::{PushEncoder, PushRecorder, ServingSender};
+pub use self::inbox::PushInbox;
 pub(super) use self::intake::PushIntake;
 use super::controls::{IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use super::stock_terms::StockTerms;
@@ -22,7 +26,6 @@ use crate::proto::{DirId, FileId};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Wants, Weight};
 use crate::session::event_relay::EventQueue;
-use crate::session::sender::SenderInbox;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -241,10 +244,17 @@ pub(super) fn directions<'a>(
     options: &'a Options,
     wants: Wants,
     reports: Arc<SenderReports>,
-    inbox: &'a SenderInbox,
+    inbox: &'a PushInbox,
 ) -> Result<(PushEncoder, PushIntake<'a>)> {
     let state = Arc::<PushState>::default();
-    let encoder = PushEncoder::new(terms, opening, options, wants, reports, state.clone())?;
+    let encoder = PushEncoder::new(
+        terms,
+        opening,
+        options,
+        wants,
+        reports.clone(),
+        state.clone(),
+    )?;
     Ok((
         encoder,
         PushIntake {
@@ -253,6 +263,7 @@ pub(super) fn directions<'a>(
             options,
             wants,
             state,
+            reports,
             inbox,
         },
     ))

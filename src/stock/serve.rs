@@ -3,7 +3,7 @@
 use super::controls::is_reported;
 use super::early::{read_early, read_names};
 use super::framing::{Framing, text_of};
-use super::push::{self, SenderReports, ServingSender};
+use super::push::{self, PushInbox, RsyncDest, SenderReports, ServingSender};
 use super::stock_terms::StockTerms;
 use super::support::needs_whole_list;
 use super::{
@@ -26,7 +26,6 @@ use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::run_role::{ReportedEvents, SenderRun, SenderSource, run_sender};
-use crate::session::sender::SenderInbox;
 use crate::session::server::ModuleLog;
 use crate::transport::{Link, LinkBytes};
 use crate::walk::run_context::{Process, RunContext};
@@ -187,7 +186,7 @@ impl StockServer<'_> {
             options,
             ..self.run_context(&rules, &interrupted)
         };
-        let inbox = Arc::<SenderInbox>::default();
+        let inbox = Arc::<PushInbox>::default();
         // The client reports all items. This end only logs them.
         let reports = SenderReports::new(self.options, EventQueue::new(false));
         let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();
@@ -207,7 +206,9 @@ impl StockServer<'_> {
             reports.count(&event);
             self.report(event, &connection)
         };
-        let sender = stock.sender(run_context, &connection, &inbox, wants, &report);
+        let peer = RsyncDest::new(&stock, &connection, &inbox);
+        let sender = peer.sender(&stock, run_context, wants, &report);
+        let taken = |cost| inbox.event_taken(cost);
         let session_io = self.session_io(
             &connection,
             Box::new(intake.at_server()),
@@ -217,7 +218,6 @@ impl StockServer<'_> {
         let run = SenderRun {
             session_io,
             handler: &*inbox,
-            opening: None,
             sender: &sender,
             source: SenderSource {
                 arguments: self.operands,
@@ -228,6 +228,7 @@ impl StockServer<'_> {
             events: self.log.map(|log| ReportedEvents {
                 queue: &reports.events,
                 reporter: log,
+                taken: &taken,
             }),
         };
         let ended = run_sender(run, tally, |error| {

@@ -2,7 +2,6 @@
 
 use crate::apply::facts::{BlockSums, ItemOrder, ItemPrinter, SourceFacts};
 use crate::digest::Comparison;
-use crate::error::Result;
 use crate::fs::charset;
 use crate::options::select::MissingArgs;
 use crate::options::{CheckMode, Checksum, Compression, Options};
@@ -10,13 +9,7 @@ use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
 use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::file_list::ListOptions;
 use crate::proto::rsync::handshake::{self, CompatFlags};
-use crate::report::event::{Event, Wants};
 use crate::session::checksums::SessionChecksums;
-use crate::session::connection::Connection;
-use crate::session::sender::{DestFacts, Sender, SenderInbox};
-use crate::session::throttle;
-use crate::walk::run_context::RunContext;
-use parking_lot::Mutex;
 
 /// What both ends have agreed on.
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +107,8 @@ impl StockTerms {
         }
     }
 
-    fn checksums(&self) -> SessionChecksums {
+    /// Returns how both ends digest and compare contents.
+    pub fn checksums(&self) -> SessionChecksums {
         SessionChecksums {
             // The protocol has no directory digests.
             key: [0; 16],
@@ -125,33 +119,6 @@ impl StockTerms {
                 sums: self.sums,
                 protocol: self.protocol,
             },
-            has_zlib_history: self.compression == Compression::Zlib,
-        }
-    }
-
-    /// Returns a sender.
-    pub fn sender<'a>(
-        &self,
-        run_context: RunContext<'a>,
-        connection: &'a Connection,
-        inbox: &'a SenderInbox,
-        wants: Wants,
-        report: &'a (dyn Fn(Event) -> Result<()> + Sync),
-    ) -> Sender<'a> {
-        Sender {
-            run_context,
-            connection,
-            inbox,
-            facts: DestFacts::of_rsync(self.flags.has(CompatFlags::INC_RECURSE)),
-            checksums: self.checksums(),
-            guess: None,
-            receiver_is_super: true,
-            wants,
-            throttle: throttle(&run_context),
-            profile: false,
-            unsent: Default::default(),
-            report,
-            opened: Mutex::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::report::event::Item;
 /// A message of a session in rsync's protocol. "R to S": a receiver sends it to an rsync that sends, "S to R": the reverse.
 #[derive(Debug)]
 pub enum RsyncMessage {
-    /// R to S: what comes before all else: the filter rules, and the names of `--files-from`. The encoder has it.
+    /// What comes before all else: the filter rules, and the names of `--files-from`. The encoder has it.
     Opening,
     /// R to S: requests the content of a file.
     Want(FileRequest),

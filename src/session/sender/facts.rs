@@ -1,6 +1,5 @@
 //! Facts about the peer that has the destination. A sender asks for them, never for the protocol of the peer.
 
-use crate::proto::Lane;
 use crate::proto::limits::DATA_MAX_BYTES;
 
 /// Facts about the peer that has the destination. Each has a single meaning; a session settles them once.
@@ -11,20 +10,10 @@ pub struct DestFacts {
     /// It gets the problems and notes of this end with listings and files, and reports them: a sparsync. An rsync does not
     /// learn of them, so this end reports them.
     pub takes_problems: bool,
-    /// It requests files again on a lane of their own: a sparsync. An rsync does that in the order of its other requests.
-    pub repeats_apart: bool,
-    /// It waits for the end of each list and phase to be returned: an rsync.
-    pub awaits_ends: bool,
     /// Its list has the transfer's root even if that gets no attributes: an rsync.
     pub lists_bare_top: bool,
     /// It rejects paths of more than 4095 bytes: an rsync.
     pub rejects_long_paths: bool,
-    /// How many entries it gets beyond those that it works on; `None`: as many as its window permits. An rsync of which
-    /// the list is sent piecewise says which lists are done, and has no window.
-    pub listed_ahead: Option<u64>,
-    /// A listing is one message, however long it is: for an rsync, which gets entries. A sparsync gets messages of bounded
-    /// length.
-    pub gets_whole_listings: bool,
     /// Under `--append-verify`, the digest of a file covers the beginning that both ends have: an rsync.
     pub digests_prefix: bool,
     /// A file that could not be read to its end counts as transferred: by an rsync.
@@ -39,21 +28,14 @@ pub struct DestFacts {
 /// a piece.
 const RSYNC_PIECE_MAX_BYTES: usize = 32 << 10;
 
-/// As many entries as a sending rsync keeps ahead.
-const RSYNC_LISTED_AHEAD: u64 = 1000;
-
 impl DestFacts {
     /// Returns those of a sparsync.
     pub fn of_sparsync() -> DestFacts {
         DestFacts {
             takes_shortcuts: true,
             takes_problems: true,
-            repeats_apart: true,
-            awaits_ends: false,
             lists_bare_top: false,
             rejects_long_paths: false,
-            listed_ahead: None,
-            gets_whole_listings: false,
             digests_prefix: false,
             counts_parts: false,
             piece_max_bytes: DATA_MAX_BYTES,
@@ -61,34 +43,17 @@ impl DestFacts {
         }
     }
 
-    /// Returns those of an rsync. `is_incremental`: it gets its list piecewise.
-    pub fn of_rsync(is_incremental: bool) -> DestFacts {
+    /// Returns those of an rsync.
+    pub fn of_rsync() -> DestFacts {
         DestFacts {
             takes_shortcuts: false,
             takes_problems: false,
-            repeats_apart: false,
-            awaits_ends: true,
             lists_bare_top: true,
             rejects_long_paths: true,
-            listed_ahead: Some(if is_incremental {
-                RSYNC_LISTED_AHEAD
-            } else {
-                u64::MAX
-            }),
-            gets_whole_listings: true,
             digests_prefix: true,
             counts_parts: true,
             piece_max_bytes: RSYNC_PIECE_MAX_BYTES,
             is_one_of_many: true,
-        }
-    }
-
-    /// Returns the lanes on which it requests files.
-    pub fn lanes(&self) -> &'static [Lane] {
-        if self.repeats_apart {
-            &[Lane::Requested, Lane::Again]
-        } else {
-            &[Lane::Requested]
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The messages that a sender receives: checks that each may come now, and queues it for the sender's threads.
 
+use super::peer::{BasisFate, ContentRequest, Job};
 use crate::error::{Error, Result};
 use crate::proto::message::LARGE_TIMES_MAX;
-use crate::proto::{Basis, DestDirState, DirId, FileId, Lane, Message};
+use crate::proto::{DestDirState, DirId, Lane, Message};
 use crate::report::Tally;
 use crate::session::connection::{MessageHandler, unexpected, wait_for};
 use crate::walk::cold_files::COLD_FILES_MAX;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,8 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// each lane its requests, in their order.
 ///
 /// What holds: requests of different lanes may be answered in any order, and those of one lane only in theirs, because the
-/// receiver takes contents so. If the receiver says which listings it has finished, each is counted in `unfinished` from before it
-/// is sent until then.
+/// receiver takes contents so.
 #[derive(Default)]
 pub struct SenderInbox {
     state: Mutex<SenderState>,
@@ -33,49 +33,15 @@ pub(super) struct SenderState {
     /// The last [`DestDirState::Large`] reports on the current directory.
     large: Larger,
     /// One queue for each lane of requests: [`Lane::Requested`] and [`Lane::Again`].
-    pub(super) orders: [VecDeque<(Order, u64)>; 2],
+    jobs: [VecDeque<(Job, u64)>; 2],
     /// All listings were sent, so the receiver may report that it is done.
     pub(super) has_sent_all: bool,
     pub(super) finished: Option<Tally>,
     failed: Option<Error>,
     /// Set when no more messages will come.
     peer_is_gone: Option<Arc<AtomicBool>>,
-    /// The listings that the receiver has not finished, with their numbers of entries, if it says which it has.
-    unfinished: BTreeMap<DirId, u64>,
-}
-
-/// A request of the receiver.
-pub enum Order {
-    /// Send the content of a file.
-    Send(ContentRequest),
-    /// Remove a file, which has arrived.
-    Remove(FileId),
-    /// Nothing more of a listing is requested.
-    Forget(DirId),
-    /// Return an item that requests no content, in its place between the contents. Its index. Only rsync's protocol has it.
-    Return(i32),
-    /// A phase is ended, in which no listing is. Only rsync's protocol has it.
-    EndPhase,
-}
-
-/// A request for the content of a file.
-pub struct ContentRequest {
-    pub file: FileId,
-    /// What the receiver has of it.
-    pub basis: Basis,
-    /// What happens to the basis meanwhile.
-    pub fate: BasisFate,
-}
-
-/// What happens to a basis while the receiver uses it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BasisFate {
-    /// What the options say: under `--inplace` it is overwritten.
-    ByOptions,
-    /// It is overwritten, so a block can be used until something is written over it.
-    Overwritten,
-    /// It stays as it is.
-    Kept,
+    /// Once all listings were sent: how many reports still come that are not needed.
+    pub(super) to_skip: ReportsToSkip,
 }
 
 impl SenderInbox {
@@ -95,9 +61,10 @@ impl SenderInbox {
     }
 
     /// Waits for the next request on a lane, with its cost. `None`: no more come.
-    pub(super) fn next_order(&self, at: usize) -> Result<Option<(Order, u64)>> {
+    pub(super) fn next_job(&self, lane: Lane) -> Result<Option<(Job, u64)>> {
+        let at = lane_index(lane).expect("only lanes that are asked for are answered");
         self.wait_on(&self.requested[at], |state| {
-            match state.orders[at].pop_front() {
+            match state.jobs[at].pop_front() {
                 None if state.finished.is_some() => Some(None),
                 found => found.map(Some),
             }
@@ -105,11 +72,12 @@ impl SenderInbox {
     }
 
     /// Returns which files of a directory are requested next on a lane, without others between them.
-    pub(super) fn next_files(&self, at: usize, dir: DirId) -> Vec<u32> {
+    pub(super) fn next_files(&self, lane: Lane, dir: DirId) -> Vec<u32> {
         let state = self.lock();
-        let files = state.orders[at].iter().map_while(|(order, _)| match order {
-            Order::Send(ContentRequest { file, .. }) if file.dir == dir => Some(file.entry),
-            _ => None,
+        let jobs = lane_index(lane).map(|at| &state.jobs[at]);
+        let files = jobs.into_iter().flatten().map_while(|(job, _)| match job {
+            Job::Send(ContentRequest { file, .. }) if file.dir == dir => Some(file.entry),
+            Job::Send(_) | Job::Remove(_) | Job::Forget(_) => None,
         });
         files.take(COLD_FILES_MAX).collect()
     }
@@ -123,20 +91,6 @@ impl SenderInbox {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
         })
-    }
-
-    /// Waits while the receiver has this many entries to work on, and then counts a listing.
-    pub(super) fn wait_to_list(&self, dir: DirId, entries: u64, ahead_max: u64) -> Result<()> {
-        self.wait(|state| {
-            // It may need the next listing to finish the oldest one.
-            let oldest = state
-                .unfinished
-                .first_key_value()
-                .map_or(0, |(_, entries)| *entries);
-            let ahead = state.unfinished.values().sum::<u64>() - oldest;
-            (ahead < ahead_max).then(|| state.unfinished.insert(dir, entries))
-        })?;
-        Ok(())
     }
 
     /// Registers a flag that is set when no more messages will come.
@@ -153,20 +107,16 @@ impl SenderInbox {
         self.lock().failed.is_some()
     }
 
-    /// Waits until the receiver has everything, and returns its counts. Digests of `to_skip` directories may still come
-    /// and are no longer needed; `passed` is called with their cost.
-    pub(super) fn finished(
-        &self,
-        mut to_skip: ReportsToSkip,
-        passed: &dyn Fn(u64),
-    ) -> Result<Tally> {
+    /// Waits until the receiver has everything, and returns its counts. Reports that are no longer needed may still come;
+    /// `passed` is called with their cost.
+    pub(super) fn finished(&self, passed: &dyn Fn(u64)) -> Result<Tally> {
         loop {
             let (cost, finished) = self.wait(|state| {
                 let mut all_cost = 0;
-                while !to_skip.is_zero()
+                while !state.to_skip.is_zero()
                     && let Some((seen, cost)) = state.seen.pop_front()
                 {
-                    to_skip.count_report(&seen);
+                    state.to_skip.count_report(&seen);
                     all_cost += cost;
                 }
                 (all_cost > 0 || state.finished.is_some())
@@ -178,40 +128,20 @@ impl SenderInbox {
             }
         }
     }
-}
-
-impl SenderInbox {
-    /// Queues a request of a receiver that speaks rsync's protocol, which has all requests in one order.
-    pub fn take_order(&self, order: Order, cost: u64) -> Result<()> {
-        let state = self.lock();
-        if state.finished.is_some() {
-            return Err(unexpected("message after the end of the session"));
-        }
-        self.queue(state, Lane::Requested, order, cost)
-    }
 
     fn queue(
         &self,
         mut state: MutexGuard<'_, SenderState>,
         lane: Lane,
-        order: Order,
+        job: Job,
         cost: u64,
     ) -> Result<()> {
         let at =
             lane_index(lane).ok_or_else(|| unexpected("request on a lane without requests"))?;
-        // The thread that lists may wait until a listing is finished.
-        let ends_listing = match &order {
-            Order::Forget(dir) => state.unfinished.remove(dir).is_some(),
-            Order::Send(_) | Order::Remove(_) | Order::Return(_) | Order::EndPhase => false,
-        };
-        state.orders[at].push_back((order, cost));
+        state.jobs[at].push_back((job, cost));
         drop(state);
-        // Otherwise only the thread that takes the request is woken: most messages are requests.
-        if ends_listing {
-            self.notify_all();
-        } else {
-            self.requested[at].notify_one();
-        }
+        // Only the thread that takes the request is woken: most messages are requests.
+        self.requested[at].notify_one();
         Ok(())
     }
 }
@@ -278,14 +208,14 @@ impl MessageHandler for SenderInbox {
             }
             Message::Want { file, lane, basis } => {
                 let fate = BasisFate::ByOptions;
-                let order = Order::Send(ContentRequest { file, basis, fate });
-                return self.queue(state, lane, order, cost);
+                let job = Job::Send(ContentRequest { file, basis, fate });
+                return self.queue(state, lane, job, cost);
             }
             Message::Placed(file) => {
-                return self.queue(state, Lane::Requested, Order::Remove(file), cost);
+                return self.queue(state, Lane::Requested, Job::Remove(file), cost);
             }
             Message::Done(dir) => {
-                return self.queue(state, Lane::Requested, Order::Forget(dir), cost);
+                return self.queue(state, Lane::Requested, Job::Forget(dir), cost);
             }
             Message::WantsEnd(tally) if state.has_sent_all => state.finished = Some(*tally),
             Message::Fail {
@@ -312,39 +242,10 @@ impl MessageHandler for SenderInbox {
 }
 
 /// Returns the index of the request queue for a lane, or `None` if nothing is requested on it.
-pub(super) fn lane_index(lane: Lane) -> Option<usize> {
+fn lane_index(lane: Lane) -> Option<usize> {
     match lane {
         Lane::Requested => Some(0),
         Lane::Again => Some(1),
         Lane::Early => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A receiver that speaks rsync's protocol expects its items back in the order in which it has sent them.
-    #[test]
-    fn orders_of_rsync_stay_in_one_sequence() {
-        let inbox = SenderInbox::default();
-        inbox.wait_to_list(7, 100, 1000).unwrap();
-        let request = ContentRequest {
-            file: FileId { dir: 7, entry: 0 },
-            basis: Basis::None,
-            fate: BasisFate::Kept,
-        };
-        inbox.take_order(Order::Return(4), 64).unwrap();
-        inbox.take_order(Order::Send(request), 64).unwrap();
-        inbox.take_order(Order::Return(5), 64).unwrap();
-        inbox.take_order(Order::Forget(7), 0).unwrap();
-        inbox.take_order(Order::EndPhase, 0).unwrap();
-        let next = || inbox.next_order(0).unwrap().map(|(order, _)| order);
-        assert!(matches!(next(), Some(Order::Return(4))));
-        assert!(matches!(next(), Some(Order::Send(_))));
-        assert!(matches!(next(), Some(Order::Return(5))));
-        assert!(matches!(next(), Some(Order::Forget(7))));
-        assert!(matches!(next(), Some(Order::EndPhase)));
-        assert!(inbox.lock().unfinished.is_empty());
     }
 }

@@ -8,8 +8,9 @@ use crate::digest;
 use crate::error::Result;
 use crate::flist::{DirList, Entry, Kind};
 use crate::path::RelPath;
-use crate::proto::{Basis, Class, DestDirState, DirId, DirListing, FileId, Lane, Message, cut};
+use crate::proto::{Basis, DestDirState, DirId, DirListing, FileId, Lane};
 use crate::report::Tally;
+use crate::session::connection::unexpected;
 use crate::session::dir_digest::Children;
 use crate::session::source_prefetch::{ScannedSource, SourcePrefetch};
 use crate::walk::cold_files::{COLD_FILES_MAX, read_ahead};
@@ -52,7 +53,9 @@ impl ListingSender<'_, '_, '_> {
     /// Walks the whole tree.
     pub(super) fn send_tree(&mut self, root: TaskId, counted: &mut Tally) -> Result<()> {
         let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
-        if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
+        let reports = self.sender.reports.as_ref();
+        let guess = reports.and_then(|reports| reports.guess.as_ref());
+        if !self.whole.is_empty() && guess.is_some_and(is_other) {
             self.to_skip.0 += 1;
         }
         let at_receiver = self.receiver_dir_at(&RelPath::root())?;
@@ -99,11 +102,10 @@ impl ListingSender<'_, '_, '_> {
     }
 
     fn next_digest(&self) -> Result<DestDirState> {
-        let (seen, cost) = self.sender.inbox.wait(|state| state.seen.pop_front())?;
-        if cost > 0 {
-            self.sender.connection.consumed(Class::Digests, cost);
+        match &self.sender.reports {
+            Some(reports) => reports.next(),
+            None => Err(unexpected("digests of a peer that sends none")),
         }
-        Ok(seen)
     }
 
     /// Skips what the receiver sends about directories that the sender lacks and all below them, and returns the next
@@ -155,7 +157,7 @@ impl ListingSender<'_, '_, '_> {
         if let Some(error) = listed.fatal.take() {
             return Err(error);
         }
-        if !self.sender.facts.takes_problems {
+        if !self.sender.facts().takes_problems {
             let DirListing {
                 problems, notes, ..
             } = &mut listed.listing;
@@ -223,10 +225,6 @@ impl ListingSender<'_, '_, '_> {
     ) -> Result<()> {
         let id = self.next_id;
         self.next_id += 1;
-        if let Some(ahead_max) = self.sender.facts.listed_ahead {
-            let entries = listed.listing.list.len() as u64;
-            self.sender.inbox.wait_to_list(id, entries, ahead_max)?;
-        }
         let mut ids = Vec::new();
         let mut own = DirList::default();
         if let Some(entry) = itself {
@@ -294,18 +292,7 @@ impl ListingSender<'_, '_, '_> {
             shown,
             ..listing
         };
-        let mut sent = Ok(());
-        let mut send = |message| {
-            if sent.is_ok() {
-                sent = self.sender.connection.send(&message);
-            }
-        };
-        if self.sender.facts.gets_whole_listings {
-            send(Message::Dir(Box::new(listing)));
-        } else {
-            cut(listing, &mut send);
-        }
-        sent?;
+        self.sender.peer.send_listing(listing)?;
         let Some(files) = files else { return Ok(()) };
         // What cannot be opened is reported for each of its files.
         let reopened = |place: SourceDir| {
@@ -355,11 +342,8 @@ impl ListingSender<'_, '_, '_> {
             }
             let unsent = cannot_open(name, &io::ErrorKind::NotFound.into());
             self.sender.unsent.lock().unsend(entry.len_bytes);
-            self.sender.connection.send(&Message::Unsent {
-                file,
-                lane: Lane::Early,
-                problem: Some(unsent),
-            })?;
+            let sink = self.sender.peer.content(file, Lane::Early, false);
+            sink.refuse(Some(unsent))?;
         }
         Ok(())
     }

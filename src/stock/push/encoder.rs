@@ -1,6 +1,6 @@
 //! What a sender sends to a stock rsync: its listings become file lists, and it returns the items with their content.
 
-use super::{OwnEntry, PendingItem, PushState, SenderReports, SentList, SentListing};
+use super::{OwnEntry, PendingItem, PushInbox, PushState, SenderReports, SentList, SentListing};
 use crate::digest::{self, CONTENT_LEN_BYTES};
 use crate::error::{Error, Result};
 use crate::flist::order::compare_paths;
@@ -23,8 +23,7 @@ use crate::proto::rsync::tokens::TokenEncoder;
 use crate::proto::{DirListing, Encoder, FileId, IdName, Message};
 use crate::report::event::{Event, Item, Wants};
 use crate::report::{Tally, Traffic};
-use crate::session::connection::{MessageHandler, undecodable as failed, unexpected};
-use crate::session::sender::SenderInbox;
+use crate::session::connection::{undecodable as failed, unexpected};
 use crate::stock::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
 use crate::stock::batch_recorder::BatchRecorder;
 use crate::stock::framing::Framing;
@@ -154,7 +153,7 @@ pub(in crate::stock) struct PushRecorder {
 pub(in crate::stock) struct ServingSender {
     /// The bytes written and read.
     pub(in crate::stock) traffic: Arc<LinkBytes>,
-    pub(in crate::stock) inbox: Arc<SenderInbox>,
+    pub(in crate::stock) inbox: Arc<PushInbox>,
     /// Whether the client prints how much content was sent, at a high verbosity.
     pub(in crate::stock) reports_matches: bool,
 }
@@ -636,7 +635,7 @@ impl PushEncoder {
             && is_empty
         {
             // The client of a server leaves without an answer.
-            server.inbox.handle(Message::WantsEnd(Box::default()), 0)?;
+            server.inbox.end_session(Tally::default())?;
         }
         Ok(())
     }
@@ -928,9 +927,6 @@ impl Encoder for PushEncoder {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
         let mut data = std::mem::take(&mut self.scratch);
         match message {
-            // It can be long, and is not copied.
-            Message::Setup(_) if out.is_empty() => std::mem::swap(out, &mut self.opening),
-            Message::Setup(_) => out.append(&mut self.opening),
             Message::Roots(roots) => {
                 self.learn(&roots.ids);
                 self.missing.clone_from(&roots.missing);
@@ -993,6 +989,9 @@ impl Encoder for PushEncoder {
     fn encode_rsync(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
         let mut data = std::mem::take(&mut self.scratch);
         match message {
+            // It can be long, and is not copied.
+            RsyncMessage::Opening if out.is_empty() => std::mem::swap(out, &mut self.opening),
+            RsyncMessage::Opening => out.append(&mut self.opening),
             RsyncMessage::Return(index) => self.return_item(*index, &mut data)?,
             RsyncMessage::End => {
                 let io_error = self.reports.io_error.load(Ordering::Relaxed);
@@ -1015,8 +1014,7 @@ impl Encoder for PushEncoder {
                 self.blocks((*offset_bytes, *len_bytes), content, &mut data)?;
                 self.report_progress(*len_bytes);
             }
-            RsyncMessage::Opening
-            | RsyncMessage::Done(_)
+            RsyncMessage::Done(_)
             | RsyncMessage::Placed(_)
             | RsyncMessage::AllReceived(_)
             | RsyncMessage::Goodbye

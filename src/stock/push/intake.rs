@@ -1,6 +1,7 @@
 //! What a stock rsync returns to a sender: its items become requests, and events to report.
 
-use super::{ItemParts, PendingItem, PushState, RequestedXattrs};
+use super::inbox::{Order, PushInbox};
+use super::{ItemParts, PendingItem, PushState, RequestedXattrs, SenderReports};
 use crate::digest::{self};
 use crate::error::Result;
 use crate::flist::{Entry, Kind};
@@ -14,11 +15,13 @@ use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, ReadWire as _};
 use crate::proto::rsync::stats::DeletionCounts;
-use crate::proto::{Basis, Class, DirId, FileId, Message};
+use crate::proto::{Basis, DirId, FileId};
 use crate::report::Tally;
 use crate::report::event::{Item, Update, Wants, Weight};
-use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed};
-use crate::session::sender::{BasisFate, ContentRequest, Order, SenderInbox};
+use crate::session::connection::{
+    Connection, Intake, MessageHandler, undecodable as failed, unexpected,
+};
+use crate::session::sender::{BasisFate, ContentRequest};
 use crate::stock::controls::{self, Controls, Input, PeerRole};
 use crate::stock::stock_terms::{StockTerms, phases};
 use std::collections::HashSet;
@@ -40,8 +43,10 @@ pub struct PushIntake<'a> {
     pub(super) options: &'a Options,
     pub(super) wants: Wants,
     pub(super) state: Arc<PushState>,
-    /// The requests of the receiver.
-    pub(super) inbox: &'a SenderInbox,
+    /// What this end reports, and what the receiver reports to it.
+    pub(super) reports: Arc<SenderReports>,
+    /// What the receiver wants.
+    pub(super) inbox: &'a PushInbox,
 }
 
 impl Intake for PushIntake<'_> {
@@ -49,7 +54,7 @@ impl Intake for PushIntake<'_> {
         &mut self,
         connection: &Connection,
         reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
+        _: &dyn MessageHandler,
     ) -> Result<()> {
         let state = self.state.clone();
         // Some receivers report files although the client does not remove them.
@@ -60,18 +65,22 @@ impl Intake for PushIntake<'_> {
                 return Ok(());
             }
             let file = state.shared.lock().file(index).map_err(failed)?;
-            file.map_or(Ok(()), |file| handler.handle(Message::Placed(file), 0))
+            file.map_or(Ok(()), |file| self.inbox.add(Order::Remove(file)))
         };
         let role = PeerRole::Receiver(&success);
         let has_frames = !self.is_server || self.terms.client_has_frames;
         let report = |event, cost| {
-            connection.take_in(Class::Events, cost)?;
-            handler.handle(Message::Event(event), cost)
+            if self.is_server {
+                return Err(unexpected("message that a receiver must not send"));
+            }
+            self.inbox.count_event(cost)?;
+            self.reports.events.push(event, cost);
+            Ok(())
         };
         let read = |input: &mut Input<'_>, controls: &Controls<'_>| {
             let tally = self.read_items(input, controls)?;
-            handler
-                .handle(Message::WantsEnd(Box::new(tally)), 0)
+            self.inbox
+                .end_session(tally)
                 .map_err(|error| controls.fail(error))
         };
         controls::read_all(reader, &role, has_frames, connection, &report, read)
@@ -86,9 +95,8 @@ impl<'a> PushIntake<'a> {
     ) -> decode_error::Result<Tally> {
         let protocol = self.terms.protocol;
         let order = |order, cost| {
-            let taken = controls.connection.take_in(Class::Wants, cost);
-            taken
-                .and_then(|()| self.inbox.take_order(order, cost))
+            self.inbox
+                .add_request(order, cost)
                 .map_err(|error| controls.fail(error))
         };
         let mut indices = NdxDecoder::new(protocol);
@@ -120,9 +128,7 @@ impl<'a> PushIntake<'a> {
                         break;
                     }
                     let end = dir.map_or(Order::EndPhase, Order::Forget);
-                    self.inbox
-                        .take_order(end, 0)
-                        .map_err(|error| controls.fail(error))?;
+                    self.inbox.add(end).map_err(|error| controls.fail(error))?;
                 }
                 Ndx::Deletions => {
                     let decoded = DeletionCounts::decode(input)?;
