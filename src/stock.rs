@@ -1,9 +1,9 @@
 //! A session with a stock rsync: its wire protocol instead of ours, with the same sender and receiver.
 //!
-//! The sender and the receiver of this crate exchange messages ([`crate::proto::Message`]) with their peer. Here the
-//! peer is a stock rsync: what it sends becomes messages, and messages to it become its protocol. So all decisions, and
-//! all reading and writing of trees, are those of every other run. The protocol has no counterpart for directory
-//! digests and for content that is sent without a request, so these are not used.
+//! The sender and the receiver of this crate know their peer by two traits: [`DestPeer`](crate::session::sender::DestPeer) and
+//! [`SourcePeer`](crate::session::receiver::SourcePeer). Here the peer is a stock rsync ([`push`], [`pull`]), to which they
+//! speak its own protocol. So all decisions, and all reading and writing of trees, are those of every other run. The
+//! protocol has no counterpart for directory digests and for content that is sent without a request, so these are not used.
 
 mod attributes;
 mod basis;
@@ -52,7 +52,7 @@ use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::report::event::Event;
 use crate::report::{Tally, TextReporter, Traffic};
-use crate::session::connection::{Connection, Intake, undecodable as failed};
+use crate::session::connection::{Connection, Intake, Output, undecodable as failed};
 use crate::session::event_relay::EventQueue;
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
@@ -271,11 +271,7 @@ impl StockClient<'_> {
             intake.report_items();
         }
         wants.items |= has_items;
-        let connection = Arc::new(
-            Connection::new(Box::new(encoder))
-                .over(link.moved.clone())
-                .unlimited(),
-        );
+        let connection = Arc::new(Connection::of(encoder).over(link.moved.clone()));
         let printer = if has_items {
             ItemPrinter::Both
         } else {
@@ -308,13 +304,13 @@ impl StockClient<'_> {
         run_receiver(run, tally, |error| error)
     }
 
-    fn session_io<'s>(
+    fn session_io<'s, O: Output>(
         &self,
-        connection: &'s Arc<Connection>,
-        intake: Box<dyn Intake + 's>,
+        connection: &'s Arc<Connection<O>>,
+        intake: Box<dyn Intake<O> + 's>,
         link: Link,
         traffic: &Arc<LinkBytes>,
-    ) -> SessionIo<'s> {
+    ) -> SessionIo<'s, O> {
         let timeout_secs = self.client.options.connect.timeout_secs;
         SessionIo {
             connection,
@@ -399,11 +395,7 @@ impl StockClient<'_> {
             unsent: Vec::new(),
         };
         let encoder = encoder.recording(self.recorder.as_ref().map(recorder));
-        let connection = Arc::new(
-            Connection::new(Box::new(encoder))
-                .over(link.moved.clone())
-                .of_stock_sender(),
-        );
+        let connection = Arc::new(Connection::of(encoder).over(link.moved.clone()));
         let report = |event: Event| {
             reports.count(&event);
             reports.events.push(event, 0);

@@ -2,7 +2,6 @@
 //! a concrete encoding.
 
 use super::message::{Greeting, Message};
-use super::rsync::message::RsyncMessage;
 use crate::error::Result;
 use std::ops::RangeInclusive;
 
@@ -14,11 +13,6 @@ pub trait Encoder {
     ///
     /// Fails with [`crate::exit::Exit::Protocol`] if the message exceeds a limit; `out` is then unchanged.
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()>;
-
-    /// Appends a message that only rsync's protocol has. A session in our own sends none.
-    fn encode_rsync(&mut self, message: &RsyncMessage, _out: &mut Vec<u8>) -> Result<()> {
-        unreachable!("{message:?} in a session of two sparsyncs")
-    }
 }
 
 /// Encodes and decodes messages. The caller reads, and keeps incomplete input.

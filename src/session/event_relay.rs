@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::proto::Message;
 use crate::report::TextReporter;
 use crate::report::event::{Event, Update};
-use crate::session::connection::{Connection, MessageHandler};
+use crate::session::connection::{Connection, EndHandler, MessageHandler};
 use crate::session::receiver::EventSource;
 use crate::session::sender;
 use crate::work::queue::Queue;
@@ -144,7 +144,9 @@ impl MessageHandler for SenderHandler<'_> {
             message => self.inbox.handle(message, cost),
         }
     }
+}
 
+impl EndHandler for SenderHandler<'_> {
     fn handle_end(&self, error: Error) {
         self.inbox.handle_end(error);
     }

@@ -139,8 +139,6 @@ pub struct Credit {
     grows: bool,
     /// Send less than the window allows if it would take much memory at the peer.
     spares: bool,
-    /// The peer has no windows: only the transport slows us down.
-    is_unlimited: bool,
     /// What the peer may not have consumed yet, oldest first: bytes, and the additional memory that they take there.
     in_flight: VecDeque<(u64, u64)>,
     /// The sums of `in_flight`.
@@ -164,20 +162,11 @@ impl Credit {
             max: if grows { max } else { initial },
             grows,
             spares: false,
-            is_unlimited: false,
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             taken_bytes: 0,
             is_wanting: false,
             is_reported: false,
-        }
-    }
-
-    /// Creates the state of a class towards a peer that has no windows.
-    pub fn unlimited(class: Class) -> Credit {
-        Credit {
-            is_unlimited: true,
-            ..Credit::new(class, false)
         }
     }
 
@@ -189,8 +178,7 @@ impl Credit {
 
     /// Whether there is room for so many bytes and one more.
     pub fn has_room(&self, bytes: u64) -> bool {
-        self.is_unlimited
-            || i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes) && !self.is_much()
+        i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes) && !self.is_much()
     }
 
     /// Whether the bytes in flight are few but take much memory. The peer may have consumed less than a grant without
@@ -203,9 +191,6 @@ impl Credit {
 
     /// Counts a sent message, which takes `taken_bytes` of additional memory at the other end.
     pub fn count_sent(&mut self, bytes: u64, taken_bytes: u64) {
-        if self.is_unlimited {
-            return;
-        }
         self.credit = self.credit.saturating_sub_unsigned(bytes);
         self.in_flight_bytes = self.in_flight_bytes.saturating_add(bytes);
         self.taken_bytes = self.taken_bytes.saturating_add(taken_bytes);

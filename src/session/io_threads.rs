@@ -2,7 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::session::connection::{Connection, Intake, MessageHandler};
+use crate::proto::Dialect;
+use crate::session::connection::{
+    Connection, EndHandler, Intake, MessageHandler, NativeIntake, NativeOutput, Output,
+};
 use crate::session::minimum_rate::RatedReader;
 use crate::transport::compression::{CompressingWriter, CompressionPolicy, Expander};
 use crate::transport::link::FAREWELL;
@@ -133,11 +136,43 @@ fn wait_while_moving(
     }
 }
 
-/// A session after its handshake.
-pub struct SessionIo<'a> {
+/// A session of two sparsyncs after its handshake, until there is a handler for its messages.
+pub struct NativeIo<'a> {
     pub connection: &'a Arc<Connection>,
-    /// Reads the messages of the peer.
-    pub intake: Box<dyn Intake + 'a>,
+    /// Decodes the messages of the peer.
+    pub dialect: Box<dyn Dialect + Send>,
+    /// See [`SessionIo::timeout_secs`].
+    pub timeout_secs: u32,
+    pub link: Link,
+    /// Bytes written to the link and read from it.
+    pub traffic: Arc<LinkBytes>,
+}
+
+impl<'a> NativeIo<'a> {
+    /// Returns the session, of which this handles the messages.
+    pub fn handled_by(self, handler: &'a dyn MessageHandler) -> SessionIo<'a> {
+        let NativeIo {
+            connection,
+            dialect,
+            timeout_secs,
+            link,
+            traffic,
+        } = self;
+        SessionIo {
+            connection,
+            intake: Box::new(NativeIntake { dialect, handler }),
+            timeout_secs,
+            link,
+            traffic,
+        }
+    }
+}
+
+/// A session after its handshake.
+pub struct SessionIo<'a, O: Output = NativeOutput> {
+    pub connection: &'a Arc<Connection<O>>,
+    /// Reads what the peer sends.
+    pub intake: Box<dyn Intake<O> + 'a>,
     /// The connection times out after this many seconds without data; 0: never.
     pub timeout_secs: u32,
     pub link: Link,
@@ -145,13 +180,9 @@ pub struct SessionIo<'a> {
     pub traffic: Arc<LinkBytes>,
 }
 
-impl SessionIo<'_> {
+impl<O: Output> SessionIo<'_, O> {
     /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
-    pub fn hold(
-        self,
-        handler: &dyn MessageHandler,
-        role: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
+    pub fn hold(self, handler: &dyn EndHandler, role: impl FnOnce() -> Result<()>) -> Result<()> {
         let SessionIo {
             connection,
             intake,
@@ -222,7 +253,6 @@ impl SessionIo<'_> {
 mod tests {
     use super::*;
     use crate::proto::Message;
-    use crate::proto::dialect::Dialect;
     use crate::proto::native::Native;
     use crate::transport::link::{Moved, Parting};
     use std::cell::Cell;
@@ -309,7 +339,9 @@ mod tests {
         fn handle(&self, _: Message, _: u64) -> Result<()> {
             Ok(())
         }
+    }
 
+    impl EndHandler for NoMessages {
         fn handle_end(&self, _: Error) {}
     }
 
@@ -334,15 +366,15 @@ mod tests {
         });
         let dialect: Box<dyn Dialect + Send> = Box::new(Native::new(1));
         let connection = Arc::new(Connection::new(Box::new(Native::new(1))));
-        let session = SessionIo {
+        let session = NativeIo {
             connection: &connection,
-            intake: Box::new(dialect),
+            dialect,
             timeout_secs: 0,
             link,
             traffic: traffic.clone(),
         };
         let failed = || Err(Error::new(Exit::FileIo, "the disk is full"));
-        let ended = session.hold(&NoMessages, failed);
+        let ended = session.handled_by(&NoMessages).hold(&NoMessages, failed);
         assert_eq!(ended.map_err(|error| error.exit), Err(Exit::FileIo));
         assert!(traffic.counts().sent_bytes > 0);
         assert!(!parts_early.load(Ordering::Relaxed));

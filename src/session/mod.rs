@@ -39,10 +39,10 @@ pub mod run_role;
 pub mod server;
 
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use self::event_relay::{EventQueue, SenderHandler};
-use self::io_threads::{SessionIo, counted, dress};
+use self::io_threads::{NativeIo, counted, dress};
 use self::run_role::{
     ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
     run_sender,
@@ -259,9 +259,9 @@ impl Client<'_> {
         reporter.banner();
         let sends = !self.setup.server_sends;
         let when = compression_choice::compression_policy(codec, compress.level, theirs.features);
-        let session_io = SessionIo {
+        let session_io = NativeIo {
             connection: &connection,
-            intake: Box::new((self.support.dialect)(version)),
+            dialect: (self.support.dialect)(version),
             timeout_secs: self.options.connect.timeout_secs,
             link: dress(link, sends, when, &connection),
             traffic: traffic.clone(),
@@ -369,7 +369,7 @@ impl Client<'_> {
     /// Runs this end's role. Meanwhile a thread watches whether data arrives.
     fn run_role(
         &self,
-        session_io: SessionIo<'_>,
+        session_io: NativeIo<'_>,
         before: SessionStart<'_>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
@@ -420,7 +420,7 @@ impl Client<'_> {
 
     fn receive(
         &self,
-        session_io: SessionIo<'_>,
+        session_io: NativeIo<'_>,
         before: SessionStart<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
@@ -462,7 +462,7 @@ impl Client<'_> {
             },
         };
         let run = ReceiverRun {
-            session_io,
+            session_io: session_io.handled_by(&handler),
             handler: &handler,
             receiver: &receiver,
             listener: ReceiverListener::Client {
@@ -486,7 +486,7 @@ impl Client<'_> {
 
     fn send(
         &self,
-        session_io: SessionIo<'_>,
+        session_io: NativeIo<'_>,
         before: SessionStart<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
@@ -537,7 +537,7 @@ impl Client<'_> {
             |prefetch: &&SourcePrefetch<'_>| sent_roots.is_some() || prefetch.is_fresh();
         let prefetch = prefetch.filter(is_usable);
         let run = SenderRun {
-            session_io,
+            session_io: session_io.handled_by(&handler),
             handler: &handler,
             sender: &sender,
             source: SenderSource {

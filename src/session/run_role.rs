@@ -6,7 +6,7 @@
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::report::{Tally, TextReporter};
-use crate::session::connection::MessageHandler;
+use crate::session::connection::{EndHandler, NativeOutput, Output};
 use crate::session::event_relay::{EventQueue, SharedReporter};
 use crate::session::io_threads::SessionIo;
 use crate::session::receiver::{EventSource, Receiver};
@@ -17,10 +17,10 @@ use crate::work::thread::spawn;
 use parking_lot::Mutex;
 
 /// A sender, assembled.
-pub struct SenderRun<'r, 's, 'p, 't> {
-    pub session_io: SessionIo<'r>,
-    /// Takes what the receiver sends.
-    pub handler: &'r dyn MessageHandler,
+pub struct SenderRun<'r, 's, 'p, 't, O: Output = NativeOutput> {
+    pub session_io: SessionIo<'r, O>,
+    /// Learns that nothing more comes from the receiver.
+    pub handler: &'r dyn EndHandler,
     pub sender: &'r Sender<'s>,
     /// What it sends.
     pub source: SenderSource<'r, 'p>,
@@ -49,8 +49,8 @@ pub struct ReportedEvents<'r, 't> {
 }
 
 /// Sends until the receiver has everything. `cause_of` returns the error that the peer learns and that ends the run.
-pub fn run_sender(
-    run: SenderRun<'_, '_, '_, '_>,
+pub fn run_sender<O: Output>(
+    run: SenderRun<'_, '_, '_, '_, O>,
     tally: &mut Tally,
     cause_of: impl Fn(Error) -> Error,
 ) -> Result<(), Error> {
@@ -88,10 +88,10 @@ pub fn run_sender(
 }
 
 /// A receiver, assembled.
-pub struct ReceiverRun<'r, 's, 't> {
-    pub session_io: SessionIo<'r>,
-    /// Takes what the sender sends.
-    pub handler: &'r dyn MessageHandler,
+pub struct ReceiverRun<'r, 's, 't, O: Output = NativeOutput> {
+    pub session_io: SessionIo<'r, O>,
+    /// Learns that nothing more comes from the sender.
+    pub handler: &'r dyn EndHandler,
     pub receiver: &'r Receiver<'s>,
     /// Where the events of this end go.
     pub listener: ReceiverListener<'r, 't>,
@@ -110,8 +110,8 @@ pub enum ReceiverListener<'r, 't> {
 }
 
 /// Receives until everything is in place. `cause_of` returns the error that the peer learns and that ends the run.
-pub fn run_receiver(
-    run: ReceiverRun<'_, '_, '_>,
+pub fn run_receiver<O: Output>(
+    run: ReceiverRun<'_, '_, '_, O>,
     tally: &mut Tally,
     cause_of: impl Fn(Error) -> Error,
 ) -> Result<(), Error> {

@@ -127,7 +127,7 @@ impl<'a> Sender<'a> {
     }
 
     /// As [`Sender::run`], with a scan of the source in progress. `sent` is set if the receiver already has the
-    /// [`Message::Roots`].
+    /// [`Roots`](crate::proto::Roots).
     pub fn run_on(
         &self,
         prefetch: &SourcePrefetch<'_>,

@@ -18,7 +18,7 @@ use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
 use crate::session::event_relay::RemoteReporter;
 use crate::session::handshake::{self, Begun, Opening, send_verdict};
-use crate::session::io_threads::{SessionIo, counted, dress};
+use crate::session::io_threads::{NativeIo, counted, dress};
 use crate::session::receiver::{DestDigests, NativeSource, Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{
@@ -267,9 +267,9 @@ impl Server<'_> {
                 )
             });
         let (link, traffic) = counted(link);
-        let session_io = SessionIo {
+        let session_io = NativeIo {
             connection: &connection,
-            intake: Box::new((support.dialect)(version)),
+            dialect: (support.dialect)(version),
             timeout_secs,
             link: dress(link, server_sends, when, &connection),
             traffic: traffic.clone(),
@@ -282,7 +282,8 @@ impl Server<'_> {
                     log.end(&error, role);
                 }
                 // Sends the error, which this end has as well.
-                let _ = session_io.hold(&SenderInbox::default(), || Err(error));
+                let inbox = SenderInbox::default();
+                let _ = session_io.handled_by(&inbox).hold(&inbox, || Err(error));
                 return exit;
             }
         };
@@ -305,7 +306,7 @@ impl Server<'_> {
     /// Runs this end's role.
     fn run_role(
         &self,
-        session_io: SessionIo<'_>,
+        session_io: NativeIo<'_>,
         settled: SettledSetup,
         setup: Setup,
         theirs: Greeting,
@@ -367,7 +368,7 @@ impl Server<'_> {
                 opened: Mutex::default(),
             };
             let run = SenderRun {
-                session_io,
+                session_io: session_io.handled_by(&inbox),
                 handler: &inbox,
                 sender: &sender,
                 source: SenderSource {
@@ -419,7 +420,7 @@ impl Server<'_> {
             lost: None,
         };
         let run = ReceiverRun {
-            session_io,
+            session_io: session_io.handled_by(&handler),
             handler: &handler,
             receiver: &receiver,
             listener: ReceiverListener::Server(&mut reporter),

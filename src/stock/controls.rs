@@ -8,7 +8,7 @@ use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream};
 use crate::proto::rsync::limits::TIMEOUT_MAX_SECS;
 use crate::proto::rsync::mux::{Control, Demultiplexer, FrameTag};
 use crate::report::event::{Event, Problem, Weight};
-use crate::session::connection::{Connection, undecodable, unexpected};
+use crate::session::connection::{undecodable, unexpected};
 use parking_lot::{Mutex, MutexGuard};
 use std::io::Read;
 
@@ -45,19 +45,20 @@ pub enum PeerRole<'a> {
 pub type InFile = bool;
 
 /// Reads the data of a peer with `read`, and handles the control messages in between. `report` is called with the events
-/// of the peer and what each costs, and may wait. `has_frames`: see
+/// of the peer and what each costs, and may wait; `adopt_timeout` with the timeout that a daemon announces, in seconds.
+/// `has_frames`: see
 /// [`StockTerms::client_has_frames`](super::stock_terms::StockTerms::client_has_frames).
 pub fn read_all(
     reader: &mut dyn Read,
     role: &PeerRole<'_>,
     has_frames: bool,
-    connection: &Connection,
+    adopt_timeout: &dyn Fn(u32),
     report: &dyn Fn(Event, u64) -> Result<()>,
     read: impl FnOnce(&mut Input<'_>, &Controls<'_>) -> decode_error::Result<()>,
 ) -> Result<()> {
     let controls = Controls {
         role,
-        connection,
+        adopt_timeout,
         report,
         state: Mutex::default(),
     };
@@ -83,7 +84,7 @@ pub type Input<'r> =
 /// Handles control messages.
 pub struct Controls<'a> {
     role: &'a PeerRole<'a>,
-    pub connection: &'a Connection,
+    adopt_timeout: &'a dyn Fn(u32),
     report: &'a dyn Fn(Event, u64) -> Result<()>,
     state: Mutex<ControlState>,
 }
@@ -170,7 +171,7 @@ impl Controls<'_> {
                 let secs = u32::try_from(secs)
                     .ok()
                     .filter(|&secs| secs <= TIMEOUT_MAX_SECS.cast_unsigned());
-                self.connection.adopt_timeout(secs.unwrap_or(0));
+                (self.adopt_timeout)(secs.unwrap_or(0));
                 Ok(())
             }
             (Control::KeepAlive | Control::Noop, _) => Ok(()),

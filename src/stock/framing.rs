@@ -6,6 +6,13 @@ use crate::exit::Exit;
 use crate::fs::charset;
 use crate::proto::rsync::mux::{self, Control, FrameTag};
 use crate::report::event::{Event, Problem, Weight};
+use crate::session::connection::Output;
+
+/// An output in rsync's protocol, which reports events as text.
+pub trait TextOutput: Output {
+    /// Appends an event. Items and deletions have messages of their own.
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>);
+}
 
 /// How one direction of a connection is encoded.
 #[derive(Debug, Clone, Copy)]

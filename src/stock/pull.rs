@@ -30,9 +30,7 @@ use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::number::NdxEncoder;
 use crate::proto::rsync::tokens::TokenDecoder;
 use crate::report::event::{Problem, Weight};
-use crate::session::connection::{
-    Connection, Intake, MessageHandler, undecodable as failed, unexpected,
-};
+use crate::session::connection::{Connection, Intake, undecodable as failed, unexpected};
 use crate::session::response_validation::ResponseValidator;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -236,12 +234,11 @@ pub fn directions<'a>(
     )
 }
 
-impl Intake for PullIntake<'_> {
+impl Intake<PullEncoder> for PullIntake<'_> {
     fn read_all(
         &mut self,
-        connection: &Connection,
+        connection: &Connection<PullEncoder>,
         reader: &mut dyn Read,
-        _: &dyn MessageHandler,
     ) -> Result<()> {
         let report_unsent = |index| {
             if self.options.dry_run {
@@ -276,7 +273,7 @@ impl Intake for PullIntake<'_> {
             reader,
             &role,
             has_frames,
-            connection,
+            &|secs| connection.adopt_timeout(secs),
             &report,
             |input, controls| {
                 if let Some(recorder) = self.recorder.clone() {
@@ -285,7 +282,7 @@ impl Intake for PullIntake<'_> {
                         |error: Error| broken_stream(String::from_utf8_lossy(&error.message));
                     input.record_with(Box::new(move |data| recorder.record(data).map_err(failed)));
                 }
-                Reading::new(self, controls, tokens, input).run()
+                Reading::new(self, connection, controls, tokens, input).run()
             },
         )
     }
@@ -390,35 +387,15 @@ fn take_requested(index: i32, shared: &Mutex<PullShared>) -> decode_error::Resul
 mod tests {
     use super::*;
     use crate::exit::Exit;
-    use crate::options::{Checksum, Compression, Recurse};
-    use crate::proto::rsync::block_sums::Sums;
+    use crate::options::Recurse;
+    use crate::proto::DirId;
     use crate::proto::rsync::file_list::{FileEntry, IdLists, ListEncoder, ListOptions};
     use crate::proto::rsync::message::RsyncMessage;
     use crate::proto::rsync::mux;
     use crate::proto::rsync::number::Ndx;
-    use crate::proto::{DirId, Encoder as _, Native};
-
-    const PROTOCOL: u8 = 32;
 
     fn anything() -> Arc<ResponseValidator> {
         Arc::new(ResponseValidator::anything(&Options::default()))
-    }
-
-    fn terms() -> StockTerms {
-        StockTerms {
-            protocol: PROTOCOL,
-            flags: CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0),
-            sums: Sums {
-                checksum: Checksum::Md5,
-                seed: 0,
-                is_seed_first: true,
-                is_implied: false,
-            },
-            listed: Checksum::Md5,
-            compression: Compression::No,
-            client_has_frames: true,
-            numeric_ids: false,
-        }
     }
 
     /// The receiver can be done with the only list before the reading thread knows that it is the last one.
@@ -426,14 +403,20 @@ mod tests {
     fn first_requests_are_ended_as_soon_as_all_are_sent() {
         let options = Options::default();
         let inbox = PullInbox::new(true);
-        let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox, anything());
+        let (mut encoder, intake) = directions(
+            StockTerms::of_tests(),
+            Vec::new(),
+            &options,
+            &inbox,
+            anything(),
+        );
         intake.shared.lock().lists.push(ReceivedList {
             first: 0,
             is_done: false,
         });
         let mut out = Vec::new();
         encoder
-            .encode_rsync(&RsyncMessage::EndRequests, &mut out)
+            .encode(&RsyncMessage::EndRequests, &mut out)
             .unwrap();
         assert_eq!(out.iter().skip(4).count(), 1);
     }
@@ -443,7 +426,13 @@ mod tests {
     fn end_of_the_last_known_list_waits_for_the_next() {
         let options = Options::default();
         let inbox = PullInbox::new(true);
-        let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox, anything());
+        let (mut encoder, intake) = directions(
+            StockTerms::of_tests(),
+            Vec::new(),
+            &options,
+            &inbox,
+            anything(),
+        );
         let mut sent = |is_last: bool| {
             let mut shared = intake.shared.lock();
             shared.has_all_lists = is_last;
@@ -462,7 +451,7 @@ mod tests {
             drop(shared);
             let mut out = Vec::new();
             encoder
-                .encode_rsync(&RsyncMessage::Done(dir as DirId), &mut out)
+                .encode(&RsyncMessage::Done(dir as DirId), &mut out)
                 .unwrap();
             out.iter().skip(4).filter(|byte| **byte == 0).count()
         };
@@ -471,18 +460,19 @@ mod tests {
 
     #[test]
     fn lists_ahead_of_the_receiver_are_bounded() {
-        let terms = terms();
+        let terms = StockTerms::of_tests();
         let flags = terms.flags;
         let mut options = Options::default();
         options.select.recurse = Recurse::Full;
         options.connect.max_alloc_bytes = Some(1 << 18);
         // A hundred directories, each with a hundred files.
         let mut lists = ListEncoder::new(ListOptions {
-            protocol: PROTOCOL,
+            protocol: terms.protocol,
             compat: flags,
+            numeric_ids: true,
             ..ListOptions::default()
         });
-        let mut indices = NdxEncoder::new(PROTOCOL);
+        let mut indices = NdxEncoder::new(terms.protocol);
         let mut data = Vec::new();
         let mut wire = Vec::new();
         lists.entry(
@@ -503,13 +493,11 @@ mod tests {
             lists.end(0, &IdLists::default(), &mut data);
         }
         mux::encode_data(&data, &mut wire);
-        let connection = Connection::new(Box::new(Native::new(1)));
         // None is taken.
         let inbox = PullInbox::new(true);
-        let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox, anything());
-        let error = intake
-            .read_all(&connection, &mut &wire[..], &inbox)
-            .unwrap_err();
+        let (encoder, mut intake) = directions(terms, Vec::new(), &options, &inbox, anything());
+        let connection = Connection::of(encoder);
+        let error = intake.read_all(&connection, &mut &wire[..]).unwrap_err();
         assert_eq!(
             error.exit,
             Exit::Malloc,

@@ -1,7 +1,7 @@
 //! The server's end of a push of a stock rsync: the client sends, and reports all items.
 
 use super::framing::Framing;
-use super::pull::{self, PullInbox, UnchangedDest};
+use super::pull::{self, PullEncoder, PullInbox, UnchangedDest};
 use super::serve::{EarlyData, StockServer};
 use super::stock_terms::StockTerms;
 use super::{early, in_words_of_rsync, older, receiver_needs_rules, send};
@@ -14,14 +14,13 @@ use crate::flist::Kind;
 use crate::fs::sys;
 use crate::options::{Batch, Options};
 use crate::path;
-use crate::proto::Message;
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Wants};
 use crate::report::format::{self, Format};
 use crate::report::line_filter::{Choice, LineKind};
 use crate::report::list::{self, ListStyle};
 use crate::report::times::LocalTimes;
-use crate::session::connection::Connection;
+use crate::session::connection::{Connection, Urgency};
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::Receiver;
 use crate::session::response_validation::ResponseValidator;
@@ -108,11 +107,7 @@ impl StockServer<'_> {
         let has_xattrs = options.preserve.xattrs > 0 && !self.options.dry_run;
         let encoder = encoder.serving(&stock, has_xattrs);
         intake.serve(has_xattrs);
-        let connection = Arc::new(
-            Connection::new(Box::new(encoder))
-                .over(link.moved.clone())
-                .unlimited(),
-        );
+        let connection = Arc::new(Connection::of(encoder).over(link.moved.clone()));
         let printer = ItemPrinter::Peer;
         let facts = SourceFacts {
             values_with_items: has_xattrs,
@@ -134,7 +129,7 @@ impl StockServer<'_> {
             wants,
             printer,
         };
-        let session_io: SessionIo<'_> =
+        let session_io: SessionIo<'_, PullEncoder> =
             self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);
         let has_items = stock.protocol >= 29;
@@ -187,7 +182,7 @@ fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
 /// its event.
 struct ReceiverReporter<'a, 's> {
     server: &'a StockServer<'s>,
-    connection: &'a Connection,
+    connection: &'a Connection<PullEncoder>,
     /// The client learns of all changes and deletions, and reports them. Otherwise it gets lines of text.
     has_items: bool,
     /// Set with `--list-only`.
@@ -226,7 +221,10 @@ impl ReceiverReporter<'_, '_> {
             (Event::Deleted { name, kind, .. }, _) => {
                 self.server.log(event);
                 if self.has_items {
-                    return self.connection.send(&Message::Event(event.clone()));
+                    return self.connection.encode(Urgency::Report, |encoder, out| {
+                        encoder.deleted(name, *kind, out);
+                        Ok(())
+                    });
                 }
                 let itemizes = self.itemizes();
                 let mut line = if itemizes {

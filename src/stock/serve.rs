@@ -2,7 +2,7 @@
 
 use super::controls::is_reported;
 use super::early::{read_early, read_names};
-use super::framing::{Framing, text_of};
+use super::framing::{Framing, TextOutput, text_of};
 use super::push::{self, PushInbox, RsyncDest, SenderReports, ServingSender};
 use super::stock_terms::StockTerms;
 use super::support::needs_whole_list;
@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
 use crate::options::{Checksum, FilesFrom, Options, Recurse, StderrMode};
-use crate::proto::Message;
 use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
@@ -22,7 +21,7 @@ use crate::proto::rsync::number::WriteWire as _;
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::final_error::error_lines;
 use crate::report::{Tally, TextReporter, totals_line};
-use crate::session::connection::{Connection, Intake, MessageHandler};
+use crate::session::connection::{Connection, Intake, Output, Urgency};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::run_role::{ReportedEvents, SenderRun, SenderSource, run_sender};
@@ -197,11 +196,7 @@ impl StockServer<'_> {
             inbox: inbox.clone(),
             reports_matches: self.options.output.debug.deltasum >= 1,
         });
-        let connection = Arc::new(
-            Connection::new(Box::new(encoder))
-                .over(link.moved.clone())
-                .of_stock_sender(),
-        );
+        let connection = Arc::new(Connection::of(encoder).over(link.moved.clone()));
         let report = |event: Event| {
             reports.count(&event);
             self.report(event, &connection)
@@ -345,11 +340,11 @@ impl StockServer<'_> {
     }
 
     /// Reports the error that ends a session; see [`StockServer::print_early`].
-    pub(super) fn end_early(
+    pub(super) fn end_early<O: TextOutput>(
         &self,
         error: Error,
         role: &'static str,
-        connection: &Connection,
+        connection: &Connection<O>,
     ) -> Error {
         if let Some(daemon) = &self.daemon
             && is_reported(error.exit)
@@ -369,13 +364,13 @@ impl StockServer<'_> {
     }
 
     /// Returns what runs the session. Reading ends with the goodbye of the client, which then waits for this process.
-    pub(super) fn session_io<'s>(
+    pub(super) fn session_io<'s, O: Output>(
         &self,
-        connection: &'s Arc<Connection>,
-        intake: Box<dyn Intake + 's>,
+        connection: &'s Arc<Connection<O>>,
+        intake: Box<dyn Intake<O> + 's>,
         link: Link,
         traffic: Arc<LinkBytes>,
-    ) -> SessionIo<'s> {
+    ) -> SessionIo<'s, O> {
         let is_over = Arc::<AtomicBool>::default();
         let link = Link {
             reader: Box::new(EndingReader {
@@ -396,7 +391,11 @@ impl StockServer<'_> {
 
     /// Reports an event of this end: errors and warnings on standard error, which the remote shell passes on, and other
     /// lines to the client. The options can change both.
-    pub(super) fn report(&self, event: Event, connection: &Connection) -> Result<()> {
+    pub(super) fn report<O: TextOutput>(
+        &self,
+        event: Event,
+        connection: &Connection<O>,
+    ) -> Result<()> {
         let event = match (event, &self.daemon) {
             (Event::Problem(problem), Some(daemon)) => Event::Problem(daemon.log.problem(problem)),
             (Event::Note(line), Some(daemon)) => {
@@ -413,13 +412,20 @@ impl StockServer<'_> {
     }
 
     /// Reports an event that is not logged.
-    pub(super) fn print(&self, event: Event, connection: &Connection) -> Result<()> {
+    pub(super) fn print<O: TextOutput>(
+        &self,
+        event: Event,
+        connection: &Connection<O>,
+    ) -> Result<()> {
         let mode = self.options.output.stderr;
         let Some((tag, line)) = text_of(&event) else {
             return Ok(());
         };
         if mode == StderrMode::Client || mode == StderrMode::Errors && tag == FrameTag::Info {
-            return connection.send(&Message::Event(event));
+            return connection.encode(Urgency::Report, |output, out| {
+                output.event(&event, out);
+                Ok(())
+            });
         }
         (self.print_error)(line);
         Ok(())
@@ -579,19 +585,14 @@ impl<R: Read> Read for EndingReader<R> {
 }
 
 /// Reads what a client sends until its goodbye.
-struct EndingIntake<'a> {
-    intake: Box<dyn Intake + 'a>,
+struct EndingIntake<'a, O: Output> {
+    intake: Box<dyn Intake<O> + 'a>,
     is_over: Arc<AtomicBool>,
 }
 
-impl Intake for EndingIntake<'_> {
-    fn read_all(
-        &mut self,
-        connection: &Connection,
-        reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
-    ) -> Result<()> {
-        let ended = self.intake.read_all(connection, reader, handler);
+impl<O: Output> Intake<O> for EndingIntake<'_, O> {
+    fn read_all(&mut self, connection: &Connection<O>, reader: &mut dyn Read) -> Result<()> {
+        let ended = self.intake.read_all(connection, reader);
         self.is_over.store(ended.is_ok(), Ordering::Relaxed);
         ended
     }

@@ -146,6 +146,27 @@ impl StockTerms {
     }
 }
 
+#[cfg(test)]
+impl StockTerms {
+    /// Returns terms with piecewise lists and without names.
+    pub fn of_tests() -> StockTerms {
+        StockTerms {
+            protocol: 32,
+            flags: CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0),
+            sums: Sums {
+                checksum: Checksum::Md5,
+                seed: 0,
+                is_seed_first: true,
+                is_implied: false,
+            },
+            listed: Checksum::Md5,
+            compression: Compression::No,
+            client_has_frames: true,
+            numeric_ids: true,
+        }
+    }
+}
+
 /// Returns how many phases a receiver ends after the lists: retries, from protocol 29 on delayed updates, from protocol
 /// 31 on deletions, and the session.
 pub fn phases(protocol: u8) -> usize {

@@ -1,4 +1,4 @@
-//! Messages that only sessions in rsync's protocol have. What both protocols have is a [`Message`](crate::proto::Message).
+//! What a receiver sends to an rsync that has the source, as values.
 
 use crate::flist::FileId;
 use crate::flist::abbreviated::RequestedValues;
@@ -7,14 +7,14 @@ use crate::proto::{Basis, DirId};
 use crate::report::Tally;
 use crate::report::event::Item;
 
-/// A message of a session in rsync's protocol. "R to S": a receiver sends it to an rsync that sends, "S to R": the reverse.
+/// What a receiver sends to an rsync that has the source.
 #[derive(Debug)]
 pub enum RsyncMessage {
     /// What comes before all else: the filter rules, and the names of `--files-from`. The encoder has it.
     Opening,
-    /// R to S: requests the content of a file.
+    /// Requests the content of a file.
     Want(FileRequest),
-    /// R to S: the item of an entry of which no content is requested.
+    /// The item of an entry of which no content is requested.
     Item {
         /// The entry.
         file: FileId,
@@ -23,36 +23,23 @@ pub enum RsyncMessage {
         /// How the peer prints it.
         item: Box<Item>,
     },
-    /// R to S: requests values of extended attributes.
+    /// Requests values of extended attributes.
     WantValues {
         /// The entry.
         file: FileId,
         /// The values.
         values: RequestedValues,
     },
-    /// R to S: ends the first requests, although work is not done; or, for the second time, those of retries.
+    /// Ends the first requests, although work is not done; or, for the second time, those of retries.
     EndRequests,
-    /// R to S: nothing more of a listing is needed.
+    /// Nothing more of a listing is needed.
     Done(DirId),
-    /// R to S: a file has its name (`--remove-source-files`).
+    /// A file has its name (`--remove-source-files`).
     Placed(FileId),
-    /// R to S: everything is in place. The counts of the receiver.
+    /// Everything is in place. The counts of the receiver.
     AllReceived(Box<Tally>),
-    /// R to S: the goodbye.
+    /// The goodbye.
     Goodbye,
-    /// S to R: returns the next item that requests no content. Its index.
-    Return(i32),
-    /// S to R: ends a list or a phase that the receiver has ended.
-    End,
-    /// S to R: the next bytes of a file are a range of the basis.
-    Copy {
-        /// Where the range begins in the basis.
-        offset_bytes: u64,
-        /// Its length; not 0.
-        len_bytes: u64,
-        /// The bytes, if they are the history of the compression (zlib), else empty. They are never sent.
-        content: Vec<u8>,
-    },
 }
 
 /// Whether content is requested for the first time, or again because the first content was wrong.

@@ -1,129 +1,45 @@
-//! Reads what the peer sends on a connection, and passes it on as messages.
+//! Reads what the peer sends on a connection, and passes it on.
 
-use super::Connection;
-use super::profile::READING;
+use super::{Connection, NativeOutput, Output};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::sys;
+use crate::proto::Message;
 use crate::proto::rsync::decode_error::DecodeError;
-use crate::proto::{Dialect, Message, class_of, name_of};
 use crate::transport::link::Parting;
-use crate::work::clock::Since;
 use std::io::{ErrorKind, Read};
-use std::sync::atomic::Ordering;
 
 /// The size of a read.
-const READ_BYTES: usize = 256 << 10;
+pub(super) const READ_BYTES: usize = 256 << 10;
 
-/// Reads what the peer sends and passes it on as messages.
-pub trait Intake: Send {
+/// Reads what the peer sends, and passes it on.
+pub trait Intake<O: Output = NativeOutput>: Send {
     /// Reads until the end of the stream, or until an error.
-    fn read_all(
-        &mut self,
-        connection: &Connection,
-        reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
-    ) -> Result<()>;
+    fn read_all(&mut self, connection: &Connection<O>, reader: &mut dyn Read) -> Result<()>;
 }
 
-impl Intake for Box<dyn Dialect + Send> {
-    fn read_all(
-        &mut self,
-        connection: &Connection,
-        reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
-    ) -> Result<()> {
-        // Bytes that were read and not decoded are from `start` to `end`.
-        let mut buffer = vec![0; READ_BYTES];
-        let mut start = 0;
-        let mut end = 0;
-        let mut pinged = false;
-        loop {
-            loop {
-                let mut input = &buffer[start..end];
-                let before = input.len();
-                let Some(message) = self.decode(&mut input)? else {
-                    break;
-                };
-                let cost = (before - input.len()) as u64;
-                start += before - input.len();
-                connection.profile.lock().received(name_of(&message), cost);
-                let is_keepalive = matches!(message, Message::Ping);
-                connection
-                    .rate
-                    .note_message(is_keepalive)
-                    .map_err(|error| cannot_read(&error))?;
-                match message {
-                    Message::Grant { class, bytes } => connection.granted(class, bytes)?,
-                    Message::Blocked(class) => connection.blocked(class),
-                    Message::Ping => pinged = true,
-                    message => {
-                        sys::note_work();
-                        if let Message::Fail { .. } = message {
-                            connection.state.lock().has_stopped_reading = true;
-                        }
-                        if let Some(class) = class_of(&message) {
-                            connection.count_received(class, cost)?;
-                        }
-                        handler.handle(message, cost)?;
-                    }
-                }
-            }
-            buffer.copy_within(start..end, 0);
-            (start, end) = (0, end - start);
-            if end > 0 && !std::mem::take(&mut pinged) {
-                // A part of a long message has arrived.
-                sys::note_work();
-            }
-            // The buffer at most doubles, because the length that a frame declares is not trusted.
-            let known = self.frame_len(&buffer[..end])?.unwrap_or(0);
-            let needed = known.min(READ_BYTES.max(2 * end)).max(end + 1);
-            if buffer.len() < needed {
-                buffer.resize(needed, 0);
-            } else if needed < READ_BYTES && buffer.len() > 4 * READ_BYTES {
-                buffer.truncate(READ_BYTES);
-                buffer.shrink_to_fit();
-            }
-            let waits = Since::now();
-            let got = loop {
-                match reader.read(&mut buffer[end..]) {
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(cannot_read(&error)),
-                    Ok(got) => break got,
-                }
-            };
-            connection.note_wait(READING, waits);
-            end += got;
-            connection
-                .traffic
-                .received
-                .fetch_add(got as u64, Ordering::Relaxed);
-            if got == 0 {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// Consumes the messages of the peer. Its methods must not block.
-pub trait MessageHandler: Sync {
+/// Takes the messages of a sparsync. Its methods must not block.
+pub trait MessageHandler: EndHandler {
     /// Handles one message; `cost` counts against the window of its class. An error ends the session.
     fn handle(&self, message: Message, cost: u64) -> Result<()>;
-    /// Reports that no more messages follow, and why.
+}
+
+/// Learns that nothing more comes from the peer. Its method must not block.
+pub trait EndHandler: Sync {
+    /// Notes that nothing more comes, and why.
     fn handle_end(&self, error: Error);
 }
 
-impl Connection {
-    /// Reads messages until an error or the end of the stream and passes them to `handler`. Then discards input until the
-    /// peer hangs up or `parting` is over: a peer that cannot send its own messages might never read our last one.
+impl<O: Output> Connection<O> {
+    /// Reads what the peer sends until an error or the end of the stream, of which `handler` learns. Then discards input
+    /// until the peer hangs up or `parting` is over: a peer that cannot send its own messages might never read our last one.
     pub fn read(
         &self,
         mut reader: Box<dyn Read + Send>,
-        mut intake: Box<dyn Intake + '_>,
-        handler: &dyn MessageHandler,
+        mut intake: Box<dyn Intake<O> + '_>,
+        handler: &dyn EndHandler,
         parting: &Parting,
     ) {
-        let ended = intake.read_all(self, &mut *reader, handler);
+        let ended = intake.read_all(self, &mut *reader);
         let error = match ended {
             Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
             // The read was aborted because a write had failed.

@@ -1,11 +1,10 @@
-//! Writes the output buffer of a connection: gathers messages, grants windows, and sends keepalives.
+//! Writes the output buffer of a connection: gathers what is sent, and sends keepalives.
 
 use super::profile::WRITING;
-use super::{BUFFER_MAX_BYTES, Connection, ConnectionState};
+use super::{Connection, ConnectionState, Output};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys::{self, WorkObserver};
-use crate::proto::{Class, Message};
 use crate::transport::link::Parting;
 use crate::work::clock::Since;
 use std::io::{ErrorKind, Write};
@@ -13,12 +12,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// How much memory the buffer keeps.
+const KEPT_BYTES: usize = 2 << 20;
 /// How long after a write the writer gathers messages before the next write.
 const GATHERING: Duration = Duration::from_micros(300);
 
-impl Connection {
-    /// Writes messages until [`Connection::end`] or an error. An error begins `parting`, which ends the wait for answers.
-    /// Sends a [`Message::Ping`] after `quiet_for` without a message if this process has worked meanwhile.
+impl<O: Output> Connection<O> {
+    /// Writes what is sent until [`Connection::end`] or an error. An error begins `parting`, which ends the wait for answers.
+    /// Sends a keepalive after `quiet_for` without anything else if this process has worked meanwhile.
     pub fn write(
         &self,
         mut writer: Box<dyn Write + Send>,
@@ -29,7 +30,16 @@ impl Connection {
         loop {
             let mut state = self.state.lock();
             loop {
-                self.put_grants(&mut state);
+                let ConnectionState {
+                    output,
+                    buffer,
+                    ending,
+                    ..
+                } = &mut *state;
+                // Nothing follows the last message.
+                if !*ending {
+                    output.windows(buffer);
+                }
                 if !state.buffer.is_empty() || state.ending {
                     break;
                 }
@@ -51,11 +61,8 @@ impl Connection {
                             state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
                         // Two idle ends must not keep each other alive.
                         if is_quiet && sys::has_worked(WorkObserver::Writer) {
-                            let ConnectionState {
-                                encoder, buffer, ..
-                            } = &mut *state;
-                            // It has no content, so encoding cannot fail.
-                            let _ = encoder.encode(&Message::Ping, buffer);
+                            let ConnectionState { output, buffer, .. } = &mut *state;
+                            output.keepalive(buffer);
                         }
                     }
                 }
@@ -65,9 +72,8 @@ impl Connection {
             // is sent at once.
             loop {
                 let rest = GATHERING.saturating_sub(state.last_write.elapsed());
-                let is_enough = state.buffer.len() >= state.gathered_bytes
-                    || state.ending
-                    || state.shut.is_some();
+                let is_enough =
+                    state.buffer.len() >= O::GATHERED_BYTES || state.ending || state.shut.is_some();
                 if is_enough || rest.is_zero() {
                     break;
                 }
@@ -106,7 +112,7 @@ impl Connection {
                 .sent
                 .fetch_add(out.len() as u64, Ordering::Relaxed);
             out.clear();
-            out.shrink_to(2 * BUFFER_MAX_BYTES);
+            out.shrink_to(KEPT_BYTES);
             let mut state = self.state.lock();
             state.last_write = Since::now();
             if state.buffer.is_empty() {
@@ -133,32 +139,5 @@ impl Connection {
             at = range.end;
         }
         writer.write_all(&out[at..])
-    }
-
-    /// Encodes the window messages: that we are blocked, if the link has accepted everything before, and the grants to
-    /// the peer.
-    fn put_grants(&self, state: &mut ConnectionState) {
-        let ConnectionState {
-            encoder,
-            buffer,
-            credits,
-            receive_windows,
-            ending,
-            ..
-        } = state;
-        // Nothing follows the last message.
-        if *ending {
-            return;
-        }
-        let is_at_rest = buffer.is_empty();
-        for class in Class::ALL {
-            // These messages are one or two numbers, so encoding cannot fail.
-            if is_at_rest && credits[class as usize].should_report_blocked() {
-                let _ = encoder.encode(&Message::Blocked(class), buffer);
-            }
-            if let Some(bytes) = receive_windows[class as usize].grant() {
-                let _ = encoder.encode(&Message::Grant { class, bytes }, buffer);
-            }
-        }
     }
 }

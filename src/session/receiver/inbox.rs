@@ -10,7 +10,7 @@ use crate::proto::limits::DIR_MAX_BYTES;
 use crate::proto::{Class, DirId, DirListing, FileId, Joiner, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::Event;
-use crate::session::connection::{Connection, MessageHandler, unexpected, wait_for};
+use crate::session::connection::{Connection, EndHandler, MessageHandler, unexpected, wait_for};
 use crate::session::digest_exchange::{Survey, SurveyStep};
 use crate::walk::TaskId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -410,7 +410,9 @@ impl MessageHandler for ReceiverHandler<'_> {
         self.inbox.changed.notify_all();
         Ok(())
     }
+}
 
+impl EndHandler for ReceiverHandler<'_> {
     fn handle_end(&self, error: Error) {
         self.inbox.handle_end(error);
     }

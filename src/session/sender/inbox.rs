@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::proto::message::LARGE_TIMES_MAX;
 use crate::proto::{DestDirState, DirId, Lane, Message};
 use crate::report::Tally;
-use crate::session::connection::{MessageHandler, unexpected, wait_for};
+use crate::session::connection::{EndHandler, MessageHandler, unexpected, wait_for};
 use crate::walk::cold_files::COLD_FILES_MAX;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -229,7 +229,9 @@ impl MessageHandler for SenderInbox {
         self.notify_all();
         Ok(())
     }
+}
 
+impl EndHandler for SenderInbox {
     fn handle_end(&self, error: Error) {
         let mut state = self.lock();
         state.failed.get_or_insert(error);

@@ -10,7 +10,7 @@ use crate::path::RelPath;
 use crate::proto::{Class, DestDirState, DirId, DirListing, FileId, Lane, Message, Roots, cut};
 use crate::report::Tally;
 use crate::report::event::Problem;
-use crate::session::connection::{Connection, MessageHandler};
+use crate::session::connection::{Connection, EndHandler};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

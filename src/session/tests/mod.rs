@@ -41,6 +41,16 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// The capacity of the pipe between the two ends.
 const ROOM_BYTES: usize = 1 << 20;
 
+/// Runs a test on a thread of its own, and fails if it hangs.
+pub fn in_time(test: impl FnOnce() + Send + 'static) {
+    let (tx, rx) = mpsc::channel();
+    std::thread::spawn(move || {
+        test();
+        tx.send(())
+    });
+    rx.recv_timeout(LIMIT).expect("it ends");
+}
+
 /// Returns a server in this directory.
 pub fn server_at<'a>(
     cwd: &'a [u8],

@@ -2,7 +2,7 @@
 
 use super::{PullShared, SentRequest};
 use crate::apply::rsync_basis;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flist::Kind;
 use crate::flist::abbreviated::RequestedValues;
 use crate::fs::charset;
@@ -14,12 +14,12 @@ use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::message::{Attempt, FileRequest, RsyncMessage};
 use crate::proto::rsync::mux::Control;
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
-use crate::proto::{Basis, Encoder, FileId, Message};
+use crate::proto::{Basis, FileId};
 use crate::report::Tally;
 use crate::report::event::{Event, Item};
-use crate::session::connection::{undecodable as failed, unexpected};
+use crate::session::connection::{Connection, Output, Urgency, undecodable as failed};
 use crate::stock::basis;
-use crate::stock::framing::Framing;
+use crate::stock::framing::{Framing, TextOutput};
 use crate::stock::served_items::{deletions_of, head_of};
 use crate::stock::stock_terms::{PHASE_DELETED, StockTerms, phases};
 use parking_lot::Mutex;
@@ -325,30 +325,59 @@ impl PullEncoder {
     }
 }
 
-impl Encoder for PullEncoder {
-    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
-        match message {
-            Message::Event(Event::Deleted { name, kind, .. }) => {
-                let path = charset::line_to_wire(name).into_owned();
-                let deleted = Control::Deleted {
-                    path,
-                    is_dir: *kind == Kind::Dir,
-                };
-                self.framing.control(deleted, out);
-            }
-            Message::Event(event) => self.framing.event(event, out),
-            // As in rsync, no keep-alive is sent before the first list has come.
-            Message::Ping if !self.shared.lock().lists.is_empty() => {
-                self.framing.control(Control::KeepAlive, out);
-            }
-            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
-            // A receiver in this protocol sends nothing else of what the connection itself sends.
-            _ => {}
+impl Output for PullEncoder {
+    // Pieces of files are short, and each wakeup of the writer costs a context switch.
+    const GATHERED_BYTES: usize = 128 << 10;
+    const BUFFER_MAX_BYTES: usize = 1 << 20;
+
+    fn keepalive(&mut self, out: &mut Vec<u8>) {
+        // As in rsync, none is sent before the first list has come.
+        if !self.shared.lock().lists.is_empty() {
+            self.framing.control(Control::KeepAlive, out);
         }
-        Ok(())
     }
 
-    fn encode_rsync(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
+    fn failure(&mut self, error: &Error, out: &mut Vec<u8>) {
+        self.framing.exit(error.exit, out);
+    }
+}
+
+impl TextOutput for PullEncoder {
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        self.framing.event(event, out);
+    }
+}
+
+impl Connection<PullEncoder> {
+    /// Sends a message once the buffer has room.
+    pub fn send(&self, message: &RsyncMessage) -> Result<()> {
+        // The thread that repeats a request may be the one for which the reading thread waits. The end of a list is sent
+        // by whatever thread drops the listing.
+        let urgency = match message {
+            RsyncMessage::Want(request) if request.attempt == Attempt::Again => Urgency::Urgent,
+            RsyncMessage::Done(_) | RsyncMessage::Placed(_) => Urgency::Urgent,
+            RsyncMessage::Item { .. } => Urgency::Report,
+            RsyncMessage::Opening
+            | RsyncMessage::Want(_)
+            | RsyncMessage::WantValues { .. }
+            | RsyncMessage::EndRequests
+            | RsyncMessage::AllReceived(_)
+            | RsyncMessage::Goodbye => Urgency::Ordinary,
+        };
+        self.encode(urgency, |encoder, out| encoder.encode(message, out))
+    }
+}
+
+impl PullEncoder {
+    /// Appends the report of a deletion.
+    pub(in crate::stock) fn deleted(&self, name: &[u8], kind: Kind, out: &mut Vec<u8>) {
+        let path = charset::line_to_wire(name).into_owned();
+        let is_dir = kind == Kind::Dir;
+        self.framing.control(Control::Deleted { path, is_dir }, out);
+    }
+
+    /// Appends a message.
+    pub(super) fn encode(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
         let mut data = Vec::new();
         match message {
             // It can be long, and is not copied.
@@ -388,9 +417,6 @@ impl Encoder for PullEncoder {
                 } else {
                     self.end_phase(&mut data);
                 }
-            }
-            RsyncMessage::Return(_) | RsyncMessage::End | RsyncMessage::Copy { .. } => {
-                return Err(unexpected("message that a receiver must not send"));
             }
         }
         self.put(data, out);

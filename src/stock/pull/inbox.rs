@@ -8,7 +8,7 @@ use crate::proto::rsync::message::Attempt;
 use crate::proto::{ContentDigest, DirListing, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem};
-use crate::session::connection::{MessageHandler, unexpected, wait_for};
+use crate::session::connection::{EndHandler, unexpected, wait_for};
 use crate::session::receiver::EventSource;
 use crate::session::receiver::listing_queue::ListingQueue;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -450,11 +450,7 @@ impl EventSource for PullInbox {
 }
 
 /// The intake of rsync's protocol puts everything into the inbox itself. Only the end comes from the session.
-impl MessageHandler for PullInbox {
-    fn handle(&self, _: crate::proto::Message, _: u64) -> Result<()> {
-        Err(unexpected("message of another protocol"))
-    }
-
+impl EndHandler for PullInbox {
     fn handle_end(&self, error: Error) {
         self.fail(error);
     }
@@ -463,6 +459,7 @@ impl MessageHandler for PullInbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::tests::in_time;
 
     const FILE: FileId = FileId { dir: 1, entry: 2 };
 
@@ -477,40 +474,44 @@ mod tests {
 
     #[test]
     fn content_waits_for_room_unless_a_file_is_repeated() {
-        let inbox = PullInbox::new(true);
-        let piece = || ContentPiece::Data(Vec::new());
-        let first = (FILE, Attempt::First);
-        inbox.expect_file(first);
-        inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
-        std::thread::scope(|scope| {
-            let reading = scope.spawn(|| inbox.add_piece(first, piece(), 1));
-            inbox.take_piece(first).unwrap();
-            reading.join().unwrap().unwrap();
+        in_time(|| {
+            let inbox = PullInbox::new(true);
+            let piece = || ContentPiece::Data(Vec::new());
+            let first = (FILE, Attempt::First);
+            inbox.expect_file(first);
+            inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
+            std::thread::scope(|scope| {
+                let reading = scope.spawn(|| inbox.add_piece(first, piece(), 1));
+                inbox.take_piece(first).unwrap();
+                reading.join().unwrap().unwrap();
+            });
+            inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
+            // The one that is repeated comes behind it.
+            inbox.expect_file((FILE, Attempt::Again));
+            inbox.add_piece(first, piece(), 1).unwrap();
+            inbox
+                .end_file((FILE, Attempt::Again), Ok(ContentDigest::default()), None)
+                .unwrap();
+            inbox.close();
+            assert!(inbox.add_piece(first, piece(), 1).is_err());
         });
-        inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
-        // The one that is repeated comes behind it.
-        inbox.expect_file((FILE, Attempt::Again));
-        inbox.add_piece(first, piece(), 1).unwrap();
-        inbox
-            .end_file((FILE, Attempt::Again), Ok(ContentDigest::default()), None)
-            .unwrap();
-        inbox.close();
-        assert!(inbox.add_piece(first, piece(), 1).is_err());
     }
 
     #[test]
     fn declined_content_takes_no_room() {
-        let inbox = PullInbox::new(true);
-        let piece = || ContentPiece::Data(Vec::new());
-        let key = (FILE, Attempt::First);
-        inbox.expect_file(key);
-        inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
-        inbox.discard(key);
-        inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
-        inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
-        inbox
-            .end_file(key, Ok(ContentDigest::default()), None)
-            .unwrap();
-        assert!(!inbox.is_expected(key));
+        in_time(|| {
+            let inbox = PullInbox::new(true);
+            let piece = || ContentPiece::Data(Vec::new());
+            let key = (FILE, Attempt::First);
+            inbox.expect_file(key);
+            inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
+            inbox.discard(key);
+            inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
+            inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
+            inbox
+                .end_file(key, Ok(ContentDigest::default()), None)
+                .unwrap();
+            assert!(!inbox.is_expected(key));
+        });
     }
 }

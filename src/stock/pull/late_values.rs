@@ -125,7 +125,7 @@ impl RsyncSource<'_> {
             numbers: numbers.into_iter().collect(),
         };
         self.connection
-            .send_rsync(&RsyncMessage::WantValues { file, values })
+            .send(&RsyncMessage::WantValues { file, values })
     }
 
     /// Replaces the abbreviated values of an entry. All were requested.

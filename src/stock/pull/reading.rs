@@ -3,7 +3,7 @@
 mod items;
 
 use super::lists::{ListSlot, PendingListing, SortedList, entry_of, len_of, number_links};
-use super::{ListingIndex, PullIntake, ReceivedList, SentRequest, unsent};
+use super::{ListingIndex, PullEncoder, PullIntake, ReceivedList, SentRequest, unsent};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::order::compare_paths;
@@ -24,6 +24,7 @@ use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{DirId, IdName, Roots, SubdirFlags};
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight, strerror};
+use crate::session::connection::Connection;
 use crate::stock::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
 use crate::stock::controls::{
     Controls, IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, Input,
@@ -55,6 +56,7 @@ impl NumberedDir {
 /// The lists and contents of a sender, as they are read.
 pub(super) struct Reading<'i, 'r> {
     intake: &'i PullIntake<'i>,
+    connection: &'i Connection<PullEncoder>,
     controls: &'i Controls<'i>,
     lists: ListDecoder,
     indices: NdxDecoder,
@@ -86,12 +88,14 @@ impl<'i, 'r> Reading<'i, 'r> {
     /// Returns a reading at its start.
     pub(super) fn new(
         intake: &'i PullIntake<'i>,
+        connection: &'i Connection<PullEncoder>,
         controls: &'i Controls<'i>,
         tokens: TokenDecoder,
         input: &'i mut Input<'r>,
     ) -> Reading<'i, 'r> {
         Reading {
             intake,
+            connection,
             controls,
             lists: ListDecoder::new(intake.terms.list_options(intake.options)),
             indices: NdxDecoder::new(intake.terms.protocol),
@@ -188,9 +192,8 @@ impl<'i, 'r> Reading<'i, 'r> {
             return Err(violation("the end before all requested files"));
         }
         if !is_empty {
-            self.controls
-                .connection
-                .send_rsync(&RsyncMessage::Goodbye)
+            self.connection
+                .send(&RsyncMessage::Goodbye)
                 .map_err(|error| self.controls.fail(error))?;
         }
         let reported = self.controls.report_incomplete_lines();

@@ -1,7 +1,7 @@
 //! An rsync that has the source: its listings, and its contents, which are requested by items and taken as they arrive.
 
 use super::inbox::{ContentKey, PullInbox};
-use super::{PullIntake, PullShared};
+use super::{PullEncoder, PullIntake, PullShared};
 use crate::apply::facts::SourceFacts;
 use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, Redo, Submission};
 use crate::digest::By;
@@ -34,7 +34,7 @@ const LISTED_AHEAD: i32 = 500;
 pub struct RsyncSource<'a> {
     pub(super) run_context: RunContext<'a>,
     pub(super) stock: StockTerms,
-    pub(super) connection: &'a Arc<Connection>,
+    pub(super) connection: &'a Arc<Connection<PullEncoder>>,
     pub(super) inbox: &'a PullInbox,
     pub(super) shared: Arc<Mutex<PullShared>>,
     pub(super) facts: SourceFacts,
@@ -47,7 +47,7 @@ impl<'a> PullIntake<'a> {
     pub(in crate::stock) fn source(
         &self,
         run_context: RunContext<'a>,
-        connection: &'a Arc<Connection>,
+        connection: &'a Arc<Connection<PullEncoder>>,
         facts: SourceFacts,
         is_listing: bool,
     ) -> RsyncSource<'a> {
@@ -65,7 +65,7 @@ impl<'a> PullIntake<'a> {
 
 impl SourcePeer for RsyncSource<'_> {
     fn roots(&self) -> Result<Roots> {
-        let sent = self.connection.send_rsync(&RsyncMessage::Opening);
+        let sent = self.connection.send(&RsyncMessage::Opening);
         // If the peer is gone already, its last words are awaited and reported.
         let roots = self.inbox.wait(|state| state.roots.take());
         sent.and(roots)
@@ -140,7 +140,7 @@ impl SourcePeer for RsyncSource<'_> {
 
     fn finish(&self, counted: &Tally) -> Result<Tally> {
         let all = RsyncMessage::AllReceived(Box::new(counted.clone()));
-        self.inbox.report_all(|| self.connection.send_rsync(&all))?;
+        self.inbox.report_all(|| self.connection.send(&all))?;
         self.inbox.wait(|state| state.ended.clone())
     }
 
@@ -151,14 +151,14 @@ impl SourcePeer for RsyncSource<'_> {
 
 /// Makes the sender keep the list of a directory until no more of its entries get items.
 struct ListHold {
-    connection: Arc<Connection>,
+    connection: Arc<Connection<PullEncoder>>,
     dir: DirId,
 }
 
 impl Drop for ListHold {
     fn drop(&mut self) {
         // A lost connection is reported by the next use of the connection.
-        let _ = self.connection.send_rsync(&RsyncMessage::Done(self.dir));
+        let _ = self.connection.send(&RsyncMessage::Done(self.dir));
     }
 }
 
@@ -181,7 +181,7 @@ impl ContentPeer for RsyncSource<'_> {
             };
         };
         self.inbox.expect_file((file, Attempt::First));
-        self.connection.send_rsync(&RsyncMessage::Want(FileRequest {
+        self.connection.send(&RsyncMessage::Want(FileRequest {
             file,
             attempt: Attempt::First,
             basis: basis.basis,
@@ -225,7 +225,7 @@ impl ContentPeer for RsyncSource<'_> {
         for file in to_repeat {
             self.request_again(file, Basis::None, None)?;
         }
-        self.connection.send_rsync(&RsyncMessage::EndRequests)
+        self.connection.send(&RsyncMessage::EndRequests)
     }
 
     fn give_up(&self, error: &Error) {
@@ -241,7 +241,7 @@ impl ContentPeer for RsyncSource<'_> {
     }
 
     fn placed(&self, file: FileId) -> Result<()> {
-        self.connection.send_rsync(&RsyncMessage::Placed(file))
+        self.connection.send(&RsyncMessage::Placed(file))
     }
 
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>> {
@@ -273,7 +273,7 @@ impl RsyncSource<'_> {
             return Ok(());
         }
         self.connection
-            .send_rsync(&RsyncMessage::Item { file, values, item })
+            .send(&RsyncMessage::Item { file, values, item })
     }
 
     fn again(
@@ -288,7 +288,7 @@ impl RsyncSource<'_> {
 
     fn request_again(&self, file: FileId, basis: Basis, item: Option<Box<Item>>) -> Result<()> {
         self.inbox.expect_file((file, Attempt::Again));
-        self.connection.send_rsync(&RsyncMessage::Want(FileRequest {
+        self.connection.send(&RsyncMessage::Want(FileRequest {
             file,
             attempt: Attempt::Again,
             basis,

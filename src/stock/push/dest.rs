@@ -1,15 +1,15 @@
 //! An rsync that has the destination: gets file lists and items, and requests content by items.
 
+use super::encoder::PushEncoder;
 use super::inbox::{Order, PushInbox};
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::options::Compression;
 use crate::proto::rsync::handshake::CompatFlags;
-use crate::proto::rsync::message::RsyncMessage;
-use crate::proto::{DirId, DirListing, FileId, Lane, Message, Roots};
+use crate::proto::{DirId, DirListing, FileId, Lane, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
-use crate::session::connection::Connection;
+use crate::session::connection::{Connection, Urgency};
 use crate::session::sender::{DestFacts, DestPeer, Job, Sender, Sink};
 use crate::session::throttle;
 use crate::stock::stock_terms::StockTerms;
@@ -23,7 +23,7 @@ const LISTED_AHEAD: u64 = 1000;
 
 /// An rsync that has the destination. The opener of the session makes it, and nothing changes it.
 pub struct RsyncDest<'a> {
-    connection: &'a Connection,
+    connection: &'a Connection<PushEncoder>,
     /// What the receiver wants.
     inbox: &'a PushInbox,
     facts: DestFacts,
@@ -37,7 +37,7 @@ impl<'a> RsyncDest<'a> {
     /// Returns the rsync of a session.
     pub(in crate::stock) fn new(
         terms: &StockTerms,
-        connection: &'a Connection,
+        connection: &'a Connection<PushEncoder>,
         inbox: &'a PushInbox,
     ) -> RsyncDest<'a> {
         // A whole list is sent before all else.
@@ -79,13 +79,26 @@ impl<'a> RsyncDest<'a> {
     }
 }
 
+impl RsyncDest<'_> {
+    /// Sends what `encode` appends, once the buffer has room.
+    fn send(
+        &self,
+        encode: impl FnOnce(&mut PushEncoder, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        self.connection.encode(Urgency::Ordinary, encode)
+    }
+}
+
 impl DestPeer for RsyncDest<'_> {
     fn facts(&self) -> &DestFacts {
         &self.facts
     }
 
     fn open(&self) -> Result<()> {
-        self.connection.send_rsync(&RsyncMessage::Opening)
+        self.send(|encoder, out| {
+            encoder.open(out);
+            Ok(())
+        })
     }
 
     fn set_on_end(&self, peer_is_gone: Arc<AtomicBool>) {
@@ -97,20 +110,22 @@ impl DestPeer for RsyncDest<'_> {
     }
 
     fn send_roots(&self, roots: Roots) -> Result<()> {
-        self.connection.send(&Message::Roots(Box::new(roots)))
+        self.send(|encoder, _| {
+            encoder.note_roots(roots);
+            Ok(())
+        })
     }
 
     fn send_listing(&self, listing: DirListing) -> Result<()> {
         let entries = listing.list.len() as u64;
         self.inbox
             .wait_to_list(listing.id, entries, self.listed_ahead)?;
-        self.connection.send(&Message::Dir(Box::new(listing)))
+        self.send(|encoder, out| encoder.send_listing(listing, out))
     }
 
     fn end_listings(&self, counted: &Tally) -> Result<()> {
         self.inbox.has_sent_all();
-        self.connection
-            .send(&Message::DirsEnd(Box::new(counted.clone())))
+        self.send(|encoder, out| encoder.end_listings(counted.clone(), out))
     }
 
     /// Files are requested again in the order of the other requests.
@@ -125,12 +140,12 @@ impl DestPeer for RsyncDest<'_> {
                 Some(Order::Send(request)) => return Ok(Some(Job::Send(request))),
                 Some(Order::Remove(file)) => return Ok(Some(Job::Remove(file))),
                 Some(Order::Forget(dir)) => {
-                    self.connection.send_rsync(&RsyncMessage::End)?;
+                    self.send(PushEncoder::end_phase)?;
                     return Ok(Some(Job::Forget(dir)));
                 }
-                Some(Order::EndPhase) => self.connection.send_rsync(&RsyncMessage::End)?,
+                Some(Order::EndPhase) => self.send(PushEncoder::end_phase)?,
                 Some(Order::Return(index)) => {
-                    self.connection.send_rsync(&RsyncMessage::Return(index))?;
+                    self.send(|encoder, out| encoder.return_item(index, out))?;
                 }
             }
         }
@@ -140,12 +155,8 @@ impl DestPeer for RsyncDest<'_> {
         self.inbox.next_files(dir)
     }
 
-    fn content(&self, file: FileId, lane: Lane, _: bool) -> Box<dyn Sink + '_> {
-        Box::new(RsyncSink {
-            dest: self,
-            file,
-            lane,
-        })
+    fn content(&self, file: FileId, _: Lane, _: bool) -> Box<dyn Sink + '_> {
+        Box::new(RsyncSink { dest: self, file })
     }
 
     fn finish(&self) -> Result<Tally> {
@@ -172,55 +183,36 @@ impl DestPeer for RsyncDest<'_> {
 struct RsyncSink<'a> {
     dest: &'a RsyncDest<'a>,
     file: FileId,
-    lane: Lane,
 }
 
 impl Sink for RsyncSink<'_> {
     fn whole(&self, data: Vec<u8>, digest: [u8; CONTENT_LEN_BYTES]) -> Result<()> {
-        self.dest.connection.send(&Message::Whole {
-            file: self.file,
-            lane: self.lane,
-            data,
-            digest,
-        })
+        self.dest
+            .send(|encoder, out| encoder.whole(self.file, &data, &digest, out))
     }
 
     fn begin(&self) -> Result<()> {
-        self.dest.connection.send(&Message::Begin {
-            file: self.file,
-            lane: self.lane,
-        })
+        self.dest.send(|encoder, out| encoder.begin(self.file, out))
     }
 
     fn data(&self, data: &mut Vec<u8>) -> Result<()> {
-        let data = std::mem::take(data);
-        let lane = self.lane;
-        self.dest.connection.send(&Message::Data { lane, data })
+        self.dest.send(|encoder, out| encoder.data(data, out))
     }
 
     fn copied(&self, offset_bytes: u64, len_bytes: u64, bytes: &[u8]) -> Result<()> {
-        let content = if self.dest.has_history {
-            bytes.to_vec()
-        } else {
-            Vec::new()
-        };
-        self.dest.connection.send_rsync(&RsyncMessage::Copy {
-            offset_bytes,
-            len_bytes,
-            content,
-        })
+        let history = if self.dest.has_history { bytes } else { &[] };
+        let range = (offset_bytes, len_bytes);
+        self.dest
+            .send(|encoder, out| encoder.copied(range, history, out))
     }
 
     fn end(&self, digest: [u8; CONTENT_LEN_BYTES]) -> Result<()> {
-        let lane = self.lane;
-        self.dest.connection.send(&Message::End { lane, digest })
+        self.dest.send(|encoder, out| encoder.end(&digest, out))
     }
 
-    fn refuse(&self, problem: Option<Problem>) -> Result<()> {
-        self.dest.connection.send(&Message::Unsent {
-            file: self.file,
-            lane: self.lane,
-            problem,
-        })
+    /// The sender has reported the problem.
+    fn refuse(&self, _: Option<Problem>) -> Result<()> {
+        self.dest
+            .send(|encoder, out| encoder.refuse(self.file, out))
     }
 }

@@ -15,18 +15,17 @@ use crate::proto::rsync::decode_error::violation;
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemHead, SumHead};
-use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::rsync::mux::{Control, FrameTag};
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::rsync::tokens::TokenEncoder;
-use crate::proto::{DirListing, Encoder, FileId, IdName, Message};
+use crate::proto::{DirListing, FileId, IdName, Roots};
 use crate::report::event::{Event, Item, Wants};
 use crate::report::{Tally, Traffic};
-use crate::session::connection::{undecodable as failed, unexpected};
+use crate::session::connection::{Output, undecodable as failed, unexpected};
 use crate::stock::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
 use crate::stock::batch_recorder::BatchRecorder;
-use crate::stock::framing::Framing;
+use crate::stock::framing::{Framing, TextOutput};
 use crate::stock::stock_terms::{PHASE_DELETED, StockTerms};
 use crate::transport::LinkBytes;
 use std::collections::{HashMap, VecDeque};
@@ -37,7 +36,7 @@ use std::sync::atomic::Ordering;
 /// How much memory the buffer for the data of a message keeps.
 const SCRATCH_MAX_BYTES: usize = 128 << 10;
 
-/// Encodes the messages of the sender. The opener of the session makes it; then only the threads that send change it, one at a
+/// Encodes what the sender sends. The opener of the session makes it; then only the threads that send change it, one at a
 /// time, under the lock of the connection.
 ///
 /// What holds: bytes are appended in the order of the calls, so index coding, compression and list encoding, each with a
@@ -641,7 +640,7 @@ impl PushEncoder {
     }
 
     /// Appends the end of a list or phase, with what a server adds to it. Returns a message to send before it.
-    fn end_phase(&mut self, out: &mut Vec<u8>) -> Option<Control> {
+    fn phase(&mut self, out: &mut Vec<u8>) -> Option<Control> {
         self.ended += 1;
         let shared = self.state.shared.lock();
         let phase = if shared.has_all_lists {
@@ -715,7 +714,7 @@ impl PushEncoder {
     }
 
     /// Appends an item of the receiver that requests no content.
-    fn return_item(&mut self, index: i32, out: &mut Vec<u8>) -> Result<()> {
+    fn item(&mut self, index: i32, out: &mut Vec<u8>) -> Result<()> {
         let is_it = |item: &PendingItem| item.content.is_none() && item.index == index;
         let mut pending = self.take_item_if(is_it)?;
         self.begin_item(&pending);
@@ -810,7 +809,7 @@ impl PushEncoder {
         next.ok_or_else(unrequested)
     }
 
-    /// Appends a range of blocks. `content`: see [`RsyncMessage::Copy`].
+    /// Appends a range of blocks. `content`: see [`PushEncoder::copied`].
     fn blocks(
         &mut self,
         (offset_bytes, len_bytes): (u64, u64),
@@ -923,109 +922,160 @@ impl PushEncoder {
     }
 }
 
-impl Encoder for PushEncoder {
-    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+/// What the sender sends.
+impl PushEncoder {
+    /// Appends what comes before all else: the filter rules.
+    pub(super) fn open(&mut self, out: &mut Vec<u8>) {
+        // It can be long, and is not copied.
+        if out.is_empty() {
+            std::mem::swap(out, &mut self.opening);
+        } else {
+            out.append(&mut self.opening);
+        }
+    }
+
+    /// Notes what is known of the source arguments. It is sent with the lists.
+    pub(super) fn note_roots(&mut self, roots: Roots) {
+        self.learn(&roots.ids);
+        self.missing = roots.missing;
+        self.has_several = roots.found > 1;
+        let top = roots.top.as_ref();
+        if let Some(entry) = top.and_then(|top| top.entries.first().cloned()) {
+            self.root = Some(self.entry(b".".to_vec(), &entry));
+            let shown = path::join(&roots.top_shown, b".");
+            self.state.shared.lock().root = Some(OwnEntry {
+                path: RelPath::root(),
+                entry,
+                shown,
+            });
+        }
+    }
+
+    /// Appends the listing of a directory.
+    pub(super) fn send_listing(&mut self, listing: DirListing, out: &mut Vec<u8>) -> Result<()> {
+        let part = ListPart::Listing(Box::new(listing));
+        self.framed(out, |encoder, data| encoder.list_part(part, data))
+    }
+
+    /// Appends the end of all lists.
+    pub(super) fn end_listings(&mut self, counted: Tally, out: &mut Vec<u8>) -> Result<()> {
+        let part = ListPart::End(Box::new(counted));
+        self.framed(out, |encoder, data| encoder.list_part(part, data))
+    }
+
+    /// Appends the item of a file. Its content follows.
+    pub(super) fn begin(&mut self, file: FileId, out: &mut Vec<u8>) -> Result<()> {
+        self.framed(out, |encoder, data| encoder.begin_file(file, data))
+    }
+
+    /// Appends the item of a file with all of its content.
+    pub(super) fn whole(
+        &mut self,
+        file: FileId,
+        literal: &[u8],
+        digest: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.framed(out, |encoder, data| {
+            encoder.begin_file(file, data)?;
+            encoder.literal(literal, data)?;
+            encoder.end_open_file(digest, data)
+        })
+    }
+
+    /// Appends content of the file under way.
+    pub(super) fn data(&mut self, literal: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        self.framed(out, |encoder, data| encoder.literal(literal, data))
+    }
+
+    /// Appends a range of blocks of the basis. `content`: the bytes, if they are the history of the compression, else empty.
+    /// They are never sent.
+    pub(super) fn copied(
+        &mut self,
+        (offset_bytes, len_bytes): (u64, u64),
+        content: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.state
+            .matched_bytes
+            .fetch_add(len_bytes, Ordering::Relaxed);
+        self.framed(out, |encoder, data| {
+            encoder.blocks((offset_bytes, len_bytes), content, data)?;
+            encoder.report_progress(len_bytes);
+            Ok(())
+        })
+    }
+
+    /// Appends the end of the file under way.
+    pub(super) fn end(&mut self, digest: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        self.framed(out, |encoder, data| encoder.end_open_file(digest, data))
+    }
+
+    /// Appends that a file does not come, or not to its end.
+    pub(super) fn refuse(&mut self, file: FileId, out: &mut Vec<u8>) -> Result<()> {
+        match self.leave_file() {
+            // Its head was sent, so the receiver learns of it by a wrong digest, and requests it again.
+            Some(open) => {
+                self.state.shared.lock().unread.insert(open.index);
+                self.framed(out, |encoder, data| encoder.end_file(open, &[], data))
+            }
+            None => {
+                let index = self.take_item(file)?.0.index;
+                self.framing.control(Control::NoSend(index), out);
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends an item of the receiver that requests no content.
+    pub(super) fn return_item(&mut self, index: i32, out: &mut Vec<u8>) -> Result<()> {
+        self.framed(out, |encoder, data| encoder.item(index, data))
+    }
+
+    /// Appends the end of a list or a phase that the receiver has ended.
+    pub(super) fn end_phase(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let io_error = self.reports.io_error.load(Ordering::Relaxed);
+        if io_error & !self.sent_io_error != 0 {
+            self.sent_io_error = io_error;
+            self.framing.control(Control::IoError(io_error), out);
+        }
         let mut data = std::mem::take(&mut self.scratch);
-        match message {
-            Message::Roots(roots) => {
-                self.learn(&roots.ids);
-                self.missing.clone_from(&roots.missing);
-                self.has_several = roots.found > 1;
-                if let Some(entry) = roots
-                    .top
-                    .as_ref()
-                    .and_then(|top| top.entries.first().cloned())
-                {
-                    self.root = Some(self.entry(b".".to_vec(), &entry));
-                    let shown = path::join(&roots.top_shown, b".");
-                    self.state.shared.lock().root = Some(OwnEntry {
-                        path: RelPath::root(),
-                        entry,
-                        shown,
-                    });
-                }
-            }
-            Message::Dir(listing) => {
-                self.list_part(ListPart::Listing(listing.clone()), &mut data)?;
-            }
-            Message::DirsEnd(listed) => {
-                self.list_part(ListPart::End(listed.clone()), &mut data)?;
-            }
-            Message::Begin { file, .. } => self.begin_file(*file, &mut data)?,
-            Message::Whole {
-                file,
-                data: literal,
-                digest,
-                ..
-            } => {
-                self.begin_file(*file, &mut data)?;
-                self.literal(literal, &mut data)?;
-                self.end_open_file(digest, &mut data)?;
-            }
-            Message::Data { data: literal, .. } => self.literal(literal, &mut data)?,
-            Message::End { digest, .. } => {
-                self.end_open_file(digest, &mut data)?;
-            }
-            Message::Unsent { file, .. } => match self.leave_file() {
-                // Its head was sent, so the receiver learns of it by a wrong digest, and requests it again.
-                Some(open) => {
-                    self.state.shared.lock().unread.insert(open.index);
-                    self.end_file(open, &[], &mut data)?;
-                }
-                None => {
-                    let index = self.take_item(*file)?.0.index;
-                    self.framing.control(Control::NoSend(index), out);
-                }
-            },
-            Message::Event(event) => self.framing.event(event, out),
-            Message::Ping => self.framing.control(Control::KeepAlive, out),
-            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
-            // The others have no counterpart.
-            _ => {}
+        if let Some(report) = self.phase(&mut data) {
+            self.framing.control(report, out);
         }
         self.put(data, out)
     }
 
-    fn encode_rsync(&mut self, message: &RsyncMessage, out: &mut Vec<u8>) -> Result<()> {
+    /// Appends what `append` appends, in its frame.
+    fn framed(
+        &mut self,
+        out: &mut Vec<u8>,
+        append: impl FnOnce(&mut PushEncoder, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
         let mut data = std::mem::take(&mut self.scratch);
-        match message {
-            // It can be long, and is not copied.
-            RsyncMessage::Opening if out.is_empty() => std::mem::swap(out, &mut self.opening),
-            RsyncMessage::Opening => out.append(&mut self.opening),
-            RsyncMessage::Return(index) => self.return_item(*index, &mut data)?,
-            RsyncMessage::End => {
-                let io_error = self.reports.io_error.load(Ordering::Relaxed);
-                if io_error & !self.sent_io_error != 0 {
-                    self.sent_io_error = io_error;
-                    self.framing.control(Control::IoError(io_error), out);
-                }
-                if let Some(report) = self.end_phase(&mut data) {
-                    self.framing.control(report, out);
-                }
-            }
-            RsyncMessage::Copy {
-                offset_bytes,
-                len_bytes,
-                content,
-            } => {
-                self.state
-                    .matched_bytes
-                    .fetch_add(*len_bytes, Ordering::Relaxed);
-                self.blocks((*offset_bytes, *len_bytes), content, &mut data)?;
-                self.report_progress(*len_bytes);
-            }
-            RsyncMessage::Done(_)
-            | RsyncMessage::Placed(_)
-            | RsyncMessage::AllReceived(_)
-            | RsyncMessage::Goodbye
-            | RsyncMessage::Want(_)
-            | RsyncMessage::Item { .. }
-            | RsyncMessage::WantValues { .. }
-            | RsyncMessage::EndRequests => {
-                return Err(unexpected("message that a sender must not send"));
-            }
-        }
+        append(self, &mut data)?;
         self.put(data, out)
+    }
+}
+
+impl Output for PushEncoder {
+    // Pieces of files are short, and each wakeup of the writer costs a context switch.
+    const GATHERED_BYTES: usize = 128 << 10;
+    // A daemon has many such sessions, and clients are slow.
+    const BUFFER_MAX_BYTES: usize = 128 << 10;
+
+    fn keepalive(&mut self, out: &mut Vec<u8>) {
+        self.framing.control(Control::KeepAlive, out);
+    }
+
+    fn failure(&mut self, error: &Error, out: &mut Vec<u8>) {
+        self.framing.exit(error.exit, out);
+    }
+}
+
+impl TextOutput for PushEncoder {
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        self.framing.event(event, out);
     }
 }
 
@@ -1054,9 +1104,7 @@ fn names_of_root(numeric_ids: bool) -> HashMap<(bool, u32), Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Compression;
     use crate::proto::SubdirFlags;
-    use crate::proto::rsync::block_sums::Sums;
     use crate::proto::rsync::item::ItemFlags;
     use crate::session::event_relay::EventQueue;
 
@@ -1065,26 +1113,13 @@ mod tests {
     fn encoder(state: Arc<PushState>) -> PushEncoder {
         let mut options = Options::default();
         options.select.recurse = Recurse::Full;
-        let terms = StockTerms {
-            protocol: 32,
-            flags: CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0),
-            sums: Sums {
-                checksum: Checksum::Md5,
-                seed: 0,
-                is_seed_first: true,
-                is_implied: false,
-            },
-            listed: Checksum::Md5,
-            compression: Compression::No,
-            client_has_frames: true,
-            numeric_ids: true,
-        };
+        let terms = StockTerms::of_tests();
         let reports = SenderReports::new(&options, EventQueue::new(false));
         let wants = Wants::default();
         PushEncoder::new(terms, Vec::new(), &options, wants, reports, state).unwrap()
     }
 
-    fn listing(id: DirId, path: &[u8], subdir: bool) -> Message {
+    fn listing(id: DirId, path: &[u8], subdir: bool) -> DirListing {
         let mut list = DirList::default();
         list.push_name(b"a", false);
         let mut subs = Vec::new();
@@ -1095,26 +1130,25 @@ mod tests {
                 ..SubdirFlags::default()
             });
         }
-        Message::Dir(Box::new(DirListing {
+        DirListing {
             id,
             path: RelPath::parse(path).unwrap(),
             list: list.into(),
             subs,
             ..DirListing::default()
-        }))
+        }
     }
 
     #[test]
     fn list_that_is_ready_in_a_file_waits_for_its_end() {
         let state = Arc::<PushState>::default();
         let mut encoder = encoder(state.clone());
-        let mut sent_bytes = |message: &Message| {
-            let mut out = Vec::new();
-            encoder.encode(message, &mut out).unwrap();
-            let lists = state.shared.lock().lists.len();
-            (!out.is_empty(), lists)
-        };
-        assert_eq!(sent_bytes(&listing(0, b"", true)), (true, 1));
+        let lists = || state.shared.lock().lists.len();
+        let mut out = Vec::new();
+        encoder
+            .send_listing(listing(0, b"", true), &mut out)
+            .unwrap();
+        assert_eq!((out.is_empty(), lists()), (false, 1));
         state.shared.lock().items.push_back(PendingItem {
             content: Some((FILE, SumHead::default())),
             index: 1,
@@ -1122,24 +1156,26 @@ mod tests {
             more: None,
             event: None,
         });
-        let lane = crate::proto::Lane::Requested;
-        assert_eq!(sent_bytes(&Message::Begin { file: FILE, lane }), (true, 1));
-        assert_eq!(sent_bytes(&listing(1, b"d", false)), (false, 1));
-        let counted = Box::<Tally>::default();
-        assert_eq!(sent_bytes(&Message::DirsEnd(counted)), (false, 1));
-        let digest = digest::padded(&[7; 16]);
-        assert_eq!(sent_bytes(&Message::End { lane, digest }), (true, 2));
+        out.clear();
+        encoder.begin(FILE, &mut out).unwrap();
+        assert_eq!((out.is_empty(), lists()), (false, 1));
+        out.clear();
+        encoder
+            .send_listing(listing(1, b"d", false), &mut out)
+            .unwrap();
+        encoder.end_listings(Tally::default(), &mut out).unwrap();
+        assert_eq!((out.is_empty(), lists()), (true, 1));
+        encoder.end(&[7; 16], &mut out).unwrap();
+        assert_eq!((out.is_empty(), lists()), (false, 2));
         assert!(state.shared.lock().has_all_lists);
     }
 
     #[test]
     fn content_between_items_is_an_error() {
         let mut encoder = encoder(Arc::default());
-        let lane = crate::proto::Lane::Requested;
-        let data = vec![1];
-        let digest = digest::padded(&[7; 16]);
-        for message in [Message::Data { lane, data }, Message::End { lane, digest }] {
-            assert!(encoder.encode(&message, &mut Vec::new()).is_err());
-        }
+        let mut out = Vec::new();
+        assert!(encoder.data(&[1], &mut out).is_err());
+        assert!(encoder.end(&[7; 16], &mut out).is_err());
+        assert!(out.is_empty());
     }
 }

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::{DirId, FileId};
 use crate::report::Tally;
-use crate::session::connection::{MessageHandler, unexpected, wait_for};
+use crate::session::connection::{EndHandler, unexpected, wait_for};
 use crate::session::sender::ContentRequest;
 use crate::walk::cold_files::COLD_FILES_MAX;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -253,11 +253,7 @@ impl PushInbox {
 }
 
 /// The intake of rsync's protocol puts everything into the inbox itself. Only the end comes from the session.
-impl MessageHandler for PushInbox {
-    fn handle(&self, _: crate::proto::Message, _: u64) -> Result<()> {
-        Err(unexpected("message of another protocol"))
-    }
-
+impl EndHandler for PushInbox {
     fn handle_end(&self, error: Error) {
         self.fail(error);
     }
@@ -268,6 +264,7 @@ mod tests {
     use super::*;
     use crate::proto::Basis;
     use crate::session::sender::BasisFate;
+    use crate::session::tests::in_time;
 
     /// A receiver that speaks rsync's protocol expects its items back in the order in which it has sent them.
     #[test]
@@ -297,21 +294,23 @@ mod tests {
     /// A receiver may send any number of requests before one is answered.
     #[test]
     fn reading_waits_for_room_until_nothing_more_is_taken() {
-        let inbox = PushInbox::default();
-        let add = || inbox.add_request(Order::Return(4), ORDERS_MAX_BYTES);
-        add().unwrap();
-        std::thread::scope(|scope| {
-            let reading = scope.spawn(add);
-            assert!(inbox.next().unwrap().is_some());
-            reading.join().unwrap().unwrap();
+        in_time(|| {
+            let inbox = PushInbox::default();
+            let add = || inbox.add_request(Order::Return(4), ORDERS_MAX_BYTES);
+            add().unwrap();
+            std::thread::scope(|scope| {
+                let reading = scope.spawn(add);
+                assert!(inbox.next().unwrap().is_some());
+                reading.join().unwrap().unwrap();
+            });
+            inbox.add(Order::EndPhase).unwrap();
+            inbox.count_event(EVENTS_MAX_BYTES).unwrap();
+            inbox.event_taken(EVENTS_MAX_BYTES);
+            inbox.count_event(EVENTS_MAX_BYTES).unwrap();
+            inbox.close();
+            assert!(add().is_err());
+            assert!(inbox.count_event(1).is_err());
         });
-        inbox.add(Order::EndPhase).unwrap();
-        inbox.count_event(EVENTS_MAX_BYTES).unwrap();
-        inbox.event_taken(EVENTS_MAX_BYTES);
-        inbox.count_event(EVENTS_MAX_BYTES).unwrap();
-        inbox.close();
-        assert!(add().is_err());
-        assert!(inbox.count_event(1).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a stock rsync returns to a sender: its items become requests, and events to report.
 
+use super::encoder::PushEncoder;
 use super::inbox::{Order, PushInbox};
 use super::{ItemParts, PendingItem, PushState, RequestedXattrs, SenderReports};
 use crate::digest::{self};
@@ -18,9 +19,7 @@ use crate::proto::rsync::stats::DeletionCounts;
 use crate::proto::{Basis, DirId, FileId};
 use crate::report::Tally;
 use crate::report::event::{Item, Update, Wants, Weight};
-use crate::session::connection::{
-    Connection, Intake, MessageHandler, undecodable as failed, unexpected,
-};
+use crate::session::connection::{Connection, Intake, undecodable as failed, unexpected};
 use crate::session::sender::{BasisFate, ContentRequest};
 use crate::stock::controls::{self, Controls, Input, PeerRole};
 use crate::stock::stock_terms::{StockTerms, phases};
@@ -49,12 +48,11 @@ pub struct PushIntake<'a> {
     pub(super) inbox: &'a PushInbox,
 }
 
-impl Intake for PushIntake<'_> {
+impl Intake<PushEncoder> for PushIntake<'_> {
     fn read_all(
         &mut self,
-        connection: &Connection,
+        connection: &Connection<PushEncoder>,
         reader: &mut dyn Read,
-        _: &dyn MessageHandler,
     ) -> Result<()> {
         let state = self.state.clone();
         // Some receivers report files although the client does not remove them.
@@ -83,7 +81,8 @@ impl Intake for PushIntake<'_> {
                 .end_session(tally)
                 .map_err(|error| controls.fail(error))
         };
-        controls::read_all(reader, &role, has_frames, connection, &report, read)
+        let adopt_timeout = |secs| connection.adopt_timeout(secs);
+        controls::read_all(reader, &role, has_frames, &adopt_timeout, &report, read)
     }
 }
 
