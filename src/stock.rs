@@ -52,7 +52,7 @@ use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::report::event::Event;
 use crate::report::{Tally, TextReporter, Traffic};
-use crate::session::connection::{Connection, Intake, Output, undecodable as failed};
+use crate::session::connection::{Connection, Intake, WireOutput, undecodable as failed};
 use crate::session::event_relay::EventQueue;
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
@@ -304,7 +304,7 @@ impl StockClient<'_> {
         run_receiver(run, tally, |error| error)
     }
 
-    fn session_io<'s, O: Output>(
+    fn session_io<'s, O: WireOutput>(
         &self,
         connection: &'s Arc<Connection<O>>,
         intake: Box<dyn Intake<O> + 's>,

@@ -1,6 +1,6 @@
 //! One end of a connection: an output buffer that one thread writes, and a thread that reads.
 //!
-//! A caller that sends waits for room in the buffer. What is sent is encoded by an [`Output`], which also writes what the
+//! A caller that sends waits for room in the buffer. What is sent is encoded by an [`WireOutput`], which also writes what the
 //! connection sends by itself. A session of two sparsyncs has [`NativeOutput`], with the windows of the peer.
 
 mod native;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a connection sends, in the words of its protocol, and what that protocol needs to know for it. The threads that send
 /// change it, one at a time, under the lock of the connection, so bytes are appended in the order of the calls.
-pub trait Output: Send + 'static {
+pub trait WireOutput: Send + 'static {
     /// The buffered bytes at which the writer stops gathering and writes.
     const GATHERED_BYTES: usize;
     /// The size of the output buffer at which senders wait for the writer.
@@ -56,7 +56,7 @@ pub enum Urgency {
 }
 
 /// One end of a connection.
-pub struct Connection<O: Output = NativeOutput> {
+pub struct Connection<O: WireOutput = NativeOutput> {
     state: Mutex<ConnectionState<O>>,
     /// Signals that there is something to write, or that the connection is shut.
     to_write: Condvar,
@@ -94,7 +94,7 @@ struct ConnectionState<O> {
     writer_sleeps: bool,
 }
 
-impl<O: Output> ConnectionState<O> {
+impl<O: WireOutput> ConnectionState<O> {
     /// Fails if nothing more can be sent.
     fn check(&self) -> Result<()> {
         self.shut.clone().map_or(Ok(()), Err)
@@ -124,7 +124,7 @@ pub fn wait_for<S, T>(
     }
 }
 
-impl<O: Output> Connection<O> {
+impl<O: WireOutput> Connection<O> {
     /// Creates the connection for a new session.
     pub fn of(output: O) -> Connection<O> {
         Connection {

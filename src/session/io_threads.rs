@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::Dialect;
 use crate::session::connection::{
-    Connection, EndHandler, Intake, MessageHandler, NativeIntake, NativeOutput, Output,
+    Connection, EndHandler, Intake, MessageHandler, NativeIntake, NativeOutput, WireOutput,
 };
 use crate::session::minimum_rate::RatedReader;
 use crate::transport::compression::{CompressingWriter, CompressionPolicy, Expander};
@@ -169,7 +169,7 @@ impl<'a> NativeIo<'a> {
 }
 
 /// A session after its handshake.
-pub struct SessionIo<'a, O: Output = NativeOutput> {
+pub struct SessionIo<'a, O: WireOutput = NativeOutput> {
     pub connection: &'a Arc<Connection<O>>,
     /// Reads what the peer sends.
     pub intake: Box<dyn Intake<O> + 'a>,
@@ -180,7 +180,7 @@ pub struct SessionIo<'a, O: Output = NativeOutput> {
     pub traffic: Arc<LinkBytes>,
 }
 
-impl<O: Output> SessionIo<'_, O> {
+impl<O: WireOutput> SessionIo<'_, O> {
     /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
     pub fn hold(self, handler: &dyn EndHandler, role: impl FnOnce() -> Result<()>) -> Result<()> {
         let SessionIo {

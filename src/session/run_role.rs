@@ -6,7 +6,7 @@
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::report::{Tally, TextReporter};
-use crate::session::connection::{EndHandler, NativeOutput, Output};
+use crate::session::connection::{EndHandler, NativeOutput, WireOutput};
 use crate::session::event_relay::{EventQueue, SharedReporter};
 use crate::session::io_threads::SessionIo;
 use crate::session::receiver::{EventSource, Receiver};
@@ -17,7 +17,7 @@ use crate::work::thread::spawn;
 use parking_lot::Mutex;
 
 /// A sender, assembled.
-pub struct SenderRun<'r, 's, 'p, 't, O: Output = NativeOutput> {
+pub struct SenderRun<'r, 's, 'p, 't, O: WireOutput = NativeOutput> {
     pub session_io: SessionIo<'r, O>,
     /// Learns that nothing more comes from the receiver.
     pub handler: &'r dyn EndHandler,
@@ -49,7 +49,7 @@ pub struct ReportedEvents<'r, 't> {
 }
 
 /// Sends until the receiver has everything. `cause_of` returns the error that the peer learns and that ends the run.
-pub fn run_sender<O: Output>(
+pub fn run_sender<O: WireOutput>(
     run: SenderRun<'_, '_, '_, '_, O>,
     tally: &mut Tally,
     cause_of: impl Fn(Error) -> Error,
@@ -88,7 +88,7 @@ pub fn run_sender<O: Output>(
 }
 
 /// A receiver, assembled.
-pub struct ReceiverRun<'r, 's, 't, O: Output = NativeOutput> {
+pub struct ReceiverRun<'r, 's, 't, O: WireOutput = NativeOutput> {
     pub session_io: SessionIo<'r, O>,
     /// Learns that nothing more comes from the sender.
     pub handler: &'r dyn EndHandler,
@@ -110,7 +110,7 @@ pub enum ReceiverListener<'r, 't> {
 }
 
 /// Receives until everything is in place. `cause_of` returns the error that the peer learns and that ends the run.
-pub fn run_receiver<O: Output>(
+pub fn run_receiver<O: WireOutput>(
     run: ReceiverRun<'_, '_, '_, O>,
     tally: &mut Tally,
     cause_of: impl Fn(Error) -> Error,

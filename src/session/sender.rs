@@ -12,7 +12,7 @@ use self::inbox::ReportsToSkip;
 pub use self::inbox::SenderInbox;
 use self::listings::ListingSender;
 pub use self::native_dest::{DestReports, NativeDest};
-pub use self::peer::{BasisFate, ContentRequest, DestPeer, Job, Sink};
+pub use self::peer::{BasisFate, ContentRequest, ContentSink, DestPeer, SenderJob};
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
 use crate::apply::SourceFile as SourceRemoval;
@@ -280,7 +280,7 @@ impl<'a> Sender<'a> {
                 return Ok(());
             };
             match job {
-                Job::Forget(dir) => {
+                SenderJob::Forget(dir) => {
                     let forgotten = kept.lock().remove(&dir);
                     if let (Some(gauge), Some(forgotten)) = (self.run_context.gauge, forgotten) {
                         gauge.pass(
@@ -289,8 +289,8 @@ impl<'a> Sender<'a> {
                         );
                     }
                 }
-                Job::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
-                Job::Send(request) => {
+                SenderJob::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
+                SenderJob::Send(request) => {
                     let file = request.file;
                     let kept = keep(file.dir)?;
                     let entry = kept
@@ -538,7 +538,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Reports that a file does not come, or not to its end.
-    fn unsent(&self, sink: &dyn Sink, problem: Option<Problem>) -> Result<()> {
+    fn unsent(&self, sink: &dyn ContentSink, problem: Option<Problem>) -> Result<()> {
         if let (Some(problem), false) = (problem.clone(), self.facts().takes_problems) {
             let weight = match problem.weight {
                 weight @ (Weight::Vanished | Weight::Warning) => weight,
@@ -582,7 +582,7 @@ impl<'a> Sender<'a> {
 /// The content of a file that is sent.
 struct OpenContent<'a> {
     sender: &'a Sender<'a>,
-    sink: Box<dyn Sink + 'a>,
+    sink: Box<dyn ContentSink + 'a>,
     /// Its directory and its name there.
     place: &'a SourceDir,
     name: &'a [u8],

@@ -6,10 +6,10 @@ use crate::exit::Exit;
 use crate::fs::charset;
 use crate::proto::rsync::mux::{self, Control, FrameTag};
 use crate::report::event::{Event, Problem, Weight};
-use crate::session::connection::Output;
+use crate::session::connection::WireOutput;
 
 /// An output in rsync's protocol, which reports events as text.
-pub trait TextOutput: Output {
+pub trait TextOutput: WireOutput {
     /// Appends an event. Items and deletions have messages of their own.
     fn event(&mut self, event: &Event, out: &mut Vec<u8>);
 }

@@ -21,7 +21,7 @@ use crate::proto::rsync::number::WriteWire as _;
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::final_error::error_lines;
 use crate::report::{Tally, TextReporter, totals_line};
-use crate::session::connection::{Connection, Intake, Output, Urgency};
+use crate::session::connection::{Connection, Intake, Urgency, WireOutput};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::run_role::{ReportedEvents, SenderRun, SenderSource, run_sender};
@@ -364,7 +364,7 @@ impl StockServer<'_> {
     }
 
     /// Returns what runs the session. Reading ends with the goodbye of the client, which then waits for this process.
-    pub(super) fn session_io<'s, O: Output>(
+    pub(super) fn session_io<'s, O: WireOutput>(
         &self,
         connection: &'s Arc<Connection<O>>,
         intake: Box<dyn Intake<O> + 's>,
@@ -585,12 +585,12 @@ impl<R: Read> Read for EndingReader<R> {
 }
 
 /// Reads what a client sends until its goodbye.
-struct EndingIntake<'a, O: Output> {
+struct EndingIntake<'a, O: WireOutput> {
     intake: Box<dyn Intake<O> + 'a>,
     is_over: Arc<AtomicBool>,
 }
 
-impl<O: Output> Intake<O> for EndingIntake<'_, O> {
+impl<O: WireOutput> Intake<O> for EndingIntake<'_, O> {
     fn read_all(&mut self, connection: &Connection<O>, reader: &mut dyn Read) -> Result<()> {
         let ended = self.intake.read_all(connection, reader);
         self.is_over.store(ended.is_ok(), Ordering::Relaxed);

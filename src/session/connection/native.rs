@@ -3,7 +3,7 @@
 //! A caller that sends waits for its window as well as for room in the output buffer. The reader never waits for other
 //! threads. So the peer can send no more than it was granted, and the two ends cannot deadlock.
 
-use super::{Connection, ConnectionState, Output};
+use super::{Connection, ConnectionState, WireOutput};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::{Class, Encoder, Lane, Message, class_of, name_of};
@@ -50,7 +50,7 @@ impl NativeOutput {
     }
 }
 
-impl Output for NativeOutput {
+impl WireOutput for NativeOutput {
     const GATHERED_BYTES: usize = 16 << 10;
     const BUFFER_MAX_BYTES: usize = 1 << 20;
 
@@ -330,7 +330,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the costs of the session so far; see [`Profile::table`].
+    /// Returns the costs of the session so far; see [`Profile::table`](super::profile::Profile::table).
     pub fn cost(&self, end: &str) -> Vec<String> {
         self.profile
             .lock()

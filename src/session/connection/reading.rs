@@ -1,6 +1,6 @@
 //! Reads what the peer sends on a connection, and passes it on.
 
-use super::{Connection, NativeOutput, Output};
+use super::{Connection, NativeOutput, WireOutput};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::Message;
@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read};
 pub(super) const READ_BYTES: usize = 256 << 10;
 
 /// Reads what the peer sends, and passes it on.
-pub trait Intake<O: Output = NativeOutput>: Send {
+pub trait Intake<O: WireOutput = NativeOutput>: Send {
     /// Reads until the end of the stream, or until an error.
     fn read_all(&mut self, connection: &Connection<O>, reader: &mut dyn Read) -> Result<()>;
 }
@@ -29,7 +29,7 @@ pub trait EndHandler: Sync {
     fn handle_end(&self, error: Error);
 }
 
-impl<O: Output> Connection<O> {
+impl<O: WireOutput> Connection<O> {
     /// Reads what the peer sends until an error or the end of the stream, of which `handler` learns. Then discards input
     /// until the peer hangs up or `parting` is over: a peer that cannot send its own messages might never read our last one.
     pub fn read(

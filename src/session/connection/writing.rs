@@ -1,7 +1,7 @@
 //! Writes the output buffer of a connection: gathers what is sent, and sends keepalives.
 
 use super::profile::WRITING;
-use super::{Connection, ConnectionState, Output};
+use super::{Connection, ConnectionState, WireOutput};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys::{self, WorkObserver};
@@ -17,7 +17,7 @@ const KEPT_BYTES: usize = 2 << 20;
 /// How long after a write the writer gathers messages before the next write.
 const GATHERING: Duration = Duration::from_micros(300);
 
-impl<O: Output> Connection<O> {
+impl<O: WireOutput> Connection<O> {
     /// Writes what is sent until [`Connection::end`] or an error. An error begins `parting`, which ends the wait for answers.
     /// Sends a keepalive after `quiet_for` without anything else if this process has worked meanwhile.
     pub fn write(

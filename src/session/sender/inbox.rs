@@ -1,6 +1,6 @@
 //! The messages that a sender receives: checks that each may come now, and queues it for the sender's threads.
 
-use super::peer::{BasisFate, ContentRequest, Job};
+use super::peer::{BasisFate, ContentRequest, SenderJob};
 use crate::error::{Error, Result};
 use crate::proto::message::LARGE_TIMES_MAX;
 use crate::proto::{DestDirState, DirId, Lane, Message};
@@ -33,7 +33,7 @@ pub(super) struct SenderState {
     /// The last [`DestDirState::Large`] reports on the current directory.
     large: Larger,
     /// One queue for each lane of requests: [`Lane::Requested`] and [`Lane::Again`].
-    jobs: [VecDeque<(Job, u64)>; 2],
+    jobs: [VecDeque<(SenderJob, u64)>; 2],
     /// All listings were sent, so the receiver may report that it is done.
     pub(super) has_sent_all: bool,
     pub(super) finished: Option<Tally>,
@@ -61,7 +61,7 @@ impl SenderInbox {
     }
 
     /// Waits for the next request on a lane, with its cost. `None`: no more come.
-    pub(super) fn next_job(&self, lane: Lane) -> Result<Option<(Job, u64)>> {
+    pub(super) fn next_job(&self, lane: Lane) -> Result<Option<(SenderJob, u64)>> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
         self.wait_on(&self.requested[at], |state| {
             match state.jobs[at].pop_front() {
@@ -76,8 +76,8 @@ impl SenderInbox {
         let state = self.lock();
         let jobs = lane_index(lane).map(|at| &state.jobs[at]);
         let files = jobs.into_iter().flatten().map_while(|(job, _)| match job {
-            Job::Send(ContentRequest { file, .. }) if file.dir == dir => Some(file.entry),
-            Job::Send(_) | Job::Remove(_) | Job::Forget(_) => None,
+            SenderJob::Send(ContentRequest { file, .. }) if file.dir == dir => Some(file.entry),
+            SenderJob::Send(_) | SenderJob::Remove(_) | SenderJob::Forget(_) => None,
         });
         files.take(COLD_FILES_MAX).collect()
     }
@@ -133,7 +133,7 @@ impl SenderInbox {
         &self,
         mut state: MutexGuard<'_, SenderState>,
         lane: Lane,
-        job: Job,
+        job: SenderJob,
         cost: u64,
     ) -> Result<()> {
         let at =
@@ -208,14 +208,14 @@ impl MessageHandler for SenderInbox {
             }
             Message::Want { file, lane, basis } => {
                 let fate = BasisFate::ByOptions;
-                let job = Job::Send(ContentRequest { file, basis, fate });
+                let job = SenderJob::Send(ContentRequest { file, basis, fate });
                 return self.queue(state, lane, job, cost);
             }
             Message::Placed(file) => {
-                return self.queue(state, Lane::Requested, Job::Remove(file), cost);
+                return self.queue(state, Lane::Requested, SenderJob::Remove(file), cost);
             }
             Message::Done(dir) => {
-                return self.queue(state, Lane::Requested, Job::Forget(dir), cost);
+                return self.queue(state, Lane::Requested, SenderJob::Forget(dir), cost);
             }
             Message::WantsEnd(tally) if state.has_sent_all => state.finished = Some(*tally),
             Message::Fail {

@@ -2,7 +2,7 @@
 
 use super::facts::DestFacts;
 use super::inbox::{ReportsToSkip, SenderInbox};
-use super::peer::{DestPeer, Job, Sink};
+use super::peer::{ContentSink, DestPeer, SenderJob};
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -71,7 +71,7 @@ impl DestPeer for NativeDest<'_> {
         &[Lane::Requested, Lane::Again]
     }
 
-    fn next(&self, lane: Lane) -> Result<Option<Job>> {
+    fn next(&self, lane: Lane) -> Result<Option<SenderJob>> {
         let Some((job, cost)) = self.inbox.next_job(lane)? else {
             return Ok(None);
         };
@@ -83,7 +83,7 @@ impl DestPeer for NativeDest<'_> {
         self.inbox.next_files(lane, dir)
     }
 
-    fn content(&self, file: FileId, lane: Lane, as_it_is: bool) -> Box<dyn Sink + '_> {
+    fn content(&self, file: FileId, lane: Lane, as_it_is: bool) -> Box<dyn ContentSink + '_> {
         Box::new(NativeSink {
             connection: self.connection,
             file,
@@ -123,7 +123,7 @@ struct NativeSink<'a> {
     as_it_is: bool,
 }
 
-impl Sink for NativeSink<'_> {
+impl ContentSink for NativeSink<'_> {
     fn whole(&self, data: Vec<u8>, digest: [u8; CONTENT_LEN_BYTES]) -> Result<()> {
         let whole = Message::Whole {
             file: self.file,

@@ -40,13 +40,13 @@ pub trait DestPeer: Sync {
     fn lanes(&self) -> &'static [Lane];
 
     /// Waits for the next job on a lane. `None`: the peer has everything.
-    fn next(&self, lane: Lane) -> Result<Option<Job>>;
+    fn next(&self, lane: Lane) -> Result<Option<SenderJob>>;
 
     /// Returns which files of a directory are wanted next on a lane, without other jobs between them.
     fn next_files(&self, lane: Lane, dir: DirId) -> Vec<u32>;
 
     /// Returns where the content of a file goes. `as_it_is`: it is not worth compressing.
-    fn content(&self, file: FileId, lane: Lane, as_it_is: bool) -> Box<dyn Sink + '_>;
+    fn content(&self, file: FileId, lane: Lane, as_it_is: bool) -> Box<dyn ContentSink + '_>;
 
     /// Waits until the peer has everything, and returns its counts.
     fn finish(&self) -> Result<Tally>;
@@ -64,9 +64,9 @@ pub trait DestPeer: Sync {
     fn close(&self);
 }
 
-/// Where the content of one file goes: as a whole, or begun, in pieces, and ended. [`Sink::refuse`] can take the place of each
-/// of these calls, and is then the last one.
-pub trait Sink: Sync {
+/// Where the content of one file goes: as a whole, or begun, in pieces, and ended. [`ContentSink::refuse`] can take the place
+/// of each of these calls, and is then the last one.
+pub trait ContentSink: Sync {
     /// Sends all of the content.
     fn whole(&self, data: Vec<u8>, digest: [u8; CONTENT_LEN_BYTES]) -> Result<()>;
 
@@ -87,7 +87,7 @@ pub trait Sink: Sync {
 }
 
 /// What a peer wants of a sender.
-pub enum Job {
+pub enum SenderJob {
     /// Send the content of a file.
     Send(ContentRequest),
     /// Remove a file, which has arrived.

@@ -17,7 +17,7 @@ use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::{Basis, FileId};
 use crate::report::Tally;
 use crate::report::event::{Event, Item};
-use crate::session::connection::{Connection, Output, Urgency, undecodable as failed};
+use crate::session::connection::{Connection, Urgency, WireOutput, undecodable as failed};
 use crate::stock::basis;
 use crate::stock::framing::{Framing, TextOutput};
 use crate::stock::served_items::{deletions_of, head_of};
@@ -325,7 +325,7 @@ impl PullEncoder {
     }
 }
 
-impl Output for PullEncoder {
+impl WireOutput for PullEncoder {
     // Pieces of files are short, and each wakeup of the writer costs a context switch.
     const GATHERED_BYTES: usize = 128 << 10;
     const BUFFER_MAX_BYTES: usize = 1 << 20;

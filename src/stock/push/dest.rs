@@ -10,7 +10,7 @@ use crate::proto::{DirId, DirListing, FileId, Lane, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
 use crate::session::connection::{Connection, Urgency};
-use crate::session::sender::{DestFacts, DestPeer, Job, Sender, Sink};
+use crate::session::sender::{ContentSink, DestFacts, DestPeer, Sender, SenderJob};
 use crate::session::throttle;
 use crate::stock::stock_terms::StockTerms;
 use crate::walk::run_context::RunContext;
@@ -133,15 +133,15 @@ impl DestPeer for RsyncDest<'_> {
         &[Lane::Requested]
     }
 
-    fn next(&self, _: Lane) -> Result<Option<Job>> {
+    fn next(&self, _: Lane) -> Result<Option<SenderJob>> {
         loop {
             match self.inbox.next()? {
                 None => return Ok(None),
-                Some(Order::Send(request)) => return Ok(Some(Job::Send(request))),
-                Some(Order::Remove(file)) => return Ok(Some(Job::Remove(file))),
+                Some(Order::Send(request)) => return Ok(Some(SenderJob::Send(request))),
+                Some(Order::Remove(file)) => return Ok(Some(SenderJob::Remove(file))),
                 Some(Order::Forget(dir)) => {
                     self.send(PushEncoder::end_phase)?;
-                    return Ok(Some(Job::Forget(dir)));
+                    return Ok(Some(SenderJob::Forget(dir)));
                 }
                 Some(Order::EndPhase) => self.send(PushEncoder::end_phase)?,
                 Some(Order::Return(index)) => {
@@ -155,7 +155,7 @@ impl DestPeer for RsyncDest<'_> {
         self.inbox.next_files(dir)
     }
 
-    fn content(&self, file: FileId, _: Lane, _: bool) -> Box<dyn Sink + '_> {
+    fn content(&self, file: FileId, _: Lane, _: bool) -> Box<dyn ContentSink + '_> {
         Box::new(RsyncSink { dest: self, file })
     }
 
@@ -185,7 +185,7 @@ struct RsyncSink<'a> {
     file: FileId,
 }
 
-impl Sink for RsyncSink<'_> {
+impl ContentSink for RsyncSink<'_> {
     fn whole(&self, data: Vec<u8>, digest: [u8; CONTENT_LEN_BYTES]) -> Result<()> {
         self.dest
             .send(|encoder, out| encoder.whole(self.file, &data, &digest, out))

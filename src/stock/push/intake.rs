@@ -2,7 +2,8 @@
 
 use super::encoder::PushEncoder;
 use super::inbox::{Order, PushInbox};
-use super::{ItemParts, PendingItem, PushState, RequestedXattrs, SenderReports};
+use super::reports::SenderReports;
+use super::shared::{ItemParts, PendingItem, PushState, RequestedXattrs};
 use crate::digest::{self};
 use crate::error::Result;
 use crate::flist::{Entry, Kind};
