@@ -1,0 +1,321 @@
+//! Runs the session with the program that was reached, to its end.
+
+use super::open::{OpenedLink, OpenedSession, narrowed};
+use super::reach::{Reached, ReachedProgram};
+use super::session_transport::{LEAVING_MAX, SessionTransport, TransportEnd};
+use crate::cmd::command_end::fail;
+use crate::cmd::copy::failed_list::FarSide;
+use crate::cmd::copy::live_display::{LiveDisplay, LiveRoute};
+use crate::cmd::copy::reconnect::{Attempts, RunOutcome};
+use crate::cmd::copy::remote_copy::RemoteCopy;
+use crate::cmd::copy::{self, Prepared, failed_list, progress_request, reconnect, route};
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::options::{PlanUse, StderrMode, Verify};
+use crate::report::event::Event;
+use crate::report::failed_paths::FailedPaths;
+use crate::report::{Tally, TextReporter};
+use crate::session::Client;
+use crate::session::source_prefetch::Early;
+use crate::stock::{self, StockClient, daemon};
+use crate::transport::link::FAREWELL;
+use crate::work::clock::Since;
+
+impl RemoteCopy {
+    /// Returns the first option of which an rsync at the other end would have to do a part.
+    pub(super) fn needs_sparsync(&self) -> Option<&'static str> {
+        let pulls = self.far.operand.server_sends;
+        if self.options.delta.detect_renamed.is_some() && !pulls {
+            return Some("--detect-renamed");
+        }
+        match self.options.place.verify {
+            Some(Verify::Written) if !pulls => Some("--verify"),
+            Some(Verify::WrittenAndSource) => Some("--verify=source"),
+            Some(Verify::Written) | None => None,
+        }
+    }
+
+    /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
+    pub(super) fn converse(
+        &self,
+        env: &mut Env,
+        begun: OpenedSession,
+        early: Option<Early<'_>>,
+        since: Since,
+    ) -> Exit {
+        if !self.far.is_child
+            && let Err(error) = copy::copy_as(&self.options, self.role())
+        {
+            return fail(env, &error);
+        }
+        let OpenedSession {
+            mut transport,
+            prepared: Prepared { rules, listed, log },
+            opened,
+        } = begun;
+        if let Some(written) = &self.written
+            && let Err(error) = written.put_script(env, &self.options, self.dest.as_deref(), &rules)
+        {
+            return fail(env, &error);
+        }
+        let sent = if self.far.operand.server_sends {
+            None
+        } else {
+            Some(&self.sources[..])
+        };
+        let is_stock = matches!(opened, OpenedLink::Stock(..));
+        if is_stock && let Some(option) = self.needs_sparsync() {
+            let words = format!("sparsync: {option} is not possible: the other end is an rsync");
+            let error = Error::new(Exit::Unsupported, words)
+                .with_hint("install sparsync there, or copy without the option");
+            return fail(env, &error);
+        }
+        if let Some(error) = self.plan_error(is_stock) {
+            return fail(env, &error);
+        }
+        let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_stock));
+        let has_log = log.as_ref().is_ok_and(Option::is_some);
+        let wants = self.wants(env, has_log);
+        let gauge = progress_request::gauge(env, &self.options, display.as_ref(), wants);
+        let gauge = gauge.as_ref();
+        let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
+        reporter.set_gauge(gauge);
+        if self.options.output.failed_list.is_some() {
+            let mut paths = self.failed_paths(env);
+            // Such an rsync writes them to its standard error, which the shell passes on.
+            paths.lacks_peer = is_stock
+                && matches!(transport, SessionTransport::Shell(_))
+                && self.far.operand.daemon.is_none()
+                && self.options.output.stderr != StderrMode::Client;
+            reporter.collect_failed_paths(paths);
+        }
+        if !matches!(opened, OpenedLink::Stock(_, Some(_)))
+            && let Some(line) = stock::charset_line(&self.options, self.role())
+        {
+            reporter.report(&Event::Note(line));
+        }
+        let mut tally = Tally::default();
+        let wants = reporter.wants();
+        let made = Since::now();
+        let near = self.near(env, &rules, &listed, wants, self.paths_by(&transport));
+        let forbids = reconnect::forbids_repeat(&near);
+        let is_net = matches!(transport, SessionTransport::Net(_));
+        let near = Client {
+            repeats: is_net && forbids.is_none(),
+            is_net,
+            gauge,
+            ..near
+        };
+        let first = self.play(&near, opened, early, &mut reporter, &mut tally);
+        let outcome = if let SessionTransport::Net(redial) = &mut transport {
+            let attempts = Attempts {
+                side: self,
+                env,
+                near: &near,
+                forbids,
+                display: display.as_ref(),
+            };
+            attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
+        } else {
+            RunOutcome::Ended(first)
+        };
+        drop(near);
+        let ended = match (outcome, &transport) {
+            (RunOutcome::NoServer(error), SessionTransport::Net(redial)) => {
+                let peer = redial.peer.clone();
+                let earlier =
+                    reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
+                match self.connect_by_shell(env, Some(&peer)) {
+                    Ok(Reached {
+                        transport: shell,
+                        link,
+                        program: ReachedProgram::Native(_),
+                    }) => {
+                        let near = self.near(env, &rules, &listed, wants, self.paths_by(&shell));
+                        let near = Client { gauge, ..near };
+                        transport = shell;
+                        *self.route.lock() =
+                            Some("a remote shell: its server was stopped or is gone".to_owned());
+                        if let Some(display) = &display {
+                            display.set_route(self.live_route(&transport, false));
+                        }
+                        tally = Tally::default();
+                        let ended = near.run(link, None, None, &mut reporter, &mut tally);
+                        tally.merge(&earlier);
+                        ended
+                    }
+                    // It would start the run over and print everything a second time.
+                    Ok(Reached {
+                        program: ReachedProgram::Stock(_),
+                        ..
+                    }) => Err(error),
+                    Err(error) => Err(error),
+                }
+            }
+            (RunOutcome::Ended(ended), _) => ended,
+            (RunOutcome::NoServer(error), _) => Err(error),
+        };
+        if matches!(transport, SessionTransport::Daemon) {
+            // There is no exit code of the other end, which could outweigh failures at this one.
+            tally.failed_at_peer += std::mem::take(&mut tally.failed);
+        }
+        let ended = self.end(env, transport, is_stock, ended);
+        copy::close(
+            env,
+            reporter,
+            display.as_ref(),
+            &tally,
+            since,
+            ended,
+            self.role(),
+        )
+    }
+
+    /// Returns the error of a run that has to do with a stored plan, if its peer cannot take part in that.
+    pub(super) fn plan_error(&self, is_stock: bool) -> Option<Error> {
+        let verb = match self.options.plan_use {
+            PlanUse::Free => return None,
+            PlanUse::Record => "plan",
+            PlanUse::Replay => "apply",
+        };
+        if is_stock {
+            let words = format!("sparsync {verb}: the other end is an rsync: nothing was changed");
+            let error = Error::new(Exit::Unsupported, words);
+            return Some(error.with_hint("install sparsync there"));
+        }
+        if self.options.plan_use == PlanUse::Replay && !self.far.operand.server_sends {
+            let words = "sparsync apply: a plan cannot be applied to another machine from here yet: nothing was changed";
+            let error = Error::new(Exit::Unsupported, words);
+            return Some(error.with_hint("run `sparsync apply` there, on a plan of a pull"));
+        }
+        None
+    }
+
+    /// Returns an empty list of the paths that this run could not transfer.
+    pub(super) fn failed_paths(&self, env: &Env) -> FailedPaths {
+        let server_sends = self.far.operand.server_sends;
+        let far_side = if self.far.is_child {
+            FarSide::Neither
+        } else if server_sends {
+            FarSide::Source
+        } else {
+            FarSide::Dest
+        };
+        let is_module = self.far.operand.daemon.is_some();
+        // Messages of a daemon name paths in the module.
+        let in_module = |path: &[u8]| {
+            let module = daemon::split_path(path).0;
+            [b"/", &daemon::path_in_module(path, module)[..]].concat()
+        };
+        let mut sources = self.sources.clone();
+        let mut dest = self.dest.clone();
+        if is_module && server_sends {
+            sources = sources.iter().map(|path| in_module(path)).collect();
+        } else if is_module {
+            dest = dest.map(|path| in_module(&path));
+        }
+        failed_list::paths(env, &self.options, far_side, &sources, dest.as_deref())
+    }
+
+    /// Runs the session for the first time.
+    pub(super) fn play(
+        &self,
+        near: &Client<'_>,
+        opened: OpenedLink,
+        early: Option<Early<'_>>,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<()> {
+        let recorder = self
+            .written
+            .as_ref()
+            .map(|written| written.recorder.clone());
+        let stock = StockClient {
+            client: near,
+            recorder,
+        };
+        match opened {
+            OpenedLink::Native(Ok(opened)) => near.play(*opened, early, reporter, tally),
+            OpenedLink::Native(Err(refusal)) => Err(refusal.print_details(reporter)),
+            OpenedLink::Stock(link, agreed) => stock.run(
+                narrowed(link),
+                agreed,
+                &self.far.server_words,
+                early,
+                reporter,
+                tally,
+            ),
+            OpenedLink::Batch(batch) => {
+                let (file, header) = *batch;
+                stock.read_batch(file, &header, reporter, tally)
+            }
+        }
+    }
+
+    /// Ends the transport after a session. Returns the error of the run, or the exit code in place of that of a complete
+    /// session.
+    pub(super) fn end(
+        &self,
+        env: &Env,
+        transport: SessionTransport,
+        is_stock: bool,
+        mut ended: Result<()>,
+    ) -> Result<Option<Exit>> {
+        let is_net = matches!(transport, SessionTransport::Net(_));
+        // After a complete session the remote side has nothing left to do. After a broken one it may not have noticed
+        // yet.
+        let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
+        let TransportEnd {
+            exit,
+            mut instead,
+            is_given_up,
+            hint,
+        } = transport.end(limit, &env.stop);
+        // The exit code of a stock rsync is its only report about files that it could not write.
+        if is_stock && !self.far.operand.server_sends && is_given_up {
+            instead = Some(Exit::Partial);
+        }
+        if let Err(error) = &mut ended
+            && (error.exit == Exit::Stream || is_net && reconnect::is_broken(error))
+        {
+            // A signal from the terminal reaches the remote shell too, and that may exit first.
+            *error = if env.is_stopping() {
+                Error::new(Exit::Signal, "").by(error.role)
+            } else {
+                Error {
+                    exit,
+                    hint: hint.or(error.hint.take()),
+                    ..error.clone()
+                }
+            };
+        }
+        ended.map(|()| instead)
+    }
+
+    /// Returns the route for the live display, with the reason for it.
+    pub(super) fn live_route(&self, transport: &SessionTransport, is_stock: bool) -> LiveRoute {
+        let chosen = self.route.lock().clone();
+        let reached = match transport {
+            SessionTransport::Daemon if is_stock => "an rsync daemon".to_owned(),
+            SessionTransport::Daemon => "a daemon".to_owned(),
+            SessionTransport::Batch => return LiveRoute::local(),
+            SessionTransport::Shell(_) if self.far.is_child => return LiveRoute::local(),
+            SessionTransport::Shell(_) if self.far.operand.daemon.is_some() => {
+                "a daemon started by a remote shell".to_owned()
+            }
+            SessionTransport::Shell(_) => {
+                chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned())
+            }
+            SessionTransport::Net(redial) => return redial.live_route(self),
+            SessionTransport::EphemeralServer(_) => chosen.unwrap_or_default(),
+        };
+        let host = route::named(&self.far.operand);
+        let stock = if is_stock { ", stock rsync" } else { "" };
+        LiveRoute {
+            text: format!("{host}{stock}, by {reached}"),
+            peer: Some(host.clone()),
+            upgrade: None,
+        }
+    }
+}
