@@ -8,23 +8,37 @@ use crate::cmd::copy::failed_list::FarSide;
 use crate::cmd::copy::live_display::{LiveDisplay, LiveRoute};
 use crate::cmd::copy::reconnect::{Attempts, RunOutcome};
 use crate::cmd::copy::remote_copy::RemoteCopy;
-use crate::cmd::copy::{self, Prepared, failed_list, progress_request, reconnect, route};
+use crate::cmd::copy::{
+    self, OpenedLog, Prepared, failed_list, progress_request, reconnect, route,
+};
+use crate::cmd::input_files::InputFiles;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{PlanUse, StderrMode, Verify};
-use crate::report::event::Event;
+use crate::report::event::{Event, Wants};
 use crate::report::failed_paths::FailedPaths;
+use crate::report::gauge::Gauge;
 use crate::report::{Tally, TextReporter};
 use crate::session::Client;
 use crate::session::source_prefetch::Early;
 use crate::stock::{self, StockClient, daemon};
 use crate::transport::link::FAREWELL;
 use crate::work::clock::Since;
+use std::sync::Arc;
+
+/// What is the same for each session of a run: what was read before, and who watches it.
+struct RunParts<'a> {
+    rules: &'a InputFiles,
+    listed: &'a Option<Vec<Vec<u8>>>,
+    wants: Wants,
+    gauge: Option<&'a Arc<Gauge>>,
+    display: Option<&'a LiveDisplay>,
+}
 
 impl RemoteCopy {
     /// Returns the first option of which an rsync at the other end would have to do a part.
-    pub(super) fn needs_sparsync(&self) -> Option<&'static str> {
+    fn needs_sparsync(&self) -> Option<&'static str> {
         let pulls = self.far.operand.server_sends;
         if self.options.delta.detect_renamed.is_some() && !pulls {
             return Some("--detect-renamed");
@@ -59,44 +73,28 @@ impl RemoteCopy {
         {
             return fail(env, &error);
         }
-        let sent = if self.far.operand.server_sends {
-            None
-        } else {
-            Some(&self.sources[..])
-        };
         let is_stock = matches!(opened, OpenedLink::Stock(..));
-        if is_stock && let Some(option) = self.needs_sparsync() {
-            let words = format!("sparsync: {option} is not possible: the other end is an rsync");
-            let error = Error::new(Exit::Unsupported, words)
-                .with_hint("install sparsync there, or copy without the option");
+        if let Err(error) = self.check_abilities_of_peer(is_stock) {
             return fail(env, &error);
         }
-        if let Some(error) = self.plan_error(is_stock) {
-            return fail(env, &error);
-        }
+
         let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_stock));
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = self.wants(env, has_log);
         let gauge = progress_request::gauge(env, &self.options, display.as_ref(), wants);
         let gauge = gauge.as_ref();
-        let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
+        let mut reporter = self.reporter(env, log, &transport, &opened);
         reporter.set_gauge(gauge);
-        if self.options.output.failed_list.is_some() {
-            let mut paths = self.failed_paths(env);
-            // Such an rsync writes them to its standard error, which the shell passes on.
-            paths.lacks_peer = is_stock
-                && matches!(transport, SessionTransport::Shell(_))
-                && self.far.operand.daemon.is_none()
-                && self.options.output.stderr != StderrMode::Client;
-            reporter.collect_failed_paths(paths);
-        }
-        if !matches!(opened, OpenedLink::Stock(_, Some(_)))
-            && let Some(line) = stock::charset_line(&self.options, self.role())
-        {
-            reporter.report(&Event::Note(line));
-        }
-        let mut tally = Tally::default();
         let wants = reporter.wants();
+        let parts = RunParts {
+            rules: &rules,
+            listed: &listed,
+            wants,
+            gauge,
+            display: display.as_ref(),
+        };
+
+        let mut tally = Tally::default();
         let made = Since::now();
         let near = self.near(env, &rules, &listed, wants, self.paths_by(&transport));
         let forbids = reconnect::forbids_repeat(&near);
@@ -121,45 +119,23 @@ impl RemoteCopy {
             RunOutcome::Ended(first)
         };
         drop(near);
-        let ended = match (outcome, &transport) {
-            (RunOutcome::NoServer(error), SessionTransport::Net(redial)) => {
-                let peer = redial.peer.clone();
-                let earlier =
-                    reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
-                match self.connect_by_shell(env, Some(&peer)) {
-                    Ok(Reached {
-                        transport: shell,
-                        link,
-                        program: ReachedProgram::Native(_),
-                    }) => {
-                        let near = self.near(env, &rules, &listed, wants, self.paths_by(&shell));
-                        let near = Client { gauge, ..near };
+        let ended = match outcome {
+            RunOutcome::Ended(ended) => ended,
+            RunOutcome::NoServer(error) => {
+                match self.go_on_by_shell(env, &transport, &parts, &mut reporter, &mut tally) {
+                    Some((shell, ended)) => {
                         transport = shell;
-                        *self.route.lock() =
-                            Some("a remote shell: its server was stopped or is gone".to_owned());
-                        if let Some(display) = &display {
-                            display.set_route(self.live_route(&transport, false));
-                        }
-                        tally = Tally::default();
-                        let ended = near.run(link, None, None, &mut reporter, &mut tally);
-                        tally.merge(&earlier);
                         ended
                     }
-                    // It would start the run over and print everything a second time.
-                    Ok(Reached {
-                        program: ReachedProgram::Stock(_),
-                        ..
-                    }) => Err(error),
-                    Err(error) => Err(error),
+                    None => Err(error),
                 }
             }
-            (RunOutcome::Ended(ended), _) => ended,
-            (RunOutcome::NoServer(error), _) => Err(error),
         };
         if matches!(transport, SessionTransport::Daemon) {
             // There is no exit code of the other end, which could outweigh failures at this one.
             tally.failed_at_peer += std::mem::take(&mut tally.failed);
         }
+
         let ended = self.end(env, transport, is_stock, ended);
         copy::close(
             env,
@@ -172,8 +148,95 @@ impl RemoteCopy {
         )
     }
 
+    /// Returns the reporter of the run, which has said what comes before a session.
+    fn reporter(
+        &self,
+        env: &mut Env,
+        log: OpenedLog,
+        transport: &SessionTransport,
+        opened: &OpenedLink,
+    ) -> TextReporter {
+        let sent = if self.far.operand.server_sends {
+            None
+        } else {
+            Some(&self.sources[..])
+        };
+        let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
+        if self.options.output.failed_list.is_some() {
+            let mut paths = self.failed_paths(env);
+            // Such an rsync writes them to its standard error, which the shell passes on.
+            paths.lacks_peer = matches!(opened, OpenedLink::Stock(..))
+                && matches!(transport, SessionTransport::Shell(_))
+                && self.far.operand.daemon.is_none()
+                && self.options.output.stderr != StderrMode::Client;
+            reporter.collect_failed_paths(paths);
+        }
+        if !matches!(opened, OpenedLink::Stock(_, Some(_)))
+            && let Some(line) = stock::charset_line(&self.options, self.role())
+        {
+            reporter.report(&Event::Note(line));
+        }
+        reporter
+    }
+
+    /// Goes on over ssh after the server was stopped or is gone. Returns the new transport, and how the session on it
+    /// ended; `None` if no sparsync is reached. An rsync would start the run over and print everything a second time.
+    fn go_on_by_shell(
+        &self,
+        env: &mut Env,
+        lost: &SessionTransport,
+        parts: &RunParts<'_>,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Option<(SessionTransport, Result<()>)> {
+        let SessionTransport::Net(redial) = lost else {
+            return None;
+        };
+        let reached = self.connect_by_shell(env, Some(&redial.peer)).ok()?;
+        let Reached {
+            transport: shell,
+            link,
+            program: ReachedProgram::Native(_),
+        } = reached
+        else {
+            return None;
+        };
+        let why = "a remote shell: its server was stopped or is gone";
+        *self.route.lock() = Some(why.to_owned());
+        if let Some(display) = parts.display {
+            display.set_route(self.live_route(&shell, false));
+        }
+
+        let earlier =
+            reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
+        let paths = self.paths_by(&shell);
+        let near = self.near(env, parts.rules, parts.listed, parts.wants, paths);
+        let near = Client {
+            gauge: parts.gauge,
+            ..near
+        };
+        *tally = Tally::default();
+        let ended = near.run(link, None, None, reporter, tally);
+        tally.merge(&earlier);
+        Some((shell, ended))
+    }
+
+    /// Fails if this run needs more of its peer than it can do. Nothing was changed yet.
+    fn check_abilities_of_peer(&self, is_stock: bool) -> Result<()> {
+        if is_stock && let Some(option) = self.needs_sparsync() {
+            let words = format!("sparsync: {option} is not possible: the other end is an rsync");
+            let error = Error::new(Exit::Unsupported, words)
+                .with_hint("install sparsync there, or copy without the option");
+            return Err(error);
+        }
+        match self.plan_error(is_stock) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the error of a run that has to do with a stored plan, if its peer cannot take part in that.
-    pub(super) fn plan_error(&self, is_stock: bool) -> Option<Error> {
+    fn plan_error(&self, is_stock: bool) -> Option<Error> {
         let verb = match self.options.plan_use {
             PlanUse::Free => return None,
             PlanUse::Record => "plan",
@@ -193,7 +256,7 @@ impl RemoteCopy {
     }
 
     /// Returns an empty list of the paths that this run could not transfer.
-    pub(super) fn failed_paths(&self, env: &Env) -> FailedPaths {
+    fn failed_paths(&self, env: &Env) -> FailedPaths {
         let server_sends = self.far.operand.server_sends;
         let far_side = if self.far.is_child {
             FarSide::Neither
@@ -219,7 +282,7 @@ impl RemoteCopy {
     }
 
     /// Runs the session for the first time.
-    pub(super) fn play(
+    fn play(
         &self,
         near: &Client<'_>,
         opened: OpenedLink,
@@ -255,7 +318,7 @@ impl RemoteCopy {
 
     /// Ends the transport after a session. Returns the error of the run, or the exit code in place of that of a complete
     /// session.
-    pub(super) fn end(
+    fn end(
         &self,
         env: &Env,
         transport: SessionTransport,
@@ -294,7 +357,7 @@ impl RemoteCopy {
     }
 
     /// Returns the route for the live display, with the reason for it.
-    pub(super) fn live_route(&self, transport: &SessionTransport, is_stock: bool) -> LiveRoute {
+    fn live_route(&self, transport: &SessionTransport, is_stock: bool) -> LiveRoute {
         let chosen = self.route.lock().clone();
         let reached = match transport {
             SessionTransport::Daemon if is_stock => "an rsync daemon".to_owned(),
