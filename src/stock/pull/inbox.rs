@@ -479,13 +479,17 @@ mod tests {
             let piece = || ContentPiece::Data(Vec::new());
             let first = (FILE, Attempt::First);
             inbox.expect_file(first);
-            inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
+            // The reading thread waits many times.
             std::thread::scope(|scope| {
-                let reading = scope.spawn(|| inbox.add_piece(first, piece(), 1));
-                inbox.take_piece(first).unwrap();
-                reading.join().unwrap().unwrap();
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
+                    }
+                });
+                for _ in 0..999 {
+                    inbox.take_piece(first).unwrap();
+                }
             });
-            inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
             // The one that is repeated comes behind it.
             inbox.expect_file((FILE, Attempt::Again));
             inbox.add_piece(first, piece(), 1).unwrap();
