@@ -138,6 +138,11 @@ impl<'a> Remover<'a> {
 
     fn went(&mut self, path: &RelPath, kind: Kind) -> Removed {
         self.limit.count();
+        if let Some(gauge) = self.context.gauge
+            && !self.context.is_dry()
+        {
+            gauge.delete();
+        }
         self.events.push(Event::Deleted {
             name: path.as_bytes().to_vec(),
             kind,

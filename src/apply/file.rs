@@ -190,6 +190,7 @@ pub fn report_renamed(job: &Job<'_>, twin: &Twin, out: &mut Outcome<'_>) {
     count(out, len_bytes, Changes::NEW, 0);
     out.tally.matched_bytes += len_bytes;
     if let Some(gauge) = context.gauge {
+        gauge.rename();
         // Dropping it counts the file as done.
         gauge.begin(len_bytes, || job.path.as_bytes().to_vec());
     }

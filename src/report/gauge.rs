@@ -32,6 +32,9 @@ pub struct Gauge {
     done_bytes: AtomicU64,
     copied_files: AtomicU64,
     copied_bytes: AtomicU64,
+    deleted: AtomicU64,
+    renamed_files: AtomicU64,
+    reconnections: AtomicU64,
     failures: AtomicU64,
     last_failure: Mutex<Vec<u8>>,
     is_deleting: AtomicBool,
@@ -60,6 +63,12 @@ pub struct Counts {
     pub done: (u64, u64),
     /// Files and bytes copied.
     pub copied: (u64, u64),
+    /// Entries deleted at this end. A server does not report those that it deletes while it does so.
+    pub deleted: u64,
+    /// New files that were renamed from others, at this end.
+    pub renamed: u64,
+    /// How often the connection was lost and made again.
+    pub reconnections: u64,
     /// Reported problems that make the exit code 23.
     pub failures: u64,
     /// The message of the last of them; empty if there is none.
@@ -144,6 +153,21 @@ impl Gauge {
         self.is_deleting.store(is_deleting, Relaxed);
     }
 
+    /// Counts a deleted entry.
+    pub fn delete(&self) {
+        self.deleted.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a new file that was renamed from another.
+    pub fn rename(&self) {
+        self.renamed_files.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a connection that was made after one was lost.
+    pub fn reconnect(&self) {
+        self.reconnections.fetch_add(1, Relaxed);
+    }
+
     /// Counts a reported problem that makes the exit code 23, and keeps its line.
     pub fn fail(&self, line: &[u8]) {
         self.failures.fetch_add(1, Relaxed);
@@ -174,6 +198,10 @@ impl Gauge {
             done_bytes,
             copied_files,
             copied_bytes,
+            // They happened, whatever became of the attempt.
+            deleted: _,
+            renamed_files: _,
+            reconnections: _,
             // Problems of the lost attempt count for the exit code.
             failures: _,
             last_failure: _,
@@ -252,6 +280,9 @@ impl Gauge {
                 self.copied_files.load(Relaxed),
                 self.copied_bytes.load(Relaxed),
             ),
+            deleted: self.deleted.load(Relaxed),
+            renamed: self.renamed_files.load(Relaxed),
+            reconnections: self.reconnections.load(Relaxed),
             failures: self.failures.load(Relaxed),
             last_failure: self.last_failure.lock().clone(),
             is_deleting: self.is_deleting.load(Relaxed),
@@ -366,8 +397,14 @@ mod tests {
             ((12 << 20) + 130, (12 << 20) + 205)
         );
         assert_eq!(counts.done.0, 4);
+        gauge.delete();
+        gauge.rename();
+        gauge.reconnect();
         gauge.restart();
         let left = Counts {
+            deleted: 1,
+            renamed: 1,
+            reconnections: 1,
             failures: 1,
             last_failure: b"denied".to_vec(),
             ..Counts::default()

@@ -54,6 +54,39 @@ impl Rates {
     }
 }
 
+/// Measures how long the large files in progress still take.
+#[derive(Debug, Default)]
+pub struct FileTimes {
+    /// The files in progress, when each was seen first, and the bytes done by then.
+    seen: Vec<(Vec<u8>, Duration, u64)>,
+}
+
+impl FileTimes {
+    /// Adds a moment. Returns the seconds that each file in progress still takes at its rate so far; `None` if nothing
+    /// moves or too little time has passed.
+    pub fn measure(&mut self, now: Duration, counts: &Counts) -> Vec<Option<u64>> {
+        let earlier = std::mem::take(&mut self.seen);
+        let mut left = Vec::new();
+        for (path, done, len) in &counts.files {
+            let before = earlier.iter().find(|(seen, ..)| seen == path);
+            // A file that is sent again counts from 0 again.
+            let (since, begun) = match before {
+                Some((_, since, begun)) if begun <= done => (*since, *begun),
+                _ => (now, *done),
+            };
+            self.seen.push((path.clone(), since, begun));
+            let span = now.saturating_sub(since);
+            let rate = (done - begun) as f64 / span.as_secs_f64();
+            left.push(if span >= WINDOW_MIN && rate >= 1.0 {
+                Some((len.saturating_sub(*done) as f64 / rate) as u64)
+            } else {
+                None
+            });
+        }
+        left
+    }
+}
+
 /// Finds out since when nothing has moved.
 #[derive(Debug, Default)]
 pub struct Stall {
@@ -90,6 +123,8 @@ pub struct Moment<'a> {
     pub counts: &'a Counts,
     /// Bytes copied and done per second.
     pub rates: Option<(u64, u64)>,
+    /// The seconds that each file in progress still takes, as far as they are known.
+    pub files_left: &'a [Option<u64>],
     /// For how long nothing has moved, if that is long, and the peer that sends nothing.
     pub stalled: Option<(Duration, &'a str)>,
     /// The time since the beginning.
@@ -104,6 +139,7 @@ pub struct Moment<'a> {
 pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
     let Moment {
         counts,
+        files_left,
         elapsed,
         route,
         charset,
@@ -121,9 +157,13 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
         ),
         fitting(&parts(moment), width),
     ];
-    for (path, done, len) in counts.files.iter().take(FILES_SHOWN) {
+    for (at, (path, done, len)) in counts.files.iter().take(FILES_SHOWN).enumerate() {
         let percent = u128::from(*done) * 100 / u128::from((*len).max(1));
-        let tail = format!("  {percent:>3}% of {}B", size(*len));
+        let left = match files_left.get(at) {
+            Some(Some(secs)) if *secs < REMAINING_MAX_SECS => format!("  ETA {}", clock(*secs)),
+            _ => String::new(),
+        };
+        let tail = format!("  {percent:>3}% of {}B{left}", size(*len));
         let room = width.saturating_sub(2 + tail.len());
         lines.push(cut(
             &format!("  {}{tail}", ending(path, room, *charset)),
@@ -164,9 +204,18 @@ fn phase(counts: &Counts) -> &'static str {
     }
 }
 
-/// Returns how many files were copied, and how many failed.
+/// Returns what has happened so far: how many files were copied, and what else there was.
 fn results(counts: &Counts) -> String {
     let mut results = format!("{} files copied", grouped(counts.copied.0));
+    if counts.renamed > 0 {
+        results += &format!(", {} renamed", grouped(counts.renamed));
+    }
+    if counts.deleted > 0 {
+        results += &format!(", {} deleted", grouped(counts.deleted));
+    }
+    if counts.reconnections > 0 {
+        results += &format!(", {} reconnections", grouped(counts.reconnections));
+    }
     if counts.failures > 0 {
         results += &format!(", {} FAILED", grouped(counts.failures));
     }
@@ -449,6 +498,9 @@ mod tests {
             list_is_complete: true,
             done: (12_345, 1_200_000_000),
             copied: (1_034, 900_000_000),
+            deleted: 0,
+            renamed: 0,
+            reconnections: 0,
             failures: 0,
             last_failure: Vec::new(),
             is_deleting: false,
@@ -471,6 +523,7 @@ mod tests {
             &Moment {
                 counts,
                 rates,
+                files_left: &[Some(7), None],
                 stalled: None,
                 elapsed: SECS,
                 route,
@@ -487,7 +540,7 @@ mod tests {
             [
                 "copying, 1:23, 1,034 files copied  box, by QUIC, port 28792",
                 "  42%  1.20GB of 2.85GB  12,345 of 45,678 entries  103.40MB/s  ETA 0:15",
-                "  images/a very long name of a disk image\\#012.img   45% of 1.20GB",
+                "  images/a very long name of a disk image\\#012.img   45% of 1.20GB  ETA 0:07",
                 "  später.iso   75% of 4.00MB",
             ]
         );
@@ -496,7 +549,7 @@ mod tests {
             [
                 "copying, 1:23, 1,034 files copied  box, ",
                 "  42%  1.20GB of 2.85GB",
-                "  ...disk image\\#012.img   45% of 1.20GB",
+                "  ...\\#012.img   45% of 1.20GB  ETA 0:07",
                 "  später.iso   75% of 4.00MB",
             ]
         );
@@ -515,6 +568,49 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn time_of_a_file_follows_its_own_rate() {
+        let mut times = FileTimes::default();
+        let at = |secs: u64, files: &[(&[u8], u64, u64)]| {
+            let files = files
+                .iter()
+                .map(|(path, done, len)| (path.to_vec(), *done, *len));
+            let counts = Counts {
+                files: files.collect(),
+                ..Counts::default()
+            };
+            (Duration::from_secs(secs), counts)
+        };
+        let mut measure = |(now, counts): (Duration, Counts)| times.measure(now, &counts);
+        assert_eq!(measure(at(10, &[(b"a", 100, 1000)])), [None]);
+        assert_eq!(
+            measure(at(12, &[(b"a", 300, 1000), (b"b", 0, 9)])),
+            [Some(7), None]
+        );
+        // It rests, and the other one goes on.
+        assert_eq!(
+            measure(at(16, &[(b"a", 300, 1000), (b"b", 8, 9)])),
+            [Some(21), Some(0)]
+        );
+        // It is sent again.
+        assert_eq!(measure(at(17, &[(b"a", 0, 1000)])), [None]);
+    }
+
+    #[test]
+    fn results_name_what_else_happened() {
+        let busy = Counts {
+            deleted: 1_200,
+            renamed: 30,
+            reconnections: 2,
+            failures: 3,
+            ..counts()
+        };
+        assert_eq!(
+            shown(&busy, 200)[0],
+            "copying, 1:23, 1,034 files copied, 30 renamed, 1,200 deleted, 2 reconnections, 3 FAILED  box, by QUIC, port 28792"
+        );
     }
 
     #[test]
@@ -537,6 +633,7 @@ mod tests {
         let moment = Moment {
             counts: &counts,
             rates: Some((1000, 1000)),
+            files_left: &[],
             stalled: Some((Duration::from_millis(7900), "box")),
             elapsed: SECS,
             route: "box, by QUIC",
@@ -554,6 +651,7 @@ mod tests {
         let moment = Moment {
             counts: &counts,
             rates: Some((103_400_000, 110_000_000)),
+            files_left: &[],
             stalled: None,
             elapsed: SECS,
             route: "box, by QUIC",

@@ -6,7 +6,7 @@ use crate::fs::sys;
 use crate::options::Options;
 use crate::options::output::Ui;
 use crate::report::escape::{Charset, Cursor};
-use crate::report::live::{self, Failures, Moment, Rates, Stall};
+use crate::report::live::{self, Failures, FileTimes, Moment, Rates, Stall};
 use crate::report::{Gauge, Tally, Traffic};
 use crate::transport::net::tls_upgrade::Progress;
 use crate::work::clock::Since;
@@ -298,6 +298,7 @@ impl SharedScreen {
     fn draw_until_end(&self, gauge: &Gauge, charset: Charset) {
         let since = Since::now();
         let mut rates = Rates::default();
+        let mut file_times = FileTimes::default();
         let mut stall = Stall::default();
         loop {
             let (route, peer) = {
@@ -307,9 +308,11 @@ impl SharedScreen {
             let counts = gauge.counts(live::FILES_SHOWN);
             let elapsed = since.elapsed();
             let stalled = stall.measure(elapsed, &counts);
+            let files_left = file_times.measure(elapsed, &counts);
             let moment = Moment {
                 counts: &counts,
                 rates: rates.measure(elapsed, &counts),
+                files_left: &files_left,
                 stalled: stalled.zip(peer.as_deref()),
                 elapsed,
                 route: &route,
@@ -354,6 +357,7 @@ impl SharedScreen {
             let line = live::plain_line(&Moment {
                 counts: &counts,
                 rates,
+                files_left: &[],
                 stalled: stalled.zip(peer.as_deref()),
                 elapsed,
                 route: "",

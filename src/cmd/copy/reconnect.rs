@@ -144,6 +144,9 @@ impl Attempts<'_> {
                 self.report(reporter, &name, waited)
             }) {
                 Ok(Some(link)) => {
+                    if let Some(gauge) = self.near.gauge {
+                        gauge.reconnect();
+                    }
                     if let Some(display) = &self.display {
                         display.set_route(redial.live_route(self.side));
                     }
