@@ -196,6 +196,7 @@ impl SourcePlans for LocalSource<'_, '_> {
                 by: &Comparison::Plain,
                 is_over: self.run_context.process.stop,
                 cache: Some(cache),
+                may_read: None,
             }),
             Some(_) | None => None,
         };

@@ -40,7 +40,8 @@ use crate::filter::{self, Parsed};
 use crate::fs::charset;
 use crate::options::algorithm::{Algorithm, no_common};
 use crate::options::{
-    Batch, Checksum, Checksums, Compress, Compression, FilesFrom, Options, Place, RemoveSource,
+    Batch, CheckMode, Checksum, Checksums, Compress, Compression, FilesFrom, Options, Place,
+    RemoveSource,
 };
 use crate::proto::Setup;
 use crate::proto::rsync::batch::BatchHeader;
@@ -358,8 +359,9 @@ impl StockClient<'_> {
         tally: &mut Tally,
     ) -> Result<()> {
         let AgreedTerms { stock, options } = agreed;
-        // An older scan is repeated, and must not run beside the new one.
-        let looking = looking.filter(|looking| looking.is_fresh());
+        // An older scan is repeated, and must not run beside the new one. Digests of contents are not those of an rsync.
+        let lacks_digests = options.check.mode == CheckMode::Digest;
+        let looking = looking.filter(|looking| looking.is_fresh() && !lacks_digests);
         let run_context = RunContext {
             options,
             ..self.client.run_context()

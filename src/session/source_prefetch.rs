@@ -44,7 +44,8 @@ pub struct PrefetchParams<'a> {
     pub listed: Option<&'a [Vec<u8>]>,
     /// The key of directory digests.
     pub key: [u8; 16],
-    /// How to digest contents that the peer will compare; `None` if that is not known yet, and then none are digested.
+    /// How to digest contents that the peer will compare; `None`: none are digested. While there is no peer yet, no content
+    /// is read: only digests of earlier runs are used.
     pub compared_by: Option<&'a Comparison>,
     /// What the digests depend on.
     pub scan_terms: ScanTerms,
@@ -99,6 +100,7 @@ impl<'a> PrefetchParams<'a> {
         let ids = Ids::new();
         let is_over = AtomicBool::new(false);
         let peer_is_gone = Arc::new(AtomicBool::new(false));
+        let may_read = AtomicBool::new(self.early.is_none());
         let compared_by = if options.check.mode == CheckMode::Digest {
             self.compared_by
         } else {
@@ -110,6 +112,7 @@ impl<'a> PrefetchParams<'a> {
                     contents: compared_by.map(|by| Contents {
                         by,
                         is_over: &peer_is_gone,
+                        may_read: Some(&may_read),
                         cache: self.run_context.checksum_cache(),
                     }),
                     is_over: Some(&is_over),
@@ -144,6 +147,7 @@ impl<'a> PrefetchParams<'a> {
                         start: RefCell::default(),
                         is_over: &is_over,
                         peer_is_gone: peer_is_gone.clone(),
+                        may_read: &may_read,
                         begun,
                         good_for,
                     };
@@ -231,6 +235,8 @@ pub struct SourcePrefetch<'l> {
     /// Stops the digesting of contents. Listings stay complete: a partial listing that is sent as complete would cause
     /// deletions.
     pub peer_is_gone: Arc<AtomicBool>,
+    /// Whether contents may be read for their digests.
+    may_read: &'l AtomicBool,
     begun: Since,
     good_for: Option<Duration>,
 }
@@ -254,6 +260,7 @@ impl SourcePrefetch<'_> {
 
     /// Ends the prefetch phase: from now on the results are taken in order, for this audience.
     pub fn end_prefetch(&self, scan_terms: ScanTerms) {
+        self.may_read.store(true, Ordering::Relaxed);
         self.scanner.walk().set_scan_terms(scan_terms);
         self.scanner.end_early();
     }
@@ -285,7 +292,8 @@ impl SourcePrefetch<'_> {
             self.scanner
                 .forget(leave_out(&mut listed.listing, task_ids, too_long));
         }
-        if found.scan_terms != look.scan_terms() {
+        let is_completed = look.walk.digest_rest(&mut found.listed);
+        if is_completed || found.scan_terms != look.scan_terms() {
             look.put_digest(&mut found);
         }
         found

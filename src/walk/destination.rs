@@ -154,6 +154,7 @@ impl DestWalk<'_> {
             places,
             tally,
             fatal,
+            lacks_digests: _,
         } = listed;
         let depth = listing.path.depth();
         for entry in &mut Arc::make_mut(&mut listing.list).entries {

@@ -86,6 +86,8 @@ pub struct ListedDir {
     pub tally: Tally,
     /// The error that ends the run here, because rules could not be read.
     pub fatal: Option<Error>,
+    /// Files may have no digests, because no content was to be read when they were listed.
+    pub lacks_digests: bool,
 }
 
 /// How many source directories of one listing may be open. If there are more, each is opened when it is used.

@@ -103,9 +103,35 @@ pub struct Contents<'a> {
     pub is_over: &'a AtomicBool,
     /// Digests of earlier runs.
     pub cache: Option<CacheInUse<'a>>,
+    /// Set when contents may be read. Until then, only digests of earlier runs are used; see [`SourceWalk::digest_rest`].
+    /// `None`: from the beginning.
+    pub may_read: Option<&'a AtomicBool>,
 }
 
 impl Contents<'_> {
+    /// Returns the digest of a file that an earlier run has stored. `version`: that of the file, if it was just examined.
+    fn stored(
+        &self,
+        dir: &Dir,
+        name: &[u8],
+        version: Option<FileVersion>,
+    ) -> io::Result<ContentDigest> {
+        let version = match version {
+            Some(version) => version,
+            None => sys::version_at(dir.fd(), name)?,
+        };
+        let plain = self.cache.and_then(|cache| cache.stored(dir, &version));
+        match (plain, self.by.of_plain()) {
+            (Some(plain), Some(of_plain)) => Ok(of_plain(&plain)),
+            _ => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn may_be_read(&self) -> bool {
+        self.may_read
+            .is_none_or(|may_read| may_read.load(Ordering::Relaxed))
+    }
+
     /// Returns whether digests of earlier runs are used.
     fn are_kept(&self) -> bool {
         self.cache.is_some()
@@ -117,6 +143,7 @@ impl SourceWalk<'_> {
     pub fn list(&self, task: SourceTask) -> (ListedDir, Vec<(u32, SourceTask)>) {
         let mut found = ListedDir::default();
         found.listing.path = task.path.clone();
+        found.lacks_digests = self.contents.as_ref().is_some_and(|it| !it.may_be_read());
         let mut origins = task.origins;
         found.listing.is_named = is_named(&origins);
         found.listing.may_delete = !found.listing.is_named;
@@ -142,7 +169,7 @@ impl SourceWalk<'_> {
             drop_duplicates(Arc::make_mut(&mut found.listing.list), &origins);
         }
         if let Some(contents) = &self.contents {
-            self.digest_long(&mut found, contents);
+            self.digest_if(&mut found, contents, &|entry| entry.len_bytes > SHORT_BYTES);
         }
         let tasks = self.tasks_below(&mut found, &origins, task.node.as_deref(), &repeated);
         (found, tasks)
@@ -544,14 +571,48 @@ impl SourceWalk<'_> {
         Kind::of_mode(stat.mode) == Some(Kind::Dir) && origin.dev.is_some_and(|dev| dev != stat.dev)
     }
 
-    /// Digests the content of each long file in the listing.
-    fn digest_long(&self, found: &mut ListedDir, contents: &Contents<'_>) {
+    /// Digests the contents for which a directory has no digests because none was to be read when it was listed. Returns
+    /// whether there were any.
+    pub fn digest_rest(&self, found: &mut ListedDir) -> bool {
+        let Some(contents) = &self.contents else {
+            return false;
+        };
+        if !std::mem::take(&mut found.lacks_digests) {
+            return false;
+        }
+        let lacks_digest = |entry: &Entry| {
+            entry
+                .extra
+                .as_ref()
+                .is_none_or(|extra| extra.digest.is_none())
+        };
+        let list = &found.listing.list;
+        let are_complete = list
+            .entries
+            .iter()
+            .all(|entry| entry.kind() != Kind::File || !lacks_digest(entry));
+        if are_complete {
+            return false;
+        }
+        self.digest_if(found, contents, &lacks_digest);
+        true
+    }
+
+    /// Digests the content of those files in a listing.
+    fn digest_if(
+        &self,
+        found: &mut ListedDir,
+        contents: &Contents<'_>,
+        is_wanted: &dyn Fn(&Entry) -> bool,
+    ) {
         let source = &found.listing.list;
         let places = &found.places;
         let renamed_from = found.listing.renamed_from.as_deref();
-        let is_long = |entry: &Entry| entry.kind() == Kind::File && entry.len_bytes > SHORT_BYTES;
         let files: Vec<usize> = (0..source.len())
-            .filter(|&at| is_long(&source.entries[at]))
+            .filter(|&at| {
+                let entry = &source.entries[at];
+                entry.kind() == Kind::File && is_wanted(entry)
+            })
             .collect();
         let lens_bytes = files.iter().map(|&at| source.entries[at].len_bytes);
         let digests = parallel::share(
@@ -582,6 +643,9 @@ impl SourceWalk<'_> {
         contents: &Contents<'_>,
     ) -> io::Result<ContentDigest> {
         let is_over = || contents.is_over.load(Ordering::Relaxed);
+        if !contents.may_be_read() {
+            return contents.stored(&*place.dir()?, name, version);
+        }
         if let (Some(cache), Some(of_plain)) = (contents.cache, contents.by.of_plain()) {
             let (_, plain) = cache.digest(&WantedFile {
                 dir: &*place.dir()?,

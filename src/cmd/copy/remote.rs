@@ -19,6 +19,7 @@ use super::{batch, live_display, via_daemon};
 use crate::cli;
 use crate::cmd::command_end::fail;
 use crate::cmd::{command_end, copy};
+use crate::digest::Comparison;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -123,8 +124,12 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let ended = match near.guess(env) {
         None if near.far.operand.server_sends => Ok(near.copy(env, None, since)),
         None => {
-            let params =
-                PrefetchParams::early(run_context, &near.sources, key, near.is_likely_super());
+            let compared_by = Comparison::keyed_plain(&key);
+            let params = PrefetchParams {
+                // Those of a sparsync at the other end.
+                compared_by: Some(&compared_by),
+                ..PrefetchParams::early(run_context, &near.sources, key, near.is_likely_super())
+            };
             params.look(|prefetch| near.copy(env, Some(Early::Source(Box::new(prefetch))), since))
         }
         Some((whole, dest)) => {

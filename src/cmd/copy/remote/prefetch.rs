@@ -16,7 +16,7 @@ impl RemoteCopy {
     /// be none.
     ///
     /// The files that the rules name are read again for the session, so none may be standard input or a fifo. Under `-c` the
-    /// prefetch would read an unbounded amount of content.
+    /// prefetch would read an unbounded amount of content, unless it uses the digests of earlier runs.
     pub(super) fn prefetch_rules(&self, env: &Env) -> Option<Rules> {
         let select = &self.options.select;
         let may_look = select.files_from.is_none()
@@ -28,7 +28,7 @@ impl RemoteCopy {
             // Whether the values of symlinks are converted is agreed on with the peer.
             && self.options.connect.iconv.is_none()
             && !self.far.is_child
-            && self.options.check.mode != CheckMode::Digest;
+            && (self.options.check.mode != CheckMode::Digest || self.options.checksum_cache.is_some());
         // Errors in the rules are reported when they are read again for the session.
         let read = may_look
             .then(|| input_files::rules(env, &self.options))
