@@ -59,7 +59,7 @@ moves!(before, ["-ai", "--delete-before"], ALL_MOVED);
 moves!(during, ["-ai", "--delete-during"], ALL_MOVED);
 moves!(delay, ["-ai", "--delete-delay"], ALL_MOVED);
 moves!(after, ["-ai", "--delete-after"], ALL_MOVED);
-moves!(without_delete, ["-ai"], ["copied c => moved/c"]);
+moves!(without_delete, ["-ai"], ALL_COPIED);
 moves!(verbose, ["-av", "--delete"], ALL_MOVED);
 moves!(prune, ["-aim", "--delete"], ALL_MOVED);
 moves!(
@@ -139,6 +139,21 @@ synctest!(no_deletion_at_all, |w: World| {
         MOVED,
         &["-ai", "--delete-delay", "--max-delete=0"],
         &ALL_COPIED,
+    );
+});
+
+synctest!(few_files_without_delete, |w: World| {
+    w.not_pushed_to_stock("an rsync cannot receive")
+        .not_served("an rsync has no such option");
+    w.source("new/a=alpha b=beta@5")
+        .dest("old/a=alpha old/deep/b=beta@5 c d e f g h new/x");
+    // Nothing is taken from files that are not complete.
+    w.dest(".~tmp~/a=alpha .~tmp~/%700");
+    reuses(
+        &w,
+        MOVED,
+        &["-ai"],
+        &["copied old/a => new/a", "copied old/deep/b => b"],
     );
 });
 

@@ -318,6 +318,7 @@ impl Receiving<'_> {
             dest: self.to.root.as_ref(),
             delete: options.delete.when.is_some(),
             deletes_later: options.delete.when == Some(When::After),
+            finds_twins: options.delta.detect_renamed.is_some(),
             root_is_listed,
             receiver_chain,
             unchanged: wants.unchanged || wants.progress || removes || policy.preserve.hard_links,

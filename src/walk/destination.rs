@@ -92,6 +92,8 @@ pub struct DestWalk<'a> {
     /// Extra entries are deleted at the end only (`--delete-after`). Rule files are read again then and may be valid by
     /// that time.
     pub deletes_later: bool,
+    /// Files that the source lacks matter, because new files may take their content (`--detect-renamed`).
+    pub finds_twins: bool,
     /// The transfer's root is itself in the list.
     pub root_is_listed: bool,
     /// How many threads may list one large directory.
@@ -417,12 +419,13 @@ impl DestWalk<'_> {
     /// Lists the destination's directory. Examines only entries that the source has too. If only a few of many names
     /// matter, keeps only those, and the temporary files of crashed runs among the first of the others.
     fn list_dest(&self, found: &mut Found, findings: &mut Findings, dir: &Dir, root: &Root) {
-        let enough = if self.delete {
+        let needs_all = self.delete || self.finds_twins;
+        let enough = if needs_all {
             usize::MAX
         } else {
             4 * found.listing.list.len() + 256
         };
-        let few = !self.delete && found.listing.list.len() <= 4;
+        let few = !needs_all && found.listing.list.len() <= 4;
         let mut dest = DirList::default();
         let mut untyped = Vec::new();
         let mut left_over = Vec::new();

@@ -136,11 +136,13 @@ impl<'a> TwinSearch<'a> {
         }
         let list = &plan.found.dest.list;
         let extras = &plan.decided().extras;
+        let in_both = in_both(plan);
         let mut possible = Vec::new();
         for (at, entry) in (0u32..).zip(&list.entries) {
             if entry.is_dir() {
-                if self.keeps_extras && extras.binary_search(&at).is_ok() {
-                    self.look_into(plan.found.listing.path.join(list.name(entry)));
+                let is_extra = extras.binary_search(&at).is_ok();
+                if !in_both.contains(&at) && (!is_extra || self.keeps_extras) {
+                    self.look_into(plan.found.listing.path.join(list.name(entry)), is_extra);
                 }
             } else if self.may_be_twin(&plan.found.listing.path, list.name(entry), entry) {
                 possible.push(at);
@@ -186,11 +188,14 @@ impl<'a> TwinSearch<'a> {
         has_name && !is_temp_name(name)
     }
 
-    /// Looks at everything in a directory that will be deleted. What cannot be listed has no twins.
-    fn look_into(&mut self, top: RelPath) {
+    /// Looks at everything in a directory that only the destination has. `is_extra`: it will be deleted. What cannot be
+    /// listed has no twins.
+    fn look_into(&mut self, top: RelPath, is_extra: bool) {
         let mut dirs = vec![top];
         while let Some(path) = dirs.pop() {
-            if self.context.stopped() || self.walk.is_forbidden(&path, true) {
+            // It holds files that are not complete.
+            let holds_parts = path.name() == self.context.staging_name();
+            if self.context.stopped() || holds_parts || self.walk.is_forbidden(&path, true) {
                 continue;
             }
             let opened = self.context.dest.map(|dest| dest.open_dir(&path));
@@ -207,7 +212,7 @@ impl<'a> TwinSearch<'a> {
                 if entry.is_dir() {
                     dirs.push(path.join(name));
                 } else if self.may_have_name(name) {
-                    self.examine(&dir, path.join(name), true);
+                    self.examine(&dir, path.join(name), is_extra);
                 }
             }
         }
@@ -276,6 +281,13 @@ impl<'a> TwinSearch<'a> {
 fn may_wait(context: &Context<'_>) -> bool {
     let options = context.options;
     options.place.backup.is_none() && options.delete.max.is_none()
+}
+
+/// Returns the indices of the destination's entries that have a counterpart at the source.
+fn in_both(plan: &DirPlan) -> HashSet<u32> {
+    let steps = plan.decided().steps.iter();
+    let subdirs = plan.decided().subdirs.iter().map(|sub| &sub.step);
+    steps.chain(subdirs).map(|step| step.dest).collect()
 }
 
 /// Returns the indices of the destination's entries that the run changes or replaces.
