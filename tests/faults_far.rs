@@ -259,22 +259,43 @@ fn server_of_a_pull_is_killed() {
 
 #[test]
 fn receiver_that_renames_files_is_killed() {
+    const OPTIONS: [&[&str]; 2] = [
+        &["-a", "--delete", "--detect-renamed=quick"],
+        &["-a", "--delete", "--detect-renamed"],
+    ];
+    for options in OPTIONS {
+        let scene = Trees {
+            options,
+            build: renamed::build,
+            backups: &[],
+        };
+        dies_at_each_of(
+            &scene,
+            Direction::Push,
+            40,
+            (1..).step_by(2).map(Death::Server),
+        );
+        dies_at_each_of(
+            &scene,
+            Direction::Pull,
+            40,
+            (1..).step_by(2).map(Death::Client),
+        );
+    }
+}
+
+#[test]
+fn sender_of_digests_is_killed() {
     let scene = Trees {
-        options: &["-a", "--delete", "--detect-renamed=quick"],
+        options: &["-a", "--delete", "--detect-renamed"],
         build: renamed::build,
         backups: &[],
     };
     dies_at_each_of(
         &scene,
-        Direction::Push,
-        40,
-        (1..).step_by(2).map(Death::Server),
-    );
-    dies_at_each_of(
-        &scene,
         Direction::Pull,
-        40,
-        (1..).step_by(2).map(Death::Client),
+        30,
+        (1..).step_by(2).map(Death::Server),
     );
 }
 

@@ -475,7 +475,6 @@ fn messages_of_guards() {
         "-a --require-mount=none new/ full/",
         "-a --fail-if-empty empty/ full/",
         "-a --lock=now new/ full/",
-        "-a --detect-renamed new/ full/",
         "-a --detect-renamed=yes new/ full/",
         "-ac --detect-renamed=moved new/ full/",
         "-aI --detect-renamed=moved new/ full/",

@@ -62,6 +62,8 @@ const CASES: &[Case] = &[
     Case("-a --delete --detect-renamed=moved", Must::Finish),
     Case("-a --delete-after --detect-renamed=quick", Must::Finish),
     Case("-a --detect-renamed=quick", Must::Finish),
+    Case("-a --delete --detect-renamed", Must::Finish),
+    Case("-a --detect-renamed --checksum-cache", Must::Finish),
     Case("-a --verify=source", Must::Finish),
     Case("-a --link-dest=../alt", Must::Finish),
     Case("-aH --link-dest=../alt --delete", Must::Finish),

@@ -14,6 +14,7 @@ const DEST: &str = "old/a=alpha old/sub/b=beta@5 c=gamma@7 d/before=delta@9 d/ke
 
 const MOVED: &str = "--detect-renamed=moved";
 const QUICK: &str = "--detect-renamed=quick";
+const SAME: &str = "--detect-renamed";
 
 fn reorganised(w: &World) -> &World {
     w.not_pushed_to_stock("an rsync cannot receive")
@@ -102,6 +103,230 @@ moves!(
     ["-ai", "--delete-excluded", "--exclude=empty"],
     ALL_MOVED
 );
+
+// ── equal contents ──────────────────────────────────────────────────────────────────────────────
+
+/// The same trees with other times, files that have only size and time in common, and new files that are equal to each
+/// other.
+const RETIMED_DEST: &str = "old/a=alpha@1 old/sub/b=beta@2 c=gamma@3 d/before=delta@4 d/kept=kept@11 gone=bye empty= \
+    changed=before@-3 e/b=ateb@5 e/c=ammag@7";
+const TWICE: &str = "t/1=double@31 t/2=double@32 u/3=double@31";
+
+fn retimed(w: &World) -> &World {
+    w.not_pushed_to_stock("an rsync cannot receive")
+        .not_served("an rsync has no such option");
+    w.source(SOURCE).source(TWICE).dest(RETIMED_DEST)
+}
+
+/// Compares with rsync, and checks which files came from where. An rsync sends no digests, so twins are only bases there.
+#[track_caller]
+fn compares(w: &World, options: &[&str], lines: &[&str]) {
+    let lines = if w.route().is_stock() { &[] } else { lines };
+    reuses(w, SAME, options, lines);
+}
+
+const SAME_MOVED: [&str; 7] = [
+    "renamed old/a => new/a",
+    "renamed old/sub/b => new/sub/b",
+    "renamed c => moved/c",
+    "renamed d/before => d/renamed",
+    "copied d/kept => d/copy",
+    "copied t/1 => t/2",
+    "copied t/1 => u/3",
+];
+const SAME_COPIED: [&str; 7] = [
+    "copied old/a => new/a",
+    "copied old/sub/b => new/sub/b",
+    "copied c => moved/c",
+    "copied d/before => d/renamed",
+    "copied d/kept => d/copy",
+    "copied t/1 => t/2",
+    "copied t/1 => u/3",
+];
+
+/// One row of the table for equal contents.
+macro_rules! equals {
+    ($name:ident, [$($option:expr),+ $(,)?], $lines:expr) => {
+        synctest!($name, |w: World| {
+            compares(retimed(&w), &[$($option),+], &$lines);
+        });
+    };
+}
+
+equals!(same_content, ["-ai", "--delete"], SAME_MOVED);
+equals!(same_before, ["-ai", "--delete-before"], SAME_MOVED);
+equals!(same_delay, ["-ai", "--delete-delay"], SAME_MOVED);
+equals!(same_after, ["-ai", "--delete-after"], SAME_MOVED);
+equals!(same_without_delete, ["-ai"], SAME_COPIED);
+equals!(same_verbose, ["-av", "--delete"], SAME_MOVED);
+equals!(same_checksum, ["-aic", "--delete"], SAME_MOVED);
+equals!(same_ignoring_times, ["-aiI", "--delete"], SAME_MOVED[..2]);
+equals!(same_prune, ["-aim", "--delete"], SAME_MOVED);
+equals!(
+    same_delay_updates,
+    ["-ai", "--delete", "--delay-updates"],
+    SAME_MOVED
+);
+equals!(
+    same_partial_dir,
+    ["-ai", "--delete", "--partial-dir=.p"],
+    SAME_MOVED
+);
+equals!(same_in_place, ["-ai", "--delete", "--inplace"], SAME_MOVED);
+equals!(
+    same_in_deltas,
+    ["-ai", "--delete", "--no-whole-file"],
+    SAME_MOVED
+);
+equals!(same_whole, ["-aiW", "--delete"], SAME_MOVED);
+equals!(same_sparse, ["-aiS", "--delete"], SAME_MOVED);
+equals!(same_update, ["-aiu", "--delete"], SAME_MOVED);
+equals!(same_synced, ["-ai", "--delete", "--fsync"], SAME_MOVED);
+equals!(same_fuzzy, ["-aiy", "--delete-after"], SAME_MOVED);
+equals!(
+    same_existing,
+    ["-ai", "--delete", "--existing"],
+    [] as [&str; 0]
+);
+equals!(
+    same_ignore_existing,
+    ["-ai", "--delete", "--ignore-existing"],
+    SAME_MOVED
+);
+equals!(
+    same_chmod,
+    ["-ai", "--delete", "--chmod=D750,F640"],
+    SAME_MOVED
+);
+equals!(
+    same_without_perms,
+    ["-ai", "--delete", "--no-perms"],
+    SAME_MOVED
+);
+equals!(same_backups, ["-aib", "--delete-after"], SAME_COPIED);
+equals!(
+    same_backup_dir,
+    ["-ai", "--delete-delay", "--backup-dir=../bak"],
+    SAME_COPIED
+);
+equals!(same_backups_during, ["-aib", "--delete"], SAME_MOVED[4..]);
+equals!(
+    same_protected,
+    ["-ai", "--delete", "--filter=P old/a", "--filter=P /c"],
+    [SAME_COPIED[0], SAME_MOVED[1], SAME_COPIED[2]]
+);
+equals!(
+    same_hidden,
+    ["-ai", "--delete", "--filter=H new/a", "--filter=H /t/1"],
+    [SAME_MOVED[1], "copied t/2 => u/3"]
+);
+equals!(
+    same_of_some_sizes,
+    ["-ai", "--delete", "--max-size=5"],
+    [SAME_MOVED[0], SAME_MOVED[3]]
+);
+
+synctest!(same_max_delete_used_up, |w: World| {
+    let w = retimed(&w);
+    w.not_with_daemon("rsync's client does not learn that the limit was reached");
+    compares(
+        w,
+        &["-ai", "--delete-delay", "--max-delete=2"],
+        &SAME_MOVED[4..],
+    );
+});
+
+synctest!(same_without_times, |w: World| {
+    let w = retimed(&w);
+    w.once();
+    compares(w, &["-rlpgoDi", "--delete"], &SAME_COPIED);
+});
+
+synctest!(same_hard_links, |w: World| {
+    let w = retimed(&w);
+    w.source("h/1=linked@8 h/2==h/1 i/3=linked@9")
+        .dest("j/4=linked@5 k/5=linked@6 k/6==k/5");
+    for options in [&["-ai", "--delete"][..], &["-aiH", "--delete"]] {
+        compares(w, options, &SAME_MOVED);
+        w.restore_dest();
+    }
+});
+
+synctest!(same_content_linked_twice, |w: World| {
+    let w = retimed(&w);
+    w.source("h/1=linked@8 h/2==h/1 i/3=linked@9");
+    compares(w, &["-aiH", "--delete"], &["copied h/1 => i/3"]);
+});
+
+synctest!(same_sources_are_removed, |w: World| {
+    let w = retimed(&w);
+    w.once();
+    w.agree_beside(&[SAME], &["-ai", "--delete", "--remove-source-files"]);
+});
+
+synctest!(nothing_is_read_of_other_sizes, |w: World| {
+    let w = retimed(&w);
+    w.source("one=longer_than_all_others");
+    compares(w, &["-ain", "--delete"], &SAME_MOVED);
+});
+
+synctest!(many_files_of_one_size, |w: World| {
+    let w = retimed(&w);
+    let names = |dir: &str, offset: i32| {
+        let files = (0..12).map(|n| format!("{dir}/{n}=content{:02}@{} ", n, 100 + n + offset));
+        files.collect::<String>()
+    };
+    // Those with equal times are compared, and one of them has another content.
+    w.source(&names("many", 0)).dest(&names("much", 0));
+    w.dest("much/3=contentXX@103");
+    compares(
+        w,
+        &["-ai", "--delete"],
+        &[
+            "renamed much/2 => many/2",
+            "renamed much/11 => many/11",
+            SAME_MOVED[0],
+        ],
+    );
+    w.restore_dest();
+    w.dest("much/0=content00@7");
+    w.keep_dest();
+    w.agree_beside(&[SAME], &["-ai", "--delete"]);
+});
+
+synctest!(same_content_from_alternates_comes_first, |w: World| {
+    let w = retimed(&w);
+    w.tree("alt", "new/a=alpha");
+    for kind in [
+        "--link-dest=../alt",
+        "--copy-dest=../alt",
+        "--compare-dest=../alt",
+    ] {
+        compares(w, &["-ai", "--delete", kind], &["renamed c => moved/c"]);
+        w.restore_dest();
+    }
+});
+
+synctest!(unreadable_sources_are_reported, as user, |w: World| {
+    let w = retimed(&w);
+    w.source("new/%750 new/a%0");
+    w.stderr_unordered();
+    compares(w, &["-ai", "--delete"], &[]);
+});
+
+synctest!(unreadable_twins_are_not_used, as user, |w: World| {
+    let w = retimed(&w);
+    w.dest("old/a%0 d/kept%0");
+    compares(w, &["-ai", "--delete"], &["renamed c => moved/c"]);
+});
+
+synctest!(cached_digests_find_twins, |w: World| {
+    let w = retimed(&w);
+    w.not_with_stock("an rsync has no digests of single files");
+    w.alone(&["-ai", "--delete", SAME, "--checksum-cache", "--info=rename"])
+        .prints(SAME_MOVED[0])
+        .prints(SAME_MOVED[6]);
+});
 
 // ── what prevents a rename ──────────────────────────────────────────────────────────────────────
 moves!(backups, ["-aib", "--delete-after"], ALL_COPIED);
@@ -403,6 +628,8 @@ pub fn build(top: &Path) {
     write(&top.join("src/d/copy"), "kept", 5);
     write(&top.join("src/kept"), "kept", 5);
     write(&top.join("src/fresh"), "fresh", 6);
+    write(&top.join("src/twice/1"), "twice", 8);
+    write(&top.join("src/twice/2"), "twice", 9);
     write(&top.join("src/changed"), "changed now", 7);
     write(&top.join("dst/old/a"), "alpha", 2);
     write(&top.join("dst/old/deep/b"), "beta and more", 3);
@@ -415,7 +642,7 @@ pub fn build(top: &Path) {
 /// Runs rsync and the program under test, which fails or is killed at each call in turn, as `hook` says. No content that
 /// both trees have may be lost, and the next run must finish the job.
 #[track_caller]
-fn nothing_is_lost(hook: &str, suffix: &str, options: &[&str]) {
+fn nothing_is_lost(hook: &str, suffix: &str, own: &str, options: &[&str]) {
     let trees = Trees {
         options: &[],
         build,
@@ -424,7 +651,7 @@ fn nothing_is_lost(hook: &str, suffix: &str, options: &[&str]) {
     let twin = Stage::new(&trees);
     assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
     let wanted = twin.snapshot("");
-    let own = [options, &[QUICK]].concat();
+    let own = [options, &[own]].concat();
     for n in 1.. {
         let stage = Stage::new(&trees);
         let before = contents(&stage.top.join("dst"));
@@ -498,13 +725,17 @@ fn kills_lose_nothing() {
         &["-a", "--delete", "--inplace"],
         &["-a"],
     ] {
-        nothing_is_lost("SPARSYNC_KILL_AT", "", options);
+        for own in [QUICK, SAME] {
+            nothing_is_lost("SPARSYNC_KILL_AT", "", own, options);
+        }
     }
 }
 
 #[test]
 fn errors_lose_nothing() {
     for error in [":EIO", ":ENOSPC", ":EACCES"] {
-        nothing_is_lost("SPARSYNC_FAIL_AT", error, &["-a", "--delete"]);
+        for own in [QUICK, SAME] {
+            nothing_is_lost("SPARSYNC_FAIL_AT", error, own, &["-a", "--delete"]);
+        }
     }
 }

@@ -664,6 +664,109 @@ fn fuzzy_basis_saves_most_of_a_new_file() {
     }
 }
 
+/// The number of files that are renamed, at most one of 1 GiB.
+const RENAMED: u64 = 200;
+
+/// Returns the bytes on the wire of a run after which `files` of the destination have other names and times, and of a run that
+/// finds nothing to do.
+fn cost_of_renames(trees: &Trees, how: &str, operands: [&str; 2], files: &[String]) -> [u64; 2] {
+    fs::create_dir_all(trees.path("src/new")).expect("scratch can be written");
+    for name in files {
+        let old = trees.path(&format!("src/old/{name}"));
+        let new = trees.path(&format!("src/new/{name}-renamed"));
+        fs::rename(old, &new).expect("scratch can be written");
+        if how == "--detect-renamed" {
+            touch(&new);
+        }
+    }
+    let options = ["-a", "--delete", how];
+    let cost = trees.run(&options, operands).bytes();
+    let source = noted(&trees.path("src"));
+    assert_eq!(source, noted(&trees.path("dst")));
+    [cost, trees.run(&options, operands).bytes()]
+}
+
+/// Returns the names of a tree.
+fn noted(top: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for dir in fs::read_dir(top).expect("it is there") {
+        let dir = dir.expect("it can be listed").path();
+        for file in fs::read_dir(&dir).expect("it is a directory") {
+            let path = file.expect("it can be listed").path();
+            let path = path.strip_prefix(top).expect("it is below");
+            names.push(path.display().to_string());
+        }
+    }
+    names.sort();
+    names
+}
+
+/// Gives a file another time.
+fn touch(path: &Path) {
+    let file = fs::File::options().write(true).open(path);
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000);
+    file.and_then(|file| file.set_modified(time))
+        .expect("scratch can be written");
+}
+
+#[test]
+fn renamed_files_cost_little_more_than_their_entries() {
+    for (how, most_each) in [("--detect-renamed=quick", 60), ("--detect-renamed", 100)] {
+        for operands in [["src/", "far:dst"], ["far:src/", "dst"]] {
+            let trees = Trees::empty();
+            let mut files = Vec::new();
+            for n in 0..RENAMED {
+                let name = format!("photograph-{n:04}");
+                // Of many files of one size, only those with equal times are compared.
+                let len = 300 + n as usize;
+                trees.put(&format!("old/{name}"), &format!("{n:0len$}"));
+                files.push(name);
+            }
+            trees.run(&["-a"], operands);
+            let [cost, idle] = cost_of_renames(&trees, how, operands, &files);
+            let each = (cost - idle) / RENAMED;
+            assert!(each < most_each, "{how} {operands:?}: {each} bytes");
+        }
+    }
+}
+
+#[test]
+fn large_renamed_file_costs_less_than_a_kilobyte() {
+    for operands in [["src/", "far:dst"], ["far:src/", "dst"]] {
+        let trees = Trees::empty();
+        trees.put("old/large", "end");
+        let large = fs::File::options()
+            .write(true)
+            .open(trees.path("src/old/large"));
+        large
+            .and_then(|file| file.set_len(1 << 30))
+            .expect("scratch can be written");
+        trees.run(&["-aS"], operands);
+        let files = ["large".to_owned()];
+        let [cost, idle] = cost_of_renames(&trees, "--detect-renamed", operands, &files);
+        assert!(cost - idle < 1024, "{operands:?}: {cost} and {idle} bytes");
+    }
+}
+
+#[test]
+fn same_content_is_sent_once() {
+    for operands in [["src/", "far:dst"], ["far:src/", "dst"]] {
+        let trees = Trees::empty();
+        let content = noise(12, 1 << 20);
+        for path in ["a/1", "b/2", "c/3"] {
+            trees.put(path, "");
+            fs::write(trees.path(&format!("src/{path}")), &content)
+                .expect("scratch can be written");
+        }
+        let sent = trees.run(&["-a", "--detect-renamed"], operands).bytes();
+        assert!((1 << 20..5 << 18).contains(&sent), "{operands:?}: {sent}");
+        assert_eq!(
+            fs::read(trees.path("dst/c/3")).expect("it was copied"),
+            content
+        );
+    }
+}
+
 #[test]
 fn fuzzy_basis_is_used_as_it_was_when_chosen() {
     for pull in [false, true] {

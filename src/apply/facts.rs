@@ -31,6 +31,8 @@ pub struct SourceFacts {
     /// It lists further directories only after it was informed that earlier ones are finished: all rsyncs. A sparsync
     /// lists as far ahead as its window permits.
     pub lists_in_turn: bool,
+    /// It answers a request for the digest of a single file ([`crate::apply::ContentPeer::ask_digest`]): a sparsync.
+    pub digests: bool,
     /// The sums of the blocks of a basis.
     pub sums: BlockSums,
     /// The digest for comparing contents that both ends have.

@@ -12,7 +12,7 @@ use self::open_content::open_content;
 use crate::apply::content::{Content, ContentCounts, NewContent};
 use crate::apply::delayed::staging_dir;
 use crate::apply::job::Job;
-use crate::apply::twins::Twin;
+use crate::apply::twins::{Reuse, Twin};
 use crate::apply::{Outcome, Similar, backup};
 use crate::flist::Kind;
 use crate::fs::root::Dir;
@@ -44,7 +44,9 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
             out.events.push(Event::Item(job.transfer_item(changes)));
         }
         if let Some(twin) = job.twin() {
-            report_twin(job, twin, twin.is_renamed, out);
+            report_twin(job, twin, twin.reuse == Reuse::Renamed, out);
+        }
+        if let Some(twin) = job.any_twin() {
             job.context.twins.placed(twin);
         }
         return false;
@@ -63,13 +65,13 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
     out.mark = None;
     match brought {
         Ok(()) => {
-            if let Some(twin) = job.twin() {
+            if let Some(twin) = job.any_twin() {
                 job.context.twins.placed(twin);
             }
             true
         }
         Err(failure) => {
-            if let Some(twin) = job.twin() {
+            if let Some(twin) = job.any_twin() {
                 job.context.twins.failed(twin);
             }
             failure.report(out);

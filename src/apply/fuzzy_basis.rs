@@ -11,7 +11,7 @@ use crate::fs::{read, sandbox, sys};
 use crate::path::{self, RelPath};
 use crate::plan::fuzzy::{Candidates, FuzzyCandidate};
 use crate::plan::{Action, BasisName, Changes};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// How many chosen files are kept open until they are needed, so that they keep their content if replaced or removed.
 /// Further ones are opened again by name; a wrong one costs a second transfer.
@@ -34,6 +34,29 @@ impl Chosen {
 }
 
 impl Similar {
+    /// Returns the twin of a new file, if it is the basis of the file's content and is still the one that was found.
+    pub fn from_twin(job: &Job<'_>) -> Option<Similar> {
+        let twin = job.twin_as_basis()?;
+        let context = job.context;
+        if !is_basis_used(context) || context.options.place.append.is_some() || has_partial(job) {
+            return None;
+        }
+        let parent = twin.path.parent().unwrap_or_default();
+        let dir = context.dest?.open_dir_to_search(&parent).ok()?;
+        let (file, len_bytes) = open_basis(context, &dir, twin.path.name())?;
+        let stat = sys::fstat(file.as_fd()).ok()?;
+        if !twin.is(&stat) {
+            return None;
+        }
+        Some(Similar {
+            dir,
+            name: twin.path.name().into(),
+            tree: None,
+            shown: twin.path.as_bytes().to_vec(),
+            held: Some((file, len_bytes)),
+        })
+    }
+
     /// Returns the line that prints the choice, if it is printed.
     pub fn line(&self, job: &Job<'_>) -> Option<Vec<u8>> {
         let line = [
@@ -85,8 +108,7 @@ struct Around {
 impl FuzzySearch {
     /// Chooses a basis for a file that the destination lacks, if the options require one and it is used or printed.
     pub fn choose(&mut self, job: &Job<'_>) -> Option<Similar> {
-        let is_used =
-            job.context.peer.is_some() && !job.context.is_dry() && job.context.finds_differences();
+        let is_used = is_basis_used(job.context);
         let is_requested =
             job.context.options.delta.fuzzy > 0 && (is_used || is_printed(job.context));
         let is_new = matches!(job.step.decision.action, Action::Transfer(changes) if changes.has(Changes::NEW));
@@ -132,6 +154,11 @@ impl FuzzySearch {
             held,
         })
     }
+}
+
+/// Returns whether the basis of a new file is used.
+fn is_basis_used(context: &Context<'_>) -> bool {
+    context.peer.is_some() && !context.is_dry() && context.finds_differences()
 }
 
 /// Returns whether the choice is printed: only by the client, because rsync does not pass `--debug` on.

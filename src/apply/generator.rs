@@ -14,6 +14,7 @@ mod outbox;
 mod partials;
 mod plan_queue;
 mod shared_files;
+mod twin_contents;
 mod twin_search;
 
 use self::batch::{Member, Work};
@@ -243,7 +244,7 @@ impl<'a> Generator<'a> {
         if list_first != ListFirst::No {
             self.begin_search();
             self.hold_all()?;
-            self.end_search();
+            self.end_search()?;
         } else if self.context.policy.preserve.hard_links {
             self.look_ahead(PlanPool::hold_first)?;
         }
@@ -338,13 +339,14 @@ impl<'a> Generator<'a> {
     }
 
     /// Ends the search. All plans are held.
-    fn end_search(&mut self) {
+    fn end_search(&mut self) -> Result<()> {
         let Some(mut search) = self.search.take().filter(TwinSearch::is_useful) else {
-            return;
+            return Ok(());
         };
         for plan in self.stock.held_plans() {
             search.look_at(plan);
         }
+        search.read_contents(self.stock.held_plans())?;
         let FoundTwins {
             by_new,
             has_extras,
@@ -358,6 +360,7 @@ impl<'a> Generator<'a> {
             self.deletions.wait_for_end();
         }
         self.context.twins.settle(by_new);
+        Ok(())
     }
 
     /// Keeps the time of a directory from being set before what may still change in it at any moment has been done.
@@ -799,7 +802,7 @@ impl<'a> Generator<'a> {
                     self.done_early(Member::new(plan, replaced, dest_dir))?,
                 );
             }
-            if let Some(twin) = self.renamed_twin(plan, step) {
+            if let Some(twin) = self.twin_at_end(plan, step) {
                 batch.queue_until(at, &mut self.out)?;
                 batch.start = at + 1;
                 let closed =
@@ -824,13 +827,14 @@ impl<'a> Generator<'a> {
         self.out.send_events()
     }
 
-    /// Returns the twin of a new file that is renamed at the end of the run.
-    fn renamed_twin(&self, plan: &DirPlan, step: &Step) -> Option<&'a Twin> {
+    /// Returns the twin of a new file that is placed at the end of the run.
+    fn twin_at_end(&self, plan: &DirPlan, step: &Step) -> Option<&'a Twin> {
         if !is_new_file(plan, step) {
             return None;
         }
         let path = plan.found.listing.path.join(plan.name_of(step));
-        self.context.twins.of(&path).filter(|twin| twin.is_renamed)
+        let twin = self.context.twins.of(&path);
+        twin.filter(|twin| twin.reuse.is_late())
     }
 
     /// Adds a step to the batch, or queues it by itself if it depends on others.

@@ -1,9 +1,10 @@
-//! New files that wait until the deletions come to their twins, which are then renamed (`--detect-renamed`).
+//! New files that wait for the end of the run (`--detect-renamed`): until the deletions come to their twins, which are then
+//! renamed, or until their twins are complete, which are new files, too.
 
 use crate::apply::attributes::{self, Has};
 use crate::apply::dir_finalize::LastTouch;
 use crate::apply::job::Job;
-use crate::apply::twins::Twin;
+use crate::apply::twins::{Reuse, Twin};
 use crate::apply::{Context, DestDir, Outcome, entry, file, partial, remove_source};
 use crate::flist::entry::Stat;
 use crate::fs::root::Dir;
@@ -18,7 +19,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// A new file that waits until the deletions come to its twin.
+/// A new file that waits for the end of the run.
 pub struct Heir {
     /// The plan of its directory, without descriptors.
     plan: Arc<DirPlan>,
@@ -110,7 +111,10 @@ fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result
         .extra
         .as_ref()
         .is_some_and(|extra| extra.atime.is_some());
-    let times = if has_atime {
+    // A twin that was found by its content may have another time.
+    let times = if stat.mtime != source.mtime {
+        TimesToSet::Both
+    } else if has_atime {
         TimesToSet::AccessTime
     } else {
         TimesToSet::Neither
@@ -159,24 +163,34 @@ fn gets_ids_of_new_file(job: &Job<'_>, dir: &Dir, stat: &Stat) -> io::Result<boo
     Ok(parent.dev == stat.dev && has_owner && has_group)
 }
 
-/// The heirs of a run, by the paths of their twins.
+/// The heirs of a run.
 #[derive(Default)]
-pub struct Heirs(HashMap<RelPath, Heir>);
+pub struct Heirs {
+    /// Those whose twins are renamed, by the paths of their twins.
+    by_twin: HashMap<RelPath, Heir>,
+    /// Those whose twins are copied.
+    copied: Vec<Heir>,
+}
 
 impl Heirs {
     /// Adds the heir of a twin.
     pub fn expect(&mut self, twin: &Twin, heir: Heir) {
-        self.0.insert(twin.path.clone(), heir);
+        if twin.reuse == Reuse::Renamed {
+            self.by_twin.insert(twin.path.clone(), heir);
+        } else {
+            self.copied.push(heir);
+        }
     }
 
     /// Takes the heir of the file that is about to be deleted.
     pub fn take(&mut self, path: &RelPath) -> Option<Heir> {
-        self.0.remove(path)
+        self.by_twin.remove(path)
     }
 
-    /// Takes those whose twins were not deleted, in a fixed order.
+    /// Takes those whose twins are copied or were not deleted, in a fixed order.
     pub fn take_rest(&mut self) -> Vec<Heir> {
-        let mut rest: Vec<_> = self.0.drain().map(|(_, heir)| heir).collect();
+        let mut rest = std::mem::take(&mut self.copied);
+        rest.extend(self.by_twin.drain().map(|(_, heir)| heir));
         rest.sort_by_key(|heir| heir.path().as_bytes().to_vec());
         rest
     }

@@ -2,7 +2,7 @@
 
 use crate::apply::abbreviated::LocalValues;
 use crate::apply::attributes::AttributeTarget;
-use crate::apply::twins::Twin;
+use crate::apply::twins::{Reuse, Twin};
 use crate::apply::{Context, DestDir, Outcome};
 use crate::digest::{self, Comparison};
 use crate::flist::{Entry, Kind};
@@ -90,6 +90,16 @@ impl<'a> Job<'a> {
 
     /// Returns the file of the destination whose content it takes, if the destination still lacks it.
     pub fn twin(&self) -> Option<&'a Twin> {
+        self.any_twin().filter(|twin| twin.reuse != Reuse::Basis)
+    }
+
+    /// Returns the file of the destination that is probably equal to it, and the basis of its content.
+    pub fn twin_as_basis(&self) -> Option<&'a Twin> {
+        self.any_twin().filter(|twin| twin.reuse == Reuse::Basis)
+    }
+
+    /// Returns its twin, whatever is done with that, if the destination still lacks it.
+    pub fn any_twin(&self) -> Option<&'a Twin> {
         if self.any_dest().is_none() && self.is_transferred() {
             self.context.twins.of(&self.path)
         } else {

@@ -34,6 +34,7 @@ pub use self::content::rsync_basis;
 use self::dir_finalize::LastTouch;
 use self::facts::{ItemOrder, ItemPrinter, SourceFacts};
 use self::twins::Twins;
+use crate::checksum_cache::CacheInUse;
 use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -101,6 +102,8 @@ pub struct Context<'a> {
     pub chosen: Chosen,
     /// The values that the next items of entries request.
     pub wanted_values: WantedValues,
+    /// The digests of earlier runs.
+    pub checksum_cache: Option<CacheInUse<'a>>,
     /// The files whose content new files take (`--detect-renamed`).
     pub twins: Twins,
     /// Counts for the live display.
@@ -337,6 +340,10 @@ pub trait ContentPeer: Sync {
     /// come. Called once for the first requests, and, after their answers, once more if [`ContentPeer::redo`] has left
     /// any content for later, which this call requests first.
     fn end_requests(&self) -> Result<()>;
+    /// Requests the digest of a file, by [`SourceFacts::compared_by`]. Only if [`SourceFacts::digests`] is set.
+    fn ask_digest(&self, file: FileId) -> Result<()>;
+    /// Waits for a digest that was requested. `None`: the file cannot be read, or has changed since it was listed.
+    fn digest(&self, file: FileId) -> Result<Option<ContentDigest>>;
     /// Ends the run with an error, and wakes all threads that wait for content.
     fn give_up(&self, error: &Error);
     /// Returns whether no more content will come.

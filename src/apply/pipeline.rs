@@ -137,7 +137,7 @@ impl Receiving<'_> {
         );
         if let Some(warning) = self
             .run_context
-            .checksum_cache()
+            .any_checksum_cache()
             .and_then(|cache| cache.end())
         {
             listener.report(&warning);
@@ -260,6 +260,7 @@ impl Receiving<'_> {
             unsupported_calls: UnsupportedCalls::default(),
             chosen: Chosen::default(),
             wanted_values: WantedValues::default(),
+            checksum_cache: self.run_context.any_checksum_cache(),
             twins: Twins::default(),
             late: Arc::default(),
             again: Mutex::default(),

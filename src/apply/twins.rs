@@ -5,9 +5,11 @@
 //! changed, the content comes from the source, as without the option. No twin is deleted before each file that takes its
 //! content has its name.
 
+use crate::digest::Comparison;
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
 use crate::path::RelPath;
+use crate::proto::ContentDigest;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -16,31 +18,70 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub struct Twin {
     pub path: RelPath,
-    /// Device and inode.
-    pub inode: (u64, u64),
     pub len_bytes: u64,
-    pub mtime: Time,
-    /// It is renamed when its deletion comes. Otherwise it is copied.
-    pub is_renamed: bool,
+    pub identity: TwinIdentity,
+    pub reuse: Reuse,
     /// It is not deleted before the new file has its name. Of a file with several names, one is copied, and it is not
     /// known which.
     pub is_awaited: bool,
 }
 
+/// By what a twin is recognized when it is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TwinIdentity {
+    /// It was there before, and is the file that was found.
+    Found {
+        /// Device and inode.
+        inode: (u64, u64),
+        mtime: Time,
+    },
+    /// This run makes it. Its source can have changed since the digest was made, so its content must have that.
+    New(ContentDigest),
+}
+
+/// What happens to a twin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reuse {
+    /// It is renamed when its deletion comes.
+    Renamed,
+    /// It is copied at the turn of the new file.
+    Copied,
+    /// It is copied at the end of the run, when it is complete itself.
+    CopiedAtEnd,
+    /// It is the basis of a delta.
+    Basis,
+}
+
+impl Reuse {
+    /// Returns whether the new file waits for the end of the run.
+    pub fn is_late(self) -> bool {
+        match self {
+            Reuse::Renamed | Reuse::CopiedAtEnd => true,
+            Reuse::Copied | Reuse::Basis => false,
+        }
+    }
+}
+
 impl Twin {
-    /// Returns whether these are the attributes of the file that was found.
+    /// Returns whether a file with these attributes can be it.
     pub fn is(&self, stat: &Stat) -> bool {
-        Kind::of_mode(stat.mode) == Some(Kind::File)
-            && (stat.dev, stat.ino) == self.inode
-            && (stat.len_bytes, stat.mtime) == (self.len_bytes, self.mtime)
+        let is_found = match self.identity {
+            TwinIdentity::Found { inode, mtime } => {
+                ((stat.dev, stat.ino), stat.mtime) == (inode, mtime)
+            }
+            TwinIdentity::New(_) => true,
+        };
+        is_found && Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes == self.len_bytes
     }
 }
 
 /// The twins of a run. The generator settles them once, before anything is done.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Twins {
     /// By the path of the new file.
     by_new: OnceLock<HashMap<RelPath, Twin>>,
+    /// How their digests were made, if they have any.
+    compared_by: OnceLock<Comparison>,
     /// How many files need the content of a twin and do not have their names yet, by its path.
     needed: Mutex<HashMap<RelPath, usize>>,
 }
@@ -54,6 +95,17 @@ impl Twins {
         }
         // The generator calls it once.
         let _ = self.by_new.set(by_new);
+    }
+
+    /// Sets how digests are made.
+    pub fn compare_by(&self, compared_by: Comparison) {
+        // The generator calls it once.
+        let _ = self.compared_by.set(compared_by);
+    }
+
+    /// Returns how digests are made.
+    pub fn compared_by(&self) -> Option<&Comparison> {
+        self.compared_by.get()
     }
 
     /// Returns the twin of a new file.

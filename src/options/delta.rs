@@ -27,6 +27,8 @@ pub struct AltDest {
 /// `--detect-renamed`: which files of the destination count as equal to a new one, so that it takes their content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DetectRenamed {
+    /// Without a value: those of the same length and digest.
+    Content,
     /// `moved`: those of the same length, modification time and name, in another directory.
     Moved,
     /// `quick`: those of the same length and modification time.

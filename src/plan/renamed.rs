@@ -1,9 +1,22 @@
 //! Finds the files of the destination whose content new files take: `--detect-renamed`.
 
+use crate::digest::CONTENT_LEN_BYTES;
 use crate::flist::Time;
-use crate::options::DetectRenamed;
 use crate::path::RelPath;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// When a file counts as equal to a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Criterion {
+    /// It has the same length and digest.
+    Digest,
+    /// It has the same length. It is only the basis of the new one.
+    Length,
+    /// It has the same length, time and name.
+    Moved,
+    /// It has the same length and time.
+    Quick,
+}
 
 /// A regular file that the destination lacks.
 #[derive(Debug, Clone)]
@@ -11,8 +24,12 @@ pub struct AbsentFile {
     pub path: RelPath,
     pub len_bytes: u64,
     pub mtime: Time,
+    /// The digest of its content, if it is known.
+    pub digest: Option<[u8; CONTENT_LEN_BYTES]>,
     /// It may get its content by renaming another file, and need not have it before the end of the run.
     pub may_be_renamed: bool,
+    /// It may be copied from another new file at the end of the run.
+    pub may_be_late: bool,
 }
 
 /// A regular file of the destination, which keeps its content until the run deletes it, if it does.
@@ -21,35 +38,156 @@ pub struct TwinCandidate {
     pub path: RelPath,
     pub len_bytes: u64,
     pub mtime: Time,
+    /// The digest of its content, if it is known.
+    pub digest: Option<[u8; CONTENT_LEN_BYTES]>,
     /// The run will probably delete it, and it has no other name.
     pub is_left_over: bool,
 }
 
-/// The candidate whose content a new file takes.
+/// The file whose content a new file takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TwinMatch {
-    /// Its index.
-    pub candidate: usize,
-    /// It is renamed. Otherwise it is copied.
-    pub is_renamed: bool,
+pub enum TwinMatch {
+    /// The candidate with this index is renamed.
+    Renamed(usize),
+    /// The candidate with this index is copied.
+    Copied(usize),
+    /// The new file with this index is copied at the end of the run.
+    CopiedFromNew(usize),
 }
 
 /// How many candidates are compared with a new file to find the nearest one.
 const COMPARED_MAX: usize = 64;
 
-/// What two files that count as equal have in common. The name is empty if it does not matter.
+/// If there are more files of one length, only those are read whose times are equal, too.
+const READ_MAX: usize = 8;
+
+/// What two files that count as equal have in common, as far as it matters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(u64, Time, Vec<u8>);
+pub struct Key {
+    len_bytes: u64,
+    mtime: Option<Time>,
+    name: Option<Vec<u8>>,
+    digest: Option<[u8; CONTENT_LEN_BYTES]>,
+}
 
 impl Key {
-    /// Returns the key of a file with this path.
-    pub fn new(how: DetectRenamed, path: &RelPath, len_bytes: u64, mtime: Time) -> Key {
-        let name = match how {
-            DetectRenamed::Moved => path.name().to_vec(),
-            DetectRenamed::Quick => Vec::new(),
+    /// Returns what is known of a file before its content is read. Files that count as equal have the same.
+    pub fn before_reading(
+        criterion: Criterion,
+        path: &RelPath,
+        len_bytes: u64,
+        mtime: Time,
+    ) -> Key {
+        let (mtime, name) = match criterion {
+            Criterion::Digest | Criterion::Length => (None, None),
+            Criterion::Moved => (Some(mtime), Some(path.name().to_vec())),
+            Criterion::Quick => (Some(mtime), None),
         };
-        Key(len_bytes, mtime, name)
+        Key {
+            len_bytes,
+            mtime,
+            name,
+            digest: None,
+        }
     }
+
+    /// Returns the key of a file, or `None` if it needs a digest that is not known.
+    fn new(
+        criterion: Criterion,
+        path: &RelPath,
+        (len_bytes, mtime): (u64, Time),
+        digest: Option<[u8; CONTENT_LEN_BYTES]>,
+    ) -> Option<Key> {
+        let key = Key::before_reading(criterion, path, len_bytes, mtime);
+        match criterion {
+            Criterion::Digest => Some(Key {
+                digest: Some(digest?),
+                ..key
+            }),
+            Criterion::Length | Criterion::Moved | Criterion::Quick => Some(key),
+        }
+    }
+}
+
+impl AbsentFile {
+    fn key(&self, criterion: Criterion) -> Option<Key> {
+        Key::new(
+            criterion,
+            &self.path,
+            (self.len_bytes, self.mtime),
+            self.digest,
+        )
+    }
+}
+
+impl TwinCandidate {
+    fn key(&self, criterion: Criterion) -> Option<Key> {
+        Key::new(
+            criterion,
+            &self.path,
+            (self.len_bytes, self.mtime),
+            self.digest,
+        )
+    }
+}
+
+/// The indices of files that are worth reading, ascending.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct WorthReading {
+    pub new: Vec<usize>,
+    pub candidates: Vec<usize>,
+}
+
+/// The files of one length.
+#[derive(Default)]
+struct SameLength {
+    new: Vec<usize>,
+    candidates: Vec<usize>,
+}
+
+/// Returns which files can be equal to each other: new files to candidates, and new files to other new files.
+pub fn worth_reading(new: &[AbsentFile], candidates: &[TwinCandidate]) -> WorthReading {
+    let mut by_len: HashMap<u64, SameLength> = HashMap::new();
+    for (at, file) in new.iter().enumerate() {
+        by_len.entry(file.len_bytes).or_default().new.push(at);
+    }
+    for (at, candidate) in candidates.iter().enumerate() {
+        if let Some(same) = by_len.get_mut(&candidate.len_bytes) {
+            same.candidates.push(at);
+        }
+    }
+
+    let mut worth = WorthReading::default();
+    for same in by_len.into_values() {
+        let is_many = same.candidates.len() > READ_MAX;
+        let new_times: HashSet<Time> = same.new.iter().map(|&at| new[at].mtime).collect();
+        let mut times = HashSet::new();
+        for &at in &same.candidates {
+            if !is_many || new_times.contains(&candidates[at].mtime) {
+                worth.candidates.push(at);
+                times.insert(candidates[at].mtime);
+            }
+        }
+        let has_candidates = !times.is_empty();
+
+        // More than one of them can have the same content.
+        let are_many = same.new.len() > READ_MAX;
+        let mut counts: HashMap<Time, usize> = HashMap::new();
+        for &at in &same.new {
+            *counts.entry(new[at].mtime).or_default() += 1;
+        }
+        for &at in &same.new {
+            let mtime = new[at].mtime;
+            let has_candidate = has_candidates && (!is_many || times.contains(&mtime));
+            let has_other = same.new.len() > 1 && (!are_many || counts[&mtime] > 1);
+            if has_candidate || has_other {
+                worth.new.push(at);
+            }
+        }
+    }
+    worth.new.sort_unstable();
+    worth.candidates.sort_unstable();
+    worth
 }
 
 /// The candidates with one key.
@@ -61,18 +199,21 @@ struct Equal {
     others: Vec<usize>,
 }
 
-/// Finds a candidate for each new file, in the order of `new`. Each candidate is renamed once at most.
+/// Finds a candidate for each new file, in the order of `new`. Each candidate is renamed once at most. With
+/// [`Criterion::Digest`], a new file without a candidate is copied from the first equal one of `new`, if there is one.
 ///
 /// What can be renamed is preferred, because that copies nothing; then the same name, then the nearest path, then the
 /// smallest one. The order of the candidates does not matter.
 pub fn matches(
-    how: DetectRenamed,
+    criterion: Criterion,
     new: &[AbsentFile],
     candidates: &[TwinCandidate],
 ) -> Vec<Option<TwinMatch>> {
     let mut by_key: HashMap<Key, Equal> = HashMap::new();
     for (at, candidate) in candidates.iter().enumerate() {
-        let key = Key::new(how, &candidate.path, candidate.len_bytes, candidate.mtime);
+        let Some(key) = candidate.key(criterion) else {
+            continue;
+        };
         let equal = by_key.entry(key).or_default();
         if candidate.is_left_over {
             equal
@@ -89,21 +230,39 @@ pub fn matches(
     }
 
     let mut found = Vec::with_capacity(new.len());
-    for file in new {
-        let key = Key::new(how, &file.path, file.len_bytes, file.mtime);
-        let choice = by_key
+    let mut first: HashMap<Key, usize> = HashMap::new();
+    for (at, file) in new.iter().enumerate() {
+        let Some(key) = file.key(criterion) else {
+            found.push(None);
+            continue;
+        };
+        let mut choice = by_key
             .get_mut(&key)
-            .and_then(|equal| equal.choose(file, candidates));
+            .and_then(|equal| equal.choose(criterion, file, candidates));
+        if choice.is_none() && criterion == Criterion::Digest {
+            let original = *first.entry(key).or_insert(at);
+            if original != at && file.may_be_late {
+                choice = Some(TwinMatch::CopiedFromNew(original));
+            }
+        }
         found.push(choice);
     }
     found
 }
 
 impl Equal {
-    fn choose(&mut self, file: &AbsentFile, candidates: &[TwinCandidate]) -> Option<TwinMatch> {
+    fn choose(
+        &mut self,
+        criterion: Criterion,
+        file: &AbsentFile,
+        candidates: &[TwinCandidate],
+    ) -> Option<TwinMatch> {
         let rank = |at: usize| {
-            let path = &candidates[at].path;
-            (distance(path, &file.path), path.as_bytes())
+            let candidate = &candidates[at];
+            // A basis is more likely to be the right one if it has the same time.
+            let is_less_likely = criterion == Criterion::Length && candidate.mtime != file.mtime;
+            let path = &candidate.path;
+            (is_less_likely, distance(path, &file.path), path.as_bytes())
         };
         let nearest = |among: &mut dyn Iterator<Item = usize>| {
             among
@@ -117,17 +276,11 @@ impl Equal {
         {
             self.left_over.remove(candidates[candidate].path.as_bytes());
             self.others.push(candidate);
-            return Some(TwinMatch {
-                candidate,
-                is_renamed: true,
-            });
+            return Some(TwinMatch::Renamed(candidate));
         }
         let other = nearest(&mut self.others.iter().copied());
         let candidate = nearest(&mut other.into_iter().chain(left_over))?;
-        Some(TwinMatch {
-            candidate,
-            is_renamed: false,
-        })
+        Some(TwinMatch::Copied(candidate))
     }
 }
 
@@ -169,7 +322,9 @@ mod tests {
             path: path(text),
             len_bytes,
             mtime: time(5, 6),
+            digest: None,
             may_be_renamed: true,
+            may_be_late: true,
         }
     }
 
@@ -178,22 +333,17 @@ mod tests {
             path: path(text),
             len_bytes,
             mtime: time(5, 6),
+            digest: None,
             is_left_over,
         }
     }
 
     fn renamed(candidate: usize) -> Option<TwinMatch> {
-        Some(TwinMatch {
-            candidate,
-            is_renamed: true,
-        })
+        Some(TwinMatch::Renamed(candidate))
     }
 
     fn copied(candidate: usize) -> Option<TwinMatch> {
-        Some(TwinMatch {
-            candidate,
-            is_renamed: false,
-        })
+        Some(TwinMatch::Copied(candidate))
     }
 
     #[test]
@@ -201,12 +351,12 @@ mod tests {
         let new = [new_file("n/a", 3), new_file("n/b", 3)];
         let candidates = [candidate("o/a", 3, true)];
         assert_eq!(
-            matches(DetectRenamed::Moved, &new, &candidates),
+            matches(Criterion::Moved, &new, &candidates),
             [renamed(0), None]
         );
         // With `quick`, the second one takes the content before the first one takes the file.
         assert_eq!(
-            matches(DetectRenamed::Quick, &new, &candidates),
+            matches(Criterion::Quick, &new, &candidates),
             [renamed(0), copied(0)]
         );
     }
@@ -218,7 +368,7 @@ mod tests {
             ..new_file("n/a", 3)
         }];
         let candidates = [candidate("o/a", 3, true)];
-        assert_eq!(matches(DetectRenamed::Quick, &new, &candidates), [None]);
+        assert_eq!(matches(Criterion::Quick, &new, &candidates), [None]);
     }
 
     #[test]
@@ -234,7 +384,7 @@ mod tests {
             candidate("d/e/x/a", 3, true),
         ];
         assert_eq!(
-            matches(DetectRenamed::Moved, &new, &candidates),
+            matches(Criterion::Moved, &new, &candidates),
             [renamed(2), renamed(1), copied(0)]
         );
     }
@@ -246,15 +396,79 @@ mod tests {
             ..new_file("n/a", 3)
         }];
         let candidates = [candidate("o/a", 3, true)];
-        assert_eq!(
-            matches(DetectRenamed::Moved, &new, &candidates),
-            [copied(0)]
-        );
+        assert_eq!(matches(Criterion::Moved, &new, &candidates), [copied(0)]);
     }
 
     fn any_path() -> impl Strategy<Value = RelPath> {
         let element = prop::sample::select(vec!["a", "b", "c"]);
         prop::collection::vec(element, 1..4).prop_map(|elements| path(&elements.join("/")))
+    }
+
+    fn with_digest(file: AbsentFile, byte: u8) -> AbsentFile {
+        AbsentFile {
+            digest: Some([byte; CONTENT_LEN_BYTES]),
+            ..file
+        }
+    }
+
+    #[test]
+    fn equal_new_files_are_copied_from_the_first() {
+        let new = [
+            with_digest(new_file("a", 3), 1),
+            with_digest(new_file("b", 3), 2),
+            with_digest(new_file("c", 3), 1),
+            AbsentFile {
+                may_be_late: false,
+                ..with_digest(new_file("d", 3), 1)
+            },
+            new_file("e", 3),
+            with_digest(new_file("f", 3), 3),
+        ];
+        let equal = TwinCandidate {
+            digest: Some([3; CONTENT_LEN_BYTES]),
+            ..candidate("x", 3, false)
+        };
+        let unread = candidate("y", 3, true);
+        assert_eq!(
+            matches(Criterion::Digest, &new, &[unread, equal]),
+            [
+                None,
+                None,
+                Some(TwinMatch::CopiedFromNew(0)),
+                None,
+                None,
+                copied(1)
+            ]
+        );
+    }
+
+    #[test]
+    fn of_many_files_of_one_length_only_those_with_equal_times_are_read() {
+        let of_len = |len_bytes, secs| AbsentFile {
+            mtime: time(secs, 0),
+            ..new_file(&format!("n{len_bytes}-{secs}"), len_bytes)
+        };
+        let candidate_of = |len_bytes, secs: i64| TwinCandidate {
+            mtime: time(secs, 0),
+            ..candidate(&format!("o{len_bytes}-{secs}"), len_bytes, true)
+        };
+        // A file without another of its length, two that can be equal to each other, and one that has a candidate.
+        let new = [of_len(1, 1), of_len(2, 1), of_len(2, 2), of_len(3, 1)];
+        let candidates = [candidate_of(3, 7), candidate_of(4, 1)];
+        let worth = worth_reading(&new, &candidates);
+        assert_eq!((worth.new, worth.candidates), (vec![1, 2, 3], vec![0]));
+
+        let few: Vec<_> = (0..8).map(|secs| candidate_of(1, secs)).collect();
+        let worth = worth_reading(&[of_len(1, 3)], &few);
+        assert_eq!((worth.new.len(), worth.candidates.len()), (1, 8));
+        let many: Vec<_> = (0..9).map(|secs| candidate_of(1, secs)).collect();
+        let worth = worth_reading(&[of_len(1, 3), of_len(2, 1)], &many);
+        assert_eq!((worth.new, worth.candidates), (vec![0], vec![3]));
+        let worth = worth_reading(&[of_len(1, 9)], &many);
+        assert_eq!(worth, WorthReading::default());
+
+        let many: Vec<_> = (0..9).map(|at| of_len(1, at / 2)).collect();
+        assert_eq!(worth_reading(&many, &[]).new, (0..8).collect::<Vec<_>>());
     }
 
     fn any_new() -> impl Strategy<Value = AbsentFile> {
@@ -263,7 +477,9 @@ mod tests {
                 path,
                 len_bytes,
                 mtime: time(0, nanos),
+                digest: None,
                 may_be_renamed,
+                may_be_late: true,
             },
         )
     }
@@ -274,6 +490,7 @@ mod tests {
                 path,
                 len_bytes,
                 mtime: time(0, nanos),
+                digest: None,
                 is_left_over,
             },
         )
@@ -291,9 +508,9 @@ mod tests {
             let mut candidates = candidates;
             candidates.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
             candidates.dedup_by(|a, b| a.path == b.path);
-            let how = if is_quick { DetectRenamed::Quick } else { DetectRenamed::Moved };
-            let key_of_new = |file: &AbsentFile| Key::new(how, &file.path, file.len_bytes, file.mtime);
-            let key_of = |file: &TwinCandidate| Key::new(how, &file.path, file.len_bytes, file.mtime);
+            let how = if is_quick { Criterion::Quick } else { Criterion::Moved };
+            let key_of_new = |file: &AbsentFile| file.key(how);
+            let key_of = |file: &TwinCandidate| file.key(how);
 
             let found = matches(how, &new, &candidates);
             let mut renamed = Vec::new();
@@ -301,12 +518,15 @@ mod tests {
                 let has_equal = candidates.iter().any(|it| key_of(it) == key_of_new(file));
                 prop_assert_eq!(found.is_some(), has_equal);
                 let Some(found) = found else { continue };
-                let candidate = &candidates[found.candidate];
+                let (TwinMatch::Renamed(at) | TwinMatch::Copied(at)) = *found else {
+                    panic!("a candidate was expected");
+                };
+                let candidate = &candidates[at];
                 prop_assert_eq!(key_of(candidate), key_of_new(file));
-                if found.is_renamed {
+                if *found == TwinMatch::Renamed(at) {
                     prop_assert!(file.may_be_renamed && candidate.is_left_over);
-                    prop_assert!(!renamed.contains(&found.candidate));
-                    renamed.push(found.candidate);
+                    prop_assert!(!renamed.contains(&at));
+                    renamed.push(at);
                 }
             }
         }

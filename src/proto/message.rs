@@ -251,13 +251,13 @@ pub enum Class {
     Digests,
     /// [`Message::Dir`], [`Message::More`], [`Message::DirsEnd`].
     Dirs,
-    /// [`Message::Want`], [`Message::Done`], [`Message::Placed`].
+    /// [`Message::Want`], [`Message::WantDigest`], [`Message::Done`], [`Message::Placed`].
     Wants,
     /// [`Message::Event`].
     Events,
     /// Data of [`Lane::Early`].
     Early,
-    /// Data of [`Lane::Requested`].
+    /// Data of [`Lane::Requested`], and [`Message::FileDigest`].
     Requested,
     /// Data of [`Lane::Again`].
     Again,
@@ -324,6 +324,8 @@ pub enum Message {
     Done(DirId),
     /// R to S: a file has its final name (under `--remove-source-files`).
     Placed(FileId),
+    /// R to S: requests the digest of a file's content (`--detect-renamed`), to be answered by [`Message::FileDigest`].
+    WantDigest(FileId),
     /// R to S: no more requests at all. With the receiver's counts.
     WantsEnd(Box<Tally>),
     /// S to R: a short file in one message.
@@ -367,6 +369,12 @@ pub enum Message {
         lane: Lane,
         /// The problem to report instead.
         problem: Option<Problem>,
+    },
+    /// S to R: answers [`Message::WantDigest`].
+    FileDigest {
+        file: FileId,
+        /// The digest by which both ends compare contents. `None`: the file cannot be read, or is not what was listed.
+        digest: Option<ContentDigest>,
     },
     /// V to C: an event at the server.
     Event(Event),

@@ -63,6 +63,8 @@ kinds! {
     MEET = 22 Meet SHORT_MAX_BYTES;
     BLOCKED = 23 Blocked SHORT_MAX_BYTES;
     VERDICT = 24 Verdict REPORT_MAX_BYTES;
+    WANT_DIGEST = 25 WantDigest SHORT_MAX_BYTES;
+    FILE_DIGEST = 26 FileDigest SHORT_MAX_BYTES;
 }
 
 /// Returns the row of a number; `None` for a kind that does not exist.
@@ -80,7 +82,10 @@ pub fn class_of(message: &Message) -> Option<Class> {
     match message {
         Message::Digests(_) => Some(Class::Digests),
         Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) => Some(Class::Dirs),
-        Message::Want { .. } | Message::Done(_) | Message::Placed(_) => Some(Class::Wants),
+        Message::Want { .. } | Message::WantDigest(_) | Message::Done(_) | Message::Placed(_) => {
+            Some(Class::Wants)
+        }
+        Message::FileDigest { .. } => Some(Class::Requested),
         Message::Event(_) => Some(Class::Events),
         Message::Whole { lane, .. }
         | Message::Begin { lane, .. }

@@ -186,7 +186,14 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             put_basis(w, basis)?;
         }
         Message::Done(dir) => w.varint(*dir),
-        Message::Placed(file) => put_file(w, file),
+        Message::Placed(file) | Message::WantDigest(file) => put_file(w, file),
+        Message::FileDigest { file, digest } => {
+            put_file(w, file);
+            w.flags(&[digest.is_some()]);
+            if let Some(digest) = digest {
+                w.content_digest(digest);
+            }
+        }
         Message::Whole {
             file,
             lane,
@@ -299,6 +306,15 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         }
         message_kinds::DONE => Message::Done(r.varint("directory")?),
         message_kinds::PLACED => Message::Placed(get_file(r)?),
+        message_kinds::WANT_DIGEST => Message::WantDigest(get_file(r)?),
+        message_kinds::FILE_DIGEST => {
+            let file = get_file(r)?;
+            let [has_digest] = r.flags::<1>("digest")?;
+            Message::FileDigest {
+                file,
+                digest: r.when(has_digest, |r| r.content_digest("digest"))?,
+            }
+        }
         message_kinds::WANTS_END => Message::WantsEnd(Box::new(encoding::get_tally(r)?)),
         message_kinds::WHOLE => Message::Whole {
             file: get_file(r)?,

@@ -45,6 +45,7 @@ impl SessionChecksums {
             digests_prefix: false,
             presumes_backup: false,
             lists_in_turn: false,
+            digests: true,
             sums: self.block_sums,
             compared_by: self.compared_by.clone(),
         }

@@ -1,5 +1,6 @@
 //! The sending side of a session: walks the source, sends the listings that differ, and sends requested content.
 
+mod digests;
 mod facts;
 mod inbox;
 mod listings;
@@ -28,7 +29,7 @@ use crate::fs::compare::digest_of_beginning;
 use crate::fs::medium::Reread;
 use crate::fs::source_reader::{SourceReader, SourceWatch};
 use crate::fs::sys;
-use crate::options::{Append, RemoveSource, Verify};
+use crate::options::{Append, DetectRenamed, RemoveSource, Verify};
 use crate::path::{self, RelPath};
 use crate::proto::limits::{WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::rsync::search::BlockIndex;
@@ -96,6 +97,14 @@ struct KeptDir {
 }
 
 impl KeptDir {
+    /// Returns the entry of a file that was requested.
+    fn regular_file(&self, file: FileId) -> Result<&Entry> {
+        let entry = self.list.entries.get(file.entry as usize);
+        entry
+            .filter(|entry| entry.kind() == Kind::File)
+            .ok_or_else(|| unexpected("request for an entry that is not a regular file"))
+    }
+
     /// Returns the name of an entry at the source.
     fn name_of(&self, entry: &Entry) -> &[u8] {
         self.renamed_from
@@ -179,7 +188,9 @@ impl<'a> Sender<'a> {
                 to_skip: ReportsToSkip::default(),
                 next_id: 0,
                 unrequested: self.shortcuts().unrequested,
-                keeps: !options.dry_run,
+                // A dry run requests only digests.
+                keeps: !options.dry_run
+                    || options.delta.detect_renamed == Some(DetectRenamed::Content),
             };
             let mut counted = Tally::default();
             gathered.count(&mut counted, self.facts().lists_bare_top);
@@ -202,7 +213,7 @@ impl<'a> Sender<'a> {
         tally.merge(&self.unsent.lock());
         if let Some(warning) = self
             .run_context
-            .checksum_cache()
+            .any_checksum_cache()
             .and_then(|cache| cache.end())
         {
             (self.report)(warning)?;
@@ -290,17 +301,14 @@ impl<'a> Sender<'a> {
                     }
                 }
                 SenderJob::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
+                SenderJob::SendDigest(file) => {
+                    let digest = self.digest_of(&*keep(file.dir)?, file)?;
+                    self.peer.send_digest(file, digest)?;
+                }
                 SenderJob::Send(request) => {
                     let file = request.file;
                     let kept = keep(file.dir)?;
-                    let entry = kept
-                        .list
-                        .entries
-                        .get(file.entry as usize)
-                        .filter(|entry| entry.kind() == Kind::File);
-                    let entry = entry.ok_or_else(|| {
-                        unexpected("request for an entry that is not a regular file")
-                    })?;
+                    let entry = kept.regular_file(file)?;
                     let is_open = open.as_ref().is_some_and(|(dir, origin, _)| {
                         (*dir, *origin) == (file.dir, entry.origin)
                     });

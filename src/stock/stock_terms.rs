@@ -140,6 +140,7 @@ impl StockTerms {
             digests_prefix: true,
             presumes_backup: self.protocol < 29,
             lists_in_turn: true,
+            digests: false,
             sums: checksums.block_sums,
             compared_by: checksums.compared_by.clone(),
         }

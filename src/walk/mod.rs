@@ -7,6 +7,7 @@
 pub mod alternate;
 pub mod arg_path;
 pub mod cold_files;
+pub mod content_digest;
 pub mod destination;
 mod dir_plan;
 mod dir_rules;

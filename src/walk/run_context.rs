@@ -6,7 +6,7 @@ use crate::flist::{Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::sys;
 use crate::fs::xattr::{Who, XattrPolicy};
-use crate::options::{CheckMode, Options, PeerLinks, Preserve, RemoveSource};
+use crate::options::{CheckMode, DetectRenamed, Options, PeerLinks, Preserve, RemoveSource};
 use crate::plan;
 use crate::plan::planned::StoredPlan;
 use crate::report::Gauge;
@@ -65,6 +65,16 @@ impl<'a> RunContext<'a> {
         } else {
             None
         }
+    }
+
+    /// Returns the cache of digests, if this run uses it, or may look for equal files in it (`--detect-renamed`).
+    pub fn any_checksum_cache(&self) -> Option<CacheInUse<'a>> {
+        if self.options.delta.detect_renamed != Some(DetectRenamed::Content) {
+            return self.checksum_cache();
+        }
+        let choice = self.options.checksum_cache.as_ref()?;
+        let cache = self.process.checksum_cache?;
+        Some(CacheInUse { cache, choice })
     }
 
     /// Calls `body` with a function that returns what to read of each entry. `preserve` has the attributes that this

@@ -17,6 +17,9 @@ const OPTIONS: &str = "-b --suffix=.o --backup-dir=../bak --force --max-delete=1
     --no-owner --no-group --chmod=g+w,Dg+s --chmod=F600 --fake-super --numeric-ids --remove-source-files \
     --no-inc-recursive --copy-dest=../alt --link-dest=../alt --compare-dest=../alt --fsync -n -z -k -L";
 
+/// Equal contents are found whatever the times are.
+const SAME: &str = "--detect-renamed";
+
 /// Trees and options.
 #[derive(Clone)]
 pub struct RandomRenames {
@@ -50,18 +53,19 @@ impl RandomRenames {
                 options.push(option);
             }
         }
-        let own = if dice.one_in(2) {
-            "--detect-renamed=moved"
-        } else {
-            "--detect-renamed=quick"
+        let own = match dice.below(4) {
+            0 => "--detect-renamed=moved",
+            1 => "--detect-renamed=quick",
+            _ => SAME,
         };
         let who = if dice.one_in(4) {
             Who::User
         } else {
             Who::Current
         };
+        let trees = [source, dest, alternate];
         RandomRenames {
-            trees: [source, dest, alternate].map(|tree| consistent(alike(tree))),
+            trees: trees.map(|tree| consistent(if own == SAME { tree } else { alike(tree) })),
             options,
             own,
             who,

@@ -10,12 +10,14 @@ use crate::apply::file::failure::{
 use crate::apply::file::open_content::{is_unchanged, open_source};
 use crate::apply::file::verify;
 use crate::apply::job::Job;
+use crate::apply::twins::{Twin, TwinIdentity};
 use crate::apply::{ContentPeer, Incoming, Outcome, Redo, attributes};
 use crate::digest::{By, ContentHasher};
 use crate::flist::Kind;
+use crate::fs::compare::digest_of_beginning;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::source_reader::SourceWatch;
-use crate::fs::sys;
+use crate::fs::sys::{self, FileVersion};
 use crate::plan::{Action, Changes};
 use crate::proto::{Basis, FileId};
 use crate::report::event::{Event, Item, Problem, Weight};
@@ -198,13 +200,18 @@ fn fill_from_twin(
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<Option<ContentCounts>, Failure> {
-    let unchanged = |content_counts: &ContentCounts| {
+    let Some(twin) = job.twin() else {
+        return Ok(None);
+    };
+    let before = sys::version(from.as_fd()).ok();
+    let is_right = |content_counts: &ContentCounts| {
         content_counts.end_bytes == job.source().len_bytes
-            && job.twin().is_some_and(|twin| is_unchanged(twin, from))
+            && is_unchanged(twin, from)
+            && has_expected_content(job, twin, from, before)
     };
     match copy_local(job, from.as_fd(), target, out).0 {
         // Nothing came from the source.
-        Ok(content_counts) if unchanged(&content_counts) => Ok(Some(ContentCounts {
+        Ok(content_counts) if is_right(&content_counts) => Ok(Some(ContentCounts {
             literal_bytes: 0,
             matched_bytes: content_counts.end_bytes,
             ..content_counts
@@ -212,6 +219,30 @@ fn fill_from_twin(
         Ok(_) | Err(CopyError::Read(_) | CopyError::NotRegular) => Ok(None),
         Err(error @ (CopyError::Write(_) | CopyError::Stopped)) => Err(copy_failed(job, error)),
     }
+}
+
+/// Returns whether a twin that was copied has the content that it must have, if that was not known before. `before`: its
+/// version before it was copied.
+fn has_expected_content(
+    job: &Job<'_>,
+    twin: &Twin,
+    file: &OwnedFd,
+    before: Option<FileVersion>,
+) -> bool {
+    let TwinIdentity::New(expected) = twin.identity else {
+        return true;
+    };
+    let Some(compared_by) = job.context.twins.compared_by() else {
+        return false;
+    };
+    if sys::seek_to(file.as_fd(), 0).is_err() {
+        return false;
+    }
+    let is_over = || job.context.is_over();
+    let digest = digest_of_beginning(file.as_fd(), twin.len_bytes, compared_by, &is_over);
+    // What was read is what was copied.
+    let is_same = sys::version(file.as_fd()).ok() == before;
+    is_same && digest.is_ok_and(|digest| digest == expected)
 }
 
 fn fill_from_local(

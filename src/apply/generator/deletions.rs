@@ -174,7 +174,7 @@ impl<'a> Deletions<'a> {
         );
     }
 
-    /// Has a new file placed when the deletion of its twin comes.
+    /// Has a new file placed when the deletion of its twin comes, or after all deletions.
     pub(super) fn expect_heir(&mut self, twin: &Twin, heir: Heir) {
         self.remover.heirs.expect(twin, heir);
     }

@@ -4,7 +4,9 @@ use crate::apply::facts::ItemPrinter;
 use crate::apply::fuzzy_basis::FuzzySearch;
 use crate::apply::generator::batch::{Member, Retries, Work, WorkBatch};
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, ContentPeer, Context, Outcome, Submission, content, file};
+use crate::apply::{
+    ApplierState, ContentPeer, Context, Outcome, Similar, Submission, content, file,
+};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
@@ -386,7 +388,8 @@ impl<'a> Outbox<'a> {
             self.report_head()?;
             item = Some(requested);
         }
-        let similar = self.fuzzy_search.choose(&job);
+        let twin = Similar::from_twin(&job);
+        let similar = twin.or_else(|| self.fuzzy_search.choose(&job));
         if let (Some(peer), Some(file), false) = (context.peer, job.file_id(), context.is_dry()) {
             let basis = content::basis(&job, similar.as_ref(), peer.facts());
             peer.submit(Submission {

@@ -1,7 +1,9 @@
 //! Finds the twins of a run (`--detect-renamed`) in the plans of all its directories, before anything is done.
 
+use super::twin_contents::{ContentReader, NewSource};
 use crate::apply::Context;
-use crate::apply::twins::Twin;
+use crate::apply::twins::{Reuse, Twin, TwinIdentity};
+use crate::error::Result;
 use crate::flist::{Entry, Kind, order};
 use crate::fs::read;
 use crate::fs::root::Dir;
@@ -9,7 +11,9 @@ use crate::fs::sys;
 use crate::fs::write::is_temp_name;
 use crate::options::{DetectRenamed, When};
 use crate::path::RelPath;
-use crate::plan::renamed::{AbsentFile, Key, TwinCandidate, matches};
+use crate::plan::renamed::{
+    AbsentFile, Criterion, Key, TwinCandidate, TwinMatch, matches, worth_reading,
+};
 use crate::plan::{Action, InTheWay};
 use crate::walk::destination::DestWalk;
 use crate::walk::{DirPlan, NONE, Step};
@@ -22,7 +26,7 @@ const ENTRIES_MAX: usize = 1_000_000;
 pub(super) struct TwinSearch<'a> {
     context: &'a Context<'a>,
     walk: &'a DestWalk<'a>,
-    how: DetectRenamed,
+    criterion: Criterion,
     /// Extra files stay until the end of the run, so they can be twins.
     keeps_extras: bool,
     new: Vec<AbsentFile>,
@@ -70,6 +74,14 @@ impl<'a> TwinSearch<'a> {
         how: DetectRenamed,
     ) -> Self {
         let options = context.options;
+        let criterion = match how {
+            DetectRenamed::Content if context.facts().is_some_and(|facts| !facts.digests) => {
+                Criterion::Length
+            }
+            DetectRenamed::Content => Criterion::Digest,
+            DetectRenamed::Moved => Criterion::Moved,
+            DetectRenamed::Quick => Criterion::Quick,
+        };
         let keeps_extras = match options.delete.when {
             None => false,
             Some(When::Delay | When::After) => true,
@@ -79,7 +91,7 @@ impl<'a> TwinSearch<'a> {
         TwinSearch {
             context,
             walk,
-            how,
+            criterion,
             keeps_extras,
             new: Vec::new(),
             linked: HashSet::new(),
@@ -98,15 +110,17 @@ impl<'a> TwinSearch<'a> {
         }
         let options = self.context.options;
         let preserve = &self.context.policy.preserve;
-        let may_be_renamed =
-            preserve.times && !preserve.fake_super && options.place.backup.is_none();
+        let may_be_renamed = preserve.times
+            && !preserve.fake_super
+            && options.place.backup.is_none()
+            && self.criterion != Criterion::Length;
         for step in &plan.decided().steps {
             if !is_new_file(plan, step) {
                 continue;
             }
             let source = plan.source_of(step);
             let path = plan.found.listing.path.join(plan.name_of(step));
-            let key = Key::new(self.how, &path, source.len_bytes, source.mtime);
+            let key = Key::before_reading(self.criterion, &path, source.len_bytes, source.mtime);
             let has_names = preserve.hard_links && source.inode.is_some();
             self.names.insert(path.name().to_vec());
             self.keys.insert(key);
@@ -114,14 +128,63 @@ impl<'a> TwinSearch<'a> {
                 path,
                 len_bytes: source.len_bytes,
                 mtime: source.mtime,
+                digest: None,
                 // Other names are linked to it before the end of the run.
                 may_be_renamed: may_be_renamed && !has_names,
+                may_be_late: !has_names,
             });
             if has_names {
                 self.linked
                     .insert(self.new[self.new.len() - 1].path.clone());
             }
         }
+    }
+
+    /// Reads the files that can be equal, if their contents count. `plans` has those of all directories.
+    pub(super) fn read_contents<'p>(
+        &mut self,
+        plans: impl Iterator<Item = &'p DirPlan>,
+    ) -> Result<()> {
+        if self.criterion != Criterion::Digest {
+            return Ok(());
+        }
+        let worth = worth_reading(&self.new, &self.candidates());
+        let mut wanted_new = HashMap::new();
+        for at in worth.new {
+            wanted_new.insert(self.new[at].path.clone(), at);
+        }
+        let mut new_files = Vec::new();
+        for plan in plans {
+            for step in &plan.decided().steps {
+                if !is_new_file(plan, step) {
+                    continue;
+                }
+                let path = plan.found.listing.path.join(plan.name_of(step));
+                if let Some(&at) = wanted_new.get(&path) {
+                    new_files.push((at, NewSource { plan, step: *step }));
+                }
+            }
+        }
+        let mut old_files = Vec::new();
+        for at in worth.candidates {
+            old_files.push((at, &self.found[at].candidate));
+        }
+
+        let reader = ContentReader::new(self.context);
+        let digests = reader.read(&new_files, &old_files)?;
+        for ((at, _), digest) in new_files.iter().zip(digests.new) {
+            self.new[*at].digest = digest;
+        }
+        let read: Vec<_> = old_files.iter().map(|(at, _)| *at).collect();
+        for (at, digest) in read.into_iter().zip(digests.old) {
+            self.found[at].candidate.digest = digest;
+        }
+        self.context.twins.compare_by(reader.compared_by);
+        Ok(())
+    }
+
+    fn candidates(&self) -> Vec<TwinCandidate> {
+        self.found.iter().map(|it| it.candidate.clone()).collect()
     }
 
     /// Returns whether there are new files.
@@ -176,14 +239,19 @@ impl<'a> TwinSearch<'a> {
         if entry.len_bytes == 0 {
             return true;
         }
-        let key = Key::new(self.how, &dir.join(name), entry.len_bytes, entry.mtime);
+        let key = Key::before_reading(
+            self.criterion,
+            &dir.join(name),
+            entry.len_bytes,
+            entry.mtime,
+        );
         self.keys.contains(&key)
     }
 
     fn may_have_name(&self, name: &[u8]) -> bool {
-        let has_name = match self.how {
-            DetectRenamed::Moved => self.names.contains(name),
-            DetectRenamed::Quick => true,
+        let has_name = match self.criterion {
+            Criterion::Moved => self.names.contains(name),
+            Criterion::Digest | Criterion::Length | Criterion::Quick => true,
         };
         has_name && !is_temp_name(name)
     }
@@ -223,7 +291,7 @@ impl<'a> TwinSearch<'a> {
         let Ok(stat) = sys::stat(dir.fd(), path.name(), false) else {
             return;
         };
-        let key = Key::new(self.how, &path, stat.len_bytes, stat.mtime);
+        let key = Key::before_reading(self.criterion, &path, stat.len_bytes, stat.mtime);
         if Kind::of_mode(stat.mode) != Some(Kind::File) || !self.keys.contains(&key) {
             return;
         }
@@ -237,6 +305,7 @@ impl<'a> TwinSearch<'a> {
                 path,
                 len_bytes: stat.len_bytes,
                 mtime: stat.mtime,
+                digest: None,
                 is_left_over: is_extra && stat.nlink == 1,
             },
             inode: (stat.dev, stat.ino),
@@ -244,29 +313,52 @@ impl<'a> TwinSearch<'a> {
         });
     }
 
+    /// Returns the twin of a new file.
+    fn twin(&self, new: &AbsentFile, found: TwinMatch) -> Twin {
+        let (at, reuse) = match found {
+            TwinMatch::CopiedFromNew(original) => {
+                let digest = new.digest.expect("files were matched by their digests");
+                return Twin {
+                    path: self.new[original].path.clone(),
+                    len_bytes: new.len_bytes,
+                    identity: TwinIdentity::New(digest),
+                    reuse: Reuse::CopiedAtEnd,
+                    is_awaited: false,
+                };
+            }
+            TwinMatch::Renamed(at) => (at, Reuse::Renamed),
+            TwinMatch::Copied(at) if self.criterion == Criterion::Length => (at, Reuse::Basis),
+            TwinMatch::Copied(at) => (at, Reuse::Copied),
+        };
+        let file = &self.found[at];
+        Twin {
+            path: file.candidate.path.clone(),
+            len_bytes: file.candidate.len_bytes,
+            identity: TwinIdentity::Found {
+                inode: file.inode,
+                mtime: file.candidate.mtime,
+            },
+            reuse,
+            is_awaited: file.is_extra && !self.linked.contains(&new.path),
+        }
+    }
+
     /// Returns the twins.
     pub(super) fn settle(mut self) -> FoundTwins {
         self.new.sort_by(|one, other| {
             order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false))
         });
-        let candidates: Vec<_> = self.found.iter().map(|it| it.candidate.clone()).collect();
-        let found = matches(self.how, &self.new, &candidates);
+        let candidates = self.candidates();
+        let found = matches(self.criterion, &self.new, &candidates);
 
         let mut by_new = HashMap::new();
         let mut has_extras = false;
-        for (new, found) in std::mem::take(&mut self.new).into_iter().zip(found) {
+        for (new, found) in self.new.iter().zip(found) {
             let Some(found) = found else { continue };
-            let file = &self.found[found.candidate];
-            has_extras |= file.is_extra;
-            let twin = Twin {
-                path: file.candidate.path.clone(),
-                inode: file.inode,
-                len_bytes: file.candidate.len_bytes,
-                mtime: file.candidate.mtime,
-                is_renamed: found.is_renamed,
-                is_awaited: file.is_extra && !self.linked.contains(&new.path),
-            };
-            by_new.insert(new.path, twin);
+            if let TwinMatch::Renamed(at) | TwinMatch::Copied(at) = found {
+                has_extras |= self.found[at].is_extra;
+            }
+            by_new.insert(new.path.clone(), self.twin(new, found));
         }
         FoundTwins {
             by_new,
@@ -294,7 +386,10 @@ fn in_both(plan: &DirPlan) -> HashSet<u32> {
 fn changing(plan: &DirPlan) -> HashSet<u32> {
     let mut changing = HashSet::new();
     for step in &plan.decided().steps {
-        let stays = matches!(step.decision.action, Action::Keep | Action::Adjust(_));
+        let stays = matches!(
+            step.decision.action,
+            Action::Keep | Action::Adjust(_) | Action::Refuse(_)
+        );
         if !stays {
             changing.insert(step.dest);
         }

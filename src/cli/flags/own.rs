@@ -70,7 +70,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::switch("replay-plan", "the client is `sparsync apply`")
         .effect(Effect::Switch(|args| &mut args.replay_plan))
         .support(Support::InSession),
-    Flag::optional("detect-renamed", "HOW", "take new files from equal files of the destination: moved or quick")
+    Flag::optional("detect-renamed", "HOW", "take new files from equal files of the destination")
         .words(&["moved", "quick"])
         .negations(&["no-detect-renamed"])
         .effect(Effect::Revocable(
@@ -83,15 +83,19 @@ pub const FLAGS: &[Flag] = &[
             |args| args.detect_renamed = None,
         ))
         .man("A regular file that is new at the destination takes the content of an equal file there, so that it is not sent. \
-              With `moved`, files are equal if they have the same size, modification time and name, in different \
-              directories. With `quick`, the name may differ, too. Contents are not compared: as with any quick check, an \
+              Without a value, files are equal if they have the same size and content: both ends read the files that can be \
+              equal, of more than 8 of one size only those with equal times. Then new files that are equal to each other are \
+              sent once, too. With `moved`, files are equal if they have the same size, modification time and name, in different \
+              directories; with `quick`, the name may differ. Then contents are not compared: as with any quick check, an \
               unchanged size and time stand for an unchanged file. So the source of such a file is not opened, and one that \
               cannot be read is not reported. If the equal file would be deleted in this run, it is renamed; this needs -t, \
               and neither --backup nor, unless deletions come at the end, --max-delete. Otherwise it is copied, by sharing \
               its blocks if the file system can. The result is that of a run without the option. But the whole list is held \
-              in memory, no content is sent before it is requested, and if a file is to be renamed, deletions wait for the end of the run. Files in \
-              directories that are the same at both ends are not looked at between machines. An rsync can be the sender, \
-              but not the receiver. --info=rename prints where files came from."),
+              in memory, no content is sent before it is requested, and if a file is to be renamed, deletions wait for the end of \
+              the run. Files in directories that are the same at both ends are not looked at between machines. An rsync can be \
+              the sender, but not the receiver; it sends no digests, so without a value an equal or similar file of the same \
+              size is the basis of a delta, unless with --whole-file. With --checksum-cache, digests are kept for later runs. \
+              --info=rename prints where files came from."),
     Flag::optional("verify", "source", "read files back before they get their names, and compare")
         .words(&["source"])
         .negations(&["no-verify"])
@@ -260,12 +264,11 @@ fn detect_renamed(value: &[u8]) -> crate::error::Result<DetectRenamed> {
     match value {
         b"moved" => Ok(DetectRenamed::Moved),
         b"quick" => Ok(DetectRenamed::Quick),
-        b"" => Err(Error::usage("sparsync: --detect-renamed needs a value")
-            .with_hint("--detect-renamed=moved finds files of equal size, time and name, --detect-renamed=quick those of equal size and time")),
+        b"" => Ok(DetectRenamed::Content),
         other => {
             let other = other.escape_ascii();
             Err(Error::usage(format!(
-                "sparsync: invalid --detect-renamed value `{other}`: expected moved or quick"
+                "sparsync: invalid --detect-renamed value `{other}`: expected moved or quick, or no value"
             )))
         }
     }

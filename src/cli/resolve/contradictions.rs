@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::algorithm::Algorithm as _;
 use crate::options::select::MissingArgs;
-use crate::options::{Batch, CheckMode, Checksums, Compression, Options, Recurse, Verify};
+use crate::options::{
+    Batch, CheckMode, Checksums, Compression, DetectRenamed, Options, Recurse, Verify,
+};
 use crate::proto::rsync::handshake::VERSION_MISMATCH;
 use std::ops::RangeInclusive;
 
@@ -160,21 +162,22 @@ pub(super) fn check_batch(args: &Args, options: &Options) -> Result<()> {
     Err(Error::new(Exit::Unsupported, words).by("sender"))
 }
 
-/// Rejects what `--detect-renamed` cannot be used with: options under which equal times do not stand for equal content,
-/// under which what is deleted depends on when it is deleted, and which record what a peer sends.
+/// Rejects what `--detect-renamed` cannot be used with: options under which equal times do not stand for equal content, unless
+/// contents are compared, under which what is deleted depends on when it is deleted, and which record what a peer sends.
 pub(super) fn check_renamed(args: &Args, options: &Options) -> Result<()> {
-    if options.delta.detect_renamed.is_none() {
+    let Some(how) = options.delta.detect_renamed else {
         return Ok(());
-    }
+    };
+    let trusts_times = how != DetectRenamed::Content;
     let batch = match options.batch {
         Some(Batch::Write { .. }) => "--write-batch",
         Some(Batch::Read(_)) => "--read-batch",
         None => "",
     };
     let given = [
-        (args.checksum, "--checksum"),
+        (trusts_times && args.checksum, "--checksum"),
         (
-            options.check.mode == CheckMode::IgnoreTimes,
+            trusts_times && options.check.mode == CheckMode::IgnoreTimes,
             "--ignore-times",
         ),
         (options.preserve.keep_dirlinks, "--keep-dirlinks"),

@@ -690,6 +690,10 @@ pub fn message() -> BoxedStrategy<Message> {
             .boxed(),
         any::<u64>().prop_map(Message::Done).boxed(),
         file().prop_map(Message::Placed).boxed(),
+        file().prop_map(Message::WantDigest).boxed(),
+        (file(), option::of(digest()))
+            .prop_map(|(file, digest)| Message::FileDigest { file, digest })
+            .boxed(),
         tally().prop_map(Message::WantsEnd).boxed(),
         (file(), lane(), bytes(), digest())
             .prop_map(|(file, lane, data, digest)| Message::Whole {

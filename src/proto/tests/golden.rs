@@ -351,6 +351,13 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ),
         ("Done", Message::Done(300), "08 02 | ac02".into()),
         ("Placed", Message::Placed(FILE), "09 03 | 03 ac02".into()),
+        ("WantDigest", Message::WantDigest(FILE), "19 03 | 03 ac02".into()),
+        (
+            "FileDigest",
+            Message::FileDigest { file: FILE, digest: Some(DIGEST) },
+            format!("1a 14 | 03 ac02 01 | {digest}"),
+        ),
+        ("FileDigest: none", Message::FileDigest { file: FILE, digest: None }, "1a 04 | 03 ac02 00".into()),
         ("WantsEnd", Message::WantsEnd(tally()), format!("0a 1c | {TALLY}")),
         (
             "Whole",
@@ -472,7 +479,7 @@ fn messages_encode_to_and_decode_from_golden_bytes() {
 fn every_kind_has_golden_bytes() {
     let kinds: std::collections::BTreeSet<u8> =
         table().iter().map(|(_, _, hex)| bytes(hex)[0]).collect();
-    assert_eq!(kinds, (1..=24).collect());
+    assert_eq!(kinds, (1..=26).collect());
 }
 
 #[test]

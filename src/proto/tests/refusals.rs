@@ -680,6 +680,11 @@ fn out_of_range_numbers_are_rejected() {
         "invalid message Verdict: verdict",
     );
     refused(
+        "a digest",
+        &frame(26, "00 00 02"),
+        "invalid message FileDigest: digest",
+    );
+    refused(
         "a grant",
         &frame(18, "00 818080808020"),
         "bytes is 1099511627777, at most 1099511627776 are allowed",
@@ -690,8 +695,8 @@ fn out_of_range_numbers_are_rejected() {
 fn malformed_frames_are_rejected() {
     refused(
         "unknown kind",
-        &frame(25, ""),
-        "unknown message kind 25: protocol version 1 is in use, 1 is the newest known",
+        &frame(27, ""),
+        "unknown message kind 27: protocol version 1 is in use, 1 is the newest known",
     );
     refused("kind 0", &frame(0, ""), "unknown message kind 0");
     refused(

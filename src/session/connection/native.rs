@@ -98,6 +98,7 @@ fn needed_bytes(message: &Message) -> u64 {
             let len_bytes = basis.blocks().map_or(0, |blocks| blocks.len() as u64);
             (len_bytes + 2 * KEPT_BYTES).min(NEEDED_MAX_BYTES)
         }
+        Message::WantDigest(_) => 2 * KEPT_BYTES,
         Message::Done(_) | Message::Placed(_) => KEPT_BYTES,
         _ => 0,
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::proto::limits::DIR_MAX_BYTES;
-use crate::proto::{Class, DirId, DirListing, FileId, Joiner, Lane, Message, Roots};
+use crate::proto::{Class, ContentDigest, DirId, DirListing, FileId, Joiner, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::connection::{Connection, EndHandler, MessageHandler, unexpected, wait_for};
@@ -58,6 +58,8 @@ pub(super) struct ReceiverState {
     events: VecDeque<(Event, u64)>,
     /// We have everything, and report it.
     pub(super) has_all: bool,
+    /// The digests of single files that were requested, and the answers that were not taken yet.
+    pub(super) digests: HashMap<FileId, Option<Option<ContentDigest>>>,
     pub(super) bye: Option<Tally>,
     pub(super) failed: Option<Error>,
 }
@@ -393,6 +395,14 @@ impl MessageHandler for ReceiverHandler<'_> {
             | Message::Copy { .. }
             | Message::End { .. }
             | Message::Unsent { .. }) => return self.part_of_file(state, message, cost),
+            Message::FileDigest { file, digest } => {
+                let pending = state.digests.get_mut(&file).filter(|it| it.is_none());
+                let pending =
+                    pending.ok_or_else(|| unexpected("digest of a file that was not requested"))?;
+                *pending = Some(digest);
+                // There are no more of them than were requested.
+                self.connection.consumed(Class::Requested, cost);
+            }
             Message::Event(event) if self.receives_events => state.events.push_back((event, cost)),
             Message::Bye(tally) if state.has_all => state.bye = Some(*tally),
             Message::Fail {

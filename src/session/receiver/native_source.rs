@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Entry;
 use crate::flist::abbreviated::AbbreviatedValue;
-use crate::proto::{Basis, Class, DirId, DirListing, FileId, Lane, Message, Roots};
+use crate::proto::{Basis, Class, ContentDigest, DirId, DirListing, FileId, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::{Item, Problem};
 use crate::report::progress::ListTotal;
@@ -185,6 +185,19 @@ impl ContentPeer for NativeSource<'_> {
     /// A sparsync answers each request.
     fn end_requests(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn ask_digest(&self, file: FileId) -> Result<()> {
+        self.inbox.lock().digests.insert(file, None);
+        self.connection.send(&Message::WantDigest(file))
+    }
+
+    fn digest(&self, file: FileId) -> Result<Option<ContentDigest>> {
+        self.inbox.wait(|state| {
+            let answer = (*state.digests.get(&file)?)?;
+            state.digests.remove(&file);
+            Some(answer)
+        })
     }
 
     fn early(&self, file: FileId) -> Option<Box<dyn Incoming + '_>> {

@@ -77,7 +77,10 @@ impl SenderInbox {
         let jobs = lane_index(lane).map(|at| &state.jobs[at]);
         let files = jobs.into_iter().flatten().map_while(|(job, _)| match job {
             SenderJob::Send(ContentRequest { file, .. }) if file.dir == dir => Some(file.entry),
-            SenderJob::Send(_) | SenderJob::Remove(_) | SenderJob::Forget(_) => None,
+            SenderJob::Send(_)
+            | SenderJob::SendDigest(_)
+            | SenderJob::Remove(_)
+            | SenderJob::Forget(_) => None,
         });
         files.take(COLD_FILES_MAX).collect()
     }
@@ -210,6 +213,9 @@ impl MessageHandler for SenderInbox {
                 let fate = BasisFate::ByOptions;
                 let job = SenderJob::Send(ContentRequest { file, basis, fate });
                 return self.queue(state, lane, job, cost);
+            }
+            Message::WantDigest(file) => {
+                return self.queue(state, Lane::Requested, SenderJob::SendDigest(file), cost);
             }
             Message::Placed(file) => {
                 return self.queue(state, Lane::Requested, SenderJob::Remove(file), cost);

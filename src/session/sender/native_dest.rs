@@ -7,7 +7,9 @@ use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::path::RelPath;
-use crate::proto::{Class, DestDirState, DirId, DirListing, FileId, Lane, Message, Roots, cut};
+use crate::proto::{
+    Class, ContentDigest, DestDirState, DirId, DirListing, FileId, Lane, Message, Roots, cut,
+};
 use crate::report::Tally;
 use crate::report::event::Problem;
 use crate::session::connection::{Connection, EndHandler};
@@ -90,6 +92,10 @@ impl DestPeer for NativeDest<'_> {
             lane,
             as_it_is,
         })
+    }
+
+    fn send_digest(&self, file: FileId, digest: Option<ContentDigest>) -> Result<()> {
+        self.connection.send(&Message::FileDigest { file, digest })
     }
 
     fn finish(&self) -> Result<Tally> {

@@ -3,7 +3,7 @@
 use super::facts::DestFacts;
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
-use crate::proto::{Basis, DirId, DirListing, FileId, Lane, Roots};
+use crate::proto::{Basis, ContentDigest, DirId, DirListing, FileId, Lane, Roots};
 use crate::report::Tally;
 use crate::report::event::Problem;
 use std::sync::Arc;
@@ -48,6 +48,9 @@ pub trait DestPeer: Sync {
     /// Returns where the content of a file goes. `as_it_is`: it is not worth compressing.
     fn content(&self, file: FileId, lane: Lane, as_it_is: bool) -> Box<dyn ContentSink + '_>;
 
+    /// Sends the digest of a file, in answer to [`SenderJob::SendDigest`]. `None`: it has none.
+    fn send_digest(&self, file: FileId, digest: Option<ContentDigest>) -> Result<()>;
+
     /// Waits until the peer has everything, and returns its counts.
     fn finish(&self) -> Result<Tally>;
 
@@ -90,6 +93,8 @@ pub trait ContentSink: Sync {
 pub enum SenderJob {
     /// Send the content of a file.
     Send(ContentRequest),
+    /// Send the digest of the content of a file.
+    SendDigest(FileId),
     /// Remove a file, which has arrived.
     Remove(FileId),
     /// Nothing more of a listing is wanted.

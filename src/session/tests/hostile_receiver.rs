@@ -301,6 +301,16 @@ refused!(
     }]
 );
 refused!(
+    digest_of_a_directory_is_rejected,
+    "not a regular file",
+    [Message::WantDigest(file(0, 1))]
+);
+refused!(
+    digest_in_an_unlisted_directory_is_rejected,
+    "unknown directory id",
+    [Message::WantDigest(file(7, 0))]
+);
+refused!(
     removal_without_the_option_is_rejected,
     "without --remove-source-files",
     [Message::Placed(file(0, 0))]

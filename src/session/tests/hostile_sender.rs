@@ -105,6 +105,60 @@ fn valid_push_is_received() {
     assert_eq!(stage.names(), ["a", "d/", "d/b"]);
 }
 
+/// Pushes two files of which the sender says that they have the same content. Returns the exit code, and the lanes on which
+/// their contents were requested.
+fn push_of_two(stage: &Stage, answers: usize) -> (Ended, Vec<(Lane, FileId)>) {
+    let mut wanted = Vec::new();
+    let ended = push(stage, &["-r", "--detect-renamed"], |peer| {
+        peer.send_messages(&[
+            roots_message(),
+            dir(0, "", &[("a", FILE), ("b", FILE)]),
+            dirs_end(),
+        ]);
+        while let Some(message) = peer.receive_message() {
+            match message {
+                Message::WantDigest(file) => {
+                    let mut digest = [0; digest::CONTENT_LEN_BYTES];
+                    digest[..digest::OWN_LEN_BYTES].fill(7);
+                    let digest = Some(digest);
+                    for _ in 0..answers {
+                        peer.send_message(&Message::FileDigest { file, digest });
+                    }
+                }
+                Message::Want { file, lane, .. } => {
+                    wanted.push((lane, file));
+                    peer.send_message(&whole(lane, file));
+                }
+                Message::WantsEnd(_) => {
+                    peer.send_message(&Message::Bye(Box::default()));
+                    return;
+                }
+                _ => {}
+            }
+        }
+    });
+    (ended, wanted)
+}
+
+/// A file can change between its digest and its transfer.
+#[test]
+fn file_whose_content_has_another_digest_is_not_copied() {
+    let stage = Stage::new();
+    let (ended, wanted) = push_of_two(&stage, 1);
+    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
+    assert_eq!(
+        wanted,
+        [(Lane::Requested, file(0, 0)), (Lane::Again, file(0, 1))]
+    );
+    assert_eq!(stage.names(), ["a", "b"]);
+}
+
+#[test]
+fn second_digest_of_a_file_is_rejected() {
+    let (ended, _) = push_of_two(&Stage::new(), 2);
+    ended.refuses(Exit::Protocol, "digest of a file that was not requested");
+}
+
 // Names encoded by hand, because the encoder rejects them.
 
 /// Encodes a `Dir` of one file with this path and this name.
@@ -460,6 +514,24 @@ refused!(
     Protocol,
     "protocol error",
     [Message::Placed(file(0, 0))]
+);
+refused!(
+    digest_request_of_a_sender_is_rejected,
+    Protocol,
+    "protocol error",
+    [Message::WantDigest(file(0, 0))]
+);
+refused!(
+    digest_that_was_not_requested_is_rejected,
+    Protocol,
+    "digest of a file that was not requested",
+    [
+        dir(0, "", &[("a", FILE)]),
+        Message::FileDigest {
+            file: file(0, 0),
+            digest: None
+        }
+    ]
 );
 refused!(
     wants_end_of_a_sender_is_rejected,

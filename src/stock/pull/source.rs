@@ -12,7 +12,7 @@ use crate::fs::sys;
 use crate::options::Compression;
 use crate::proto::rsync::message::{Attempt, FileRequest, RsyncMessage};
 use crate::proto::rsync::tokens::TokenDecoder;
-use crate::proto::{Basis, DirId, DirListing, Roots};
+use crate::proto::{Basis, ContentDigest, DirId, DirListing, Roots};
 use crate::report::Tally;
 use crate::report::event::{Item, Problem, Weight};
 use crate::report::progress::ListTotal;
@@ -208,6 +208,15 @@ impl ContentPeer for RsyncSource<'_> {
     }
 
     /// rsync's protocol has no content without a request.
+    /// An rsync has no message for that.
+    fn ask_digest(&self, _: FileId) -> Result<()> {
+        Ok(())
+    }
+
+    fn digest(&self, _: FileId) -> Result<Option<ContentDigest>> {
+        Ok(None)
+    }
+
     fn early(&self, _: FileId) -> Option<Box<dyn Incoming + '_>> {
         None
     }

@@ -6,7 +6,7 @@ use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::options::Compression;
 use crate::proto::rsync::handshake::CompatFlags;
-use crate::proto::{DirId, DirListing, FileId, Lane, Roots};
+use crate::proto::{ContentDigest, DirId, DirListing, FileId, Lane, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
 use crate::session::connection::{Connection, Urgency};
@@ -157,6 +157,11 @@ impl DestPeer for RsyncDest<'_> {
 
     fn content(&self, file: FileId, _: Lane, _: bool) -> Box<dyn ContentSink + '_> {
         Box::new(RsyncSink { dest: self, file })
+    }
+
+    /// An rsync does not request any.
+    fn send_digest(&self, _: FileId, _: Option<ContentDigest>) -> Result<()> {
+        Ok(())
     }
 
     fn finish(&self) -> Result<Tally> {

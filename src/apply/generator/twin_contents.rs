@@ -1,0 +1,156 @@
+//! Reads the files of both ends that can be equal, before the twins of a run are settled (`--detect-renamed`).
+
+use crate::apply::Context;
+use crate::digest::Comparison;
+use crate::error::Result;
+use crate::flist::FileId;
+use crate::plan::renamed::TwinCandidate;
+use crate::proto::ContentDigest;
+use crate::walk::content_digest::{DigestTerms, ListedFile, digest_if_unchanged};
+use crate::walk::{DirPlan, Step};
+use crate::work::parallel;
+
+/// A new file.
+pub(super) struct NewSource<'p> {
+    /// The plan of its directory.
+    pub(super) plan: &'p DirPlan,
+    pub(super) step: Step,
+}
+
+/// Reads files and returns their digests.
+pub(super) struct ContentReader<'a> {
+    context: &'a Context<'a>,
+    /// How the digests are made.
+    pub(super) compared_by: Comparison,
+}
+
+/// The digests of new files, and of files of the destination, in the order in which they were given. A file that cannot be
+/// read or has changed has none.
+pub(super) struct ReadDigests {
+    pub(super) new: Vec<Option<ContentDigest>>,
+    pub(super) old: Vec<Option<ContentDigest>>,
+}
+
+impl<'a> ContentReader<'a> {
+    /// Creates a reader whose digests can be compared with those of the peer, if there is one.
+    pub(super) fn new(context: &'a Context<'a>) -> Self {
+        let compared_by = context
+            .facts()
+            .map_or_else(Comparison::local, |facts| facts.compared_by.clone());
+        ContentReader {
+            context,
+            compared_by,
+        }
+    }
+
+    /// Reads files. The numbers that come with them are those of the caller. A peer reads the new files while this end
+    /// reads the others.
+    pub(super) fn read(
+        &self,
+        new: &[(usize, NewSource<'_>)],
+        old: &[(usize, &TwinCandidate)],
+    ) -> Result<ReadDigests> {
+        let Some(peer) = self.context.peer else {
+            let lens_bytes = new.iter().map(|(_, file)| file.len_bytes());
+            let threads = self.threads_for(lens_bytes);
+            let of_new = parallel::share(new, threads, |(_, file)| self.of_source(file));
+            return Ok(ReadDigests {
+                new: of_new,
+                old: self.of_dest(old),
+            });
+        };
+
+        for (_, file) in new {
+            if file.listed_digest().is_none() {
+                peer.ask_digest(file.id())?;
+            }
+        }
+        let of_old = self.of_dest(old);
+        let mut of_new = Vec::with_capacity(new.len());
+        for (_, file) in new {
+            let digest = match file.listed_digest() {
+                Some(listed) => Some(listed),
+                None => peer.digest(file.id())?,
+            };
+            of_new.push(digest);
+        }
+        Ok(ReadDigests {
+            new: of_new,
+            old: of_old,
+        })
+    }
+
+    fn of_dest(&self, old: &[(usize, &TwinCandidate)]) -> Vec<Option<ContentDigest>> {
+        let threads = self.threads_for(old.iter().map(|(_, file)| file.len_bytes));
+        parallel::share(old, threads, |(_, file)| self.of_candidate(file))
+    }
+
+    fn threads_for(&self, lens_bytes: impl Iterator<Item = u64>) -> usize {
+        parallel::threads_for(lens_bytes, self.context.process.threads)
+    }
+
+    /// Returns the digest of a file of the destination.
+    fn of_candidate(&self, file: &TwinCandidate) -> Option<ContentDigest> {
+        let dir = file.path.parent().unwrap_or_default();
+        let dir = self.context.dest?.open_dir_to_search(&dir).ok()?;
+        let name = file.path.name();
+        self.digest(&ListedFile {
+            dir: &dir,
+            name,
+            open: &|| self.context.open_read(&dir, name),
+            len_bytes: file.len_bytes,
+            mtime: file.mtime,
+        })
+    }
+
+    /// Returns the digest of a new file whose source is on this machine.
+    fn of_source(&self, file: &NewSource<'_>) -> Option<ContentDigest> {
+        let entry = file.plan.source_of(&file.step);
+        let place = file.plan.place_of(entry)?;
+        let name = file.source_name();
+        self.digest(&ListedFile {
+            dir: &*place.dir().ok()?,
+            name,
+            open: &|| place.open_file(name, &self.context.options.select),
+            len_bytes: entry.len_bytes,
+            mtime: entry.mtime,
+        })
+    }
+
+    fn digest(&self, file: &ListedFile<'_>) -> Option<ContentDigest> {
+        let terms = DigestTerms {
+            by: &self.compared_by,
+            cache: self.context.checksum_cache,
+            is_over: &|| self.context.is_over(),
+        };
+        digest_if_unchanged(file, &terms)
+    }
+}
+
+impl NewSource<'_> {
+    fn len_bytes(&self) -> u64 {
+        self.plan.source_of(&self.step).len_bytes
+    }
+
+    /// Returns its name at the source.
+    fn source_name(&self) -> &[u8] {
+        let listing = &self.plan.found.listing;
+        listing
+            .renamed_from
+            .as_deref()
+            .unwrap_or(self.plan.name_of(&self.step))
+    }
+
+    /// Returns the digest that the peer has listed (`-c`).
+    fn listed_digest(&self) -> Option<ContentDigest> {
+        self.plan.source_of(&self.step).extra.as_ref()?.digest
+    }
+
+    /// Returns its number at the peer.
+    fn id(&self) -> FileId {
+        FileId {
+            dir: self.plan.found.listing.id,
+            entry: self.step.source,
+        }
+    }
+}
