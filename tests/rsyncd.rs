@@ -3,7 +3,7 @@
 //! Most daemons run on a socket of the client (`RSYNC_CONNECT_PROG`), as under inetd, so that they need no port.
 
 use crate::kit::tree::letter;
-use crate::kit::{Daemon, Scene, oracle, skip, until, until_idle};
+use crate::kit::{Daemon, Scene, is_interrupted_read, oracle, skip, until, until_idle};
 use rustix::fs::FileType;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -165,11 +165,14 @@ impl Modules {
         Seen {
             code: output.status.code(),
             stdout: lines(&output.stdout),
-            stderr: lines(&output.stderr),
+            stderr: lines(&output.stderr)
+                .into_iter()
+                .filter(|line| !is_interrupted_read(line))
+                .collect(),
             // Only rsync logs what it also prints about matches.
             log: lines(&log)
                 .into_iter()
-                .filter(|line| !line.contains("] total: matches="))
+                .filter(|line| !line.contains("] total: matches=") && !is_interrupted_read(line))
                 .map(|line| line[line.find("] ").map_or(0, |at| at + 2)..].to_owned())
                 .collect(),
             trees: ["dst", "mod"].map(|name| list(&self.path(name))),

@@ -35,7 +35,7 @@ pub use run::{
 };
 pub use scene::{Daemon, FAKE_SSH, Scene, assert_output, field_of, port_in};
 pub use tree::{Lens, Snapshot, files, is_temp, snapshot};
-pub use world::{Loss, LossKind, Recorded, World};
+pub use world::{Loss, LossKind, Recorded, World, is_interrupted_read};
 
 /// The user that both programs run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1080,10 +1080,15 @@ fn sorted(mut lines: Vec<&str>) -> Vec<&str> {
     lines
 }
 
-/// Normalizes the stderr of two machines, which mix in any order, and the exit code.
+/// Returns whether a line is rsync's about a read that a signal interrupted.
 ///
 /// The signal handler of rsync, which reaps the process of a connection, can change the error of an interrupted read to
 /// "No child processes". rsync then reports it, at any moment and with the exit code of the run.
+pub fn is_interrupted_read(line: &str) -> bool {
+    line.ends_with("read error: No child processes (10)")
+}
+
+/// Normalizes the stderr of two machines, which mix in any order, and the exit code.
 ///
 /// Both ends report the end of the run. If rsync's remote end dies with a code of its own, the local end reports that
 /// the stream ended or that a write failed (12, 10), if it notices that first. The local end exits with either of the two
@@ -1098,7 +1103,7 @@ fn one_end(stderr: &str, exit: i32) -> (String, i32) {
     ];
     let mut lines = sorted(stderr.split('\n').collect());
     lines.dedup();
-    lines.retain(|line| !line.ends_with("read error: No child processes (10)"));
+    lines.retain(|line| !is_interrupted_read(line));
     let is_end = |line: &&str| line.starts_with("rsync error: ");
     let is_cause = |line: &&str| is_end(line) && !BROKEN_OFF.iter().any(|code| line.contains(code));
     let code = |line: &str| line.split_once("(code ")?.1.split(')').next()?.parse().ok();
