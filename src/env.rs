@@ -6,6 +6,7 @@ use crate::checksum_cache::ChecksumCache;
 use crate::plan::planned::StoredPlan;
 use crate::report::PutAction;
 use crate::report::escape::{Cursor, EscapedWriter};
+use crate::report::explainer::Explainer;
 use crate::report::failed_paths::FailedPaths;
 use crate::report::metrics::RunCounts;
 use crate::work::clock::now_unix;
@@ -78,6 +79,8 @@ pub struct Env {
     pub stored_plan: Option<Arc<dyn StoredPlan>>,
     /// Receives the actions of the run, if they are recorded.
     pub record_action: Option<PutAction>,
+    /// Collects what the run finds out about the paths to explain.
+    pub explainer: Option<Arc<Explainer>>,
     /// The counts of the run, set at its end.
     pub counts: Mutex<Option<RunCounts>>,
     /// The digests of earlier runs.
@@ -115,6 +118,7 @@ impl Env {
             failed_paths: Mutex::default(),
             stored_plan: None,
             record_action: None,
+            explainer: None,
             counts: Mutex::default(),
             checksum_cache: Arc::default(),
         }

@@ -545,7 +545,7 @@ fn wrong_values_are_usage_errors() {
     for (args, message) in [
         (
             &["--man=x"][..],
-            "sparsync: invalid --man value `x`: expected sparsync, apply, bench, cache, check, doctor, enroll, hash, plan or server\n",
+            "sparsync: invalid --man value `x`: expected sparsync, apply, bench, cache, check, doctor, enroll, explain, hash, plan or server\n",
         ),
         (
             &["--completions=x"],

@@ -27,6 +27,7 @@ mod doctor;
 mod enroll;
 mod errors;
 mod exit;
+mod explain;
 mod failed_list;
 mod faults;
 mod faults_far;

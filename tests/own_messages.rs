@@ -251,6 +251,7 @@ fn messages_of_help_pages() {
         "help hash",
         "help cache",
         "help plan",
+        "help explain",
         "help apply",
     ] {
         book.client(line);
@@ -682,6 +683,31 @@ fn messages_of_plans() {
         std::fs::write(book.scene.path(verb), "").unwrap();
         book.client(&format!("{verb} src"));
     }
+    book.compare();
+}
+
+#[test]
+fn messages_of_explanations() {
+    let mut book = Book::new("explanations", "Explanations");
+    for line in [
+        "explain",
+        "explain new",
+        "explain -- -a src/ in/",
+        "explain new --",
+        "explain new -- -a src/",
+        "explain new -- -a --list-only src/",
+        "explain --verbose new -- -a src/ in/",
+        "explain new -- -a --read-batch=batch in/",
+        "explain new -- -a --exclude-from=- src/ in/",
+        "explain new -- -a --exclude=new --no-such-option src/ in/",
+        "explain new /elsewhere -- -a src/ in/",
+        "explain new -- -a none/ in/",
+        "explain new -- -a -e TOP/ssh --rsync-path=rsync src/ host:TOP/got/",
+    ] {
+        book.client(line);
+    }
+    std::fs::write(book.scene.path("explain"), "").unwrap();
+    book.client("explain src");
     book.compare();
 }
 

@@ -5,6 +5,7 @@
 //! of its own.
 
 mod checks;
+mod explanations;
 mod options;
 mod plans;
 mod renamed;
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kit::{Acl, Loss, Route, Shell, Who, World, oracle, run_case};
 use checks::RandomCheck;
+use explanations::RandomExplanation;
 use options::{Case, TREES};
 use plans::RandomPlan;
 use renamed::RandomRenames;
@@ -35,6 +37,7 @@ const LIVES_SAMPLE: Range<u64> = 0..8;
 const CHECKS_SAMPLE: Range<u64> = 0..40;
 const RENAMES_SAMPLE: Range<u64> = 0..60;
 const PLANS_SAMPLE: Range<u64> = 0..60;
+const EXPLANATIONS_SAMPLE: Range<u64> = 0..60;
 /// How often a smaller case may be run until it fails: what a loss interrupts is a matter of time.
 const ATTEMPTS: usize = 4;
 
@@ -337,6 +340,27 @@ fn random_plans_end_as_the_run_and_spare_what_has_changed() {
                 plan.difference(route, name)
             });
             Some(format!("seed {seed}: {why}{plan}\n"))
+        },
+    );
+    assert_eq!(failed, 0, "seeds that differ");
+}
+
+#[test]
+fn random_explanations_agree_with_the_run() {
+    let failed = run_seeds(
+        THREADS,
+        seeds(EXPLANATIONS_SAMPLE),
+        Route::ALL,
+        |seed, route, name| {
+            if route.is_served() || route.is_stock() {
+                return None;
+            }
+            let case = RandomExplanation::nth(seed);
+            let why = case.difference(route, name)?;
+            let (case, why) = shrunk(case, why, RandomExplanation::smaller, |case| {
+                case.difference(route, name)
+            });
+            Some(format!("seed {seed}: {why}{case}\n"))
         },
     );
     assert_eq!(failed, 0, "seeds that differ");

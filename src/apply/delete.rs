@@ -5,7 +5,7 @@ use crate::apply::delayed::place_delayed;
 use crate::apply::heirs::{Heir, Heirs};
 use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
-use crate::filter::Chain;
+use crate::filter::{Chain, Side};
 use crate::flist::{Entry, Kind};
 use crate::fs::read::EntryAt;
 use crate::fs::root::{Dir, ParkedDir, Root};
@@ -14,6 +14,7 @@ use crate::fs::write::{Leftover, leftover, remove_stale_unseen};
 use crate::fs::{errno, read};
 use crate::path::RelPath;
 use crate::plan::delete::{Limit, is_protected, may_empty};
+use crate::plan::explained::{Fact, Fate};
 use crate::plan::planned::{ChangedEnd, PlannedAction, PlannedVerdict};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::report::tally::Tally;
@@ -132,11 +133,26 @@ impl<'a> Remover<'a> {
         self.limit.held_back()
     }
 
-    fn may_delete_more(&mut self) -> bool {
-        !self.context.stopped() && self.limit.permits()
+    fn may_delete_more(&mut self, path: &RelPath) -> bool {
+        if self.context.stopped() {
+            return false;
+        }
+        let permits = self.limit.permits();
+        if !permits {
+            self.explain(path, Fate::LimitReached);
+        }
+        permits
+    }
+
+    /// Collects what happens to an entry, if it is to be explained.
+    fn explain(&self, path: &RelPath, fate: Fate) {
+        if let Some(explainer) = self.context.process.explainer {
+            explainer.add(path, Fact::Extra(fate));
+        }
     }
 
     fn went(&mut self, path: &RelPath, kind: Kind) -> Removed {
+        self.explain(path, Fate::Deleted);
         self.limit.count();
         if let Some(gauge) = self.context.gauge
             && !self.context.is_dry()
@@ -152,7 +168,7 @@ impl<'a> Remover<'a> {
     }
 
     fn remove_other(&mut self, dir: &Dir, path: &RelPath) -> Removed {
-        if self.planned(dir, path) != PlannedDeletion::Delete || !self.may_delete_more() {
+        if self.planned(dir, path) != PlannedDeletion::Delete || !self.may_delete_more(path) {
             return Removed::Stays;
         }
         if let Some(heir) = self.heirs.take(path)
@@ -292,6 +308,7 @@ impl<'a> Remover<'a> {
                 match dev {
                     Some(Ok(true)) | None => {}
                     Some(Ok(false)) => {
+                        self.explain(path, Fate::OtherFileSystem);
                         if self.context.options.output.info.mount >= 1 {
                             self.events.push(Event::Note(
                                 [b"cannot delete mount point: ", path.as_bytes()].concat(),
@@ -319,6 +336,7 @@ impl<'a> Remover<'a> {
             return Removed::Stays;
         }
         if emptied == Removed::Stays {
+            self.explain(path, Fate::NotEmpty);
             self.events.push(not_empty(path));
             if self.context.process.stored.is_some() {
                 self.events.push(Event::Problem(replay::left_alone(
@@ -331,7 +349,7 @@ impl<'a> Remover<'a> {
                 return Removed::Stays;
             }
         }
-        if !self.may_delete_more() {
+        if !self.may_delete_more(path) {
             return Removed::Stays;
         }
         let gone = if self.context.is_dry() {
@@ -349,6 +367,9 @@ impl<'a> Remover<'a> {
         match gone {
             Ok(()) => {
                 self.went(path, Kind::Dir);
+                if emptied == Removed::Stays {
+                    self.explain(path, Fate::NotEmpty);
+                }
                 emptied
             }
             Err(error) => {
@@ -493,6 +514,11 @@ impl<'a> Remover<'a> {
         for entry in list.entries.iter().rev() {
             let below = path.join(list.name(entry));
             let stays = is_protected(chain, &below, entry.is_dir()) || self.fatal.is_some();
+            if stays && let (Some(explainer), Some(chain)) = (self.context.process.explainer, chain)
+            {
+                explainer.add_rule(chain, Side::Receiver, &below, entry.is_dir(), true);
+                self.explain(&below, Fate::Protected);
+            }
             let gone = if stays {
                 Removed::Stays
             } else if entry.is_dir() {
@@ -551,6 +577,9 @@ impl<'a> Remover<'a> {
             }
         } else {
             self.events.push(not_empty(path));
+        }
+        if let Some(explainer) = self.context.process.explainer {
+            explainer.add(path, Fact::NoRoom);
         }
         self.events.push(no_room(kind, path));
         // The entry is not in the plan, so neither are these deletions.

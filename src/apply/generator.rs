@@ -40,6 +40,7 @@ use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::{self, RelPath};
+use crate::plan::explained::{DecidedFact, Fact};
 use crate::plan::planned::{ChangedEnd, PlannedAct, PlannedAction, StoredPlan};
 use crate::plan::{self, Action, Changes, Decision, InTheWay};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
@@ -661,6 +662,11 @@ impl<'a> Generator<'a> {
         self.out
             .head
             .extend(problems.into_iter().map(Event::Problem));
+        if let Some(explainer) = self.context.process.explainer {
+            let existing = top.existing.as_ref();
+            let decided = DecidedFact::new(&top.source, existing, decision, self.context.policy);
+            explainer.add(&RelPath::root(), Fact::Decided(Box::new(decided)));
+        }
         self.record(b".", &top.source, top.existing.as_ref(), decision);
         let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {

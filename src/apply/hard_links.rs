@@ -7,6 +7,7 @@ use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
 use crate::options::AltKind;
 use crate::path::RelPath;
+use crate::plan::explained::Fact;
 use crate::plan::{self, Action, Changes, Reason, Subject, unkept_time};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
 use crate::work::latch::Gate;
@@ -238,6 +239,9 @@ impl Follower<'_> {
             is_removed_before: _,
         } = self;
         let context = job.context;
+        if let Some(explainer) = context.process.explainer {
+            explainer.add(&job.path, Fact::Linked(leader.path.as_bytes().to_vec()));
+        }
         if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
             return;
         }

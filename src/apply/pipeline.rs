@@ -333,6 +333,7 @@ impl Receiving<'_> {
             keeps_digests: self.run_context.checksum_cache().is_some(),
             resumes_from: resumes_from(options, self.peer.is_some()),
             stored: self.run_context.process.stored,
+            explainer: self.run_context.process.explainer,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::options::{
     AltKind, CacheChoice, Check, Connect, DeleteGuard, DetectRenamed, Guard, Output, Place,
     Preserve, Select,
 };
+use crate::path::RelPath;
 
 /// How `-r` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,8 +63,9 @@ pub struct GivenMap {
 }
 
 /// The man pages of section 1: that of copies, and those of the subcommands.
-pub const MAN_PAGES: [&str; 10] = [
-    "sparsync", "apply", "bench", "cache", "check", "doctor", "enroll", "hash", "plan", "server",
+pub const MAN_PAGES: [&str; 11] = [
+    "sparsync", "apply", "bench", "cache", "check", "doctor", "enroll", "explain", "hash", "plan",
+    "server",
 ];
 
 /// A shell.
@@ -137,6 +139,8 @@ pub struct Args {
     pub plan_command: PlanArgs,
     /// The client carries out a stored plan.
     pub replay_plan: bool,
+    /// The paths that the client wants to have explained.
+    pub explained: Vec<RelPath>,
     /// All arguments after the first operand are operands: POSIXLY_CORRECT is set.
     pub is_posix: bool,
     pub server: bool,

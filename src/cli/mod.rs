@@ -70,6 +70,8 @@ pub enum Request {
     Plan(plan_command::PlanRequest),
     /// `sparsync apply`
     Apply(plan_command::ApplyRequest),
+    /// `sparsync explain`
+    Explain(Result<Box<plan_command::ExplainRequest>>),
     /// [`help_text`] on standard output, exit 0.
     Help,
     /// [`version_text`] or [`rsync_version_json`] on standard output, exit 0.
@@ -167,6 +169,11 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     }
     if let Some(words) = subcommand::apply_words(call.program, call.args) {
         return plan_command::read_apply(call, words);
+    }
+    if let Some(words) = subcommand::explain_words(call.program, call.args) {
+        let request = plan_command::read_explain(call, words);
+        // Its exit code for a wrong command line is another one.
+        return Ok(request.unwrap_or_else(|error| Request::Explain(Err(error))));
     }
     if let Some(verb) = subcommand::read(call.program, call.args) {
         return verb.map(Request::Verb);

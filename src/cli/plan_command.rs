@@ -1,4 +1,4 @@
-//! The command lines of `plan` and `apply`, and the runs that they stand for.
+//! The command lines of `plan`, `apply` and `explain`, and the runs that they stand for.
 //!
 //! Options are permitted by name: one that is not listed here could change something that a plan does not record.
 
@@ -7,7 +7,8 @@ use super::flag::{Effect, Flag, Polarity};
 use super::parse::{self, GivenOption, Walked};
 use super::{Copy, Invocation, Request, subcommand};
 use crate::error::{Error, Result};
-use crate::options::{PlanUse, Recurse};
+use crate::options::{Output, PlanUse, Recurse};
+use crate::path::RelPath;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
@@ -414,6 +415,7 @@ pub fn replay(
     Ok(copy)
 }
 
+/// Returns the copy with these options and operands. `own`: options of the command itself, which come last.
 fn copy_of(
     call: &Invocation<'_>,
     verb: &str,
@@ -441,5 +443,162 @@ fn copy_of(
         Request::Copy(copy) => Ok(*copy),
         Request::Unsupported(error) => Err(error),
         _ => Err(wrong(verb, "expected SRC and DST")),
+    }
+}
+
+/// What `explain` does.
+#[derive(Debug)]
+pub struct ExplainRequest {
+    /// The paths as given.
+    pub paths: Vec<Vec<u8>>,
+    /// Print one JSON object for each path.
+    pub json: bool,
+    /// The dry run that explains them.
+    pub dry_run: Copy,
+    /// The operands of the copy as given.
+    pub operands: Vec<Vec<u8>>,
+}
+
+/// Options without an effect on what a copy does: they print, or write a file beside it.
+const IGNORED_BY_EXPLAIN: [&str; 24] = [
+    "verbose",
+    "quiet",
+    "dry-run",
+    "itemize-changes",
+    "out-format",
+    "human-readable",
+    "8-bit-output",
+    "json",
+    "stats",
+    "progress",
+    "info",
+    "debug",
+    "msgs2stderr",
+    "stderr",
+    "outbuf",
+    "ui",
+    "log-file",
+    "log-file-format",
+    "metrics-file",
+    "failed-list",
+    "lock",
+    "delete-guard",
+    "motd",
+    "verify",
+];
+/// The option that is only a letter, and of which this holds but for `--partial`.
+const PARTIAL_PROGRESS: char = 'P';
+/// Options of other runs than copies.
+const OF_OTHER_RUNS: [&str; 5] = [
+    "write-batch",
+    "only-write-batch",
+    "read-batch",
+    "list-only",
+    "daemon",
+];
+
+/// Reads the words after `explain`.
+pub fn read_explain(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
+    let help = || Request::Verb(subcommand::Verb::Help(Some("explain")));
+    let end = words.iter().position(|word| word == "--");
+    let own = &words[..end.unwrap_or(words.len())];
+    let mut json = false;
+    let mut paths = Vec::new();
+    for word in own {
+        match word.as_bytes() {
+            b"--help" | b"-h" => return Ok(help()),
+            b"--json" => json = true,
+            [b'-', _, ..] => {
+                let word = word.as_bytes().escape_ascii();
+                return Err(wrong(
+                    "explain",
+                    &format!("unknown option `{word}`: those of the copy come after `--`"),
+                ));
+            }
+            path => paths.push(path.to_vec()),
+        }
+    }
+    let Some(end) = end else {
+        return Err(wrong(
+            "explain",
+            "expected PATH... -- and the command line of a copy",
+        ));
+    };
+    if paths.is_empty() || paths.contains(&Vec::new()) {
+        return Err(wrong("explain", "expected a PATH before `--`"));
+    }
+
+    let copied = &words[end + 1..];
+    let args = Args {
+        umask: call.umask,
+        now_unix_secs: call.now_unix_secs,
+        ..Args::default()
+    };
+    let mut walked = parse::walk(copied, &parse::aliases(call.popt), args);
+    walked.suggest(&[]);
+    if walked.args.print.is_some() || parse::lone_help(copied, &walked.args) {
+        return Ok(help());
+    }
+    if let Some(error) = walked.error.take() {
+        return Err(error);
+    }
+    let mut options = Vec::new();
+    for given in &walked.given {
+        let long = given.flag.long;
+        if OF_OTHER_RUNS.contains(&long) || walked.args.is_server_side {
+            return Err(not_of_copies(given));
+        }
+        if long.is_empty() && given.flag.short == Some(PARTIAL_PROGRESS) {
+            options.push(b"--partial".to_vec());
+        } else if !IGNORED_BY_EXPLAIN.contains(&long) {
+            options.push(given.word());
+        }
+    }
+    if walked.operands.len() < 2 {
+        return Err(wrong("explain", "expected SRC and DST after `--`"));
+    }
+    let operands: Vec<Vec<u8>> = walked
+        .operands
+        .iter()
+        .map(|operand| operand.as_bytes().to_vec())
+        .collect();
+    let own = [
+        &b"--dry-run"[..],
+        b"--quiet",
+        b"--no-delete-guard",
+        b"--no-ui",
+    ];
+    let own = own.map(<[u8]>::to_vec);
+    let mut dry_run = copy_of(call, "explain", &options, &own, &operands)?;
+    if dry_run.dest.is_none() || dry_run.options.select.list_only {
+        return Err(wrong("explain", "expected a copy, not a listing"));
+    }
+    dry_run.options.output.info = Output::default().info;
+    Ok(Request::Explain(Ok(Box::new(ExplainRequest {
+        paths,
+        json,
+        dry_run,
+        operands,
+    }))))
+}
+
+fn not_of_copies(given: &GivenOption) -> Error {
+    let word = given.word();
+    wrong(
+        "explain",
+        &format!("`{}` cannot be explained", word.escape_ascii()),
+    )
+}
+
+/// Makes a dry run explain these paths, at both ends.
+pub fn ask(copy: &mut Copy, paths: &[RelPath]) {
+    copy.options.explained = paths.to_vec();
+    if let Some(far) = &mut copy.far {
+        // In the session, so that an older sparsync refuses it as an unknown option.
+        far.words.extend(
+            paths
+                .iter()
+                .map(|path| [b"--explained=", path.as_bytes()].concat()),
+        );
     }
 }

@@ -285,6 +285,7 @@ fn options(
         } else {
             PlanUse::Free
         },
+        explained: args.explained.clone(),
         batch: policies::batch(args),
         copy_as: args.copy_as.clone(),
         confine_root: args.confine_root.clone(),

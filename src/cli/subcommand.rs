@@ -1,5 +1,5 @@
-//! The subcommands `server`, `enroll`, `doctor`, `bench`, `check`, `hash`, `cache`, `plan` and `apply`: recognizes them. Their
-//! parsers are in files of their own.
+//! The subcommands `server`, `enroll`, `doctor`, `bench`, `check`, `hash`, `cache`, `plan`, `apply` and `explain`:
+//! recognizes them. Their parsers are in files of their own.
 //!
 //! A first argument is a subcommand only if the program was called by its own name, so that a script that calls it
 //! `rsync` can copy a file named `server`. `./server` and `-- server` are always files. `server` is one too if no
@@ -73,6 +73,8 @@ enum Recognized<'a> {
     Plan(&'a [OsString]),
     /// `apply`, with the arguments after it.
     Apply(&'a [OsString]),
+    /// `explain`, with the arguments after it.
+    Explain(&'a [OsString]),
     /// A page of help; see [`Verb::Help`].
     Help(Option<&'static str>),
 }
@@ -121,6 +123,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         "cache" => Some(Recognized::Cache(rest)),
         "plan" => Some(Recognized::Plan(rest)),
         "apply" => Some(Recognized::Apply(rest)),
+        "explain" => Some(Recognized::Explain(rest)),
         "help" => match rest {
             [] => Some(Recognized::Help(None)),
             [verb, rest @ ..] if verb == "server" => Some(Recognized::Help(Some(page_of(
@@ -129,6 +132,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
             [word, ..] => {
                 let others = [
                     "enroll", "doctor", "bench", "check", "hash", "cache", "plan", "apply",
+                    "explain",
                 ];
                 let verb = others.into_iter().find(|verb| word == verb)?;
                 Some(Recognized::Help(Some(verb)))
@@ -140,7 +144,7 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
 
 /// The subcommands that are refused if a file has their name: a script that copies such a file must not run something
 /// else.
-const YIELDING: [&str; 5] = ["check", "hash", "cache", "plan", "apply"];
+const YIELDING: [&str; 6] = ["check", "hash", "cache", "plan", "apply", "explain"];
 
 /// Returns the name of a subcommand that must not run if a file of this name exists, and the error for that case.
 pub fn shadowed_file(program: &OsStr, args: &[OsString]) -> Option<(&'static str, Error)> {
@@ -315,14 +319,25 @@ pub fn apply_words<'a>(program: &OsStr, args: &'a [OsString]) -> Option<&'a [OsS
     }
 }
 
-/// Parses a command line that is neither a copy nor `check`, `plan` or `apply`; `None` if it is one of them.
+/// Returns the words after `explain`, which [`super::plan_command`] parses.
+pub fn explain_words<'a>(program: &OsStr, args: &'a [OsString]) -> Option<&'a [OsString]> {
+    match recognize(program, args)? {
+        Recognized::Explain(rest) => Some(rest),
+        _ => None,
+    }
+}
+
+/// Parses a command line that is neither a copy nor `check`, `plan`, `apply` or `explain`; `None` if it is one of them.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
     Some(match recognize(program, args)? {
         Recognized::Server(rest) => server::read(&mut word_reader("server", rest)),
         Recognized::Enroll(rest) => enroll::read(&mut word_reader("enroll", rest)),
         Recognized::Doctor(rest) => doctor::read(&mut word_reader("doctor", rest)),
         Recognized::Bench(rest) => bench::read(&mut word_reader("bench", rest)),
-        Recognized::Check(_) | Recognized::Plan(_) | Recognized::Apply(_) => return None,
+        Recognized::Check(_)
+        | Recognized::Plan(_)
+        | Recognized::Apply(_)
+        | Recognized::Explain(_) => return None,
         Recognized::Hash(rest) => hash::read(&mut word_reader("hash", rest)),
         Recognized::Cache(rest) => cache::read(&mut word_reader("cache", rest)),
         Recognized::Help(page) => Ok(Verb::Help(page)),

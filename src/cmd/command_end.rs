@@ -1,6 +1,6 @@
-//! The end of a command: its output, or the error that ended it.
+//! The end of a command: its output, or the error that ended it, also before it began.
 
-use crate::cli::subcommand;
+use crate::cli::{Copy, subcommand};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -9,6 +9,20 @@ use crate::report::{final_error, json};
 use serde::Serialize;
 use std::io::Write;
 use std::sync::atomic::Ordering;
+
+/// Fails if a run has relative paths, and there is no working directory.
+pub fn check_cwd(env: &Env, copy: &Copy) -> Result<()> {
+    match &env.no_cwd {
+        Some(error) if copy.has_relative_local_path() => {
+            let words = [
+                b"rsync: [Receiver] getcwd(): ".as_slice(),
+                &errno_words(error),
+            ];
+            Err(Error::new(Exit::FileSelect, words.concat()))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
 
 /// Prints what the user has asked for.
 pub fn write_text(out: &mut dyn Write, text: &[u8]) -> Result<()> {

@@ -12,6 +12,7 @@ use crate::fs::{sandbox, sys, trusted_path};
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
 use crate::report::event::errno_words;
+use std::cell::RefCell;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
@@ -43,6 +44,16 @@ pub struct InputFiles {
     pub cvs_env: Option<Vec<u8>>,
     /// The rules of the module that a daemon serves.
     pub module: Option<Arc<ModuleRules>>,
+    /// The files of rules that were read.
+    pub files: Vec<RuleFile>,
+}
+
+/// A file of rules that was read.
+#[derive(Clone)]
+pub struct RuleFile {
+    /// The text that its rules are parts of.
+    pub text: Arc<Vec<u8>>,
+    pub name: Vec<u8>,
 }
 
 impl InputFiles {
@@ -53,6 +64,7 @@ impl InputFiles {
             cvs_home,
             cvs_env,
             module,
+            files: _,
         } = self;
         let delete_excluded = options.delete.excluded;
         let from0 = options.select.from0;
@@ -98,8 +110,10 @@ pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
         owners,
         role: "client",
         module_dir,
+        files: RefCell::default(),
     };
     let mut parsed = reader.all(&options.select.rules)?;
+    let files = reader.files.take();
     let cvs_home = env.var("HOME").and_then(|home| {
         let path = crate::path::join(&home.into_vec(), b".cvsignore");
         trusted_path::read_path(&path, TEXT_MAX_BYTES, reader.owners).ok()
@@ -113,6 +127,7 @@ pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
         cvs_home,
         cvs_env,
         module: None,
+        files,
     })
 }
 
@@ -124,6 +139,7 @@ pub fn module_rules(env: &Env, rules: &[RuleArg]) -> Result<Vec<Parsed>, Error> 
         owners: LinkOwners::Trusted,
         role: "Receiver",
         module_dir: None,
+        files: RefCell::default(),
     }
     .all(rules)
 }
@@ -131,7 +147,24 @@ pub fn module_rules(env: &Env, rules: &[RuleArg]) -> Result<Vec<Parsed>, Error> 
 /// Returns the name of a file of rules, names or a password that cannot be read twice: `-`, a fifo, or a pipe of the shell
 /// such as `/dev/fd/63`. `None`: there is none.
 pub fn read_once(options: &Options) -> Option<Vec<u8>> {
-    let mut names: Vec<Vec<u8>> = Vec::new();
+    let mut names = rule_files(options);
+    match &options.select.files_from {
+        Some(FilesFrom::Stdin) => names.push(b"-".to_vec()),
+        Some(FilesFrom::File(name) | FilesFrom::Sent(name)) => names.push(name.clone()),
+        Some(FilesFrom::Far(_)) | None => {}
+    }
+    names.extend(options.connect.daemon.password_file.clone());
+    first_read_once(names)
+}
+
+/// As [`read_once`], only for files of rules.
+pub fn rules_read_once(options: &Options) -> Option<Vec<u8>> {
+    first_read_once(rule_files(options))
+}
+
+/// Returns the names of the files of rules that are read once.
+fn rule_files(options: &Options) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
     for arg in &options.select.rules {
         let parsed = match arg {
             RuleArg::Filter(text) | RuleArg::Implied(text) => filter::parse_filter(text),
@@ -148,12 +181,10 @@ pub fn read_once(options: &Options) -> Option<Vec<u8>> {
             names.push(merge.name);
         }
     }
-    match &options.select.files_from {
-        Some(FilesFrom::Stdin) => names.push(b"-".to_vec()),
-        Some(FilesFrom::File(name) | FilesFrom::Sent(name)) => names.push(name.clone()),
-        Some(FilesFrom::Far(_)) | None => {}
-    }
-    names.extend(options.connect.daemon.password_file.clone());
+    names
+}
+
+fn first_read_once(names: Vec<Vec<u8>>) -> Option<Vec<u8>> {
     names.into_iter().find(|name| {
         // A file that does not exist is reported by the run.
         name == b"-"
@@ -185,6 +216,8 @@ struct RuleReader<'a> {
     role: &'static str,
     /// The directory of the module that is served, where the absolute paths of its client begin.
     module_dir: Option<&'a Vec<u8>>,
+    /// See [`InputFiles::files`].
+    files: RefCell<Vec<RuleFile>>,
 }
 
 impl RuleReader<'_> {
@@ -202,6 +235,19 @@ impl RuleReader<'_> {
             }
         }
         Ok(parsed)
+    }
+
+    /// Records that rules come from a file.
+    fn note_file(&self, rules: &[Parsed], name: &[u8]) {
+        // The last one: the first may be that of the modifier `e`, which is not in the text.
+        let text = rules.iter().rev().find_map(|parsed| match parsed {
+            Parsed::Rule(rule) => Some(rule.pattern.whole().clone()),
+            Parsed::Clear | Parsed::Merge(_) | Parsed::Cvs(_) | Parsed::Nothing => None,
+        });
+        if let Some(text) = text {
+            let name = name.to_vec();
+            self.files.borrow_mut().push(RuleFile { text, name });
+        }
     }
 
     fn one(&self, parsed: Result<Parsed, BadRule>, rules: &mut Vec<Parsed>) -> Result<(), Error> {
@@ -232,6 +278,7 @@ impl RuleReader<'_> {
                     }
                     let text = self.merge_text(&merge)?;
                     let inner = filter::parse_merge(&text, &merge, self.from0).map_err(bad)?;
+                    self.note_file(&inner, &merge.name);
                     self.splice(inner, depth + 1, rules)?;
                 }
                 other => rules.push(other),
@@ -279,6 +326,7 @@ impl RuleReader<'_> {
         })?;
         let parsed = filter::parse_from(text, include, self.from0)
             .map_err(|rule| bad(rule.in_file(file)))?;
+        self.note_file(&parsed, file);
         self.splice(parsed, 0, rules)
     }
 }

@@ -9,6 +9,7 @@ mod dir_counts;
 mod doctor;
 mod enroll;
 mod exec_rsync;
+mod explain;
 mod hash;
 mod input_files;
 mod metrics_file;
@@ -104,6 +105,9 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Check(request)) => return check::run(env, request),
         Ok(Request::Plan(request)) => return plan::run(env, request),
         Ok(Request::Apply(request)) => return plan::apply(env, &request),
+        Ok(Request::Explain(request)) => {
+            return check::exit_of(explain::run(env, request, &run_copy), "explain");
+        }
         Ok(Request::Help) => write_text(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => {
             write_text(&mut env.stdout, cli::rsync_version_json().as_bytes())

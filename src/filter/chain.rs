@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use super::compiled_rules::{
-    ChainBuilder, ChainOptions, Compiled, FilterError, ReadMerge, RuleBlock, RuleItem, clean,
-    flatten, join, names_of, push_rule,
+    ChainBuilder, ChainOptions, Compiled, FilterError, OF_CVS, ReadMerge, RuleAt, RuleBlock,
+    RuleItem, clean, flatten, join, names_of, push_rule,
 };
 use super::pattern::CandidatePath;
-use super::rule::{Parsed, Rule, Side, Sides, Verdict};
+use super::rule::{FoundRule, Parsed, Rule, RulePlace, Side, Sides, Verdict};
 
 /// The rule that decided a verdict, for `--debug=FILTER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,7 +139,9 @@ impl Chain {
         let mut items = Vec::new();
         for parsed in rules {
             match parsed {
-                Parsed::Rule(rule) => push_rule(&mut items, builder.compile(rule, None), b""),
+                Parsed::Rule(rule) => {
+                    push_rule(&mut items, builder.compile(rule, None), RuleAt::RUN)
+                }
                 Parsed::Cvs(cvs) => builder.add_cvs(&cvs, None, &mut items),
                 Parsed::Clear => {
                     items.clear();
@@ -150,7 +152,7 @@ impl Chain {
                         merge.per_dir,
                         "the caller reads merge files that are read once"
                     );
-                    builder.add_group(*merge, Sides::Unsaid, None, &mut items);
+                    builder.add_group(*merge, Sides::Unsaid, None, RuleAt::RUN, &mut items);
                 }
                 Parsed::Nothing => {}
             }
@@ -289,18 +291,54 @@ impl Chain {
 
     /// Returns the rule that decides [`Chain::verdict`], if one matches; for `--debug=FILTER`.
     pub fn first_match(&self, side: Side, path: &[u8], is_dir: bool) -> Option<Match> {
-        self.first(side, path, is_dir, false)
-            .map(|(found, source)| {
-                let shown: &[u8] = if found.from_file {
-                    b"<rule from a file read earlier>"
-                } else {
-                    &found.text
-                };
-                Match {
-                    include: found.include,
-                    text: [shown, source].concat(),
-                }
-            })
+        self.first(side, path, is_dir, false).map(|(block, at)| {
+            let found = &block.rules[at];
+            let shown: &[u8] = if found.from_file {
+                b"<rule from a file read earlier>"
+            } else {
+                &found.text
+            };
+            Match {
+                include: found.include,
+                text: [shown, &block.source].concat(),
+            }
+        })
+    }
+
+    /// Returns the rule that decides about an entry, and where it was read; `None`: no rule does, or one of a module,
+    /// which is a secret. `in_deleted_dir`: see [`Chain::verdict_in_deleted_dir`].
+    pub fn deciding_rule(
+        &self,
+        side: Side,
+        path: &[u8],
+        is_dir: bool,
+        in_deleted_dir: bool,
+    ) -> Option<FoundRule> {
+        if self.module_excludes(path, is_dir) {
+            return None;
+        }
+        let (block, at) = self.first(side, path, is_dir, in_deleted_dir)?;
+        let found = &block.rules[at];
+        let place = match &block.file {
+            Some(file) => RulePlace::Dir {
+                file: file.to_vec(),
+                line: block.lines[at],
+            },
+            None if *block.source == *OF_CVS => RulePlace::Cvs,
+            None => RulePlace::Run,
+        };
+        let pattern = match place {
+            RulePlace::Dir { .. } => Vec::new(),
+            RulePlace::Run | RulePlace::Cvs => found.text.to_vec(),
+        };
+        Some(FoundRule {
+            include: found.include,
+            absolute: found.absolute,
+            negate: found.negate,
+            perishable: found.perishable,
+            pattern,
+            place,
+        })
     }
 
     /// Returns whether an entry takes part. With `prints_rules` (`--debug=FILTER`), adds a note about the rule that
@@ -326,14 +364,14 @@ impl Chain {
         self.verdict(side, path, is_dir) == Verdict::Include
     }
 
-    /// Returns the first rule that matches, and the suffix of its pattern in debug output.
+    /// Returns the first rule that matches: its block, and its index there.
     fn first(
         &self,
         side: Side,
         path: &[u8],
         is_dir: bool,
         in_deleted_dir: bool,
-    ) -> Option<(&Compiled, &[u8])> {
+    ) -> Option<(&RuleBlock, usize)> {
         let rules = &self.0.rules;
         if rules.is_empty() || path.is_empty() {
             return None;
@@ -346,10 +384,8 @@ impl Chain {
                 && rule.matches(&subject)
         };
         rules.iter().find_map(|block| {
-            Some((
-                block.rules.iter().find(|rule| applies(rule))?,
-                &*block.source,
-            ))
+            let at = block.rules.iter().position(applies)?;
+            Some((&**block, at))
         })
     }
 
@@ -387,9 +423,9 @@ impl Chain {
     }
 }
 
-fn verdict_of(found: Option<(&Compiled, &[u8])>) -> Verdict {
-    match found {
-        Some((found, _)) if !found.include => Verdict::Exclude {
+fn verdict_of(found: Option<(&RuleBlock, usize)>) -> Verdict {
+    match found.map(|(block, at)| &block.rules[at]) {
+        Some(found) if !found.include => Verdict::Exclude {
             perishable: found.perishable,
         },
         Some(_) | None => Verdict::Include,
@@ -736,6 +772,40 @@ mod tests {
         assert_eq!(
             text(b"b"),
             "<rule from a file read earlier> [per-dir <rule from /r/.r line 2>]"
+        );
+    }
+
+    #[test]
+    fn deciding_rule_has_its_place_and_keeps_the_text_of_files_secret() {
+        let files = Files::from([
+            (".r", "# c\n\n- a\n: .q"),
+            ("d/.r", "- /secret\n. more"),
+            ("more", "- m"),
+            (".q", "- b"),
+            ("/.s", "x\n y"),
+        ]);
+        let rules = ["- c", ": .r", ":w- /.s", "-C"];
+        let inside = at(&rules, &files, "d");
+        let place = |path: &[u8]| {
+            let rule = inside
+                .deciding_rule(Side::Sender, path, false, false)
+                .unwrap();
+            (String::from_utf8(rule.pattern).unwrap(), rule.place)
+        };
+        let dir = |file: &str, line| {
+            let file = file.as_bytes().to_vec();
+            (String::new(), RulePlace::Dir { file, line })
+        };
+        assert_eq!(place(b"d/c"), ("c".to_owned(), RulePlace::Run));
+        assert_eq!(place(b"d/a"), dir(".r", 3));
+        assert_eq!(place(b"d/secret"), dir("d/.r", 1));
+        assert_eq!(place(b"d/m"), dir("a file named at /r/d/.r line 2", 1));
+        assert_eq!(place(b"d/b"), dir("a file named at /r/.r line 4", 1));
+        assert_eq!(place(b"d/y"), dir("../.s", 2));
+        assert_eq!(place(b"d/x.o"), ("*.o".to_owned(), RulePlace::Cvs));
+        assert_eq!(
+            inside.deciding_rule(Side::Sender, b"d/z", false, false),
+            None
         );
     }
 

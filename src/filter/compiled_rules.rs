@@ -97,7 +97,31 @@ pub(super) struct RuleBlock {
     pub(super) rules: Vec<Compiled>,
     /// The suffix that rsync's debug output adds to their patterns.
     pub(super) source: Box<[u8]>,
+    /// The file in the tree that they come from, if there is one.
+    pub(super) file: Option<Arc<Vec<u8>>>,
+    /// The number of the line of each rule in that file. Empty without one: there can be millions of rules then.
+    pub(super) lines: Vec<u32>,
 }
+
+/// Where a rule was read.
+#[derive(Clone, Copy)]
+pub(super) struct RuleAt<'a> {
+    /// See [`RuleBlock::source`].
+    pub(super) source: &'a [u8],
+    /// The file in the tree, with the number of the line.
+    pub(super) line: Option<(&'a Arc<Vec<u8>>, u32)>,
+}
+
+impl RuleAt<'_> {
+    /// A rule of the whole transfer.
+    pub(super) const RUN: RuleAt<'static> = RuleAt {
+        source: b"",
+        line: None,
+    };
+}
+
+/// The suffix of the patterns that a rule `-C` stands for.
+pub(super) const OF_CVS: &[u8] = b" [global CVS]";
 
 /// The rules that the per-directory files of one `:` rule add in the current directory, deepest directory first.
 ///
@@ -107,6 +131,8 @@ pub(super) struct RuleBlock {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) merge: Merge,
+    /// The rule that opens it is one of the whole transfer, so that the user knows the name of its files.
+    pub(super) is_of_run: bool,
     pub(super) items: Vec<RuleItem>,
 }
 
@@ -119,7 +145,8 @@ pub(super) struct Compiled {
     /// The sides that it applies to; `Unsaid`: both.
     sides: Sides,
     pub(super) include: bool,
-    negate: bool,
+    pub(super) absolute: bool,
+    pub(super) negate: bool,
     pub(super) perishable: bool,
     pub(super) xattr: bool,
     pub(super) from_file: bool,
@@ -146,17 +173,23 @@ pub(super) fn flatten(items: &[RuleItem], out: &mut Vec<Arc<RuleBlock>>) {
     }
 }
 
-/// Adds a rule behind `items`. `source`: see [`RuleBlock`].
-pub(super) fn push_rule(items: &mut Vec<RuleItem>, rule: Compiled, source: &[u8]) {
+/// Adds a rule behind `items`.
+pub(super) fn push_rule(items: &mut Vec<RuleItem>, rule: Compiled, at: RuleAt<'_>) {
+    let file = at.line.map(|(file, _)| file);
+    let line = at.line.map(|(_, line)| line);
     if let Some(RuleItem::Rules(last)) = items.last_mut()
         && let Some(last) = Arc::get_mut(last)
-        && *last.source == *source
+        && *last.source == *at.source
+        && last.file.as_ref().map(Arc::as_ptr) == file.map(Arc::as_ptr)
     {
         last.rules.push(rule);
+        last.lines.extend(line);
     } else {
         items.push(RuleItem::Rules(Arc::new(RuleBlock {
             rules: vec![rule],
-            source: source.into(),
+            source: at.source.into(),
+            file: file.cloned(),
+            lines: line.into_iter().collect(),
         })));
     }
 }
@@ -241,6 +274,7 @@ impl ChainBuilder<'_> {
             pattern,
             sides,
             include,
+            absolute,
             negate,
             perishable,
             xattr,
@@ -262,26 +296,32 @@ impl ChainBuilder<'_> {
         let list = Arc::clone(list);
         for rule in list.iter() {
             let compiled = self.compile(rule.clone(), base_abs);
-            push_rule(items, compiled, b" [global CVS]");
+            let at = RuleAt {
+                source: OF_CVS,
+                line: None,
+            };
+            push_rule(items, compiled, at);
         }
     }
 
     /// Adds the group of a `:` rule in a file that applies to the sides `around`, unless its file name already has a
-    /// group.
+    /// group. `at`: the place of the rule.
     pub(super) fn add_group(
         &mut self,
         merge: Merge,
         around: Sides,
         base_abs: Option<&[u8]>,
+        at: RuleAt<'_>,
         items: &mut Vec<RuleItem>,
     ) {
         if let Some(rule) = merge.own_exclude(around) {
-            push_rule(items, self.compile(rule, base_abs), b"");
+            push_rule(items, self.compile(rule, base_abs), at);
         }
         if self.active.iter().all(|name| name != merge.file_name()) {
             self.active.push(merge.file_name().to_vec());
             items.push(RuleItem::Group(Arc::new(Group {
                 merge,
+                is_of_run: at.line.is_none(),
                 items: Vec::new(),
             })));
         }
@@ -371,7 +411,11 @@ impl ChainBuilder<'_> {
                 inherited,
                 depth: 0,
             };
-            self.splice(list, merge, dir_abs, &mut own, read)?;
+            let shown = match &merge.named_at {
+                Some(place) if !group.is_of_run => named_at(place),
+                Some(_) | None => self.shown_file(&join(dir_abs, merge.file_name())),
+            };
+            self.splice(list, (merge, &Arc::new(shown)), dir_abs, &mut own, read)?;
             changed |= !own.items.is_empty() || own.inherited.len() != inherited.len();
             inherited = own.inherited;
             items = own.items;
@@ -398,8 +442,25 @@ impl ChainBuilder<'_> {
         }
         Ok(Arc::new(Group {
             merge: merge.clone(),
+            is_of_run: group.is_of_run,
             items,
         }))
+    }
+
+    /// Returns the path of a file from the root of the transfer, so that a server does not reveal where its tree is.
+    fn shown_file(&self, file: &[u8]) -> Vec<u8> {
+        let mut root = self.options.root_abs.as_slice();
+        let file = clean(file);
+        let mut shown = Vec::new();
+        loop {
+            if let Some([b'/', below @ ..]) = file.strip_prefix(root) {
+                shown.extend_from_slice(below);
+                return shown;
+            }
+            shown.extend_from_slice(b"../");
+            let end = root.iter().rposition(|&b| b == b'/').unwrap_or(0);
+            root = &root[..end];
+        }
     }
 
     /// Enters a group nested in another group. `file` is `Some` if the directory is one of the scanned parents.
@@ -414,11 +475,12 @@ impl ChainBuilder<'_> {
         self.enter_group(nested, dir_abs, file.as_deref(), read)
     }
 
-    /// Adds the rules of one file to `own`. Files included with `.` are inserted at their position.
+    /// Adds the rules of one file to `own`. Files included with `.` are inserted at their position. `file`: the file as
+    /// it is shown.
     fn splice(
         &mut self,
-        list: Vec<Result<Parsed, BadRule>>,
-        group: &Merge,
+        list: Vec<(u32, Result<Parsed, BadRule>)>,
+        (group, file): (&Merge, &Arc<Vec<u8>>),
         dir_abs: &[u8],
         own: &mut Own<'_>,
         read: &mut ReadMerge<'_>,
@@ -428,14 +490,18 @@ impl ChainBuilder<'_> {
         // transfer. They apply to both sides, whatever sides they specify.
         let named = own.depth > 0;
         let base_abs = if named { None } else { Some(dir_abs) };
-        for parsed in list {
+        for (line, parsed) in list {
+            let at = RuleAt {
+                source: &source,
+                line: Some((file, line)),
+            };
             match parsed? {
                 Parsed::Rule(rule) => {
                     let sides = if named { Sides::Both } else { rule.sides };
                     push_rule(
                         &mut own.items,
                         self.compile(Rule { sides, ..rule }, base_abs),
-                        &source,
+                        at,
                     );
                 }
                 Parsed::Cvs(cvs) => self.add_cvs(&cvs, base_abs, &mut own.items),
@@ -447,10 +513,11 @@ impl ChainBuilder<'_> {
                 }
                 Parsed::Merge(merge) if merge.per_dir => {
                     let side = if named { None } else { self.options.side };
+                    let at = RuleAt { source: b"", ..at };
                     if side.is_none_or(|side| merge.sides.cover(side, false)) {
-                        self.add_group(*merge, group.sides, base_abs, &mut own.items);
+                        self.add_group(*merge, group.sides, base_abs, at, &mut own.items);
                     } else if let Some(rule) = merge.own_exclude(group.sides) {
-                        push_rule(&mut own.items, self.compile(rule, base_abs), b"");
+                        push_rule(&mut own.items, self.compile(rule, base_abs), at);
                     }
                 }
                 Parsed::Merge(merge) => {
@@ -467,12 +534,14 @@ impl ChainBuilder<'_> {
                     };
                     let text = self.read(&merge, &name, read)?.ok_or_else(unreadable)?;
                     if let Some(rule) = merge.own_exclude(group.sides) {
-                        push_rule(&mut own.items, self.compile(rule, None), &source);
+                        push_rule(&mut own.items, self.compile(rule, None), at);
                     }
                     let label = Label::for_merge(&merge);
                     let list = parse_labelled(&text, &merge, self.options.from0, &label);
                     own.depth += 1;
-                    self.splice(list, group, dir_abs, own, read)?;
+                    let place = merge.named_at.as_deref().unwrap_or(&merge.name);
+                    let file = Arc::new(named_at(place));
+                    self.splice(list, (group, &file), dir_abs, own, read)?;
                     own.depth -= 1;
                 }
                 Parsed::Nothing => {}
@@ -502,6 +571,11 @@ struct Own<'a> {
     inherited: &'a [RuleItem],
     /// The current nesting of files included with `.`.
     depth: usize,
+}
+
+/// Returns how a file is shown that another file names. The name may be a secret of that file.
+fn named_at(place: &[u8]) -> Vec<u8> {
+    [b"a file named at ", place].concat()
 }
 
 /// Returns the suffix for debug output, e.g. ` [per-dir .rules]`.

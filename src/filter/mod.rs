@@ -22,8 +22,10 @@ pub use chain::{Chain, Rules};
 pub use compiled_rules::{ChainOptions, MERGE_DEPTH_MAX, too_deep};
 pub use module_rules::{ModuleRules, split_rules};
 pub use parse::{
-    BadRule, cvs_globals, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include,
-    parse_merge,
+    BadRule, cvs_globals, cvs_rules, line_of_pattern, parse_exclude, parse_filter, parse_from,
+    parse_include, parse_merge,
 };
 pub use pattern::{has_wildcard, name_matches};
-pub use rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Text, Verdict};
+pub use rule::{
+    Cvs, FoundRule, Merge, MergeFormat, Parsed, Rule, RulePlace, Side, Sides, Text, Verdict,
+};

@@ -201,7 +201,11 @@ pub fn parse_merge(text: &[u8], merge: &Merge, from0: bool) -> Result<Vec<Parsed
         .own_exclude(Sides::Unsaid)
         .map(|rule| Ok(Parsed::Rule(rule)));
     own.into_iter()
-        .chain(parse_labelled(text, merge, from0, &label))
+        .chain(
+            parse_labelled(text, merge, from0, &label)
+                .into_iter()
+                .map(|(_, parsed)| parsed),
+        )
         .collect()
 }
 
@@ -225,13 +229,13 @@ impl Label {
 
 /// Does the work of [`parse_merge`] with another label in messages, and without `e`.
 ///
-/// Returns one result per rule, so that a file included before an invalid rule is read before the error is reported.
+/// Returns one result per rule, with the number of its line, so that a file included before an invalid rule is read before the error is reported.
 pub(super) fn parse_labelled(
     text: &[u8],
     merge: &Merge,
     from0: bool,
     label: &Label,
-) -> Vec<Result<Parsed, BadRule>> {
+) -> Vec<(u32, Result<Parsed, BadRule>)> {
     let grammar = match merge.format {
         MergeFormat::Rules => Grammar::Rule,
         MergeFormat::Excludes => Grammar::Pattern { include: false },
@@ -243,14 +247,21 @@ pub(super) fn parse_labelled(
         absolute: merge.absolute,
         perishable: merge.perishable,
     };
+    let buffer = Arc::new(text.to_vec());
     if merge.word_split {
         let (Label::Lines(name) | Label::Whole(name)) = label;
         let place = RuleSource::File(name.clone());
-        return words(text, from0)
-            .map(|word| parse_one(word, grammar, inherited, &place, None))
-            .collect();
+        let mut line = 1;
+        let mut counted = 0;
+        let located = |word: &[u8]| {
+            let at = word.as_ptr() as usize - buffer.as_ptr() as usize;
+            line += buffer[counted..at].iter().filter(|&&b| b == b'\n').count();
+            counted = at;
+            let rule = parse_one(word, grammar, inherited, &place, Some(&buffer));
+            (short(line), rule)
+        };
+        return words(&buffer, from0).map(located).collect();
     }
-    let buffer = Arc::new(text.to_vec());
     lines(&buffer, from0)
         .filter(|(_, line)| is_rule_line(line))
         .map(|(number, line)| {
@@ -258,9 +269,28 @@ pub(super) fn parse_labelled(
                 Label::Lines(name) => line_of(name, number),
                 Label::Whole(name) => name.clone(),
             });
-            parse_one(line, grammar, inherited, &place, Some(&buffer))
+            let rule = parse_one(line, grammar, inherited, &place, Some(&buffer));
+            (short(number), rule)
         })
         .collect()
+}
+
+/// Returns the number of a line as rules store it.
+fn short(line: usize) -> u32 {
+    u32::try_from(line).unwrap_or(u32::MAX)
+}
+
+/// Returns the number of the line of a file that a pattern is in. It is counted anew each time, so that millions of
+/// rules need not store it.
+pub fn line_of_pattern(pattern: &Text, from0: bool) -> usize {
+    let whole = pattern.whole();
+    let begins_before = |line: &[u8]| {
+        (line.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize) <= pattern.offset()
+    };
+    lines(whole, from0)
+        .take_while(|(_, line)| begins_before(line))
+        .last()
+        .map_or(1, |(number, _)| number)
 }
 
 /// Returns the rules that `-C` appends: the per-directory `.cvsignore`, then the global excludes.
@@ -753,6 +783,21 @@ mod tests {
             bad.message(),
             b"unexpected end of filter rule: <rule from rules line 2>"
         );
+    }
+
+    #[test]
+    fn lines_of_patterns_are_found_again() {
+        let lines = |list: &[Parsed]| -> Vec<usize> {
+            let rules = list.iter().filter_map(|parsed| match parsed {
+                Parsed::Rule(rule) => Some(line_of_pattern(&rule.pattern, false)),
+                _ => None,
+            });
+            rules.collect()
+        };
+        let list = parse_from(b"# c\n\na\r\n- b\n!\nc".to_vec(), false, false).unwrap();
+        assert_eq!(lines(&list), [3, 4, 6]);
+        let list = parse_merge(b"a b\n\nc", &merge(b".w- x"), false).unwrap();
+        assert_eq!(lines(&list), [1, 1, 3]);
     }
 
     fn merge(rule: &[u8]) -> Merge {

@@ -26,6 +26,39 @@ pub enum Verdict {
     },
 }
 
+/// The rule that decides about an entry, and where it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundRule {
+    /// See [`Rule::include`].
+    pub include: bool,
+    /// See [`Rule::absolute`].
+    pub absolute: bool,
+    /// See [`Rule::negate`].
+    pub negate: bool,
+    /// See [`Rule::perishable`].
+    pub perishable: bool,
+    /// The pattern as written. Empty for a rule of a file in the tree: the user of a server may not be permitted to read
+    /// that file.
+    pub pattern: Vec<u8>,
+    pub place: RulePlace,
+}
+
+/// Where a rule was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RulePlace {
+    /// On the command line, or in a file that it names.
+    Run,
+    /// It is one of the patterns that a rule `-C` stands for.
+    Cvs,
+    /// In a file of the tree that is read for its directory.
+    Dir {
+        /// Its path, relative to the root of the transfer. `../` leads above it. Only its place if a file names it.
+        file: Vec<u8>,
+        /// The number of the line, from 1.
+        line: u32,
+    },
+}
+
 /// The sides to which a rule or merge file applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sides {
@@ -117,6 +150,16 @@ impl Text {
             // Beyond 4 GiB.
             _ => part.into(),
         }
+    }
+
+    /// Returns the text that it is a part of. All rules of a file share theirs.
+    pub fn whole(&self) -> &Arc<Vec<u8>> {
+        &self.buffer
+    }
+
+    /// Returns where it begins in [`Text::whole`].
+    pub(super) fn offset(&self) -> usize {
+        self.from as usize
     }
 
     /// Makes the patterns of these rules share one text.

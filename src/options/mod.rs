@@ -29,6 +29,8 @@ pub use plan_use::PlanUse;
 pub use preserve::{IdFrom, IdMap, IdTo, LinkOwners, ModeChange, PeerLinks, Preserve};
 pub use select::{FilesFrom, Recurse, RemoveSource, RuleArg, Select};
 
+use crate::path::RelPath;
+
 /// Everything that a run was asked to do, except its operands.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -52,6 +54,8 @@ pub struct Options {
     pub dry_run: bool,
     /// Whether the actions of the run are recorded as a plan, or are those of one.
     pub plan_use: PlanUse,
+    /// The paths of the transfer that `sparsync explain` is about; empty: the run is another one.
+    pub explained: Vec<RelPath>,
     /// The batch file, if one is written or read.
     pub batch: Option<Batch>,
     /// `--copy-as`: this end copies as another user, `USER[:GROUP]`.

@@ -45,6 +45,7 @@ impl Permits {
             connect,
             dry_run,
             plan_use,
+            explained,
             batch,
             copy_as: _,
             // A rule file outside of the directory counts as empty here, for the digest as well.
@@ -54,7 +55,8 @@ impl Permits {
         } = options;
         let by_run = Permits {
             // The state of an action that was done already shows only in the listings of its directory.
-            compare: *plan_use != PlanUse::Replay,
+            // So does each fact that explains a path.
+            compare: *plan_use != PlanUse::Replay && explained.is_empty(),
             unrequested: !dry_run && *plan_use != PlanUse::Replay,
             forbids_repeat: first_given([
                 // The user repeats it.

@@ -9,6 +9,7 @@ pub mod changes;
 pub mod chmod;
 mod compared;
 pub mod delete;
+pub mod explained;
 pub mod fuzzy;
 pub mod idmap;
 pub mod planned;

@@ -3,6 +3,7 @@
 
 use super::bytes::{Reader, Writer};
 use super::enum_values::{event, rule, seen};
+use super::explained_fact;
 use super::limits::{
     ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINE_MAX_BYTES,
     LINES_MAX, PATH_MAX_BYTES,
@@ -846,6 +847,10 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.byte(event::PLANNED);
             w.bytes("planned action", &line, LINE_MAX_BYTES)?;
         }
+        Event::Explained(explained) => {
+            w.byte(event::EXPLAINED);
+            return explained_fact::put(w, explained);
+        }
         Event::Progress {
             done_bytes,
             len_bytes,
@@ -898,6 +903,7 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
                 }
             }
         }
+        event::EXPLAINED => Event::Explained(Box::new(explained_fact::get(r)?)),
         event::SOURCE_CHANGED => Event::SourceChanged(r.owned("name", PATH_MAX_BYTES)?),
         event::VERIFIED => Event::Verified {
             len_bytes: r.varint_up_to("length", FILE_MAX_BYTES)?,

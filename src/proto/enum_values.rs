@@ -3,8 +3,10 @@
 use super::limits::ROLES;
 use super::message::{Class, Lane};
 use crate::exit::Exit;
-use crate::filter::{MergeFormat, Sides};
+use crate::filter::{MergeFormat, Side, Sides};
 use crate::flist::Kind;
+use crate::plan::explained::Fate;
+use crate::plan::{InTheWay, Reason};
 use crate::report::event::{Update, Weight};
 
 /// A value that is encoded as one byte.
@@ -66,6 +68,36 @@ numbers!(MergeFormat {
     MergeFormat::Excludes = 1,
     MergeFormat::Includes = 2,
     MergeFormat::Cvs = 3,
+});
+
+numbers!(Side { Side::Sender = 0, Side::Receiver = 1, });
+
+numbers!(InTheWay { InTheWay::Nothing = 0, InTheWay::Other = 1, InTheWay::Dir = 2, });
+
+numbers!(Fate {
+    Fate::NotRequested = 0,
+    Fate::NotCompared = 1,
+    Fate::Protected = 2,
+    Fate::Doomed = 3,
+    Fate::Deleted = 4,
+    Fate::LimitReached = 5,
+    Fate::OtherFileSystem = 6,
+    Fate::NotEmpty = 7,
+});
+
+numbers!(Reason {
+    Reason::NotExisting = 0,
+    Reason::Exists = 1,
+    Reason::Newer = 2,
+    Reason::TooLarge = 3,
+    Reason::TooSmall = 4,
+    Reason::NonRegular = 5,
+    Reason::UnsafeLink = 6,
+    Reason::Forbidden = 7,
+    Reason::NothingToAppend = 8,
+    Reason::InTheWay = 9,
+    Reason::Unknown = 10,
+    Reason::NotPlanned = 11,
 });
 
 impl Numbered for Exit {
@@ -135,6 +167,40 @@ pub(super) mod event {
     pub const REUSED: u8 = 10;
     pub const VERIFIED: u8 = 11;
     pub const PLANNED: u8 = 12;
+    pub const EXPLAINED: u8 = 13;
+}
+
+/// The facts that explain a path.
+pub(super) mod fact {
+    pub const RULE: u8 = 0;
+    pub const ABSENT: u8 = 1;
+    pub const AT_DEST: u8 = 2;
+    pub const MOUNT_POINT: u8 = 3;
+    pub const NOT_ENTERED: u8 = 4;
+    pub const DECIDED: u8 = 5;
+    pub const PRUNED: u8 = 6;
+    pub const NO_ROOM: u8 = 7;
+    pub const LINKED: u8 = 8;
+    pub const EXTRA: u8 = 9;
+}
+
+/// The outcomes of decisions that explain a path.
+pub(super) mod outcome {
+    pub const KEEP: u8 = 0;
+    pub const ADJUST: u8 = 1;
+    pub const CREATE: u8 = 2;
+    pub const TRANSFER: u8 = 3;
+    pub const LINK_ALTERNATE: u8 = 4;
+    pub const COPY_ALTERNATE: u8 = 5;
+    pub const ELSEWHERE: u8 = 6;
+    pub const REFUSE: u8 = 7;
+}
+
+/// The places of rules that explain a path.
+pub(super) mod place {
+    pub const RUN: u8 = 0;
+    pub const CVS: u8 = 1;
+    pub const DIR: u8 = 2;
 }
 
 #[cfg(test)]
@@ -154,6 +220,10 @@ mod tests {
                 MergeFormat::of_number(number).map(Numbered::number),
                 Exit::of_number(number).map(Numbered::number),
                 Role::of_number(number).map(Numbered::number),
+                Side::of_number(number).map(Numbered::number),
+                InTheWay::of_number(number).map(Numbered::number),
+                Fate::of_number(number).map(Numbered::number),
+                Reason::of_number(number).map(Numbered::number),
             ] {
                 assert!(
                     back.is_none_or(|back| back == number),

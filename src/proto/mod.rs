@@ -4,6 +4,7 @@ mod bytes;
 pub mod dialect;
 mod encoding;
 mod enum_values;
+mod explained_fact;
 pub mod fragment;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

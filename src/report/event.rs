@@ -2,6 +2,7 @@
 
 use crate::flist::{FileId, Kind, Time};
 use crate::plan::changes::Changes;
+use crate::plan::explained::Explained;
 use crate::plan::planned::PlannedAction;
 
 /// How an entry was, or would be, updated: the first column of itemized output.
@@ -237,6 +238,8 @@ pub enum Event {
     },
     /// An action of the run, for a stored plan; requested by [`Wants::planned`].
     Planned(Box<PlannedAction>),
+    /// What this end has found out about a path (`sparsync explain`).
+    Explained(Box<Explained>),
     /// The progress of a file's transfer, for `--progress`.
     Progress {
         /// The number of bytes done.

@@ -331,8 +331,44 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
         | Event::Begin(_)
         | Event::Verified { .. }
         | Event::Planned(_)
+        | Event::Explained(_)
         | Event::Progress { .. } => None,
     }
+}
+
+/// Appends the line of `sparsync explain` about a path. `reasons`: the end, and the text.
+pub fn put_explanation<'a>(
+    out: &mut Vec<u8>,
+    path: &[u8],
+    verdict: &str,
+    reasons: impl Iterator<Item = (&'static str, &'a [u8])>,
+) {
+    let reasons = reasons.map(|(end, text)| ReasonObject {
+        end,
+        text: String::from_utf8_lossy(text).into_owned(),
+    });
+    let line = ExplanationLine {
+        r#type: "explanation",
+        path: JsonText::new(path),
+        verdict,
+        reasons: reasons.collect(),
+    };
+    put_plain(out, &line);
+}
+
+#[derive(Serialize)]
+struct ExplanationLine<'a> {
+    r#type: &'static str,
+    #[serde(flatten)]
+    path: JsonText<'a>,
+    verdict: &'a str,
+    reasons: Vec<ReasonObject>,
+}
+
+#[derive(Serialize)]
+struct ReasonObject {
+    end: &'static str,
+    text: String,
 }
 
 /// Appends a line.

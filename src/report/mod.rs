@@ -4,6 +4,7 @@ pub mod bench_chart;
 pub mod comparison;
 pub mod escape;
 pub mod event;
+pub mod explainer;
 pub mod failed_paths;
 pub mod final_error;
 pub mod format;

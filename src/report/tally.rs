@@ -148,6 +148,7 @@ impl Tally {
             | Event::SourceChanged(_)
             | Event::Verified { .. }
             | Event::Planned(_)
+            | Event::Explained(_)
             | Event::Checked(_)
             | Event::Listed { .. } => {}
         }

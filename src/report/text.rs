@@ -17,6 +17,7 @@ use self::summary::{put_statistics, put_totals};
 use super::comparison::{CheckCounts, DIFFERENT, finding_of};
 use super::escape::Charset;
 use super::event::{Event, Item, Problem, Wants, Weight};
+use super::explainer::Explainer;
 use super::failed_paths::FailedPaths;
 use super::final_error::error_line;
 use super::format::{Constants, Format, Shown, put_link, put_name};
@@ -34,6 +35,7 @@ use crate::flist::Kind;
 use crate::options::findings::{ComparisonKind, Finding};
 use crate::options::{Checksum, Output};
 use crate::plan::Changes;
+use crate::plan::explained::Explained;
 use crate::plan::planned::PlannedAction;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -141,6 +143,8 @@ pub struct TextReporter {
     failed_paths: Option<FailedPaths>,
     /// Receives the actions of the run, for `sparsync plan`.
     plan: Option<PutAction>,
+    /// Collects what the other end finds out about the paths to explain.
+    explainer: Option<Arc<Explainer>>,
     /// Where such problems are counted for the live display, and which answers requests for progress.
     gauge: Option<Arc<Gauge>>,
     /// When the run began, in milliseconds.
@@ -206,6 +210,7 @@ impl TextReporter {
             first_failure: None,
             failed_paths: None,
             plan: None,
+            explainer: None,
             gauge: None,
             begun_ms: 0,
             reported: VecDeque::new(),
@@ -564,6 +569,7 @@ impl TextReporter {
                 self.counts.verified.1 += len_bytes;
             }
             Event::Planned(action) => self.planned(action),
+            Event::Explained(explained) => self.explained(explained),
             Event::Progress {
                 done_bytes,
                 len_bytes,
@@ -710,6 +716,17 @@ impl TextReporter {
     /// Passes the actions of the run on from now on.
     pub fn record_plan(&mut self, put: PutAction) {
         self.plan = Some(put);
+    }
+
+    /// Passes on what the other end finds out about the paths to explain.
+    pub fn collect_explained(&mut self, explainer: Arc<Explainer>) {
+        self.explainer = Some(explainer);
+    }
+
+    fn explained(&mut self, explained: &Explained) {
+        if let Some(explainer) = &self.explainer {
+            explainer.put(explained.clone());
+        }
     }
 
     fn planned(&mut self, action: &PlannedAction) {

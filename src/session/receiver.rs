@@ -111,6 +111,9 @@ impl Receiver<'_> {
         if !(is_empty && self.printer.is_receiver()) {
             self.receive(roots, listener, &mut counted)?;
         }
+        for explained in self.run_context.explained() {
+            listener.report(&explained);
+        }
         let of_list = self.peer.end_of_list()?;
         for line in self.peer.costs() {
             listener.report(&Event::Problem(Problem::new(line, Weight::Warning)));

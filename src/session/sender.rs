@@ -198,6 +198,10 @@ impl<'a> Sender<'a> {
             if gathered.found > 0 || !gathered.missing.is_empty() {
                 listing_sender.send_tree(root, &mut counted)?;
             }
+            // Before the end of the list, because a receiver that has everything may leave.
+            for explained in self.run_context.explained() {
+                (self.report)(explained)?;
+            }
             self.peer.end_listings(&counted)?;
             tally.merge(&counted);
             if let Some(reports) = &self.reports {

@@ -12,6 +12,7 @@ use crate::proto::{
     Dialect, DirListing, Encoder, Greeting, Message, ProtocolSupport, Roots, Setup,
 };
 use crate::report::event::{Event, Item, Problem, Update};
+use crate::report::explainer::Explainer;
 use crate::report::line_filter::{Choice, LineKind};
 use crate::report::{PutLine, Tally, final_error, format, totals_line};
 use crate::session::checksums::SessionChecksums;
@@ -323,7 +324,11 @@ impl Server<'_> {
         } = settled;
         let connection = session_io.connection;
         let interrupted = &AtomicBool::new(false);
-        let process = self.process;
+        let explainer = Explainer::new(&options.explained);
+        let process = Process {
+            explainer: explainer.as_ref(),
+            ..self.process
+        };
         let gauge = None;
         let run_context = RunContext {
             options: &options,

@@ -119,6 +119,7 @@ pub fn text_of(event: &Event) -> Option<(FrameTag, &[u8])> {
         | Event::SourceChanged(_)
         | Event::Verified { .. }
         | Event::Planned(_)
+        | Event::Explained(_)
         | Event::Progress { .. } => None,
     }
 }

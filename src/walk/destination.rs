@@ -1,6 +1,6 @@
 //! Lists the destination, joins it with the source's entries, and calls the planner for each pair.
 
-use crate::filter::Chain;
+use crate::filter::{Chain, Side};
 use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind, Time};
@@ -13,10 +13,12 @@ use crate::fs::{errno, sys};
 use crate::options::{AltKind, CheckMode, Options};
 use crate::path::RelPath;
 use crate::plan::delete::{self, Extras};
+use crate::plan::explained::{DecidedFact, Fact, Fate};
 use crate::plan::planned::StoredPlan;
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
 use crate::proto::SubdirFlags;
 use crate::report::event::{ErrorRole, Problem, Weight, errno_words};
+use crate::report::explainer::Explainer;
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
 use crate::walk::dir_plan::{
     Decided, DestListing, DestState, DirPlan, Findings, Found, ListedDir, NONE, Step, SubDir,
@@ -120,6 +122,8 @@ pub struct DestWalk<'a> {
     pub resumes_from: u64,
     /// The plan that is carried out, if there is one.
     pub stored: Option<&'a dyn StoredPlan>,
+    /// Collects what is found out about the paths of `sparsync explain`.
+    pub explainer: Option<&'a Explainer>,
 }
 
 impl DestWalk<'_> {
@@ -597,8 +601,16 @@ impl DestWalk<'_> {
             if let Some(hit) = hit {
                 decided.hits.insert(pair.source, hit);
             }
+            if let Some(explainer) = self.explainer {
+                self.explain(explainer, found, &step);
+            }
             if entry.is_dir() {
                 let flags = subs.next().copied().unwrap_or_default();
+                if let Some(explainer) = self.explainer
+                    && !flags.is_walked
+                {
+                    explainer.add(&found.listing.path.join(name), Fact::NotEntered);
+                }
                 decided.subdirs.push(self.sub_dir(step, flags));
                 continue;
             }
@@ -626,12 +638,94 @@ impl DestWalk<'_> {
             }
         }
         decided.extras.sort_unstable();
+        if let Some(explainer) = self.explainer {
+            self.explain_lone(explainer, found);
+        }
         if let Some(stored) = self.stored
             && let Err(error) = restrict(stored, self.policy, found, &mut decided)
         {
             findings.fatal.get_or_insert(error);
         }
         decided
+    }
+
+    /// Collects the decision about an entry, if it is to be explained.
+    fn explain(&self, explainer: &Explainer, found: &Found, step: &Step) {
+        let renamed_from = found.listing.renamed_from.as_deref();
+        let path = found
+            .listing
+            .path
+            .join(renamed_from.unwrap_or(found.name_of(step)));
+        let decided = || {
+            let dest = found.dest.entry(step.dest);
+            let source = found.source_of(step);
+            DecidedFact::new(source, dest, step.decision, self.policy)
+        };
+        if explainer.asks_about(&path) {
+            explainer.add(&path, Fact::Decided(Box::new(decided())));
+        }
+    }
+
+    /// Collects what the destination has under the names to explain that the source lacks.
+    fn explain_lone(&self, explainer: &Explainer, found: &Found) {
+        let dir = &found.listing.path;
+        let listed = &found.listing.list;
+        let is_renamed = |name: &[u8]| found.listing.renamed_from.as_deref() == Some(name);
+        for name in explainer.names_in(dir) {
+            if listed.find(name).is_none() && !is_renamed(name) {
+                let kind = found.dest.dir.as_ref().and_then(|dir| kind_at(dir, name));
+                self.explain_extra(explainer, found, &dir.join(name), kind);
+            }
+        }
+    }
+
+    /// Collects what the destination has under a name that the source lacks, and below it. `kind`: that of its entry.
+    fn explain_extra(
+        &self,
+        explainer: &Explainer,
+        found: &Found,
+        path: &RelPath,
+        kind: Option<Kind>,
+    ) {
+        let is_dir = kind == Some(Kind::Dir);
+        let (Some(kind), false) = (kind, self.is_forbidden(path, is_dir)) else {
+            explainer.add(path, Fact::Absent(Side::Receiver));
+            return;
+        };
+        explainer.add(path, Fact::AtDest(kind));
+        for below in explainer.below(path) {
+            let parent = below.parent().unwrap_or_default();
+            let dir = self
+                .dest
+                .and_then(|root| root.open_dir_to_search(&parent).ok());
+            let kind = dir.and_then(|dir| kind_at(&dir, below.name()));
+            let is_forbidden = self.is_forbidden(below, kind == Some(Kind::Dir));
+            explainer.add(
+                below,
+                match kind {
+                    Some(kind) if !is_forbidden => Fact::AtDest(kind),
+                    Some(_) | None => Fact::Absent(Side::Receiver),
+                },
+            );
+        }
+        let fate = if !self.delete {
+            Fate::NotRequested
+        } else if !found.listing.may_delete {
+            Fate::NotCompared
+        } else {
+            let chain = found
+                .receiver_chain
+                .as_ref()
+                .expect("set with what was found");
+            explainer.add_rule(chain, Side::Receiver, path, is_dir, false);
+            let mut extras = self.extras(found);
+            if extras.contain(path.name(), is_dir, &mut Vec::new()) {
+                Fate::Doomed
+            } else {
+                Fate::Protected
+            }
+        };
+        explainer.add(path, Fact::Extra(fate));
     }
 
     /// Returns the subdirectory of a step. `flags`: what the source's listing says about it.
@@ -707,6 +801,11 @@ impl DestWalk<'_> {
             if !is_bare || !delete::may_prune(self.receiver_chain, &path) {
                 decided.subdirs.push(sub);
                 continue;
+            }
+            if let Some(explainer) = self.explainer {
+                explainer.add(&path, Fact::Pruned);
+                let kind = found.dest.entry(sub.step.dest).map(Entry::kind);
+                self.explain_extra(explainer, found, &path, kind);
             }
             decided.pruned.push(sub.step.source);
             pruned.extend(sub.task_id);
@@ -1113,6 +1212,12 @@ fn note_lone(
     if extras.contain(name, is_dir, &mut findings.notes) {
         decided.extras.push(at);
     }
+}
+
+/// Returns the kind of an entry of the destination; `None`: there is none, or it cannot be examined.
+fn kind_at(dir: &Dir, name: &[u8]) -> Option<Kind> {
+    let stat = sys::stat(dir.fd(), name, false).ok()?;
+    Kind::of_mode(stat.mode)
 }
 
 /// Returns the indices of the implied directories.

@@ -8,8 +8,10 @@ use crate::fs::sys;
 use crate::fs::xattr::{Who, XattrPolicy};
 use crate::options::{CheckMode, DetectRenamed, Options, PeerLinks, Preserve, RemoveSource};
 use crate::plan;
+use crate::plan::explained::Explained;
 use crate::plan::planned::StoredPlan;
-use crate::report::Gauge;
+use crate::report::explainer::Explainer;
+use crate::report::{Event, Gauge};
 use crate::walk::source::SourceWalk;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,6 +31,8 @@ pub struct Process<'a> {
     pub checksum_cache: Option<&'a ChecksumCache>,
     /// The plan that a receiver of this process carries out, if there is one.
     pub stored: Option<&'a dyn StoredPlan>,
+    /// Collects what this process finds out about the paths of `sparsync explain`, if it is that.
+    pub explainer: Option<&'a Explainer>,
 }
 
 /// The inputs that every role of a run gets. The opener of a run makes it, and nothing changes it; only what it refers to (the
@@ -75,6 +79,18 @@ impl<'a> RunContext<'a> {
         let choice = self.options.checksum_cache.as_ref()?;
         let cache = self.process.checksum_cache?;
         Some(CacheInUse { cache, choice })
+    }
+
+    /// Returns the events about what this end has found out so far about the paths of `sparsync explain`.
+    pub fn explained(&self) -> impl Iterator<Item = Event> {
+        let explainer = self.process.explainer;
+        let found = explainer.map(Explainer::take).unwrap_or_default();
+        found.into_iter().flat_map(|(path, facts)| {
+            facts.into_iter().map(move |fact| {
+                let path = path.clone();
+                Event::Explained(Box::new(Explained { path, fact }))
+            })
+        })
     }
 
     /// Calls `body` with a function that returns what to read of each entry. `preserve` has the attributes that this
@@ -167,6 +183,7 @@ impl<'a> RunContext<'a> {
             threads: self.process.threads,
             is_over: None,
             left_out: None,
+            explainer: self.process.explainer,
         }
     }
 }

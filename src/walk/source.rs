@@ -12,9 +12,11 @@ use crate::fs::sys::FileVersion;
 use crate::fs::{charset, errno, sys};
 use crate::options::{LinkOwners, Select};
 use crate::path::RelPath;
+use crate::plan::explained::Fact;
 use crate::plan::safelink;
 use crate::proto::{ContentDigest, SubdirFlags};
 use crate::report::event::{ErrorRole, Problem, Weight, strerror};
+use crate::report::explainer::Explainer;
 use crate::walk::dir_plan::{
     ListedDir, OPEN_PLACES_MAX, unreadable_attribute, unreadable_or_fatal,
 };
@@ -93,6 +95,8 @@ pub struct SourceWalk<'a> {
     /// The device and inode number of a directory that this run has created for its destination. It may be inside the
     /// source, which does not include it: rsync lists the source before that.
     pub left_out: Option<(u64, u64)>,
+    /// Collects what is found out about the paths of `sparsync explain`.
+    pub explainer: Option<&'a Explainer>,
 }
 
 /// How file contents are digested while they are listed.
@@ -301,6 +305,11 @@ impl SourceWalk<'_> {
                 Ok((stat, _)) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
                 Err(_) => false,
             };
+            if let Some(explainer) = self.explainer
+                && !named.implied
+            {
+                explainer.add_rule(chain, Side::Sender, &path, is_dir(), false);
+            }
             let is_excluded = !named.implied
                 && !chain.includes(
                     self.reports_rules,
@@ -345,6 +354,11 @@ impl SourceWalk<'_> {
                 .listing
                 .problems
                 .push(problem.weighing(Weight::SourceError));
+        }
+        if let Some(explainer) = self.explainer
+            && is_listed
+        {
+            self.explain(explainer, &found.listing.path, place, chain, &names);
         }
         let mut full = found.listing.path.as_bytes().to_vec();
         if !full.is_empty() {
@@ -450,6 +464,33 @@ impl SourceWalk<'_> {
         }
     }
 
+    /// Collects what the listing of a directory and the rules say about the names to explain.
+    fn explain(
+        &self,
+        explainer: &Explainer,
+        dir: &RelPath,
+        place: &SourceDir,
+        chain: &Chain,
+        names: &Names,
+    ) {
+        for name in explainer.names_in(dir) {
+            let path = dir.join(name);
+            let listed = names.items.iter().find(|&&it| names.name(it) == name);
+            let is_dir = match listed.and_then(|listed| listed.is_dir) {
+                Some(true) => true,
+                // A symlink may stand for a directory.
+                Some(false) | None => self
+                    .stat_following(place, name, dir, false)
+                    .is_ok_and(|(stat, _)| Kind::of_mode(stat.mode) == Some(Kind::Dir)),
+            };
+            if listed.is_none() || chain.module_excludes(path.as_bytes(), is_dir) {
+                explainer.add(&path, Fact::Absent(Side::Sender));
+            } else {
+                explainer.add_rule(chain, Side::Sender, &path, is_dir, false);
+            }
+        }
+    }
+
     /// Adds a name that was examined, under its name in the transfer. Returns whether it was added.
     fn add(
         &self,
@@ -507,6 +548,9 @@ impl SourceWalk<'_> {
             return false;
         }
         let is_mount_point = Self::is_mount_point(origin, &stat);
+        if is_mount_point && let Some(explainer) = self.explainer {
+            explainer.add(&found.listing.path.join(called), Fact::MountPoint);
+        }
         if is_mount_point
             && self.select.one_file_system > 1
             && matches!(origin.listing, Listing::All { below: true, .. })

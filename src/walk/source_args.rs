@@ -127,6 +127,11 @@ impl<'a> Gatherer<'a> {
             .entered
             .as_ref()
             .map_or(&base.chain, |(_, chain)| chain);
+        if let Some(explainer) = self.run_context.process.explainer
+            && let Ok(path) = RelPath::parse(path)
+        {
+            explainer.add_rule(chain, Side::Sender, &path, is_dir, false);
+        }
         let reports = self.run_context.options.output.debug.filter >= 1;
         chain.includes(reports, Side::Sender, path, is_dir, &mut self.out.notes)
     }

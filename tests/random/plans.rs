@@ -249,7 +249,7 @@ impl Change {
 }
 
 /// Returns a tree without what plans do not record.
-fn plain(tree: Vec<Entry>) -> Vec<Entry> {
+pub fn plain(tree: Vec<Entry>) -> Vec<Entry> {
     let plain = tree.into_iter().map(|entry| Entry {
         extra: super::tree::Extra::None,
         kind: match entry.kind {
@@ -262,7 +262,7 @@ fn plain(tree: Vec<Entry>) -> Vec<Entry> {
 }
 
 /// Returns a tree without the times of directories, which their entries change.
-fn timeless_dirs(mut tree: Snapshot) -> Snapshot {
+pub fn timeless_dirs(mut tree: Snapshot) -> Snapshot {
     for line in tree.values_mut() {
         if line.starts_with('d') {
             let words = line.split(' ').enumerate();

@@ -28,8 +28,8 @@ Set up the fast route:
 
 Examine:
   sparsync check SRC/ DEST/               compare content and attributes, without copying
-  sparsync plan SRC/ DEST/ -o FILE        record what a copy would do; --show FILE: print it
-  sparsync apply FILE                     do exactly that, where nothing has changed since
+  sparsync plan SRC/ DEST/ -o FILE        record what a copy would do; apply FILE: do exactly that
+  sparsync explain PATH -- ...            say why a copy transfers, skips, deletes or keeps PATH
   sparsync hash TREE                      write a manifest, which b3sum --check and sparsync check read
   sparsync cache verify TREE              find files that a disk has changed, by digests of --checksum-cache
   sparsync doctor [HOST]                  check this machine, and the ways to HOST

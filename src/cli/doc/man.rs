@@ -183,7 +183,7 @@ fn sparsync(out: &mut Roff) {
     out.title("SH", "EXAMPLES");
     out.verbatim(&EXAMPLES);
     let others = [
-        "apply", "bench", "cache", "check", "doctor", "enroll", "hash", "plan", "server",
+        "apply", "bench", "cache", "check", "doctor", "enroll", "explain", "hash", "plan", "server",
     ]
     .map(|name| format!("sparsync-{name}(1)"));
     let others: Vec<_> = others

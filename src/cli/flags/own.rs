@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::options::connect::TransportChoice;
 use crate::options::output::Ui;
 use crate::options::{CacheChoice, DeleteGuard, DetectRenamed, Lock, Verify};
+use crate::path::RelPath;
 
 /// The arguments of `--transport`.
 pub const TRANSPORTS: [&str; 4] = ["auto", "quic", "tls", "ssh"];
@@ -69,6 +70,14 @@ pub const FLAGS: &[Flag] = &[
               of a file shows in its ctime at once. Both ends trust theirs."),
     Flag::switch("replay-plan", "the client is `sparsync apply`")
         .effect(Effect::Switch(|args| &mut args.replay_plan))
+        .support(Support::InSession),
+    Flag::value("explained", "PATH", "the client is `sparsync explain`, and asks about this path")
+        .effect(Effect::Argument(|args, given| {
+            let path = RelPath::parse(given.value);
+            let path = path.map_err(|_| Error::usage("--explained: not a path of a transfer"))?;
+            args.explained.push(path);
+            Ok(())
+        }))
         .support(Support::InSession),
     Flag::optional("detect-renamed", "HOW", "take new files from equal files of the destination")
         .words(&["moved", "quick"])
@@ -231,7 +240,7 @@ pub const FLAGS: &[Flag] = &[
                 args.own_option_is_invalid = true;
                 let other = wanted.escape_ascii();
                 let words = format!(
-                    "sparsync: invalid --man value `{other}`: expected sparsync, apply, bench, cache, check, doctor, enroll, hash, plan or server"
+                    "sparsync: invalid --man value `{other}`: expected sparsync, apply, bench, cache, check, doctor, enroll, explain, hash, plan or server"
                 );
                 return Err(Error::usage(words));
             };

@@ -4,8 +4,9 @@
 //! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
 
 /// The subcommands.
-pub const COMMANDS: [&str; 10] = [
-    "server", "enroll", "doctor", "bench", "check", "hash", "cache", "plan", "apply", "help",
+pub const COMMANDS: [&str; 11] = [
+    "server", "enroll", "doctor", "bench", "check", "hash", "cache", "plan", "apply", "explain",
+    "help",
 ];
 
 /// The actions of `server` that users need, in the order of its help.
@@ -20,13 +21,14 @@ pub const ACTIONS: [&str; 12] = [
 ];
 
 /// The subcommands that users need, and the actions of `server`, with their help.
-pub const PAGES: [(&str, &str); 19] = [
+pub const PAGES: [(&str, &str); 20] = [
     ("apply", APPLY),
     ("bench", BENCH),
     ("cache", CACHE),
     ("check", CHECK),
     ("doctor", DOCTOR),
     ("enroll", ENROLL),
+    ("explain", EXPLAIN),
     ("hash", HASH),
     ("plan", PLAN),
     ("server", SERVER),
@@ -560,6 +562,41 @@ EXAMPLES
   sparsync check -aHAX --exclude=/cache/ site/ web:/srv/site/
   sparsync check --manifest=data.b3 /srv/data
   ssh box sparsync hash /srv/data | sparsync check --manifest=- /backup/data
+";
+
+/// The help of `explain`.
+const EXPLAIN: &str = "\
+Say why a copy transfers, skips, deletes or keeps a path. Nothing is changed.
+
+Usage: sparsync explain [--json] PATH... -- [OPTION]... SRC... DST
+
+What follows `--` is the command line of the copy. It is made as a dry run, and for each PATH, this
+is printed: what would happen to it, and why, with the end that decides it:
+
+  the filter rule         its option, or its file and line; also of rule files in the trees
+  the comparison          such as `same size and time`, or what differs: size, time, attributes
+  the option              that deletes it, protects it, leaves it out or limits the copy
+
+PATH is a path below SRC or DST, as their operands spell it, or one relative to the transfer, as
+-i prints it. It may exist at both ends, at one, or at none. If a directory above it is the reason,
+that directory is named.
+
+Of a rule in a file of the trees, only the place is printed, because a server may read files that
+its user cannot read.
+
+Options that only print or log are ignored. An rsync at the other end is not enough: both ends must
+be a sparsync.
+
+OPTIONS
+  --json                  print one JSON object for each PATH
+  --help                  print this help
+
+The exit code is 0 if each PATH was explained, 2 if the command line is wrong, 23 if something could
+not be read, and otherwise that of the copy.
+
+EXAMPLES
+  sparsync explain cache/a.o -- -a --exclude='*.o' site/ web:/srv/site/
+  sparsync explain old/report.pdf -- -a --delete --filter=': .rules' docs/ /mnt/backup/docs/
 ";
 
 /// The help of `plan`.

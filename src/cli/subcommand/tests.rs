@@ -208,7 +208,7 @@ fn a_command_line_that_is_neither_command_nor_copy_is_explained() {
         ),
         (
             "help foo",
-            "unknown command `help foo`\nhint: the commands are server, enroll, doctor, bench, check, hash, cache, plan, apply, help",
+            "unknown command `help foo`\nhint: the commands are server, enroll, doctor, bench, check, hash, cache, plan, apply, explain, help",
         ),
     ] {
         let error = mistake(&format!("./sparsync {line}"))

@@ -25,10 +25,10 @@ pub fn run(env: &mut Env, request: CheckRequest) -> Exit {
     }
 }
 
-/// Returns the exit code of a command that ended with this one of rsync's: under `check` and
-/// `cache`, 1 stands for differences.
+/// Returns the exit code of a command that ended with this one of rsync's: under `check` and `cache`, 1 stands for
+/// differences, and `explain` is like them.
 pub fn exit_of(exit: Exit, verb: &str) -> Exit {
-    if ["check", "cache"].contains(&verb) && exit == Exit::Usage {
+    if ["check", "cache", "explain"].contains(&verb) && exit == Exit::Usage {
         WRONG_USAGE
     } else {
         exit

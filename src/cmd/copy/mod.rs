@@ -192,6 +192,9 @@ pub fn reporter(
     if let Some(put) = &env.record_action {
         reporter.record_plan(put.clone());
     }
+    if let Some(explainer) = &env.explainer {
+        reporter.collect_explained(explainer.clone());
+    }
     for event in &trouble {
         reporter.report(event);
     }
@@ -474,6 +477,7 @@ pub fn process(env: &Env) -> Process<'_> {
         threads: threads(),
         checksum_cache: Some(&env.checksum_cache),
         stored: env.stored_plan.as_deref(),
+        explainer: env.explainer.as_deref(),
     }
 }
 

@@ -105,6 +105,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let stop = env.stop.clone();
     let stop_requested = env.stop_requested.clone();
     let checksum_cache = env.checksum_cache.clone();
+    let explainer = env.explainer.clone();
     let run_context = RunContext {
         options: &near.options,
         rules: &rules,
@@ -115,6 +116,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
             threads: copy::threads(),
             checksum_cache: Some(&checksum_cache),
             stored: None,
+            explainer: explainer.as_deref(),
         },
         repeats: false,
         interrupted: &stop_requested,

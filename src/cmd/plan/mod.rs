@@ -7,7 +7,7 @@ mod plan_writer;
 use self::plan_file::PlanFile;
 use self::plan_summary::PlanSummary;
 use self::plan_writer::PlanWriter;
-use super::command_end::fail;
+use super::command_end::{check_cwd, fail};
 use super::{input_files, run_copy};
 use crate::cli::plan_command::{self, ApplyRequest, NewPlan, PlanForm, PlanRequest};
 use crate::cli::{Copy, Invocation};
@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::plan::planned::PlannedAction;
-use crate::report::event::errno_words;
 use crate::report::plan_line::PlanHeader;
 use crate::work::clock;
 use parking_lot::Mutex;
@@ -174,18 +173,4 @@ fn local_dest(copy: &Copy) -> Option<&[u8]> {
 
 fn exists(path: &[u8]) -> bool {
     sys::stat_path(path, true).is_ok()
-}
-
-/// Fails if a run has relative paths, and there is no working directory.
-fn check_cwd(env: &Env, copy: &Copy) -> Result<()> {
-    match &env.no_cwd {
-        Some(error) if copy.has_relative_local_path() => {
-            let words = [
-                b"rsync: [Receiver] getcwd(): ".as_slice(),
-                &errno_words(error),
-            ];
-            Err(Error::new(Exit::FileSelect, words.concat()))
-        }
-        Some(_) | None => Ok(()),
-    }
 }

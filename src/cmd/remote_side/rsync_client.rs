@@ -324,6 +324,7 @@ pub fn serve_over(
             threads: copy::threads(),
             checksum_cache: None,
             stored: None,
+            explainer: None,
         },
         daemon: daemon.as_ref().map(|daemon| daemon.terms),
         log: log.as_ref(),

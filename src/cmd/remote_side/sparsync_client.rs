@@ -387,6 +387,7 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         parsed: setup.rules.clone(),
         cvs_home: setup.cvs_home.clone(),
         cvs_env: setup.cvs_env.clone(),
+        files: Vec::new(),
     };
     // The sender applies it, and a receiver finds the modes as they should be.
     if !setup.server_sends

@@ -1,12 +1,13 @@
 //! Proptest strategies for valid messages of every kind, with all optional parts.
 
 use crate::exit::Exit;
-use crate::filter::{Cvs, Merge, MergeFormat, Parsed, Rule, Sides};
+use crate::filter::{Cvs, FoundRule, Merge, MergeFormat, Parsed, Rule, RulePlace, Side, Sides};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra, Inode, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
-use crate::plan::Changes;
+use crate::plan::explained::{DecidedFact, DecidedOutcome, Explained, Fact, Fate};
 use crate::plan::planned::{EntryState, PlannedAct, PlannedAction};
+use crate::plan::{Changes, InTheWay, Reason};
 use crate::proto::limits::{
     ADDRESSES_MAX, COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX,
 };
@@ -613,6 +614,98 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
         })
 }
 
+fn side() -> impl Strategy<Value = Side> {
+    select(vec![Side::Sender, Side::Receiver])
+}
+
+fn found_rule() -> impl Strategy<Value = FoundRule> {
+    let place = prop_oneof![
+        Just(RulePlace::Run),
+        Just(RulePlace::Cvs),
+        (bytes(), any::<u32>()).prop_map(|(file, line)| RulePlace::Dir { file, line }),
+    ];
+    (any::<[bool; 4]>(), bytes(), place).prop_map(
+        |([include, absolute, negate, perishable], pattern, place)| FoundRule {
+            include,
+            absolute,
+            negate,
+            perishable,
+            pattern,
+            place,
+        },
+    )
+}
+
+fn outcome() -> impl Strategy<Value = DecidedOutcome> {
+    let changes = || (0..=0x7ff_u16).prop_map(|bits| Changes::from_bits(bits).expect("known"));
+    let reasons = vec![
+        Reason::NotExisting,
+        Reason::Exists,
+        Reason::Newer,
+        Reason::TooLarge,
+        Reason::TooSmall,
+        Reason::NonRegular,
+        Reason::UnsafeLink,
+        Reason::Forbidden,
+        Reason::NothingToAppend,
+        Reason::InTheWay,
+        Reason::Unknown,
+        Reason::NotPlanned,
+    ];
+    prop_oneof![
+        select(vec![
+            DecidedOutcome::Keep,
+            DecidedOutcome::LinkAlternate,
+            DecidedOutcome::Elsewhere
+        ]),
+        changes().prop_map(DecidedOutcome::Adjust),
+        changes().prop_map(DecidedOutcome::Create),
+        changes().prop_map(DecidedOutcome::Transfer),
+        changes().prop_map(DecidedOutcome::CopyAlternate),
+        select(reasons).prop_map(DecidedOutcome::Refuse),
+    ]
+}
+
+fn decided() -> impl Strategy<Value = DecidedFact> {
+    let state = || {
+        entry_state().prop_map(|state| EntryState {
+            len_bytes: state.len_bytes.map(|len| len.min(FILE_MAX_BYTES)),
+            ..state
+        })
+    };
+    let in_the_way = select(vec![InTheWay::Nothing, InTheWay::Other, InTheWay::Dir]);
+    (outcome(), in_the_way, state(), option::of(state())).prop_map(
+        |(outcome, in_the_way, source, dest)| DecidedFact {
+            outcome,
+            in_the_way,
+            source,
+            dest,
+        },
+    )
+}
+
+fn explained() -> impl Strategy<Value = Explained> {
+    let fact = prop_oneof![
+        (side(), any::<bool>(), found_rule()).prop_map(|(side, is_dir, rule)| Fact::Rule {
+            side,
+            is_dir,
+            rule
+        }),
+        side().prop_map(Fact::Absent),
+        kind().prop_map(Fact::AtDest),
+        select(vec![
+            Fact::MountPoint,
+            Fact::NotEntered,
+            Fact::Pruned,
+            Fact::NoRoom
+        ]),
+        decided().prop_map(|decided| Fact::Decided(Box::new(decided))),
+        bytes().prop_map(Fact::Linked),
+        select(Fate::ALL.to_vec()).prop_map(Fact::Extra),
+    ];
+    (bytes(), fact).prop_map(|(path, fact)| Explained { path, fact })
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let listed = ([0..=COUNT_MAX, 0..=TOTAL_MAX_BYTES], any::<bool>());
     prop_oneof![
@@ -643,6 +736,7 @@ fn event() -> impl Strategy<Value = Event> {
         bytes().prop_map(Event::SourceChanged),
         (0..=FILE_MAX_BYTES).prop_map(|len_bytes| Event::Verified { len_bytes }),
         planned().prop_map(|action| Event::Planned(Box::new(action))),
+        explained().prop_map(|explained| Event::Explained(Box::new(explained))),
         [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES].prop_map(|[done_bytes, len_bytes]| {
             Event::Progress {
                 done_bytes,

@@ -4,12 +4,13 @@
 
 use super::{encoded, same};
 use crate::exit::Exit;
-use crate::filter::{Cvs, Merge, MergeFormat, Parsed, Rule, Sides};
+use crate::filter::{Cvs, FoundRule, Merge, MergeFormat, Parsed, Rule, RulePlace, Side, Sides};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Extra, Inode, Kind, Time};
 use crate::path::RelPath;
-use crate::plan::Changes;
+use crate::plan::explained::{DecidedFact, DecidedOutcome, Explained, Fact, Fate};
 use crate::plan::planned::{EntryState, PlannedAct, PlannedAction};
+use crate::plan::{Changes, InTheWay, Reason};
 use crate::proto::message::ContentDigest;
 use crate::proto::{
     Basis, Class, DestDirState, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message,
@@ -403,7 +404,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
             format!("16 3a | {} | f8e001 | 02 04|c0000207 10|00000000000000000000000000000001", "a9".repeat(32)),
         ),
     ];
-    let events: [(&'static str, Event, &str); 13] = [
+    let events: [(&'static str, Event, &str); 16] = [
         (
             "Event: item",
             Event::Item(Box::new(item())),
@@ -442,6 +443,52 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
                 after: None,
             })),
             "11 7d | 0c 7b|7b2274797065223a22616374696f6e222c22616374696f6e223a2264656c657465222c2270617468223a2261222c226974656d697a65223a222a64656c6574696e672020222c226368616e676573223a302c226265666f7265223a7b226b696e64223a22646972222c226d6f6465223a22303430373535227d7d0a",
+        ),
+        (
+            "Event: explained by a rule",
+            Event::Explained(Box::new(Explained {
+                path: b"a".to_vec(),
+                fact: Fact::Rule {
+                    side: Side::Receiver,
+                    is_dir: true,
+                    rule: FoundRule {
+                        include: false,
+                        absolute: false,
+                        negate: false,
+                        perishable: true,
+                        pattern: Vec::new(),
+                        place: RulePlace::Dir { file: b"f".to_vec(), line: 300 },
+                    },
+                },
+            })),
+            "11 0c | 0d 01|61 00 01 11 00 02 01|66 ac02",
+        ),
+        (
+            "Event: explained by a decision",
+            Event::Explained(Box::new(Explained {
+                path: b"a".to_vec(),
+                fact: Fact::Decided(Box::new(DecidedFact {
+                    outcome: DecidedOutcome::Refuse(Reason::TooLarge),
+                    in_the_way: InTheWay::Other,
+                    source: EntryState {
+                        kind: Kind::File,
+                        mode: 0o100644,
+                        uid: Some(1),
+                        gid: None,
+                        len_bytes: Some(300),
+                        mtime: None,
+                        target: None,
+                        rdev: None,
+                    },
+                    dest: None,
+                })),
+            })),
+            "11 0f | 0d 01|61 05 07 03 01 00 | 05 a48302 01 ac02",
+        ),
+        (
+            "Event: explained by a fate",
+            Event::Explained(Box::new(Explained { path: b"a".to_vec(), fact: Fact::Extra(Fate::Deleted) })),
+            "11 05 | 0d 01|61 09 04",
         ),
         (
             "Event: reused",

@@ -547,7 +547,27 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
         &frame(17, "03 04 00"),
         "weight of a problem has the unknown number 4",
     );
-    refused("event", &frame(17, "0d"), "event has the unknown number 13");
+    refused("event", &frame(17, "0e"), "event has the unknown number 14");
+    refused(
+        "fact",
+        &frame(17, "0d 01|61 0a"),
+        "fact has the unknown number 10",
+    );
+    refused(
+        "outcome",
+        &frame(17, "0d 01|61 05 08"),
+        "outcome has the unknown number 8",
+    );
+    refused(
+        "place of a rule",
+        &frame(17, "0d 01|61 00 00 00 00 03"),
+        "place of a rule has the unknown number 3",
+    );
+    refused(
+        "mode of a state",
+        &frame(17, "0d 01|61 05 00 00 00 00 00"),
+        "mode 0 is not one of an entry",
+    );
     refused(
         "planned action",
         &frame(17, "0c 02|7b7d"),

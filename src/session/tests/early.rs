@@ -33,6 +33,7 @@ fn client<'a>(
             threads: 2,
             checksum_cache: None,
             stored: None,
+            explainer: None,
         },
         repeats: false,
         interrupted: stop,

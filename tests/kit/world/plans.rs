@@ -46,6 +46,42 @@ impl World {
         })
     }
 
+    /// Runs `sparsync explain --json` about `paths`, which must change nothing. Returns what was printed.
+    pub fn try_explain<A: AsRef<[u8]>, B: AsRef<[u8]>>(
+        &self,
+        paths: &[B],
+        options: &[A],
+        operands: &[&str],
+    ) -> Result<Applied, String> {
+        let options: Vec<_> = options.iter().map(|it| it.as_ref().to_vec()).collect();
+        let operands: Vec<_> = operands.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let paths = paths.iter().map(|it| it.as_ref().to_vec());
+        let command: Vec<_> = [b"explain".to_vec(), b"--json".to_vec()]
+            .into_iter()
+            .chain(paths)
+            .chain([b"--".to_vec()])
+            .collect();
+        let before = snapshot(&self.twins[1], self.lens.get());
+        let seen = self.see_command(oracle::under_test(), &command, &options, &operands, 1);
+        if let Some(changed) = diff::trees(&before, &seen.tree) {
+            let told = format!("  the explanation has changed the trees:\n{changed}");
+            return Err(self.failure("explain", &options, &operands, &told));
+        }
+        Ok(Applied {
+            exit: seen.exit,
+            stdout: seen.stdout,
+            stderr: seen.stderr,
+        })
+    }
+
+    /// Runs the program under test with `options` on `src/` and `dst/`. Returns its exit code, and what it leaves in `dst`.
+    pub fn we_leave<A: AsRef<[u8]>>(&self, options: &[A]) -> (i32, Snapshot) {
+        let options: Vec<_> = options.iter().map(|it| it.as_ref().to_vec()).collect();
+        let operands = [b"src/".to_vec(), b"dst/".to_vec()];
+        let seen = self.see(oracle::under_test(), &options, &operands, 1);
+        (seen.exit, self.left_in(1))
+    }
+
     /// Applies the plan.
     pub fn apply(&self, options: &[&str]) -> Applied {
         let words = [&["apply"], options, &["../the.plan"]].concat();

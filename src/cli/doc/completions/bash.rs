@@ -49,7 +49,7 @@ _sparsync() {
     # Under another name, such as rsync, there are no commands.
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[0]##*/} == sparsync* ]]; then
         case ${COMP_WORDS[1]} in
-            apply | bench | cache | check | doctor | enroll | hash | plan | help) command=${COMP_WORDS[1]} ;;
+            apply | bench | cache | check | doctor | enroll | explain | hash | plan | help) command=${COMP_WORDS[1]} ;;
             server)
                 command=server
                 for word in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
@@ -125,7 +125,7 @@ _sparsync() {
             compopt -o filenames -o default 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -d -- "$cur")
             ;;
-        help) mapfile -t COMPREPLY < <(compgen -W 'apply bench cache check doctor enroll hash plan server' -- "$cur") ;;
+        help) mapfile -t COMPREPLY < <(compgen -W 'apply bench cache check doctor enroll explain hash plan server' -- "$cur") ;;
         *)
             local -a hosts=()
             [[ -n $full && $full != */* ]] && mapfile -t hosts < <(_sparsync_hosts_like "$full")
@@ -142,7 +142,7 @@ _sparsync() {
             compopt -o filenames -o default 2>/dev/null
             mapfile -t COMPREPLY < <(
                 ((COMP_CWORD > 1)) || [[ ${COMP_WORDS[0]##*/} != sparsync* ]] ||
-                    compgen -W 'apply bench cache check doctor enroll hash plan help server' -- "$cur"
+                    compgen -W 'apply bench cache check doctor enroll explain hash plan help server' -- "$cur"
                 compgen -f -- "$cur"
             )
             ;;

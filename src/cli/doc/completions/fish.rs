@@ -6,7 +6,7 @@ use crate::cli::flag::Arity;
 /// What is the same for all commands. `@` marks where the tables are inserted.
 const SCRIPT: &str = r#"# Completions of sparsync for fish, printed by `sparsync --completions=fish`.
 
-# Prints the command before the cursor: copy, apply, bench, cache, check, doctor, enroll, hash, plan, help, server, or server and an action.
+# Prints the command before the cursor: copy, apply, bench, cache, check, doctor, enroll, explain, hash, plan, help, server, or server and an action.
 function __sparsync_command
     set -l words (commandline -opc)
     # Under another name, such as rsync, there are no commands.
@@ -15,7 +15,7 @@ function __sparsync_command
         return
     end
     switch "$words[2]"
-        case apply bench cache check doctor enroll hash plan help
+        case apply bench cache check doctor enroll explain hash plan help
             echo $words[2]
         case server
             for word in $words[3..-1]
@@ -69,7 +69,8 @@ complete -c sparsync -n '__sparsync_is doctor' -a '(__sparsync_hosts)'
 complete -c sparsync -n '__sparsync_is enroll' -a '(__sparsync_hosts)'
 complete -c sparsync -n '__sparsync_is hash' -a '(__fish_complete_directories)'
 complete -c sparsync -n '__sparsync_is plan' -F -a '(__sparsync_hosts):'
-complete -c sparsync -n '__sparsync_is help' -a 'apply bench cache check doctor enroll hash plan server'
+complete -c sparsync -n '__sparsync_is explain' -F -a '(__sparsync_hosts):'
+complete -c sparsync -n '__sparsync_is help' -a 'apply bench cache check doctor enroll explain hash plan server'
 complete -c sparsync -n 'string match -q "server *" (__sparsync_command)' -a '(__sparsync_hosts)'
 # The same for rsync, if that is this program.
 if string match -q '*/sparsync*' -- (realpath -- (command -v rsync) 2>/dev/null)

@@ -41,7 +41,7 @@ _sparsync() {
     local command=
     if (( CURRENT > 2 )) && [[ $service != rsync ]]; then
         case $words[2] in
-            apply | bench | check | doctor | enroll | hash | plan | help) command=$words[2] ;;
+            apply | bench | check | doctor | enroll | explain | hash | plan | help) command=$words[2] ;;
             server) command="server ${words[(r)(@ACTIONS@)]}" ;;
         esac
     fi
@@ -50,7 +50,7 @@ _sparsync() {
     [[ -n $command ]] && { shift words; (( CURRENT-- )) }
     case $command in
 @TABLE@
-        help) _arguments ':command:(apply bench check doctor enroll hash plan server)' ;;
+        help) _arguments ':command:(apply bench check doctor enroll explain hash plan server)' ;;
     esac
 }
 
@@ -74,7 +74,8 @@ pub fn script(commands: &[Command]) -> String {
     let described = |name: &str, help: &str| format!("{name}\\:{}", quoted_twice(help));
     let verbs = commands.iter().filter(|command| {
         [
-            "apply", "bench", "cache", "check", "doctor", "enroll", "hash", "plan", "server",
+            "apply", "bench", "cache", "check", "doctor", "enroll", "explain", "hash", "plan",
+            "server",
         ]
         .contains(&command.name.as_str())
     });
@@ -96,7 +97,7 @@ pub fn script(commands: &[Command]) -> String {
             "" => "'1: :_sparsync_first' '*:operand:_sparsync_operand'".to_owned(),
             "server " => format!("'1:action:(({}))'", listed.join(" ")),
             "bench" => "'1:measurement:(scan sync)' '*:directory:_files -/'".to_owned(),
-            "check" | "plan" => "'*:operand:_sparsync_operand'".to_owned(),
+            "check" | "explain" | "plan" => "'*:operand:_sparsync_operand'".to_owned(),
             "apply" => "'1:plan:_files' '*:operand:_sparsync_operand'".to_owned(),
             "cache" => "'1:action:(stat verify clear)' '2:directory:_files -/'".to_owned(),
             "hash" => "'1:directory:_files -/'".to_owned(),

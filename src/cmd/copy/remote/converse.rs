@@ -235,9 +235,10 @@ impl RemoteCopy {
         }
     }
 
-    /// Returns the error of a run that has to do with a stored plan, if its peer cannot take part in that.
+    /// Returns the error of a run of `plan`, `apply` or `explain`, if its peer cannot take part in that.
     fn plan_error(&self, is_stock: bool) -> Option<Error> {
         let verb = match self.options.plan_use {
+            PlanUse::Free if !self.options.explained.is_empty() => "explain",
             PlanUse::Free => return None,
             PlanUse::Record => "plan",
             PlanUse::Replay => "apply",
