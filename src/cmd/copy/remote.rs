@@ -1,6 +1,6 @@
 //! A copy between this machine and another one: the client's end.
 //!
-//! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
+//! The other machine is reached through a remote shell or a sparsync server ([`route`](super::route) decides). If sparsync answers,
 //! the two run a native session. If a stock rsync answers, this program runs the session in rsync's protocol.
 
 mod client_end;
