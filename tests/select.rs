@@ -67,6 +67,24 @@ compares!(
     ["-ai", "--existing", "--ignore-existing", "--delete"]
 );
 
+// A file of the source that has the name which another one gets at the destination has nothing to do with it.
+synctest!(checksum_of_a_file_that_gets_another_name, |w: World| {
+    w.source("a=1234 b=9999 c=0000").dest("b=9999 c=1234");
+    w.agree_paths(&["-aic"], &["src/a", "dst/b"])
+        .prints(">fc........ a");
+    w.agree_paths(&["-aic"], &["src/a", "dst/c"]).exits(0);
+});
+
+synctest!(
+    checksum_in_another_tree_of_a_file_that_gets_another_name,
+    |w: World| {
+        w.source("a=1234 b=9999").dest("kept");
+        w.build("alt", |t| drop(t.file("b", "1234")));
+        w.agree_paths(&["-aic", "--copy-dest=../alt"], &["src/a", "dst/b"])
+            .exits(0);
+    }
+);
+
 synctest!(a_negative_window_compares_nanoseconds, |w: World| {
     w.build("src", |t| {
         t.file("a", "a").mtime_ns(0, 1);

@@ -142,11 +142,7 @@ impl<'a> Job<'a> {
 
     /// Returns its source for a comparison of contents.
     pub fn original(&self) -> ComparedSource<'a> {
-        ComparedSource {
-            entry: self.source(),
-            place: self.place(),
-            name: self.source_name(),
-        }
+        self.plan.found.original(self.source())
     }
 
     /// Returns its number at the peer that has the source, or `None` if the source is here.
@@ -159,12 +155,7 @@ impl<'a> Job<'a> {
 
     /// Returns its name at the source, which differs from the one here for a single renamed argument.
     pub fn source_name(&self) -> &'a [u8] {
-        self.plan
-            .found
-            .listing
-            .renamed_from
-            .as_deref()
-            .unwrap_or(self.name())
+        self.plan.found.source_name(self.source())
     }
 
     /// Returns the path under which it is reported: the source's, even if the destination's name differs.

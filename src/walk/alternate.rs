@@ -57,16 +57,17 @@ pub struct Hit {
 }
 
 impl DestWalk<'_> {
-    /// Decides again about an entry that the trees may have, and returns what they have.
+    /// Decides again about an entry that the trees may have, and returns what they have. `path`, `name`: its directory and
+    /// name here and in the trees. At the source, it may have another name.
     pub fn decide_with_alternates(
         &self,
         dirs: &mut AltDirs,
-        path: &RelPath,
+        (path, name): (&RelPath, &[u8]),
         original: ComparedSource<'_>,
         (dest_dir, dest): (Option<&Dir>, Option<&Entry>),
         decision: Decision,
     ) -> (Decision, Option<Hit>) {
-        let ComparedSource { entry, name, .. } = original;
+        let entry = original.entry;
         let Some(kind) = self.alternate_kind else {
             return (decision, None);
         };
@@ -74,7 +75,7 @@ impl DestWalk<'_> {
         if use_of_them == Use::Nothing {
             return (decision, None);
         }
-        let Some((found, hit)) = self.best_alternate(dirs, path, original) else {
+        let Some((found, hit)) = self.best_alternate(dirs, (path, name), original) else {
             return (decision, None);
         };
         if use_of_them == Use::VeryThing {
@@ -105,10 +106,10 @@ impl DestWalk<'_> {
     fn best_alternate(
         &self,
         dirs: &mut AltDirs,
-        path: &RelPath,
+        (path, name): (&RelPath, &[u8]),
         original: ComparedSource<'_>,
     ) -> Option<(Candidate, Hit)> {
-        let ComparedSource { entry, name, .. } = original;
+        let entry = original.entry;
         // Times that `-O` omits are still compared and reported here.
         let with_times = || {
             let mut policy = self.policy.clone();

@@ -998,21 +998,16 @@ impl DestWalk<'_> {
         version: Option<FileVersion>,
         unread: &Unread,
     ) -> bool {
-        let original = ComparedSource {
-            entry,
-            place: found.place_of(entry),
-            name: found.listing.list.name(entry),
-        };
         let Some(dir) = &found.dest.dir else {
             return false;
         };
         let dest = ComparedDest {
             dir,
-            name: original.name,
+            name: found.listing.list.name(entry),
             version,
         };
-        (self.compare)(original, dest).unwrap_or_else(|error| {
-            unread.lock().push((original.name.to_vec(), error));
+        (self.compare)(found.original(entry), dest).unwrap_or_else(|error| {
+            unread.lock().push((dest.name.to_vec(), error));
             false
         })
     }
@@ -1080,14 +1075,10 @@ impl DestWalk<'_> {
         step: &mut Step,
     ) -> Option<Hit> {
         let entry = found.source_of(step);
-        let original = ComparedSource {
-            entry,
-            place: found.place_of(entry),
-            name: found.name_of(step),
-        };
+        let at = (&found.listing.path, found.name_of(step));
         let there = (found.dest.dir.as_ref(), found.dest.entry(step.dest));
         let (decision, hit) =
-            self.decide_with_alternates(dirs, &found.listing.path, original, there, step.decision);
+            self.decide_with_alternates(dirs, at, found.original(entry), there, step.decision);
         step.decision = decision;
         findings.problems.append(&mut dirs.problems);
         if entry.is_dir() { None } else { hit }
@@ -1114,8 +1105,13 @@ impl DestWalk<'_> {
             place,
             name: b".",
         };
-        let (decision, _) =
-            self.decide_with_alternates(&mut dirs, &root, original, (None, existing), decision);
+        let (decision, _) = self.decide_with_alternates(
+            &mut dirs,
+            (&root, b"."),
+            original,
+            (None, existing),
+            decision,
+        );
         (decision, dirs.problems)
     }
 

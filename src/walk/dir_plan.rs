@@ -190,6 +190,23 @@ impl Found {
         &self.listing.list.entries[step.source as usize]
     }
 
+    /// Returns the name of an entry at the source, which differs from the one here for a single renamed argument.
+    pub fn source_name(&self, entry: &Entry) -> &[u8] {
+        self.listing
+            .renamed_from
+            .as_deref()
+            .unwrap_or(self.listing.list.name(entry))
+    }
+
+    /// Returns an entry of the source for a comparison of contents.
+    pub fn original<'a>(&'a self, entry: &'a Entry) -> ComparedSource<'a> {
+        ComparedSource {
+            entry,
+            place: self.place_of(entry),
+            name: self.source_name(entry),
+        }
+    }
+
     /// Returns the name of the entry that a step is about.
     pub fn name_of(&self, step: &Step) -> &[u8] {
         self.listing.list.name(self.source_of(step))
@@ -310,20 +327,7 @@ impl DirPlan {
         let steps = self.decided.steps[range]
             .iter()
             .filter(|step| matches!(step.decision.action, Action::Transfer(_)));
-        steps.map(|step| {
-            let entry = self.source_of(step);
-            let name = self
-                .found
-                .listing
-                .renamed_from
-                .as_deref()
-                .unwrap_or(self.found.listing.list.name(entry));
-            ComparedSource {
-                entry,
-                place: self.place_of(entry),
-                name,
-            }
-        })
+        steps.map(|step| self.found.original(self.source_of(step)))
     }
 
     /// Returns the path of an entry as the sender sees it (`%f`). `None` if it was not requested, or if a receiving

@@ -134,11 +134,7 @@ impl NewSource<'_> {
 
     /// Returns its name at the source.
     fn source_name(&self) -> &[u8] {
-        let listing = &self.plan.found.listing;
-        listing
-            .renamed_from
-            .as_deref()
-            .unwrap_or(self.plan.name_of(&self.step))
+        self.plan.found.source_name(self.plan.source_of(&self.step))
     }
 
     /// Returns the digest that the peer has listed (`-c`).
