@@ -293,7 +293,7 @@ synctest!(progress2_of_the_whole_run, |w: World| {
 synctest!(progress_keeps_error_messages, |w: World| {
     w.source("a->nowhere big*3000000").dest("");
     w.no_dry_run()
-        .agree(&["-aL", "--progress", "--no-inc-recursive", "--bwlimit=100m"])
+        .agree(&["-aL", "--progress", "--bwlimit=100m"])
         .exits(23);
 });
 
