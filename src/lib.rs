@@ -47,6 +47,6 @@ mod local;
 
 mod session;
 
-mod stock;
+mod rsync;
 
 pub mod cmd;

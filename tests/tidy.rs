@@ -557,7 +557,7 @@ const PACKED: [Packed; 5] = [
 ];
 
 /// The modules that still use [`PACKED`] combinators.
-const ENGINE: [&str; 6] = ["walk", "plan", "apply", "session", "stock", "proto"];
+const ENGINE: [&str; 6] = ["walk", "plan", "apply", "session", "rsync", "proto"];
 
 #[test]
 fn control_flow_is_written_as_statements() {

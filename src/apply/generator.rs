@@ -87,7 +87,7 @@ pub enum ListFirst {
 pub struct Generator<'a> {
     plans: &'a dyn Plans,
     context: &'a Context<'a>,
-    stock: PlanPool<'a>,
+    pool: PlanPool<'a>,
     deletions: Deletions<'a>,
     shared: SharedFiles,
     links: LinkGroups<'a>,
@@ -215,7 +215,7 @@ impl<'a> Generator<'a> {
         Generator {
             plans,
             context,
-            stock: PlanPool::new(plans, context, unnamed),
+            pool: PlanPool::new(plans, context, unnamed),
             deletions: Deletions::new(context, plans.walk()),
             shared: SharedFiles::default(),
             links: LinkGroups::new(context),
@@ -314,17 +314,17 @@ impl<'a> Generator<'a> {
     fn hold_all(&mut self) -> Result<()> {
         self.look_ahead(PlanPool::hold_all)?;
         if self.context.wants.progress || self.context.wants.whole_list {
-            self.out.head.push(self.stock.whole_list());
+            self.out.head.push(self.pool.whole_list());
         }
         if self.context.options.select.prune_empty_dirs {
             let Generator {
                 context,
-                stock,
+                pool,
                 deletions,
                 out,
                 ..
             } = self;
-            stock.prune(&mut |findings| report_findings(context, deletions, out, findings))?;
+            pool.prune(&mut |findings| report_findings(context, deletions, out, findings))?;
         }
         Ok(())
     }
@@ -344,10 +344,10 @@ impl<'a> Generator<'a> {
         let Some(mut search) = self.search.take().filter(TwinSearch::is_useful) else {
             return Ok(());
         };
-        for plan in self.stock.held_plans() {
+        for plan in self.pool.held_plans() {
             search.look_at(plan);
         }
-        search.read_contents(self.stock.held_plans())?;
+        search.read_contents(self.pool.held_plans())?;
         let FoundTwins {
             by_new,
             has_extras,
@@ -380,7 +380,7 @@ impl<'a> Generator<'a> {
         let Generator {
             links,
             deletions,
-            stock,
+            pool,
             search,
             list_first,
             ..
@@ -389,7 +389,7 @@ impl<'a> Generator<'a> {
         // on.
         let is_search_only =
             *list_first == ListFirst::ToSearch && !self.context.policy.preserve.hard_links;
-        hold(stock, &mut |plan, is_entered| {
+        hold(pool, &mut |plan, is_entered| {
             if !is_search_only {
                 deletions.check_problems(&plan.findings.problems);
             }
@@ -400,7 +400,7 @@ impl<'a> Generator<'a> {
                 search.expect(plan);
             }
         })?;
-        links.have_seen_all(self.stock.has_seen_all());
+        links.have_seen_all(self.pool.has_seen_all());
         Ok(())
     }
 
@@ -412,7 +412,7 @@ impl<'a> Generator<'a> {
         let deletions = &mut self.deletions;
         let head = &mut self.out.head;
         let mtime = self
-            .stock
+            .pool
             .change_all(&mut |plan| deletions.before(plan, head));
         self.root_changed = mtime;
         if let (Some(existing), Some(mtime)) = (top, mtime) {
@@ -427,7 +427,7 @@ impl<'a> Generator<'a> {
 
     /// Enters the root.
     fn root(&mut self, top: Option<&Top>) -> Result<Frame> {
-        let mut plan = self.stock.take_root()?;
+        let mut plan = self.pool.take_root()?;
         let has_plan = plan.is_some();
         if let Some(plan) = plan.as_mut().filter(|plan| plan.found.dest.is_unseen) {
             self.plans
@@ -520,7 +520,7 @@ impl<'a> Generator<'a> {
         }
         self.out.settle_followers()?;
         self.look_ahead(PlanPool::hold_more)?;
-        let Some(mut plan) = self.stock.stray(&dest_dir.path)? else {
+        let Some(mut plan) = self.pool.stray(&dest_dir.path)? else {
             return Ok(None);
         };
         // The plan holds a single entry, but not because an argument named it.
@@ -553,12 +553,12 @@ impl<'a> Generator<'a> {
     fn leave_out(&mut self, path: &RelPath, task_id: Option<TaskId>) -> Result<()> {
         let Generator {
             context,
-            stock,
+            pool,
             deletions,
             out,
             ..
         } = self;
-        stock.skip(task_id, path, &mut |findings| {
+        pool.skip(task_id, path, &mut |findings| {
             report_findings(context, deletions, out, findings)
         })?;
         self.look_ahead(PlanPool::hold_coming)
@@ -635,7 +635,7 @@ impl<'a> Generator<'a> {
     /// Reports how long the list is while it still grows.
     fn report_list_total(&mut self) {
         if self.context.wants.progress {
-            self.out.head.extend(self.stock.list_so_far());
+            self.out.head.extend(self.pool.list_so_far());
         }
         self.count_list();
     }
@@ -643,7 +643,7 @@ impl<'a> Generator<'a> {
     /// Shows how long the list is so far. The list may grow while files are copied, so this is called often.
     fn count_list(&self) {
         if let Some(gauge) = self.context.gauge {
-            gauge.list(self.stock.count_so_far());
+            gauge.list(self.pool.count_so_far());
         }
     }
 
@@ -1030,7 +1030,7 @@ impl<'a> Generator<'a> {
         self.out.settle_followers()?;
         self.look_ahead(PlanPool::hold_more)?;
         let below = self
-            .stock
+            .pool
             .take(task_id, &job.path, &parent.dest_state(&sub))?;
         let dest_dir = Arc::new(DestDir::new(job.path, dir, last));
         let Some(mut below) = below else {

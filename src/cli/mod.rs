@@ -61,7 +61,7 @@ pub enum Request {
     /// The server's end of a copy, on standard input and output.
     Serve(Serve),
     /// The server's end of a copy for a stock rsync.
-    ServeStock(Box<ServeStock>),
+    ServeRsync(Box<ServeRsync>),
     /// A subcommand, such as `server` or `enroll`.
     Verb(subcommand::Verb),
     /// `sparsync check`
@@ -143,7 +143,7 @@ pub struct Serve {
 
 /// The server's end of a copy for a stock rsync, as its command line describes it.
 #[derive(Debug)]
-pub struct ServeStock {
+pub struct ServeRsync {
     /// The direction, the options as given, and the paths.
     pub serve: Serve,
     /// The settled options, or the error for which the client's options are rejected.
@@ -219,7 +219,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         return match () {
             () if is_server && is_for_us => Ok(Request::Serve(serve(call.args, &walked))),
             () if is_ours => Err(not_for_rsync()),
-            () if is_server => Ok(Request::ServeStock(Box::new(serve_stock(call, walked)))),
+            () if is_server => Ok(Request::ServeRsync(Box::new(serve_rsync(call, walked)))),
             () if daemon_args::is_one(call.args) => {
                 Ok(Request::Daemon(daemon_args::read(call.args).map(Box::new)))
             }
@@ -637,12 +637,12 @@ pub fn own_max_alloc_bytes(vars: resolve::Vars<'_>) -> Option<u64> {
 }
 
 /// Reads the arguments that a client sends to a daemon. Also returns the options in order. `words`: without the program.
-pub fn read_stock_args(
+pub fn read_rsync_args(
     words: &[OsString],
     umask: u32,
     now_unix_secs: i64,
     vars: &dyn Fn(&str) -> Option<OsString>,
-) -> (ServeStock, Vec<parse::GivenOption>) {
+) -> (ServeRsync, Vec<parse::GivenOption>) {
     let mut walked = parse::walk(
         words,
         &[],
@@ -662,11 +662,11 @@ pub fn read_stock_args(
         umask,
         popt: &[],
     };
-    (serve_stock(&call, walked), given)
+    (serve_rsync(&call, walked), given)
 }
 
 /// Returns the server's end of a copy for a stock rsync.
-fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
+fn serve_rsync(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeRsync {
     let serve = serve(call.args, &walked);
     let error = walked
         .error
@@ -692,7 +692,7 @@ fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
         });
     // A forced command adds it.
     let confine_root = walked.args.confine_root.take();
-    ServeStock {
+    ServeRsync {
         serve,
         options,
         confine_root,

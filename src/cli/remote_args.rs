@@ -819,7 +819,7 @@ mod tests {
     fn capability_letter_identifies_a_sparsync_client() {
         let serve = |line: &str| match request(line, &[]).unwrap() {
             Request::Serve(serve) => Some((serve.sends, text(&serve.operands), serve.timeout_secs)),
-            Request::ServeStock(_) | Request::Daemon(_) => None,
+            Request::ServeRsync(_) | Request::Daemon(_) => None,
             other => panic!("{line}: {other:?}"),
         };
         assert_eq!(

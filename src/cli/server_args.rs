@@ -290,7 +290,7 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     letters.push_str("e.");
     letters.push_str(if may_be_piecewise { "i" } else { "" });
     letters.push_str(RSYNC_CAPABILITIES);
-    if options.requires_stock().is_none() {
+    if options.requires_rsync().is_none() {
         letters.push(char::from(CAPABILITY));
     }
     letters.into_bytes()

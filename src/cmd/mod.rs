@@ -117,7 +117,7 @@ pub fn run(env: &mut Env) -> Exit {
         }
         Ok(Request::Print(text)) => write_text(&mut env.stdout, text.as_bytes()),
         Ok(Request::Serve(serve)) => return sparsync_client::run(env, serve),
-        Ok(Request::ServeStock(request)) => return rsync_client::run(env, *request),
+        Ok(Request::ServeRsync(request)) => return rsync_client::run(env, *request),
         Ok(Request::Daemon(args)) => return rsync_daemon::run(env, args),
         Ok(Request::Unsupported(error)) => Err(exec_rsync::run_instead(env, error)),
         Ok(Request::NoArgs { role }) => {

@@ -68,7 +68,7 @@ pub struct Options {
 
 impl Options {
     /// Returns the option because of which the peer must speak rsync's own protocol.
-    pub fn requires_stock(&self) -> Option<&'static str> {
+    pub fn requires_rsync(&self) -> Option<&'static str> {
         match &self.batch {
             Some(Batch::Write { only: false, .. }) => Some("--write-batch"),
             Some(Batch::Write { only: true, .. }) => Some("--only-write-batch"),

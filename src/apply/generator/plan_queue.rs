@@ -128,7 +128,7 @@ pub fn count_so_far(plans: &dyn Plans, unnamed: u64) -> ListTotal {
 }
 
 impl<'a> PlanPool<'a> {
-    /// Creates a stock without plans.
+    /// Creates a pool without plans.
     pub(super) fn new(
         plans: &'a dyn Plans,
         context: &'a Context<'a>,

@@ -269,7 +269,7 @@ fn no_inc_recursive(args: &Args, recurse: Recurse) -> bool {
         || args.inc_recursive == Some(false)
         || args.qsort
         || is_old(args)
-        // At a receiving server, see `stock::needs_whole_list`.
+        // At a receiving server, see `rsync::needs_whole_list`.
         || args.server && !args.sender && args.iconv.as_ref().is_some_and(|spec| spec != b"-")
         || args.delete.before
         || args.delete.after

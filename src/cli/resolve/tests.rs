@@ -475,25 +475,25 @@ fn operands_determine_the_request() {
         matches!(is("--daemon --bogus"), Request::Daemon(Err(_)))
             && matches!(is("--daemon"), Request::Daemon(Ok(_)))
     );
-    let Request::ServeStock(stock) = is("--server --sender -e.Ls --bogus . a b") else {
+    let Request::ServeRsync(rsync) = is("--server --sender -e.Ls --bogus . a b") else {
         panic!("an rsync started it")
     };
     assert!(
-        stock.options.is_err_and(
+        rsync.options.is_err_and(
             |error| error.message == b"rsync: on remote machine: --bogus: unknown option"
         )
     );
-    let Request::ServeStock(stock) =
+    let Request::ServeRsync(rsync) =
         is("--server --sender -re.Ls --checksum-seed=3 --confine-root=/x -- . a b")
     else {
         panic!("an rsync started it")
     };
-    assert!(stock.options.is_ok() && stock.confine_root.is_some() && stock.serve.sends);
+    assert!(rsync.options.is_ok() && rsync.confine_root.is_some() && rsync.serve.sends);
     assert_eq!(
-        (&stock.capabilities[..], stock.checksum_seed),
+        (&rsync.capabilities[..], rsync.checksum_seed),
         (&b".Ls"[..], 3)
     );
-    assert_eq!(stock.serve.operands, [b"a", b"b"]);
+    assert_eq!(rsync.serve.operands, [b"a", b"b"]);
     let Request::Copy(copy) = is("src") else {
         panic!("one operand is listed")
     };

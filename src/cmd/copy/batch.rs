@@ -15,9 +15,9 @@ use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::handshake::VERSIONS;
 use crate::report::event::errno_words;
-use crate::stock::batch_options;
-use crate::stock::batch_player::{BatchFile, not_copied};
-use crate::stock::batch_recorder::BatchRecorder;
+use crate::rsync::batch::player::{BatchFile, not_copied};
+use crate::rsync::batch::recorded_options;
+use crate::rsync::batch::recorder::BatchRecorder;
 use crate::walk::arg_path;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -39,7 +39,7 @@ pub fn open(env: &mut Env, name: &[u8], options: &mut Options) -> Result<(BatchF
     }
     let header = header.map_err(|error| unreadable(env, name, error))?;
     let mut lines = Vec::new();
-    let taken = batch_options::take_over(&header, options, &mut lines);
+    let taken = recorded_options::take_over(&header, options, &mut lines);
     if options.output.verbose > 0 && !options.output.quiet {
         // A lost notice does not affect the copy.
         for line in &lines {

@@ -26,9 +26,9 @@ use crate::exit::Exit;
 use crate::fs::{charset, sys};
 use crate::options::{ArgStyle, Batch};
 use crate::proto::rsync::batch::BatchHeader;
+use crate::rsync::batch::player::BatchFile;
 use crate::session::dest_prescan::Guess;
 use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, Early, PrefetchParams};
-use crate::stock::batch_player::BatchFile;
 use crate::walk::run_context::{Process, RunContext};
 use crate::work::clock::Since;
 use parking_lot::Mutex;
@@ -177,15 +177,15 @@ impl RemoteCopy {
                 Some(ReachedDaemon {
                     shell,
                     link,
-                    stock_protocol,
+                    rsync_protocol,
                 }),
             )) => {
                 let transport = shell.map_or(SessionTransport::Daemon, SessionTransport::Shell);
-                let stock = stock_protocol.map(|protocol| ReachedProgram::Stock(Some(protocol)));
+                let rsync = rsync_protocol.map(|protocol| ReachedProgram::Rsync(Some(protocol)));
                 let reached = Reached {
                     transport,
                     link,
-                    program: stock.unwrap_or(ReachedProgram::Native(None)),
+                    program: rsync.unwrap_or(ReachedProgram::Native(None)),
                 };
                 let (transport, opened) = self.open(env, reached, &prepared, None);
                 self.converse(

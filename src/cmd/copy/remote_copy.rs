@@ -8,7 +8,7 @@ use crate::digest;
 use crate::env::Env;
 use crate::options::Options;
 use crate::proto::PLACE_BYTES;
-use crate::stock::{self, daemon};
+use crate::rsync::{self, daemon};
 use crate::transport::link::Patience;
 use crate::trust::notices::Notices;
 use crate::trust::paths::Places;
@@ -127,14 +127,14 @@ impl RemoteCopy {
     }
 
     /// Returns the options of the server for a session in rsync's protocol.
-    pub fn stock_words(&self) -> Vec<Vec<u8>> {
+    pub fn rsync_words(&self) -> Vec<Vec<u8>> {
         let mut words = self.far.server_words.clone();
         // With an absolute and a relative path, the sender may have one directory in its list as two.
         let absolute = rooted(&self.sources).len();
         let is_mixed = absolute > 0 && absolute < self.sources.len();
         let is_mixed = is_mixed && self.far.operand.server_sends && self.options.select.relative;
         let takes_whole =
-            is_mixed || stock::needs_whole_list(&self.options, self.far.operand.server_sends);
+            is_mixed || rsync::needs_whole_list(&self.options, self.far.operand.server_sends);
         if takes_whole && let Some(letters) = words.first_mut() {
             server_args::take_list_whole(letters);
         }

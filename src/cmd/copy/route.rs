@@ -84,7 +84,7 @@ pub fn plan(
             .is_some_and(|program| program != own)
     };
     let is_other_program = !is_url && known.is_some_and(is_other);
-    match (connect.transport, options.requires_stock()) {
+    match (connect.transport, options.requires_rsync()) {
         (TransportChoice::Auto, Some(option)) if !is_url => {
             return Ok(RoutePlan::Shell(known.map(|_| option)));
         }

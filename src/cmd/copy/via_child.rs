@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::rsync::handshake::version_bytes;
 use crate::report::event::errno_words;
-use crate::stock::newest_version;
+use crate::rsync::newest_version;
 use crate::transport::link::FAREWELL;
 use crate::transport::shell::{Shell, ShellAnswer, ShellExit, Stderr};
 
@@ -30,9 +30,9 @@ pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram> {
         side.options.connect.iconv.is_some() && side.options.output.debug.iconv >= 1;
     let debug = names_charset.then(|| b"--debug=iconv".to_vec());
     let own = [OWN_PROGRAM.to_vec(), b"--server".to_vec()];
-    let is_stock = side.options.requires_stock().is_some();
-    let server_words = if is_stock {
-        side.stock_words()
+    let is_rsync = side.options.requires_rsync().is_some();
+    let server_words = if is_rsync {
+        side.rsync_words()
     } else {
         side.far.server_words.clone()
     };
@@ -70,7 +70,7 @@ pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram> {
         &mut |_| {},
     ) {
         Ok(ShellAnswer::Native(link)) => Ok(RemoteProgram::Native(shell, link)),
-        Ok(ShellAnswer::Rsync(link)) if is_stock => Ok(RemoteProgram::Stock(shell, link)),
+        Ok(ShellAnswer::Rsync(link)) if is_rsync => Ok(RemoteProgram::Rsync(shell, link)),
         Ok(ShellAnswer::Rsync(_) | ShellAnswer::Silent | ShellAnswer::TooNoisy) => {
             let ended = shell
                 .wait(Some(FAREWELL), &env.stop)

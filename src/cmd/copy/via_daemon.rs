@@ -14,8 +14,8 @@ use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::report::json;
-use crate::stock;
-use crate::stock::daemon::{
+use crate::rsync;
+use crate::rsync::daemon::{
     Credentials, DaemonTalk, DaemonUser, ModuleAnswer, path_args, split_path,
 };
 use crate::transport::Link;
@@ -40,7 +40,7 @@ pub struct ReachedDaemon {
     pub link: Link,
     /// The protocol version that was agreed on with an rsync, or with a sparsync that serves this run as one. `None`: a
     /// sparsync begins a session in its own protocol.
-    pub stock_protocol: Option<u8>,
+    pub rsync_protocol: Option<u8>,
 }
 
 /// Connects to the daemon of a copy and requests the module. `None`: the daemon printed a list, such as that of its
@@ -98,7 +98,7 @@ impl DaemonClient<'_> {
         };
         let protocol = talk.protocol;
         let (args, secluded) = self.args(module);
-        if let Some(line) = stock::charset_line(&side.options, side.role()) {
+        if let Some(line) = rsync::charset_line(&side.options, side.role()) {
             self.print_line(&line);
         }
         if side.options.output.debug.cmd > 0 {
@@ -122,7 +122,7 @@ impl DaemonClient<'_> {
                     talk.send_secluded_args(&secluded)?;
                 }
                 let may_be_native =
-                    side.options.requires_stock().is_none() && protocol >= BEHIND_RSYNC_OLDEST;
+                    side.options.requires_rsync().is_none() && protocol >= BEHIND_RSYNC_OLDEST;
                 let (is_native, link) = if may_be_native {
                     recognize(link)
                 } else {
@@ -131,7 +131,7 @@ impl DaemonClient<'_> {
                 Some(ReachedDaemon {
                     shell,
                     link,
-                    stock_protocol: if is_native { None } else { Some(protocol) },
+                    rsync_protocol: if is_native { None } else { Some(protocol) },
                 })
             }
         })
@@ -249,7 +249,7 @@ impl DaemonClient<'_> {
     /// Returns the server's command line without the name of the program, and the arguments that are sent after it.
     fn args(&self, module: &[u8]) -> (Vec<Vec<u8>>, Option<Vec<Vec<u8>>>) {
         let side = self.side;
-        let mut words = side.stock_words();
+        let mut words = side.rsync_words();
         words.extend_from_slice(&side.far.remote_words);
         let mode = side.far.operand.server_sends.then(|| b"--sender".to_vec());
         let start = std::iter::once(b"--server".to_vec()).chain(mode);

@@ -85,7 +85,7 @@ pub fn reach(
     };
     let (mut shell, link) = match found {
         Ok(RemoteProgram::Native(shell, link)) => (shell, link),
-        Ok(RemoteProgram::Stock(..)) => {
+        Ok(RemoteProgram::Rsync(..)) => {
             return Err(lacking(Exit::StartClient, "it has rsync but no sparsync"));
         }
         Err(error) if error.exit == Exit::CmdNotFound => {

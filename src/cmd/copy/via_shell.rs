@@ -15,7 +15,7 @@ use crate::proto::rsync::daemon::secluded_args;
 use crate::proto::rsync::handshake::{VERSION_MISMATCH, version_bytes};
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
-use crate::stock::newest_version;
+use crate::rsync::newest_version;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::shell::{self, SSH_FAILED, Shell, ShellAnswer, ShellCall, ShellExit, Stderr};
@@ -34,7 +34,7 @@ pub enum RemoteProgram {
     /// A sparsync.
     Native(Shell, Link),
     /// A stock rsync, with which this program runs the session.
-    Stock(Shell, Link),
+    Rsync(Shell, Link),
 }
 
 /// Output that is held back until it is certain that this route is taken.
@@ -179,7 +179,7 @@ impl<'a> ByShell<'a> {
     pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram> {
         let now = Timestamp(clock::now_unix().0);
         // A run that only rsync can do says nothing about other runs.
-        let memory = if self.side.options.requires_stock().is_none() {
+        let memory = if self.side.options.requires_rsync().is_none() {
             self.memory.as_ref()
         } else {
             None
@@ -238,7 +238,7 @@ impl<'a> ByShell<'a> {
             Stderr::Inherited
         };
         let mut programs = self.programs.iter().skip(skipped).peekable();
-        let words = side.stock_words();
+        let words = side.rsync_words();
         let mut wait = SilentWait {
             notice: if is_quiet { None } else { self.notice.clone() },
             since: None,
@@ -287,7 +287,7 @@ impl<'a> ByShell<'a> {
                         Answers::RsyncByName
                     }));
                     shell.show_stderr();
-                    return Ok(Some(RemoteProgram::Stock(shell, link)));
+                    return Ok(Some(RemoteProgram::Rsync(shell, link)));
                 }
                 Ok(ShellAnswer::Silent) => {
                     let ended = shell
@@ -450,7 +450,7 @@ fn programs(side: &RemoteCopy, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> 
         .chain([RSYNC])
         .map(<[u8]>::to_vec)
         .collect();
-    if side.options.requires_stock().is_some() {
+    if side.options.requires_rsync().is_some() {
         programs.reverse();
     }
     programs

@@ -16,9 +16,9 @@ use crate::proto::rsync::handshake::Capabilities;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::report::{Tally, TextReporter};
+use crate::rsync;
+use crate::rsync::server::sender::{DaemonTerms, RsyncServer, SERVER_SUMS};
 use crate::session::connection::undecodable;
-use crate::stock;
-use crate::stock::serve::{DaemonTerms, SERVER_SUMS, StockServer};
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::walk::arg_path::{self, listed_names};
@@ -33,7 +33,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Serves a stock rsync.
-pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
+pub fn run(env: &mut Env, request: cli::ServeRsync) -> Exit {
     // It is not among the arguments that are read here.
     let charset_is_set = match &request.options {
         Ok(options) => copy::set_charset(options, role_of(&request)),
@@ -43,7 +43,7 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
         .options
         .as_ref()
         .ok()
-        .and_then(|options| stock::charset_line(options, role_of(&request)))
+        .and_then(|options| rsync::charset_line(options, role_of(&request)))
     {
         // The client need not read it.
         let _ = env.stderr.write_all(&[&line[..], b"\n"].concat());
@@ -69,7 +69,7 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
 }
 
 /// Returns the link to the client.
-fn link(env: &mut Env, request: &cli::ServeStock) -> Result<ClientLink> {
+fn link(env: &mut Env, request: &cli::ServeRsync) -> Result<ClientLink> {
     let patience = Patience {
         stop: env.stop.clone(),
         ..Patience::of_a_copy(idle(request.serve.timeout_secs))
@@ -96,7 +96,7 @@ fn with_secluded_args(
     env: &Env,
     serve: &cli::Serve,
     mut link: ClientLink,
-) -> Result<(cli::ServeStock, ClientLink)> {
+) -> Result<(cli::ServeRsync, ClientLink)> {
     let mut words = serve.words.clone();
     server_args::take_secluded(&mut words);
     let sender = serve.sends.then(|| b"--sender".to_vec());
@@ -111,7 +111,7 @@ fn with_secluded_args(
         .chain(more);
     let line: Vec<_> = line.map(OsString::from_vec).collect();
     let (mut request, _) =
-        cli::read_stock_args(&line, env.umask, clock::now_unix().0, &|name| env.var(name));
+        cli::read_rsync_args(&line, env.umask, clock::now_unix().0, &|name| env.var(name));
     if let Some(idle) = idle(request.serve.timeout_secs) {
         // The arguments are read once, so it was not set before.
         let _ = link.requested.set(idle);
@@ -135,7 +135,7 @@ struct ClientLink {
     requested: Arc<OnceLock<Duration>>,
 }
 
-fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options, link: ClientLink) -> Exit {
+fn serve(env: &mut Env, request: &cli::ServeRsync, options: &Options, link: ClientLink) -> Exit {
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let mut tally = Tally::default();
     let ended = serve_over(env, request, options, (link.link, None), &mut tally);
@@ -146,7 +146,7 @@ fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options, link: Clie
 }
 
 /// The role of this end in messages.
-pub fn role_of(request: &cli::ServeStock) -> &'static str {
+pub fn role_of(request: &cli::ServeRsync) -> &'static str {
     if request.serve.sends {
         "sender"
     } else {
@@ -155,7 +155,7 @@ pub fn role_of(request: &cli::ServeStock) -> &'static str {
 }
 
 /// Confines this process to the directory of `--confine-root`, and to the operands, which the user of the option chooses.
-fn confine(dir: &[u8], (cwd, request): (&[u8], &cli::ServeStock), options: &Options) -> Result<()> {
+fn confine(dir: &[u8], (cwd, request): (&[u8], &cli::ServeRsync), options: &Options) -> Result<()> {
     let mut roots = vec![dir.to_vec()];
     let operands = &request.serve.operands;
     roots.extend(
@@ -206,7 +206,7 @@ fn held_dir(path: &[u8]) -> Option<&[u8]> {
 /// Serves the client. `daemon`: what a daemon adds.
 pub fn serve_over(
     env: &mut Env,
-    request: &cli::ServeStock,
+    request: &cli::ServeRsync,
     options: &Options,
     (link, mut daemon): (Link, Option<DaemonSide<'_>>),
     tally: &mut Tally,
@@ -303,7 +303,7 @@ pub fn serve_over(
         // The exit code reports the error as well.
         let _ = stderr.lock().write_all(&text);
     };
-    let server = StockServer {
+    let server = RsyncServer {
         options,
         words: &request.serve.words,
         operands: &request.serve.operands,
@@ -329,7 +329,7 @@ pub fn serve_over(
         daemon: daemon.as_ref().map(|daemon| daemon.terms),
         log: log.as_ref(),
     };
-    for (_, line) in log_trouble.iter().filter_map(stock::text_of) {
+    for (_, line) in log_trouble.iter().filter_map(rsync::text_of) {
         print_error(line);
     }
     match refusal {
@@ -344,7 +344,7 @@ pub fn serve_over(
 /// Reads the names of a `--files-from` list on this machine, if there is one.
 fn read_listed(
     env: &Env,
-    request: &cli::ServeStock,
+    request: &cli::ServeRsync,
     options: &Options,
 ) -> Result<Option<Vec<Vec<u8>>>> {
     let Some(from @ FilesFrom::File(_)) = &options.select.files_from else {

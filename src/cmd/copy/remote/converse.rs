@@ -20,9 +20,9 @@ use crate::report::event::{Event, Wants};
 use crate::report::failed_paths::FailedPaths;
 use crate::report::gauge::Gauge;
 use crate::report::{Tally, TextReporter};
+use crate::rsync::{self, RsyncClient, daemon};
 use crate::session::Client;
 use crate::session::source_prefetch::Early;
-use crate::stock::{self, StockClient, daemon};
 use crate::transport::link::FAREWELL;
 use crate::work::clock::Since;
 use std::sync::Arc;
@@ -73,12 +73,12 @@ impl RemoteCopy {
         {
             return fail(env, &error);
         }
-        let is_stock = matches!(opened, OpenedLink::Stock(..));
-        if let Err(error) = self.check_abilities_of_peer(is_stock) {
+        let is_rsync = matches!(opened, OpenedLink::Rsync(..));
+        if let Err(error) = self.check_abilities_of_peer(is_rsync) {
             return fail(env, &error);
         }
 
-        let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_stock));
+        let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_rsync));
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = self.wants(env, has_log);
         let gauge = progress_request::gauge(env, &self.options, display.as_ref(), wants);
@@ -136,7 +136,7 @@ impl RemoteCopy {
             tally.failed_at_peer += std::mem::take(&mut tally.failed);
         }
 
-        let ended = self.end(env, transport, is_stock, ended);
+        let ended = self.end(env, transport, is_rsync, ended);
         copy::close(
             env,
             reporter,
@@ -165,14 +165,14 @@ impl RemoteCopy {
         if self.options.output.failed_list.is_some() {
             let mut paths = self.failed_paths(env);
             // Such an rsync writes them to its standard error, which the shell passes on.
-            paths.lacks_peer = matches!(opened, OpenedLink::Stock(..))
+            paths.lacks_peer = matches!(opened, OpenedLink::Rsync(..))
                 && matches!(transport, SessionTransport::Shell(_))
                 && self.far.operand.daemon.is_none()
                 && self.options.output.stderr != StderrMode::Client;
             reporter.collect_failed_paths(paths);
         }
-        if !matches!(opened, OpenedLink::Stock(_, Some(_)))
-            && let Some(line) = stock::charset_line(&self.options, self.role())
+        if !matches!(opened, OpenedLink::Rsync(_, Some(_)))
+            && let Some(line) = rsync::charset_line(&self.options, self.role())
         {
             reporter.report(&Event::Note(line));
         }
@@ -222,28 +222,28 @@ impl RemoteCopy {
     }
 
     /// Fails if this run needs more of its peer than it can do. Nothing was changed yet.
-    fn check_abilities_of_peer(&self, is_stock: bool) -> Result<()> {
-        if is_stock && let Some(option) = self.needs_sparsync() {
+    fn check_abilities_of_peer(&self, is_rsync: bool) -> Result<()> {
+        if is_rsync && let Some(option) = self.needs_sparsync() {
             let words = format!("sparsync: {option} is not possible: the other end is an rsync");
             let error = Error::new(Exit::Unsupported, words)
                 .with_hint("install sparsync there, or copy without the option");
             return Err(error);
         }
-        match self.plan_error(is_stock) {
+        match self.plan_error(is_rsync) {
             Some(error) => Err(error),
             None => Ok(()),
         }
     }
 
     /// Returns the error of a run of `plan`, `apply` or `explain`, if its peer cannot take part in that.
-    fn plan_error(&self, is_stock: bool) -> Option<Error> {
+    fn plan_error(&self, is_rsync: bool) -> Option<Error> {
         let verb = match self.options.plan_use {
             PlanUse::Free if !self.options.explained.is_empty() => "explain",
             PlanUse::Free => return None,
             PlanUse::Record => "plan",
             PlanUse::Replay => "apply",
         };
-        if is_stock {
+        if is_rsync {
             let words = format!("sparsync {verb}: the other end is an rsync: nothing was changed");
             let error = Error::new(Exit::Unsupported, words);
             return Some(error.with_hint("install sparsync there"));
@@ -295,14 +295,14 @@ impl RemoteCopy {
             .written
             .as_ref()
             .map(|written| written.recorder.clone());
-        let stock = StockClient {
+        let rsync = RsyncClient {
             client: near,
             recorder,
         };
         match opened {
             OpenedLink::Native(Ok(opened)) => near.play(*opened, early, reporter, tally),
             OpenedLink::Native(Err(refusal)) => Err(refusal.print_details(reporter)),
-            OpenedLink::Stock(link, agreed) => stock.run(
+            OpenedLink::Rsync(link, agreed) => rsync.run(
                 narrowed(link),
                 agreed,
                 &self.far.server_words,
@@ -312,7 +312,7 @@ impl RemoteCopy {
             ),
             OpenedLink::Batch(batch) => {
                 let (file, header) = *batch;
-                stock.read_batch(file, &header, reporter, tally)
+                rsync.read_batch(file, &header, reporter, tally)
             }
         }
     }
@@ -323,7 +323,7 @@ impl RemoteCopy {
         &self,
         env: &Env,
         transport: SessionTransport,
-        is_stock: bool,
+        is_rsync: bool,
         mut ended: Result<()>,
     ) -> Result<Option<Exit>> {
         let is_net = matches!(transport, SessionTransport::Net(_));
@@ -337,7 +337,7 @@ impl RemoteCopy {
             hint,
         } = transport.end(limit, &env.stop);
         // The exit code of a stock rsync is its only report about files that it could not write.
-        if is_stock && !self.far.operand.server_sends && is_given_up {
+        if is_rsync && !self.far.operand.server_sends && is_given_up {
             instead = Some(Exit::Partial);
         }
         if let Err(error) = &mut ended
@@ -358,10 +358,10 @@ impl RemoteCopy {
     }
 
     /// Returns the route for the live display, with the reason for it.
-    fn live_route(&self, transport: &SessionTransport, is_stock: bool) -> LiveRoute {
+    fn live_route(&self, transport: &SessionTransport, is_rsync: bool) -> LiveRoute {
         let chosen = self.route.lock().clone();
         let reached = match transport {
-            SessionTransport::Daemon if is_stock => "an rsync daemon".to_owned(),
+            SessionTransport::Daemon if is_rsync => "an rsync daemon".to_owned(),
             SessionTransport::Daemon => "a daemon".to_owned(),
             SessionTransport::Batch => return LiveRoute::local(),
             SessionTransport::Shell(_) if self.far.is_child => return LiveRoute::local(),
@@ -375,7 +375,7 @@ impl RemoteCopy {
             SessionTransport::EphemeralServer(_) => chosen.unwrap_or_default(),
         };
         let host = route::named(&self.far.operand);
-        let stock = if is_stock { ", stock rsync" } else { "" };
+        let stock = if is_rsync { ", stock rsync" } else { "" };
         LiveRoute {
             text: format!("{host}{stock}, by {reached}"),
             peer: Some(host.clone()),

@@ -9,9 +9,9 @@ use crate::env::Env;
 use crate::error::Result;
 use crate::fs::sys;
 use crate::proto::rsync::batch::BatchHeader;
+use crate::rsync::batch::player::BatchFile;
 use crate::session::source_prefetch::Early;
 use crate::session::{OpenSession, Refusal};
-use crate::stock::batch_player::BatchFile;
 use crate::transport::{Link, pipe};
 
 /// Limits the capacity of a link, in tests.
@@ -34,7 +34,7 @@ pub(super) enum OpenedLink {
     /// To a sparsync: the handshake is done or was rejected.
     Native(std::result::Result<Box<OpenSession>, Refusal>),
     /// To a stock rsync: no handshake was done. A daemon has agreed on the protocol version.
-    Stock(Link, Option<u8>),
+    Rsync(Link, Option<u8>),
     /// To no program: the batch file is open.
     Batch(Box<(BatchFile, BatchHeader)>),
 }
@@ -89,7 +89,7 @@ impl RemoteCopy {
                 );
                 OpenedLink::Native(opened.map(Box::new))
             }
-            ReachedProgram::Stock(agreed) => OpenedLink::Stock(link, agreed),
+            ReachedProgram::Rsync(agreed) => OpenedLink::Rsync(link, agreed),
         };
         (transport, opened)
     }

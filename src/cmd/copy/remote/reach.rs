@@ -36,14 +36,14 @@ pub(super) enum ReachedProgram {
     /// A sparsync, with the first words that were already sent to it.
     Native(Option<Box<FirstWords>>),
     /// A stock rsync, with which this program runs the session. A daemon has agreed on the protocol version.
-    Stock(Option<u8>),
+    Rsync(Option<u8>),
 }
 
 impl From<RemoteProgram> for Reached {
     fn from(found: RemoteProgram) -> Reached {
         let (shell, link, program) = match found {
             RemoteProgram::Native(shell, link) => (shell, link, ReachedProgram::Native(None)),
-            RemoteProgram::Stock(shell, link) => (shell, link, ReachedProgram::Stock(None)),
+            RemoteProgram::Rsync(shell, link) => (shell, link, ReachedProgram::Rsync(None)),
         };
         Reached {
             transport: SessionTransport::Shell(shell),

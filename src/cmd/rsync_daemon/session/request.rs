@@ -24,8 +24,8 @@ use crate::proto::greeting::BEHIND_RSYNC_OLDEST;
 use crate::proto::rsync::daemon::{ClientArgs, args_end, decode_client_args};
 use crate::report::format::Format;
 use crate::report::{Tally, TextReporter};
+use crate::rsync::server::sender::DaemonTerms;
 use crate::session::server::ModuleLog;
-use crate::stock::serve::DaemonTerms;
 use crate::transport::link::Patience;
 use crate::transport::{Link, stdio};
 use crate::walk::arg_path;
@@ -72,7 +72,7 @@ impl DaemonConnection<'_> {
         let umask = self.env.umask;
         let now = clock::now_unix().0;
         let (mut request, given) =
-            cli::read_stock_args(&line, umask, now, &|name| self.env.var(name));
+            cli::read_rsync_args(&line, umask, now, &|name| self.env.var(name));
         let sends = request.serve.sends;
         let by = if user.is_empty() {
             Vec::new()
@@ -243,7 +243,7 @@ impl DaemonConnection<'_> {
         &self,
         values: &Values,
         given: &[GivenOption],
-        request: &mut cli::ServeStock,
+        request: &mut cli::ServeRsync,
     ) -> Option<Error> {
         let refused = RefusedOptions::parse(
             &self.text(values, Param::RefuseOptions).unwrap_or_default(),
@@ -449,7 +449,7 @@ const VERBOSITY_MAX: usize = 9;
 
 /// Returns whether a sparsync can be served in sparsync's own protocol: nothing changes attributes at this end alone,
 /// every option is permitted, and nothing is needed that only sessions in rsync's protocol have.
-fn can_be_native(values: &Values, request: &cli::ServeStock, options: &Options) -> bool {
+fn can_be_native(values: &Values, request: &cli::ServeRsync, options: &Options) -> bool {
     let flags = [
         Param::FakeSuper,
         Param::IgnoreNonreadable,
@@ -464,7 +464,7 @@ fn can_be_native(values: &Values, request: &cli::ServeStock, options: &Options) 
     ];
     !flags.into_iter().any(|param| values.flag(param))
         && texts.into_iter().all(|param| values.raw(param).is_none())
-        && options.requires_stock().is_none()
+        && options.requires_rsync().is_none()
         && options.copy_as.is_none()
         && request.confine_root.is_none()
 }
@@ -521,7 +521,7 @@ fn path_error(
     rules: &ModuleRules,
     sends: bool,
     module: &ModulePath,
-    request: &cli::ServeStock,
+    request: &cli::ServeRsync,
     options: &Options,
 ) -> Option<Error> {
     const REJECTED: &str = "Your options have been rejected by the server.";

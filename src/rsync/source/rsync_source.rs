@@ -1,7 +1,5 @@
 //! An rsync that has the source: its listings, and its contents, which are requested by items and taken as they arrive.
 
-use super::inbox::{ContentKey, PullInbox};
-use super::{PullEncoder, PullIntake, PullShared};
 use crate::apply::facts::SourceFacts;
 use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, Redo, Submission};
 use crate::digest::By;
@@ -16,9 +14,11 @@ use crate::proto::{Basis, ContentDigest, DirId, DirListing, Roots};
 use crate::report::Tally;
 use crate::report::event::{Item, Problem, Weight};
 use crate::report::progress::ListTotal;
+use crate::rsync::session_terms::RsyncTerms;
+use crate::rsync::source::inbox::{ContentKey, PullInbox};
+use crate::rsync::source::{PullEncoder, PullIntake, PullShared};
 use crate::session::connection::{Connection, undecodable, unexpected};
 use crate::session::receiver::{SourcePeer, loss};
-use crate::stock::stock_terms::StockTerms;
 use crate::walk::DirPlan;
 use crate::walk::run_context::RunContext;
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ const LISTED_AHEAD: i32 = 500;
 /// An rsync that has the source. The opener of the session makes it, and nothing changes it.
 pub struct RsyncSource<'a> {
     pub(super) run_context: RunContext<'a>,
-    pub(super) stock: StockTerms,
+    pub(super) terms: RsyncTerms,
     pub(super) connection: &'a Arc<Connection<PullEncoder>>,
     pub(super) inbox: &'a PullInbox,
     pub(super) shared: Arc<Mutex<PullShared>>,
@@ -44,7 +44,7 @@ pub struct RsyncSource<'a> {
 
 impl<'a> PullIntake<'a> {
     /// Returns the rsync of this session. `facts`: what the engine must know about it.
-    pub(in crate::stock) fn source(
+    pub(in crate::rsync) fn source(
         &self,
         run_context: RunContext<'a>,
         connection: &'a Arc<Connection<PullEncoder>>,
@@ -53,7 +53,7 @@ impl<'a> PullIntake<'a> {
     ) -> RsyncSource<'a> {
         RsyncSource {
             run_context,
-            stock: self.terms,
+            terms: self.terms,
             connection,
             inbox: self.inbox,
             shared: self.shared.clone(),
@@ -308,15 +308,15 @@ impl RsyncSource<'_> {
     }
 
     fn arriving(&self, key: ContentKey) -> Result<Box<dyn Incoming + '_>> {
-        let decoder = if self.stock.compression == Compression::Zlib {
-            Some(TokenDecoder::new(Compression::Zlib, self.stock.protocol).map_err(undecodable)?)
+        let decoder = if self.terms.compression == Compression::Zlib {
+            Some(TokenDecoder::new(Compression::Zlib, self.terms.protocol).map_err(undecodable)?)
         } else {
             None
         };
         Ok(Box::new(RsyncStream {
             inbox: self.inbox,
             key,
-            by: self.stock.sums.digested_by(),
+            by: self.terms.sums.digested_by(),
             decoder,
             is_over: false,
             moved_bytes: None,

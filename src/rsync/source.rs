@@ -9,18 +9,13 @@ mod inbox;
 mod late_values;
 mod lists;
 mod reading;
-mod source;
+mod rsync_source;
 
 pub use self::encoder::{PullEncoder, UnchangedDest};
 use self::inbox::ContentKey;
 pub use self::inbox::PullInbox;
 use self::reading::Reading;
 
-use super::batch_recorder::BatchRecorder;
-use super::controls::{self, PeerRole};
-use super::framing::Framing;
-use super::served_items::Served;
-use super::stock_terms::StockTerms;
 use crate::error::{Error, Result};
 use crate::flist::abbreviated::RequestedValues;
 use crate::options::{Checksum, Options, When};
@@ -30,6 +25,11 @@ use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::number::NdxEncoder;
 use crate::proto::rsync::tokens::TokenDecoder;
 use crate::report::event::{Problem, Weight};
+use crate::rsync::batch::recorder::BatchRecorder;
+use crate::rsync::controls::{self, PeerRole};
+use crate::rsync::framing::Framing;
+use crate::rsync::served_items::Served;
+use crate::rsync::session_terms::RsyncTerms;
 use crate::session::connection::{Connection, Intake, undecodable as failed, unexpected};
 use crate::session::response_validation::ResponseValidator;
 use parking_lot::Mutex;
@@ -178,7 +178,7 @@ impl ListingIndex {
 
 /// Reads what the sender sends, and puts it into the inbox.
 pub struct PullIntake<'a> {
-    terms: StockTerms,
+    terms: RsyncTerms,
     options: &'a Options,
     inbox: &'a PullInbox,
     shared: Arc<Mutex<PullShared>>,
@@ -191,7 +191,7 @@ pub struct PullIntake<'a> {
 
 /// Returns the two directions of a pull. `opening` is sent first.
 pub fn directions<'a>(
-    terms: StockTerms,
+    terms: RsyncTerms,
     opening: Vec<u8>,
     options: &'a Options,
     inbox: &'a PullInbox,
@@ -203,7 +203,7 @@ pub fn directions<'a>(
         deletes_after,
         ..PullShared::default()
     }));
-    let StockTerms { protocol, sums, .. } = terms;
+    let RsyncTerms { protocol, sums, .. } = terms;
     let encoder = PullEncoder {
         protocol,
         has_xattrs: options.preserve.xattrs > 0 && !options.dry_run,
@@ -247,7 +247,7 @@ impl Intake<PullEncoder> for PullIntake<'_> {
             }
             unsent(index, &self.shared, self.inbox)
         };
-        let StockTerms {
+        let RsyncTerms {
             protocol,
             compression,
             ..
@@ -404,7 +404,7 @@ mod tests {
         let options = Options::default();
         let inbox = PullInbox::new(true);
         let (mut encoder, intake) = directions(
-            StockTerms::of_tests(),
+            RsyncTerms::of_tests(),
             Vec::new(),
             &options,
             &inbox,
@@ -427,7 +427,7 @@ mod tests {
         let options = Options::default();
         let inbox = PullInbox::new(true);
         let (mut encoder, intake) = directions(
-            StockTerms::of_tests(),
+            RsyncTerms::of_tests(),
             Vec::new(),
             &options,
             &inbox,
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn lists_ahead_of_the_receiver_are_bounded() {
-        let terms = StockTerms::of_tests();
+        let terms = RsyncTerms::of_tests();
         let flags = terms.flags;
         let mut options = Options::default();
         options.select.recurse = Recurse::Full;

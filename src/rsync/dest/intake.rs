@@ -1,9 +1,5 @@
 //! What a stock rsync returns to a sender: its items become requests, and events to report.
 
-use super::encoder::PushEncoder;
-use super::inbox::{Order, PushInbox};
-use super::reports::SenderReports;
-use super::shared::{ItemParts, PendingItem, PushState, RequestedXattrs};
 use crate::digest::{self};
 use crate::error::Result;
 use crate::flist::{Entry, Kind};
@@ -20,10 +16,14 @@ use crate::proto::rsync::stats::DeletionCounts;
 use crate::proto::{Basis, DirId, FileId};
 use crate::report::Tally;
 use crate::report::event::{Item, Update, Wants, Weight};
+use crate::rsync::controls::{self, Controls, Input, PeerRole};
+use crate::rsync::dest::encoder::PushEncoder;
+use crate::rsync::dest::inbox::{Order, PushInbox};
+use crate::rsync::dest::reports::SenderReports;
+use crate::rsync::dest::shared::{ItemParts, PendingItem, PushState, RequestedXattrs};
+use crate::rsync::session_terms::{RsyncTerms, phases};
 use crate::session::connection::{Connection, Intake, undecodable as failed, unexpected};
 use crate::session::sender::{BasisFate, ContentRequest};
-use crate::stock::controls::{self, Controls, Input, PeerRole};
-use crate::stock::stock_terms::{StockTerms, phases};
 use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const ITEM_COST: u64 = 64;
 
 /// Reads what the receiver sends, as the messages of a receiver.
 pub struct PushIntake<'a> {
-    pub(super) terms: StockTerms,
+    pub(super) terms: RsyncTerms,
     /// The peer is the client.
     pub(super) is_server: bool,
     pub(super) options: &'a Options,
@@ -265,7 +265,7 @@ impl<'a> PushIntake<'a> {
     }
 
     /// Makes this the intake of a server.
-    pub(in crate::stock) fn at_server(self) -> PushIntake<'a> {
+    pub(in crate::rsync) fn at_server(self) -> PushIntake<'a> {
         PushIntake {
             is_server: true,
             ..self

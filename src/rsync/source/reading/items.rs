@@ -1,7 +1,5 @@
 //! Reads items: the contents of requested files, and requested values of extended attributes.
 
-use super::super::{SentRequest, take_requested, unread, unsent};
-use super::Reading;
 use crate::apply::ContentPiece;
 use crate::digest;
 use crate::fs::sys;
@@ -11,6 +9,8 @@ use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::limits::XATTRS_MAX;
 use crate::proto::rsync::tokens::{self, Token};
+use crate::rsync::source::reading::Reading;
+use crate::rsync::source::{SentRequest, take_requested, unread, unsent};
 use std::collections::VecDeque;
 use std::io::Read;
 

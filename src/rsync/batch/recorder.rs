@@ -1,12 +1,12 @@
 //! Records the stream of a sender in a batch file.
 
-use super::batch_options;
-use super::stock_terms::StockTerms;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::Options;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::report::event::errno_words;
+use crate::rsync::batch::recorded_options;
+use crate::rsync::session_terms::RsyncTerms;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -34,15 +34,15 @@ impl BatchRecorder {
     }
 
     /// Writes the header.
-    pub(super) fn begin(&self, terms: &StockTerms, options: &Options) -> Result<()> {
-        let StockTerms {
+    pub(in crate::rsync) fn begin(&self, terms: &RsyncTerms, options: &Options) -> Result<()> {
+        let RsyncTerms {
             protocol,
             flags: compat,
             sums,
             ..
         } = *terms;
         let header = BatchHeader {
-            options: batch_options::recorded(options),
+            options: recorded_options::recorded(options),
             protocol,
             compat,
             seed: sums.seed,
@@ -58,7 +58,7 @@ impl BatchRecorder {
     }
 
     /// Writes what is buffered.
-    pub(super) fn end(&self) -> Result<()> {
+    pub(in crate::rsync) fn end(&self) -> Result<()> {
         self.checked(BufWriter::flush)
     }
 
@@ -77,7 +77,7 @@ impl BatchRecorder {
     }
 
     /// Returns the error of a session: that of the file if there is one.
-    pub(super) fn cause_of(&self, error: Error) -> Error {
+    pub(in crate::rsync) fn cause_of(&self, error: Error) -> Error {
         self.failed.lock().take().unwrap_or(error)
     }
 }

@@ -1,10 +1,5 @@
 //! What a sender sends to a stock rsync: its listings become file lists, and it returns the items with their content.
 
-use super::inbox::PushInbox;
-use super::lists::FileLists;
-use super::progress::PushProgress;
-use super::reports::SenderReports;
-use super::shared::{PendingItem, PushState};
 use crate::digest::{self, CONTENT_LEN_BYTES};
 use crate::error::{Error, Result};
 use crate::options::{Checksum, Options};
@@ -18,10 +13,15 @@ use crate::proto::rsync::tokens::TokenEncoder;
 use crate::proto::{DirListing, FileId, Roots};
 use crate::report::event::{Event, Item, Wants};
 use crate::report::{Tally, Traffic};
+use crate::rsync::batch::recorder::BatchRecorder;
+use crate::rsync::dest::inbox::PushInbox;
+use crate::rsync::dest::lists::FileLists;
+use crate::rsync::dest::progress::PushProgress;
+use crate::rsync::dest::reports::SenderReports;
+use crate::rsync::dest::shared::{PendingItem, PushState};
+use crate::rsync::framing::{Framing, TextOutput};
+use crate::rsync::session_terms::{PHASE_DELETED, RsyncTerms};
 use crate::session::connection::{WireOutput, undecodable as failed, unexpected};
-use crate::stock::batch_recorder::BatchRecorder;
-use crate::stock::framing::{Framing, TextOutput};
-use crate::stock::stock_terms::{PHASE_DELETED, StockTerms};
 use crate::transport::LinkBytes;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -35,10 +35,10 @@ const SCRATCH_MAX_BYTES: usize = 128 << 10;
 /// time, under the lock of the connection.
 ///
 /// What holds: bytes are appended in the order of the calls, so index coding, compression and list encoding, each with a
-/// history, stay in step with the receiver. An item is taken from [`PushShared`](super::shared::PushShared) in the same call
+/// history, stay in step with the receiver. An item is taken from [`PushShared`](crate::rsync::dest::shared::PushShared) in the same call
 /// that returns it.
 pub struct PushEncoder {
-    terms: StockTerms,
+    terms: RsyncTerms,
     framing: Framing,
     state: Arc<PushState>,
     lists: FileLists,
@@ -101,28 +101,28 @@ enum ListPart {
 }
 
 /// Records what a client sends.
-pub(in crate::stock) struct PushRecorder {
+pub(in crate::rsync) struct PushRecorder {
     /// The batch file.
-    pub(in crate::stock) batch: Arc<BatchRecorder>,
+    pub(in crate::rsync) batch: Arc<BatchRecorder>,
     /// The bytes written and read, for the statistics.
-    pub(in crate::stock) traffic: Arc<LinkBytes>,
+    pub(in crate::rsync) traffic: Arc<LinkBytes>,
     /// The parts of the data being encoded that only the file gets.
-    pub(in crate::stock) unsent: Vec<Range<usize>>,
+    pub(in crate::rsync) unsent: Vec<Range<usize>>,
 }
 
 /// What a sender needs in addition if it is the server.
-pub(in crate::stock) struct ServingSender {
+pub(in crate::rsync) struct ServingSender {
     /// The bytes written and read.
-    pub(in crate::stock) traffic: Arc<LinkBytes>,
-    pub(in crate::stock) inbox: Arc<PushInbox>,
+    pub(in crate::rsync) traffic: Arc<LinkBytes>,
+    pub(in crate::rsync) inbox: Arc<PushInbox>,
     /// Whether the client prints how much content was sent, at a high verbosity.
-    pub(in crate::stock) reports_matches: bool,
+    pub(in crate::rsync) reports_matches: bool,
 }
 
 impl PushEncoder {
     /// Returns an encoder of a client. See [`super::directions`].
     pub(super) fn new(
-        terms: StockTerms,
+        terms: RsyncTerms,
         opening: Vec<u8>,
         options: &Options,
         wants: Wants,
@@ -159,7 +159,7 @@ impl PushEncoder {
     }
 
     /// Makes this the encoder of a server.
-    pub(in crate::stock) fn at_server(self, server: ServingSender) -> PushEncoder {
+    pub(in crate::rsync) fn at_server(self, server: ServingSender) -> PushEncoder {
         PushEncoder {
             framing: Framing::of_server(&self.terms),
             server: Some(server),
@@ -168,7 +168,7 @@ impl PushEncoder {
     }
 
     /// Makes the encoder record what it encodes.
-    pub(in crate::stock) fn recording(self, recorder: Option<PushRecorder>) -> PushEncoder {
+    pub(in crate::rsync) fn recording(self, recorder: Option<PushRecorder>) -> PushEncoder {
         PushEncoder { recorder, ..self }
     }
 
@@ -640,7 +640,7 @@ mod tests {
     fn encoder(state: Arc<PushState>) -> PushEncoder {
         let mut options = Options::default();
         options.select.recurse = Recurse::Full;
-        let terms = StockTerms::of_tests();
+        let terms = RsyncTerms::of_tests();
         let reports = SenderReports::new(&options, EventQueue::new(false));
         let wants = Wants::default();
         PushEncoder::new(terms, Vec::new(), &options, wants, reports, state).unwrap()

@@ -1,7 +1,5 @@
 //! What a peer sends before the session: the filter rules, and the names of `--files-from`.
 
-use super::controls::{Input, event_of};
-use super::stock_terms::StockTerms;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{charset, sys};
@@ -9,6 +7,8 @@ use crate::proto::rsync::decode_error::{self, broken_stream, violation};
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::mux::{self, Control, FrameTag};
 use crate::report::TextReporter;
+use crate::rsync::controls::{Input, event_of};
+use crate::rsync::session_terms::RsyncTerms;
 use crate::session::connection::undecodable as failed;
 use crate::transport::Link;
 use std::io::{self, Read};
@@ -53,7 +53,7 @@ pub fn read_early<T>(
 /// Reads the names of a list at the server, which come in frames from protocol 31 on.
 pub fn names_of_server(
     link: Link,
-    stock: &StockTerms,
+    terms: &RsyncTerms,
     reporter: &mut TextReporter,
 ) -> Result<(Vec<Vec<u8>>, Link)> {
     let mut report = |tag, mut line: Vec<u8>| {
@@ -61,7 +61,7 @@ pub fn names_of_server(
         reporter.report(&event_of(tag, line));
         Ok(())
     };
-    let (names, reader) = read_early(link.reader, stock.protocol >= 31, &mut report, |input| {
+    let (names, reader) = read_early(link.reader, terms.protocol >= 31, &mut report, |input| {
         read_names(input)
     })?;
     Ok((names, Link { reader, ..link }))

@@ -4,30 +4,30 @@
 //! walk. The receiver returns an item for each entry that it changes; the sender returns them all, with the content of
 //! those that request it.
 
-mod dest;
 mod encoder;
 mod inbox;
 mod intake;
 mod lists;
 mod progress;
 mod reports;
+mod rsync_dest;
 mod shared;
 
-pub use self::dest::RsyncDest;
 pub(super) use self::encoder::{PushEncoder, PushRecorder, ServingSender};
 pub use self::inbox::PushInbox;
 pub(super) use self::intake::PushIntake;
 pub(super) use self::reports::SenderReports;
+pub use self::rsync_dest::RsyncDest;
 use self::shared::PushState;
-use super::stock_terms::StockTerms;
 use crate::error::Result;
 use crate::options::Options;
 use crate::report::event::Wants;
+use crate::rsync::session_terms::RsyncTerms;
 use std::sync::Arc;
 
 /// Returns the two directions of a push. `opening` is sent first.
 pub(super) fn directions<'a>(
-    terms: StockTerms,
+    terms: RsyncTerms,
     opening: Vec<u8>,
     options: &'a Options,
     wants: Wants,

@@ -1,10 +1,5 @@
 //! The server's end of a push of a stock rsync: the client sends, and reports all items.
 
-use super::framing::Framing;
-use super::pull::{self, PullEncoder, PullInbox, UnchangedDest};
-use super::serve::{EarlyData, StockServer};
-use super::stock_terms::StockTerms;
-use super::{early, in_words_of_rsync, older, receiver_needs_rules, send};
 use crate::apply::facts::{ItemPrinter, SourceFacts};
 use crate::apply::pipeline::EventSink;
 use crate::error::Result;
@@ -20,6 +15,11 @@ use crate::report::format::{self, Format};
 use crate::report::line_filter::{Choice, LineKind};
 use crate::report::list::{self, ListStyle};
 use crate::report::times::LocalTimes;
+use crate::rsync::framing::Framing;
+use crate::rsync::server::sender::{EarlyData, RsyncServer};
+use crate::rsync::session_terms::RsyncTerms;
+use crate::rsync::source::{self, PullEncoder, PullInbox, UnchangedDest};
+use crate::rsync::{early, in_words_of_rsync, older, receiver_needs_rules, send};
 use crate::session::connection::{Connection, Urgency};
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::Receiver;
@@ -32,7 +32,7 @@ use crate::walk::run_context::{Process, RunContext};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-impl StockServer<'_> {
+impl RsyncServer<'_> {
     /// Receives from the client. Problems with single entries are reported and counted in the tally; an error ends the
     /// run.
     pub fn receive(&self, link: Link, tally: &mut Tally) -> Result<()> {
@@ -49,40 +49,40 @@ impl StockServer<'_> {
     }
 
     fn receive_over(&self, link: Link, traffic: &Arc<LinkBytes>, tally: &mut Tally) -> Result<()> {
-        let (stock, mut link) = self.greet(link, false)?;
+        let (terms, mut link) = self.greet(link, false)?;
         self.begin_log("Receiver");
-        older::check(self.options, stock.protocol)?;
+        older::check(self.options, terms.protocol)?;
         if let Some(listed) = &self.listed {
-            send(&mut link, &names(listed, Framing::of_server(&stock)))?;
+            send(&mut link, &names(listed, Framing::of_server(&terms)))?;
         }
-        let (EarlyData { rules, .. }, link) = if receiver_needs_rules(self.options, stock.protocol)
+        let (EarlyData { rules, .. }, link) = if receiver_needs_rules(self.options, terms.protocol)
         {
-            self.open(link, stock, false, "Receiver")?
+            self.open(link, terms, false, "Receiver")?
         } else {
             (EarlyData::default(), link)
         };
-        let rules = (self.complete_rules)(rules, stock.protocol);
-        self.receive_with(&rules, stock, link, traffic, tally)
+        let rules = (self.complete_rules)(rules, terms.protocol);
+        self.receive_with(&rules, terms, link, traffic, tally)
     }
 
     fn receive_with(
         &self,
         rules: &Rules,
-        stock: StockTerms,
+        terms: RsyncTerms,
         link: Link,
         traffic: &Arc<LinkBytes>,
         tally: &mut Tally,
     ) -> Result<()> {
         let interrupted = AtomicBool::new(false);
         let is_left = Batch::is_only_written(self.options.batch.as_ref());
-        let options = older::adjusted(self.options, stock.protocol).into_owned();
+        let options = older::adjusted(self.options, terms.protocol).into_owned();
         let options = &Options {
             dry_run: self.options.dry_run || is_left,
             ..options
         };
         let run_context = self.run_context(rules, &interrupted);
         // Before protocol 29, files arrive in order, and nothing else keeps them from being written in another.
-        let threads = if stock.protocol < 29 {
+        let threads = if terms.protocol < 29 {
             1
         } else {
             run_context.process.threads
@@ -100,18 +100,18 @@ impl StockServer<'_> {
         let inbox = PullInbox::new(false);
         let request = Arc::new(ResponseValidator::anything(run_context.options));
         let (encoder, intake) =
-            pull::directions(stock, Vec::new(), options, &inbox, request.clone());
+            source::directions(terms, Vec::new(), options, &inbox, request.clone());
         let dest = || self.operands.first().cloned().unwrap_or_default();
         let encoder = encoder.leaving(is_left.then(|| UnchangedDest::new(options, dest())));
         // The values of a batch that is only written are requested as well.
         let has_xattrs = options.preserve.xattrs > 0 && !self.options.dry_run;
-        let encoder = encoder.serving(&stock, has_xattrs);
+        let encoder = encoder.serving(&terms, has_xattrs);
         intake.serve(has_xattrs);
         let connection = Arc::new(Connection::of(encoder).over(link.moved.clone()));
         let printer = ItemPrinter::Peer;
         let facts = SourceFacts {
             values_with_items: has_xattrs,
-            ..stock.source_facts(printer)
+            ..terms.source_facts(printer)
         };
         let source = intake.source(run_context, &connection, facts, lists);
         let dest = if lists {
@@ -132,7 +132,7 @@ impl StockServer<'_> {
         let session_io: SessionIo<'_, PullEncoder> =
             self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);
-        let has_items = stock.protocol >= 29;
+        let has_items = terms.protocol >= 29;
         let server = self;
         let connection = &*connection;
         let mut reporter = ReceiverReporter {
@@ -181,7 +181,7 @@ fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
 /// Passes the events of a receiver to its client. The client gets the items themselves from the generator, each just before
 /// its event.
 struct ReceiverReporter<'a, 's> {
-    server: &'a StockServer<'s>,
+    server: &'a RsyncServer<'s>,
     connection: &'a Connection<PullEncoder>,
     /// The client learns of all changes and deletions, and reports them. Otherwise it gets lines of text.
     has_items: bool,

@@ -3,14 +3,14 @@
 use crate::options::Options;
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Weight};
+use crate::rsync::controls::{IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use crate::session::event_relay::EventQueue;
-use crate::stock::controls::{IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// What this end reports as the sender.
-pub(in crate::stock) struct SenderReports {
+pub(in crate::rsync) struct SenderReports {
     /// The events to report.
     pub events: EventQueue,
     /// The counts of its problems.

@@ -5,7 +5,6 @@
 //! A value that the destination already has is taken from there. The others are requested for a whole directory at once,
 //! so a directory costs at most one round trip.
 
-use super::source::RsyncSource;
 use crate::apply::abbreviated::value_of;
 use crate::error::Result;
 use crate::flist::Entry;
@@ -13,6 +12,7 @@ use crate::flist::abbreviated::{AbbreviatedValue, RequestedValues};
 use crate::plan::Action;
 use crate::proto::rsync::message::RsyncMessage;
 use crate::proto::{DirId, FileId};
+use crate::rsync::source::rsync_source::RsyncSource;
 use crate::walk::{DirPlan, NONE, Step};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

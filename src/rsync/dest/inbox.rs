@@ -185,7 +185,7 @@ impl PushInbox {
     }
 
     /// Notes that an event was reported.
-    pub(in crate::stock) fn event_taken(&self, cost: u64) {
+    pub(in crate::rsync) fn event_taken(&self, cost: u64) {
         self.lock().event_bytes -= cost;
         self.room.notify_all();
     }

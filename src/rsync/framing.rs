@@ -1,11 +1,11 @@
 //! What this end sends: in frames, or as bare data before protocol 30.
 
-use super::controls::is_reported;
-use super::stock_terms::StockTerms;
 use crate::exit::Exit;
 use crate::fs::charset;
 use crate::proto::rsync::mux::{self, Control, FrameTag};
 use crate::report::event::{Event, Problem, Weight};
+use crate::rsync::controls::is_reported;
+use crate::rsync::session_terms::RsyncTerms;
 use crate::session::connection::WireOutput;
 
 /// An output in rsync's protocol, which reports events as text.
@@ -23,7 +23,7 @@ pub struct Framing {
 
 impl Framing {
     /// Returns the encoding of what the client sends. A server always sends frames.
-    pub fn of_client(terms: &StockTerms) -> Framing {
+    pub fn of_client(terms: &RsyncTerms) -> Framing {
         Framing {
             has_frames: terms.client_has_frames,
             protocol: terms.protocol,
@@ -31,7 +31,7 @@ impl Framing {
     }
 
     /// Returns the encoding of what the server sends.
-    pub fn of_server(terms: &StockTerms) -> Framing {
+    pub fn of_server(terms: &RsyncTerms) -> Framing {
         Framing {
             has_frames: true,
             protocol: terms.protocol,

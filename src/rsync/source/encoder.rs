@@ -1,6 +1,5 @@
 //! What a receiver sends to a stock rsync: its requests and reports become items, and it ends lists and phases.
 
-use super::{PullShared, SentRequest};
 use crate::apply::rsync_basis;
 use crate::error::{Error, Result};
 use crate::flist::Kind;
@@ -17,11 +16,12 @@ use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::{Basis, FileId};
 use crate::report::Tally;
 use crate::report::event::{Event, Item};
+use crate::rsync::basis;
+use crate::rsync::framing::{Framing, TextOutput};
+use crate::rsync::served_items::{deletions_of, head_of};
+use crate::rsync::session_terms::{PHASE_DELETED, RsyncTerms, phases};
+use crate::rsync::source::{PullShared, SentRequest};
 use crate::session::connection::{Connection, Urgency, WireOutput, undecodable as failed};
-use crate::stock::basis;
-use crate::stock::framing::{Framing, TextOutput};
-use crate::stock::served_items::{deletions_of, head_of};
-use crate::stock::stock_terms::{PHASE_DELETED, StockTerms, phases};
 use parking_lot::Mutex;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl PullEncoder {
     }
 
     /// Makes the sender a client that reports all items.
-    pub fn serving(self, terms: &StockTerms, has_xattrs: bool) -> PullEncoder {
+    pub fn serving(self, terms: &RsyncTerms, has_xattrs: bool) -> PullEncoder {
         PullEncoder {
             has_xattrs,
             framing: Framing::of_server(terms),
@@ -370,7 +370,7 @@ impl Connection<PullEncoder> {
 
 impl PullEncoder {
     /// Appends the report of a deletion.
-    pub(in crate::stock) fn deleted(&self, name: &[u8], kind: Kind, out: &mut Vec<u8>) {
+    pub(in crate::rsync) fn deleted(&self, name: &[u8], kind: Kind, out: &mut Vec<u8>) {
         let path = charset::line_to_wire(name).into_owned();
         let is_dir = kind == Kind::Dir;
         self.framing.control(Control::Deleted { path, is_dir }, out);

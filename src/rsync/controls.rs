@@ -47,7 +47,7 @@ pub type InFile = bool;
 /// Reads the data of a peer with `read`, and handles the control messages in between. `report` is called with the events
 /// of the peer and what each costs, and may wait; `adopt_timeout` with the timeout that a daemon announces, in seconds.
 /// `has_frames`: see
-/// [`StockTerms::client_has_frames`](super::stock_terms::StockTerms::client_has_frames).
+/// [`RsyncTerms::client_has_frames`](crate::rsync::session_terms::RsyncTerms::client_has_frames).
 pub fn read_all(
     reader: &mut dyn Read,
     role: &PeerRole<'_>,

@@ -1,36 +1,33 @@
 //! A session with a stock rsync: its wire protocol instead of ours, with the same sender and receiver.
 //!
 //! The sender and the receiver of this crate know their peer by two traits: [`DestPeer`](crate::session::sender::DestPeer) and
-//! [`SourcePeer`](crate::session::receiver::SourcePeer). Here the peer is a stock rsync ([`push`], [`pull`]), to which they
+//! [`SourcePeer`](crate::session::receiver::SourcePeer). Here the peer is a stock rsync ([`dest`], [`source`]), to which they
 //! speak its own protocol. So all decisions, and all reading and writing of trees, are those of every other run. The
 //! protocol has no counterpart for directory digests and for content that is sent without a request, so these are not used.
 
 mod attributes;
 mod basis;
-pub mod batch_options;
-pub mod batch_player;
-pub mod batch_recorder;
+pub mod batch;
 mod controls;
 pub mod daemon;
+pub mod dest;
 mod early;
 mod framing;
 mod older;
-pub mod pull;
-pub mod push;
-mod receive;
-pub mod serve;
 mod served_items;
-mod stock_terms;
+pub mod server;
+mod session_terms;
+pub mod source;
 mod support;
 
-use self::batch_player::{BatchFile, BatchPlayer};
-use self::batch_recorder::BatchRecorder;
+use self::batch::player::{BatchFile, BatchPlayer};
+use self::batch::recorder::BatchRecorder;
+use self::dest::{PushInbox, PushRecorder, RsyncDest, SenderReports};
 use self::early::names_of_server;
 use self::framing::Framing;
 pub use self::framing::text_of;
-use self::pull::{PullInbox, UnchangedDest};
-use self::push::{PushInbox, PushRecorder, RsyncDest, SenderReports};
-use self::stock_terms::StockTerms;
+use self::session_terms::RsyncTerms;
+use self::source::{PullInbox, UnchangedDest};
 pub use self::support::needs_whole_list;
 
 use crate::apply::facts::{ItemPrinter, ReportTime};
@@ -84,7 +81,7 @@ pub fn charset_line(options: &Options, role: &str) -> Option<Vec<u8>> {
 }
 
 /// A client of a stock rsync.
-pub struct StockClient<'a> {
+pub struct RsyncClient<'a> {
     /// What it copies.
     pub client: &'a Client<'a>,
     /// Records the session in a batch file.
@@ -93,11 +90,11 @@ pub struct StockClient<'a> {
 
 /// The terms that both ends agreed on, and the options adjusted to them.
 struct AgreedTerms<'a> {
-    stock: StockTerms,
+    terms: RsyncTerms,
     options: &'a Options,
 }
 
-impl StockClient<'_> {
+impl RsyncClient<'_> {
     /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `agreed`: the protocol
     /// version, if it was agreed on with a daemon; otherwise the version of this end has been sent. `words`: the options
     /// on its command line. `early`: the scan of this end's tree, if one was started.
@@ -129,15 +126,15 @@ impl StockClient<'_> {
             .gauge
             .filter(|gauge| gauge.is_displayed())
             .map(|gauge| |silence| gauge.set_silence(silence));
-        let session = |stock: StockTerms| {
-            stock.agree_on_charset();
-            let options = older::adjusted(options, stock.protocol);
-            reporter.limit_to(stock.protocol);
+        let session = |terms: RsyncTerms| {
+            terms.agree_on_charset();
+            let options = older::adjusted(options, terms.protocol);
+            reporter.limit_to(terms.protocol);
             reporter.banner();
-            self.begin_recording(&stock)?;
+            self.begin_recording(&terms)?;
             let link = buffered(link, !server_sends);
             let agreed = AgreedTerms {
-                stock,
+                terms,
                 options: &options,
             };
             match early {
@@ -171,13 +168,13 @@ impl StockClient<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<()> {
-        let stock = StockTerms::of_batch(header, self.client.options.preserve.numeric_ids);
-        older::check(self.client.options, stock.protocol)?;
-        stock.agree_on_charset();
-        let options = older::adjusted(self.client.options, stock.protocol);
-        reporter.limit_to(stock.protocol);
+        let terms = RsyncTerms::of_batch(header, self.client.options.preserve.numeric_ids);
+        older::check(self.client.options, terms.protocol)?;
+        terms.agree_on_charset();
+        let options = older::adjusted(self.client.options, terms.protocol);
+        reporter.limit_to(terms.protocol);
         reporter.banner();
-        let player = BatchPlayer::new(file, stock, &options, self.client.dest.as_deref());
+        let player = BatchPlayer::new(file, terms, &options, self.client.dest.as_deref());
         let player =
             player.map_err(|error| in_words_of_rsync(error, &Default::default(), "Receiver"))?;
         let Stats {
@@ -188,16 +185,16 @@ impl StockClient<'_> {
         let (near, far) = pipe::pair(READ_BYTES);
         let (link, traffic) = counted(near);
         // The player has decoded what is compressed.
-        let stock = StockTerms {
+        let terms = RsyncTerms {
             compression: Compression::No,
-            ..stock
+            ..terms
         };
         let played = Mutex::new(Ok(()));
         let ended = std::thread::scope(|scope| {
             spawn(scope, "batch", || *played.lock() = player.play(far))?;
             self.pull(
                 AgreedTerms {
-                    stock,
+                    terms,
                     options: &options,
                 },
                 link,
@@ -227,7 +224,7 @@ impl StockClient<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<()> {
-        let AgreedTerms { stock, options } = agreed;
+        let AgreedTerms { terms, options } = agreed;
         let is_left = self
             .recorder
             .as_ref()
@@ -236,10 +233,10 @@ impl StockClient<'_> {
             dry_run: options.dry_run || is_left,
             ..options.clone()
         };
-        if stock.protocol >= 30 {
+        if terms.protocol >= 30 {
             options.check.sums = Checksums {
-                transfer: stock.sums.checksum,
-                listed: stock.listed,
+                transfer: terms.sums.checksum,
+                listed: terms.listed,
             };
         }
         let options = &options;
@@ -253,21 +250,22 @@ impl StockClient<'_> {
         let opening = if is_batch {
             Vec::new()
         } else {
-            self.opening(self.client.setup.listed.as_deref(), &stock)?
+            self.opening(self.client.setup.listed.as_deref(), &terms)?
         };
         let request = Arc::new(if is_batch {
             ResponseValidator::anything(run_context.options)
         } else {
             self.client.validator(&run_context)
         });
-        let (encoder, intake) = pull::directions(stock, opening, options, &inbox, request.clone());
+        let (encoder, intake) =
+            source::directions(terms, opening, options, &inbox, request.clone());
         let intake = intake.recording(self.recorder.clone());
         let dest = || self.client.dest.clone().unwrap_or_default();
         let encoder = encoder.leaving(is_left.then(|| UnchangedDest::new(options, dest())));
         // A batch file has the items, and so has the log of a server. Older senders do not return those without content,
         // and values of extended attributes are requested by items of their own.
         let keeps_items = self.recorder.is_some() || options.connect.server_log;
-        let has_items = keeps_items && stock.protocol >= 30 && options.preserve.xattrs == 0;
+        let has_items = keeps_items && terms.protocol >= 30 && options.preserve.xattrs == 0;
         if has_items {
             intake.report_items();
         }
@@ -280,7 +278,7 @@ impl StockClient<'_> {
                 when: ReportTime::Open,
             }
         };
-        let facts = stock.source_facts(printer);
+        let facts = terms.source_facts(printer);
         let source = intake.source(run_context, &connection, facts, self.client.dest.is_none());
         let receiver = Receiver {
             run_context,
@@ -323,21 +321,21 @@ impl StockClient<'_> {
     }
 
     /// Begins the batch file that this run writes.
-    fn begin_recording(&self, stock: &StockTerms) -> Result<()> {
+    fn begin_recording(&self, terms: &RsyncTerms) -> Result<()> {
         let Some(recorder) = &self.recorder else {
             return Ok(());
         };
         // A receiver of ours requests files in the order of later protocols, in which an rsync could not apply them.
-        if stock.protocol < 29 && (self.client.setup.server_sends || self.client.is_local) {
+        if terms.protocol < 29 && (self.client.setup.server_sends || self.client.is_local) {
             let words = format!(
                 "sparsync: this run cannot be recorded by protocol {}",
-                stock.protocol
+                terms.protocol
             );
             return Err(Error::new(Exit::Unsupported, words).with_hint("use protocol 29 or newer"));
         }
         let lacking = match () {
             () if !self.client.setup.server_sends || !recorder.is_only => None,
-            () if stock.protocol < 30 => Some("by a protocol before 30"),
+            () if terms.protocol < 30 => Some("by a protocol before 30"),
             () if self.client.options.preserve.xattrs > 0 => Some("with --xattrs"),
             () => None,
         };
@@ -346,7 +344,7 @@ impl StockClient<'_> {
                 format!("sparsync: --only-write-batch in a pull {lacking} is not supported");
             return Err(Error::new(Exit::Unsupported, words).with_hint("use --write-batch"));
         }
-        recorder.begin(stock, self.client.options)
+        recorder.begin(terms, self.client.options)
     }
 
     fn push(
@@ -358,7 +356,7 @@ impl StockClient<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<()> {
-        let AgreedTerms { stock, options } = agreed;
+        let AgreedTerms { terms, options } = agreed;
         // An older scan is repeated, and must not run beside the new one. Digests of contents are not those of an rsync.
         let lacks_digests = options.check.mode == CheckMode::Digest;
         let looking = looking.filter(|looking| looking.is_fresh() && !lacks_digests);
@@ -367,12 +365,12 @@ impl StockClient<'_> {
             ..self.client.run_context()
         };
         let wants = reporter.wants();
-        let is_sent = receiver_needs_rules(options, stock.protocol);
+        let is_sent = receiver_needs_rules(options, terms.protocol);
         let opening = if is_sent {
-            self.opening(None, &stock)?
+            self.opening(None, &terms)?
         } else {
             // Like rsync, this rejects rules that the protocol lacks even if the server does not need them.
-            for rule in self.wire_rules(stock.protocol) {
+            for rule in self.wire_rules(terms.protocol) {
                 rule?;
             }
             Vec::new()
@@ -381,7 +379,7 @@ impl StockClient<'_> {
             Some(FilesFrom::Sent(_)) => {
                 // The server may wait for the rules before it sends the names.
                 send(&mut link, &opening)?;
-                let (listed, link) = names_of_server(link, &stock, reporter)?;
+                let (listed, link) = names_of_server(link, &terms, reporter)?;
                 (Vec::new(), link, Some(listed))
             }
             _ => (opening, link, self.client.listed.clone()),
@@ -390,7 +388,7 @@ impl StockClient<'_> {
             SenderReports::new(self.client.options, EventQueue::new(self.client.is_local));
         let inbox = PushInbox::default();
         let (encoder, intake) =
-            push::directions(stock, opening, options, wants, reports.clone(), &inbox)?;
+            dest::directions(terms, opening, options, wants, reports.clone(), &inbox)?;
         let recorder = |batch: &Arc<BatchRecorder>| PushRecorder {
             batch: batch.clone(),
             traffic: traffic.clone(),
@@ -403,8 +401,8 @@ impl StockClient<'_> {
             reports.events.push(event, 0);
             Ok(())
         };
-        let peer = RsyncDest::new(&stock, &connection, &inbox);
-        let sender = peer.sender(&stock, run_context, wants, &report);
+        let peer = RsyncDest::new(&terms, &connection, &inbox);
+        let sender = peer.sender(&terms, run_context, wants, &report);
         let taken = |cost| inbox.event_taken(cost);
         let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
@@ -431,7 +429,7 @@ impl StockClient<'_> {
 
     /// Returns what a client sends before all else: the filter rules that the server needs, and then the names of
     /// `--files-from` in `listed`.
-    fn opening(&self, listed: Option<&[Vec<u8>]>, terms: &StockTerms) -> Result<Vec<u8>> {
+    fn opening(&self, listed: Option<&[Vec<u8>]>, terms: &RsyncTerms) -> Result<Vec<u8>> {
         let framing = Framing::of_client(terms);
         // There may be millions of rules, so they are held only once more.
         let mut out = Vec::new();
@@ -589,7 +587,7 @@ fn greet(
     receives: bool,
     words: &[Vec<u8>],
     note: &mut dyn FnMut(Vec<u8>),
-) -> Result<StockTerms> {
+) -> Result<RsyncTerms> {
     let protocol = agreed.map_or_else(|| receive_version(link, newest_version(options)), Ok)?;
     // The server checks the same, and may leave before it sends anything more.
     older::check(options, protocol)?;
@@ -661,7 +659,7 @@ struct Negotiated {
 
 impl Negotiated {
     /// `client_receives`: the server sends.
-    fn terms(self, offer: &Offer<'_>, seed: i32, client_receives: bool) -> StockTerms {
+    fn terms(self, offer: &Offer<'_>, seed: i32, client_receives: bool) -> RsyncTerms {
         let Negotiated {
             transfer,
             listed,
@@ -686,7 +684,7 @@ impl Negotiated {
         let removes = client_receives && options.select.remove_source != RemoveSource::No;
         let numeric_ids = words.iter().any(|word| word == b"--numeric-ids");
         let client_has_frames = protocol >= 30 || removes;
-        StockTerms {
+        RsyncTerms {
             protocol,
             flags,
             sums,

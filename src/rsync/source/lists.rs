@@ -77,7 +77,7 @@ pub(super) struct PendingListing {
     pub(super) places: Vec<u32>,
     /// The memory that it takes, in bytes.
     pub(super) cost: u64,
-    /// See [`ListingIndex::dirs`](super::ListingIndex::dirs).
+    /// See [`ListingIndex::dirs`](crate::rsync::source::ListingIndex::dirs).
     pub(super) dirs: (u32, Vec<u32>),
 }
 

@@ -4,9 +4,6 @@
 //! nothing. Then it is played: the lists are sent, and each item when the receiver requests it. What the file has and the
 //! receiver does not request is skipped.
 
-use super::basis;
-use super::framing::Framing;
-use super::stock_terms::{StockTerms, phases};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
@@ -26,6 +23,9 @@ use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{DeletionCounts, Stats};
 use crate::proto::rsync::tokens::{self, Token, TokenDecoder, TokenEncoder};
 use crate::report::event::errno_words;
+use crate::rsync::basis;
+use crate::rsync::framing::Framing;
+use crate::rsync::session_terms::{RsyncTerms, phases};
 use crate::session::connection::undecodable as failed;
 use crate::transport::Link;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -199,7 +199,7 @@ struct BatchContents {
 /// Plays a batch file.
 pub struct BatchPlayer<'a> {
     /// Those of the file.
-    terms: StockTerms,
+    terms: RsyncTerms,
     options: &'a Options,
     dest: Option<&'a [u8]>,
     file: BatchFile,
@@ -214,7 +214,7 @@ impl<'a> BatchPlayer<'a> {
     /// Reads the file, whose header has been read. `dest`: where the basis of a file is, in case that it is needed here.
     pub fn new(
         file: BatchFile,
-        terms: StockTerms,
+        terms: RsyncTerms,
         options: &'a Options,
         dest: Option<&'a [u8]>,
     ) -> Result<BatchPlayer<'a>> {

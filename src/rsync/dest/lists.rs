@@ -1,7 +1,5 @@
 //! The file lists that an rsync gets: made of the listings of the sender.
 
-use super::reports::SenderReports;
-use super::shared::{OwnEntry, PushState, SentList, SentListing};
 use crate::flist::order::compare_paths;
 use crate::flist::{DirId, DirList, Entry, Kind};
 use crate::fs::ids::Ids;
@@ -14,15 +12,17 @@ use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::{DirListing, FileId, IdName, Roots};
 use crate::report::event::{Event, Wants};
-use crate::stock::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
-use crate::stock::stock_terms::StockTerms;
+use crate::rsync::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
+use crate::rsync::dest::reports::SenderReports;
+use crate::rsync::dest::shared::{OwnEntry, PushState, SentList, SentListing};
+use crate::rsync::session_terms::RsyncTerms;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What was listed, and how.
 ///
-/// What holds: a list is noted in [`PushShared`](super::shared::PushShared) in the same call that appends it, so each index that the
+/// What holds: a list is noted in [`PushShared`](crate::rsync::dest::shared::PushShared) in the same call that appends it, so each index that the
 /// receiver may name is known before it can name it.
 pub(super) struct FileLists {
     protocol: u8,
@@ -60,7 +60,7 @@ pub(super) struct FileLists {
 impl FileLists {
     /// Returns the lists of a session that begins.
     pub(super) fn new(
-        terms: &StockTerms,
+        terms: &RsyncTerms,
         options: &Options,
         wants: Wants,
         reports: Arc<SenderReports>,

@@ -1,14 +1,5 @@
 //! The server's end of a session with a stock rsync: the client has started this process, and reports for both.
 
-use super::controls::is_reported;
-use super::early::{read_early, read_names};
-use super::framing::{Framing, TextOutput, text_of};
-use super::push::{self, PushInbox, RsyncDest, SenderReports, ServingSender};
-use super::stock_terms::StockTerms;
-use super::support::needs_whole_list;
-use super::{
-    Offer, buffered, charset_line, in_words_of_rsync, negotiate, older, receive_version, send,
-};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
@@ -21,6 +12,15 @@ use crate::proto::rsync::number::WriteWire as _;
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::final_error::error_lines;
 use crate::report::{Tally, TextReporter, totals_line};
+use crate::rsync::controls::is_reported;
+use crate::rsync::dest::{self, PushInbox, RsyncDest, SenderReports, ServingSender};
+use crate::rsync::early::{read_early, read_names};
+use crate::rsync::framing::{Framing, TextOutput, text_of};
+use crate::rsync::session_terms::RsyncTerms;
+use crate::rsync::support::needs_whole_list;
+use crate::rsync::{
+    Offer, buffered, charset_line, in_words_of_rsync, negotiate, older, receive_version, send,
+};
 use crate::session::connection::{Connection, Intake, Urgency, WireOutput};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The server's end of a copy whose client is a stock rsync.
-pub struct StockServer<'a> {
+pub struct RsyncServer<'a> {
     /// The settled options.
     pub options: &'a Options,
     /// The options on the command line.
@@ -74,12 +74,12 @@ pub struct DaemonTerms<'a> {
 
 /// What a client sends first.
 #[derive(Default)]
-pub(super) struct EarlyData {
-    pub(super) rules: Vec<Parsed>,
+pub(in crate::rsync) struct EarlyData {
+    pub(in crate::rsync) rules: Vec<Parsed>,
     listed: Option<Vec<Vec<u8>>>,
 }
 
-impl StockServer<'_> {
+impl RsyncServer<'_> {
     /// Sends to the client. Problems with single entries are reported and counted in the tally; an error ends the run.
     pub fn send(&self, link: Link, tally: &mut Tally) -> Result<()> {
         let (link, traffic) = counted(link);
@@ -96,7 +96,7 @@ impl StockServer<'_> {
     }
 
     /// Logs the error that ends a session, unless it was reported. The client of a daemon cannot learn it.
-    pub(super) fn log_error(&self, error: Error, role: &'static str) -> Error {
+    pub(in crate::rsync) fn log_error(&self, error: Error, role: &'static str) -> Error {
         if self.daemon.is_none() && self.log.is_none() {
             return error;
         }
@@ -118,7 +118,7 @@ impl StockServer<'_> {
     }
 
     /// Begins the log. A daemon has done so. `role`: the one of this end.
-    pub(super) fn begin_log(&self, role: &str) {
+    pub(in crate::rsync) fn begin_log(&self, role: &str) {
         let Some(log) = self.log else {
             return;
         };
@@ -132,7 +132,7 @@ impl StockServer<'_> {
     }
 
     /// Adds a line to the log.
-    pub(super) fn log_line(&self, line: &[u8]) {
+    pub(in crate::rsync) fn log_line(&self, line: &[u8]) {
         if let Some(daemon) = &self.daemon {
             (daemon.log.put)(line);
         } else if let Some(log) = self.log {
@@ -142,7 +142,7 @@ impl StockServer<'_> {
     }
 
     /// Adds an event of this end to the log.
-    pub(super) fn log(&self, event: &Event) {
+    pub(in crate::rsync) fn log(&self, event: &Event) {
         if let Event::Note(line) = event {
             self.log_line(line);
         } else if let Some(log) = self.log {
@@ -151,7 +151,7 @@ impl StockServer<'_> {
     }
 
     /// Adds the totals to the log.
-    pub(super) fn end_log(&self, traffic: &LinkBytes, tally: &Tally, is_complete: bool) {
+    pub(in crate::rsync) fn end_log(&self, traffic: &LinkBytes, tally: &Tally, is_complete: bool) {
         let Some(log) = self.log else {
             return;
         };
@@ -167,19 +167,19 @@ impl StockServer<'_> {
     }
 
     /// Adds the totals to the log of a daemon.
-    pub(super) fn log_totals(&self, traffic: &LinkBytes, tally: &Tally) {
+    pub(in crate::rsync) fn log_totals(&self, traffic: &LinkBytes, tally: &Tally) {
         let Some(daemon) = &self.daemon else { return };
         (daemon.log.put)(totals_line(traffic.counts(), tally.total_bytes).as_bytes());
     }
 
     fn send_over(&self, link: Link, traffic: &Arc<LinkBytes>, tally: &mut Tally) -> Result<()> {
-        let (stock, link) = self.greet(link, true)?;
+        let (terms, link) = self.greet(link, true)?;
         self.begin_log("sender");
-        let options = &*older::adjusted(self.options, stock.protocol);
+        let options = &*older::adjusted(self.options, terms.protocol);
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
-        let (opening, link) = self.open(link, stock, reads_names, "sender")?;
+        let (opening, link) = self.open(link, terms, reads_names, "sender")?;
         let listed = opening.listed.or_else(|| self.listed.clone());
-        let rules = (self.complete_rules)(opening.rules, stock.protocol);
+        let rules = (self.complete_rules)(opening.rules, terms.protocol);
         let interrupted = AtomicBool::new(false);
         let run_context = RunContext {
             options,
@@ -190,7 +190,7 @@ impl StockServer<'_> {
         let reports = SenderReports::new(self.options, EventQueue::new(false));
         let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();
         let (encoder, intake) =
-            push::directions(stock, Vec::new(), options, wants, reports.clone(), &inbox)?;
+            dest::directions(terms, Vec::new(), options, wants, reports.clone(), &inbox)?;
         let encoder = encoder.at_server(ServingSender {
             traffic: traffic.clone(),
             inbox: inbox.clone(),
@@ -201,8 +201,8 @@ impl StockServer<'_> {
             reports.count(&event);
             self.report(event, &connection)
         };
-        let peer = RsyncDest::new(&stock, &connection, &inbox);
-        let sender = peer.sender(&stock, run_context, wants, &report);
+        let peer = RsyncDest::new(&terms, &connection, &inbox);
+        let sender = peer.sender(&terms, run_context, wants, &report);
         let taken = |cost| inbox.event_taken(cost);
         let session_io = self.session_io(
             &connection,
@@ -234,10 +234,10 @@ impl StockServer<'_> {
     }
 
     /// Reads what the client sends first. `role`: the one of this end.
-    pub(super) fn open(
+    pub(in crate::rsync) fn open(
         &self,
         link: Link,
-        stock: StockTerms,
+        terms: RsyncTerms,
         reads_names: bool,
         role: &'static str,
     ) -> Result<(EarlyData, Link)> {
@@ -248,9 +248,9 @@ impl StockServer<'_> {
             leave,
             moved,
         } = link;
-        let framing = Framing::of_server(&stock);
-        let opened = older::check(self.options, stock.protocol).and_then(|()| {
-            read_opening(reader, stock.protocol, stock.client_has_frames, reads_names)
+        let framing = Framing::of_server(&terms);
+        let opened = older::check(self.options, terms.protocol).and_then(|()| {
+            read_opening(reader, terms.protocol, terms.client_has_frames, reads_names)
         });
         let (opening, reader) = opened.map_err(|error| {
             let mut frame = Vec::new();
@@ -281,7 +281,7 @@ impl StockServer<'_> {
     }
 
     /// Returns the context of the run.
-    pub(super) fn run_context<'t>(
+    pub(in crate::rsync) fn run_context<'t>(
         &'t self,
         rules: &'t Rules,
         interrupted: &'t AtomicBool,
@@ -300,8 +300,8 @@ impl StockServer<'_> {
     /// only then that its arguments are not accepted.
     pub fn refuse(&self, link: Link, error: &Error) -> Result<()> {
         let (link, traffic) = counted(link);
-        let (stock, mut link) = self.greet(link, true)?;
-        let framing = Framing::of_server(&stock);
+        let (terms, mut link) = self.greet(link, true)?;
+        let framing = Framing::of_server(&terms);
         let mut frames = Vec::new();
         let lines = error_lines(error, "sender");
         for (at, line) in lines.iter().enumerate() {
@@ -323,7 +323,7 @@ impl StockServer<'_> {
 
     /// Prints an error whose exit code the client learns. It may end this process once it has learned it. Returns an
     /// error of which nothing is left to print.
-    pub(super) fn print_early(&self, error: Error, role: &'static str) -> Error {
+    pub(in crate::rsync) fn print_early(&self, error: Error, role: &'static str) -> Error {
         if !is_reported(error.exit) {
             return error;
         }
@@ -339,8 +339,8 @@ impl StockServer<'_> {
         Error::new(error.exit, "").by("")
     }
 
-    /// Reports the error that ends a session; see [`StockServer::print_early`].
-    pub(super) fn end_early<O: TextOutput>(
+    /// Reports the error that ends a session; see [`RsyncServer::print_early`].
+    pub(in crate::rsync) fn end_early<O: TextOutput>(
         &self,
         error: Error,
         role: &'static str,
@@ -364,7 +364,7 @@ impl StockServer<'_> {
     }
 
     /// Returns what runs the session. Reading ends with the goodbye of the client, which then waits for this process.
-    pub(super) fn session_io<'s, O: WireOutput>(
+    pub(in crate::rsync) fn session_io<'s, O: WireOutput>(
         &self,
         connection: &'s Arc<Connection<O>>,
         intake: Box<dyn Intake<O> + 's>,
@@ -391,7 +391,7 @@ impl StockServer<'_> {
 
     /// Reports an event of this end: errors and warnings on standard error, which the remote shell passes on, and other
     /// lines to the client. The options can change both.
-    pub(super) fn report<O: TextOutput>(
+    pub(in crate::rsync) fn report<O: TextOutput>(
         &self,
         event: Event,
         connection: &Connection<O>,
@@ -412,7 +412,7 @@ impl StockServer<'_> {
     }
 
     /// Reports an event that is not logged.
-    pub(super) fn print<O: TextOutput>(
+    pub(in crate::rsync) fn print<O: TextOutput>(
         &self,
         event: Event,
         connection: &Connection<O>,
@@ -432,7 +432,7 @@ impl StockServer<'_> {
     }
 
     /// Completes the handshake. `sends`: this end sends.
-    pub(super) fn greet(&self, link: Link, sends: bool) -> Result<(StockTerms, Link)> {
+    pub(in crate::rsync) fn greet(&self, link: Link, sends: bool) -> Result<(RsyncTerms, Link)> {
         let mut link = buffered(link, sends);
         let protocol = match &self.daemon {
             Some(daemon) => daemon.protocol,
@@ -473,9 +473,9 @@ impl StockServer<'_> {
             );
         }
         send(&mut link, &out)?;
-        let stock = negotiated.terms(&offer, self.seed, sends);
-        stock.agree_on_charset();
-        Ok((stock, link))
+        let terms = negotiated.terms(&offer, self.seed, sends);
+        terms.agree_on_charset();
+        Ok((terms, link))
     }
 
     /// Returns the compatibility flags of the session.

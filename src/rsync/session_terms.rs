@@ -13,7 +13,7 @@ use crate::session::checksums::SessionChecksums;
 
 /// What both ends have agreed on.
 #[derive(Debug, Clone, Copy)]
-pub struct StockTerms {
+pub struct RsyncTerms {
     /// The protocol version, one of [`handshake::VERSIONS`].
     pub protocol: u8,
     /// The compatibility flags, decided by the server.
@@ -30,9 +30,9 @@ pub struct StockTerms {
     pub numeric_ids: bool,
 }
 
-impl StockTerms {
+impl RsyncTerms {
     /// Returns the terms of a batch file, whose algorithms are fixed.
-    pub fn of_batch(header: &BatchHeader, numeric_ids: bool) -> StockTerms {
+    pub fn of_batch(header: &BatchHeader, numeric_ids: bool) -> RsyncTerms {
         let BatchHeader {
             options,
             protocol,
@@ -46,7 +46,7 @@ impl StockTerms {
         } else {
             Compression::No
         };
-        StockTerms {
+        RsyncTerms {
             protocol,
             flags,
             sums: Sums {
@@ -148,10 +148,10 @@ impl StockTerms {
 }
 
 #[cfg(test)]
-impl StockTerms {
+impl RsyncTerms {
     /// Returns terms with piecewise lists and without names.
-    pub fn of_tests() -> StockTerms {
-        StockTerms {
+    pub fn of_tests() -> RsyncTerms {
+        RsyncTerms {
             protocol: 32,
             flags: CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0),
             sums: Sums {

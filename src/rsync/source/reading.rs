@@ -2,8 +2,6 @@
 
 mod items;
 
-use super::lists::{ListSlot, PendingListing, SortedList, entry_of, len_of, number_links};
-use super::{ListingIndex, PullEncoder, PullIntake, ReceivedList, SentRequest, unsent};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::order::compare_paths;
@@ -24,11 +22,17 @@ use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{DirId, IdName, Roots, SubdirFlags};
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight, strerror};
-use crate::session::connection::Connection;
-use crate::stock::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
-use crate::stock::controls::{
+use crate::rsync::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
+use crate::rsync::controls::{
     Controls, IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, Input,
 };
+use crate::rsync::source::lists::{
+    ListSlot, PendingListing, SortedList, entry_of, len_of, number_links,
+};
+use crate::rsync::source::{
+    ListingIndex, PullEncoder, PullIntake, ReceivedList, SentRequest, unsent,
+};
+use crate::session::connection::Connection;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! An rsync that has the destination: gets file lists and items, and requests content by items.
 
-use super::encoder::PushEncoder;
-use super::inbox::{Order, PushInbox};
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::options::Compression;
@@ -9,10 +7,12 @@ use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::{ContentDigest, DirId, DirListing, FileId, Lane, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
+use crate::rsync::dest::encoder::PushEncoder;
+use crate::rsync::dest::inbox::{Order, PushInbox};
+use crate::rsync::session_terms::RsyncTerms;
 use crate::session::connection::{Connection, Urgency};
 use crate::session::sender::{ContentSink, DestFacts, DestPeer, Sender, SenderJob};
 use crate::session::throttle;
-use crate::stock::stock_terms::StockTerms;
 use crate::walk::run_context::RunContext;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub struct RsyncDest<'a> {
 
 impl<'a> RsyncDest<'a> {
     /// Returns the rsync of a session.
-    pub(in crate::stock) fn new(
-        terms: &StockTerms,
+    pub(in crate::rsync) fn new(
+        terms: &RsyncTerms,
         connection: &'a Connection<PushEncoder>,
         inbox: &'a PushInbox,
     ) -> RsyncDest<'a> {
@@ -56,9 +56,9 @@ impl<'a> RsyncDest<'a> {
     }
 
     /// Returns the sender of the session.
-    pub(in crate::stock) fn sender(
+    pub(in crate::rsync) fn sender(
         &'a self,
-        terms: &StockTerms,
+        terms: &RsyncTerms,
         run_context: RunContext<'a>,
         wants: Wants,
         report: &'a (dyn Fn(Event) -> Result<()> + Sync),

@@ -1,8 +1,8 @@
 //! What a sender reports for the lines of `--progress`, as an rsync receives its files.
 
-use super::reports::SenderReports;
-use super::shared::PushState;
 use crate::report::event::{Event, Item, Wants};
+use crate::rsync::dest::reports::SenderReports;
+use crate::rsync::dest::shared::PushState;
 use std::sync::Arc;
 
 /// What was reported so far.
