@@ -14,6 +14,8 @@
 # The goal is 1.2 times `-a`. `least` is the shortest of all runs, which other programs on the machine disturb less than
 # the median.
 # shellcheck source=scripts/benchmarks/common.sh
+# The backquotes are Markdown.
+# shellcheck disable=SC2016
 . "$(dirname "$0")/common.sh"
 read -ra routes <<<"${ROUTES:-local push pull quic-push quic-pull}"
 DIRS=${DIRS:-200}
