@@ -739,7 +739,7 @@ fn large_renamed_file_costs_less_than_a_kilobyte() {
             .write(true)
             .open(trees.path("src/old/large"));
         large
-            .and_then(|file| file.set_len(1 << 30))
+            .and_then(|file| file.set_len(1 << 26))
             .expect("scratch can be written");
         trees.run(&["-aS"], operands);
         let files = ["large".to_owned()];
