@@ -22,12 +22,12 @@ mod support;
 
 use self::batch::player::{BatchFile, BatchPlayer};
 use self::batch::recorder::BatchRecorder;
-use self::dest::{PushInbox, PushRecorder, RsyncDest, SenderReports};
+use self::dest::{DestInbox, DestRecorder, RsyncDest, SenderReports};
 use self::early::names_of_server;
 use self::framing::Framing;
 pub use self::framing::text_of;
 use self::session_terms::RsyncTerms;
-use self::source::{PullInbox, UnchangedDest};
+use self::source::{SourceInbox, UnchangedDest};
 pub use self::support::needs_whole_list;
 
 use crate::apply::facts::{ItemPrinter, ReportTime};
@@ -245,7 +245,7 @@ impl RsyncClient<'_> {
             ..self.client.run_context()
         };
         let mut wants = reporter.wants();
-        let inbox = PullInbox::new(true);
+        let inbox = SourceInbox::new(true);
         let is_batch = matches!(options.batch, Some(Batch::Read(_)));
         let opening = if is_batch {
             Vec::new()
@@ -386,10 +386,10 @@ impl RsyncClient<'_> {
         };
         let reports =
             SenderReports::new(self.client.options, EventQueue::new(self.client.is_local));
-        let inbox = PushInbox::default();
+        let inbox = DestInbox::default();
         let (encoder, intake) =
             dest::directions(terms, opening, options, wants, reports.clone(), &inbox)?;
-        let recorder = |batch: &Arc<BatchRecorder>| PushRecorder {
+        let recorder = |batch: &Arc<BatchRecorder>| DestRecorder {
             batch: batch.clone(),
             traffic: traffic.clone(),
             unsent: Vec::new(),

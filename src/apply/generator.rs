@@ -786,7 +786,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Splits the steps of a directory into batches.
+    /// Splits the steps of a directory into batches. Names of hard links, and new files whose twin is to be deleted, wait
+    /// elsewhere and come later.
     fn queue_batches(&mut self, plan: &Arc<DirPlan>, dest_dir: &Arc<DestDir>) -> Result<()> {
         let mut batch = OpenBatch {
             plan,

@@ -13,29 +13,29 @@ mod reports;
 mod rsync_dest;
 mod shared;
 
-pub(super) use self::encoder::{PushEncoder, PushRecorder, ServingSender};
-pub use self::inbox::PushInbox;
-pub(super) use self::intake::PushIntake;
+pub(super) use self::encoder::{DestEncoder, DestRecorder, ServingSender};
+pub use self::inbox::DestInbox;
+pub(super) use self::intake::DestIntake;
 pub(super) use self::reports::SenderReports;
 pub use self::rsync_dest::RsyncDest;
-use self::shared::PushState;
+use self::shared::DestConnectionState;
 use crate::error::Result;
 use crate::options::Options;
 use crate::report::event::Wants;
 use crate::rsync::session_terms::RsyncTerms;
 use std::sync::Arc;
 
-/// Returns the two directions of a push. `opening` is sent first.
+/// Returns the two directions of a session with an rsync that has the destination. `opening` is sent first.
 pub(super) fn directions<'a>(
     terms: RsyncTerms,
     opening: Vec<u8>,
     options: &'a Options,
     wants: Wants,
     reports: Arc<SenderReports>,
-    inbox: &'a PushInbox,
-) -> Result<(PushEncoder, PushIntake<'a>)> {
-    let state = Arc::<PushState>::default();
-    let encoder = PushEncoder::new(
+    inbox: &'a DestInbox,
+) -> Result<(DestEncoder, DestIntake<'a>)> {
+    let state = Arc::<DestConnectionState>::default();
+    let encoder = DestEncoder::new(
         terms,
         opening,
         options,
@@ -45,7 +45,7 @@ pub(super) fn directions<'a>(
     )?;
     Ok((
         encoder,
-        PushIntake {
+        DestIntake {
             terms,
             is_server: false,
             options,

@@ -11,9 +11,9 @@ mod lists;
 mod reading;
 mod rsync_source;
 
-pub use self::encoder::{PullEncoder, UnchangedDest};
+pub use self::encoder::{SourceEncoder, UnchangedDest};
 use self::inbox::ContentKey;
-pub use self::inbox::PullInbox;
+pub use self::inbox::SourceInbox;
 use self::reading::Reading;
 
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::Read;
 use std::sync::Arc;
 
-/// What the two directions of a pull share. The thread that reads adds lists and listings; the threads that send add requests,
+/// What the two directions share. The thread that reads adds lists and listings; the threads that send add requests,
 /// under the lock of the connection.
 ///
 /// What holds:
@@ -50,7 +50,7 @@ use std::sync::Arc;
 ///   the last list also ends the first requests.
 /// - This lock may be taken under those of the connection and of the inbox, and neither of them under it.
 #[derive(Default)]
-struct PullShared {
+struct SourceShared {
     /// By number of the listing.
     listings: Vec<ListingIndex>,
     lists: Vec<ReceivedList>,
@@ -116,7 +116,7 @@ struct ListingIndex {
     dirs: (u32, Vec<u32>),
 }
 
-impl PullShared {
+impl SourceShared {
     /// Notes what is sent, if the order of answers matters.
     fn note(&mut self, sent: SentRequest, protocol: u8) {
         if protocol < 30 {
@@ -177,11 +177,11 @@ impl ListingIndex {
 }
 
 /// Reads what the sender sends, and puts it into the inbox.
-pub struct PullIntake<'a> {
+pub struct SourceIntake<'a> {
     terms: RsyncTerms,
     options: &'a Options,
-    inbox: &'a PullInbox,
-    shared: Arc<Mutex<PullShared>>,
+    inbox: &'a SourceInbox,
+    shared: Arc<Mutex<SourceShared>>,
     /// What the sender may send.
     request: Arc<ResponseValidator>,
     recorder: Option<Arc<BatchRecorder>>,
@@ -189,22 +189,22 @@ pub struct PullIntake<'a> {
     is_left: bool,
 }
 
-/// Returns the two directions of a pull. `opening` is sent first.
+/// Returns the two directions of a session with an rsync that has the source. `opening` is sent first.
 pub fn directions<'a>(
     terms: RsyncTerms,
     opening: Vec<u8>,
     options: &'a Options,
-    inbox: &'a PullInbox,
+    inbox: &'a SourceInbox,
     request: Arc<ResponseValidator>,
-) -> (PullEncoder, PullIntake<'a>) {
+) -> (SourceEncoder, SourceIntake<'a>) {
     // Older senders do not report their errors.
     let deletes_after = options.delete.when == Some(When::After) && terms.protocol >= 30;
-    let shared = Arc::new(Mutex::new(PullShared {
+    let shared = Arc::new(Mutex::new(SourceShared {
         deletes_after,
-        ..PullShared::default()
+        ..SourceShared::default()
     }));
     let RsyncTerms { protocol, sums, .. } = terms;
-    let encoder = PullEncoder {
+    let encoder = SourceEncoder {
         protocol,
         has_xattrs: options.preserve.xattrs > 0 && !options.dry_run,
         has_shortcut: terms.has_xattr_shortcut(),
@@ -222,7 +222,7 @@ pub fn directions<'a>(
     };
     (
         encoder,
-        PullIntake {
+        SourceIntake {
             terms,
             options,
             inbox,
@@ -234,10 +234,10 @@ pub fn directions<'a>(
     )
 }
 
-impl Intake<PullEncoder> for PullIntake<'_> {
+impl Intake<SourceEncoder> for SourceIntake<'_> {
     fn read_all(
         &mut self,
-        connection: &Connection<PullEncoder>,
+        connection: &Connection<SourceEncoder>,
         reader: &mut dyn Read,
     ) -> Result<()> {
         let report_unsent = |index| {
@@ -288,7 +288,7 @@ impl Intake<PullEncoder> for PullIntake<'_> {
     }
 }
 
-impl PullIntake<'_> {
+impl SourceIntake<'_> {
     fn is_incremental(&self) -> bool {
         self.terms.flags.has(CompatFlags::INC_RECURSE)
     }
@@ -305,7 +305,7 @@ impl PullIntake<'_> {
     /// Makes the intake record what it reads.
     pub(super) fn recording(self, recorder: Option<Arc<BatchRecorder>>) -> Self {
         let is_left = recorder.as_ref().is_some_and(|recorder| recorder.is_only);
-        PullIntake {
+        SourceIntake {
             recorder,
             is_left,
             ..self
@@ -325,7 +325,7 @@ impl PullIntake<'_> {
     }
 }
 
-impl PullShared {
+impl SourceShared {
     /// Notes that the client leaves out an item that it was sent.
     fn take_left_out(&mut self, index: i32) -> decode_error::Result<()> {
         match &mut self.served {
@@ -336,7 +336,7 @@ impl PullShared {
 }
 
 /// If the sender has reported all unanswered requests as failed, they will not be answered.
-fn unread(shared: &Mutex<PullShared>, inbox: &PullInbox) -> Result<()> {
+fn unread(shared: &Mutex<SourceShared>, inbox: &SourceInbox) -> Result<()> {
     let mut locked = shared.lock();
     if locked.unread == 0 || locked.requests() > locked.unread {
         return Ok(());
@@ -359,7 +359,7 @@ fn unread(shared: &Mutex<PullShared>, inbox: &PullInbox) -> Result<()> {
 /// Reports that a requested file will not come. The peer has printed the reason.
 ///
 /// Whether it vanished or could not be read is known only at the end. So deletions after the transfer do not take place.
-fn unsent(index: i32, shared: &Mutex<PullShared>, inbox: &PullInbox) -> Result<()> {
+fn unsent(index: i32, shared: &Mutex<SourceShared>, inbox: &SourceInbox) -> Result<()> {
     let key = take_requested(index, shared).map_err(failed)?;
     shared.lock().unsent += 1;
     shared.lock().end_xattr_request(index);
@@ -371,7 +371,7 @@ fn unsent(index: i32, shared: &Mutex<PullShared>, inbox: &PullInbox) -> Result<(
     inbox.end_file(key, Err(Problem::new("", weight)), None)
 }
 
-fn take_requested(index: i32, shared: &Mutex<PullShared>) -> decode_error::Result<ContentKey> {
+fn take_requested(index: i32, shared: &Mutex<SourceShared>) -> decode_error::Result<ContentKey> {
     let mut shared = shared.lock();
     let found = shared
         .requested
@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn first_requests_are_ended_as_soon_as_all_are_sent() {
         let options = Options::default();
-        let inbox = PullInbox::new(true);
+        let inbox = SourceInbox::new(true);
         let (mut encoder, intake) = directions(
             RsyncTerms::of_tests(),
             Vec::new(),
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn end_of_the_last_known_list_waits_for_the_next() {
         let options = Options::default();
-        let inbox = PullInbox::new(true);
+        let inbox = SourceInbox::new(true);
         let (mut encoder, intake) = directions(
             RsyncTerms::of_tests(),
             Vec::new(),
@@ -494,7 +494,7 @@ mod tests {
         }
         mux::encode_data(&data, &mut wire);
         // None is taken.
-        let inbox = PullInbox::new(true);
+        let inbox = SourceInbox::new(true);
         let (encoder, mut intake) = directions(terms, Vec::new(), &options, &inbox, anything());
         let connection = Connection::of(encoder);
         let error = intake.read_all(&connection, &mut &wire[..]).unwrap_err();

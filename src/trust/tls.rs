@@ -194,7 +194,8 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// The server's verifier: accepts the keys that have a grant.
+/// The server's verifier: accepts the keys that have a grant. It asks for the grant when the client has signed, so a
+/// client learns nothing about a key that it does not have.
 struct Admitting {
     admit: Admit,
     algorithms: WebPkiSupportedAlgorithms,

@@ -1,5 +1,5 @@
-//! `SRC... DEST`: reads the files that options name, opens the log file, and runs a local copy. [`remote`] uses
-//! the same steps for remote copies.
+//! A copy: reads the files that options name, opens the log file, and runs a local copy. [`remote`] uses the same steps for
+//! remote copies.
 
 mod batch;
 pub mod failed_list;

@@ -1,4 +1,4 @@
-//! A copy to or from another machine, as the command line describes it.
+//! What is known of a copy to or from another machine before it runs: what the command line says.
 
 use super::batch::WrittenBatch;
 use super::route;

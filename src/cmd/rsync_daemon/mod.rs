@@ -5,7 +5,7 @@
 //!
 //! A connection takes these steps, in this order:
 //!
-//! 1. `run` accepts it, and `connections.rs` counts it and remembers its process.
+//! 1. `serve` accepts it, and `connections.rs` counts it and remembers its process.
 //! 2. `session/mod.rs` exchanges greetings and reads the name of a module, or lists the modules.
 //! 3. `session/access.rs` decides whether this client may use it, by `hosts allow`, `max connections` and `auth users`.
 //! 4. `session/confinement.rs` takes on the user and the root of the module; `session/hooks.rs` runs its programs.

@@ -14,11 +14,11 @@ use crate::proto::{DirListing, FileId, Roots};
 use crate::report::event::{Event, Item, Wants};
 use crate::report::{Tally, Traffic};
 use crate::rsync::batch::recorder::BatchRecorder;
-use crate::rsync::dest::inbox::PushInbox;
+use crate::rsync::dest::inbox::DestInbox;
 use crate::rsync::dest::lists::FileLists;
-use crate::rsync::dest::progress::PushProgress;
+use crate::rsync::dest::progress::DestProgress;
 use crate::rsync::dest::reports::SenderReports;
-use crate::rsync::dest::shared::{PendingItem, PushState};
+use crate::rsync::dest::shared::{DestConnectionState, PendingItem};
 use crate::rsync::framing::{Framing, TextOutput};
 use crate::rsync::session_terms::{PHASE_DELETED, RsyncTerms};
 use crate::session::connection::{WireOutput, undecodable as failed, unexpected};
@@ -35,12 +35,12 @@ const SCRATCH_MAX_BYTES: usize = 128 << 10;
 /// time, under the lock of the connection.
 ///
 /// What holds: bytes are appended in the order of the calls, so index coding, compression and list encoding, each with a
-/// history, stay in step with the receiver. An item is taken from [`PushShared`](crate::rsync::dest::shared::PushShared) in the same call
+/// history, stay in step with the receiver. An item is taken from [`DestShared`](crate::rsync::dest::shared::DestShared) in the same call
 /// that returns it.
-pub struct PushEncoder {
+pub struct DestEncoder {
     terms: RsyncTerms,
     framing: Framing,
-    state: Arc<PushState>,
+    state: Arc<DestConnectionState>,
     lists: FileLists,
     indices: NdxEncoder,
     tokens: TokenEncoder,
@@ -56,9 +56,9 @@ pub struct PushEncoder {
     listed: Tally,
     /// How many ends of lists and phases were sent.
     ended: usize,
-    progress: PushProgress,
+    progress: DestProgress,
     server: Option<ServingSender>,
-    recorder: Option<PushRecorder>,
+    recorder: Option<DestRecorder>,
     /// An empty buffer for the data of a message.
     scratch: Vec<u8>,
 }
@@ -66,7 +66,7 @@ pub struct PushEncoder {
 /// Where the stream stands.
 ///
 /// Content has no frame of its own: what follows the head of an item is read as content until its end. So a list, or the end
-/// of the lists, can be appended only between items. One that becomes ready in a file waits in [`PushEncoder::waiting`].
+/// of the lists, can be appended only between items. One that becomes ready in a file waits in [`DestEncoder::waiting`].
 enum StreamState {
     /// An item, a list or an end can follow.
     Between,
@@ -101,7 +101,7 @@ enum ListPart {
 }
 
 /// Records what a client sends.
-pub(in crate::rsync) struct PushRecorder {
+pub(in crate::rsync) struct DestRecorder {
     /// The batch file.
     pub(in crate::rsync) batch: Arc<BatchRecorder>,
     /// The bytes written and read, for the statistics.
@@ -114,12 +114,12 @@ pub(in crate::rsync) struct PushRecorder {
 pub(in crate::rsync) struct ServingSender {
     /// The bytes written and read.
     pub(in crate::rsync) traffic: Arc<LinkBytes>,
-    pub(in crate::rsync) inbox: Arc<PushInbox>,
+    pub(in crate::rsync) inbox: Arc<DestInbox>,
     /// Whether the client prints how much content was sent, at a high verbosity.
     pub(in crate::rsync) reports_matches: bool,
 }
 
-impl PushEncoder {
+impl DestEncoder {
     /// Returns an encoder of a client. See [`super::directions`].
     pub(super) fn new(
         terms: RsyncTerms,
@@ -127,11 +127,11 @@ impl PushEncoder {
         options: &Options,
         wants: Wants,
         reports: Arc<SenderReports>,
-        state: Arc<PushState>,
-    ) -> Result<PushEncoder> {
+        state: Arc<DestConnectionState>,
+    ) -> Result<DestEncoder> {
         let lists = FileLists::new(&terms, options, wants, reports.clone(), state.clone());
-        let progress = PushProgress::new(wants, reports.clone(), state.clone());
-        Ok(PushEncoder {
+        let progress = DestProgress::new(wants, reports.clone(), state.clone());
+        Ok(DestEncoder {
             terms,
             framing: Framing::of_client(&terms),
             lists,
@@ -159,8 +159,8 @@ impl PushEncoder {
     }
 
     /// Makes this the encoder of a server.
-    pub(in crate::rsync) fn at_server(self, server: ServingSender) -> PushEncoder {
-        PushEncoder {
+    pub(in crate::rsync) fn at_server(self, server: ServingSender) -> DestEncoder {
+        DestEncoder {
             framing: Framing::of_server(&self.terms),
             server: Some(server),
             ..self
@@ -168,8 +168,8 @@ impl PushEncoder {
     }
 
     /// Makes the encoder record what it encodes.
-    pub(in crate::rsync) fn recording(self, recorder: Option<PushRecorder>) -> PushEncoder {
-        PushEncoder { recorder, ..self }
+    pub(in crate::rsync) fn recording(self, recorder: Option<DestRecorder>) -> DestEncoder {
+        DestEncoder { recorder, ..self }
     }
 
     /// Notes that the data from a position on is content.
@@ -362,7 +362,7 @@ impl PushEncoder {
         next.ok_or_else(unrequested)
     }
 
-    /// Appends a range of blocks. `content`: see [`PushEncoder::copied`].
+    /// Appends a range of blocks. `content`: see [`DestEncoder::copied`].
     fn blocks(
         &mut self,
         (offset_bytes, len_bytes): (u64, u64),
@@ -478,7 +478,7 @@ impl PushEncoder {
 }
 
 /// What the sender sends.
-impl PushEncoder {
+impl DestEncoder {
     /// Appends what comes before all else: the filter rules.
     pub(super) fn open(&mut self, out: &mut Vec<u8>) {
         // It can be long, and is not copied.
@@ -591,7 +591,7 @@ impl PushEncoder {
     fn framed(
         &mut self,
         out: &mut Vec<u8>,
-        append: impl FnOnce(&mut PushEncoder, &mut Vec<u8>) -> Result<()>,
+        append: impl FnOnce(&mut DestEncoder, &mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
         let mut data = std::mem::take(&mut self.scratch);
         append(self, &mut data)?;
@@ -599,7 +599,7 @@ impl PushEncoder {
     }
 }
 
-impl WireOutput for PushEncoder {
+impl WireOutput for DestEncoder {
     // Pieces of files are short, and each wakeup of the writer costs a context switch.
     const GATHERED_BYTES: usize = 128 << 10;
     // A daemon has many such sessions, and clients are slow.
@@ -614,7 +614,7 @@ impl WireOutput for PushEncoder {
     }
 }
 
-impl TextOutput for PushEncoder {
+impl TextOutput for DestEncoder {
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         self.framing.event(event, out);
     }
@@ -637,13 +637,13 @@ mod tests {
 
     const FILE: FileId = FileId { dir: 0, entry: 0 };
 
-    fn encoder(state: Arc<PushState>) -> PushEncoder {
+    fn encoder(state: Arc<DestConnectionState>) -> DestEncoder {
         let mut options = Options::default();
         options.select.recurse = Recurse::Full;
         let terms = RsyncTerms::of_tests();
         let reports = SenderReports::new(&options, EventQueue::new(false));
         let wants = Wants::default();
-        PushEncoder::new(terms, Vec::new(), &options, wants, reports, state).unwrap()
+        DestEncoder::new(terms, Vec::new(), &options, wants, reports, state).unwrap()
     }
 
     fn listing(id: DirId, path: &[u8], subdir: bool) -> DirListing {
@@ -668,7 +668,7 @@ mod tests {
 
     #[test]
     fn list_that_is_ready_in_a_file_waits_for_its_end() {
-        let state = Arc::<PushState>::default();
+        let state = Arc::<DestConnectionState>::default();
         let mut encoder = encoder(state.clone());
         let lists = || state.shared.lock().lists.len();
         let mut out = Vec::new();

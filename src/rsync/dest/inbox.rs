@@ -22,8 +22,8 @@ const EVENTS_MAX_BYTES: u64 = 1 << 20;
 /// What holds: there is one queue, because the receiver expects its items back in the order in which it has sent them. Reading
 /// waits only for room. A listing is counted in `unfinished` from before it is sent until the receiver has ended its list.
 #[derive(Default)]
-pub struct PushInbox {
-    state: Mutex<PushInboxState>,
+pub struct DestInbox {
+    state: Mutex<DestInboxState>,
     /// Signalled when something was ordered, or nothing more is.
     ordered: Condvar,
     /// Signalled for other changes.
@@ -34,7 +34,7 @@ pub struct PushInbox {
 
 /// What was not taken yet, and what may still come.
 #[derive(Default)]
-struct PushInboxState {
+struct DestInboxState {
     /// Each with its cost.
     orders: VecDeque<(Order, u64)>,
     order_bytes: u64,
@@ -65,15 +65,15 @@ pub(super) enum Order {
     EndPhase,
 }
 
-impl PushInbox {
-    fn lock(&self) -> MutexGuard<'_, PushInboxState> {
+impl DestInbox {
+    fn lock(&self) -> MutexGuard<'_, DestInboxState> {
         self.state.lock()
     }
 
     fn wait_on<T>(
         &self,
         changed: &Condvar,
-        mut take: impl FnMut(&mut PushInboxState) -> Option<T>,
+        mut take: impl FnMut(&mut DestInboxState) -> Option<T>,
     ) -> Result<T> {
         wait_for(self.lock(), changed, |state| {
             let found = take(state).map(Ok);
@@ -84,8 +84,8 @@ impl PushInbox {
     /// Waits until there is room, or until nothing more is taken.
     fn wait_for_room(
         &self,
-        mut has_room: impl FnMut(&PushInboxState) -> bool,
-    ) -> Result<MutexGuard<'_, PushInboxState>> {
+        mut has_room: impl FnMut(&DestInboxState) -> bool,
+    ) -> Result<MutexGuard<'_, DestInboxState>> {
         let mut state = self.lock();
         while !has_room(&state) {
             if state.is_closed {
@@ -98,7 +98,7 @@ impl PushInbox {
 }
 
 /// What the reading thread puts in.
-impl PushInbox {
+impl DestInbox {
     /// Adds an order that takes memory, once there is room.
     pub(super) fn add_request(&self, order: Order, cost: u64) -> Result<()> {
         let state = self.wait_for_room(|state| state.order_bytes < ORDERS_MAX_BYTES)?;
@@ -112,7 +112,7 @@ impl PushInbox {
 
     fn put(
         &self,
-        mut state: MutexGuard<'_, PushInboxState>,
+        mut state: MutexGuard<'_, DestInboxState>,
         order: Order,
         cost: u64,
     ) -> Result<()> {
@@ -159,7 +159,7 @@ impl PushInbox {
 }
 
 /// What the sender does with it.
-impl PushInbox {
+impl DestInbox {
     /// Waits for the next order. `None`: no more come.
     pub(super) fn next(&self) -> Result<Option<Order>> {
         let next = self.wait_on(&self.ordered, |state| match state.orders.pop_front() {
@@ -253,7 +253,7 @@ impl PushInbox {
 }
 
 /// The intake of rsync's protocol puts everything into the inbox itself. Only the end comes from the session.
-impl EndHandler for PushInbox {
+impl EndHandler for DestInbox {
     fn handle_end(&self, error: Error) {
         self.fail(error);
     }
@@ -269,7 +269,7 @@ mod tests {
     /// A receiver that speaks rsync's protocol expects its items back in the order in which it has sent them.
     #[test]
     fn orders_stay_in_one_sequence() {
-        let inbox = PushInbox::default();
+        let inbox = DestInbox::default();
         inbox.wait_to_list(7, 100, 1000).unwrap();
         let request = ContentRequest {
             file: FileId { dir: 7, entry: 0 },
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn reading_waits_for_room_until_nothing_more_is_taken() {
         in_time(|| {
-            let inbox = PushInbox::default();
+            let inbox = DestInbox::default();
             let add = || inbox.add_request(Order::Return(4), ORDERS_MAX_BYTES);
             // The reading thread waits many times.
             std::thread::scope(|scope| {
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn session_ends_after_all_listings_and_once() {
-        let inbox = PushInbox::default();
+        let inbox = DestInbox::default();
         assert!(inbox.end_session(Tally::default()).is_err());
         inbox.has_sent_all();
         inbox.end_session(Tally::default()).unwrap();

@@ -17,10 +17,10 @@ use crate::proto::{Basis, DirId, FileId};
 use crate::report::Tally;
 use crate::report::event::{Item, Update, Wants, Weight};
 use crate::rsync::controls::{self, Controls, Input, PeerRole};
-use crate::rsync::dest::encoder::PushEncoder;
-use crate::rsync::dest::inbox::{Order, PushInbox};
+use crate::rsync::dest::encoder::DestEncoder;
+use crate::rsync::dest::inbox::{DestInbox, Order};
 use crate::rsync::dest::reports::SenderReports;
-use crate::rsync::dest::shared::{ItemParts, PendingItem, PushState, RequestedXattrs};
+use crate::rsync::dest::shared::{DestConnectionState, ItemParts, PendingItem, RequestedXattrs};
 use crate::rsync::session_terms::{RsyncTerms, phases};
 use crate::session::connection::{Connection, Intake, undecodable as failed, unexpected};
 use crate::session::sender::{BasisFate, ContentRequest};
@@ -36,23 +36,23 @@ const SUMS_COPIES: u64 = 3;
 const ITEM_COST: u64 = 64;
 
 /// Reads what the receiver sends, as the messages of a receiver.
-pub struct PushIntake<'a> {
+pub struct DestIntake<'a> {
     pub(super) terms: RsyncTerms,
     /// The peer is the client.
     pub(super) is_server: bool,
     pub(super) options: &'a Options,
     pub(super) wants: Wants,
-    pub(super) state: Arc<PushState>,
+    pub(super) state: Arc<DestConnectionState>,
     /// What this end reports, and what the receiver reports to it.
     pub(super) reports: Arc<SenderReports>,
     /// What the receiver wants.
-    pub(super) inbox: &'a PushInbox,
+    pub(super) inbox: &'a DestInbox,
 }
 
-impl Intake<PushEncoder> for PushIntake<'_> {
+impl Intake<DestEncoder> for DestIntake<'_> {
     fn read_all(
         &mut self,
-        connection: &Connection<PushEncoder>,
+        connection: &Connection<DestEncoder>,
         reader: &mut dyn Read,
     ) -> Result<()> {
         let state = self.state.clone();
@@ -87,7 +87,7 @@ impl Intake<PushEncoder> for PushIntake<'_> {
     }
 }
 
-impl<'a> PushIntake<'a> {
+impl<'a> DestIntake<'a> {
     fn read_items(
         &self,
         input: &mut impl Read,
@@ -265,8 +265,8 @@ impl<'a> PushIntake<'a> {
     }
 
     /// Makes this the intake of a server.
-    pub(in crate::rsync) fn at_server(self) -> PushIntake<'a> {
-        PushIntake {
+    pub(in crate::rsync) fn at_server(self) -> DestIntake<'a> {
+        DestIntake {
             is_server: true,
             ..self
         }

@@ -14,7 +14,7 @@ use crate::proto::{DirListing, FileId, IdName, Roots};
 use crate::report::event::{Event, Wants};
 use crate::rsync::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
 use crate::rsync::dest::reports::SenderReports;
-use crate::rsync::dest::shared::{OwnEntry, PushState, SentList, SentListing};
+use crate::rsync::dest::shared::{DestConnectionState, OwnEntry, SentList, SentListing};
 use crate::rsync::session_terms::RsyncTerms;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use std::sync::atomic::Ordering;
 
 /// What was listed, and how.
 ///
-/// What holds: a list is noted in [`PushShared`](crate::rsync::dest::shared::PushShared) in the same call that appends it, so each index that the
+/// What holds: a list is noted in [`DestShared`](crate::rsync::dest::shared::DestShared) in the same call that appends it, so each index that the
 /// receiver may name is known before it can name it.
 pub(super) struct FileLists {
     protocol: u8,
     /// The list is sent piecewise.
     is_incremental: bool,
-    state: Arc<PushState>,
+    state: Arc<DestConnectionState>,
     reports: Arc<SenderReports>,
     wants: Wants,
     encoder: ListEncoder,
@@ -64,7 +64,7 @@ impl FileLists {
         options: &Options,
         wants: Wants,
         reports: Arc<SenderReports>,
-        state: Arc<PushState>,
+        state: Arc<DestConnectionState>,
     ) -> FileLists {
         let list_options = terms.list_options(options);
         FileLists {

@@ -2,14 +2,14 @@
 
 use crate::report::event::{Event, Item, Wants};
 use crate::rsync::dest::reports::SenderReports;
-use crate::rsync::dest::shared::PushState;
+use crate::rsync::dest::shared::DestConnectionState;
 use std::sync::Arc;
 
 /// What was reported so far.
-pub(super) struct PushProgress {
+pub(super) struct DestProgress {
     wants: Wants,
     reports: Arc<SenderReports>,
-    state: Arc<PushState>,
+    state: Arc<DestConnectionState>,
     /// How many entries are before the last file that was begun, with it.
     checked: u64,
     /// How much of the file under way was sent.
@@ -18,14 +18,14 @@ pub(super) struct PushProgress {
     len_bytes: u64,
 }
 
-impl PushProgress {
+impl DestProgress {
     /// Returns the progress of a session that begins.
     pub(super) fn new(
         wants: Wants,
         reports: Arc<SenderReports>,
-        state: Arc<PushState>,
-    ) -> PushProgress {
-        PushProgress {
+        state: Arc<DestConnectionState>,
+    ) -> DestProgress {
+        DestProgress {
             wants,
             reports,
             state,

@@ -7,8 +7,8 @@ use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::{ContentDigest, DirId, DirListing, FileId, Lane, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
-use crate::rsync::dest::encoder::PushEncoder;
-use crate::rsync::dest::inbox::{Order, PushInbox};
+use crate::rsync::dest::encoder::DestEncoder;
+use crate::rsync::dest::inbox::{DestInbox, Order};
 use crate::rsync::session_terms::RsyncTerms;
 use crate::session::connection::{Connection, Urgency};
 use crate::session::sender::{ContentSink, DestFacts, DestPeer, Sender, SenderJob};
@@ -23,9 +23,9 @@ const LISTED_AHEAD: u64 = 1000;
 
 /// An rsync that has the destination. The opener of the session makes it, and nothing changes it.
 pub struct RsyncDest<'a> {
-    connection: &'a Connection<PushEncoder>,
+    connection: &'a Connection<DestEncoder>,
     /// What the receiver wants.
-    inbox: &'a PushInbox,
+    inbox: &'a DestInbox,
     facts: DestFacts,
     /// How many entries it gets beyond those that it works on.
     listed_ahead: u64,
@@ -37,8 +37,8 @@ impl<'a> RsyncDest<'a> {
     /// Returns the rsync of a session.
     pub(in crate::rsync) fn new(
         terms: &RsyncTerms,
-        connection: &'a Connection<PushEncoder>,
-        inbox: &'a PushInbox,
+        connection: &'a Connection<DestEncoder>,
+        inbox: &'a DestInbox,
     ) -> RsyncDest<'a> {
         // A whole list is sent before all else.
         let listed_ahead = if terms.flags.has(CompatFlags::INC_RECURSE) {
@@ -83,7 +83,7 @@ impl RsyncDest<'_> {
     /// Sends what `encode` appends, once the buffer has room.
     fn send(
         &self,
-        encode: impl FnOnce(&mut PushEncoder, &mut Vec<u8>) -> Result<()>,
+        encode: impl FnOnce(&mut DestEncoder, &mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
         self.connection.encode(Urgency::Ordinary, encode)
     }
@@ -140,10 +140,10 @@ impl DestPeer for RsyncDest<'_> {
                 Some(Order::Send(request)) => return Ok(Some(SenderJob::Send(request))),
                 Some(Order::Remove(file)) => return Ok(Some(SenderJob::Remove(file))),
                 Some(Order::Forget(dir)) => {
-                    self.send(PushEncoder::end_phase)?;
+                    self.send(DestEncoder::end_phase)?;
                     return Ok(Some(SenderJob::Forget(dir)));
                 }
-                Some(Order::EndPhase) => self.send(PushEncoder::end_phase)?,
+                Some(Order::EndPhase) => self.send(DestEncoder::end_phase)?,
                 Some(Order::Return(index)) => {
                     self.send(|encoder, out| encoder.return_item(index, out))?;
                 }

@@ -1,4 +1,4 @@
-//! What the two directions of a push share: the lists that were sent, and the items that are to be returned.
+//! What the two directions share with an rsync that has the destination: the lists that were sent, and the items that are to be returned.
 
 use crate::flist::{DirList, Entry, Xattrs};
 use crate::path::{self, RelPath};
@@ -12,14 +12,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What the two directions of a push share.
+/// What the two directions share.
 ///
 /// What holds: the thread that reads appends each item to `items` before it queues the sender's order for it, and the sender
 /// answers in the order of its orders. So the item of an answer is always the first one. A list is in `lists` before any of
 /// its bytes are sent, so each index that the receiver may name is known; a listing stays in `listings` until the receiver
 /// has ended its list.
 #[derive(Default)]
-pub(super) struct PushShared {
+pub(super) struct DestShared {
     /// The listings that were sent and are still needed, by number.
     pub(super) listings: HashMap<DirId, SentListing>,
     /// The lists that were sent, in order.
@@ -102,7 +102,7 @@ pub(super) struct ItemParts {
     pub(super) xattrs: Option<RequestedXattrs>,
 }
 
-impl PushShared {
+impl DestShared {
     /// Returns the entry with an index. `None`: the root, or a directory by the index before its own list.
     pub(super) fn file(&self, index: i32) -> decode_error::Result<Option<FileId>> {
         let unknown = || violation(format!("unknown index {index}"));
@@ -172,8 +172,8 @@ impl PushShared {
 
 /// The state of both directions.
 #[derive(Default)]
-pub(super) struct PushState {
-    pub(super) shared: Mutex<PushShared>,
+pub(super) struct DestConnectionState {
+    pub(super) shared: Mutex<DestShared>,
     /// How much content was sent.
     pub(super) literal_bytes: AtomicU64,
     pub(super) matched_bytes: AtomicU64,

@@ -18,7 +18,7 @@ use crate::report::times::LocalTimes;
 use crate::rsync::framing::Framing;
 use crate::rsync::server::sender::{EarlyData, RsyncServer};
 use crate::rsync::session_terms::RsyncTerms;
-use crate::rsync::source::{self, PullEncoder, PullInbox, UnchangedDest};
+use crate::rsync::source::{self, SourceEncoder, SourceInbox, UnchangedDest};
 use crate::rsync::{early, in_words_of_rsync, older, receiver_needs_rules, send};
 use crate::session::connection::{Connection, Urgency};
 use crate::session::io_threads::{SessionIo, counted};
@@ -97,7 +97,7 @@ impl RsyncServer<'_> {
         };
         let wants = self.wants_of_receiver();
         let lists = self.options.select.list_only;
-        let inbox = PullInbox::new(false);
+        let inbox = SourceInbox::new(false);
         let request = Arc::new(ResponseValidator::anything(run_context.options));
         let (encoder, intake) =
             source::directions(terms, Vec::new(), options, &inbox, request.clone());
@@ -129,7 +129,7 @@ impl RsyncServer<'_> {
             wants,
             printer,
         };
-        let session_io: SessionIo<'_, PullEncoder> =
+        let session_io: SessionIo<'_, SourceEncoder> =
             self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);
         let has_items = terms.protocol >= 29;
@@ -182,7 +182,7 @@ fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
 /// its event.
 struct ReceiverReporter<'a, 's> {
     server: &'a RsyncServer<'s>,
-    connection: &'a Connection<PullEncoder>,
+    connection: &'a Connection<SourceEncoder>,
     /// The client learns of all changes and deletions, and reports them. Otherwise it gets lines of text.
     has_items: bool,
     /// Set with `--list-only`.

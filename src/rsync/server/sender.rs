@@ -1,4 +1,5 @@
-//! The server's end of a session with a stock rsync: the client has started this process, and reports for both.
+//! The server's end of a session that an rsync has started: the greeting and what else both roles share, and the sender.
+//! The client reports for both.
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -13,7 +14,7 @@ use crate::report::event::{Event, Problem, Weight};
 use crate::report::final_error::error_lines;
 use crate::report::{Tally, TextReporter, totals_line};
 use crate::rsync::controls::is_reported;
-use crate::rsync::dest::{self, PushInbox, RsyncDest, SenderReports, ServingSender};
+use crate::rsync::dest::{self, DestInbox, RsyncDest, SenderReports, ServingSender};
 use crate::rsync::early::{read_early, read_names};
 use crate::rsync::framing::{Framing, TextOutput, text_of};
 use crate::rsync::session_terms::RsyncTerms;
@@ -40,7 +41,7 @@ pub struct RsyncServer<'a> {
     pub options: &'a Options,
     /// The options on the command line.
     pub words: &'a [Vec<u8>],
-    /// The source arguments.
+    /// The source arguments, or the destination.
     pub operands: &'a [Vec<u8>],
     /// The names of a `--files-from` list on this machine.
     pub listed: Option<Vec<Vec<u8>>>,
@@ -185,7 +186,7 @@ impl RsyncServer<'_> {
             options,
             ..self.run_context(&rules, &interrupted)
         };
-        let inbox = Arc::<PushInbox>::default();
+        let inbox = Arc::<DestInbox>::default();
         // The client reports all items. This end only logs them.
         let reports = SenderReports::new(self.options, EventQueue::new(false));
         let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();

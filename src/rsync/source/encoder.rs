@@ -20,14 +20,14 @@ use crate::rsync::basis;
 use crate::rsync::framing::{Framing, TextOutput};
 use crate::rsync::served_items::{deletions_of, head_of};
 use crate::rsync::session_terms::{PHASE_DELETED, RsyncTerms, phases};
-use crate::rsync::source::{PullShared, SentRequest};
+use crate::rsync::source::{SentRequest, SourceShared};
 use crate::session::connection::{Connection, Urgency, WireOutput, undecodable as failed};
 use parking_lot::Mutex;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 /// Encodes the messages of the receiver.
-pub struct PullEncoder {
+pub struct SourceEncoder {
     pub(super) protocol: u8,
     /// Items have a part about extended attributes.
     pub(super) has_xattrs: bool,
@@ -42,7 +42,7 @@ pub struct PullEncoder {
     pub(super) takes_blocks: bool,
     /// The first request for a file is only about its rest.
     pub(super) appends: bool,
-    pub(super) shared: Arc<Mutex<PullShared>>,
+    pub(super) shared: Arc<Mutex<SourceShared>>,
     pub(super) indices: NdxEncoder,
     /// What is sent first.
     pub(super) opening: Vec<u8>,
@@ -82,13 +82,13 @@ impl UnchangedDest {
     }
 }
 
-impl PullEncoder {
+impl SourceEncoder {
     /// Appends the ends of the lists of which nothing more is needed, in order. The end of the last list also ends the first
     /// phase, so it must be known to be the last.
     fn end_lists(&mut self, out: &mut Vec<u8>) {
         let mut shared = self.shared.lock();
         let may_end =
-            |shared: &PullShared| shared.has_all_lists || shared.lists.len() > shared.ended + 1;
+            |shared: &SourceShared| shared.has_all_lists || shared.lists.len() > shared.ended + 1;
         while may_end(&shared)
             && shared
                 .lists
@@ -102,16 +102,16 @@ impl PullEncoder {
     }
 
     /// Makes the encoder request files although nothing is changed, if `unchanged_dest` is set.
-    pub fn leaving(self, unchanged_dest: Option<UnchangedDest>) -> PullEncoder {
-        PullEncoder {
+    pub fn leaving(self, unchanged_dest: Option<UnchangedDest>) -> SourceEncoder {
+        SourceEncoder {
             unchanged_dest,
             ..self
         }
     }
 
     /// Makes the sender a client that reports all items.
-    pub fn serving(self, terms: &RsyncTerms, has_xattrs: bool) -> PullEncoder {
-        PullEncoder {
+    pub fn serving(self, terms: &RsyncTerms, has_xattrs: bool) -> SourceEncoder {
+        SourceEncoder {
             has_xattrs,
             framing: Framing::of_server(terms),
             ..self
@@ -325,7 +325,7 @@ impl PullEncoder {
     }
 }
 
-impl WireOutput for PullEncoder {
+impl WireOutput for SourceEncoder {
     // Pieces of files are short, and each wakeup of the writer costs a context switch.
     const GATHERED_BYTES: usize = 128 << 10;
     const BUFFER_MAX_BYTES: usize = 1 << 20;
@@ -342,13 +342,13 @@ impl WireOutput for PullEncoder {
     }
 }
 
-impl TextOutput for PullEncoder {
+impl TextOutput for SourceEncoder {
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         self.framing.event(event, out);
     }
 }
 
-impl Connection<PullEncoder> {
+impl Connection<SourceEncoder> {
     /// Sends a message once the buffer has room.
     pub fn send(&self, message: &RsyncMessage) -> Result<()> {
         // The thread that repeats a request may be the one for which the reading thread waits. The end of a list is sent
@@ -368,7 +368,7 @@ impl Connection<PullEncoder> {
     }
 }
 
-impl PullEncoder {
+impl SourceEncoder {
     /// Appends the report of a deletion.
     pub(in crate::rsync) fn deleted(&self, name: &[u8], kind: Kind, out: &mut Vec<u8>) {
         let path = charset::line_to_wire(name).into_owned();

@@ -29,8 +29,8 @@ const EVENTS_MAX_BYTES: u64 = 1 << 20;
 /// only for room: rsync's protocol has no windows, so a peer that sends faster than this end takes is slowed down by the
 /// transport. Listings never wait, because the generator may wait for content that comes behind them; their total is
 /// bounded by `--max-alloc`.
-pub struct PullInbox {
-    state: Mutex<PullState>,
+pub struct SourceInbox {
+    state: Mutex<SourceInboxState>,
     /// Signalled for everything but content.
     changed: Condvar,
     /// Signalled for a piece of an awaited file.
@@ -46,7 +46,7 @@ pub(super) type ContentKey = (FileId, Attempt);
 
 /// What was not taken yet.
 #[derive(Default)]
-pub(super) struct PullState {
+pub(super) struct SourceInboxState {
     pub(super) roots: Option<Roots>,
     pub(super) listings: ListingQueue,
     pub(super) list_ended: Option<Tally>,
@@ -111,10 +111,10 @@ impl WaitingBytes {
     }
 }
 
-impl PullInbox {
+impl SourceInbox {
     /// Creates it empty. `receives_events`: the peer is the server, which sends its events.
-    pub fn new(receives_events: bool) -> PullInbox {
-        PullInbox {
+    pub fn new(receives_events: bool) -> SourceInbox {
+        SourceInbox {
             state: Mutex::default(),
             changed: Condvar::new(),
             arrived: Condvar::new(),
@@ -123,7 +123,7 @@ impl PullInbox {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, PullState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SourceInboxState> {
         self.state.lock()
     }
 
@@ -135,7 +135,10 @@ impl PullInbox {
     }
 
     /// Waits until `take` returns a value. Fails once nothing more comes.
-    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut PullState) -> Option<T>) -> Result<T> {
+    pub(super) fn wait<T>(
+        &self,
+        mut take: impl FnMut(&mut SourceInboxState) -> Option<T>,
+    ) -> Result<T> {
         wait_for(self.lock(), &self.changed, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
@@ -143,7 +146,10 @@ impl PullInbox {
     }
 
     /// Waits until `holds` returns true. Fails once nothing more comes.
-    pub(super) fn wait_until(&self, mut holds: impl FnMut(&PullState) -> bool) -> Result<()> {
+    pub(super) fn wait_until(
+        &self,
+        mut holds: impl FnMut(&SourceInboxState) -> bool,
+    ) -> Result<()> {
         self.wait(|state| if holds(state) { Some(()) } else { None })
     }
 
@@ -167,7 +173,7 @@ impl PullInbox {
 }
 
 /// What the reading thread puts in.
-impl PullInbox {
+impl SourceInbox {
     pub(super) fn set_roots(&self, roots: Roots) {
         self.lock().roots = Some(roots);
         self.changed.notify_all();
@@ -233,7 +239,7 @@ impl PullInbox {
 
     fn put(
         &self,
-        state: &mut PullState,
+        state: &mut SourceInboxState,
         key: ContentKey,
         piece: ContentPiece,
         cost: u64,
@@ -314,7 +320,7 @@ impl PullInbox {
 }
 
 /// What the receiver does with it.
-impl PullInbox {
+impl SourceInbox {
     /// Notes that the content of a file is requested.
     pub(super) fn expect_file(&self, key: ContentKey) {
         let mut state = self.lock();
@@ -423,9 +429,9 @@ impl PullInbox {
     }
 }
 
-impl EventSource for PullInbox {
+impl EventSource for SourceInbox {
     fn await_event(&self) -> bool {
-        let has_event = |state: &mut PullState| {
+        let has_event = |state: &mut SourceInboxState| {
             if !state.events.is_empty() {
                 Some(true)
             } else if state.ended.is_some() {
@@ -450,7 +456,7 @@ impl EventSource for PullInbox {
 }
 
 /// The intake of rsync's protocol puts everything into the inbox itself. Only the end comes from the session.
-impl EndHandler for PullInbox {
+impl EndHandler for SourceInbox {
     fn handle_end(&self, error: Error) {
         self.fail(error);
     }
@@ -465,7 +471,7 @@ mod tests {
 
     #[test]
     fn listings_that_wait_are_bounded() {
-        let inbox = PullInbox::new(true);
+        let inbox = SourceInbox::new(true);
         let add = |cost| inbox.add_listing(Box::default(), cost, 100);
         assert_eq!([60, 40, 1].map(add), [true, true, false]);
         inbox.lock().listings.pop();
@@ -475,7 +481,7 @@ mod tests {
     #[test]
     fn content_waits_for_room_unless_a_file_is_repeated() {
         in_time(|| {
-            let inbox = PullInbox::new(true);
+            let inbox = SourceInbox::new(true);
             let piece = || ContentPiece::Data(Vec::new());
             let first = (FILE, Attempt::First);
             inbox.expect_file(first);
@@ -504,7 +510,7 @@ mod tests {
     #[test]
     fn declined_content_takes_no_room() {
         in_time(|| {
-            let inbox = PullInbox::new(true);
+            let inbox = SourceInbox::new(true);
             let piece = || ContentPiece::Data(Vec::new());
             let key = (FILE, Attempt::First);
             inbox.expect_file(key);

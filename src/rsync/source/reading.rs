@@ -1,4 +1,4 @@
-//! Reads the lists and contents that a stock rsync sends.
+//! Reads the lists and contents that a stock rsync sends, to the goodbye, which it answers.
 
 mod items;
 
@@ -30,7 +30,7 @@ use crate::rsync::source::lists::{
     ListSlot, PendingListing, SortedList, entry_of, len_of, number_links,
 };
 use crate::rsync::source::{
-    ListingIndex, PullEncoder, PullIntake, ReceivedList, SentRequest, unsent,
+    ListingIndex, ReceivedList, SentRequest, SourceEncoder, SourceIntake, unsent,
 };
 use crate::session::connection::Connection;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -59,8 +59,8 @@ impl NumberedDir {
 
 /// The lists and contents of a sender, as they are read.
 pub(super) struct Reading<'i, 'r> {
-    intake: &'i PullIntake<'i>,
-    connection: &'i Connection<PullEncoder>,
+    intake: &'i SourceIntake<'i>,
+    connection: &'i Connection<SourceEncoder>,
     controls: &'i Controls<'i>,
     lists: ListDecoder,
     indices: NdxDecoder,
@@ -91,8 +91,8 @@ pub(super) struct Reading<'i, 'r> {
 impl<'i, 'r> Reading<'i, 'r> {
     /// Returns a reading at its start.
     pub(super) fn new(
-        intake: &'i PullIntake<'i>,
-        connection: &'i Connection<PullEncoder>,
+        intake: &'i SourceIntake<'i>,
+        connection: &'i Connection<SourceEncoder>,
         controls: &'i Controls<'i>,
         tokens: TokenDecoder,
         input: &'i mut Input<'r>,

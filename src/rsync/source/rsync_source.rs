@@ -15,8 +15,8 @@ use crate::report::Tally;
 use crate::report::event::{Item, Problem, Weight};
 use crate::report::progress::ListTotal;
 use crate::rsync::session_terms::RsyncTerms;
-use crate::rsync::source::inbox::{ContentKey, PullInbox};
-use crate::rsync::source::{PullEncoder, PullIntake, PullShared};
+use crate::rsync::source::inbox::{ContentKey, SourceInbox};
+use crate::rsync::source::{SourceEncoder, SourceIntake, SourceShared};
 use crate::session::connection::{Connection, undecodable, unexpected};
 use crate::session::receiver::{SourcePeer, loss};
 use crate::walk::DirPlan;
@@ -34,20 +34,20 @@ const LISTED_AHEAD: i32 = 500;
 pub struct RsyncSource<'a> {
     pub(super) run_context: RunContext<'a>,
     pub(super) terms: RsyncTerms,
-    pub(super) connection: &'a Arc<Connection<PullEncoder>>,
-    pub(super) inbox: &'a PullInbox,
-    pub(super) shared: Arc<Mutex<PullShared>>,
+    pub(super) connection: &'a Arc<Connection<SourceEncoder>>,
+    pub(super) inbox: &'a SourceInbox,
+    pub(super) shared: Arc<Mutex<SourceShared>>,
     pub(super) facts: SourceFacts,
     /// Nothing is written, and the sender gets no items.
     pub(super) is_listing: bool,
 }
 
-impl<'a> PullIntake<'a> {
+impl<'a> SourceIntake<'a> {
     /// Returns the rsync of this session. `facts`: what the engine must know about it.
     pub(in crate::rsync) fn source(
         &self,
         run_context: RunContext<'a>,
-        connection: &'a Arc<Connection<PullEncoder>>,
+        connection: &'a Arc<Connection<SourceEncoder>>,
         facts: SourceFacts,
         is_listing: bool,
     ) -> RsyncSource<'a> {
@@ -151,7 +151,7 @@ impl SourcePeer for RsyncSource<'_> {
 
 /// Makes the sender keep the list of a directory until no more of its entries get items.
 struct ListHold {
-    connection: Arc<Connection<PullEncoder>>,
+    connection: Arc<Connection<SourceEncoder>>,
     dir: DirId,
 }
 
@@ -326,7 +326,7 @@ impl RsyncSource<'_> {
 
 /// A file that is being received.
 struct RsyncStream<'a> {
-    inbox: &'a PullInbox,
+    inbox: &'a SourceInbox,
     key: ContentKey,
     by: By,
     /// Decodes the data here, because the thread that reads the connection does not have the basis.
