@@ -306,7 +306,7 @@ synctest!(damaged_records, |w: World| {
             file.set_len(1 << 40).expect("it has holes");
             drop(bytes);
         },
-        // Nobody writes to it.
+        // No process writes to it.
         |path, _| {
             fs::remove_file(path).expect("scratch");
             let made = Command::new("mkfifo")

@@ -7,7 +7,7 @@ use serde_json::Value;
 const NO_CLIENT: &str = "the client is rsync, which has no such command";
 const NO_PEER: &str = "both ends must be a sparsync";
 
-/// What is said of a path.
+/// What must be printed about a path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Told {
     pub path: String,

@@ -689,7 +689,7 @@ fn messages_of_plans() {
 #[test]
 fn messages_of_explanations() {
     let mut book = Book::new("explanations", "Explanations");
-    // How an rsync notices that nobody talks to it depends on time.
+    // Which error an rsync prints when its client has left depends on time.
     let silent = "#!/bin/sh\nexec rsync \"$@\" 2>/dev/null\n";
     book.scene.file_with_mode("silent-rsync", silent, 0o755);
     for line in [

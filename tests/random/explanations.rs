@@ -148,7 +148,7 @@ fn disagreement(path: &[u8], verdict: &str, before: &Snapshot, after: &Snapshot)
     }
     let path = path.escape_ascii();
     Some(format!(
-        "{path} is said to be {verdict}\n  before {was:?}\n  after  {is:?}"
+        "{path} is explained as {verdict}\n  before {was:?}\n  after  {is:?}"
     ))
 }
 
