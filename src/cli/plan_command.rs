@@ -285,24 +285,8 @@ pub fn read_plan(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
     if walked.operands.len() < 2 {
         return Err(wrong("plan", "expected SRC and DST"));
     }
-    let operands: Vec<Vec<u8>> = walked
-        .operands
-        .iter()
-        .map(|operand| operand.as_bytes().to_vec())
-        .collect();
-    let extra = [
-        &b"--dry-run"[..],
-        b"--quiet",
-        b"--no-delete-guard",
-        b"--no-ui",
-    ];
-    let mut dry_run = copy_of(
-        call,
-        "plan",
-        &options,
-        &extra.map(<[u8]>::to_vec),
-        &operands,
-    )?;
+    let operands = operands_of(&walked);
+    let mut dry_run = silent_dry_run(call, "plan", &options, &operands)?;
     dry_run.options.plan_use = PlanUse::Record;
     if !dry_run.options.preserve.times {
         return Err(wrong(
@@ -413,6 +397,30 @@ pub fn replay(
         far.words.push(b"--replay-plan".to_vec());
     }
     Ok(copy)
+}
+
+/// Returns the operands as given.
+fn operands_of(walked: &Walked) -> Vec<Vec<u8>> {
+    let operands = walked.operands.iter();
+    operands
+        .map(|operand| operand.as_bytes().to_vec())
+        .collect()
+}
+
+/// Returns the dry run of a copy that changes and prints nothing: what it finds is printed otherwise.
+fn silent_dry_run(
+    call: &Invocation<'_>,
+    verb: &str,
+    options: &[Vec<u8>],
+    operands: &[Vec<u8>],
+) -> Result<Copy> {
+    let own = [
+        &b"--dry-run"[..],
+        b"--quiet",
+        b"--no-delete-guard",
+        b"--no-ui",
+    ];
+    copy_of(call, verb, options, &own.map(<[u8]>::to_vec), operands)
 }
 
 /// Returns the copy with these options and operands. `own`: options of the command itself, which come last.
@@ -557,19 +565,8 @@ pub fn read_explain(call: &Invocation<'_>, words: &[OsString]) -> Result<Request
     if walked.operands.len() < 2 {
         return Err(wrong("explain", "expected SRC and DST after `--`"));
     }
-    let operands: Vec<Vec<u8>> = walked
-        .operands
-        .iter()
-        .map(|operand| operand.as_bytes().to_vec())
-        .collect();
-    let own = [
-        &b"--dry-run"[..],
-        b"--quiet",
-        b"--no-delete-guard",
-        b"--no-ui",
-    ];
-    let own = own.map(<[u8]>::to_vec);
-    let mut dry_run = copy_of(call, "explain", &options, &own, &operands)?;
+    let operands = operands_of(&walked);
+    let mut dry_run = silent_dry_run(call, "explain", &options, &operands)?;
     if dry_run.dest.is_none() || dry_run.options.select.list_only {
         return Err(wrong("explain", "expected a copy, not a listing"));
     }
