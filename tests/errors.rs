@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::faults::{Stage, Trees, both, write};
-use crate::kit::{FAKE_SSH, Lens, Output, files, is_temp, oracle, report_skip, snapshot};
+use crate::kit::{FAKE_SSH, Lens, Output, files, is_temp, oracle, report_skip, snapshot, until};
 use rustix::fs::{self, FileType, Mode, OFlags};
 
 /// The injected errors, each with the number that rsync prints for it. `SHORT` transfers only one byte.
@@ -783,5 +783,71 @@ fn hanging_server_ends_with_the_timeout() {
             );
         }
         assert!(held > 0, "{way:?}");
+    }
+}
+
+/// A slow disk: `fsync` takes longer than the timeout. Its process is working, so neither end gives up.
+#[test]
+fn slow_fsync_outlives_the_timeout() {
+    for way in [Direction::Push, Direction::Pull] {
+        let stage = Stage::new(&Trees {
+            options: &[],
+            build: both,
+            backups: &[],
+        });
+        stage.script("shell", &[FAKE_SSH, "exec sh -c \"exec $*\"\n"].concat());
+        let fifo = stage.top.join("hold");
+        fs::mknodat(fs::CWD, &fifo, FileType::Fifo, 0o600.into(), 0)
+            .expect("scratch supports fifos");
+        let hold = [
+            ("SPARSYNC_HOLD_AT", format!("1:{}", fifo.display())),
+            ("SPARSYNC_FAULT_IN", "fsync".to_owned()),
+        ];
+        let program = oracle::under_test().display();
+        let (far_program, hooks, operands) = match way {
+            Direction::Push => {
+                let [(name, value), (filter, call)] = &hold;
+                let far = format!("env {name}={value} {filter}={call} {program}");
+                (far, &[][..], ["src/", "far:dst/"])
+            }
+            Direction::Pull => {
+                let far = format!("env -u SPARSYNC_HOLD_AT {program}");
+                (far, &hold[..], ["far:src/", "dst/"])
+            }
+        };
+        let far_program = format!("--rsync-path={far_program}");
+        let [source, dest] = operands;
+        let words = [
+            "--rsh=./shell",
+            &far_program,
+            "-a",
+            "--fsync",
+            "--timeout=1",
+            source,
+            dest,
+        ];
+        std::thread::scope(|scope| {
+            let copy = scope.spawn(|| stage.run_words(oracle::under_test(), &words, hooks));
+            // The fifo has a reader once the process is held.
+            let mut gate = None;
+            until(|| {
+                gate = fs::open(&fifo, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
+                gate.is_some() || copy.is_finished()
+            });
+            if gate.is_none() {
+                report_skip(
+                    "errors::slow_fsync_outlives_the_timeout",
+                    "the program under test is a release build, which cannot be held",
+                );
+                return;
+            }
+            let held_since = Instant::now();
+            until(|| held_since.elapsed() > Duration::from_secs(3) || copy.is_finished());
+            drop(gate);
+
+            let output = copy.join().expect("the run ends");
+            let words = output.stderr.escape_ascii();
+            assert!(output.exit == 0, "{way:?}: exit {}: {words}", output.exit);
+        });
     }
 }

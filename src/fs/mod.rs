@@ -23,6 +23,8 @@
 //!   through `/proc` would lead out of the new root.
 //! - `UNSEEN_WORK` in `sys.rs`: whether the process has worked since an observer asked last. Set by every system call,
 //!   cleared by its observers in the reader and the writer of the link, for keepalives and timeouts.
+//! - `WRITING_BACK` in `sys.rs`: how many threads are in a call that writes back all data of a file. Such a call counts as
+//!   work until it ends, for the same observers.
 //! - `NO_DESCRIPTOR_WAIT` in `sys.rs`: calls do not wait for a free file descriptor. Set by a server at its start, or by a
 //!   call that has waited in vain; cleared when a call that waited succeeds. The limit is one of the process.
 //! - `NO_TMPFILE` in `write.rs`: new files get temporary names at once. Set by the first file for which the file system

@@ -35,7 +35,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The calls that are counted, under their kernel names.
@@ -144,9 +144,30 @@ pub fn note_work() {
     }
 }
 
+/// How many threads are in a call that writes back all data of a file. Such a call can take minutes on a slow disk.
+static WRITING_BACK: AtomicU32 = AtomicU32::new(0);
+
+/// A call that writes back all data of a file. It counts as work until it ends.
+struct WriteBack;
+
+impl WriteBack {
+    fn begin() -> WriteBack {
+        WRITING_BACK.fetch_add(1, Relaxed);
+        WriteBack
+    }
+}
+
+impl Drop for WriteBack {
+    fn drop(&mut self) {
+        WRITING_BACK.fetch_sub(1, Relaxed);
+        note_work();
+    }
+}
+
 /// Returns whether this process has worked since the observer's last call.
 pub fn has_worked(observer: WorkObserver) -> bool {
-    UNSEEN_WORK.fetch_and(!(observer as u8), Relaxed) & observer as u8 != 0
+    let unseen = UNSEEN_WORK.fetch_and(!(observer as u8), Relaxed) & observer as u8 != 0;
+    unseen || WRITING_BACK.load(Relaxed) > 0
 }
 
 /// Makes a call, and repeats it if a signal interrupts it. If no file descriptor is free, waits for other threads to

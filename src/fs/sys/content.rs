@@ -1,6 +1,6 @@
 //! Reads, writes and locks open files.
 
-use super::{Call, attempt, change, enter, fstat, granted, open_through, retry};
+use super::{Call, WriteBack, attempt, change, enter, fstat, granted, open_through, retry};
 use crate::flist::Kind;
 use crate::fs::sandbox::{self};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -190,6 +190,7 @@ pub fn punch(fd: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
 
 /// Waits until the file is on stable storage.
 pub fn fsync(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let _work = WriteBack::begin();
     attempt(Call::FSync, || Ok(fs::fsync(fd)?))?;
     #[cfg(debug_assertions)]
     super::hooks::note_data(fd, true);
@@ -205,6 +206,7 @@ pub fn fsync_dir(dir: BorrowedFd<'_>) -> io::Result<()> {
 #[allow(unsafe_code)]
 pub fn settle(fd: BorrowedFd<'_>) -> io::Result<()> {
     use std::os::fd::IntoRawFd;
+    let _work = WriteBack::begin();
     match enter(Call::Close) {
         // An interrupted close has closed the descriptor.
         Ok(()) | Err(Errno::INTR) => {}
