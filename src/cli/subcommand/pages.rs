@@ -537,7 +537,8 @@ sha1sum, md5sum or xxhsum have written, also with --tag; `-` is standard input. 
 take part. The manifest is kept in memory, about 100 bytes for each line.
 
 The exit code is 0 if all is equal, 1 if there are differences, 2 for a wrong command line or
-manifest, and 23 if not everything could be read; otherwise that of a copy.
+manifest, and 23 if not everything could be read; otherwise that of a copy. An rsync that has SRC
+on another machine reports a directory that it cannot list by itself: it is not counted.
 
 OPTIONS
   --list=LIST             print the entries with these findings: equal, differ, source-only,
