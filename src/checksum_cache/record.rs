@@ -43,6 +43,9 @@ pub struct DigestRecord {
     stored: Vec<u8>,
     /// This run has used them.
     is_used: Vec<bool>,
+    /// The one after the file that was found last. Files that a copy has created have their inodes in the order of their
+    /// names, in which a run asks for them.
+    next: usize,
     /// The files that this run has added, by their inodes.
     added: BTreeMap<u64, FileBytes>,
 }
@@ -60,6 +63,7 @@ impl DigestRecord {
             return digest_of(file, &wanted);
         }
         let at = self.position(version.ino)?;
+        self.next = at + 1;
         let digest = digest_of(self.stored_file(at), &wanted)?;
         self.is_used[at] = true;
         Some(digest)
@@ -80,6 +84,10 @@ impl DigestRecord {
 
     /// Returns the position of a file among those that were in the store.
     fn position(&self, ino: u64) -> Option<usize> {
+        if self.next < self.is_used.len() && ino_of(self.stored_file(self.next)) == ino {
+            return Some(self.next);
+        }
+
         let mut low = 0;
         let mut high = self.is_used.len();
         while low < high {
@@ -155,6 +163,7 @@ impl DigestRecord {
         Some(DigestRecord {
             stored: bytes,
             is_used: vec![false; count],
+            next: 0,
             added: BTreeMap::new(),
         })
     }
