@@ -2,7 +2,7 @@
 
 use crate::faults::{Stage, Trees, both, write};
 use crate::json::check_line;
-use crate::kit::{HashedTree, Recorded, World, diff, oracle, report_skip, skip, synctest};
+use crate::kit::{HashedTree, Recorded, World, diff, oracle, report_skip, synctest};
 use serde_json::Value;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
@@ -22,9 +22,6 @@ macro_rules! ends_as_the_run {
 /// Leaves out the routes on which no plan is applied.
 fn applied_here(w: &World) -> &World {
     w.not_served(NO_CLIENT).not_with_stock(NO_PEER);
-    if w.route().is_far() && !w.is_pulled() {
-        skip("a plan is applied where its destination is");
-    }
     w
 }
 
@@ -495,65 +492,87 @@ fn trees(top: &Path) {
     std::fs::set_permissions(top.join("src/is_file/x"), mode(0o4711)).unwrap();
 }
 
-/// An `apply` that is killed at any call, and then repeated, ends as the run of rsync.
-#[test]
-fn applied_again_after_a_kill_at_every_call() {
+/// An `apply` that is killed at any call, and then repeated, ends as the run of rsync. `far`: options of the plan and its
+/// destination.
+fn killed_at_every_call(options: &[&str], far: &[&str], dest: &str) {
     let scene = Trees {
         options: &[],
         build: trees,
         backups: &[],
     };
+    let twin = Stage::new(&scene);
+    assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
+    let wanted = twin.snapshot("dst");
+    for n in 1.. {
+        let stage = Stage::new(&scene);
+        stage.script("shell", "#!/bin/sh\nshift\nexec sh -c \"exec $*\"\n");
+        let plan_file = stage.top.with_extension("plan").display().to_string();
+        let output = format!("--output={plan_file}");
+        let plan = [&["plan", &output], options, far, &["src/", dest]].concat();
+        let made = stage.run_words(oracle::under_test(), &plan, &[]);
+        assert_eq!(made.exit, 0, "{}", made.stderr.escape_ascii());
+        let apply = ["apply", &plan_file];
+        let killed = stage.run_words(
+            oracle::under_test(),
+            &apply,
+            &[("SPARSYNC_KILL_AT", n.to_string())],
+        );
+        let again = stage.run_words(oracle::under_test(), &apply, &[]);
+        let shown = format!(
+            "{options:?}, killed at call {n} ({}), then exit {}: {}",
+            killed.exit,
+            again.exit,
+            String::from_utf8_lossy(&again.stderr)
+        );
+        let differs = diff::trees(&wanted, &stage.snapshot("dst"));
+        std::fs::remove_file(&plan_file).unwrap();
+        assert_eq!(again.exit, 0, "{shown}");
+        assert_eq!(differs, None, "{shown}");
+        if killed.exit == 0 {
+            return assert!(n > 20, "{n} calls");
+        }
+    }
+}
+
+#[test]
+fn applied_again_after_a_kill_at_every_call() {
     for options in [
         &["-a", "--delete"][..],
         &["-a", "--delete-before"],
         &["-a", "--delete-after"],
     ] {
-        let twin = Stage::new(&scene);
-        assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
-        let wanted = twin.snapshot("dst");
-        let plan = [
-            &["plan", "--output=../the.plan"],
-            options,
-            &["src/", "dst/"],
-        ]
-        .concat();
-        for n in 1.. {
-            let stage = Stage::new(&scene);
-            let plan_file = stage.top.with_extension("plan");
-            let output = format!("--output={}", plan_file.display());
-            let plan: Vec<_> = plan
-                .iter()
-                .map(|word| {
-                    if word.starts_with("--output") {
-                        &output
-                    } else {
-                        *word
-                    }
-                })
-                .collect();
-            let made = stage.run_words(oracle::under_test(), &plan, &[]);
-            assert_eq!(made.exit, 0, "{}", made.stderr.escape_ascii());
-            let file = plan_file.display().to_string();
-            let apply = ["apply", &file];
-            let killed = stage.run_words(
-                oracle::under_test(),
-                &apply,
-                &[("SPARSYNC_KILL_AT", n.to_string())],
-            );
-            let again = stage.run_words(oracle::under_test(), &apply, &[]);
-            let shown = format!(
-                "{options:?}, killed at call {n} ({}), then exit {}: {}",
-                killed.exit,
-                again.exit,
-                String::from_utf8_lossy(&again.stderr)
-            );
-            let differs = diff::trees(&wanted, &stage.snapshot("dst"));
-            std::fs::remove_file(&plan_file).unwrap();
-            assert_eq!(again.exit, 0, "{shown}");
-            assert_eq!(differs, None, "{shown}");
-            if killed.exit == 0 {
-                break;
-            }
-        }
+        killed_at_every_call(options, &[], "dst/");
     }
 }
+
+/// Client and server die at the n-th call.
+#[test]
+fn pushed_again_after_a_kill_at_every_call() {
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    let far = ["--rsh=./shell", &program];
+    killed_at_every_call(&["-a", "--delete"], &far, "far:dst/");
+}
+
+synctest!(a_destination_that_is_gone_is_not_created, |w: World| {
+    applied_here(&w).source("a d/b").dest("old");
+    for words in [&["-a"][..], &["-a", "--delete"]] {
+        assert_eq!(w.plan(words).exit, 0);
+        std::fs::remove_dir_all(w.tested().join("dst")).unwrap();
+        let applied = w.apply(&[]);
+        assert_eq!(applied.exit, 3, "{}", applied.stderr);
+        let words = "sparsync apply: the destination is gone: ";
+        assert!(applied.stderr.contains(words), "{}", applied.stderr);
+        assert!(!w.tested().join("dst").exists());
+        std::fs::create_dir(w.tested().join("dst")).unwrap();
+    }
+});
+
+synctest!(a_destination_of_several_sources_is_created, |w: World| {
+    applied_here(&w).source("a d/b").tree("two", "c");
+    w.try_agree_by_plan(
+        &["-a"],
+        &["src/a", "src/d", "two", "new/"],
+        Recorded::Wholly,
+    )
+    .unwrap();
+});

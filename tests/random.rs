@@ -330,8 +330,7 @@ fn random_plans_end_as_the_run_and_spare_what_has_changed() {
         seeds(PLANS_SAMPLE),
         Route::ALL,
         |seed, route, name| {
-            let is_pushed = route.is_far() && !matches!(route, Route::Pull(_));
-            if route.is_served() || route.is_stock() || is_pushed {
+            if route.is_served() || route.is_stock() {
                 return None;
             }
             let plan = RandomPlan::nth(seed);

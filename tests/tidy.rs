@@ -68,7 +68,7 @@ const FENCES: &[Fence] = &[
         only_in: &[
             "transport/compression.rs",
             "proto/rsync/tokens.rs",
-            "cmd/plan/",
+            "walk/plan_store.rs",
         ],
     },
     Fence {

@@ -181,6 +181,15 @@ impl Search<'_> {
                 made.push([format!("created {count} {what} for ").as_bytes(), wanted].concat());
             }
         }
+        let is_root = !is_one || self.facts.has_top;
+        if is_root
+            && run_context
+                .process
+                .stored
+                .is_some_and(|plan| !plan.creates_dest())
+        {
+            return Err(self.is_gone());
+        }
         if is_one {
             let parent_full = arg_path::absolute(run_context.process.cwd, parent);
             let root = match sys::stat_path(parent, true) {
@@ -255,6 +264,17 @@ impl Search<'_> {
             link,
             ..Destination::at(root, self.full.clone())
         })
+    }
+
+    /// Returns the error of a destination that is missing, and that the stored plan does not create.
+    fn is_gone(&self) -> Error {
+        let what = b"sparsync apply: the destination is gone: ".as_slice();
+        Error::new(
+            Exit::FileSelect,
+            [what, self.arg, b": nothing was changed"].concat(),
+        )
+        .with_hint("mount it, or use --root-changed to create it")
+        .by("Receiver")
     }
 
     /// Returns the error that rsync reports if the destination cannot be created below a non-directory. Which errno it is

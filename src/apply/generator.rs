@@ -768,6 +768,10 @@ impl<'a> Generator<'a> {
         stored: &dyn StoredPlan,
         action: &PlannedAction,
     ) -> Option<Problem> {
+        if action.path == b"." && action.act == PlannedAct::Create {
+            // The destination was created before the walk, or was there already: it is no entry of this transfer.
+            return None;
+        }
         if action.act != PlannedAct::Delete {
             return Some(replay::left_alone(&action.path, ChangedEnd::Source));
         }

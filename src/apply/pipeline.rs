@@ -23,6 +23,7 @@ use crate::options::{CreatedDir, Options, PeerLinks, RemoveSource, When};
 use crate::path::RelPath;
 use crate::plan::Policy;
 use crate::plan::idmap::{IdMapper, IdNames, Privileges};
+use crate::plan::planned::PlannedAction;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::tally::Tally;
 use crate::walk::alternate::Alternate;
@@ -218,9 +219,11 @@ impl Receiving<'_> {
             .map(|entry| self.top(entry, top_shown, &walk, &mut problems))
             .transpose()?;
         let plans = origin.plans(walk, list_first != ListFirst::No)?;
+        let created = if top.is_none() { self.created() } else { None };
         let opening = self
             .opening()
             .into_iter()
+            .chain(created)
             .chain(problems.into_iter().map(Event::Problem))
             .collect();
         let option_dirs = self
@@ -392,6 +395,18 @@ impl Receiving<'_> {
             CreatedDir::Never => false,
         };
         self.to.made.iter().filter(move |_| is_reported).cloned()
+    }
+
+    /// Returns the planned creation of a destination that is not an entry of the transfer, if it is recorded or carried
+    /// out.
+    fn created(&self) -> Option<Event> {
+        let is_recorded = self.wants.planned && self.to.is_new;
+        if !is_recorded {
+            return None;
+        }
+        let mode = 0o777 & !self.run_context.process.umask;
+        let action = PlannedAction::of_new_root(mode);
+        Some(Event::Planned(Box::new(action)))
     }
 
     /// Returns the events that precede the first entry.

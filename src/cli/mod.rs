@@ -462,13 +462,6 @@ pub fn settle_session(
             "sparsync: request rejected: --insecure-links must be set on the server",
         ));
     }
-    // Only a receiver with the plan can keep to it, and a session has no way to send one.
-    if walked.args.replay_plan && !serve.sends {
-        return Err(Error::new(
-            Exit::Protocol,
-            "sparsync: request rejected: a server that receives has no plan to apply",
-        ));
-    }
     // Without the words of --remote-option, which could hide the error and go unchecked.
     let resolved = resolve::resolve_for_server(&walked.args);
     let resolved = if walked.error.is_none() {

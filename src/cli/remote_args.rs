@@ -534,24 +534,6 @@ mod tests {
     }
 
     #[test]
-    fn server_that_receives_does_not_run_without_the_plan_of_its_client() {
-        let settled = |line: &str| {
-            let far = copy(line).far.unwrap();
-            let serve = Serve {
-                sends: far.operand.server_sends,
-                words: far.server_words,
-                operands: Vec::new(),
-                timeout_secs: 0,
-            };
-            let words = [&far.words[..], &[b"--replay-plan".to_vec()]].concat();
-            settle_session(&serve, &words, &[], 0o022, 0).map_err(|error| error.message)
-        };
-        let message = b"sparsync: request rejected: a server that receives has no plan to apply";
-        assert_eq!(settled("-rt --delete s h:d").err(), Some(message.to_vec()));
-        assert!(settled("-rt --delete h:s d").is_ok());
-    }
-
-    #[test]
     fn insecure_links_at_the_server_requires_its_command_line() {
         let settled = |line: &str| {
             let far = copy(line).far.unwrap();

@@ -7,6 +7,9 @@ use crate::flist::entry::S_IFMT;
 use crate::flist::{Entry, Kind, Time};
 use crate::options::{Check, CheckMode};
 
+/// The type of a directory in a mode.
+const S_IFDIR: u32 = 0o040_000;
+
 /// What is done to one name of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlannedAct {
@@ -203,6 +206,27 @@ impl PlannedAction {
         }
     }
 
+    /// Records the creation of the destination, if that is not an entry of the transfer.
+    pub fn of_new_root(mode: u32) -> PlannedAction {
+        let after = EntryState {
+            kind: Kind::Dir,
+            mode: S_IFDIR | mode,
+            uid: None,
+            gid: None,
+            len_bytes: None,
+            mtime: None,
+            target: None,
+            rdev: None,
+        };
+        PlannedAction {
+            path: b".".to_vec(),
+            act: PlannedAct::Create,
+            changes: Changes::NEW,
+            before: None,
+            after: Some(after),
+        }
+    }
+
     /// Returns the kind of entry that it is about.
     pub fn kind(&self) -> Kind {
         let state = self.after.as_ref().or(self.before.as_ref());
@@ -332,6 +356,15 @@ pub trait StoredPlan: Sync + Send + std::fmt::Debug {
         each: &mut dyn FnMut(PlannedAction) -> std::io::Result<()>,
     ) -> std::io::Result<()>;
 
+    /// Calls a function with each action in the order of the plan, until it fails.
+    fn each(
+        &self,
+        each: &mut dyn FnMut(PlannedAction) -> std::io::Result<()>,
+    ) -> std::io::Result<()>;
+
     /// Whether deletions are left out.
     fn leaves_deletions(&self) -> bool;
+
+    /// Whether a destination that does not exist is created: it did not when the plan was made, or may be another one.
+    fn creates_dest(&self) -> bool;
 }

@@ -6,15 +6,18 @@ use super::enum_values::{event, rule, seen};
 use super::explained_fact;
 use super::limits::{
     ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINE_MAX_BYTES,
-    LINES_MAX, PATH_MAX_BYTES,
+    LINES_MAX, PATH_MAX_BYTES, PLAN_ACTIONS_MAX,
 };
 use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, EntryNames};
-use super::message::{DestDirState, DirListing, IdName, Meeting, Roots, Setup, SubdirFlags};
+use super::message::{
+    DestDirState, DirListing, IdName, Meeting, PlanPiece, Roots, Setup, SubdirFlags,
+};
 use crate::error::Result;
 use crate::filter::{Cvs, Merge, Parsed, Rule, Text};
 use crate::flist::DirList;
 use crate::plan::Changes;
+use crate::plan::planned::PlannedAction;
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Wants};
 use crate::report::plan_line::{self, PlanLine};
@@ -27,6 +30,8 @@ const ADDRESS_MAX_BYTES: usize = 16;
 const ADDRESS_MIN_BYTES: usize = 5;
 /// The longest digest that `%C` prints.
 const SHOWN_DIGEST_MAX_BYTES: usize = 64;
+/// The minimum encoded length of an action of a plan: length field and the braces of a line.
+const PLANNED_MIN_BYTES: usize = 3;
 /// The minimum encoded length of a problem: weight and an empty line.
 const PROBLEM_MIN_BYTES: usize = 2;
 /// The minimum encoded length of a named id: user or group, number, length of the name, one byte of it.
@@ -842,10 +847,8 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.amount(*len_bytes, FILE_MAX_BYTES);
         }
         Event::Planned(action) => {
-            let mut line = Vec::new();
-            plan_line::put(&mut line, &PlanLine::Action((**action).clone()));
             w.byte(event::PLANNED);
-            w.bytes("planned action", &line, LINE_MAX_BYTES)?;
+            put_planned(w, action)?;
         }
         Event::Explained(explained) => {
             w.byte(event::EXPLAINED);
@@ -894,15 +897,7 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
         }
         event::CHECKED => Event::Checked(r.varint_up_to("entries", COUNT_MAX)?),
         event::BEGIN => Event::Begin(r.owned("name", PATH_MAX_BYTES)?),
-        event::PLANNED => {
-            let line = r.bytes("planned action", LINE_MAX_BYTES)?;
-            match plan_line::parse(line) {
-                Ok(PlanLine::Action(action)) => Event::Planned(Box::new(action)),
-                Ok(_) | Err(_) => {
-                    return Err(r.refuse("planned action", format_args!("is not one of a plan")));
-                }
-            }
-        }
+        event::PLANNED => Event::Planned(Box::new(get_planned(r)?)),
         event::EXPLAINED => Event::Explained(Box::new(explained_fact::get(r)?)),
         event::SOURCE_CHANGED => Event::SourceChanged(r.owned("name", PATH_MAX_BYTES)?),
         event::VERIFIED => Event::Verified {
@@ -913,6 +908,45 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
             len_bytes: r.varint_up_to("length", FILE_MAX_BYTES)?,
         },
         number => return Err(r.unknown("event", number)),
+    })
+}
+
+/// Puts an action of a plan, as a line of a plan.
+fn put_planned(w: &mut Writer, action: &PlannedAction) -> Result<()> {
+    let mut line = Vec::new();
+    plan_line::put(&mut line, &PlanLine::Action(action.clone()));
+    w.bytes("planned action", &line, LINE_MAX_BYTES)
+}
+
+fn get_planned(r: &mut Reader) -> Result<PlannedAction> {
+    let line = r.bytes("planned action", LINE_MAX_BYTES)?;
+    match plan_line::parse(line) {
+        Ok(PlanLine::Action(action)) => Ok(action),
+        Ok(_) | Err(_) => Err(r.refuse("planned action", format_args!("is not one of a plan"))),
+    }
+}
+
+pub(super) fn put_plan_piece(w: &mut Writer, piece: &PlanPiece) -> Result<()> {
+    let PlanPiece {
+        actions,
+        creates_dest,
+        is_last,
+    } = piece;
+    w.flags(&[*creates_dest, *is_last]);
+    w.many("planned actions", actions, PLAN_ACTIONS_MAX, put_planned)
+}
+
+pub(super) fn get_plan_piece(r: &mut Reader) -> Result<PlanPiece> {
+    let [creates_dest, is_last] = r.flags::<2>("flags of a plan")?;
+    Ok(PlanPiece {
+        actions: r.many(
+            "planned actions",
+            PLAN_ACTIONS_MAX,
+            PLANNED_MIN_BYTES,
+            get_planned,
+        )?,
+        creates_dest,
+        is_last,
     })
 }
 

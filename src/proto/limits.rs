@@ -40,6 +40,12 @@ pub const XATTR_MAX_BYTES: usize = 1 << 20;
 pub const LINE_MAX_BYTES: usize = 256 << 10;
 /// One word of a command line, or one filter rule.
 pub const WORD_MAX_BYTES: usize = 256 << 10;
+/// Approximate length of the frames into which a plan is cut, in bytes of its lines.
+pub const PLAN_PIECE_BYTES: usize = 64 << 10;
+/// Actions in one [`super::Message::Plan`].
+pub const PLAN_ACTIONS_MAX: usize = 65_536;
+/// The memory that a receiver takes for a plan: compressed actions and an index.
+pub const PLAN_MAX_BYTES: usize = 512 << 20;
 /// The content of a `~/.cvsignore` or `CVSIGNORE`.
 pub const CVS_MAX_BYTES: usize = 1 << 20;
 /// The length of a file, or an offset in it: the range of the kernel's `off_t`.

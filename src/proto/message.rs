@@ -8,6 +8,7 @@ use crate::exit::Exit;
 use crate::filter::Parsed;
 use crate::flist::{DirId, DirList, FileId};
 use crate::path::RelPath;
+use crate::plan::planned::PlannedAction;
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
 use std::net::IpAddr;
@@ -249,7 +250,7 @@ impl Basis {
 pub enum Class {
     /// [`Message::Digests`].
     Digests,
-    /// [`Message::Dir`], [`Message::More`], [`Message::DirsEnd`].
+    /// [`Message::Dir`], [`Message::More`], [`Message::DirsEnd`], [`Message::Plan`].
     Dirs,
     /// [`Message::Want`], [`Message::WantDigest`], [`Message::Done`], [`Message::Placed`].
     Wants,
@@ -283,6 +284,17 @@ impl Class {
             Lane::Again => Class::Again,
         }
     }
+}
+
+/// A part of the plan that a receiver at the server carries out (`sparsync apply`). Sent before [`Message::Roots`].
+#[derive(Debug, Clone, Default)]
+pub struct PlanPiece {
+    /// Further actions, in the order of the plan.
+    pub actions: Vec<PlannedAction>,
+    /// A destination that does not exist is created. Only that of the last piece counts.
+    pub creates_dest: bool,
+    /// The plan is complete.
+    pub is_last: bool,
 }
 
 /// One message. S: sender, R: receiver; C: client, V: server.
@@ -407,4 +419,6 @@ pub enum Message {
         /// granted.
         refused: Option<Vec<u8>>,
     },
+    /// S to R, if R is the server and the words of the setup have `--replay-plan`: a piece of the plan.
+    Plan(PlanPiece),
 }

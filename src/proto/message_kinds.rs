@@ -65,6 +65,7 @@ kinds! {
     VERDICT = 24 Verdict REPORT_MAX_BYTES;
     WANT_DIGEST = 25 WantDigest SHORT_MAX_BYTES;
     FILE_DIGEST = 26 FileDigest SHORT_MAX_BYTES;
+    PLAN = 27 Plan FRAME_MAX_BYTES;
 }
 
 /// Returns the row of a number; `None` for a kind that does not exist.
@@ -81,7 +82,9 @@ pub fn name_of(message: &Message) -> &'static str {
 pub fn class_of(message: &Message) -> Option<Class> {
     match message {
         Message::Digests(_) => Some(Class::Digests),
-        Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) => Some(Class::Dirs),
+        Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) | Message::Plan(_) => {
+            Some(Class::Dirs)
+        }
         Message::Want { .. } | Message::WantDigest(_) | Message::Done(_) | Message::Placed(_) => {
             Some(Class::Wants)
         }

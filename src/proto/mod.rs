@@ -29,7 +29,7 @@ pub use native::Native;
 
 pub use message::{
     Basis, Class, ContentDigest, DestDirState, DirListing, Greeting, IdName, Lane, Meeting,
-    Message, Roots, Setup, SubdirFlags,
+    Message, PlanPiece, Roots, Setup, SubdirFlags,
 };
 
 #[cfg(test)]

@@ -264,6 +264,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         }
         Message::Meet(meeting) => encoding::put_meeting(w, meeting)?,
         Message::Blocked(class) => w.number(*class),
+        Message::Plan(piece) => encoding::put_plan_piece(w, piece)?,
         Message::Verdict { refused } => {
             w.flags(&[refused.is_some()]);
             if let Some(why) = refused {
@@ -386,6 +387,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
                 refused: r.when(is_refused, |r| r.line("reason"))?,
             }
         }
+        message_kinds::PLAN => Message::Plan(encoding::get_plan_piece(r)?),
         number => return Err(r.unknown("kind", number)),
     })
 }

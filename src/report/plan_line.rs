@@ -3,6 +3,7 @@
 use super::itemize::{DELETING, itemize};
 use super::json::{JsonText, kind_name};
 use crate::flist::{Kind, Time};
+use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::plan::planned::{EntryState, PlannedAct, PlannedAction};
 use crate::report::event::Update;
@@ -26,8 +27,6 @@ pub struct PlanHeader {
     pub operands: Vec<Vec<u8>>,
     /// The working directory, from which relative operands start.
     pub cwd: Vec<u8>,
-    /// Whether the destination existed. `None`: it is on another machine.
-    pub dest_exists: Option<bool>,
 }
 
 /// A line of a plan.
@@ -111,8 +110,6 @@ struct HeaderLine {
     options: Vec<WordText>,
     operands: Vec<PathText>,
     cwd: PathText,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    dest_exists: Option<bool>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -230,7 +227,6 @@ pub fn put(out: &mut Vec<u8>, line: &PlanLine) {
                 .map(|path| PathText::new(path))
                 .collect(),
             cwd: PathText::new(&header.cwd),
-            dest_exists: header.dest_exists,
         }),
         PlanLine::Action(action) => StoredLine::Action(Box::new(ActionLine {
             action: action.act.name().to_owned(),
@@ -292,7 +288,6 @@ fn header_of(header: HeaderLine) -> Option<PlanLine> {
         options: options?,
         operands: operands?,
         cwd: header.cwd.bytes()?,
-        dest_exists: header.dest_exists,
     }))
 }
 
@@ -304,8 +299,13 @@ fn action_of(line: ActionLine) -> Option<PlannedAction> {
     let act = PlannedAct::ALL
         .into_iter()
         .find(|act| act.name() == line.action)?;
+    let path = line.path.bytes()?;
+    let is_below = !path.is_empty() && RelPath::parse(&path).is_ok();
+    if !is_below && path != b"." {
+        return None;
+    }
     let action = PlannedAction {
-        path: line.path.bytes()?,
+        path,
         act,
         changes: Changes::from_bits(line.changes)?,
         before: state(line.before)?,
@@ -359,7 +359,6 @@ mod tests {
             options: vec![b"-a".to_vec(), b"--exclude=\xff".to_vec()],
             operands: vec![b"a\xff/".to_vec(), b"b".to_vec()],
             cwd: b"/".to_vec(),
-            dest_exists: Some(false),
         };
         let end = PlanLine::End {
             actions: 1,

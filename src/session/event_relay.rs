@@ -170,7 +170,7 @@ mod tests {
             inbox: &inbox,
             connection: &connection,
             accepts_unrequested: false,
-            receives_events: true,
+            at_server: None,
             interrupted: &AtomicBool::new(false),
             max_alloc_bytes: None,
         };

@@ -24,6 +24,8 @@ pub mod handshake;
 
 pub mod checksums;
 
+pub mod received_plan;
+
 pub mod sender;
 
 pub mod receiver;
@@ -53,7 +55,7 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::algorithm::Algorithm as _;
-use crate::options::{Compression, Options, RemoveSource};
+use crate::options::{Compression, Options, PlanUse, RemoveSource};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{
     Class, Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting,
@@ -64,7 +66,7 @@ use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
 use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
 use crate::session::handshake::{lost, receive_greeting, receive_verdict};
-use crate::session::receiver::{DestDigests, NativeSource, Receiver, ReceiverHandler};
+use crate::session::receiver::{AtServer, DestDigests, NativeSource, Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{DestFacts, DestReports, NativeDest, Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
@@ -315,9 +317,11 @@ impl Client<'_> {
         // If this is sent again to another server process, it is unknown what the first one deleted
         // (`--delete-missing-args`), so `--max-delete` could be exceeded.
         let is_harmless = self.options.delete.max.is_none();
+        // A plan comes before the roots.
+        let comes_first = self.options.plan_use != PlanUse::Replay;
         let shortcuts = Shortcuts::for_run(self.options, self.setup.wants);
         let sent_roots = early.and_then(Early::source).and_then(|prefetch| {
-            if !is_harmless {
+            if !is_harmless || !comes_first {
                 return None;
             }
             let (roots, sent_roots) = prefetch.peek(|start| {
@@ -429,7 +433,7 @@ impl Client<'_> {
         let run_context = self.run_context();
         let wants = reporter.lock().wants();
         let inbox = receiver::ReceiverInbox::default();
-        let handler = receiver_handler(&run_context, wants, &inbox, connection, true);
+        let handler = receiver_handler(&run_context, wants, &inbox, connection, None);
         let prescan = before
             .early
             .as_ref()
@@ -510,6 +514,7 @@ impl Client<'_> {
             connection,
             inbox: &inbox,
             facts: DestFacts::of_sparsync(),
+            plan: run_context.process.stored,
             waits_for_dirs: wants.progress,
         };
         let reports = DestReports {
@@ -710,14 +715,14 @@ pub fn receiver_handler<'a>(
     wants: Wants,
     inbox: &'a receiver::ReceiverInbox,
     connection: &'a Connection,
-    receives_events: bool,
+    at_server: Option<AtServer<'a>>,
 ) -> ReceiverHandler<'a> {
     let accepts_unrequested = Shortcuts::for_run(run_context.options, wants).unrequested;
     ReceiverHandler {
         inbox,
         connection,
         accepts_unrequested,
-        receives_events,
+        at_server,
         interrupted: run_context.interrupted,
         max_alloc_bytes: run_context.options.connect.max_alloc_bytes,
     }

@@ -10,7 +10,7 @@ mod plans;
 
 pub use self::digests::DestDigests;
 pub use self::event_source::EventSource;
-pub use self::inbox::{ReceiverHandler, ReceiverInbox};
+pub use self::inbox::{AtServer, ReceiverHandler, ReceiverInbox};
 pub use self::native_source::NativeSource;
 
 use self::plans::PeerSource;

@@ -6,7 +6,8 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::flist::Kind;
 use crate::fs::trusted_path;
-use crate::options::{CreatedDir, Options, Output};
+use crate::options::{CreatedDir, Options, Output, PlanUse};
+use crate::plan::planned::StoredPlan;
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{
     Dialect, DirListing, Encoder, Greeting, Message, ProtocolSupport, Roots, Setup,
@@ -20,7 +21,8 @@ use crate::session::connection::Connection;
 use crate::session::event_relay::RemoteReporter;
 use crate::session::handshake::{self, Begun, Opening, send_verdict};
 use crate::session::io_threads::{NativeIo, counted, dress};
-use crate::session::receiver::{DestDigests, NativeSource, Receiver, ReceiverInbox};
+use crate::session::received_plan::ReceivedPlan;
+use crate::session::receiver::{AtServer, DestDigests, NativeSource, Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{
     ReceiverListener, ReceiverRun, SenderRun, SenderSource, run_receiver, run_sender,
@@ -325,8 +327,14 @@ impl Server<'_> {
         let connection = session_io.connection;
         let interrupted = &AtomicBool::new(false);
         let explainer = Explainer::new(&options.explained);
+        let plan = if options.plan_use == PlanUse::Replay && !setup.server_sends {
+            Some(ReceivedPlan::new(options.connect.max_alloc_bytes))
+        } else {
+            None
+        };
         let process = Process {
             explainer: explainer.as_ref(),
+            stored: plan.as_ref().map(|plan| plan as &dyn StoredPlan),
             ..self.process
         };
         let gauge = None;
@@ -352,6 +360,7 @@ impl Server<'_> {
                 connection,
                 inbox: &inbox,
                 facts: DestFacts::of_sparsync(),
+                plan: None,
                 waits_for_dirs: setup.wants.progress,
             };
             let reports = DestReports {
@@ -387,7 +396,16 @@ impl Server<'_> {
             return run_sender(run, tally, with_cause);
         }
         let inbox = ReceiverInbox::default();
-        let handler = receiver_handler(&run_context, setup.wants, &inbox, connection, false);
+        let at_server = AtServer {
+            plan: plan.as_ref(),
+        };
+        let handler = receiver_handler(
+            &run_context,
+            setup.wants,
+            &inbox,
+            connection,
+            Some(at_server),
+        );
         let dest = if options.select.list_only {
             None
         } else {

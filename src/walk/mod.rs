@@ -11,6 +11,7 @@ pub mod content_digest;
 pub mod destination;
 mod dir_plan;
 mod dir_rules;
+pub mod plan_store;
 pub mod replay;
 pub mod run_context;
 mod scanner;

@@ -666,8 +666,9 @@ after an interruption, as after one of a copy.
 
 A plan of another version, one that was changed, and one that is truncated are refused before
 anything is changed. So is a plan with relative paths in another working directory, and one whose
-destination existed and is gone. About 20 bytes of memory are needed for each action. The
-destination must be on this machine: a push can be planned, but not be applied from here yet.
+destination existed and is gone. About 20 bytes of memory are needed for each action. In a push, the
+plan is sent to the other end, which keeps it in memory: about 60 bytes for each action, at most
+512 MiB. An older sparsync there refuses it, before anything is changed.
 
 OPTIONS
   --without-deletions     delete nothing

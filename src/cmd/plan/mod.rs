@@ -14,8 +14,7 @@ use crate::cli::{Copy, Invocation};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::sys;
-use crate::plan::planned::PlannedAction;
+use crate::plan::planned::{PlannedAction, StoredPlan as _};
 use crate::report::plan_line::PlanHeader;
 use crate::work::clock;
 use parking_lot::Mutex;
@@ -55,7 +54,6 @@ fn make(env: &mut Env, plan: NewPlan) -> Result<Exit> {
         options,
         operands,
         cwd: env.cwd.clone(),
-        dest_exists: local_dest(&dry_run).map(exists),
     };
     let writer = Arc::new(Mutex::new(PlanWriter::create(&file, header)?));
     let recorded = writer.clone();
@@ -87,7 +85,7 @@ fn show(env: &mut Env, file: &[u8], form: PlanForm) -> Result<()> {
     let printed = match form {
         PlanForm::Lines => plan.each_line(|line| env.stdout.write_all(line)),
         PlanForm::Actions => plan
-            .each_action(|action| env.stdout.write_all(&plan_summary::action_line(action)))
+            .each_action(|action| env.stdout.write_all(&plan_summary::action_line(&action)))
             .and_then(|()| env.stdout.write_all(&summary.text(&plan.header))),
         PlanForm::Summary => env.stdout.write_all(&summary.text(&plan.header)),
     };
@@ -131,6 +129,10 @@ fn prepared(env: &Env, request: &ApplyRequest) -> Result<(Copy, PlanFile)> {
     if !request.root_changed {
         check_roots(env, &copy, header)?;
     }
+    let root = plan.action(b".", false);
+    let root = root.map_err(|error| plan_file::unreadable(&request.file, &error))?;
+    let is_created = root.is_some_and(|(_, action)| action.before.is_none());
+    plan.creates_dest = request.root_changed || is_created;
     Ok((copy, plan))
 }
 
@@ -151,26 +153,5 @@ fn check_roots(env: &Env, copy: &Copy, header: &PlanHeader) -> Result<()> {
         return Err(refused(&what.concat())
             .with_hint("run it there, or use --root-changed to apply it to the paths from here"));
     }
-    if let (Some(true), Some(dest)) = (header.dest_exists, local_dest(copy))
-        && !exists(dest)
-    {
-        let what = [b"the destination is gone: ".as_slice(), dest];
-        return Err(
-            refused(&what.concat()).with_hint("mount it, or use --root-changed to create it")
-        );
-    }
     Ok(())
-}
-
-/// Returns the destination, if it is on this machine.
-fn local_dest(copy: &Copy) -> Option<&[u8]> {
-    let is_far = copy
-        .far
-        .as_ref()
-        .is_some_and(|far| !far.operand.server_sends);
-    if is_far { None } else { copy.dest.as_deref() }
-}
-
-fn exists(path: &[u8]) -> bool {
-    sys::stat_path(path, true).is_ok()
 }

@@ -5,15 +5,11 @@ use crate::digest::{HashAlgorithm, StandardHasher};
 use crate::error::{Error, Result};
 use crate::plan::planned::PlannedAction;
 use crate::report::plan_line::{self, PlanHeader, PlanLine};
+use crate::walk::plan_store::{FRAME_BYTES, compressed};
 use std::io;
 
 /// The permission bits of a plan, which holds the names of files.
 const MODE: u32 = 0o600;
-/// How many bytes of lines are compressed together. A reader decompresses as many to find one action.
-const FRAME_BYTES: usize = 128 << 10;
-/// The level of the compression: a fast one, because the lines are alike.
-const LEVEL: i32 = 3;
-
 /// A plan that is written.
 pub struct PlanWriter {
     file: NewFile,
@@ -60,8 +56,7 @@ impl PlanWriter {
 
     fn end_frame(&mut self) {
         if self.failure.is_none() && !self.frame.is_empty() {
-            let written = zstd::bulk::compress(&self.frame, LEVEL)
-                .and_then(|frame| self.file.write_all(&frame));
+            let written = compressed(&self.frame).and_then(|frame| self.file.write_all(&frame));
             self.failure = written.err();
         }
         self.frame.clear();

@@ -13,7 +13,7 @@ use crate::proto::limits::{
 };
 use crate::proto::{
     Basis, Class, ContentDigest, DestDirState, DirListing, FileId, IdName, Lane, Meeting, Message,
-    Roots, Setup, SubdirFlags,
+    PlanPiece, Roots, Setup, SubdirFlags,
 };
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -595,8 +595,12 @@ fn entry_state() -> impl Strategy<Value = EntryState> {
 }
 
 fn planned() -> impl Strategy<Value = PlannedAction> {
+    let path = prop_oneof![
+        Just(b".".to_vec()),
+        path().prop_map(|path| path.as_bytes().to_vec())
+    ];
     (
-        bytes(),
+        path.prop_filter("not empty", |path| !path.is_empty()),
         select(PlannedAct::ALL.to_vec()),
         0..=0x7ff_u16,
         option::of(entry_state()),
@@ -830,6 +834,15 @@ pub fn message() -> BoxedStrategy<Message> {
             .boxed(),
         option::of(bytes())
             .prop_map(|refused| Message::Verdict { refused })
+            .boxed(),
+        (vec(planned(), 0..4), any::<[bool; 2]>())
+            .prop_map(|(actions, [creates_dest, is_last])| {
+                Message::Plan(PlanPiece {
+                    actions,
+                    creates_dest,
+                    is_last,
+                })
+            })
             .boxed(),
         (exit(), bytes(), select(ROLES.to_vec()))
             .prop_map(|(exit, message, role)| Message::Fail {

@@ -14,7 +14,7 @@ use crate::plan::{Changes, InTheWay, Reason};
 use crate::proto::message::ContentDigest;
 use crate::proto::{
     Basis, Class, DestDirState, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message,
-    Roots, Setup, SubdirFlags, decode_greeting, encode_greeting,
+    PlanPiece, Roots, Setup, SubdirFlags, decode_greeting, encode_greeting,
 };
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -386,6 +386,11 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ("Grant", Message::Grant { class: Class::Again, bytes: 1 << 20 }, "12 04 | 06 808040".into()),
         ("Ping", Message::Ping, "13 00".into()),
         ("Blocked", Message::Blocked(Class::Requested), "17 01 | 05".into()),
+        (
+            "Plan: the end",
+            Message::Plan(PlanPiece { actions: Vec::new(), creates_dest: true, is_last: true }),
+            "1b 02 | 03 00".into(),
+        ),
         ("Verdict", Message::Verdict { refused: None }, "18 01 | 00".into()),
         ("Verdict: no", Message::Verdict { refused: Some(b"oh".to_vec()) }, "18 04 | 01 02|6f68".into()),
         (
@@ -526,7 +531,7 @@ fn messages_encode_to_and_decode_from_golden_bytes() {
 fn every_kind_has_golden_bytes() {
     let kinds: std::collections::BTreeSet<u8> =
         table().iter().map(|(_, _, hex)| bytes(hex)[0]).collect();
-    assert_eq!(kinds, (1..=26).collect());
+    assert_eq!(kinds, (1..=27).collect());
 }
 
 #[test]

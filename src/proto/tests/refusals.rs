@@ -715,8 +715,8 @@ fn out_of_range_numbers_are_rejected() {
 fn malformed_frames_are_rejected() {
     refused(
         "unknown kind",
-        &frame(27, ""),
-        "unknown message kind 27: protocol version 1 is in use, 1 is the newest known",
+        &frame(28, ""),
+        "unknown message kind 28: protocol version 1 is in use, 1 is the newest known",
     );
     refused("kind 0", &frame(0, ""), "unknown message kind 0");
     refused(
@@ -744,6 +744,43 @@ fn malformed_frames_are_rejected() {
         "an address that is too long",
         &meet("01 11|00000000"),
         "invalid message Meet: address is 17 bytes long",
+    );
+    let line = |path: &str| {
+        let line = format!(
+            r#"{{"type":"action","action":"create","path":"{path}","itemize":"","changes":0,"after":{{"kind":"dir","mode":"040755"}}}}"#
+        );
+        let mut body = vec![0, 1];
+        put_varint(&mut body, line.len() as u64);
+        body.extend_from_slice(line.as_bytes());
+        framed(27, &body)
+    };
+    let accepted = Native::new(1).decode(&mut &line("d/e")[..]);
+    assert!(
+        matches!(accepted, Ok(Some(Message::Plan(_)))),
+        "{accepted:?}"
+    );
+    for path in ["../x", "/x", "a//b", "a/../b", "", "./a"] {
+        let words = "invalid message Plan: planned action is not one of a plan";
+        refused(
+            "a planned path that is not below the root",
+            &line(path),
+            words,
+        );
+    }
+    refused(
+        "many planned actions",
+        &frame(27, "00 818004"),
+        "invalid message Plan: planned actions has the count 65537",
+    );
+    refused(
+        "more planned actions than the frame can have",
+        &frame(27, "00 80 20 | 00"),
+        "invalid message Plan: planned actions",
+    );
+    refused(
+        "unknown flags of a plan",
+        &frame(27, "04 00"),
+        "invalid message Plan: flags of a plan",
     );
     refused(
         "many addresses",

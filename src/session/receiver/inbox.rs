@@ -12,6 +12,7 @@ use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::connection::{Connection, EndHandler, MessageHandler, unexpected, wait_for};
 use crate::session::digest_exchange::{Survey, SurveyStep};
+use crate::session::received_plan::ReceivedPlan;
 use crate::walk::TaskId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
@@ -138,15 +139,27 @@ pub struct ReceiverHandler<'a> {
     pub connection: &'a Connection,
     /// Data may come without a request.
     pub accepts_unrequested: bool,
-    /// The sender is the server, which sends its events.
-    pub receives_events: bool,
+    /// Set if the sender is the client; otherwise it is the server, which sends its events.
+    pub at_server: Option<AtServer<'a>>,
     /// Set when the sender is the client and reports that its user stopped the run.
     pub interrupted: &'a AtomicBool,
     /// The most memory that the listing of one directory may take, in bytes; `None`: no limit.
     pub max_alloc_bytes: Option<u64>,
 }
 
+/// What a receiver at the server has besides.
+pub struct AtServer<'a> {
+    /// The plan that the client sends, if this run carries one out.
+    pub plan: Option<&'a ReceivedPlan>,
+}
+
 impl ReceiverHandler<'_> {
+    /// Returns the plan that the client sends first, until it is complete.
+    fn awaited_plan(&self) -> Option<&ReceivedPlan> {
+        let plan = self.at_server.as_ref()?.plan?;
+        if plan.is_complete() { None } else { Some(plan) }
+    }
+
     /// Checks that a listing may begin: the one before it must be complete.
     fn begin_dir(&self, state: &mut ReceiverState, listing: &DirListing) -> Result<()> {
         if !state.has_roots {
@@ -371,7 +384,16 @@ impl MessageHandler for ReceiverHandler<'_> {
             return Err(unexpected("message after the end of the session"));
         }
         match message {
+            Message::Plan(piece) => {
+                let plan = self.awaited_plan();
+                let plan = plan.ok_or_else(|| unexpected("plan that was not announced"))?;
+                plan.add(&piece)?;
+                self.connection.consumed(Class::Dirs, cost);
+            }
             Message::Roots(roots) if !state.has_roots => {
+                if self.awaited_plan().is_some() {
+                    return Err(unexpected("arguments before the end of the plan"));
+                }
                 state.has_roots = true;
                 state.roots = Some(*roots);
             }
@@ -403,14 +425,16 @@ impl MessageHandler for ReceiverHandler<'_> {
                 // There are no more of them than were requested.
                 self.connection.consumed(Class::Requested, cost);
             }
-            Message::Event(event) if self.receives_events => state.events.push_back((event, cost)),
+            Message::Event(event) if self.at_server.is_none() => {
+                state.events.push_back((event, cost))
+            }
             Message::Bye(tally) if state.has_all => state.bye = Some(*tally),
             Message::Fail {
                 exit,
                 message,
                 role,
             } => {
-                if exit == Exit::Signal && !self.receives_events {
+                if exit == Exit::Signal && self.at_server.is_some() {
                     self.interrupted.store(true, Ordering::Relaxed);
                 }
                 return Err(Error::of_text(exit, &message).by(role));

@@ -7,12 +7,14 @@ use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::path::RelPath;
+use crate::plan::planned::StoredPlan;
 use crate::proto::{
     Class, ContentDigest, DestDirState, DirId, DirListing, FileId, Lane, Message, Roots, cut,
 };
 use crate::report::Tally;
 use crate::report::event::Problem;
 use crate::session::connection::{Connection, EndHandler};
+use crate::session::received_plan::send_plan;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -22,6 +24,8 @@ pub struct NativeDest<'a> {
     /// The messages of the receiver.
     pub inbox: &'a SenderInbox,
     pub facts: DestFacts,
+    /// The plan that the receiver carries out, if this end is the client and has one.
+    pub plan: Option<&'a dyn StoredPlan>,
     /// To show progress, the receiver waits for many directories before it takes any.
     pub waits_for_dirs: bool,
 }
@@ -37,6 +41,9 @@ impl DestPeer for NativeDest<'_> {
         }
         if !self.waits_for_dirs {
             self.connection.spare(Class::Dirs);
+        }
+        if let Some(plan) = self.plan {
+            send_plan(self.connection, plan)?;
         }
         Ok(())
     }

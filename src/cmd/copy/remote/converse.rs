@@ -248,11 +248,6 @@ impl RemoteCopy {
             let error = Error::new(Exit::Unsupported, words);
             return Some(error.with_hint("install sparsync there"));
         }
-        if self.options.plan_use == PlanUse::Replay && !self.far.operand.server_sends {
-            let words = "sparsync apply: a plan cannot be applied to another machine from here yet: nothing was changed";
-            let error = Error::new(Exit::Unsupported, words);
-            return Some(error.with_hint("run `sparsync apply` there, on a plan of a pull"));
-        }
         None
     }
 
