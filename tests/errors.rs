@@ -280,6 +280,7 @@ fn trees(top: &Path) -> Vec<String> {
     let lens = Lens {
         blocks: false,
         atimes: false,
+        links_within: false,
         now_secs: 100 * 86_400,
     };
     let lines = |name: &str| {

@@ -510,12 +510,22 @@ impl Stage {
 
     /// Takes a snapshot of everything below `dir`. Trees are built with times in 1970, so later ones are "now".
     pub fn snapshot(&self, dir: &str) -> Snapshot {
+        self.snapshot_by(dir, false)
+    }
+
+    /// Returns all trees. Names of one file count as such only within one of them.
+    pub fn snapshot_without_links_between(&self) -> Snapshot {
+        self.snapshot_by("", true)
+    }
+
+    fn snapshot_by(&self, dir: &str, links_within: bool) -> Snapshot {
         const YEAR_SECS: i64 = 365 * 86_400;
         let mut found = snapshot(
             &self.top.join(dir),
             Lens {
                 blocks: false,
                 atimes: false,
+                links_within,
                 now_secs: YEAR_SECS,
             },
         );

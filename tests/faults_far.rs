@@ -133,6 +133,7 @@ fn dies(scene: &Trees, way: Direction, death: Death) -> bool {
     let lens = Lens {
         blocks: false,
         atimes: false,
+        links_within: false,
         now_secs: i64::MAX,
     };
     let trees = || ["src", "dst"].map(|tree| snapshot(&stage.top.join(tree), lens));

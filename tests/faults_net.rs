@@ -148,6 +148,7 @@ impl Copy {
         let lens = Lens {
             blocks: false,
             atimes: false,
+            links_within: false,
             now_secs: i64::MAX,
         };
         let [wanted, got] = ["src", "dst"].map(|tree| snapshot(&self.trees.top.join(tree), lens));

@@ -257,6 +257,48 @@ fn option_directories_outside_the_roots_are_not_accessed() {
 }
 
 #[test]
+fn twins_of_new_files_are_within_the_roots() {
+    use std::os::unix::fs::MetadataExt as _;
+    let scene = Granted::new("--root TOP/in");
+    // The client has what an earlier copy has under another name, and what only files outside have.
+    for (name, original) in [("renamed", "in/base/f"), ("stolen", "out/secret")] {
+        let original = scene.path(original);
+        let made = scene.path("src").join(name);
+        std::fs::copy(&original, &made).expect("scratch can be written");
+        let at = std::fs::metadata(&original).and_then(|it| it.modified());
+        std::fs::File::options()
+            .write(true)
+            .open(&made)
+            .and_then(|file| file.set_modified(at?))
+            .expect("scratch can be written");
+    }
+    for link in ["in/base/away", "in/made/away"] {
+        let link = scene.path(link);
+        std::fs::create_dir_all(link.parent().expect("it is below"))
+            .expect("scratch can be written");
+        symlink(scene.path("out"), link).expect("scratch can be written");
+    }
+    let before = scene.outside();
+    for own in ["--detect-renamed", "--detect-renamed=quick"] {
+        for tree in ["link", "copy", "compare"] {
+            let to = format!("in/made/{tree}{own}");
+            let output = scene.run(&format!(
+                "-ai --info=rename {own} --{tree}-dest=TOP/in/base src/ host:TOP/{to}/"
+            ));
+            let printed = String::from_utf8_lossy(&output.stdout);
+            let how = if tree == "link" { "linked" } else { "copied" };
+            assert!(output.status.success(), "{own} {tree}: {output:?}");
+            let line = format!("{how} {}/f => renamed", scene.path("in/base").display());
+            assert!(printed.contains(&line), "{own} {tree}: {output:?}");
+            assert!(!printed.contains("=> stolen"), "{own} {tree}: {output:?}");
+            let stolen = std::fs::metadata(scene.path(&to).join("stolen"));
+            assert_eq!(stolen.expect("it was sent").nlink(), 1, "{own} {tree}");
+            assert_eq!(scene.outside(), before, "{own} {tree}");
+        }
+    }
+}
+
+#[test]
 fn links_of_other_users_are_not_followed_within_a_root() {
     let scene = Granted::new("--root TOP/in");
     let printed = scene.is_kept_out("-a -M--insecure-links src/ host:TOP/in/tree/");

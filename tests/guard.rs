@@ -20,6 +20,7 @@ fn crowded(w: &World) {
 #[track_caller]
 fn is_refused(w: &World, options: &[&str], exit: i32, message: &str) {
     let lens = Lens {
+        links_within: false,
         blocks: false,
         atimes: false,
         now_secs: i64::MAX,

@@ -418,6 +418,7 @@ fn deep_trees_need_no_open_files_for_each_level() {
     let lens = Lens {
         blocks: false,
         atimes: false,
+        links_within: false,
         now_secs: OLD_SECS + 1,
     };
     for (options, before) in cases {

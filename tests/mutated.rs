@@ -325,6 +325,7 @@ fn survives(mutation: &Mutation, programs: Programs, options: &[&str]) -> bool {
         "the source has changed: {shown}"
     );
     let lens = Lens {
+        links_within: false,
         blocks: false,
         atimes: false,
         now_secs: i64::MAX,

@@ -328,6 +328,377 @@ synctest!(cached_digests_find_twins, |w: World| {
         .prints(SAME_MOVED[6]);
 });
 
+// ── alternate trees ─────────────────────────────────────────────────────────────────────────────
+
+/// An empty destination, and an earlier copy beside it.
+fn snapshot(w: &World) -> &World {
+    w.not_pushed_to_stock("an rsync cannot receive")
+        .not_served("an rsync has no such option");
+    w.compare_links_within()
+        .source(SOURCE)
+        // No other file has its size and time.
+        .source("changed=after@33")
+        .tree("alt", DEST)
+        .dest("")
+}
+
+const ALL_LINKED: [&str; 3] = [
+    "linked ../alt/old/a => new/a",
+    "linked ../alt/old/sub/b => new/sub/b",
+    "linked ../alt/c => moved/c",
+];
+const ALL_COPIED_FROM_ALT: [&str; 3] = [
+    "copied ../alt/old/a => new/a",
+    "copied ../alt/old/sub/b => new/sub/b",
+    "copied ../alt/c => moved/c",
+];
+
+/// One row of the table for alternate trees: options, and what happens to what was moved.
+macro_rules! snapshots {
+    ($name:ident, [$($option:expr),+ $(,)?], $lines:expr) => {
+        synctest!($name, |w: World| {
+            reuses(snapshot(&w), MOVED, &[$($option),+], &$lines);
+        });
+    };
+}
+
+snapshots!(links, ["-ai", "--link-dest=../alt"], ALL_LINKED);
+snapshots!(copies, ["-ai", "--copy-dest=../alt"], ALL_COPIED_FROM_ALT);
+snapshots!(
+    compared,
+    ["-ai", "--compare-dest=../alt"],
+    ALL_COPIED_FROM_ALT
+);
+snapshots!(
+    links_with_delete,
+    ["-ai", "--delete", "--link-dest=../alt"],
+    ALL_LINKED
+);
+snapshots!(
+    links_in_deltas,
+    ["-ai", "--no-whole-file", "--link-dest=../alt"],
+    ALL_LINKED
+);
+snapshots!(
+    links_delayed,
+    ["-ai", "--delay-updates", "--link-dest=../alt"],
+    ALL_LINKED
+);
+snapshots!(
+    links_with_partial_dir,
+    ["-ai", "--partial-dir=.p", "--link-dest=../alt"],
+    ALL_LINKED
+);
+snapshots!(
+    links_with_backups,
+    ["-aib", "--link-dest=../alt"],
+    ALL_LINKED
+);
+snapshots!(
+    links_in_place,
+    ["-ai", "--inplace", "--link-dest=../alt"],
+    ALL_LINKED
+);
+snapshots!(
+    links_synced,
+    ["-ai", "--fsync", "--link-dest=../alt"],
+    ALL_LINKED
+);
+snapshots!(
+    links_with_hard_links,
+    ["-aiH", "--link-dest=../alt"],
+    ALL_LINKED
+);
+snapshots!(links_verbosely, ["-av", "--link-dest=../alt"], ALL_LINKED);
+snapshots!(
+    links_without_groups,
+    ["-rlptoDi", "--link-dest=../alt"],
+    ALL_LINKED
+);
+snapshots!(
+    links_without_perms,
+    ["-rltgoDi", "--link-dest=../alt"],
+    ALL_LINKED
+);
+// The times of new files are those of the copy.
+snapshots!(
+    copies_without_times,
+    ["-rlpgoDi", "--link-dest=../alt"],
+    ALL_COPIED_FROM_ALT
+);
+// The permissions that are wanted are not those of the tree.
+snapshots!(
+    other_modes_are_copied,
+    ["-ai", "--chmod=F640", "--link-dest=../alt"],
+    ALL_COPIED_FROM_ALT
+);
+snapshots!(
+    links_to_trees_of_protected_names,
+    [
+        "-ai",
+        "--filter=P old/a",
+        "--exclude=/gone",
+        "--link-dest=../alt"
+    ],
+    ALL_LINKED
+);
+snapshots!(
+    existing_names_no_new_file,
+    ["-ai", "--existing", "--link-dest=../alt"],
+    [] as [&str; 0]
+);
+
+synctest!(statistics_count_what_was_linked, |w: World| {
+    snapshot(&w);
+    w.alone(&["-a", "--stats", "--link-dest=../alt", MOVED])
+        .prints("Number of new files taken from other files: 3 (14 bytes)")
+        .prints("Number of regular files transferred: 7")
+        .prints("Total transferred file size: 35 bytes");
+});
+
+synctest!(quick_links_other_names, |w: World| {
+    let lines = [
+        "linked ../alt/d/before => d/renamed",
+        // `d/kept` is a name of it already.
+        "copied ../alt/d/kept => d/copy",
+    ];
+    reuses(snapshot(&w), QUICK, &["-ai", "--link-dest=../alt"], &lines);
+});
+
+/// Compares with rsync, and checks which files came from where. An rsync sends no digests.
+#[track_caller]
+fn compares_snapshots(w: &World, options: &[&str], lines: &[&str]) {
+    let lines = if w.route().is_stock() { &[] } else { lines };
+    reuses(w, SAME, options, lines);
+}
+
+synctest!(same_content_is_linked, |w: World| {
+    compares_snapshots(
+        snapshot(&w),
+        &["-ai", "--link-dest=../alt"],
+        &[
+            ALL_LINKED[0],
+            ALL_LINKED[2],
+            "copied ../alt/d/kept => d/copy",
+        ],
+    );
+});
+
+synctest!(same_content_with_other_times_is_copied, |w: World| {
+    let w = snapshot(&w);
+    w.tree("alt", RETIMED_DEST);
+    for options in [
+        ["-ai", "--link-dest=../alt"],
+        ["-aic", "--link-dest=../alt"],
+        ["-aiI", "--link-dest=../alt"],
+        ["-ai", "--copy-dest=../alt"],
+        ["-ai", "--compare-dest=../alt"],
+    ] {
+        let lines: &[&str] = if options[0] == "-aiI" {
+            &[]
+        } else {
+            &ALL_COPIED_FROM_ALT
+        };
+        compares_snapshots(w, &options, lines);
+        w.restore_dest();
+    }
+});
+
+synctest!(other_owners_are_copied, as root, |w: World| {
+    let w = snapshot(&w);
+    w.build("alt", |tree| {
+        tree.file("p/c2", "owned").owner(7, 8).mtime(50);
+    });
+    w.build("src", |tree| {
+        tree.file("q/c2", "owned").mtime(50);
+    });
+    let link = "--link-dest=../alt";
+    for options in [["-ai", link], ["-rltpi", link]] {
+        reuses(w, MOVED, &options, &["copied ../alt/p/c2 => q/c2"]);
+        w.restore_dest();
+    }
+});
+
+synctest!(other_attributes_are_copied, |w: World| {
+    let w = snapshot(&w);
+    w.needs_xattrs();
+    // A dry run of rsync cannot copy the attributes of directories.
+    w.no_dry_run();
+    w.build("alt", |tree| {
+        tree.file("p/c2", "attributes")
+            .mtime(50)
+            .xattr("user.a", "1");
+        tree.file("p/c3", "attributes")
+            .mtime(51)
+            .xattr("user.a", "1");
+    });
+    w.build("src", |tree| {
+        tree.file("q/c2", "attributes")
+            .mtime(50)
+            .xattr("user.a", "2");
+        tree.file("q/c3", "attributes")
+            .mtime(51)
+            .xattr("user.a", "1");
+    });
+    let lines = ["copied ../alt/p/c2 => q/c2", "linked ../alt/p/c3 => q/c3"];
+    reuses(w, MOVED, &["-aiX", "--link-dest=../alt"], &lines);
+    w.restore_dest();
+    let lines = ["copied ../alt/p/c2 => q/c2", "copied ../alt/p/c3 => q/c3"];
+    reuses(w, MOVED, &["-ai", "--link-dest=../alt"], &lines);
+});
+
+// A file that an earlier one with its name could be the basis of.
+synctest!(rotated_logs_are_linked, |w: World| {
+    let w = snapshot(&w);
+    w.source("log.1=newest_line@90 log.2=older_line@80")
+        .tree("alt", "log.1=older_line@80 log.2=oldest@70");
+    let lines = ["linked ../alt/log.1 => log.2"];
+    reuses(w, QUICK, &["-ai", "--link-dest=../alt"], &lines);
+    w.restore_dest();
+    w.dest("old/log.2=older_line@80");
+    let options = ["-ai", "--delete", "--link-dest=../alt"];
+    reuses(w, MOVED, &options, &["renamed old/log.2 => log.2"]);
+});
+
+synctest!(one_file_of_a_tree_gets_one_name, |w: World| {
+    let w = snapshot(&w);
+    w.source("e/c=gamma@7 f/c=gamma@7");
+    let lines = [
+        "linked ../alt/c => e/c",
+        "copied ../alt/c => f/c",
+        "copied ../alt/c => moved/c",
+    ];
+    reuses(w, MOVED, &["-ai", "--link-dest=../alt"], &lines);
+});
+
+synctest!(several_names_of_one_file_in_a_tree, |w: World| {
+    let w = snapshot(&w);
+    // The file gets a name at the destination by another of its names, `same/y`.
+    w.source("same/y=gamma@7")
+        .tree("alt", "same/y==c old/other==old/a");
+    let lines = ["linked ../alt/old/a => new/a", "copied ../alt/c => moved/c"];
+    for options in [
+        ["-ai", "--link-dest=../alt"],
+        ["-aiH", "--link-dest=../alt"],
+    ] {
+        reuses(w, MOVED, &options, &lines);
+        w.restore_dest();
+    }
+});
+
+synctest!(names_at_the_destination_prevent_links, |w: World| {
+    let w = snapshot(&w);
+    // As after an interrupted run, and of an entry that only the destination has.
+    w.source("again/c=gamma@7").dest("again/");
+    w.change(|top| {
+        let link = |old: &str, new: &str| {
+            std::fs::hard_link(top.join(old), top.join(new)).expect("a file can get another name");
+        };
+        link("alt/c", "dst/again/c");
+        std::fs::create_dir(top.join("dst/protected")).expect("scratch can be written");
+        link("alt/old/a", "dst/protected/not-a");
+    });
+    let options = [
+        "-ai",
+        "--delete",
+        "--filter=P protected",
+        "--link-dest=../alt",
+    ];
+    // `restore_dest` would separate the names.
+    w.agree_beside(&[MOVED], &options);
+});
+
+synctest!(new_hard_links_are_not_linked, |w: World| {
+    let w = snapshot(&w);
+    w.source("h/c=gamma@7 h/b==h/c");
+    let lines = ["copied ../alt/c => h/c", "linked ../alt/c => moved/c"];
+    reuses(w, MOVED, &["-aiH", "--link-dest=../alt"], &lines);
+});
+
+synctest!(several_trees, |w: World| {
+    let w = snapshot(&w);
+    w.tree("older", "x/c=gamma@7 old/a=alpha y/z=delta@9");
+    let options = ["-ai", "--link-dest=../alt", "--link-dest=../older"];
+    let lines = [
+        ALL_LINKED[0],
+        ALL_LINKED[2],
+        "linked ../alt/d/before => d/renamed",
+    ];
+    reuses(w, QUICK, &options, &lines);
+    w.restore_dest();
+    let options = ["-ai", "--link-dest=../none", "--link-dest=../alt"];
+    w.agree_beside(&[MOVED], &options);
+});
+
+synctest!(destination_comes_first, |w: World| {
+    let w = snapshot(&w);
+    w.dest("old/a=alpha c=gamma@7");
+    let options = ["-ai", "--delete", "--filter=P c", "--copy-dest=../alt"];
+    let lines = [
+        "renamed old/a => new/a",
+        "copied c => moved/c",
+        "copied ../alt/old/sub/b => new/sub/b",
+    ];
+    reuses(w, MOVED, &options, &lines);
+});
+
+synctest!(tree_that_holds_the_destination, |w: World| {
+    let w = snapshot(&w);
+    w.dest("old/a=alpha changed=before@-3 k=@1");
+    for tree in ["--copy-dest=..", "--compare-dest=..", "--link-dest=.."] {
+        for options in [&["-ai", "--delete", tree][..], &["-ai", tree, "--inplace"]] {
+            w.keep_dest();
+            w.agree_beside(&[MOVED], options);
+            w.restore_dest();
+        }
+    }
+});
+
+synctest!(tree_below_the_destination, |w: World| {
+    let w = snapshot(&w);
+    w.dest(".old/old/a=alpha .old/c=gamma@7");
+    for when in ["--delete-before", "--delete", "--delete-after"] {
+        for tree in [
+            "--copy-dest=.old",
+            "--link-dest=.old",
+            "--compare-dest=.old",
+        ] {
+            w.keep_dest();
+            w.agree_beside(&[MOVED], &["-ai", when, tree]);
+            w.restore_dest();
+        }
+    }
+});
+
+synctest!(parts_in_a_tree_are_no_twins, |w: World| {
+    let w = snapshot(&w);
+    w.source("part/q2=partial@78 part/r2=12345@79");
+    w.tree("alt", ".~tmp~/q2=partial@78 x/l->c x/r2->12345");
+    w.keep_dest();
+    w.agree_beside(&[QUICK], &["-ai", "--link-dest=../alt"]);
+    w.restore_dest();
+    w.alone(&["-ai", "--link-dest=../alt", QUICK, "--info=rename"])
+        .never_prints("=> part/");
+});
+
+synctest!(unreadable_trees, as user, |w: World| {
+    let w = snapshot(&w);
+    w.tree("alt", "old/a%0 d/%0");
+    w.stderr_unordered();
+    for tree in ["--copy-dest=../alt", "--link-dest=../alt"] {
+        w.keep_dest();
+        w.agree_beside(&[SAME], &["-ai", tree]);
+        w.restore_dest();
+    }
+});
+
+synctest!(sources_are_removed_after_links, |w: World| {
+    let w = snapshot(&w);
+    w.once();
+    let options = ["-ai", "--remove-source-files", "--link-dest=../alt"];
+    w.agree_beside(&[MOVED], &options);
+});
+
 // ── what prevents a rename ──────────────────────────────────────────────────────────────────────
 moves!(backups, ["-aib", "--delete-after"], ALL_COPIED);
 moves!(
@@ -639,10 +1010,23 @@ pub fn build(top: &Path) {
     write(&top.join("dst/extra"), "extra", 1);
 }
 
+/// A snapshot beside an earlier one, from which it takes what was renamed.
+pub fn build_snapshot(top: &Path) {
+    build(top);
+    std::fs::rename(top.join("dst"), top.join("alt")).expect("scratch can be written");
+    write(&top.join("dst/kept"), "kept", 5);
+}
+
 /// Runs rsync and the program under test, which fails or is killed at each call in turn, as `hook` says. No content that
 /// both trees have may be lost, and the next run must finish the job.
 #[track_caller]
 fn nothing_is_lost(hook: &str, suffix: &str, own: &str, options: &[&str]) {
+    nothing_is_lost_of(build, hook, suffix, own, options);
+}
+
+/// Does that for trees that `build` makes.
+#[track_caller]
+fn nothing_is_lost_of(build: fn(&Path), hook: &str, suffix: &str, own: &str, options: &[&str]) {
     let trees = Trees {
         options: &[],
         build,
@@ -650,7 +1034,7 @@ fn nothing_is_lost(hook: &str, suffix: &str, own: &str, options: &[&str]) {
     };
     let twin = Stage::new(&trees);
     assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
-    let wanted = twin.snapshot("");
+    let wanted = twin.snapshot_without_links_between();
     let own = [options, &[own]].concat();
     for n in 1.. {
         let stage = Stage::new(&trees);
@@ -670,7 +1054,11 @@ fn nothing_is_lost(hook: &str, suffix: &str, own: &str, options: &[&str]) {
             broken.stderr.escape_ascii()
         );
         if broken.exit == 0 {
-            assert_eq!(diff::trees(&wanted, &stage.snapshot("")), None, "{shown}");
+            assert_eq!(
+                diff::trees(&wanted, &stage.snapshot_without_links_between()),
+                None,
+                "{shown}"
+            );
         }
         let after = contents(&stage.top.join("dst"));
         // What a directory or a file needs that cannot be listed is not known.
@@ -691,7 +1079,7 @@ fn nothing_is_lost(hook: &str, suffix: &str, own: &str, options: &[&str]) {
             next.stderr.escape_ascii()
         );
         assert_eq!(
-            diff::trees(&wanted, &stage.snapshot("")),
+            diff::trees(&wanted, &stage.snapshot_without_links_between()),
             None,
             "{shown}, run again"
         );
@@ -736,6 +1124,17 @@ fn errors_lose_nothing() {
     for error in [":EIO", ":ENOSPC", ":EACCES"] {
         for own in [QUICK, SAME] {
             nothing_is_lost("SPARSYNC_FAIL_AT", error, own, &["-a", "--delete"]);
+        }
+    }
+}
+
+#[test]
+fn kills_and_errors_lose_nothing_of_snapshots() {
+    for tree in ["--link-dest=../alt", "--copy-dest=../alt"] {
+        for (hook, suffix) in [("SPARSYNC_KILL_AT", ""), ("SPARSYNC_FAIL_AT", ":EIO")] {
+            for own in [QUICK, SAME] {
+                nothing_is_lost_of(build_snapshot, hook, suffix, own, &["-a", tree]);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod failure;
 mod in_place;
 mod open_content;
 mod temp_rename;
+mod twin_link;
 pub mod verify;
 mod write_content;
 
@@ -18,7 +19,7 @@ use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::plan::{Changes, InTheWay};
-use crate::report::event::{Event, Item, Problem, Update, Weight};
+use crate::report::event::{Event, Item, Problem, ReusedBy, Update, Weight};
 use std::os::fd::AsFd;
 
 /// Transfers a file's content to its place. Returns whether the destination has the file now.
@@ -44,12 +45,24 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
             out.events.push(Event::Item(job.transfer_item(changes)));
         }
         if let Some(twin) = job.twin() {
-            report_twin(job, twin, twin.reuse == Reuse::Renamed, out);
+            let how = match twin.reuse {
+                Reuse::Renamed => ReusedBy::Rename,
+                Reuse::Linked if twin_link::would_be_made(job, twin) => ReusedBy::Link,
+                Reuse::Linked | Reuse::Copied | Reuse::CopiedAtEnd | Reuse::Basis => ReusedBy::Copy,
+            };
+            report_twin(job, twin, how, out);
         }
         if let Some(twin) = job.any_twin() {
             job.context.twins.placed(twin);
         }
         return false;
+    }
+    if let Some(twin) = job.twin()
+        && twin.reuse == Reuse::Linked
+        && twin_link::make(job, twin)
+    {
+        report_reused(job, twin, ReusedBy::Link, out);
+        return true;
     }
     out.mark = job
         .context
@@ -166,37 +179,40 @@ fn bring(
     }
     // If the twin could not be read, the content came from the source.
     if let (Content::Twin(_), Some(twin)) = (&content, job.twin()) {
-        report_twin(job, twin, false, out);
+        report_twin(job, twin, ReusedBy::Copy, out);
     }
     Ok(())
 }
 
 /// Reports that a file has the content of its twin.
-fn report_twin(job: &Job<'_>, twin: &Twin, is_renamed: bool, out: &mut Outcome<'_>) {
+fn report_twin(job: &Job<'_>, twin: &Twin, how: ReusedBy, out: &mut Outcome<'_>) {
     if !job.context.wants.reused {
         return;
     }
     out.events.push(Event::Reused {
-        from: twin.path.as_bytes().to_vec(),
+        from: twin.shown(job.context),
         name: job.path.as_bytes().to_vec(),
         len_bytes: twin.len_bytes,
-        is_renamed,
+        how,
     });
 }
 
-/// Counts and reports a new file that was renamed from its twin.
-pub fn report_renamed(job: &Job<'_>, twin: &Twin, out: &mut Outcome<'_>) {
+/// Counts and reports a new file that was renamed from its twin or linked to it.
+pub fn report_reused(job: &Job<'_>, twin: &Twin, how: ReusedBy, out: &mut Outcome<'_>) {
     job.context.twins.placed(twin);
     let context = job.context;
     let len_bytes = job.source().len_bytes;
-    count(out, len_bytes, Changes::NEW, 0);
+    let changes = job.transferred().unwrap_or(Changes::NEW);
+    count(out, len_bytes, changes, 0);
     out.tally.matched_bytes += len_bytes;
     if let Some(gauge) = context.gauge {
-        gauge.rename();
+        if how == ReusedBy::Rename {
+            gauge.rename();
+        }
         // Dropping it counts the file as done.
         gauge.begin(len_bytes, || job.path.as_bytes().to_vec());
     }
-    let mut item = context.wants.items.then(|| job.transfer_item(Changes::NEW));
+    let mut item = context.wants.items.then(|| job.transfer_item(changes));
     if context.wants.begin {
         let name = item.as_ref().map(|item| item.name.clone());
         out.events.extend(name.map(Event::Begin));
@@ -222,7 +238,7 @@ pub fn report_renamed(job: &Job<'_>, twin: &Twin, out: &mut Outcome<'_>) {
         }
         out.events.push(Event::Item(item));
     }
-    report_twin(job, twin, true, out);
+    report_twin(job, twin, how, out);
 }
 
 /// Counts a file that is transferred.

@@ -41,8 +41,7 @@ impl Similar {
         if !is_basis_used(context) || context.options.place.append.is_some() || has_partial(job) {
             return None;
         }
-        let parent = twin.path.parent().unwrap_or_default();
-        let dir = context.dest?.open_dir_to_search(&parent).ok()?;
+        let dir = twin.open_dir(context)?;
         let (file, len_bytes) = open_basis(context, &dir, twin.path.name())?;
         let stat = sys::fstat(file.as_fd()).ok()?;
         if !twin.is(&stat) {
@@ -51,8 +50,8 @@ impl Similar {
         Some(Similar {
             dir,
             name: twin.path.name().into(),
-            tree: None,
-            shown: twin.path.as_bytes().to_vec(),
+            tree: twin.tree,
+            shown: twin.shown(context),
             held: Some((file, len_bytes)),
         })
     }

@@ -332,7 +332,9 @@ impl<'a> Generator<'a> {
     /// Begins to search for files whose content new files take.
     fn begin_search(&mut self) {
         let how = self.context.options.delta.detect_renamed;
-        if let (Some(how), Some(_)) = (how, self.context.dest)
+        let has_files = self.context.dest.is_some() || !self.context.alternates.is_empty();
+        if let Some(how) = how
+            && has_files
             && !self.context.policy.list_only
         {
             self.search = Some(TwinSearch::new(self.context, self.plans.walk(), how));
@@ -344,9 +346,13 @@ impl<'a> Generator<'a> {
         let Some(mut search) = self.search.take().filter(TwinSearch::is_useful) else {
             return Ok(());
         };
+        if self.deletions.has_source_failed() {
+            search.never_link();
+        }
         for plan in self.pool.held_plans() {
             search.look_at(plan);
         }
+        search.look_into_alternates();
         search.read_contents(self.pool.held_plans())?;
         let FoundTwins {
             by_new,
@@ -354,7 +360,7 @@ impl<'a> Generator<'a> {
             is_cut,
         } = search.settle();
         if is_cut {
-            let line = b"sparsync: --detect-renamed has looked at a part of the entries to be deleted, because they are many";
+            let line = b"sparsync: --detect-renamed has looked at a part of the files that the source lacks, because they are many";
             self.out.head.push(Event::Note(line.to_vec()));
         }
         if has_extras {

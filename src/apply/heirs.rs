@@ -6,13 +6,12 @@ use crate::apply::dir_finalize::LastTouch;
 use crate::apply::job::Job;
 use crate::apply::twins::{Reuse, Twin};
 use crate::apply::{Context, DestDir, Outcome, entry, file, partial, remove_source};
-use crate::flist::entry::Stat;
 use crate::fs::root::Dir;
 use crate::fs::write::{remove_stale_unseen, temp_name};
 use crate::fs::{sys, xattr};
 use crate::path::RelPath;
-use crate::plan::{NO_ID, TimesToSet};
-use crate::report::event::{ErrorRole, Event, Problem};
+use crate::plan::TimesToSet;
+use crate::report::event::{ErrorRole, Event, Problem, ReusedBy};
 use crate::walk::{DirPlan, Step};
 use std::collections::HashMap;
 use std::io;
@@ -75,7 +74,7 @@ impl Heir {
             }
             if let Ok(true) = rename(&job, twin, from) {
                 entry::checked(context, out);
-                file::report_renamed(&job, twin, out);
+                file::report_reused(&job, twin, ReusedBy::Rename, out);
                 remove_source::remove_sent_source(&job, out);
                 return true;
             }
@@ -98,7 +97,7 @@ fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result
         .names()
         .is_ok_and(|names| names.is_some_and(|names| !names.is_empty()));
     let is_single = twin.is(&stat) && stat.nlink == 1;
-    if !is_single || has_xattrs || !gets_ids_of_new_file(job, dir, &stat)? {
+    if !is_single || has_xattrs || !job.gets_ids_of_new_file(dir, &stat)? {
         return Ok(false);
     }
     let source = job.source();
@@ -145,22 +144,6 @@ fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result
     }
     partial::forget(job, dir);
     Ok(true)
-}
-
-/// Returns whether a file in another directory of the same file system would have the owner and group of one that is
-/// created in `dir`, as far as these are not set.
-fn gets_ids_of_new_file(job: &Job<'_>, dir: &Dir, stat: &Stat) -> io::Result<bool> {
-    let preserve = &job.context.policy.preserve;
-    let source = job.source();
-    let parent = sys::fstat(dir.fd())?;
-    let (uid, gid) = sys::ids();
-    let sets_owner = preserve.owner && source.uid != NO_ID;
-    let sets_group = preserve.group && source.gid != NO_ID;
-    let has_owner = sets_owner || stat.uid == uid;
-    // The group of a new file is that of the process or that of the directory, depending on the file system.
-    let passes_group_on = parent.mode & 0o2000 != 0 || parent.gid == gid;
-    let has_group = sets_group || passes_group_on && stat.gid == parent.gid;
-    Ok(parent.dev == stat.dev && has_owner && has_group)
 }
 
 /// The heirs of a run.

@@ -5,12 +5,14 @@ use crate::apply::attributes::AttributeTarget;
 use crate::apply::twins::{Reuse, Twin};
 use crate::apply::{Context, DestDir, Outcome};
 use crate::digest::{self, Comparison};
+use crate::flist::entry::Stat;
 use crate::flist::{Entry, Kind};
+use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::fs::write::temp_name;
 use crate::fs::xattr::At;
 use crate::options::{CheckMode, RemoveSource};
-use crate::plan::{Action, Changes, InTheWay, chmod};
+use crate::plan::{Action, Changes, InTheWay, NO_ID, chmod};
 use crate::proto::FileId;
 use crate::report::event::{ErrorRole, Item, Update};
 use crate::walk::alternate::Hit;
@@ -234,8 +236,39 @@ impl<'a> Job<'a> {
             .filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
+    /// Returns whether a file of the same file system has the owner and group of one that is created in its
+    /// directory, `dir`, as far as these are not set.
+    pub fn gets_ids_of_new_file(&self, dir: &Dir, stat: &Stat) -> io::Result<bool> {
+        let preserve = &self.context.policy.preserve;
+        let source = self.source();
+        let parent = sys::fstat(dir.fd())?;
+        let (uid, gid) = sys::ids();
+        let sets_owner = preserve.owner && source.uid != NO_ID;
+        let sets_group = preserve.group && source.gid != NO_ID;
+        let has_owner = sets_owner || stat.uid == uid;
+        // The group of a new file is that of the process or that of the directory, depending on the file system.
+        let passes_group_on = parent.mode & 0o2000 != 0 || parent.gid == gid;
+        let has_group = sets_group || passes_group_on && stat.gid == parent.gid;
+        Ok(parent.dev == stat.dev && has_owner && has_group)
+    }
+
     fn is_transferred(&self) -> bool {
-        matches!(self.step.decision.action, Action::Transfer(_))
+        self.transferred().is_some()
+    }
+
+    /// Returns the changes of a file whose content is transferred.
+    pub fn transferred(&self) -> Option<Changes> {
+        match self.step.decision.action {
+            Action::Transfer(changes) => Some(changes),
+            Action::Keep
+            | Action::Adjust(_)
+            | Action::Create(_)
+            | Action::Copy(_)
+            | Action::Link
+            | Action::Elsewhere
+            | Action::AskDigest
+            | Action::Refuse(_) => None,
+        }
     }
 
     /// Reports events at once and waits for values of extended attributes that were requested with the item of the

@@ -1,22 +1,29 @@
-//! `--detect-renamed`: new files that take the content of equal files of the destination, their twins.
+//! `--detect-renamed`: new files that take the content of equal files of the destination or of an alternate tree, their
+//! twins.
 //!
 //! The twins of a run are settled before anything is done. A twin is copied at the turn of the new file, or it is renamed
-//! in place of its deletion, which waits for the end of the run. Each is examined again right before that. If it has
-//! changed, the content comes from the source, as without the option. No twin is deleted before each file that takes its
-//! content has its name.
+//! in place of its deletion, which waits for the end of the run. One in a tree of `--link-dest` gets another name. Each is
+//! examined again right before that. If it has changed, the content comes from the source, as without the option. No twin
+//! is deleted before each file that takes its content has its name.
 
+use crate::apply::Context;
 use crate::digest::Comparison;
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
-use crate::path::RelPath;
+use crate::fs::root::Dir;
+use crate::fs::trusted_path;
+use crate::path::{self, RelPath};
 use crate::proto::ContentDigest;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// A file of the destination whose content a new file takes.
+/// A file of the destination or of an alternate tree whose content a new file takes.
 #[derive(Debug)]
 pub struct Twin {
+    /// The index of the alternate tree; `None`: it is at the destination.
+    pub tree: Option<usize>,
+    /// Its path there.
     pub path: RelPath,
     pub len_bytes: u64,
     pub identity: TwinIdentity,
@@ -44,6 +51,8 @@ pub enum TwinIdentity {
 pub enum Reuse {
     /// It is renamed when its deletion comes.
     Renamed,
+    /// The new file becomes another name of it, or a copy if the attributes differ.
+    Linked,
     /// It is copied at the turn of the new file.
     Copied,
     /// It is copied at the end of the run, when it is complete itself.
@@ -57,12 +66,36 @@ impl Reuse {
     pub fn is_late(self) -> bool {
         match self {
             Reuse::Renamed | Reuse::CopiedAtEnd => true,
-            Reuse::Copied | Reuse::Basis => false,
+            Reuse::Linked | Reuse::Copied | Reuse::Basis => false,
         }
     }
 }
 
+/// Opens a directory of the destination, or of an alternate tree, that can have twins.
+pub fn open_dir(context: &Context<'_>, tree: Option<usize>, path: &RelPath) -> Option<Dir> {
+    let Some(tree) = tree else {
+        return context.dest?.open_dir_to_search(path).ok();
+    };
+    let root = context.alternates[tree].root.as_ref()?;
+    let dir = root.open_dir_to_search(path).ok()?;
+    trusted_path::check_inside(dir.fd()).ok()?;
+    Some(dir)
+}
+
 impl Twin {
+    /// Opens its directory.
+    pub fn open_dir(&self, context: &Context<'_>) -> Option<Dir> {
+        open_dir(context, self.tree, &self.path.parent().unwrap_or_default())
+    }
+
+    /// Returns the path under which it is reported.
+    pub fn shown(&self, context: &Context<'_>) -> Vec<u8> {
+        match self.tree {
+            None => self.path.as_bytes().to_vec(),
+            Some(tree) => path::join(&context.alternates[tree].given, self.path.as_bytes()),
+        }
+    }
+
     /// Returns whether a file with these attributes can be it.
     pub fn is(&self, stat: &Stat) -> bool {
         let is_found = match self.identity {
@@ -129,7 +162,7 @@ impl Twins {
 
     /// Records that a new file with this twin could not be placed.
     pub fn failed(&self, twin: &Twin) {
-        if !twin.is_awaited {
+        if twin.tree.is_none() && !twin.is_awaited {
             *self.needed.lock().entry(twin.path.clone()).or_default() += 1;
         }
     }

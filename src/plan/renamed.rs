@@ -1,4 +1,4 @@
-//! Finds the files of the destination whose content new files take: `--detect-renamed`.
+//! Finds the files of the destination, and of alternate trees, whose content new files take: `--detect-renamed`.
 
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::flist::Time;
@@ -30,18 +30,28 @@ pub struct AbsentFile {
     pub may_be_renamed: bool,
     /// It may be copied from another new file at the end of the run.
     pub may_be_late: bool,
+    /// It may be another name of a file of an alternate tree.
+    pub may_be_linked: bool,
 }
 
-/// A regular file of the destination, which keeps its content until the run deletes it, if it does.
+/// A regular file of the destination, which keeps its content until the run deletes it, if it does, or of an alternate
+/// tree.
 #[derive(Debug, Clone)]
 pub struct TwinCandidate {
+    /// The index of the alternate tree; `None`: it is at the destination.
+    pub tree: Option<usize>,
+    /// Its path there.
     pub path: RelPath,
+    /// Device and inode.
+    pub inode: (u64, u64),
     pub len_bytes: u64,
     pub mtime: Time,
     /// The digest of its content, if it is known.
     pub digest: Option<[u8; CONTENT_LEN_BYTES]>,
     /// The run will probably delete it, and it has no other name.
     pub is_left_over: bool,
+    /// It is in a tree of `--link-dest`, and the destination has no name of it.
+    pub is_linkable: bool,
 }
 
 /// The file whose content a new file takes.
@@ -49,6 +59,8 @@ pub struct TwinCandidate {
 pub enum TwinMatch {
     /// The candidate with this index is renamed.
     Renamed(usize),
+    /// The candidate with this index gets another name, if all attributes are equal. Otherwise it is copied.
+    Linked(usize),
     /// The candidate with this index is copied.
     Copied(usize),
     /// The new file with this index is copied at the end of the run.
@@ -197,13 +209,16 @@ struct Equal {
     left_over: BTreeMap<Vec<u8>, usize>,
     /// The others. Those that will be renamed can be copied before.
     others: Vec<usize>,
+    /// Those of `others` that can still be linked.
+    linkable: BTreeMap<(Vec<u8>, Option<usize>), usize>,
 }
 
-/// Finds a candidate for each new file, in the order of `new`. Each candidate is renamed once at most. With
-/// [`Criterion::Digest`], a new file without a candidate is copied from the first equal one of `new`, if there is one.
+/// Finds a candidate for each new file, in the order of `new`. Each candidate is renamed once at most, and gets one new
+/// name at most, so that new files never become names of one file. With [`Criterion::Digest`], a new file without a
+/// candidate is copied from the first equal one of `new`, if there is one.
 ///
-/// What can be renamed is preferred, because that copies nothing; then the same name, then the nearest path, then the
-/// smallest one. The order of the candidates does not matter.
+/// What can be renamed is preferred, because that copies nothing; then what can be linked; then the same name, then the
+/// nearest path, then the destination, then the smallest path. The order of the candidates does not matter.
 pub fn matches(
     criterion: Criterion,
     new: &[AbsentFile],
@@ -222,15 +237,21 @@ pub fn matches(
         } else {
             equal.others.push(at);
         }
+        if candidate.is_linkable {
+            let place = (candidate.path.as_bytes().to_vec(), candidate.tree);
+            equal.linkable.insert(place, at);
+        }
     }
     for equal in by_key.values_mut() {
-        equal
-            .others
-            .sort_by_key(|&at| candidates[at].path.as_bytes());
+        equal.others.sort_by_key(|&at| {
+            let TwinCandidate { path, tree, .. } = &candidates[at];
+            (path.as_bytes(), *tree)
+        });
     }
 
     let mut found = Vec::with_capacity(new.len());
     let mut first: HashMap<Key, usize> = HashMap::new();
+    let mut linked = HashSet::new();
     for (at, file) in new.iter().enumerate() {
         let Some(key) = file.key(criterion) else {
             found.push(None);
@@ -238,7 +259,7 @@ pub fn matches(
         };
         let mut choice = by_key
             .get_mut(&key)
-            .and_then(|equal| equal.choose(criterion, file, candidates));
+            .and_then(|equal| equal.choose(criterion, file, candidates, &mut linked));
         if choice.is_none() && criterion == Criterion::Digest {
             let original = *first.entry(key).or_insert(at);
             if original != at && file.may_be_late {
@@ -256,13 +277,15 @@ impl Equal {
         criterion: Criterion,
         file: &AbsentFile,
         candidates: &[TwinCandidate],
+        linked: &mut HashSet<(u64, u64)>,
     ) -> Option<TwinMatch> {
         let rank = |at: usize| {
             let candidate = &candidates[at];
             // A basis is more likely to be the right one if it has the same time.
             let is_less_likely = criterion == Criterion::Length && candidate.mtime != file.mtime;
             let path = &candidate.path;
-            (is_less_likely, distance(path, &file.path), path.as_bytes())
+            let nearness = distance(path, &file.path);
+            (is_less_likely, nearness, candidate.tree, path.as_bytes())
         };
         let nearest = |among: &mut dyn Iterator<Item = usize>| {
             among
@@ -277,6 +300,17 @@ impl Equal {
             self.left_over.remove(candidates[candidate].path.as_bytes());
             self.others.push(candidate);
             return Some(TwinMatch::Renamed(candidate));
+        }
+        while file.may_be_linked
+            && let Some(at) = nearest(&mut self.linkable.values().copied())
+        {
+            let candidate = &candidates[at];
+            let place = (candidate.path.as_bytes().to_vec(), candidate.tree);
+            self.linkable.remove(&place);
+            // Otherwise it got one through another of its names.
+            if linked.insert(candidate.inode) {
+                return Some(TwinMatch::Linked(at));
+            }
         }
         let other = nearest(&mut self.others.iter().copied());
         let candidate = nearest(&mut other.into_iter().chain(left_over))?;
@@ -325,16 +359,29 @@ mod tests {
             digest: None,
             may_be_renamed: true,
             may_be_late: true,
+            may_be_linked: true,
         }
     }
 
     fn candidate(text: &str, len_bytes: u64, is_left_over: bool) -> TwinCandidate {
         TwinCandidate {
+            tree: None,
             path: path(text),
+            inode: (1, text.len() as u64),
             len_bytes,
             mtime: time(5, 6),
             digest: None,
             is_left_over,
+            is_linkable: false,
+        }
+    }
+
+    fn in_tree(text: &str, ino: u64) -> TwinCandidate {
+        TwinCandidate {
+            tree: Some(0),
+            inode: (2, ino),
+            is_linkable: true,
+            ..candidate(text, 3, false)
         }
     }
 
@@ -386,6 +433,41 @@ mod tests {
         assert_eq!(
             matches(Criterion::Moved, &new, &candidates),
             [renamed(2), renamed(1), copied(0)]
+        );
+    }
+
+    #[test]
+    fn each_file_of_a_tree_gets_one_new_name() {
+        let new = [
+            new_file("n/a", 3),
+            new_file("n/b/a", 3),
+            new_file("n/c/a", 3),
+            AbsentFile {
+                may_be_linked: false,
+                ..new_file("n/d/a", 3)
+            },
+        ];
+        // The first two are names of one file.
+        let candidates = [
+            in_tree("o/a", 1),
+            in_tree("o/b/a", 1),
+            in_tree("p/q/r/a", 2),
+            candidate("s/a", 3, false),
+        ];
+        assert_eq!(
+            matches(Criterion::Moved, &new, &candidates),
+            [
+                Some(TwinMatch::Linked(0)),
+                Some(TwinMatch::Linked(2)),
+                copied(3),
+                copied(3)
+            ]
+        );
+        // A rename also needs no blocks, and leaves the tree alone.
+        let candidates = [in_tree("o/a", 1), candidate("s/a", 3, true)];
+        assert_eq!(
+            matches(Criterion::Moved, &new[..2], &candidates),
+            [renamed(1), Some(TwinMatch::Linked(0))]
         );
     }
 
@@ -480,6 +562,7 @@ mod tests {
                 digest: None,
                 may_be_renamed,
                 may_be_late: true,
+                may_be_linked: true,
             },
         )
     }
@@ -487,11 +570,14 @@ mod tests {
     fn any_candidate() -> impl Strategy<Value = TwinCandidate> {
         (any_path(), 1..3_u64, 0..2_u32, any::<bool>()).prop_map(
             |(path, len_bytes, nanos, is_left_over)| TwinCandidate {
+                tree: None,
                 path,
+                inode: (0, 0),
                 len_bytes,
                 mtime: time(0, nanos),
                 digest: None,
                 is_left_over,
+                is_linkable: false,
             },
         )
     }

@@ -800,10 +800,10 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             from,
             name,
             len_bytes,
-            is_renamed,
+            how,
         } => {
             w.byte(event::REUSED);
-            w.flags(&[*is_renamed]);
+            w.number(*how);
             w.bytes("earlier name", from, PATH_MAX_BYTES)?;
             w.bytes("name", name, PATH_MAX_BYTES)?;
             w.amount(*len_bytes, FILE_MAX_BYTES);
@@ -875,12 +875,12 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
             name: r.owned("name", PATH_MAX_BYTES)?,
         },
         event::REUSED => {
-            let [is_renamed] = r.flags::<1>("event flags")?;
+            let how = r.number("kind of reuse")?;
             Event::Reused {
                 from: r.owned("earlier name", PATH_MAX_BYTES)?,
                 name: r.owned("name", PATH_MAX_BYTES)?,
                 len_bytes: r.varint_up_to("length", FILE_MAX_BYTES)?,
-                is_renamed,
+                how,
             }
         }
         event::NOTE => Event::Note(r.line("note")?),

@@ -7,7 +7,7 @@ use crate::filter::{MergeFormat, Side, Sides};
 use crate::flist::Kind;
 use crate::plan::explained::Fate;
 use crate::plan::{InTheWay, Reason};
-use crate::report::event::{Update, Weight};
+use crate::report::event::{ReusedBy, Update, Weight};
 
 /// A value that is encoded as one byte.
 pub(super) trait Numbered: Sized {
@@ -60,6 +60,8 @@ numbers!(Update {
 });
 
 numbers!(Weight { Weight::SourceError = 0, Weight::Failed = 1, Weight::Vanished = 2, Weight::Warning = 3, });
+
+numbers!(ReusedBy { ReusedBy::Copy = 0, ReusedBy::Rename = 1, ReusedBy::Link = 2, });
 
 numbers!(Sides { Sides::Unsaid = 0, Sides::Sender = 1, Sides::Receiver = 2, Sides::Both = 3, });
 

@@ -181,6 +181,28 @@ pub fn strerror(error: &std::io::Error) -> Vec<u8> {
         .to_vec()
 }
 
+/// How a new file has taken the content of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReusedBy {
+    /// The other file was renamed.
+    Rename,
+    /// It is another name of the other file.
+    Link,
+    /// The other file was copied.
+    Copy,
+}
+
+impl ReusedBy {
+    /// Returns the word that reports it.
+    pub fn word(self) -> &'static str {
+        match self {
+            ReusedBy::Rename => "renamed",
+            ReusedBy::Link => "linked",
+            ReusedBy::Copy => "copied",
+        }
+    }
+}
+
 /// An event of a run. Events are reported in list order.
 ///
 /// For a transferred file, its `Item` comes first and its `Progress` after it; under [`Wants::after_transfer`] the
@@ -198,16 +220,17 @@ pub enum Event {
         /// Its mode, for formats.
         mode: u32,
     },
-    /// A new file has taken the content of another file of the destination, or would in a dry run (`--detect-renamed`).
+    /// A new file has taken the content of another file of the destination or of an alternate tree, or would in a dry run
+    /// (`--detect-renamed`).
     Reused {
-        /// The path of the other file below the destination.
+        /// The path of the other file below the destination, or below the alternate tree as the option gives that.
         from: Vec<u8>,
         /// The path of the new file.
         name: Vec<u8>,
         /// Its length, which was not sent.
         len_bytes: u64,
-        /// The other file was renamed. Otherwise it was copied.
-        is_renamed: bool,
+        /// How it has taken it.
+        how: ReusedBy,
     },
     /// A line for stdout. Its `--info` level has been checked already.
     Note(Vec<u8>),

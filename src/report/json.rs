@@ -27,7 +27,7 @@ pub enum Line<'a> {
     Entry(&'a Item),
     /// An extra entry was deleted, or would be in a dry run.
     Delete(DeleteLine<'a>),
-    /// A new file has taken the content of another file of the destination, or would in a dry run.
+    /// A new file has taken the content of another file of the destination or of an alternate tree, or would in a dry run.
     Reused(ReusedLine<'a>),
     /// A text for the user.
     Note(NoteLine<'a>),
@@ -94,7 +94,7 @@ pub struct ReusedLine<'a> {
     path: JsonText<'a>,
     from: JsonText<'a>,
     size_bytes: u64,
-    /// `renamed` or `copied`.
+    /// `renamed`, `linked` or `copied`.
     how: &'static str,
 }
 
@@ -308,12 +308,12 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
             from,
             name,
             len_bytes,
-            is_renamed,
+            how,
         } => Some(Line::Reused(ReusedLine {
             path: JsonText::new(name),
             from: JsonText::new(from),
             size_bytes: *len_bytes,
-            how: if *is_renamed { "renamed" } else { "copied" },
+            how: how.word(),
         })),
         Event::Note(line) => Some(note(line)),
         // A peer has printed the text of an empty one.

@@ -16,7 +16,7 @@ use self::screen::Screen;
 use self::summary::{put_statistics, put_totals};
 use super::comparison::{CheckCounts, DIFFERENT, finding_of};
 use super::escape::Charset;
-use super::event::{Event, Item, Problem, Wants, Weight};
+use super::event::{Event, Item, Problem, ReusedBy, Wants, Weight};
 use super::explainer::Explainer;
 use super::failed_paths::FailedPaths;
 use super::final_error::error_line;
@@ -536,11 +536,11 @@ impl TextReporter {
                 from,
                 name,
                 len_bytes,
-                is_renamed,
+                how,
             } => {
                 self.counts.reused.0 += 1;
                 self.counts.reused.1 += len_bytes;
-                self.reuse(from, name, *is_renamed);
+                self.reuse(from, name, *how);
             }
             Event::Note(line) => self.print_line(line),
             Event::Problem(Problem { line, .. }) if line.is_empty() => {}
@@ -950,10 +950,9 @@ impl TextReporter {
         self.print_line(&line);
     }
 
-    fn reuse(&mut self, from: &[u8], name: &[u8], is_renamed: bool) {
+    fn reuse(&mut self, from: &[u8], name: &[u8], how: ReusedBy) {
         if self.output.info.rename >= 1 && !self.output.json {
-            let what: &[u8] = if is_renamed { b"renamed " } else { b"copied " };
-            self.print_line(&[what, from, b" => ", name].concat());
+            self.print_line(&[how.word().as_bytes(), b" ", from, b" => ", name].concat());
         }
     }
 

@@ -17,6 +17,8 @@ use std::io;
 /// One alternate tree.
 #[derive(Debug, Clone)]
 pub struct Alternate {
+    /// The path that the option gives.
+    pub given: Vec<u8>,
     /// Its top; `None` if a symlink of an untrusted user is in the way, which is reported on each use.
     pub root: Option<Root>,
     /// Whose symlinks may be followed in it.

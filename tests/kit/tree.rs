@@ -21,6 +21,8 @@ pub struct Lens {
     pub blocks: bool,
     /// Include atimes.
     pub atimes: bool,
+    /// Show names of one file as such only within one directory of the top.
+    pub links_within: bool,
     /// Times from this one on, in seconds since the epoch, are shown as "now".
     pub now_secs: i64,
 }
@@ -101,7 +103,8 @@ struct Walk {
     groups: BTreeMap<Inode, Vec<Vec<u8>>>,
 }
 
-type Inode = (u64, u64);
+/// Device and inode, and the part of the snapshot in which its names are counted.
+type Inode = (u64, u64, Vec<u8>);
 
 impl Walk {
     fn dir(&mut self, dir: &OwnedFd, prefix: &[u8]) {
@@ -165,11 +168,16 @@ impl Walk {
                 None => format!(" {}=\"{}\"", key.escape_ascii(), value.escape_ascii()),
             };
         }
-        let shared = (kind != FileType::Directory && stat.st_nlink > 1)
-            .then_some((stat.st_dev, stat.st_ino));
-        if let Some(inode) = shared {
-            line += &format!(" nlink={}", stat.st_nlink);
-            self.groups.entry(inode).or_default().push(path.to_owned());
+        let is_shared = kind != FileType::Directory && stat.st_nlink > 1;
+        let shared = is_shared.then(|| (stat.st_dev, stat.st_ino, self.share_of(path)));
+        if let Some(inode) = &shared {
+            if !self.lens.links_within {
+                line += &format!(" nlink={}", stat.st_nlink);
+            }
+            self.groups
+                .entry(inode.clone())
+                .or_default()
+                .push(path.to_owned());
         }
         if kind == FileType::Directory {
             match open(dir, name, OFlags::DIRECTORY) {
@@ -179,6 +187,18 @@ impl Walk {
             }
         }
         self.entries.insert(path.to_owned(), (line, shared));
+    }
+
+    /// Returns the part of the snapshot in which the names of a file are counted.
+    fn share_of(&self, path: &[u8]) -> Vec<u8> {
+        if self.lens.links_within {
+            path.split(|&b| b == b'/')
+                .next()
+                .unwrap_or_default()
+                .to_vec()
+        } else {
+            Vec::new()
+        }
     }
 
     fn time(&self, secs: i64, nanos: i64) -> String {
@@ -192,13 +212,15 @@ impl Walk {
     /// Names each hard-link group by its first path, which does not depend on inode numbers.
     fn finish(self) -> Snapshot {
         let Walk {
+            lens,
             entries,
             mut groups,
-            ..
         } = self;
         groups.values_mut().for_each(|paths| paths.sort());
         let lines = entries.into_iter().map(|(path, (mut line, inode))| {
-            if let Some(inode) = inode {
+            if let Some(inode) = inode
+                && !(lens.links_within && groups[&inode].len() == 1)
+            {
                 line += &format!(" group=\"{}\"", groups[&inode][0].escape_ascii());
             }
             (path, line)

@@ -121,6 +121,7 @@ impl World {
             lens: Cell::new(Lens {
                 blocks: false,
                 atimes: false,
+                links_within: false,
                 now_secs,
             }),
             dry_run: Cell::new(true),
@@ -277,6 +278,15 @@ impl World {
     pub fn compare_blocks(&self) -> &Self {
         self.lens.set(Lens {
             blocks: true,
+            ..self.lens.get()
+        });
+        self
+    }
+
+    /// Compares which names belong to one file only within `src`, `dst` and so on.
+    pub fn compare_links_within(&self) -> &Self {
+        self.lens.set(Lens {
+            links_within: true,
             ..self.lens.get()
         });
         self

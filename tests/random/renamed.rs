@@ -39,7 +39,10 @@ impl RandomRenames {
         for _ in 0..1 + dice.below(6) {
             rename_one(&mut dice, &mut dest);
         }
-        let alternate = relative(&mut dice, &source);
+        let mut alternate = relative(&mut dice, &source);
+        for _ in 0..dice.below(4) {
+            rename_one(&mut dice, &mut alternate);
+        }
 
         let mut options = vec![dice.word(BASES).to_owned()];
         if !dice.one_in(5) {
@@ -83,6 +86,8 @@ impl RandomRenames {
             };
             let w = World::new(name, route, who);
             w.needs_acls().needs_xattrs().mask_with(masked);
+            // A file of an alternate tree can get another name.
+            w.compare_links_within();
             w.stderr_unordered().tree(".", "tmp/%777");
             for (name, entries) in ["src", "dst", "alt"].iter().zip(&self.trees) {
                 w.build(name, |tree| {

@@ -54,8 +54,7 @@ pub(super) fn open_source<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
 
 /// Opens a twin if it is unchanged.
 fn open_twin(job: &Job<'_>, twin: &Twin) -> Option<OwnedFd> {
-    let dir = twin.path.parent().unwrap_or_default();
-    let dir = job.context.dest?.open_dir_to_search(&dir).ok()?;
+    let dir = twin.open_dir(job.context)?;
     let file = job.context.open_read(&dir, twin.path.name()).ok()?;
     if is_unchanged(twin, &file) {
         Some(file)

@@ -196,6 +196,11 @@ impl<'a> Deletions<'a> {
             .any(|problem| problem.weight == Weight::SourceError);
     }
 
+    /// Returns whether something of the source could not be read so far.
+    pub(super) fn has_source_failed(&self) -> bool {
+        self.source_failed
+    }
+
     /// Returns whether deletions are still allowed. If not, this is reported once.
     fn are_allowed(&mut self, head: &mut Vec<Event>) -> bool {
         self.source_failed |= self.remover.met_a_closed_dir;

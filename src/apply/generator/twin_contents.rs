@@ -1,6 +1,6 @@
 //! Reads the files of both ends that can be equal, before the twins of a run are settled (`--detect-renamed`).
 
-use crate::apply::Context;
+use crate::apply::{Context, twins};
 use crate::digest::Comparison;
 use crate::error::Result;
 use crate::flist::FileId;
@@ -89,10 +89,10 @@ impl<'a> ContentReader<'a> {
         parallel::threads_for(lens_bytes, self.context.process.threads)
     }
 
-    /// Returns the digest of a file of the destination.
+    /// Returns the digest of a file of the destination or of an alternate tree.
     fn of_candidate(&self, file: &TwinCandidate) -> Option<ContentDigest> {
-        let dir = file.path.parent().unwrap_or_default();
-        let dir = self.context.dest?.open_dir_to_search(&dir).ok()?;
+        let parent = file.path.parent().unwrap_or_default();
+        let dir = twins::open_dir(self.context, file.tree, &parent)?;
         let name = file.path.name();
         self.digest(&ListedFile {
             dir: &dir,

@@ -4,22 +4,23 @@ use super::twin_contents::{ContentReader, NewSource};
 use crate::apply::Context;
 use crate::apply::twins::{Reuse, Twin, TwinIdentity};
 use crate::error::Result;
-use crate::flist::{Entry, Kind, order};
-use crate::fs::read;
+use crate::flist::{DirList, Entry, Kind, order};
 use crate::fs::root::Dir;
-use crate::fs::sys;
 use crate::fs::write::is_temp_name;
-use crate::options::{DetectRenamed, When};
+use crate::fs::{read, sandbox, sys};
+use crate::options::{AltKind, DetectRenamed, When};
 use crate::path::RelPath;
 use crate::plan::renamed::{
     AbsentFile, Criterion, Key, TwinCandidate, TwinMatch, matches, worth_reading,
 };
 use crate::plan::{Action, InTheWay};
+use crate::report::event::Weight;
 use crate::walk::destination::DestWalk;
 use crate::walk::{DirPlan, NONE, Step};
 use std::collections::{HashMap, HashSet};
+use std::io;
 
-/// How many entries of directories that only the destination has are looked at.
+/// How many entries of alternate trees, and of directories that only the destination has, are looked at.
 const ENTRIES_MAX: usize = 1_000_000;
 
 /// The search for twins.
@@ -35,7 +36,23 @@ pub(super) struct TwinSearch<'a> {
     keys: HashSet<Key>,
     names: HashSet<Vec<u8>>,
     found: Vec<FoundFile>,
+    /// Device and inode of each.
+    inodes: HashSet<(u64, u64)>,
     entries_left: usize,
+    /// Device and inode of the destination.
+    dest_id: Option<(u64, u64)>,
+    /// What must be known to link files of the alternate trees; `None`: they are not linked.
+    links: Option<LinkSearch>,
+}
+
+/// Which files must not be linked, because the destination has a name of them, or gets one. Another one would make files
+/// that are not linked at the source names of one file.
+#[derive(Default)]
+struct LinkSearch {
+    /// The lengths of the files that matter.
+    lens_bytes: HashSet<u64>,
+    /// Device and inode of those of the destination.
+    has_name: HashSet<(u64, u64)>,
 }
 
 /// What was found.
@@ -51,7 +68,15 @@ pub(super) struct FoundTwins {
 /// A file that may be a twin.
 struct FoundFile {
     candidate: TwinCandidate,
-    inode: (u64, u64),
+    is_extra: bool,
+}
+
+/// A directory to look into.
+#[derive(Clone, Copy)]
+struct SearchPlace {
+    /// The index of the alternate tree; `None`: it is at the destination.
+    tree: Option<usize>,
+    /// It will be deleted.
     is_extra: bool,
 }
 
@@ -63,7 +88,6 @@ pub(super) fn is_new_file(plan: &DirPlan, step: &Step) -> bool {
         && step.dest == NONE
         && source.kind() == Kind::File
         && source.len_bytes > 0
-        && !plan.decided().hits.contains_key(&step.source)
         && !plan.found.listing.with_data
 }
 
@@ -98,7 +122,15 @@ impl<'a> TwinSearch<'a> {
             keys: HashSet::new(),
             names: HashSet::new(),
             found: Vec::new(),
+            inodes: HashSet::new(),
             entries_left: ENTRIES_MAX,
+            dest_id: context.dest.and_then(|dest| dest.dir().id().ok()),
+            // A basis is not known to be equal.
+            links: if walk.alternate_kind == Some(AltKind::Link) && criterion != Criterion::Length {
+                Some(LinkSearch::default())
+            } else {
+                None
+            },
         }
     }
 
@@ -124,6 +156,9 @@ impl<'a> TwinSearch<'a> {
             let has_names = preserve.hard_links && source.inode.is_some();
             self.names.insert(path.name().to_vec());
             self.keys.insert(key);
+            if let Some(links) = &mut self.links {
+                links.lens_bytes.insert(source.len_bytes);
+            }
             self.new.push(AbsentFile {
                 path,
                 len_bytes: source.len_bytes,
@@ -132,6 +167,7 @@ impl<'a> TwinSearch<'a> {
                 // Other names are linked to it before the end of the run.
                 may_be_renamed: may_be_renamed && !has_names,
                 may_be_late: !has_names,
+                may_be_linked: !has_names,
             });
             if has_names {
                 self.linked
@@ -192,11 +228,25 @@ impl<'a> TwinSearch<'a> {
         !self.new.is_empty()
     }
 
+    /// Has files of alternate trees copied instead of linked.
+    pub(super) fn never_link(&mut self) {
+        self.links = None;
+    }
+
     /// Looks at the destination's entries of a directory, and at what is in those directories that only it has.
     pub(super) fn look_at(&mut self, plan: &DirPlan) {
+        // An entry that could not be read has the name of a file that a later run may link.
+        let problems = &plan.findings.problems;
+        let has_failed = problems.iter().any(|it| it.weight == Weight::SourceError);
+        // Such a directory may have names of any file.
+        let is_unknown = plan.found.dest.is_outside || plan.found.dest.is_unseen;
+        if has_failed || is_unknown {
+            self.never_link();
+        }
         if plan.found.dest.is_outside {
             return;
         }
+        self.note_names(plan);
         let list = &plan.found.dest.list;
         let extras = &plan.decided().extras;
         let in_both = in_both(plan);
@@ -205,7 +255,9 @@ impl<'a> TwinSearch<'a> {
             if entry.is_dir() {
                 let is_extra = extras.binary_search(&at).is_ok();
                 if !in_both.contains(&at) && (!is_extra || self.keeps_extras) {
-                    self.look_into(plan.found.listing.path.join(list.name(entry)), is_extra);
+                    let tree = None;
+                    let path = plan.found.listing.path.join(list.name(entry));
+                    self.look_into(SearchPlace { tree, is_extra }, path);
                 }
             } else if self.may_be_twin(&plan.found.listing.path, list.name(entry), entry) {
                 possible.push(at);
@@ -225,8 +277,56 @@ impl<'a> TwinSearch<'a> {
             let name = list.name(&list.entries[at as usize]);
             let is_extra = extras.binary_search(&at).is_ok();
             if !is_extra || self.keeps_extras {
-                self.examine(&dir, path.join(name), is_extra);
+                let tree = None;
+                self.examine(SearchPlace { tree, is_extra }, &dir, path.join(name));
             }
+        }
+    }
+
+    /// Notes the files of which the destination has a name in this directory, or gets one from an alternate tree, in this run
+    /// or a later one.
+    fn note_names(&mut self, plan: &DirPlan) {
+        let Some(links) = &mut self.links else {
+            return;
+        };
+        let path = &plan.found.listing.path;
+        let source = &plan.found.listing.list;
+        let mut noted = Ok(());
+        for alternate in self.context.alternates {
+            let of_source = source.entries.iter().filter(|entry| {
+                entry.kind() == Kind::File && links.lens_bytes.contains(&entry.len_bytes)
+            });
+            let names: Vec<_> = of_source
+                .map(|entry| (source.name(entry), Some(entry.len_bytes)))
+                .collect();
+            let opened = || alternate.open_dir(path);
+            noted = noted.and_then(|()| note_files(opened, &names, &mut links.has_name));
+        }
+
+        let list = &plan.found.dest.list;
+        let mut names = Vec::new();
+        for entry in &list.entries {
+            // The attributes of an entry that the source lacks are not known.
+            let may_matter = entry.len_bytes == 0 || links.lens_bytes.contains(&entry.len_bytes);
+            if entry.kind() == Kind::File && may_matter {
+                names.push((list.name(entry), None));
+            }
+        }
+        if let Some(dest) = self.context.dest {
+            let opened = || dest.open_dir_to_search(path);
+            noted = noted.and_then(|()| note_files(opened, &names, &mut links.has_name));
+        }
+        if noted.is_err() {
+            self.never_link();
+        }
+    }
+
+    /// Looks at the alternate trees.
+    pub(super) fn look_into_alternates(&mut self) {
+        let is_extra = false;
+        for tree in 0..self.context.alternates.len() {
+            let tree = Some(tree);
+            self.look_into(SearchPlace { tree, is_extra }, RelPath::root());
         }
     }
 
@@ -256,19 +356,18 @@ impl<'a> TwinSearch<'a> {
         has_name && !is_temp_name(name)
     }
 
-    /// Looks at everything in a directory that only the destination has. `is_extra`: it will be deleted. What cannot be
-    /// listed has no twins.
-    fn look_into(&mut self, top: RelPath, is_extra: bool) {
+    /// Looks at everything in an alternate tree, or in a directory that only the destination has. What cannot be listed has
+    /// no twins.
+    fn look_into(&mut self, place: SearchPlace, top: RelPath) {
         let mut dirs = vec![top];
         while let Some(path) = dirs.pop() {
             // It holds files that are not complete.
             let holds_parts = path.name() == self.context.staging_name();
-            if self.context.stopped() || holds_parts || self.walk.is_forbidden(&path, true) {
+            let is_forbidden = !path.is_root() && self.walk.is_forbidden(&path, true);
+            if self.context.stopped() || holds_parts || is_forbidden {
                 continue;
             }
-            let opened = self.context.dest.map(|dest| dest.open_dir(&path));
-            let Some(Ok(dir)) = opened else { continue };
-            let Ok(list) = read::typed_names(&dir) else {
+            let Some((dir, list)) = self.list(place, &path) else {
                 continue;
             };
             for entry in &list.entries {
@@ -277,22 +376,68 @@ impl<'a> TwinSearch<'a> {
                 }
                 self.entries_left -= 1;
                 let name = list.name(entry);
+                if sandbox::hides(dir.fd(), name, entry.is_dir()) {
+                    continue;
+                }
                 if entry.is_dir() {
                     dirs.push(path.join(name));
-                } else if self.may_have_name(name) {
-                    self.examine(&dir, path.join(name), is_extra);
+                } else if self.may_have_name(name) || self.links.is_some() {
+                    self.examine(place, &dir, path.join(name));
                 }
             }
         }
     }
 
-    /// Notes a file if it is equal to a new one.
-    fn examine(&mut self, dir: &Dir, path: RelPath, is_extra: bool) {
-        let Ok(stat) = sys::stat(dir.fd(), path.name(), false) else {
-            return;
+    /// Lists a directory; `None`: it is not looked into.
+    fn list(&mut self, place: SearchPlace, path: &RelPath) -> Option<(Dir, DirList)> {
+        let dir = match place.tree {
+            None => self.context.dest?.open_dir(path).ok(),
+            Some(tree) => self.context.alternates[tree]
+                .root
+                .as_ref()?
+                .open_dir(path)
+                .ok(),
         };
+        let listed = dir.and_then(|dir| {
+            let list = read::typed_names(&dir).ok()?;
+            Some((dir, list))
+        });
+        let Some((dir, list)) = listed else {
+            if place.tree.is_none() {
+                // It may have names of any file.
+                self.never_link();
+            }
+            return None;
+        };
+        // The destination can be in an alternate tree, and was looked at.
+        if place.tree.is_some() && self.dest_id.is_some() && dir.id().ok() == self.dest_id {
+            return None;
+        }
+        Some((dir, list))
+    }
+
+    /// Notes a file if it is equal to a new one.
+    fn examine(&mut self, place: SearchPlace, dir: &Dir, path: RelPath) {
+        let SearchPlace { tree, is_extra } = place;
+        let stat = match sys::stat(dir.fd(), path.name(), false) {
+            Ok(stat) => stat,
+            Err(error) => {
+                if tree.is_none() && !is_missing(&error) {
+                    self.never_link();
+                }
+                return;
+            }
+        };
+        let inode = (stat.dev, stat.ino);
+        if tree.is_none()
+            && let Some(links) = &mut self.links
+            && links.lens_bytes.contains(&stat.len_bytes)
+        {
+            links.has_name.insert(inode);
+        }
         let key = Key::before_reading(self.criterion, &path, stat.len_bytes, stat.mtime);
-        if Kind::of_mode(stat.mode) != Some(Kind::File) || !self.keys.contains(&key) {
+        let is_file = Kind::of_mode(stat.mode) == Some(Kind::File);
+        if !is_file || !self.may_have_name(path.name()) || !self.keys.contains(&key) {
             return;
         }
         // Content may be written into the file through another of its names.
@@ -300,17 +445,38 @@ impl<'a> TwinSearch<'a> {
         if may_change || self.walk.is_forbidden(&path, false) {
             return;
         }
+        // Trees that are snapshots of one another have many names of one file. Under `moved`, its name counts.
+        let is_known = !self.inodes.insert(inode);
+        if tree.is_some() && is_known && self.criterion != Criterion::Moved {
+            return;
+        }
         self.found.push(FoundFile {
             candidate: TwinCandidate {
+                tree,
                 path,
+                inode,
                 len_bytes: stat.len_bytes,
                 mtime: stat.mtime,
                 digest: None,
                 is_left_over: is_extra && stat.nlink == 1,
+                is_linkable: false,
             },
-            inode: (stat.dev, stat.ino),
             is_extra,
         });
+    }
+
+    /// Notes which candidates can be linked.
+    fn permit_links(&mut self) {
+        let Some(links) = &self.links else { return };
+        // The destination may have a name of any file.
+        if self.entries_left == 0 {
+            return;
+        }
+        for file in &mut self.found {
+            let candidate = &mut file.candidate;
+            let has_name = links.has_name.contains(&candidate.inode);
+            candidate.is_linkable = candidate.tree.is_some() && !has_name;
+        }
     }
 
     /// Returns the twin of a new file.
@@ -319,6 +485,7 @@ impl<'a> TwinSearch<'a> {
             TwinMatch::CopiedFromNew(original) => {
                 let digest = new.digest.expect("files were matched by their digests");
                 return Twin {
+                    tree: None,
                     path: self.new[original].path.clone(),
                     len_bytes: new.len_bytes,
                     identity: TwinIdentity::New(digest),
@@ -327,15 +494,17 @@ impl<'a> TwinSearch<'a> {
                 };
             }
             TwinMatch::Renamed(at) => (at, Reuse::Renamed),
+            TwinMatch::Linked(at) => (at, Reuse::Linked),
             TwinMatch::Copied(at) if self.criterion == Criterion::Length => (at, Reuse::Basis),
             TwinMatch::Copied(at) => (at, Reuse::Copied),
         };
         let file = &self.found[at];
         Twin {
+            tree: file.candidate.tree,
             path: file.candidate.path.clone(),
             len_bytes: file.candidate.len_bytes,
             identity: TwinIdentity::Found {
-                inode: file.inode,
+                inode: file.candidate.inode,
                 mtime: file.candidate.mtime,
             },
             reuse,
@@ -348,6 +517,7 @@ impl<'a> TwinSearch<'a> {
         self.new.sort_by(|one, other| {
             order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false))
         });
+        self.permit_links();
         let candidates = self.candidates();
         let found = matches(self.criterion, &self.new, &candidates);
 
@@ -355,7 +525,7 @@ impl<'a> TwinSearch<'a> {
         let mut has_extras = false;
         for (new, found) in self.new.iter().zip(found) {
             let Some(found) = found else { continue };
-            if let TwinMatch::Renamed(at) | TwinMatch::Copied(at) = found {
+            if let TwinMatch::Renamed(at) | TwinMatch::Linked(at) | TwinMatch::Copied(at) = found {
                 has_extras |= self.found[at].is_extra;
             }
             by_new.insert(new.path.clone(), self.twin(new, found));
@@ -373,6 +543,42 @@ impl<'a> TwinSearch<'a> {
 fn may_wait(context: &Context<'_>) -> bool {
     let options = context.options;
     options.place.backup.is_none() && options.delete.max.is_none()
+}
+
+/// Adds device and inode of the files with these names in a directory, and with these lengths, to a set. Does nothing if
+/// there is none.
+fn note_files(
+    opened: impl FnOnce() -> io::Result<Dir>,
+    names: &[(&[u8], Option<u64>)],
+    inodes: &mut HashSet<(u64, u64)>,
+) -> io::Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let dir = match opened() {
+        Ok(dir) => dir,
+        Err(error) if is_missing(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for (name, len_bytes) in names {
+        let stat = match sys::stat(dir.fd(), name, false) {
+            Ok(stat) => stat,
+            Err(error) if is_missing(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        if len_bytes.is_none_or(|len_bytes| len_bytes == stat.len_bytes) {
+            inodes.insert((stat.dev, stat.ino));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a path leads to nothing.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 /// Returns the indices of the destination's entries that have a counterpart at the source.

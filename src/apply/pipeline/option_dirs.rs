@@ -90,7 +90,11 @@ impl Receiving<'_> {
                 }
             };
             if root.is_some() || is_refused {
-                found.push(Alternate { root, owners });
+                found.push(Alternate {
+                    given: dir.clone(),
+                    root,
+                    owners,
+                });
             }
         }
         found

@@ -16,7 +16,7 @@ use crate::proto::{
     PlanPiece, Roots, Setup, SubdirFlags,
 };
 use crate::report::Tally;
-use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
+use crate::report::event::{Event, Item, Problem, ReusedBy, Update, Wants, Weight};
 use crate::report::tally::Kinds;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -712,6 +712,7 @@ fn explained() -> impl Strategy<Value = Explained> {
 
 fn event() -> impl Strategy<Value = Event> {
     let listed = ([0..=COUNT_MAX, 0..=TOTAL_MAX_BYTES], any::<bool>());
+    let reused_by = select(vec![ReusedBy::Copy, ReusedBy::Rename, ReusedBy::Link]);
     prop_oneof![
         item().prop_map(|item| Event::Item(Box::new(item))),
         (bytes(), kind(), any::<u32>()).prop_map(|(name, kind, mode)| Event::Deleted {
@@ -719,12 +720,12 @@ fn event() -> impl Strategy<Value = Event> {
             kind,
             mode
         }),
-        (bytes(), bytes(), 0..=FILE_MAX_BYTES, any::<bool>()).prop_map(
-            |(from, name, len_bytes, is_renamed)| Event::Reused {
+        (bytes(), bytes(), 0..=FILE_MAX_BYTES, reused_by).prop_map(
+            |(from, name, len_bytes, how)| Event::Reused {
                 from,
                 name,
                 len_bytes,
-                is_renamed
+                how
             }
         ),
         bytes().prop_map(Event::Note),

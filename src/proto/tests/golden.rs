@@ -17,7 +17,7 @@ use crate::proto::{
     PlanPiece, Roots, Setup, SubdirFlags, decode_greeting, encode_greeting,
 };
 use crate::report::Tally;
-use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
+use crate::report::event::{Event, Item, Problem, ReusedBy, Update, Wants, Weight};
 use crate::report::tally::Kinds;
 use std::sync::Arc;
 
@@ -497,7 +497,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ),
         (
             "Event: reused",
-            Event::Reused { from: b"a".to_vec(), name: b"b".to_vec(), len_bytes: 300, is_renamed: true },
+            Event::Reused { from: b"a".to_vec(), name: b"b".to_vec(), len_bytes: 300, how: ReusedBy::Rename },
             "11 08 | 0a 01 01|61 01|62 ac02",
         ),
         ("Event: verified", Event::Verified { len_bytes: 300 }, "11 03 | 0b ac02"),
