@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -164,6 +164,12 @@ impl ChecksumCache {
     /// itself calls this before.
     pub fn open(&self, choice: &CacheChoice) {
         self.store(choice);
+    }
+
+    /// Returns the directory of the records, if it is open.
+    pub fn store_dir(&self) -> Option<BorrowedFd<'_>> {
+        let store = self.opened.get()?.as_ref()?;
+        Some(store.dir_fd())
     }
 
     /// Returns the digest of the content of a file and its length, from an earlier run or by reading it.

@@ -1,6 +1,8 @@
 //! What a session of a server may access, whatever its client sends. A fake remote shell starts each session.
 
 use crate::kit::{Scene, field_of, oracle, port_in, report_skip};
+use landlock::{ABI, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _};
+use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -109,6 +111,48 @@ fn session_copies_in_both_directions_within_its_roots() {
     assert!(!scene.path("in/tree").exists());
     scene.succeeds("-a --mkpath src/ host:TOP/in/a/b/c/");
     scene.succeeds("-a --backup --backup-dir=TOP/in/old --temp-dir=TOP/in src/ host:TOP/in/a/b/c/");
+}
+
+/// The kernel grants no new rights to a process that Landlock restricts, nor to its children.
+#[test]
+fn limited_session_is_restricted_by_the_kernel() {
+    let can_restrict = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_write(ABI::V3))
+        .and_then(Ruleset::create);
+    if can_restrict.is_err() {
+        report_skip(
+            "grants::limited_session_is_restricted_by_the_kernel",
+            "this kernel has no Landlock, or an old one",
+        );
+        return;
+    }
+    for (granted, is_restricted) in [
+        ("--root TOP/in", true),
+        ("--root TOP/in --read-only", true),
+        ("--root / --read-only", true),
+        ("--root /", false),
+    ] {
+        let scene = Granted::new(granted);
+        let mut shell = Command::new(scene.path("shell"));
+        let mut session = shell
+            .env("HOME", scene.path("home"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A session greets after it has been confined.
+        let mut greeting = session.stdout.take().unwrap();
+        greeting.read_exact(&mut [0]).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", session.id())).unwrap();
+        drop(session.stdin.take());
+        session.wait().unwrap();
+        assert_eq!(
+            status.contains("NoNewPrivs:\t1"),
+            is_restricted,
+            "{granted}"
+        );
+    }
 }
 
 #[test]

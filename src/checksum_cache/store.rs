@@ -13,7 +13,7 @@ use crate::fs::{errno, read, sandbox, sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::work::clock;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The store is shrunk if its files have more bytes than this, counted in blocks of 4 KiB.
 const STORE_MAX_BYTES: u64 = 512 << 20;
@@ -63,6 +63,11 @@ impl Store {
         Ok(Store {
             dir: Dir::new(opened),
         })
+    }
+
+    /// Returns the directory of the store.
+    pub fn dir_fd(&self) -> BorrowedFd<'_> {
+        self.dir.fd()
     }
 
     /// Returns the record of a directory; `None`: there is none, or none that can be used.

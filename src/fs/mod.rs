@@ -48,6 +48,7 @@ pub mod errno;
 pub mod fake_super;
 pub mod glob;
 pub mod ids;
+pub mod landlock;
 pub mod medium;
 pub mod probe;
 pub mod read;

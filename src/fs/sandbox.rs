@@ -233,6 +233,15 @@ impl Sandbox {
         }
     }
 
+    /// Returns the directories below which this process may change something; `None`: everywhere.
+    pub fn changeable_dirs(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        if self.read_only {
+            return Some(Vec::new());
+        }
+        let roots = self.roots.as_ref()?;
+        Some(roots.iter().map(|root| root.fd.as_fd()).collect())
+    }
+
     /// Returns whether devices may be created. In a module and with `--confine-root`, that depends only on the user of
     /// this process, as in rsync.
     pub fn may_make_devices(&self) -> bool {

@@ -8,7 +8,8 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side;
-use crate::fs::{glob, ids, sandbox, sys, trusted_path};
+use crate::fs::sandbox::{self, Sandbox};
+use crate::fs::{glob, ids, landlock, sys, trusted_path};
 use crate::options::CacheChoice;
 use crate::options::permits::Permits;
 use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource};
@@ -140,7 +141,20 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
             &Authority::Nothing(can_limit().err().unwrap_or_else(unreachable)),
         );
     }
+    refuse_other_changes(env, granted);
     converse(env, None, &Authority::Grant(granted))
+}
+
+/// Has the kernel refuse the changes that the sandbox of this process refuses. The sandbox alone must do on a kernel that
+/// cannot.
+fn refuse_other_changes(env: &Env, granted: &Session) {
+    let Some(mut dirs) = sandbox::of_process().and_then(Sandbox::changeable_dirs) else {
+        return;
+    };
+    if !granted.read_only {
+        dirs.extend(env.checksum_cache.store_dir());
+    }
+    let _ = landlock::refuse_changes_outside(&dirs);
 }
 
 /// Makes this process run as the owner of a grant.
