@@ -102,6 +102,21 @@ synctest!(batch_with_deltas_and_compression, |w: World| {
     read_both_ways(&w, &["-a", "-B2000"], &["-aiv"]);
 });
 
+synctest!(sources_beside_a_batch_do_not_count, |w: World| {
+    trees(&w, "a*3000 d/b", "a*2000@-4 d/").no_dry_run().once();
+    let written = format!("--write-batch={BATCH}");
+    record(&w, oracle::rsync(), &["-a", &written]);
+    let read = format!("--read-batch={BATCH}");
+    for sources in [
+        &["src/"][..],
+        &["far:none/"],
+        &["none", "far:none", "rsync://far/none/"],
+    ] {
+        w.agree_paths(&["-ai", &read], &[sources, &["dst/"]].concat())
+            .exits(0);
+    }
+});
+
 synctest!(batch_with_similar_files, |w: World| {
     trees(&w, "report-2.txt*90000", "report-1.txt*80000@-9").once();
     let written = format!("--write-batch={BATCH}");

@@ -251,7 +251,12 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         // Changes are reported as under -i.
         walked.args.itemize = walked.args.itemize.max(1);
     }
-    let is_far = walked.operands.iter().any(Operand::is_remote);
+    let is_far = if walked.args.read_batch {
+        // The batch is the source. What other operands name is not reached.
+        walked.operands.last().is_some_and(Operand::is_remote)
+    } else {
+        walked.operands.iter().any(Operand::is_remote)
+    };
     if is_far {
         // Beside a remote operand, the rsync that the user names may know options that sparsync does not.
         if let Some(error) = walked
