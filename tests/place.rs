@@ -818,6 +818,30 @@ synctest!(temp_dir_on_another_file_system, as root, |w: World| {
     w.agree(&["-ai", "--temp-dir={W}/tmp"]).exits(0);
 });
 
+synctest!(temp_dir_when_both_versions_do_not_fit, as root, |w: World| {
+    w.source("a big*700000").dest("");
+    w.tree("tmp", "").mount_tmpfs("tmp", 4 << 20);
+    w.mount_tmpfs("dst", 1 << 20);
+    for option in ["--whole-file", "--no-whole-file", "--delete"] {
+        w.dest("big*699000@-9 extra");
+        w.once().no_dry_run().agree(&["-ai", option, "--temp-dir={W}/tmp"]).exits(0);
+        assert_eq!(std::fs::read_dir(w.tested().join("tmp")).expect("mounted").count(), 0);
+    }
+});
+
+synctest!(temp_dir_does_not_help_a_file_that_never_fits, as root, |w: World| {
+    w.source("big*2000000").dest("");
+    w.tree("tmp", "").mount_tmpfs("tmp", 4 << 20);
+    w.mount_tmpfs("dst", 1 << 20);
+    w.dest("big=old");
+    let run = w.alone(&["-a", "--temp-dir={W}/tmp"]);
+    run.exits(23).warns("No space left on device (28)");
+    assert_eq!(std::fs::read(w.tested().join("dst/big")).expect("it stays"), b"old");
+    for dir in ["tmp", "dst"] {
+        assert!(std::fs::read_dir(w.tested().join(dir)).expect("mounted").count() < 2);
+    }
+});
+
 synctest!(temp_dir_that_cannot_be_written, as user, |w: World| {
     older(&w);
     w.build(".", |t| drop(t.dir("tmp").mode(0o555)));

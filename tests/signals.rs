@@ -71,6 +71,25 @@ synctest!(partial_keeps_the_incomplete_file, |w: World| {
     resumes_with(&w, &["-a"]);
 });
 
+synctest!(
+    without_perms_a_partial_file_gets_the_mode_of_the_file,
+    |w: World| {
+        w.source("a big*12000000%640").dest("big=old%664");
+        leave_the_same(&w, &["-rt", "--partial", SLOWLY], Signal::INT, under_way);
+        resumes_with(&w, &["-rt"]);
+    }
+);
+
+synctest!(partial_dir_on_another_file_system, as root, |w: World| {
+    large(&w);
+    w.tree("part", "").mount_tmpfs("part", 16 << 20);
+    let option = "--partial-dir={W}/part";
+    leave_the_same(&w, &["-a", option, SLOWLY], Signal::INT, under_way);
+    assert!(std::fs::metadata(w.tested().join("part/big")).is_ok_and(|meta| meta.len() > 0));
+    old_file_stays(&w);
+    resumes_with(&w, &["-a", option]);
+});
+
 synctest!(partial_dir_keeps_the_incomplete_file, |w: World| {
     large(&w);
     leave_the_same(

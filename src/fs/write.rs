@@ -9,6 +9,7 @@
 //! writes the same name, because the first temp name of a name is always the same, or when the generator enters the directory.
 
 use super::copy::{Copier, CopyError, CopyMethod, UnsupportedCalls};
+use super::probe::space;
 use super::root::Dir;
 use super::{errno, sys};
 use crate::flist::{Kind, Time};
@@ -176,16 +177,63 @@ impl Pending {
     pub fn place(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
         match &self.temp_name {
             Some(_) if self.in_place => {}
-            Some(temp_name) => {
-                sys::rename(self.dir.fd(), temp_name, dir.fd(), name)?;
-                remove_stale_before(&self.dir, name, temp_name);
-            }
+            Some(temp_name) => match sys::rename(self.dir.fd(), temp_name, dir.fd(), name) {
+                // The directory of partial files can be in another file system.
+                Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                    return self.copy_to(dir, name)?.rename(dir, name);
+                }
+                renamed => {
+                    renamed?;
+                    remove_stale_before(&self.dir, name, temp_name);
+                }
+            },
             None => match self.place_unnamed(dir, name) {
                 Err(error) if gets_no_name(&error) => {
                     return self.named_copy(dir, name)?.place(dir, name);
                 }
                 other => other?,
             },
+        }
+        self.finished = true;
+        Ok(())
+    }
+
+    /// Gives a file of another file system its final name where there may be no room for the old and the new content.
+    ///
+    /// If a copy does not fit beside the old file, that is removed first: as in rsync, the name is missing until the
+    /// copy is complete. The old file stays if the copy would not fit without it either. If it does not fit although it
+    /// should, the complete file stays under its temp name, because it is the only one then.
+    pub fn place_without_room(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
+        let full = match self.copy_to(dir, name) {
+            Ok(copy) => return copy.rename(dir, name),
+            Err(error) if is_full(&error) => error,
+            Err(error) => return Err(error),
+        };
+        let old = sys::stat(dir.fd(), name, false)?;
+        let freed_bytes = if old.nlink == 1 { old.len_bytes } else { 0 };
+        let free_bytes = space(dir.fd())?.free_bytes;
+        if free_bytes.saturating_add(freed_bytes) < sys::fstat(self.fd())?.len_bytes {
+            return Err(full);
+        }
+        sys::unlink(dir.fd(), name)?;
+        let moved = self
+            .copy_to(dir, name)
+            .and_then(|copy| copy.rename(dir, name));
+        self.finished = moved.is_err();
+        moved
+    }
+
+    /// Copies a complete file to a temp name in the directory of its final name.
+    fn copy_to(&self, dir: &Dir, name: &[u8]) -> io::Result<Pending> {
+        let copy = Pending::begin(dir, name, 0o600, true, None)?;
+        copy_file(self.fd(), copy.fd())?;
+        Ok(copy)
+    }
+
+    /// Renames a file that has a temp name in the same directory.
+    fn rename(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
+        if let Some(temp_name) = &self.temp_name {
+            sys::rename(self.dir.fd(), temp_name, dir.fd(), name)?;
         }
         self.finished = true;
         Ok(())
@@ -210,9 +258,7 @@ impl Pending {
     /// the files that are being written when the first of them is refused: later ones have names from the start.
     fn named_copy(&self, dir: &Dir, name: &[u8]) -> io::Result<Pending> {
         NO_TMPFILE.store(true, Ordering::Relaxed);
-        let copy = Pending::begin(dir, name, 0o600, true, None)?;
-        copy_file(self.fd(), copy.fd())?;
-        Ok(copy)
+        self.copy_to(dir, name)
     }
 
     /// Places a file whose owner was changed to another user. For a process without further privileges than changing
@@ -299,6 +345,14 @@ fn gets_no_name(error: &io::Error) -> bool {
             error.raw_os_error(),
             Some(libc::EACCES | libc::EXDEV | libc::EMLINK | libc::ENOENT)
         )
+}
+
+/// Returns whether a file system, or the quota of the user, has no room left.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// Renames a file to a name that must be free. Where the kernel cannot check that in the same step, another run could

@@ -9,6 +9,7 @@ use crate::apply::file::verify::read_back;
 use crate::apply::file::write_content::fill;
 use crate::apply::job::Job;
 use crate::apply::{Outcome, TempDir, attributes, backup, partial, refusal};
+use crate::fs::probe::space;
 use crate::fs::root::Dir;
 use crate::fs::write::Pending;
 use crate::fs::{errno, sys, trusted_path};
@@ -16,6 +17,16 @@ use crate::proto::limits::content_max_bytes;
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;
 use std::os::fd::AsFd;
+
+/// How a finished file gets its name.
+enum Naming<'a> {
+    /// At the end of the run, from this directory.
+    Delayed(&'a Dir),
+    /// By a rename.
+    Rename,
+    /// From a temporary directory in another file system, because there is no room beside the old file.
+    Move,
+}
 
 /// Writes a file and sets its name and attributes.
 pub(super) fn replace<'c>(
@@ -29,9 +40,16 @@ pub(super) fn replace<'c>(
     let stays = place.inplace || place.append.is_some();
     let temp_dir = if stays { None } else { temp_dir(job, out)? };
     let staging = staging_dir(job, dir)?;
-    let staged = staging
-        .as_ref()
-        .or(temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
+    let naming = match (&staging, temp_dir) {
+        (Some(staging), _) => Naming::Delayed(staging),
+        (None, Some(temp_dir)) if !is_near(temp_dir, dir) && lacks_room(job, dir) => Naming::Move,
+        (None, _) => Naming::Rename,
+    };
+    let staged = match naming {
+        Naming::Delayed(staging) => Some(staging),
+        Naming::Move => temp_dir,
+        Naming::Rename => temp_dir.filter(|temp_dir| is_near(temp_dir, dir)),
+    };
     // Opened before its successor replaces what a crash left.
     let basis = match content {
         Content::Stream { .. } => basis_file(job, dir, similar),
@@ -100,10 +118,12 @@ pub(super) fn replace<'c>(
     {
         filled = Err(failure);
     }
+    // An open file would take its space until it is closed.
+    drop(basis);
     match filled {
         Ok(content_counts) => {
             finish(job, &pending, mode, out)?;
-            give_name(job, dir, pending, staging.as_ref(), out)?;
+            give_name(job, dir, pending, &naming, out)?;
             Ok(content_counts)
         }
         Err(failure @ Failure::Damaged(_)) if !pending.is_in_place() => {
@@ -216,11 +236,11 @@ fn give_name(
     job: &Job<'_>,
     dir: &Dir,
     pending: Pending,
-    staging: Option<&Dir>,
+    naming: &Naming<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<(), Failure> {
     let renamed = |result: io::Result<()>| result.map_err(|error| rename_failed(job, &error));
-    if let Some(staging) = staging {
+    if let Naming::Delayed(staging) = naming {
         renamed(pending.place(staging, job.name()))?;
         delay(job);
         if job.context.options.place.partial_dir.as_deref() != Some(job.context.staging_name()) {
@@ -240,9 +260,18 @@ fn give_name(
         )
         .map_err(no_backup)?;
     }
-    renamed(pending.place(dir, job.name()))?;
+    renamed(match naming {
+        Naming::Move => pending.place_without_room(dir, job.name()),
+        Naming::Delayed(_) | Naming::Rename => pending.place(dir, job.name()),
+    })?;
     partial::forget(job, dir);
     Ok(())
+}
+
+/// Returns whether the file system of the destination cannot hold the new file beside the old one. For this case, users
+/// name a temporary directory in another file system.
+fn lacks_room(job: &Job<'_>, dir: &Dir) -> bool {
+    job.replaces() && space(dir.fd()).is_ok_and(|space| space.free_bytes < job.source().len_bytes)
 }
 
 /// Returns whether a file can be renamed from one directory into the other. Moving it from another file system would
