@@ -57,6 +57,12 @@ fn must_be_seen(dir: &Dir, name: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Returns whether an interrupted file stays for the user (`--partial`), and not only until the run is repeated.
+pub(super) fn is_kept(job: &Job<'_>) -> bool {
+    let loss = job.context.peer.and_then(ContentPeer::loss);
+    job.context.options.place.partial && loss != Some(Loss::Repeated)
+}
+
 /// Keeps an interrupted file if the options require it, or if the client may repeat the run by itself. Without these, a
 /// lost connection leaves nothing, as in rsync: when Ctrl-C ends a remote shell, the server sees the same. Returns an error if it could not be renamed.
 pub(super) fn keep(job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {

@@ -13,6 +13,7 @@ use crate::fs::probe::space;
 use crate::fs::root::Dir;
 use crate::fs::write::Pending;
 use crate::fs::{errno, sys, trusted_path};
+use crate::plan::TimesToSet;
 use crate::proto::limits::content_max_bytes;
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;
@@ -131,6 +132,11 @@ pub(super) fn replace<'c>(
             Err(failure)
         }
         Err(failure) => {
+            if partial::is_kept(job) && !pending.is_in_place() {
+                // As in rsync, a part has the attributes of the file: without --perms, the next run leaves them as
+                // they are.
+                set_attributes(job, &pending, mode, TimesToSet::Neither, out);
+            }
             if let Err(error) = partial::keep(job, dir, pending) {
                 // The part that should have been kept is lost.
                 rename_failed(job, &error).report(out);
@@ -194,6 +200,21 @@ fn finish(
         // written.
         sys::settle(pending.fd()).map_err(|error| io_failed(job, "close", &error))?;
     }
+    set_attributes(job, pending, mode, TimesToSet::Both, out);
+    if job.context.options.place.fsync {
+        sys::fsync(pending.fd()).map_err(|error| io_failed(job, "fsync", &error))?;
+    }
+    Ok(())
+}
+
+/// Sets the attributes of a file before it gets its final name. `times`: which times are set.
+fn set_attributes(
+    job: &Job<'_>,
+    pending: &Pending,
+    mode: u32,
+    times: TimesToSet,
+    out: &mut Outcome<'_>,
+) {
     let inherits_nothing = job.dest_dir.default_acl().is_none();
     let sure_of_mode = pending.has_its_mode() && inherits_nothing && mode & 0o7000 == 0;
     let has = Has {
@@ -203,6 +224,7 @@ fn finish(
             None
         },
         mode: sure_of_mode.then_some(mode),
+        times,
         acls: inherits_nothing.then_some((b"", b"")),
         local: job.local_values(),
         ..Has::default()
@@ -225,10 +247,6 @@ fn finish(
         };
         let _ = sys::fchmod(pending.fd(), private);
     }
-    if job.context.options.place.fsync {
-        sys::fsync(pending.fd()).map_err(|error| io_failed(job, "fsync", &error))?;
-    }
-    Ok(())
 }
 
 /// Gives a finished file its name, either the final one or the one in its staging directory.
