@@ -2,7 +2,7 @@
 
 use crate::faults::{Stage, Trees, both, write};
 use crate::json::check_line;
-use crate::kit::{HashedTree, Recorded, World, diff, oracle, report_skip, synctest};
+use crate::kit::{Acl, HashedTree, Recorded, World, diff, oracle, report_skip, synctest};
 use serde_json::Value;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
@@ -62,6 +62,153 @@ ends_as_the_run!(without_perms, ["-rlt", "--delete", "--chmod=D750"]);
 ends_as_the_run!(relative, ["-aR"]);
 ends_as_the_run!(forced, ["-a", "--force"]);
 ends_as_the_run!(at_most, ["-a", "--delete", "--max-delete=2"]);
+
+/// Trees that differ in attributes and ACLs.
+fn with_attributes(w: &World) -> &World {
+    varied(w).needs_xattrs();
+    for (tree, value) in [("src", "new"), ("dst", "old")] {
+        w.build(tree, |t| {
+            t.file("one", "1").xattr("user.one", value);
+            t.file("two", "2")
+                .xattr("user.one", "same")
+                .xattr(&format!("user.{value}"), "");
+            t.dir("sub").xattr("user.dir", value);
+            t.file("sub/lone", value).xattr("user.lone", "x");
+        });
+    }
+    w.build("src", |t| {
+        t.file("fresh", "").xattr("user.x", "y");
+        t.file("listed", "l").acl(READ_FOR_99);
+        t.dir("for_99").acl(READ_FOR_99).default_acl(READ_FOR_99);
+    });
+    w.build("dst", |t| {
+        t.file("listed", "l");
+        t.file("unlisted", "l").acl(READ_FOR_99);
+        t.dir("for_99");
+    });
+    w
+}
+
+const READ_FOR_99: &[Acl] = &[
+    Acl::Owner(7),
+    Acl::User(99, 5),
+    Acl::OwnGroup(5),
+    Acl::Mask(5),
+    Acl::Other(0),
+];
+
+synctest!(extended_attributes, |w: World| {
+    with_attributes(&w).agree_by_plan(&["-aX", "--delete"]);
+});
+
+synctest!(acls, |w: World| {
+    with_attributes(&w).agree_by_plan(&["-aA", "--delete"]);
+});
+
+synctest!(attributes_and_acls, |w: World| {
+    with_attributes(&w).agree_by_plan(&["-aAX"]);
+});
+
+synctest!(an_attribute_that_has_changed_since_is_spared, |w: World| {
+    applied_here(&w).needs_xattrs();
+    for tree in ["src", "dst"] {
+        w.build(tree, |t| {
+            t.file("a", "a").xattr("user.one", tree);
+            t.file("b", "b").xattr("user.one", tree);
+            t.file("c", "c").xattr("user.one", tree);
+        });
+    }
+    assert_eq!(w.plan(&["-aX"]).exit, 0);
+    let change = |path: &str, name: &str| {
+        let path = w.tested().join(path);
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&path, name, b"by another", flags).unwrap();
+    };
+    change("dst/a", "user.one");
+    change("src/b", "user.two");
+    let applied = w.apply(&[]);
+    assert_eq!(applied.exit, 23, "{}", applied.stderr);
+    for (end, path) in [("destination", "a"), ("source", "b")] {
+        let line = format!("because the {end} has changed since the plan: \"{path}\"");
+        assert!(applied.stderr.contains(&line), "{}", applied.stderr);
+    }
+    let value = |path: &str| {
+        let mut value = [0; 64];
+        let len = rustix::fs::getxattr(w.tested().join(path), "user.one", &mut value).unwrap();
+        value[..len].to_vec()
+    };
+    assert_eq!(value("dst/a"), b"by another");
+    assert_eq!(value("dst/b"), b"dst");
+    assert_eq!(value("dst/c"), b"src");
+});
+
+ends_as_the_run!(access_times, ["-aU"]);
+ends_as_the_run!(partial_dir, ["-a", "--partial-dir=.part", "--delete"]);
+ends_as_the_run!(delayed_updates, ["-a", "--delay-updates", "--delete"]);
+
+synctest!(fake_super, |w: World| {
+    varied(&w).needs_xattrs();
+    w.agree_by_plan(&["-a", "--fake-super"]);
+});
+
+/// One row: a kind of alternate tree.
+macro_rules! alternates {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            varied(&w).tree(
+                "alt",
+                "new*3000 changed=after mode%600 big*300000 d/new d/kept deep/a/b/c=other link->new same time@5",
+            );
+            w.agree_by_plan(&[$($option),+]);
+        });
+    };
+}
+
+alternates!(
+    links_of_an_alternate_tree,
+    ["-a", "--delete", "--link-dest=../alt"]
+);
+alternates!(
+    copies_of_an_alternate_tree,
+    ["-a", "--delete", "--copy-dest=../alt"]
+);
+alternates!(
+    what_an_alternate_tree_has_is_left_out,
+    ["-a", "--delete", "--compare-dest=../alt"]
+);
+alternates!(
+    equal_links_of_an_alternate_tree,
+    ["-ac", "--link-dest=../alt"]
+);
+alternates!(
+    all_again_with_an_alternate_tree,
+    ["-aI", "--compare-dest=../alt"]
+);
+
+// A file whose content has changed keeps its length and time.
+synctest!(
+    a_change_that_left_size_and_time_alone_is_spared,
+    |w: World| {
+        applied_here(&w)
+            .source("a=after b=after")
+            .dest("a=before b=before gone=before");
+        assert_eq!(w.plan(&["-a", "--delete"]).exit, 0);
+        for name in ["a", "gone"] {
+            let path = w.tested().join("dst").join(name);
+            let mtime = std::fs::metadata(&path).unwrap().modified().unwrap();
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            std::io::Write::write_all(&mut &file, b"BEFORE").unwrap();
+            file.set_modified(mtime).unwrap();
+        }
+        let applied = w.apply(&[]);
+        assert_eq!(applied.exit, 23, "{}", applied.stderr);
+        let text = |name: &str| std::fs::read_to_string(w.tested().join("dst").join(name)).unwrap();
+        assert_eq!(
+            [text("a"), text("b"), text("gone")],
+            ["BEFORE", "after", "BEFORE"]
+        );
+    }
+);
 
 synctest!(a_missing_destination_is_created, |w: World| {
     applied_here(&w).source("a d/b");
@@ -323,8 +470,8 @@ fn changed_and_truncated_plans_are_refused() {
     };
     is_refused(
         &tree,
-        &with(0, "\"version\":1", "\"version\":2"),
-        "it has version 2 of the format",
+        &with(0, "\"version\":2", "\"version\":1"),
+        "it has version 1 of the format, and this program reads version 2",
     );
     is_refused(
         &tree,
@@ -400,20 +547,15 @@ fn options_that_a_plan_cannot_record_are_refused() {
     let tree = planned();
     for option in [
         "-H",
-        "-A",
-        "-X",
-        "-U",
         "-b",
         "--inplace",
         "--append",
         "--partial",
-        "--delay-updates",
-        "--link-dest=../x",
         "--detect-renamed=quick",
         "--remove-source-files",
         "--backup-dir=x",
         "-K",
-        "--fake-super",
+        "--fuzzy",
         "--write-batch=x",
         "--delete-missing-args",
         "--delete-guard=5",
@@ -487,7 +629,21 @@ fn trees(top: &Path) {
     write(&top.join("src/is_dir"), "a file", 2);
     write(&top.join("dst/is_file"), "a file", 1);
     write(&top.join("src/is_file/x"), "x", 2);
+    for (tree, value) in [("src", "new"), ("dst", "old")] {
+        let path = top.join(tree).join("kept");
+        write(&path, "same", 1);
+        for name in [
+            "user.one".to_owned(),
+            "user.two".to_owned(),
+            format!("user.{value}"),
+        ] {
+            let flags = rustix::fs::XattrFlags::empty();
+            // Without attributes, it is one more file.
+            let _ = rustix::fs::setxattr(&path, name, value.as_bytes(), flags);
+        }
+    }
     let mode = std::fs::Permissions::from_mode;
+    std::fs::set_permissions(top.join("dst/kept"), mode(0o600)).unwrap();
     std::fs::set_permissions(top.join("src/new"), mode(0o500)).unwrap();
     std::fs::set_permissions(top.join("src/is_file/x"), mode(0o4711)).unwrap();
 }
@@ -538,8 +694,8 @@ fn killed_at_every_call(options: &[&str], far: &[&str], dest: &str) {
 fn applied_again_after_a_kill_at_every_call() {
     for options in [
         &["-a", "--delete"][..],
-        &["-a", "--delete-before"],
-        &["-a", "--delete-after"],
+        &["-aX", "--delete-before"],
+        &["-a", "--delete-after", "--delay-updates"],
     ] {
         killed_at_every_call(options, &[], "dst/");
     }

@@ -72,7 +72,7 @@ const APPLY_FLAGS: &[Flag] = &[
 ];
 
 /// The options of a copy that a plan records.
-const OF_PLANS: [&str; 83] = [
+const OF_PLANS: [&str; 92] = [
     "8-bit-output",
     "archive",
     "recursive",
@@ -120,6 +120,15 @@ const OF_PLANS: [&str; 83] = [
     "omit-dir-times",
     "omit-link-times",
     "super",
+    "acls",
+    "xattrs",
+    "atimes",
+    "fake-super",
+    "partial-dir",
+    "delay-updates",
+    "compare-dest",
+    "copy-dest",
+    "link-dest",
     "numeric-ids",
     "usermap",
     "groupmap",

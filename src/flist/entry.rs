@@ -89,6 +89,9 @@ pub struct Extra {
     pub rdev: u64,
     /// Access time, under `-U`.
     pub atime: Option<Time>,
+    /// When the file was last changed in any way, for stored plans: of an entry of the destination with one name that is
+    /// no directory.
+    pub ctime: Option<Time>,
     /// Extended attributes, under `-X` if there are any.
     pub xattrs: Option<Arc<Xattrs>>,
     /// Some values in `xattrs` are [`AbbreviatedValue`](super::abbreviated::AbbreviatedValue)s.

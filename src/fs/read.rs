@@ -24,6 +24,8 @@ pub struct Wanted<'a> {
     pub hard_links: bool,
     /// Access times.
     pub atimes: bool,
+    /// When files of the destination with one name were last changed in any way.
+    pub ctimes: bool,
     /// Extended attributes: the policies for the source and the destination.
     pub xattrs: Option<(XattrPolicy<'a>, XattrPolicy<'a>)>,
     pub acls: bool,
@@ -95,6 +97,9 @@ impl Wanted<'_> {
     pub fn complete_dest(&self, entry: &mut Entry, at: &EntryAt<'_>) -> Result<(), Incomplete> {
         if let Some((text, error)) = self.complete(entry, at, TreeSide::Dest)? {
             return Err(Incomplete::Failed(text, error));
+        }
+        if self.ctimes && at.stat.nlink == 1 && !entry.is_dir() {
+            entry.extra_mut().ctime = Some(at.stat.ctime);
         }
         // With --fake-super, a regular file represents a symlink. A real symlink gets no target then, so it is
         // replaced.

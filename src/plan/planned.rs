@@ -3,9 +3,10 @@
 use super::{
     Action, Changes, Compared, Decision, NO_ID, Policy, Subject, attribute_changes, decide,
 };
+use crate::digest::{HashAlgorithm, StandardHasher};
 use crate::flist::entry::S_IFMT;
 use crate::flist::{Entry, Kind, Time};
-use crate::options::{Check, CheckMode};
+use crate::options::{Check, CheckMode, Preserve};
 
 /// The type of a directory in a mode.
 const S_IFDIR: u32 = 0o040_000;
@@ -23,18 +24,21 @@ pub enum PlannedAct {
     Link,
     /// The content is copied from an alternate tree.
     Copy,
+    /// The file is removed, because an alternate tree has the same one (`--compare-dest`).
+    Vacate,
     /// The entry is deleted.
     Delete,
 }
 
 impl PlannedAct {
     /// All of them, in the order of a summary.
-    pub const ALL: [PlannedAct; 6] = [
+    pub const ALL: [PlannedAct; 7] = [
         PlannedAct::Create,
         PlannedAct::Transfer,
         PlannedAct::Adjust,
         PlannedAct::Link,
         PlannedAct::Copy,
+        PlannedAct::Vacate,
         PlannedAct::Delete,
     ];
 
@@ -46,18 +50,21 @@ impl PlannedAct {
             PlannedAct::Adjust => "adjust",
             PlannedAct::Link => "link",
             PlannedAct::Copy => "copy",
+            PlannedAct::Vacate => "vacate",
             PlannedAct::Delete => "delete",
         }
     }
 
-    /// Returns what a decision does, with the differences; `None` if it changes nothing.
-    fn of(action: Action) -> Option<(PlannedAct, Changes)> {
+    /// Returns what a decision does, with the differences; `None` if it changes nothing. `has_dest`: the destination has an
+    /// entry of the name.
+    fn of(action: Action, has_dest: bool) -> Option<(PlannedAct, Changes)> {
         match action {
             Action::Adjust(changes) => Some((PlannedAct::Adjust, changes)),
             Action::Create(changes) => Some((PlannedAct::Create, changes)),
             Action::Transfer(changes) => Some((PlannedAct::Transfer, changes)),
             Action::Copy(changes) => Some((PlannedAct::Copy, changes)),
             Action::Link => Some((PlannedAct::Link, Changes::NONE)),
+            Action::Elsewhere if has_dest => Some((PlannedAct::Vacate, Changes::NONE)),
             Action::Keep | Action::Elsewhere | Action::AskDigest | Action::Refuse(_) => None,
         }
     }
@@ -78,7 +85,24 @@ pub struct EntryState {
     pub target: Option<Vec<u8>>,
     /// The number of a device.
     pub rdev: Option<u64>,
+    /// When a file with one name was last changed in any way, if it was found at the destination.
+    pub ctime: Option<Time>,
+    /// The extended attributes and ACLs, as far as they are compared, in order.
+    pub attributes: Vec<AttributeState>,
 }
+
+/// The state of an extended attribute, or of an ACL, which has the name that the kernel gives it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AttributeState {
+    pub name: Vec<u8>,
+    pub digest: AttributeDigest,
+}
+
+/// The beginning of the BLAKE3 digest of a value.
+pub type AttributeDigest = [u8; 16];
+
+/// The names of ACLs among the attributes: the access ACL, and the default ACL of a directory.
+const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 impl EntryState {
     /// Returns the state of an entry that exists.
@@ -109,6 +133,8 @@ impl EntryState {
             } else {
                 None
             },
+            ctime: entry.extra.as_ref().and_then(|extra| extra.ctime),
+            attributes: attributes_of(entry),
         }
     }
 
@@ -131,8 +157,26 @@ impl EntryState {
             uid: id(compared.owner, source.uid),
             gid: id(compared.group, source.gid),
             mtime: if compared.mtime { found.mtime } else { None },
+            ctime: None,
             ..found
         }
+    }
+
+    /// Returns whether this is the recorded state. The time of the last change only counts if both have it.
+    fn is_recorded(&self, recorded: &EntryState) -> bool {
+        let is_untouched =
+            self.ctime.is_none() || recorded.ctime.is_none() || self.ctime == recorded.ctime;
+        let but_ctime = EntryState {
+            ctime: recorded.ctime,
+            ..self.clone()
+        };
+        is_untouched && but_ctime == *recorded
+    }
+
+    /// Returns the digest of an attribute; `None`: it has none of this name.
+    fn attribute(&self, name: &[u8]) -> Option<AttributeDigest> {
+        let found = self.attributes.iter().find(|it| it.name == name)?;
+        Some(found.digest)
     }
 
     /// Returns whether content and type are the same.
@@ -185,7 +229,7 @@ impl PlannedAction {
         decision: Decision,
         policy: &Policy,
     ) -> Option<PlannedAction> {
-        let (act, changes) = PlannedAct::of(decision.action)?;
+        let (act, changes) = PlannedAct::of(decision.action, dest.is_some())?;
         Some(PlannedAction {
             path,
             act,
@@ -217,6 +261,8 @@ impl PlannedAction {
             mtime: None,
             target: None,
             rdev: None,
+            ctime: None,
+            attributes: Vec::new(),
         };
         PlannedAction {
             path: b".".to_vec(),
@@ -248,7 +294,11 @@ impl PlannedAction {
         if decision.action == Action::Keep {
             return PlannedVerdict::Done;
         }
-        let act = PlannedAct::of(decision.action).map(|(act, _)| act);
+        if self.act == PlannedAct::Vacate && decision.action == Action::Elsewhere && dest.is_none()
+        {
+            return PlannedVerdict::Done;
+        }
+        let act = PlannedAct::of(decision.action, dest.is_some()).map(|(act, _)| act);
         if act == Some(self.act) && self.begins_at(&wanted, dest)
             || act == Some(PlannedAct::Adjust) && self.is_begun(&wanted, dest)
         {
@@ -269,13 +319,23 @@ impl PlannedAction {
             (Some(before), None) => return before.kind != wanted.kind,
             (Some(before), Some(dest)) => (before, EntryState::found(dest)),
         };
+        if found.is_recorded(before) {
+            return true;
+        }
+        // Some attributes have been set. If none has, something else has changed the entry.
         let is_adjusted = self.act == PlannedAct::Adjust;
         let has_mtime = found.mtime == before.mtime || is_adjusted && found.mtime == wanted.mtime;
-        found.has_content_of(before)
+        let but_ctime = EntryState {
+            ctime: before.ctime,
+            ..found.clone()
+        };
+        but_ctime != *before
+            && found.has_content_of(before)
             && has_mtime
-            && is_between(found.mode, before.mode, Some(wanted.mode))
             && is_between(found.uid, before.uid, wanted.uid.map(Some))
             && is_between(found.gid, before.gid, wanted.gid.map(Some))
+            && is_mode_between(&found, before, wanted)
+            && are_attributes_between(&found, before, wanted)
     }
 
     /// Returns whether an interrupted run has created the entry, so that only attributes are missing. Files get their names
@@ -291,14 +351,14 @@ impl PlannedAction {
             return PlannedVerdict::Left(ChangedEnd::Dest);
         };
         let found = EntryState::found(dest);
+        // A directory is made writable before it is emptied.
         let is_made_writable = before.kind == Kind::Dir
             && found
                 == EntryState {
-                    // A directory is made writable before it is emptied.
                     mode: before.mode | 0o200,
                     ..before.clone()
                 };
-        if found == *before || is_made_writable {
+        if found.is_recorded(before) || is_made_writable {
             PlannedVerdict::Act
         } else {
             PlannedVerdict::Left(ChangedEnd::Dest)
@@ -311,6 +371,53 @@ fn is_between<T: PartialEq>(found: T, before: T, after: Option<T>) -> bool {
     found == before || after == Some(found)
 }
 
+/// Returns whether the mode is one between those before and after. The set-ID bits go when the owner is set, and come back
+/// with the mode.
+fn is_mode_between(found: &EntryState, before: &EntryState, wanted: &EntryState) -> bool {
+    let owner_is_set = (found.uid, found.gid) != (before.uid, before.gid);
+    is_between(found.mode, before.mode, Some(wanted.mode))
+        || owner_is_set && found.mode == before.mode & !0o6000
+}
+
+/// Returns whether each attribute has the value before or the one after.
+fn are_attributes_between(found: &EntryState, before: &EntryState, wanted: &EntryState) -> bool {
+    let all = [found, before, wanted].map(|state| &state.attributes);
+    let mut names = all.into_iter().flatten().map(|it| &it.name[..]);
+    names.all(|name| {
+        is_between(
+            found.attribute(name),
+            before.attribute(name),
+            Some(wanted.attribute(name)),
+        )
+    })
+}
+
+/// Returns the states of the extended attributes and ACLs that were read.
+fn attributes_of(entry: &Entry) -> Vec<AttributeState> {
+    let mut states = Vec::new();
+    for (name, value) in entry.xattrs() {
+        states.push(attribute_of(name, value));
+    }
+    let (access, default) = entry.acls();
+    for (name, value) in ACL_NAMES.into_iter().zip([access, default]) {
+        if !value.is_empty() {
+            states.push(attribute_of(name, value));
+        }
+    }
+    states.sort();
+    states
+}
+
+fn attribute_of(name: &[u8], value: &[u8]) -> AttributeState {
+    let mut hasher = StandardHasher::new(HashAlgorithm::Blake3);
+    hasher.update(value);
+    let digest = hasher.finish();
+    AttributeState {
+        name: name.to_vec(),
+        digest: std::array::from_fn(|at| digest.get(at).copied().unwrap_or(0)),
+    }
+}
+
 /// Returns whether the destination is as the run leaves it, by size and time of files. The options may say otherwise
 /// (`--ignore-times`).
 fn is_done(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> bool {
@@ -321,6 +428,11 @@ fn is_done(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> bool {
         let but_times = attribute_changes(source, dest, policy).without(Changes::TIME);
         return but_times.is_none();
     }
+    // Reading a file moves its access time.
+    let preserve = Preserve {
+        atimes: false,
+        ..policy.preserve.clone()
+    };
     let by_time = Policy {
         check: Check {
             mode: CheckMode::Quick {
@@ -328,6 +440,7 @@ fn is_done(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> bool {
             },
             ..policy.check
         },
+        preserve,
         ..policy.clone()
     };
     decide(source, Some(dest), None, Subject::Included, &by_time).action == Action::Keep

@@ -195,6 +195,9 @@ fn put_state(w: &mut Writer, state: &EntryState) -> Result<()> {
         mtime,
         target,
         rdev,
+        // Only plans have them.
+        ctime: _,
+        attributes: _,
     } = state;
     w.flags(&[
         uid.is_some(),
@@ -238,5 +241,7 @@ fn get_state(r: &mut Reader) -> Result<EntryState> {
         mtime: r.when(has_mtime, |r| r.time("mtime"))?,
         target: r.when(has_target, |r| r.owned("target", TARGET_MAX_BYTES))?,
         rdev: r.when(has_rdev, |r| r.varint("device"))?,
+        ctime: None,
+        attributes: Vec::new(),
     })
 }

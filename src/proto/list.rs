@@ -260,6 +260,8 @@ fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Ext
         is_unsettled: _,
         takes_content: _,
         has_abbreviated: _,
+        // Only of the destination's entries.
+        ctime: _,
     } = extra;
     let same_xattrs = xattrs.is_some() && *xattrs == before.xattrs;
     w.flags(&[

@@ -5,14 +5,14 @@ use super::json::{JsonText, kind_name};
 use crate::flist::{Kind, Time};
 use crate::path::RelPath;
 use crate::plan::Changes;
-use crate::plan::planned::{EntryState, PlannedAct, PlannedAction};
+use crate::plan::planned::{AttributeState, EntryState, PlannedAct, PlannedAction};
 use crate::report::event::Update;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// The version of the format. A plan of another version is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,6 +152,47 @@ struct StateObject {
     target: Option<PathText>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     device: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ctime_secs: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ctime_nanos: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    attributes: Vec<AttributeObject>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AttributeObject {
+    #[serde(flatten)]
+    name: WordText,
+    /// In hexadecimal digits.
+    digest: String,
+}
+
+impl AttributeObject {
+    fn new(state: &AttributeState) -> AttributeObject {
+        let digest = u128::from_be_bytes(state.digest);
+        AttributeObject {
+            name: WordText::new(&state.name),
+            digest: format!("{digest:032x}"),
+        }
+    }
+
+    fn state(self) -> Option<AttributeState> {
+        let digest = u128::from_str_radix(&self.digest, 16).ok()?;
+        Some(AttributeState {
+            name: self.name.bytes()?,
+            digest: digest.to_be_bytes(),
+        })
+    }
+}
+
+/// Returns a time; `Err`: its parts do not belong together.
+fn time_of(secs: Option<i64>, nanos: Option<u32>) -> Result<Option<Time>, ()> {
+    match (secs, nanos) {
+        (Some(secs), Some(nanos)) if nanos < 1_000_000_000 => Ok(Some(Time { secs, nanos })),
+        (None, None) => Ok(None),
+        _ => Err(()),
+    }
 }
 
 impl StateObject {
@@ -166,17 +207,19 @@ impl StateObject {
             mtime_nanos: state.mtime.map(|time| time.nanos),
             target: state.target.as_deref().map(PathText::new),
             device: state.rdev,
+            ctime_secs: state.ctime.map(|time| time.secs),
+            ctime_nanos: state.ctime.map(|time| time.nanos),
+            attributes: state.attributes.iter().map(AttributeObject::new).collect(),
         }
     }
 
     fn state(self) -> Option<EntryState> {
         let mode = u32::from_str_radix(&self.mode, 8).ok()?;
         let kind = Kind::of_mode(mode)?;
-        let mtime = match (self.mtime_secs, self.mtime_nanos) {
-            (Some(secs), Some(nanos)) if nanos < 1_000_000_000 => Some(Time { secs, nanos }),
-            (None, None) => None,
-            _ => return None,
-        };
+        let mtime = time_of(self.mtime_secs, self.mtime_nanos).ok()?;
+        let ctime = time_of(self.ctime_secs, self.ctime_nanos).ok()?;
+        let attributes = self.attributes.into_iter().map(AttributeObject::state);
+        let attributes = attributes.collect::<Option<Vec<_>>>()?;
         let target = match self.target {
             Some(target) => Some(target.bytes()?),
             None => None,
@@ -193,6 +236,8 @@ impl StateObject {
             mtime,
             target,
             rdev: self.device,
+            ctime,
+            attributes,
         })
     }
 }
@@ -200,7 +245,7 @@ impl StateObject {
 /// Returns the columns of `-i` for an action.
 pub fn columns(action: &PlannedAction) -> Vec<u8> {
     let update = match action.act {
-        PlannedAct::Delete => return DELETING.to_vec(),
+        PlannedAct::Delete | PlannedAct::Vacate => return DELETING.to_vec(),
         PlannedAct::Create | PlannedAct::Copy => Update::Local,
         PlannedAct::Transfer => Update::Received,
         PlannedAct::Adjust => Update::Attrs,
@@ -334,6 +379,11 @@ mod tests {
             }),
             target: None,
             rdev: None,
+            ctime: Some(Time { secs: 7, nanos: 8 }),
+            attributes: vec![AttributeState {
+                name: b"user.\xff".to_vec(),
+                digest: [1; 16],
+            }],
         };
         let link = EntryState {
             kind: Kind::Symlink,
@@ -376,8 +426,8 @@ mod tests {
     #[test]
     fn other_versions_and_wrong_lines_are_refused_with_the_reason() {
         assert_eq!(
-            parse(br#"{"type":"plan","version":2,"new_field":[]}"#),
-            Err(other_version(2))
+            parse(br#"{"type":"plan","version":3,"new_field":[]}"#),
+            Err(other_version(3))
         );
         let mut deletion = action();
         deletion.act = PlannedAct::Delete;

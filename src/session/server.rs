@@ -316,7 +316,7 @@ impl Server<'_> {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let SettledSetup {
-            options,
+            mut options,
             rules,
             operands,
             listed,
@@ -325,6 +325,9 @@ impl Server<'_> {
             ..
         } = settled;
         let connection = session_io.connection;
+        if setup.wants.planned {
+            options.plan_use = PlanUse::Record;
+        }
         let interrupted = &AtomicBool::new(false);
         let explainer = Explainer::new(&options.explained);
         let plan = if options.plan_use == PlanUse::Replay && !setup.server_sends {

@@ -46,6 +46,8 @@ pub fn restricted(
     let is_present_dir = source.is_dir() && dest.is_some_and(Entry::is_dir);
     let left = match decision.action {
         Action::Keep | Action::Refuse(_) => decision.action,
+        // Nothing is done.
+        Action::Elsewhere if dest.is_none() => decision.action,
         // What is in it may be planned.
         _ if is_present_dir => Action::Keep,
         _ => Action::Refuse(Reason::NotPlanned),

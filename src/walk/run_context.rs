@@ -6,7 +6,9 @@ use crate::flist::{Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::sys;
 use crate::fs::xattr::{Who, XattrPolicy};
-use crate::options::{CheckMode, DetectRenamed, Options, PeerLinks, Preserve, RemoveSource};
+use crate::options::{
+    CheckMode, DetectRenamed, Options, PeerLinks, PlanUse, Preserve, RemoveSource,
+};
 use crate::plan;
 use crate::plan::explained::Explained;
 use crate::plan::planned::StoredPlan;
@@ -156,6 +158,7 @@ impl<'a> RunContext<'a> {
         body(Wanted {
             hard_links: preserve.hard_links,
             atimes: preserve.atimes,
+            ctimes: self.options.plan_use != PlanUse::Free,
             xattrs,
             acls: preserve.acls,
             fake_super: preserve.fake_super,

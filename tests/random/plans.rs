@@ -13,7 +13,7 @@ const DELETIONS: &str = "--delete --delete --delete-before --delete-during --del
 const OPTIONS: &str = "--max-delete=1 --max-delete=3 --no-whole-file -W --sparse --existing -u -c -I --size-only \
     --max-size=10 --min-size=5 -m -x -O -J --exclude=*.o --exclude=/d/ --exclude=/a --filter=P_x --filter=P_/d/*** --filter=H_a \
     --filter=R_e -F -C --no-perms --no-owner --no-group --chmod=g+w,Dg+s --chmod=F600 --numeric-ids --no-inc-recursive -L -k \
-    --safe-links --modify-window=1 -R --no-o --checksum --ignore-times";
+    --safe-links --modify-window=1 -R --no-o --checksum --ignore-times --delay-updates --partial-dir=.part -U -X -A";
 
 /// Trees and options, and what is changed between the plan and its use.
 #[derive(Clone)]
@@ -74,6 +74,10 @@ impl RandomPlan {
                     _ => Change::Add(name, Vec::new()),
                 });
             }
+        }
+        if options.iter().any(|option| option == "--delete-excluded") {
+            // An excluded entry of the source takes no part.
+            changes.retain(|change| !matches!(change, Change::Write("src", _)));
         }
         if !changes.is_empty() {
             // Paths at both ends are the same.

@@ -609,7 +609,8 @@ Usage: sparsync plan [OPTION]... SRC... DST --output=FILE
 
 The run is a dry run. FILE records the options, the operands and the working directory, and for
 each action the state of the entry before and after: kind, permission bits, owner and group as far
-as they are preserved, and of files also size and time. It is compressed JSON Lines:
+as they are preserved, digests of extended attributes and ACLs with -X and -A, and of files also
+size and time. It is compressed JSON Lines:
 `zstd -dc FILE` prints them, and docs/json-schema.json describes them. FILE is only readable by its
 owner, because it holds the names of files. It gets its name when it is complete.
 
@@ -628,12 +629,13 @@ OPTIONS
 
 Other options are those of a copy: which entries take part (-r, -d, -R, -x, --exclude, --filter,
 --files-from and the like), how they are compared (-c, -I, --size-only, -u, --existing and the
-like), attributes (-lptgoDE, --chmod, --chown and the like), deletions (--delete and the like, with
---max-delete), and how data is sent and the other machine is reached. --times, which -a implies, is
-required. These and some others are rejected, because a plan cannot record yet what they do: -H, -A,
--X, -U, --fake-super, --backup, --inplace, --append, --partial, --delay-updates, --temp-dir,
---link-dest and the like, --fuzzy, --detect-renamed, --remove-source-files, --delete-missing-args,
---keep-dirlinks, --no-implied-dirs and --iconv (with any value).
+like), attributes (-lptgoDEAXU, --fake-super, --chmod, --chown and the like), deletions (--delete and
+the like, with --max-delete), other trees (--link-dest, --copy-dest, --compare-dest), and how data is
+sent and the other machine is reached, also with --partial-dir and --delay-updates. --times, which -a
+implies, is required. --inplace, --append and --partial are rejected, because an interruption leaves
+a file that no plan knows. These and some others are rejected, because a plan cannot record yet what
+they do: -H, --backup, --temp-dir, --fuzzy, --detect-renamed, --remove-source-files, --keep-dirlinks,
+--delete-missing-args, --no-implied-dirs and --iconv (with any value).
 
 Files that options name, such as that of --exclude-from, are read again by `sparsync apply`. An
 rsync at the other end is not enough: both ends must be a sparsync.
@@ -658,11 +660,12 @@ For each action, both ends are compared with what FILE recorded:
   anything else           the entry is left alone and reported, and the exit code is 23
 
 Nothing happens that is not in the plan. A file has changed if its kind, size, time, or an attribute
-that is compared differs. A directory has no size and no time. Devices and inodes do not count, so a
-file system may be mounted again. A directory is only deleted if it is empty after the planned
-deletions in it. A directory, symlink or special file that exists as planned, but with other
-attributes, counts as begun: it gets them. Without --perms, a new directory may keep other bits
-after an interruption, as after one of a copy.
+that is compared differs, or at the destination, if it has only one name, the time of its last
+change of any kind (ctime). A directory has no size and no time. Access times, devices and inodes do
+not count, so a file system may be mounted again. A directory is only deleted if it is empty after
+the planned deletions in it. A directory, symlink or special file that exists as planned, but with
+other attributes, counts as begun: it gets them. Without --perms, a new directory may keep other
+bits after an interruption, as after one of a copy.
 
 A plan of another version, one that was changed, and one that is truncated are refused before
 anything is changed. So is a plan with relative paths in another working directory, and one whose

@@ -34,7 +34,7 @@ impl PlanSummary {
             }
             PlannedAct::Adjust => self.adjusted += 1,
             PlannedAct::Link | PlannedAct::Copy => self.from_alternates += 1,
-            PlannedAct::Delete => {
+            PlannedAct::Vacate | PlannedAct::Delete => {
                 self.deleted += 1;
                 self.deletions_by_dir.add(parent(&action.path), 1);
             }

@@ -6,7 +6,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra, Inode, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
 use crate::plan::explained::{DecidedFact, DecidedOutcome, Explained, Fact, Fate};
-use crate::plan::planned::{EntryState, PlannedAct, PlannedAction};
+use crate::plan::planned::{AttributeState, EntryState, PlannedAct, PlannedAction};
 use crate::plan::{Changes, InTheWay, Reason};
 use crate::proto::limits::{
     ADDRESSES_MAX, COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX,
@@ -86,6 +86,7 @@ fn extra() -> impl Strategy<Value = Extra> {
     )
         .prop_map(
             |(target, acl, default_acl, (rdev, atime), xattrs, digest, is_mount_point)| Extra {
+                ctime: None,
                 target,
                 rdev,
                 atime,
@@ -590,8 +591,23 @@ fn entry_state() -> impl Strategy<Value = EntryState> {
                 mtime,
                 target,
                 rdev,
+                ctime: None,
+                attributes: Vec::new(),
             },
         )
+}
+
+/// A state with what only plans have.
+fn planned_state() -> impl Strategy<Value = EntryState> {
+    let attribute =
+        (bytes(), any::<[u8; 16]>()).prop_map(|(name, digest)| AttributeState { name, digest });
+    (entry_state(), option::of(time()), vec(attribute, 0..3)).prop_map(
+        |(state, ctime, attributes)| EntryState {
+            ctime,
+            attributes,
+            ..state
+        },
+    )
 }
 
 fn planned() -> impl Strategy<Value = PlannedAction> {
@@ -603,8 +619,8 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
         path.prop_filter("not empty", |path| !path.is_empty()),
         select(PlannedAct::ALL.to_vec()),
         0..=0x7ff_u16,
-        option::of(entry_state()),
-        [entry_state(), entry_state()],
+        option::of(planned_state()),
+        [planned_state(), planned_state()],
     )
         .prop_map(|(path, act, changes, before, [other, after])| {
             let is_deletion = act == PlannedAct::Delete;

@@ -92,6 +92,7 @@ fn rare() -> DirList {
         nlink: 3,
     }));
     fifo.extra = Some(Box::new(Extra {
+        ctime: None,
         target: None,
         rdev: 0x0103,
         atime: Some(Time { secs: 1, nanos: 2 }),
@@ -444,6 +445,8 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
                     mtime: None,
                     target: None,
                     rdev: None,
+                    ctime: None,
+                    attributes: Vec::new(),
                 }),
                 after: None,
             })),
@@ -484,6 +487,8 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
                         mtime: None,
                         target: None,
                         rdev: None,
+                        ctime: None,
+                        attributes: Vec::new(),
                     },
                     dest: None,
                 })),
