@@ -299,11 +299,8 @@ fn random_renames_change_nothing_but_the_cost() {
         seeds(RENAMES_SAMPLE),
         Route::ALL,
         |seed, route, name| {
-            // A server belongs to the second world only, and an rsync has no such option.
-            if route.is_served()
-                || route.has_server()
-                || route.is_stock() && !matches!(route, Route::Pull(_))
-            {
+            // An rsync has no such option, but can be the sender.
+            if route.is_served() || route.is_stock() && !matches!(route, Route::Pull(_)) {
                 return None;
             }
             let difference = |renames: &RandomRenames| {

@@ -768,6 +768,38 @@ fn same_content_is_sent_once() {
 }
 
 #[test]
+fn rsync_sends_less_with_a_twin_as_basis() {
+    let content = noise(13, 1 << 20);
+    let cost = |holder: &str, options: &[&str]| {
+        let trees = Trees::empty();
+        for path in ["src/new/g", &format!("{holder}/old/f")] {
+            let path = trees.path(path);
+            fs::create_dir_all(path.parent().expect("it is below"))
+                .expect("scratch can be written");
+            fs::write(path, &content).expect("scratch can be written");
+        }
+        touch(&trees.path("src/new/g"));
+        let rsync = format!("--rsync-path={}", oracle::rsync().display());
+        let options = [&["-a", &rsync], options].concat();
+        let bytes = trees.link_bytes(&options, ["far:src/", "dst"]);
+        let copied = fs::read(trees.path("dst/new/g")).expect("it was copied");
+        assert!(copied == content, "{options:?}: another content");
+        bytes
+    };
+
+    let whole = cost("dst", &["--delete"]);
+    assert!(whole > 1 << 20, "{whole} bytes without the option");
+    for (holder, option) in [
+        ("dst", "--delete"),
+        ("alt", "--link-dest=../alt"),
+        ("alt", "--copy-dest=../alt"),
+    ] {
+        let bytes = cost(holder, &["--detect-renamed", option]);
+        assert!(bytes < 50_000, "{bytes} bytes with {option}");
+    }
+}
+
+#[test]
 fn fuzzy_basis_is_used_as_it_was_when_chosen() {
     for pull in [false, true] {
         let trees = Trees::empty();
