@@ -699,6 +699,27 @@ synctest!(sources_are_removed_after_links, |w: World| {
     w.agree_beside(&[MOVED], &options);
 });
 
+synctest!(search_ends_at_a_limit, |w: World| {
+    let w = snapshot(&w);
+    w.only_local("the hook is set for the client");
+    w.env("SPARSYNC_TWIN_ENTRIES", "3");
+    w.keep_dest();
+    let note = "sparsync: --detect-renamed has looked at a part of the files that the source lacks, because they are many";
+    w.alone(&["-a", "--link-dest=../alt", MOVED, "--info=rename"])
+        .exits(0)
+        .prints(note)
+        // It may be a name of a file that was not looked at.
+        .never_prints("linked ");
+    w.alone(&["-ai", "--delete"]).exits(0).never_prints("f+++");
+    w.restore_dest();
+    w.tree(
+        "dst",
+        "old/a=alpha old/sub/b=beta@5 old/1 old/2 old/3 old/4",
+    );
+    w.alone(&["-a", "--delete", MOVED]).exits(0).prints(note);
+    w.alone(&["-ai", "--delete"]).exits(0).never_prints("f");
+});
+
 // ── what prevents a rename ──────────────────────────────────────────────────────────────────────
 moves!(backups, ["-aib", "--delete-after"], ALL_COPIED);
 moves!(

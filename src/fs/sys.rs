@@ -304,6 +304,14 @@ pub fn minute_secs() -> u64 {
     60
 }
 
+/// Returns how many entries a search for equal files looks at, if a test of debug builds limits that (`--detect-renamed`).
+pub fn twin_entries_max() -> Option<usize> {
+    #[cfg(debug_assertions)]
+    return hooks::twin_entries_max();
+    #[cfg(not(debug_assertions))]
+    None
+}
+
 /// Counts a client that connects to a server, so that a test of debug builds can make the network thread panic.
 pub fn count_client() {
     #[cfg(debug_assertions)]

@@ -3,7 +3,7 @@
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::flist::Time;
 use crate::path::RelPath;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// When a file counts as equal to a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,9 @@ pub struct TwinCandidate {
     pub mtime: Time,
     /// The digest of its content, if it is known.
     pub digest: Option<[u8; CONTENT_LEN_BYTES]>,
-    /// The run will probably delete it, and it has no other name.
+    /// The run will probably delete it.
+    pub is_extra: bool,
+    /// It has no other name either, so it can be renamed.
     pub is_left_over: bool,
     /// It is in a tree of `--link-dest`, and the destination has no name of it.
     pub is_linkable: bool,
@@ -74,25 +76,25 @@ const COMPARED_MAX: usize = 64;
 const READ_MAX: usize = 8;
 
 /// What two files that count as equal have in common, as far as it matters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key<'a> {
     len_bytes: u64,
     mtime: Option<Time>,
-    name: Option<Vec<u8>>,
-    digest: Option<[u8; CONTENT_LEN_BYTES]>,
+    name: Option<&'a [u8]>,
+    digest: Option<&'a [u8; CONTENT_LEN_BYTES]>,
 }
 
-impl Key {
+impl<'a> Key<'a> {
     /// Returns what is known of a file before its content is read. Files that count as equal have the same.
     pub fn before_reading(
         criterion: Criterion,
-        path: &RelPath,
+        name: &'a [u8],
         len_bytes: u64,
         mtime: Time,
-    ) -> Key {
+    ) -> Key<'a> {
         let (mtime, name) = match criterion {
             Criterion::Digest | Criterion::Length => (None, None),
-            Criterion::Moved => (Some(mtime), Some(path.name().to_vec())),
+            Criterion::Moved => (Some(mtime), Some(name)),
             Criterion::Quick => (Some(mtime), None),
         };
         Key {
@@ -106,11 +108,11 @@ impl Key {
     /// Returns the key of a file, or `None` if it needs a digest that is not known.
     fn new(
         criterion: Criterion,
-        path: &RelPath,
+        name: &'a [u8],
         (len_bytes, mtime): (u64, Time),
-        digest: Option<[u8; CONTENT_LEN_BYTES]>,
-    ) -> Option<Key> {
-        let key = Key::before_reading(criterion, path, len_bytes, mtime);
+        digest: Option<&'a [u8; CONTENT_LEN_BYTES]>,
+    ) -> Option<Key<'a>> {
+        let key = Key::before_reading(criterion, name, len_bytes, mtime);
         match criterion {
             Criterion::Digest => Some(Key {
                 digest: Some(digest?),
@@ -122,23 +124,23 @@ impl Key {
 }
 
 impl AbsentFile {
-    fn key(&self, criterion: Criterion) -> Option<Key> {
+    fn key(&self, criterion: Criterion) -> Option<Key<'_>> {
         Key::new(
             criterion,
-            &self.path,
+            self.path.name(),
             (self.len_bytes, self.mtime),
-            self.digest,
+            self.digest.as_ref(),
         )
     }
 }
 
 impl TwinCandidate {
-    fn key(&self, criterion: Criterion) -> Option<Key> {
+    fn key(&self, criterion: Criterion) -> Option<Key<'_>> {
         Key::new(
             criterion,
-            &self.path,
+            self.path.name(),
             (self.len_bytes, self.mtime),
-            self.digest,
+            self.digest.as_ref(),
         )
     }
 }
@@ -205,12 +207,12 @@ pub fn worth_reading(new: &[AbsentFile], candidates: &[TwinCandidate]) -> WorthR
 /// The candidates with one key.
 #[derive(Default)]
 struct Equal {
-    /// Those that can still be renamed.
-    left_over: BTreeMap<Vec<u8>, usize>,
-    /// The others. Those that will be renamed can be copied before.
+    /// Those that can still be renamed. The one with the smallest path is the last one.
+    left_over: Vec<usize>,
+    /// The others, the one with the smallest path first. Those that will be renamed can be copied before.
     others: Vec<usize>,
-    /// Those of `others` that can still be linked.
-    linkable: BTreeMap<(Vec<u8>, Option<usize>), usize>,
+    /// Those of `others` that can still be linked. The one with the smallest path is the last one.
+    linkable: Vec<usize>,
 }
 
 /// Finds a candidate for each new file, in the order of `new`. Each candidate is renamed once at most, and gets one new
@@ -231,22 +233,23 @@ pub fn matches(
         };
         let equal = by_key.entry(key).or_default();
         if candidate.is_left_over {
-            equal
-                .left_over
-                .insert(candidate.path.as_bytes().to_vec(), at);
+            equal.left_over.push(at);
         } else {
             equal.others.push(at);
         }
         if candidate.is_linkable {
-            let place = (candidate.path.as_bytes().to_vec(), candidate.tree);
-            equal.linkable.insert(place, at);
+            equal.linkable.push(at);
         }
     }
+    let place = |at: usize| {
+        let TwinCandidate { path, tree, .. } = &candidates[at];
+        (path.as_bytes(), *tree)
+    };
     for equal in by_key.values_mut() {
-        equal.others.sort_by_key(|&at| {
-            let TwinCandidate { path, tree, .. } = &candidates[at];
-            (path.as_bytes(), *tree)
-        });
+        equal.others.sort_by_key(|&at| place(at));
+        for last_first in [&mut equal.left_over, &mut equal.linkable] {
+            last_first.sort_by(|&one, &other| place(other).cmp(&place(one)));
+        }
     }
 
     let mut found = Vec::with_capacity(new.len());
@@ -293,28 +296,33 @@ impl Equal {
                 .min_by(|&one, &other| rank(one).cmp(&rank(other)))
         };
 
-        let left_over = nearest(&mut self.left_over.values().copied());
+        let left_over = nearest(&mut self.left_over.iter().rev().copied());
         if let Some(candidate) = left_over
             && file.may_be_renamed
         {
-            self.left_over.remove(candidates[candidate].path.as_bytes());
+            take_near_end(&mut self.left_over, candidate);
             self.others.push(candidate);
             return Some(TwinMatch::Renamed(candidate));
         }
         while file.may_be_linked
-            && let Some(at) = nearest(&mut self.linkable.values().copied())
+            && let Some(at) = nearest(&mut self.linkable.iter().rev().copied())
         {
-            let candidate = &candidates[at];
-            let place = (candidate.path.as_bytes().to_vec(), candidate.tree);
-            self.linkable.remove(&place);
+            take_near_end(&mut self.linkable, at);
             // Otherwise it got one through another of its names.
-            if linked.insert(candidate.inode) {
+            if linked.insert(candidates[at].inode) {
                 return Some(TwinMatch::Linked(at));
             }
         }
         let other = nearest(&mut self.others.iter().copied());
         let candidate = nearest(&mut other.into_iter().chain(left_over))?;
         Some(TwinMatch::Copied(candidate))
+    }
+}
+
+/// Removes a candidate that is one of the last [`COMPARED_MAX`].
+fn take_near_end(candidates: &mut Vec<usize>, candidate: usize) {
+    if let Some(at) = candidates.iter().rposition(|&it| it == candidate) {
+        candidates.remove(at);
     }
 }
 
@@ -371,6 +379,7 @@ mod tests {
             len_bytes,
             mtime: time(5, 6),
             digest: None,
+            is_extra: is_left_over,
             is_left_over,
             is_linkable: false,
         }
@@ -576,6 +585,7 @@ mod tests {
                 len_bytes,
                 mtime: time(0, nanos),
                 digest: None,
+                is_extra: is_left_over,
                 is_left_over,
                 is_linkable: false,
             },
@@ -595,20 +605,18 @@ mod tests {
             candidates.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
             candidates.dedup_by(|a, b| a.path == b.path);
             let how = if is_quick { Criterion::Quick } else { Criterion::Moved };
-            let key_of_new = |file: &AbsentFile| file.key(how);
-            let key_of = |file: &TwinCandidate| file.key(how);
 
             let found = matches(how, &new, &candidates);
             let mut renamed = Vec::new();
             for (file, found) in new.iter().zip(&found) {
-                let has_equal = candidates.iter().any(|it| key_of(it) == key_of_new(file));
+                let has_equal = candidates.iter().any(|it| it.key(how) == file.key(how));
                 prop_assert_eq!(found.is_some(), has_equal);
                 let Some(found) = found else { continue };
                 let (TwinMatch::Renamed(at) | TwinMatch::Copied(at)) = *found else {
                     panic!("a candidate was expected");
                 };
                 let candidate = &candidates[at];
-                prop_assert_eq!(key_of(candidate), key_of_new(file));
+                prop_assert_eq!(candidate.key(how), file.key(how));
                 if *found == TwinMatch::Renamed(at) {
                     prop_assert!(file.may_be_renamed && candidate.is_left_over);
                     prop_assert!(!renamed.contains(&at));

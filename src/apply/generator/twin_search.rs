@@ -4,7 +4,7 @@ use super::twin_contents::{ContentReader, NewSource};
 use crate::apply::Context;
 use crate::apply::twins::{Reuse, Twin, TwinIdentity};
 use crate::error::Result;
-use crate::flist::{DirList, Entry, Kind, order};
+use crate::flist::{DirList, Entry, Kind, Time, order};
 use crate::fs::root::Dir;
 use crate::fs::write::is_temp_name;
 use crate::fs::{read, sandbox, sys};
@@ -18,6 +18,7 @@ use crate::report::event::Weight;
 use crate::walk::destination::DestWalk;
 use crate::walk::{DirPlan, NONE, Step};
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 
 /// How many entries of alternate trees, and of directories that only the destination has, are looked at.
@@ -33,9 +34,11 @@ pub(super) struct TwinSearch<'a> {
     new: Vec<AbsentFile>,
     /// Those that have several names, of which one is placed and the others are linked to it.
     linked: HashSet<RelPath>,
-    keys: HashSet<Key>,
-    names: HashSet<Vec<u8>>,
-    found: Vec<FoundFile>,
+    /// Hashes of what the new files have in common with equal ones, and of their names.
+    keys: HashSet<u64>,
+    names: HashSet<u64>,
+    hasher: RandomState,
+    found: Vec<TwinCandidate>,
     /// Device and inode of each.
     inodes: HashSet<(u64, u64)>,
     entries_left: usize,
@@ -63,12 +66,6 @@ pub(super) struct FoundTwins {
     pub(super) has_extras: bool,
     /// Not everything was looked at.
     pub(super) is_cut: bool,
-}
-
-/// A file that may be a twin.
-struct FoundFile {
-    candidate: TwinCandidate,
-    is_extra: bool,
 }
 
 /// A directory to look into.
@@ -121,9 +118,10 @@ impl<'a> TwinSearch<'a> {
             linked: HashSet::new(),
             keys: HashSet::new(),
             names: HashSet::new(),
+            hasher: RandomState::new(),
             found: Vec::new(),
             inodes: HashSet::new(),
-            entries_left: ENTRIES_MAX,
+            entries_left: sys::twin_entries_max().unwrap_or(ENTRIES_MAX),
             dest_id: context.dest.and_then(|dest| dest.dir().id().ok()),
             // A basis is not known to be equal.
             links: if walk.alternate_kind == Some(AltKind::Link) && criterion != Criterion::Length {
@@ -152,10 +150,13 @@ impl<'a> TwinSearch<'a> {
             }
             let source = plan.source_of(step);
             let path = plan.found.listing.path.join(plan.name_of(step));
-            let key = Key::before_reading(self.criterion, &path, source.len_bytes, source.mtime);
+            let name = path.name();
+            let key = Key::before_reading(self.criterion, name, source.len_bytes, source.mtime);
             let has_names = preserve.hard_links && source.inode.is_some();
-            self.names.insert(path.name().to_vec());
-            self.keys.insert(key);
+            self.keys.insert(self.hasher.hash_one(&key));
+            if self.criterion == Criterion::Moved {
+                self.names.insert(self.hasher.hash_one(name));
+            }
             if let Some(links) = &mut self.links {
                 links.lens_bytes.insert(source.len_bytes);
             }
@@ -184,7 +185,7 @@ impl<'a> TwinSearch<'a> {
         if self.criterion != Criterion::Digest {
             return Ok(());
         }
-        let worth = worth_reading(&self.new, &self.candidates());
+        let worth = worth_reading(&self.new, &self.found);
         let mut wanted_new = HashMap::new();
         for at in worth.new {
             wanted_new.insert(self.new[at].path.clone(), at);
@@ -203,7 +204,7 @@ impl<'a> TwinSearch<'a> {
         }
         let mut old_files = Vec::new();
         for at in worth.candidates {
-            old_files.push((at, &self.found[at].candidate));
+            old_files.push((at, &self.found[at]));
         }
 
         let reader = ContentReader::new(self.context);
@@ -213,14 +214,10 @@ impl<'a> TwinSearch<'a> {
         }
         let read: Vec<_> = old_files.iter().map(|(at, _)| *at).collect();
         for (at, digest) in read.into_iter().zip(digests.old) {
-            self.found[at].candidate.digest = digest;
+            self.found[at].digest = digest;
         }
         self.context.twins.compare_by(reader.compared_by);
         Ok(())
-    }
-
-    fn candidates(&self) -> Vec<TwinCandidate> {
-        self.found.iter().map(|it| it.candidate.clone()).collect()
     }
 
     /// Returns whether there are new files.
@@ -259,7 +256,7 @@ impl<'a> TwinSearch<'a> {
                     let path = plan.found.listing.path.join(list.name(entry));
                     self.look_into(SearchPlace { tree, is_extra }, path);
                 }
-            } else if self.may_be_twin(&plan.found.listing.path, list.name(entry), entry) {
+            } else if self.may_be_twin(list.name(entry), entry) {
                 possible.push(at);
             }
         }
@@ -332,25 +329,25 @@ impl<'a> TwinSearch<'a> {
 
     /// Returns whether an entry can be a twin, as far as the listing shows. The attributes of an entry that the source
     /// lacks are not known: its length is 0 there.
-    fn may_be_twin(&self, dir: &RelPath, name: &[u8], entry: &Entry) -> bool {
+    fn may_be_twin(&self, name: &[u8], entry: &Entry) -> bool {
         if entry.kind() != Kind::File || !self.may_have_name(name) {
             return false;
         }
         if entry.len_bytes == 0 {
             return true;
         }
-        let key = Key::before_reading(
-            self.criterion,
-            &dir.join(name),
-            entry.len_bytes,
-            entry.mtime,
-        );
-        self.keys.contains(&key)
+        self.may_be_equal(name, entry.len_bytes, entry.mtime)
+    }
+
+    /// Returns whether a new file can be equal to one with this name, length and time.
+    fn may_be_equal(&self, name: &[u8], len_bytes: u64, mtime: Time) -> bool {
+        let key = Key::before_reading(self.criterion, name, len_bytes, mtime);
+        self.keys.contains(&self.hasher.hash_one(&key))
     }
 
     fn may_have_name(&self, name: &[u8]) -> bool {
         let has_name = match self.criterion {
-            Criterion::Moved => self.names.contains(name),
+            Criterion::Moved => self.names.contains(&self.hasher.hash_one(name)),
             Criterion::Digest | Criterion::Length | Criterion::Quick => true,
         };
         has_name && !is_temp_name(name)
@@ -435,9 +432,9 @@ impl<'a> TwinSearch<'a> {
         {
             links.has_name.insert(inode);
         }
-        let key = Key::before_reading(self.criterion, &path, stat.len_bytes, stat.mtime);
+        let may_be_equal = self.may_be_equal(path.name(), stat.len_bytes, stat.mtime);
         let is_file = Kind::of_mode(stat.mode) == Some(Kind::File);
-        if !is_file || !self.may_have_name(path.name()) || !self.keys.contains(&key) {
+        if !is_file || !self.may_have_name(path.name()) || !may_be_equal {
             return;
         }
         // Content may be written into the file through another of its names.
@@ -446,22 +443,21 @@ impl<'a> TwinSearch<'a> {
             return;
         }
         // Trees that are snapshots of one another have many names of one file. Under `moved`, its name counts.
-        let is_known = !self.inodes.insert(inode);
+        let has_trees = !self.context.alternates.is_empty();
+        let is_known = has_trees && !self.inodes.insert(inode);
         if tree.is_some() && is_known && self.criterion != Criterion::Moved {
             return;
         }
-        self.found.push(FoundFile {
-            candidate: TwinCandidate {
-                tree,
-                path,
-                inode,
-                len_bytes: stat.len_bytes,
-                mtime: stat.mtime,
-                digest: None,
-                is_left_over: is_extra && stat.nlink == 1,
-                is_linkable: false,
-            },
+        self.found.push(TwinCandidate {
+            tree,
+            path,
+            inode,
+            len_bytes: stat.len_bytes,
+            mtime: stat.mtime,
+            digest: None,
             is_extra,
+            is_left_over: is_extra && stat.nlink == 1,
+            is_linkable: false,
         });
     }
 
@@ -472,8 +468,7 @@ impl<'a> TwinSearch<'a> {
         if self.entries_left == 0 {
             return;
         }
-        for file in &mut self.found {
-            let candidate = &mut file.candidate;
+        for candidate in &mut self.found {
             let has_name = links.has_name.contains(&candidate.inode);
             candidate.is_linkable = candidate.tree.is_some() && !has_name;
         }
@@ -500,12 +495,12 @@ impl<'a> TwinSearch<'a> {
         };
         let file = &self.found[at];
         Twin {
-            tree: file.candidate.tree,
-            path: file.candidate.path.clone(),
-            len_bytes: file.candidate.len_bytes,
+            tree: file.tree,
+            path: file.path.clone(),
+            len_bytes: file.len_bytes,
             identity: TwinIdentity::Found {
-                inode: file.candidate.inode,
-                mtime: file.candidate.mtime,
+                inode: file.inode,
+                mtime: file.mtime,
             },
             reuse,
             is_awaited: file.is_extra && !self.linked.contains(&new.path),
@@ -518,8 +513,7 @@ impl<'a> TwinSearch<'a> {
             order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false))
         });
         self.permit_links();
-        let candidates = self.candidates();
-        let found = matches(self.criterion, &self.new, &candidates);
+        let found = matches(self.criterion, &self.new, &self.found);
 
         let mut by_new = HashMap::new();
         let mut has_extras = false;
