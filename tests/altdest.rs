@@ -363,6 +363,19 @@ synctest!(alternate_relative_to_a_new_destination, |w: World| {
         .exits(0);
 });
 
+synctest!(missing_directories_are_named_without_a_slash, |w: World| {
+    w.source("a").dest("").file("f", "file");
+    for option in [
+        "--link-dest={W}/nosuch/",
+        "--copy-dest=../nosuch/",
+        "--compare-dest=nosuch//",
+        "--link-dest={W}/f/",
+    ] {
+        w.agree(&["-ai", option]).exits(0).warns(" arg ");
+    }
+    w.agree(&["-aib", "--backup-dir={W}/f/"]).exits(1);
+});
+
 // rsync is in the parent of the destination then.
 synctest!(
     directories_of_options_if_an_empty_directory_is_copied_to_a_new_name,

@@ -67,11 +67,12 @@ impl Receiving<'_> {
                     } else {
                         "does not exist"
                     };
+                    let shown = without_slash(dir);
                     let is_shown_as_given = alt.shown_as_given || dir.starts_with(b"/");
                     let given = if is_shown_as_given {
-                        dir.clone()
+                        shown.to_vec()
                     } else {
-                        path::join(&self.to.work_dir, dir)
+                        path::join(&self.to.work_dir, shown)
                     };
                     // rsync reports every error as "does not exist". A directory outside of the grant may exist.
                     let (line, weight) = if sandbox::is_outside(&error) {
@@ -116,7 +117,7 @@ impl Receiving<'_> {
         let path = arg_path::absolute(&self.to.work_dir, dir);
         match sys::stat_path(&path, true) {
             Ok(stat) if Kind::of_mode(stat.mode) != Some(Kind::Dir) => {
-                let line = [b"The backup-dir is not a directory: ", dir.as_slice()].concat();
+                let line = [b"The backup-dir is not a directory: ", without_slash(dir)].concat();
                 Err(Error::new(Exit::Usage, line).by("Receiver"))
             }
             Err(error) if cannot_lead_there(&error) => Err(cannot_stat(b"", dir, &error)),
@@ -177,6 +178,14 @@ fn cannot_lead_there(error: &io::Error) -> bool {
 fn cannot_stat(what: &[u8], dir: &[u8], error: &io::Error) -> Error {
     let line = [b"Failed to stat ", what, dir, b": ", &strerror(error)].concat();
     Error::new(Exit::FileIo, line).by("Receiver")
+}
+
+/// Returns the path of a directory as rsync prints it: without one slash at its end.
+fn without_slash(dir: &[u8]) -> &[u8] {
+    match dir.strip_suffix(b"/") {
+        Some(shorter) if !shorter.is_empty() => shorter,
+        _ => dir,
+    }
 }
 
 /// Returns an error unless the path leads to a directory, through whatever symlinks.
