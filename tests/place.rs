@@ -1,6 +1,8 @@
 //! How file content is written: temporary files, in place, append, backups, sparse files; and the removal of sources.
 
-use crate::kit::{Acl, World, synctest};
+use crate::kit::{Acl, World, noise, synctest};
+use std::path::Path;
+use std::process::Command;
 
 /// A destination with an older `a`, an equal `b`, and extra entries.
 fn older(w: &World) {
@@ -1326,3 +1328,52 @@ synctest!(
         w.agree(&["-ri", "--inplace"]).exits(0);
     }
 );
+
+// ── shared blocks ───────────────────────────────────────────────────────────────────────────────
+
+const SHARED_BYTES: usize = 16 << 20;
+
+/// Returns how many bytes of its file system are used.
+fn used_bytes(place: &Path) -> u64 {
+    let synced = Command::new("sync").arg("-f").arg(place).status();
+    assert!(synced.expect("sync can be started").success());
+    let stat = rustix::fs::statvfs(place).expect("it is mounted");
+    (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+}
+
+/// Updates a file of which a snapshot exists, and checks how much of it is not shared any more.
+fn shares_blocks(w: &World, kind: &str) {
+    w.not_pushed_to_stock("an rsync writes the file")
+        .not_served("an rsync writes or reads the file");
+    w.source("").dest("").mount_image("dst", kind);
+    let mut content = noise(71, SHARED_BYTES);
+    let dest = w.tested().join("dst");
+    let old = dest.join("f");
+    std::fs::write(&old, &content).expect("scratch can be written");
+    let cloned = Command::new("cp")
+        .arg("--reflink=always")
+        .args([&old, &dest.join("snapshot")])
+        .status();
+    assert!(cloned.expect("cp can be started").success());
+
+    for (option, most) in [("--no-whole-file", 1 << 20), ("--whole-file", u64::MAX)] {
+        content[SHARED_BYTES / 2] ^= 1;
+        std::fs::write(w.tested().join("src/f"), &content).expect("scratch can be written");
+        let before = used_bytes(&dest);
+        w.alone(&["-aI", "--inplace", option]).exits(0);
+        let grown = used_bytes(&dest).saturating_sub(before);
+        assert!(std::fs::read(&old).expect("it is there") == content);
+        assert!(grown <= most, "{option}: {grown} bytes are not shared");
+        // Otherwise the measure says nothing.
+        let is_whole = option == "--whole-file";
+        assert!(!is_whole || grown > SHARED_BYTES as u64 / 2, "{grown}");
+    }
+}
+
+synctest!(in_place_updates_leave_snapshots_of_btrfs_shared, as root, |w: World| {
+    shares_blocks(&w, "btrfs");
+});
+
+synctest!(in_place_updates_leave_snapshots_of_xfs_shared, as root, |w: World| {
+    shares_blocks(&w, "xfs");
+});

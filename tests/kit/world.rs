@@ -216,6 +216,29 @@ impl World {
         self
     }
 
+    /// Mounts a new file system of a kind that can share blocks on the directory `path` of the tested twin.
+    pub fn mount_image(&self, path: &str, kind: &str) -> &Self {
+        const IMAGE_BYTES: u64 = 320 << 20;
+        let image = self.tested().with_extension("image");
+        std::fs::File::create(&image)
+            .and_then(|file| file.set_len(IMAGE_BYTES))
+            .expect("scratch can be written");
+        let made = Command::new(format!("mkfs.{kind}"))
+            .arg("-q")
+            .arg(&image)
+            .output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            skip(&format!("no file system of {kind} can be made"));
+        }
+        let place = self.tested().join(path);
+        let source = image.display().to_string();
+        if !mount(&["-t", kind, "-o", "loop", &source], &place) {
+            skip(&format!("no file system of {kind} can be mounted"));
+        }
+        self.mounts.borrow_mut().push(place);
+        self
+    }
+
     /// Makes a file system mounted by [`World::mount_tmpfs`] read-only.
     pub fn remount_read_only(&self, path: &str) -> &Self {
         for twin in &self.twins {
