@@ -8,10 +8,10 @@
 mod attributes;
 mod basis;
 pub mod batch;
+mod before_session;
 mod controls;
 pub mod daemon;
 pub mod dest;
-mod early;
 mod framing;
 mod older;
 mod served_items;
@@ -22,8 +22,8 @@ mod support;
 
 use self::batch::player::{BatchFile, BatchPlayer};
 use self::batch::recorder::BatchRecorder;
+use self::before_session::names_of_server;
 use self::dest::{DestInbox, DestRecorder, RsyncDest, SenderReports};
-use self::early::names_of_server;
 use self::framing::Framing;
 pub use self::framing::text_of;
 use self::session_terms::RsyncTerms;
@@ -60,7 +60,7 @@ use crate::session::run_role::{
     ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
     run_sender,
 };
-use crate::session::source_prefetch::{Early, SourcePrefetch};
+use crate::session::source_prefetch::{EarlyScan, SourcePrefetch};
 use crate::session::stall_notice::watched;
 use crate::session::{Client, Refusal, compression_choice};
 use crate::transport::{Link, LinkBytes, pipe};
@@ -103,7 +103,7 @@ impl RsyncClient<'_> {
         link: Link,
         agreed: Option<u8>,
         words: &[Vec<u8>],
-        early: Option<Early<'_>>,
+        early: Option<EarlyScan<'_>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<()> {
@@ -138,12 +138,12 @@ impl RsyncClient<'_> {
                 options: &options,
             };
             match early {
-                Some(Early::Source(looking)) => {
+                Some(EarlyScan::Source(looking)) => {
                     self.push(agreed, link, &traffic, Some(looking), reporter, tally)
                 }
                 None if !server_sends => self.push(agreed, link, &traffic, None, reporter, tally),
                 // The protocol has no digests for which the destination was scanned. Dropping the scan ends it.
-                early @ (Some(Early::Dest(_)) | None) => {
+                early @ (Some(EarlyScan::Dest(_)) | None) => {
                     drop(early);
                     self.pull(agreed, link, &traffic, reporter, tally)
                 }
@@ -443,7 +443,10 @@ impl RsyncClient<'_> {
         }
         filter_list::encode_rules_end(&mut data);
         framing.data(&data, &mut out);
-        framing.names(&listed.map_or_else(Vec::new, early::encode_names), &mut out);
+        framing.names(
+            &listed.map_or_else(Vec::new, before_session::encode_names),
+            &mut out,
+        );
         Ok(out)
     }
 

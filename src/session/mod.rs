@@ -70,7 +70,7 @@ use crate::session::receiver::{AtServer, DestDigests, NativeSource, Receiver, Re
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{DestFacts, DestReports, NativeDest, Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::source_prefetch::{Early, SourcePrefetch};
+use crate::session::source_prefetch::{EarlyScan, SourcePrefetch};
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::{Link, LinkBytes};
@@ -119,7 +119,7 @@ impl Client<'_> {
         &self,
         link: Link,
         sent: Option<FirstWords>,
-        early: Option<Early<'_>>,
+        early: Option<EarlyScan<'_>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -135,7 +135,7 @@ impl Client<'_> {
         &self,
         link: Link,
         sent: Option<FirstWords>,
-        early: Option<&Early<'_>>,
+        early: Option<&EarlyScan<'_>>,
     ) -> Result<OpenSession, Refusal> {
         let (link, traffic) = counted(link);
         // The server greets unprompted. The caller has seen the greeting already, to find out which program answers.
@@ -188,7 +188,7 @@ impl Client<'_> {
                 .timing_out(self.options.connect.timeout_secs),
         );
         let predicting = if predicted.is_none() {
-            early.and_then(Early::dest)
+            early.and_then(EarlyScan::dest)
         } else {
             None
         };
@@ -236,7 +236,7 @@ impl Client<'_> {
     pub fn play(
         &self,
         opened: OpenSession,
-        early: Option<Early<'_>>,
+        early: Option<EarlyScan<'_>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -289,7 +289,7 @@ impl Client<'_> {
 
     /// Returns what can be sent before the server's greeting. `early` is the scan of this end's tree, if one was
     /// started.
-    pub fn first_words(&self, early: Option<&Early<'_>>) -> FirstWords {
+    pub fn first_words(&self, early: Option<&EarlyScan<'_>>) -> FirstWords {
         let mut first = FirstWords::greeting(&self.support, self.options, self.key, early);
         // The server's compressions are not known yet, so assume zstd. A server that does not accept zstd can still
         // send it, and what it is sent depends on its greeting.
@@ -311,7 +311,7 @@ impl Client<'_> {
         (first.flight.bytes, first.has_setup) = (bytes.clone(), true);
         if bytes.len() + PREDICTED_MAX_BYTES <= FIRST_WORDS_MAX_BYTES {
             first.flight.predicted = early
-                .and_then(Early::dest)
+                .and_then(EarlyScan::dest)
                 .map(|prescan| prescan.predicted.clone());
         }
         // If this is sent again to another server process, it is unknown what the first one deleted
@@ -320,7 +320,7 @@ impl Client<'_> {
         // A plan comes before the roots.
         let comes_first = self.options.plan_use != PlanUse::Replay;
         let shortcuts = Shortcuts::for_run(self.options, self.setup.wants);
-        let sent_roots = early.and_then(Early::source).and_then(|prefetch| {
+        let sent_roots = early.and_then(EarlyScan::source).and_then(|prefetch| {
             if !is_harmless || !comes_first {
                 return None;
             }
@@ -437,7 +437,7 @@ impl Client<'_> {
         let prescan = before
             .early
             .as_ref()
-            .and_then(Early::dest)
+            .and_then(EarlyScan::dest)
             .map(|prescan| (prescan, before.known));
         let digests = DestDigests {
             connection,
@@ -536,7 +536,7 @@ impl Client<'_> {
             report: &report,
             opened: Mutex::default(),
         };
-        let prefetch = before.early.as_ref().and_then(Early::source);
+        let prefetch = before.early.as_ref().and_then(EarlyScan::source);
         let sent_roots = before.sent_roots;
         let is_usable =
             |prefetch: &&SourcePrefetch<'_>| sent_roots.is_some() || prefetch.is_fresh();
@@ -567,7 +567,7 @@ struct SessionStart<'a> {
     /// The server may change owners.
     peer_is_super: bool,
     /// The scan of this end's tree, if one was started.
-    early: Option<Early<'a>>,
+    early: Option<EarlyScan<'a>>,
     /// The [`SentRoots`], if they were sent.
     sent_roots: Option<SentRoots>,
     /// What the server knows of the scan.
@@ -670,12 +670,12 @@ impl FirstWords {
         support: &ProtocolSupport,
         options: &Options,
         key: [u8; 16],
-        early: Option<&Early<'_>>,
+        early: Option<&EarlyScan<'_>>,
     ) -> FirstWords {
         let preserve = &options.preserve;
         let mut ours = support.greeting(key);
         ours.guess = early
-            .and_then(Early::dest)
+            .and_then(EarlyScan::dest)
             .map(|prescan| prescan.guess.whole.clone());
         if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
             ours.features |= ACTS_AS_SUPER;

@@ -190,27 +190,27 @@ impl<'a> PrefetchParams<'a> {
 }
 
 /// The tree that a client scans while it still connects.
-pub enum Early<'l> {
+pub enum EarlyScan<'l> {
     /// The source, if the client sends.
     Source(Box<SourcePrefetch<'l>>),
     /// The destination, if the client receives.
     Dest(DestPrescan<'l>),
 }
 
-impl<'l> Early<'l> {
+impl<'l> EarlyScan<'l> {
     /// Returns the scan of the source, if it is one.
     pub fn source(&self) -> Option<&SourcePrefetch<'l>> {
         match self {
-            Early::Source(prefetch) => Some(prefetch),
-            Early::Dest(_) => None,
+            EarlyScan::Source(prefetch) => Some(prefetch),
+            EarlyScan::Dest(_) => None,
         }
     }
 
     /// Returns the scan of the destination, if it is one.
     pub fn dest(&self) -> Option<&DestPrescan<'l>> {
         match self {
-            Early::Source(_) => None,
-            Early::Dest(prescan) => Some(prescan),
+            EarlyScan::Source(_) => None,
+            EarlyScan::Dest(prescan) => Some(prescan),
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::options::{ArgStyle, Batch};
 use crate::proto::rsync::batch::BatchHeader;
 use crate::rsync::batch::player::BatchFile;
 use crate::session::dest_prescan::Guess;
-use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, Early, PrefetchParams};
+use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, EarlyScan, PrefetchParams};
 use crate::walk::run_context::{Process, RunContext};
 use crate::work::clock::Since;
 use parking_lot::Mutex;
@@ -132,7 +132,8 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
                 compared_by: Some(&compared_by),
                 ..PrefetchParams::early(run_context, &near.sources, key, near.is_likely_super())
             };
-            params.look(|prefetch| near.copy(env, Some(Early::Source(Box::new(prefetch))), since))
+            params
+                .look(|prefetch| near.copy(env, Some(EarlyScan::Source(Box::new(prefetch))), since))
         }
         Some((whole, dest)) => {
             let guess = Guess {
@@ -142,7 +143,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
                 key,
                 good_for: EARLY_IS_GOOD_FOR,
             };
-            guess.look(|prescan| near.copy(env, prescan.map(Early::Dest), since))
+            guess.look(|prescan| near.copy(env, prescan.map(EarlyScan::Dest), since))
         }
     };
     ended.unwrap_or_else(|error| fail(env, &error))
@@ -153,7 +154,7 @@ const OPEN_FILES_BESIDE_SHELL: u64 = 1 << 16;
 
 impl RemoteCopy {
     /// Runs the copy. `early`: the prefetch of the local tree, if one is running.
-    fn copy(&self, env: &mut Env, early: Option<Early<'_>>, since: Since) -> Exit {
+    fn copy(&self, env: &mut Env, early: Option<EarlyScan<'_>>, since: Since) -> Exit {
         if let Err(error) = copy::start_deadline(env, &self.options) {
             return fail(env, &error);
         }

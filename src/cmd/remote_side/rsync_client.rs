@@ -17,7 +17,7 @@ use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::report::{Tally, TextReporter};
 use crate::rsync;
-use crate::rsync::server::sender::{DaemonTerms, RsyncServer, SERVER_SUMS};
+use crate::rsync::server::{DaemonTerms, RsyncServer, SERVER_SUMS};
 use crate::session::connection::undecodable;
 use crate::transport::Link;
 use crate::transport::link::Patience;

@@ -1,5 +1,6 @@
 //! The server's end of a push of a stock rsync: the client sends, and reports all items.
 
+use super::{ClientLists, RsyncServer};
 use crate::apply::facts::{ItemPrinter, SourceFacts};
 use crate::apply::pipeline::EventSink;
 use crate::error::Result;
@@ -16,10 +17,9 @@ use crate::report::line_filter::{Choice, LineKind};
 use crate::report::list::{self, ListStyle};
 use crate::report::times::LocalTimes;
 use crate::rsync::framing::Framing;
-use crate::rsync::server::sender::{EarlyData, RsyncServer};
 use crate::rsync::session_terms::RsyncTerms;
 use crate::rsync::source::{self, SourceEncoder, SourceInbox, UnchangedDest};
-use crate::rsync::{early, in_words_of_rsync, older, receiver_needs_rules, send};
+use crate::rsync::{before_session, in_words_of_rsync, older, receiver_needs_rules, send};
 use crate::session::connection::{Connection, Urgency};
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::Receiver;
@@ -55,12 +55,12 @@ impl RsyncServer<'_> {
         if let Some(listed) = &self.listed {
             send(&mut link, &names(listed, Framing::of_server(&terms)))?;
         }
-        let (EarlyData { rules, .. }, link) = if receiver_needs_rules(self.options, terms.protocol)
-        {
-            self.open(link, terms, false, "Receiver")?
-        } else {
-            (EarlyData::default(), link)
-        };
+        let (ClientLists { rules, .. }, link) =
+            if receiver_needs_rules(self.options, terms.protocol) {
+                self.open(link, terms, false, "Receiver")?
+            } else {
+                (ClientLists::default(), link)
+            };
         let rules = (self.complete_rules)(rules, terms.protocol);
         self.receive_with(&rules, terms, link, traffic, tally)
     }
@@ -150,7 +150,7 @@ impl RsyncServer<'_> {
             listener: ReceiverListener::Server(&mut reporter),
         };
         run_receiver(run, tally, |error| {
-            self.end_early(error, "Receiver", connection)
+            self.report_before_exit(error, "Receiver", connection)
         })
     }
 
@@ -174,7 +174,7 @@ impl RsyncServer<'_> {
 /// Returns the names of `--files-from` as they are sent.
 fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
     let mut out = Vec::new();
-    framing.names(&early::encode_names(listed), &mut out);
+    framing.names(&before_session::encode_names(listed), &mut out);
     out
 }
 

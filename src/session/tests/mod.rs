@@ -1,6 +1,6 @@
 //! Tests of whole sessions inside this process, against a scripted peer.
 
-mod early;
+mod early_scan;
 mod hostile_receiver;
 mod hostile_sender;
 mod long_path;

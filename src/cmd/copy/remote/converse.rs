@@ -22,7 +22,7 @@ use crate::report::gauge::Gauge;
 use crate::report::{Tally, TextReporter};
 use crate::rsync::{self, RsyncClient, daemon};
 use crate::session::Client;
-use crate::session::source_prefetch::Early;
+use crate::session::source_prefetch::EarlyScan;
 use crate::transport::link::FAREWELL;
 use crate::work::clock::Since;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl RemoteCopy {
         &self,
         env: &mut Env,
         begun: OpenedSession,
-        early: Option<Early<'_>>,
+        early: Option<EarlyScan<'_>>,
         since: Since,
     ) -> Exit {
         if !self.far.is_child
@@ -282,7 +282,7 @@ impl RemoteCopy {
         &self,
         near: &Client<'_>,
         opened: OpenedLink,
-        early: Option<Early<'_>>,
+        early: Option<EarlyScan<'_>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::fs::sys;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::rsync::batch::player::BatchFile;
-use crate::session::source_prefetch::Early;
+use crate::session::source_prefetch::EarlyScan;
 use crate::session::{OpenSession, Refusal};
 use crate::transport::{Link, pipe};
 
@@ -47,7 +47,7 @@ impl RemoteCopy {
         env: &mut Env,
         reached: Reached,
         prepared: Option<Prepared>,
-        early: Option<&Early<'_>>,
+        early: Option<&EarlyScan<'_>>,
     ) -> Result<OpenedSession> {
         let prepared = prepared.map_or_else(
             || copy::prepare(env, &self.options, self.far.operand.server_sends),
@@ -72,7 +72,7 @@ impl RemoteCopy {
         env: &Env,
         reached: Reached,
         prepared: &Prepared,
-        early: Option<&Early<'_>>,
+        early: Option<&EarlyScan<'_>>,
     ) -> (SessionTransport, OpenedLink) {
         let Reached {
             transport,

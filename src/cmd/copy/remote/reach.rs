@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::options::{FilesFrom, TransportChoice};
 use crate::proto::ProtocolSupport;
 use crate::proto::message::ASKS_FIRST;
-use crate::session::source_prefetch::Early;
+use crate::session::source_prefetch::EarlyScan;
 use crate::session::{Client, FirstWords};
 use crate::transport::Link;
 use crate::trust::files::List as _;
@@ -59,7 +59,7 @@ impl RemoteCopy {
         &self,
         env: &mut Env,
         prepared: &mut Option<Prepared>,
-        early: Option<&Early<'_>>,
+        early: Option<&EarlyScan<'_>>,
     ) -> Result<Reached> {
         copy::handle_signals(env).map_err(|error| error.by(self.role()))?;
         if self.far.is_child {
@@ -185,7 +185,7 @@ impl RemoteCopy {
         &self,
         env: &Env,
         prepared: &mut Option<Prepared>,
-        early: Option<&Early<'_>>,
+        early: Option<&EarlyScan<'_>>,
         paths: Paths,
         features: u64,
     ) -> FirstWords {

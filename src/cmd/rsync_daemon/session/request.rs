@@ -24,7 +24,7 @@ use crate::proto::greeting::BEHIND_RSYNC_OLDEST;
 use crate::proto::rsync::daemon::{ClientArgs, args_end, decode_client_args};
 use crate::report::format::Format;
 use crate::report::{Tally, TextReporter};
-use crate::rsync::server::sender::DaemonTerms;
+use crate::rsync::server::DaemonTerms;
 use crate::session::server::ModuleLog;
 use crate::transport::link::Patience;
 use crate::transport::{Link, stdio};

@@ -15,7 +15,7 @@ use std::io::{self, Read};
 
 /// Reads with `read` what a peer sends before the session, and returns the reader at the place behind. `text`: handles a
 /// line of text.
-pub fn read_early<T>(
+pub fn read_before_session<T>(
     mut reader: Box<dyn Read + Send>,
     has_frames: bool,
     text: &mut dyn FnMut(FrameTag, Vec<u8>) -> decode_error::Result<()>,
@@ -61,9 +61,10 @@ pub fn names_of_server(
         reporter.report(&event_of(tag, line));
         Ok(())
     };
-    let (names, reader) = read_early(link.reader, terms.protocol >= 31, &mut report, |input| {
-        read_names(input)
-    })?;
+    let (names, reader) =
+        read_before_session(link.reader, terms.protocol >= 31, &mut report, |input| {
+            read_names(input)
+        })?;
     Ok((names, Link { reader, ..link }))
 }
 

@@ -5,7 +5,7 @@ use crate::options::Compression;
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
 use crate::session::dest_prescan::Guess;
-use crate::session::source_prefetch::{Early, PrefetchParams};
+use crate::session::source_prefetch::{EarlyScan, PrefetchParams};
 use crate::session::tests::no_room::{Trees, all};
 use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::{Process, RunContext};
@@ -98,7 +98,7 @@ fn pushed(good_for: Duration, sends_first: bool) -> String {
             std::thread::yield_now();
         }
         std::fs::write(top.path().join("src/d/other"), "new").unwrap();
-        let early = Early::Source(Box::new(prefetch));
+        let early = EarlyScan::Source(Box::new(prefetch));
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
         let first_words = sends_first.then(|| near.first_words(Some(&early)));
         first_words
@@ -198,7 +198,7 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
             near.run(
                 ours,
                 None,
-                Some(Early::Dest(prescan)),
+                Some(EarlyScan::Dest(prescan)),
                 &mut reporter(&options),
                 &mut Tally::default(),
             )
@@ -272,7 +272,7 @@ impl Guessing<'_> {
             while prescan.predicted.count() == 0 {
                 std::thread::yield_now();
             }
-            let early = Early::Dest(prescan);
+            let early = EarlyScan::Dest(prescan);
             let first_words = self.sends_first.then(|| near.first_words(Some(&early)));
             first_words
                 .iter()
@@ -369,7 +369,7 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
             near.run(
                 link,
                 None,
-                Some(Early::Dest(prescan)),
+                Some(EarlyScan::Dest(prescan)),
                 &mut reporter(&options),
                 &mut Tally::default(),
             )
