@@ -767,6 +767,27 @@ synctest!(leftover_of_an_unchanged_file_is_removed, |w: World| {
         .never_prints(".part");
 });
 
+// None of these was left by a run.
+synctest!(links_and_fifos_in_the_partial_dir_are_kept, |w: World| {
+    w.source("same link fifo big*5000 pipe*5000")
+        .dest("same fifo big*900@-4 .part/same->../big .part/link->nowhere .part/fifo| .part/big->../same .part/pipe|")
+        .keep_dest();
+    w.agree(&["-ai", "--partial-dir=.part"]).exits(0);
+    w.restore_dest()
+        .agree(&["-ai", "--partial-dir=.part", "--no-whole-file"])
+        .exits(0);
+    w.restore_dest()
+        .agree(&["-ai", "--delay-updates", "--partial-dir=.part"])
+        .exits(0);
+    w.tree(
+        "part",
+        "same->../big link->nowhere fifo| big->../same pipe|",
+    );
+    w.restore_dest()
+        .agree(&["-ai", "--partial-dir={W}/part"])
+        .exits(0);
+});
+
 synctest!(leftover_of_a_skipped_file_is_kept, |w: World| {
     left_overs(&w);
     w.agree(&["-aiu", "--partial-dir=.part", "--max-size=1k"])

@@ -130,8 +130,8 @@ pub(super) fn forget(job: &Job<'_>, dir: &Dir) {
     }
 }
 
-/// Removes the partial files in `holder` that `find` names, except temporary files that another run is writing, and
-/// `holder` itself if it is then empty and a subdirectory of `dir`. Returns whether `dir` has changed.
+/// Removes the partial files in `holder` that `find` names, except temporary files that another run is writing and what is
+/// no regular file, and `holder` itself if it is then empty and a subdirectory of `dir`. Returns whether `dir` has changed.
 pub fn forget_all(
     context: &Context<'_>,
     dir: &Dir,
@@ -145,7 +145,10 @@ pub fn forget_all(
         if is_temp_name(name) {
             remove_stale(&partials, name) == Leftover::Stale
         } else {
-            sys::unlink(partials.fd(), name).is_ok()
+            // A symlink or a fifo was not left by a run.
+            let is_file = sys::stat(partials.fd(), name, false)
+                .is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::File));
+            is_file && sys::unlink(partials.fd(), name).is_ok()
         }
     };
     let gone = find(&partials).iter().filter(|&name| remove(name)).count();
