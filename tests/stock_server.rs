@@ -44,6 +44,18 @@ synctest!(maps_of_owners_that_are_not_kept, with client, |w: World| {
     w.agree(&["-ai", "--chown=7:8", "--no-o", "--no-g"]).exits(0);
 });
 
+// Only the receiver parses the maps. The client learns the exit code, and a sender ignores them.
+synctest!(bad_maps_of_owners, with client, |w: World| {
+    w.source("a").dest("old").keep_dest().once().no_dry_run();
+    for map in ["--usermap=foo", "--groupmap=1:", "--chown=1-x:"] {
+        for more in ["--delete", "--numeric-ids", "--no-o", "-M--log-file=/dev/null", "--protocol=29"] {
+            w.agree(&["-a", map, more]);
+        }
+    }
+    w.agree(&["-a", "--usermap=foo"]).exits(1).warns("No colon found in --usermap: foo");
+    w.restore_dest().agree(&["-a", "-M--usermap=foo"]);
+});
+
 // Up to protocol 28, a client cannot send the rule for these files.
 synctest!(cvsignore_files_of_a_receiver, with client, |w: World| {
     w.source("a").dest("keep extra b.o d/keep .cvsignore=keep").keep_dest().once().no_dry_run();

@@ -150,6 +150,9 @@ pub struct ServeRsync {
     pub options: Result<Options>,
     /// The capabilities of the client: the text after `e` in the short options.
     pub capabilities: Vec<u8>,
+    /// The error of an option that rsync's receiver reads only within the session. The client gets it there, with its
+    /// exit code.
+    pub refusal: Option<Error>,
     /// `--confine-root`: the directory that limits all paths but the operands.
     pub confine_root: Option<Vec<u8>>,
     /// `--checksum-seed`; 0: the server chooses one.
@@ -680,6 +683,12 @@ fn serve_rsync(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeRsync {
     let is_incremental = Capabilities::parse(&capabilities)
         .flags
         .has(CompatFlags::INC_RECURSE);
+    let bad_map = resolve::check_id_maps(&walked.args).err();
+    if bad_map.is_some() {
+        (walked.args.usermap, walked.args.groupmap) = (None, None);
+    }
+    // A sender needs no maps.
+    let refusal = if serve.sends { None } else { bad_map };
     let options = error
         .map_or_else(|| resolve::resolve_for_server(&walked.args), Err)
         .map(|mut options| {
@@ -693,6 +702,7 @@ fn serve_rsync(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeRsync {
     ServeRsync {
         serve,
         options,
+        refusal,
         confine_root,
         capabilities,
         checksum_seed: walked.args.checksum_seed.unwrap_or(0),

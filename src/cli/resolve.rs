@@ -139,6 +139,11 @@ pub fn resolve_for_server(args: &Args) -> Result<Options> {
     )
 }
 
+/// Checks the maps of owners and groups.
+pub fn check_id_maps(args: &Args) -> Result<()> {
+    policies::id_maps(args).map(drop)
+}
+
 /// Returns whether names are converted.
 pub fn converts_names(args: &Args, vars: Vars<'_>) -> bool {
     policies::iconv(args, Environment(vars)).is_some()

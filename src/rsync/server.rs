@@ -221,21 +221,24 @@ impl RsyncServer<'_> {
         }
     }
 
-    /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns
-    /// only then that its arguments are not accepted.
+    /// Completes the handshake, reports an error to the client, and ends the session. For arguments of which the client
+    /// learns only then that they are not accepted.
     pub fn refuse(&self, link: Link, error: &Error) -> Result<()> {
         let (link, traffic) = counted(link);
         let (terms, mut link) = self.greet(link, true)?;
         let framing = Framing::of_server(&terms);
         let mut frames = Vec::new();
-        let lines = error_lines(error, "sender");
-        for (at, line) in lines.iter().enumerate() {
-            if at + 1 == lines.len() && error.role == "sender" {
-                self.log_totals(&traffic, &Tally::default());
-            }
-            if let Some(daemon) = &self.daemon {
+        if let Some(daemon) = &self.daemon {
+            let lines = error_lines(error, "sender");
+            for (at, line) in lines.iter().enumerate() {
+                if at + 1 == lines.len() && error.role == "sender" {
+                    self.log_totals(&traffic, &Tally::default());
+                }
                 daemon.put(line, framing, &mut frames);
             }
+        } else {
+            self.begin_log("Receiver");
+            self.print_before_exit(error.clone(), "Receiver");
         }
         framing.exit(error.exit, &mut frames);
         send(&mut link, &frames)?;

@@ -37,20 +37,28 @@ pub(super) fn check(args: &Args, sums: Option<Checksums>) -> Check {
     }
 }
 
-pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve> {
+/// Returns the maps of owners and of groups.
+pub(super) fn id_maps(args: &Args) -> Result<(Vec<IdMap>, Vec<IdMap>)> {
     let map = |given: &Option<GivenMap>, name| -> Result<Vec<IdMap>> {
         given
             .as_ref()
             .map_or(Ok(Vec::new()), |given| ids::parse(&given.text, name))
     };
+    let usermap = map(&args.usermap, "usermap")?;
+    let groupmap = map(&args.groupmap, "groupmap")?;
+    Ok((usermap, groupmap))
+}
+
+pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve> {
+    let (usermap, groupmap) = id_maps(args)?;
     let given = &args.preserve;
     Ok(Preserve {
         executability: given.executability && !given.perms,
         atimes: args.atimes > 0,
         // A backup beside a file changes the directory's time anyway.
         omit_dir_times: given.omit_dir_times || backup.is_some_and(|backup| backup.dir.is_none()),
-        usermap: map(&args.usermap, "usermap")?,
-        groupmap: map(&args.groupmap, "groupmap")?,
+        usermap,
+        groupmap,
         link_owners: if args.insecure_links {
             LinkOwners::Anyone
         } else {

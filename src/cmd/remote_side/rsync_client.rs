@@ -226,7 +226,10 @@ pub fn serve_over(
         confine(dir, (&env.cwd, request), options)?;
     }
 
-    let mut refusal = daemon.as_ref().and_then(|daemon| daemon.refusal.clone());
+    let mut refusal = match &daemon {
+        Some(daemon) => daemon.refusal.clone(),
+        None => request.refusal.clone(),
+    };
     let listed = match refusal
         .is_none()
         .then(|| read_listed(env, request, options))

@@ -141,6 +141,7 @@ impl DaemonConnection<'_> {
                     .as_ref()
                     .and_then(|rules| path_error(rules, sends, &path, &request, &options))
             })
+            .or_else(|| request.refusal.clone())
             .map(|error| error.by(rsync_client::role_of(&request)));
         let begins = begins
             && refusal
