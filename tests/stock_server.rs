@@ -56,6 +56,14 @@ synctest!(bad_maps_of_owners, with client, |w: World| {
     w.restore_dest().agree(&["-a", "-M--usermap=foo"]);
 });
 
+// A newer client may have more of them.
+synctest!(unknown_words_of_info_and_debug, with client, |w: World| {
+    w.source("a d/b").dest("old").keep_dest().once().no_dry_run();
+    for words in ["-M--info=nosuch,del", "-M--debug=nosuch3"] {
+        w.restore_dest().agree(&["-a", "--delete", words]).exits(0);
+    }
+});
+
 // Up to protocol 28, a client cannot send the rule for these files.
 synctest!(cvsignore_files_of_a_receiver, with client, |w: World| {
     w.source("a").dest("keep extra b.o d/keep .cvsignore=keep").keep_dest().once().no_dry_run();

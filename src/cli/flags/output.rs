@@ -15,7 +15,12 @@ pub const FLAGS: &[Flag] = &[
     Flag::value("info", "FLAGS", "select informational messages (list: --info=help)")
         .words(&words::INFO_NAMES)
         .effect(Effect::Argument(|args, given| {
-            if words::info(given.value, &mut args.info)? == words::WordsArgument::Help {
+            let read = if args.server {
+                words::info_of_client
+            } else {
+                words::info
+            };
+            if read(given.value, &mut args.info)? == words::WordsArgument::Help {
                 args.print = Some(PrintRequest::InfoHelp);
             }
             Ok(())
@@ -24,7 +29,12 @@ pub const FLAGS: &[Flag] = &[
     Flag::value("debug", "FLAGS", "select debug messages (list: --debug=help)")
         .words(&words::DEBUG_NAMES)
         .effect(Effect::Argument(|args, given| {
-            if words::debug(given.value, &mut args.debug)? == words::WordsArgument::Help {
+            let read = if args.server {
+                words::debug_of_client
+            } else {
+                words::debug
+            };
+            if read(given.value, &mut args.debug)? == words::WordsArgument::Help {
                 args.print = Some(PrintRequest::DebugHelp);
             }
             Ok(())

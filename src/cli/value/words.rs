@@ -187,19 +187,30 @@ pub enum WordsArgument {
 
 /// Parses the argument of `--info`.
 pub fn info(text: &[u8], levels: &mut InfoLevels) -> Result<WordsArgument> {
-    read(text, levels, &INFO, "--info")
+    read(text, levels, &INFO, Some("--info"))
+}
+
+/// Parses the argument of `--info` on a server. Unknown words are skipped: a newer client may have sent them.
+pub fn info_of_client(text: &[u8], levels: &mut InfoLevels) -> Result<WordsArgument> {
+    read(text, levels, &INFO, None)
 }
 
 /// Parses the argument of `--debug`.
 pub fn debug(text: &[u8], levels: &mut DebugLevels) -> Result<WordsArgument> {
-    read(text, levels, &DEBUG, "--debug")
+    read(text, levels, &DEBUG, Some("--debug"))
 }
 
+/// Parses the argument of `--debug` on a server, as [`info_of_client`] does.
+pub fn debug_of_client(text: &[u8], levels: &mut DebugLevels) -> Result<WordsArgument> {
+    read(text, levels, &DEBUG, None)
+}
+
+/// `option`: the name for errors about unknown words; `None`: they are skipped.
 fn read<T, const N: usize>(
     text: &[u8],
     levels: &mut Levels<N>,
     words: &[Word<T>; N],
-    option: &str,
+    option: Option<&str>,
 ) -> Result<WordsArgument> {
     for part in text.split(|&b| b == b',').filter(|part| !part.is_empty()) {
         let digits = part.iter().rev().take_while(|b| b.is_ascii_digit()).count();
@@ -223,7 +234,7 @@ fn read<T, const N: usize>(
             levels.0 = [Some(0); N];
         } else if let Some(at) = words.iter().position(|word| is(word.name)) {
             levels.0[at] = Some(level);
-        } else {
+        } else if let Some(option) = option {
             let mut message = format!("Unknown {option} item: \"").into_bytes();
             message.extend_from_slice(&super::printable(name));
             message.push(b'"');
@@ -258,7 +269,7 @@ fn settle<T: Default, const N: usize>(
     {
         let mut step = Levels::<N>::default();
         // The tables above contain only known words; a test parses them all.
-        let _ = read(added.as_bytes(), &mut step, words, "");
+        let _ = read(added.as_bytes(), &mut step, words, None);
         for (level, step) in base.0.iter_mut().zip(step.0) {
             *level = (*level).max(step);
         }
