@@ -294,18 +294,34 @@ fn progress_is_shown_on_standard_error_only() {
 #[test]
 fn a_tree_that_cannot_be_opened_ends_the_run() {
     let tree = HashedTree::new(&[b"a"]);
-    for (operand, cause) in [
-        ("none", "No such file or directory (2)"),
-        ("t/a", "Not a directory (20)"),
-        ("host:t", "No such file or directory (2)"),
+    tree.well(&["hash", "t", "-o", "manifest"]);
+    let elsewhere = "hint: the tree must be on this machine; run sparsync on the other one: `ssh HOST sparsync ...`\n";
+    for (operand, cause, hint) in [
+        ("none", "No such file or directory (2)", ""),
+        ("t/a", "Not a directory (20)", ""),
+        ("host:t", "No such file or directory (2)", elsewhere),
+        ("me@host:t", "No such file or directory (2)", elsewhere),
+        ("host::module/t", "No such file or directory (2)", elsewhere),
+        (
+            "sparsync://host/t",
+            "No such file or directory (2)",
+            elsewhere,
+        ),
     ] {
-        let output = tree.run(&["hash", operand]);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(
-            errors,
-            format!("sparsync: cannot open {operand}: {cause}\n")
-        );
-        assert_eq!(output.status.code(), Some(3));
+        for words in [
+            &["hash", operand][..],
+            &["check", "--manifest=manifest", operand],
+            &["cache", "verify", operand],
+        ] {
+            let output = tree.run(words);
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(
+                errors,
+                format!("sparsync: cannot open {operand}: {cause}\n{hint}"),
+                "{words:?}"
+            );
+            assert_eq!(output.status.code(), Some(3), "{words:?}");
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use self::manifest_output::ManifestOutput;
 use self::status_line::StatusLine;
 use self::tree_files::{TreeEntry, TreeFiles};
 use super::copy;
+use crate::cli::operand::Operand;
 use crate::cli::subcommand::Hash;
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -107,7 +108,14 @@ pub fn open_tree(path: &[u8]) -> Result<TreeFiles> {
             b": ",
             &errno_words(&error),
         ];
-        Error::new(Exit::FileSelect, line.concat())
+        let failed = Error::new(Exit::FileSelect, line.concat());
+        if Operand::parse(path).is_remote() {
+            failed.with_hint(
+                "the tree must be on this machine; run sparsync on the other one: `ssh HOST sparsync ...`",
+            )
+        } else {
+            failed
+        }
     })
 }
 
