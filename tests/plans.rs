@@ -398,6 +398,48 @@ fn only_the_owner_can_read_a_plan() {
 }
 
 #[test]
+fn plans_that_others_can_change_are_not_applied() {
+    let tree = planned();
+    let plan = tree.path("p");
+    let set_mode = |mode| {
+        std::fs::set_permissions(&plan, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let is_applied_not = |reason: &str, hint: &str| {
+        let output = tree.run(&["apply", "p"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(reason) && stderr.contains(hint), "{stderr}");
+        assert_eq!(output.status.code(), Some(11), "{stderr}");
+        assert!(!tree.path("d").exists());
+        // What it contains may be read.
+        tree.well(&["plan", "--show", "p"]);
+    };
+    for mode in [0o620, 0o602, 0o666] {
+        set_mode(mode);
+        is_applied_not(
+            "the plan p is refused: other users can change it",
+            "hint: run `chmod go-w` on it",
+        );
+    }
+    set_mode(0o644);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&plan, Some(1234), None).unwrap();
+        is_applied_not(
+            "the plan p is refused: it is owned by user 1234",
+            "hint: run `chown 0` on it",
+        );
+    }
+
+    // The user who redirects standard input has chosen the file.
+    let output = tree
+        .command(&["apply", "/dev/stdin"])
+        .stdin(std::fs::File::open(&plan).unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(tree.path("d").exists());
+}
+
+#[test]
 fn what_is_no_regular_file_is_not_replaced() {
     let tree = planned();
     symlink("p", tree.path("link")).unwrap();

@@ -106,7 +106,7 @@ pub fn apply(env: &mut Env, request: &ApplyRequest) -> Exit {
 
 /// Checks the plan and everything that it requires. Returns the run that carries it out.
 fn prepared(env: &Env, request: &ApplyRequest) -> Result<(Copy, PlanFile)> {
-    let mut plan = PlanFile::open(&request.file, |_| ())?;
+    let mut plan = PlanFile::open_to_apply(&request.file)?;
     plan.leaves_deletions = request.without_deletions;
     let header = &plan.header;
     let operands = if request.operands.is_empty() {

@@ -49,9 +49,22 @@ impl std::fmt::Debug for PlanFile {
 
 impl PlanFile {
     /// Opens a plan and checks all of it. `each` is called with every action.
-    pub fn open(path: &[u8], mut each: impl FnMut(&PlannedAction)) -> Result<PlanFile> {
-        let opened = trusted_path::open_regular(path, LinkOwners::Trusted);
-        let file = File::from(opened.map_err(|error| unreadable(path, &error))?);
+    pub fn open(path: &[u8], each: impl FnMut(&PlannedAction)) -> Result<PlanFile> {
+        PlanFile::read(path, open_file(path)?, each)
+    }
+
+    /// Opens a plan that is carried out, and checks all of it. Fails if other users own it or can change it: it has the
+    /// command line of the run, with the remote shell.
+    pub fn open_to_apply(path: &[u8]) -> Result<PlanFile> {
+        let file = open_file(path)?;
+        // The user who redirects standard input has chosen the file.
+        if path != b"/dev/stdin" {
+            check_owner(path, &file)?;
+        }
+        PlanFile::read(path, file, |_| ())
+    }
+
+    fn read(path: &[u8], file: File, mut each: impl FnMut(&PlannedAction)) -> Result<PlanFile> {
         let shared = file.try_clone().map_err(|error| unreadable(path, &error))?;
         let mut reader = BufReader::new(shared);
         let mut plan = None::<PlanFile>;
@@ -189,6 +202,36 @@ impl StoredPlan for PlanFile {
     fn creates_dest(&self) -> bool {
         self.creates_dest
     }
+}
+
+fn open_file(path: &[u8]) -> Result<File> {
+    trusted_path::open_regular(path, LinkOwners::Trusted)
+        .map(File::from)
+        .map_err(|error| unreadable(path, &error))
+}
+
+/// Fails if another user than root and that of this process owns a plan or can write to it.
+fn check_owner(path: &[u8], file: &File) -> Result<()> {
+    let stat = sys::fstat(file.as_fd()).map_err(|error| unreadable(path, &error))?;
+    let me = sys::ids().0;
+    let is_mine = stat.uid == me || stat.uid == 0;
+    let (reason, repair) = if !is_mine {
+        (
+            format!("it is owned by user {}", stat.uid),
+            format!("chown {me}"),
+        )
+    } else if stat.mode & 0o022 != 0 {
+        (
+            "other users can change it".to_owned(),
+            "chmod go-w".to_owned(),
+        )
+    } else {
+        return Ok(());
+    };
+    let hint = format!(
+        "run `{repair}` on it, and read it with `sparsync plan --show` before you apply it"
+    );
+    Err(refused(path, &reason).with_hint(hint))
 }
 
 fn position(path: &[u8], reader: &mut BufReader<File>) -> Result<u64> {
