@@ -171,7 +171,8 @@ impl<'a> Remover<'a> {
         if self.planned(dir, path) != PlannedDeletion::Delete || !self.may_delete_more(path) {
             return Removed::Stays;
         }
-        if let Some(heir) = self.heirs.take(path)
+        if let Some(candidate) = self.context.twins.candidate_at(path)
+            && let Some(heir) = self.heirs.take(candidate)
             && self.pass_on(heir, Some((dir, path.name())))
         {
             return self.went(path, Kind::File);

@@ -47,21 +47,21 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
         if let Some(twin) = job.twin() {
             let how = match twin.reuse {
                 Reuse::Renamed => ReusedBy::Rename,
-                Reuse::Linked if twin_link::would_be_made(job, twin) => ReusedBy::Link,
+                Reuse::Linked if twin_link::would_be_made(job, &twin) => ReusedBy::Link,
                 Reuse::Linked | Reuse::Copied | Reuse::CopiedAtEnd | Reuse::Basis => ReusedBy::Copy,
             };
-            report_twin(job, twin, how, out);
+            report_twin(job, &twin, how, out);
         }
         if let Some(twin) = job.any_twin() {
-            job.context.twins.placed(twin);
+            job.context.twins.placed(&twin);
         }
         return false;
     }
     if let Some(twin) = job.twin()
         && twin.reuse == Reuse::Linked
-        && twin_link::make(job, twin)
+        && twin_link::make(job, &twin)
     {
-        report_reused(job, twin, ReusedBy::Link, out);
+        report_reused(job, &twin, ReusedBy::Link, out);
         return true;
     }
     out.mark = job
@@ -79,13 +79,13 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
     match brought {
         Ok(()) => {
             if let Some(twin) = job.any_twin() {
-                job.context.twins.placed(twin);
+                job.context.twins.placed(&twin);
             }
             true
         }
         Err(failure) => {
             if let Some(twin) = job.any_twin() {
-                job.context.twins.failed(twin);
+                job.context.twins.failed(&twin);
             }
             failure.report(out);
             false
@@ -179,7 +179,7 @@ fn bring(
     }
     // If the twin could not be read, the content came from the source.
     if let (Content::Twin(_), Some(twin)) = (&content, job.twin()) {
-        report_twin(job, twin, ReusedBy::Copy, out);
+        report_twin(job, &twin, ReusedBy::Copy, out);
     }
     Ok(())
 }

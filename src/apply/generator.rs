@@ -30,7 +30,7 @@ use self::shared_files::{ChangedBefore, SharedFiles};
 use self::twin_search::{FoundTwins, TwinSearch, is_new_file};
 use crate::apply::abbreviated::LocalValues;
 use crate::apply::dir_finalize::LastTouch;
-use crate::apply::heirs::Heir;
+use crate::apply::heirs::{Heir, HeirDir};
 use crate::apply::job::{Job, item_of};
 use crate::apply::twins::Twin;
 use crate::apply::{ApplierState, Context, DestDir, Outcome, backup, delayed, entry};
@@ -353,12 +353,11 @@ impl<'a> Generator<'a> {
             search.look_at(plan);
         }
         search.look_into_alternates();
-        search.read_contents(self.pool.held_plans())?;
         let FoundTwins {
-            by_new,
+            twins,
             has_extras,
             is_cut,
-        } = search.settle();
+        } = search.settle(self.pool.held_plans())?;
         if is_cut {
             let line = b"sparsync: --detect-renamed has looked at a part of the files that the source lacks, because they are many";
             self.out.head.push(Event::Note(line.to_vec()));
@@ -366,7 +365,7 @@ impl<'a> Generator<'a> {
         if has_extras {
             self.deletions.wait_for_end();
         }
-        self.context.twins.settle(by_new);
+        self.context.twins.settle(twins);
         Ok(())
     }
 
@@ -807,7 +806,7 @@ impl<'a> Generator<'a> {
         };
         // Steps that were carried out before their turn, with their events.
         let mut done_early = BTreeMap::new();
-        let mut closed_plan = None;
+        let mut heir_dir = None;
         for (at, step) in plan.decided().steps.iter().enumerate() {
             if at % BATCH_STEPS == 0 {
                 self.count_list();
@@ -822,10 +821,9 @@ impl<'a> Generator<'a> {
             if let Some(twin) = self.twin_at_end(plan, step) {
                 batch.queue_until(at, &mut self.out)?;
                 batch.start = at + 1;
-                let closed =
-                    closed_plan.get_or_insert_with(|| Arc::new(plan.without_descriptors()));
-                let heir = Heir::new(closed.clone(), *step, dest_dir);
-                self.deletions.expect_heir(twin, heir);
+                let dir = heir_dir.get_or_insert_with(|| Arc::new(HeirDir::new(plan, dest_dir)));
+                let heir = Heir::new(dir.clone(), *step);
+                self.deletions.expect_heir(&twin, heir);
                 continue;
             }
             let Some(events) = done_early.remove(&at) else {
@@ -845,12 +843,11 @@ impl<'a> Generator<'a> {
     }
 
     /// Returns the twin of a new file that is placed at the end of the run.
-    fn twin_at_end(&self, plan: &DirPlan, step: &Step) -> Option<&'a Twin> {
+    fn twin_at_end(&self, plan: &DirPlan, step: &Step) -> Option<Twin> {
         if !is_new_file(plan, step) {
             return None;
         }
-        let path = plan.found.listing.path.join(plan.name_of(step));
-        let twin = self.context.twins.of(&path);
+        let twin = self.context.twins.of(plan, step);
         twin.filter(|twin| twin.reuse.is_late())
     }
 

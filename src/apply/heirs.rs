@@ -13,36 +13,45 @@ use crate::path::RelPath;
 use crate::plan::TimesToSet;
 use crate::report::event::{ErrorRole, Event, Problem, ReusedBy};
 use crate::walk::{DirPlan, Step};
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+/// A directory with new files that wait for the end of the run.
+pub struct HeirDir {
+    /// Its plan, without descriptors.
+    plan: DirPlan,
+    path: RelPath,
+    /// Keeps its last touch waiting.
+    last: Arc<LastTouch>,
+}
+
+impl HeirDir {
+    /// Creates it for the directory of a plan.
+    pub fn new(plan: &DirPlan, dest_dir: &DestDir) -> HeirDir {
+        HeirDir {
+            plan: plan.without_descriptors(),
+            path: dest_dir.path.clone(),
+            last: dest_dir.last.clone(),
+        }
+    }
+}
+
 /// A new file that waits for the end of the run.
 pub struct Heir {
-    /// The plan of its directory, without descriptors.
-    plan: Arc<DirPlan>,
+    dir: Arc<HeirDir>,
     step: Step,
-    /// Its directory.
-    dir: RelPath,
-    /// Keeps the directory's last touch waiting.
-    last: Arc<LastTouch>,
 }
 
 impl Heir {
     /// Creates the heir for a step.
-    pub fn new(plan: Arc<DirPlan>, step: Step, dest_dir: &DestDir) -> Heir {
-        Heir {
-            plan,
-            step,
-            dir: dest_dir.path.clone(),
-            last: dest_dir.last.clone(),
-        }
+    pub fn new(dir: Arc<HeirDir>, step: Step) -> Heir {
+        Heir { dir, step }
     }
 
     /// Returns the path of its file.
     pub fn path(&self) -> RelPath {
-        self.dir.join(self.plan.name_of(&self.step))
+        self.dir.path.join(self.dir.plan.name_of(&self.step))
     }
 
     /// Places the file: renames its twin if that is still there and `from` is its directory and name, or else does what is
@@ -53,28 +62,29 @@ impl Heir {
         from: Option<(&Dir, &[u8])>,
         out: &mut Outcome<'_>,
     ) -> bool {
-        let opened = context.dest.map(|dest| dest.open_dir_to_search(&self.dir));
+        let HeirDir { plan, path, last } = &*self.dir;
+        let opened = context.dest.map(|dest| dest.open_dir_to_search(path));
         let dir = match opened.transpose() {
             Ok(dir) => dir,
             // A dry run has not created it.
             Err(_) if context.is_dry() => None,
             Err(error) => {
-                let full = context.full(self.dir.as_bytes());
+                let full = context.full(path.as_bytes());
                 let problem = Problem::failed(ErrorRole::Generator, "opendir", &full, &error);
                 out.events.push(Event::Problem(problem));
                 return false;
             }
         };
-        let dest_dir = DestDir::new(self.dir, dir, self.last);
-        let job = Job::new(context, &self.plan, self.step, &dest_dir);
+        let dest_dir = DestDir::new(path.clone(), dir, last.clone());
+        let job = Job::new(context, plan, self.step, &dest_dir);
         if let (Some(twin), Some(from)) = (job.twin(), from) {
             if context.is_dry() {
                 entry::perform(&job, out);
                 return true;
             }
-            if let Ok(true) = rename(&job, twin, from) {
+            if let Ok(true) = rename(&job, &twin, from) {
                 entry::checked(context, out);
-                file::report_reused(&job, twin, ReusedBy::Rename, out);
+                file::report_reused(&job, &twin, ReusedBy::Rename, out);
                 remove_source::remove_sent_source(&job, out);
                 return true;
             }
@@ -149,8 +159,8 @@ fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result
 /// The heirs of a run.
 #[derive(Default)]
 pub struct Heirs {
-    /// Those whose twins are renamed, by the paths of their twins.
-    by_twin: HashMap<RelPath, Heir>,
+    /// Those whose twins are renamed, by the index of the candidate.
+    by_twin: Vec<Option<Heir>>,
     /// Those whose twins are copied.
     copied: Vec<Heir>,
 }
@@ -158,23 +168,29 @@ pub struct Heirs {
 impl Heirs {
     /// Adds the heir of a twin.
     pub fn expect(&mut self, twin: &Twin, heir: Heir) {
-        if twin.reuse == Reuse::Renamed {
-            self.by_twin.insert(twin.path.clone(), heir);
+        if let Some(at) = twin.candidate
+            && twin.reuse == Reuse::Renamed
+        {
+            let at = at as usize;
+            if at >= self.by_twin.len() {
+                self.by_twin.resize_with(at + 1, || None);
+            }
+            self.by_twin[at] = Some(heir);
         } else {
             self.copied.push(heir);
         }
     }
 
-    /// Takes the heir of the file that is about to be deleted.
-    pub fn take(&mut self, path: &RelPath) -> Option<Heir> {
-        self.by_twin.remove(path)
+    /// Takes the heir of the candidate that is about to be deleted.
+    pub fn take(&mut self, candidate: u32) -> Option<Heir> {
+        self.by_twin.get_mut(candidate as usize)?.take()
     }
 
     /// Takes those whose twins are copied or were not deleted, in a fixed order.
     pub fn take_rest(&mut self) -> Vec<Heir> {
         let mut rest = std::mem::take(&mut self.copied);
-        rest.extend(self.by_twin.drain().map(|(_, heir)| heir));
-        rest.sort_by_key(|heir| heir.path().as_bytes().to_vec());
+        rest.extend(std::mem::take(&mut self.by_twin).into_iter().flatten());
+        rest.sort_by_cached_key(|heir| heir.path().as_bytes().to_vec());
         rest
     }
 }

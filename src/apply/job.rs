@@ -91,19 +91,19 @@ impl<'a> Job<'a> {
     }
 
     /// Returns the file of the destination whose content it takes, if the destination still lacks it.
-    pub fn twin(&self) -> Option<&'a Twin> {
+    pub fn twin(&self) -> Option<Twin> {
         self.any_twin().filter(|twin| twin.reuse != Reuse::Basis)
     }
 
     /// Returns the file of the destination that is probably equal to it, and the basis of its content.
-    pub fn twin_as_basis(&self) -> Option<&'a Twin> {
+    pub fn twin_as_basis(&self) -> Option<Twin> {
         self.any_twin().filter(|twin| twin.reuse == Reuse::Basis)
     }
 
     /// Returns its twin, whatever is done with that, if the destination still lacks it.
-    pub fn any_twin(&self) -> Option<&'a Twin> {
+    pub fn any_twin(&self) -> Option<Twin> {
         if self.any_dest().is_none() && self.is_transferred() {
-            self.context.twins.of(&self.path)
+            self.context.twins.of(self.plan, &self.step)
         } else {
             None
         }

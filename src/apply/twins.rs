@@ -13,7 +13,9 @@ use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;
 use crate::fs::trusted_path;
 use crate::path::{self, RelPath};
+use crate::plan::renamed::TwinCandidates;
 use crate::proto::ContentDigest;
+use crate::walk::{DirPlan, Step};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -25,6 +27,8 @@ pub struct Twin {
     pub tree: Option<usize>,
     /// Its path there.
     pub path: RelPath,
+    /// Its index among the candidates; `None`: it is a new file, too.
+    pub candidate: Option<u32>,
     pub len_bytes: u64,
     pub identity: TwinIdentity,
     pub reuse: Reuse,
@@ -108,26 +112,97 @@ impl Twin {
     }
 }
 
+/// The twin of a new file, as it is stored.
+#[derive(Debug, Clone, Copy)]
+pub struct NewTwin {
+    /// The index of the new file in the listing of its directory.
+    pub entry: u32,
+    /// The index of the candidate, or of the original if it is copied at the end.
+    pub at: u32,
+    pub reuse: Reuse,
+    /// See [`Twin::is_awaited`].
+    pub is_awaited: bool,
+}
+
+/// A new file that is copied to others.
+#[derive(Debug)]
+pub struct Original {
+    pub path: RelPath,
+    pub len_bytes: u64,
+    pub digest: ContentDigest,
+}
+
+/// The twins that were found. There can be many, and they are kept during the run, so they refer to the candidates.
+#[derive(Debug, Default)]
+pub struct SettledTwins {
+    /// Sorted.
+    pub candidates: TwinCandidates,
+    pub originals: Vec<Original>,
+    /// By the path of the directory of the new files, sorted by their entries.
+    pub by_dir: HashMap<RelPath, Box<[NewTwin]>>,
+}
+
+impl SettledTwins {
+    /// Returns the twin of a new file.
+    fn of(&self, dir: &RelPath, entry: u32) -> Option<Twin> {
+        let of_dir = self.by_dir.get(dir)?;
+        let found = of_dir.binary_search_by_key(&entry, |it| it.entry).ok()?;
+        let NewTwin {
+            at,
+            reuse,
+            is_awaited,
+            ..
+        } = of_dir[found];
+        if reuse == Reuse::CopiedAtEnd {
+            let original = &self.originals[at as usize];
+            return Some(Twin {
+                tree: None,
+                path: original.path.clone(),
+                candidate: None,
+                len_bytes: original.len_bytes,
+                identity: TwinIdentity::New(original.digest),
+                reuse,
+                is_awaited,
+            });
+        }
+        let file = self.candidates.get(at);
+        Some(Twin {
+            tree: file.tree,
+            path: file.path(),
+            candidate: Some(at),
+            len_bytes: file.len_bytes,
+            identity: TwinIdentity::Found {
+                inode: file.inode,
+                mtime: file.mtime,
+            },
+            reuse,
+            is_awaited,
+        })
+    }
+}
+
 /// The twins of a run. The generator settles them once, before anything is done.
 #[derive(Default)]
 pub struct Twins {
-    /// By the path of the new file.
-    by_new: OnceLock<HashMap<RelPath, Twin>>,
+    settled: OnceLock<SettledTwins>,
     /// How their digests were made, if they have any.
     compared_by: OnceLock<Comparison>,
-    /// How many files need the content of a twin and do not have their names yet, by its path.
-    needed: Mutex<HashMap<RelPath, usize>>,
+    /// How many files need the content of a twin and do not have their names yet, by the index of the candidate.
+    needed: Mutex<Vec<u32>>,
 }
 
 impl Twins {
     /// Sets the twins of the new files.
-    pub fn settle(&self, by_new: HashMap<RelPath, Twin>) {
-        let mut needed = self.needed.lock();
-        for twin in by_new.values().filter(|twin| twin.is_awaited) {
-            *needed.entry(twin.path.clone()).or_default() += 1;
+    pub fn settle(&self, twins: SettledTwins) {
+        let mut needed = vec![0; twins.candidates.count() as usize];
+        for twin in twins.by_dir.values().flatten() {
+            if twin.is_awaited {
+                needed[twin.at as usize] += 1;
+            }
         }
+        *self.needed.lock() = needed;
         // The generator calls it once.
-        let _ = self.by_new.set(by_new);
+        let _ = self.settled.set(twins);
     }
 
     /// Sets how digests are made.
@@ -141,34 +216,39 @@ impl Twins {
         self.compared_by.get()
     }
 
-    /// Returns the twin of a new file.
-    pub fn of(&self, new: &RelPath) -> Option<&Twin> {
-        self.by_new.get()?.get(new)
+    /// Returns the twin of the new file that a step is about.
+    pub fn of(&self, plan: &DirPlan, step: &Step) -> Option<Twin> {
+        let dir = &plan.found.listing.path;
+        self.settled.get()?.of(dir, step.source)
+    }
+
+    /// Returns the index of a file of the destination, if it is a candidate.
+    pub fn candidate_at(&self, path: &RelPath) -> Option<u32> {
+        self.settled.get()?.candidates.find(path)
     }
 
     /// Records that a new file with this twin is complete.
     pub fn placed(&self, twin: &Twin) {
-        if !twin.is_awaited {
-            return;
-        }
-        let mut needed = self.needed.lock();
-        if let Some(count) = needed.get_mut(&twin.path) {
-            *count -= 1;
-            if *count == 0 {
-                needed.remove(&twin.path);
-            }
+        if let Some(at) = twin.candidate
+            && twin.is_awaited
+        {
+            let count = &mut self.needed.lock()[at as usize];
+            *count = count.saturating_sub(1);
         }
     }
 
     /// Records that a new file with this twin could not be placed.
     pub fn failed(&self, twin: &Twin) {
-        if twin.tree.is_none() && !twin.is_awaited {
-            *self.needed.lock().entry(twin.path.clone()).or_default() += 1;
+        if let Some(at) = twin.candidate
+            && !twin.is_awaited
+        {
+            self.needed.lock()[at as usize] += 1;
         }
     }
 
     /// Returns whether a file must not be deleted, because another one needs its content.
     pub fn is_needed(&self, path: &RelPath) -> bool {
-        self.needed.lock().contains_key(path)
+        self.candidate_at(path)
+            .is_some_and(|at| self.needed.lock()[at as usize] > 0)
     }
 }

@@ -2,8 +2,10 @@
 
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::flist::Time;
-use crate::path::RelPath;
+use crate::path::{RelPath, split_parent};
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// When a file counts as equal to a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,14 +20,18 @@ pub enum Criterion {
     Quick,
 }
 
+/// The digest of the content of a file.
+pub type Digest = [u8; CONTENT_LEN_BYTES];
+
 /// A regular file that the destination lacks.
-#[derive(Debug, Clone)]
-pub struct AbsentFile {
-    pub path: RelPath,
+#[derive(Debug, Clone, Copy)]
+pub struct AbsentFile<'a> {
+    pub dir: &'a RelPath,
+    pub name: &'a [u8],
     pub len_bytes: u64,
     pub mtime: Time,
     /// The digest of its content, if it is known.
-    pub digest: Option<[u8; CONTENT_LEN_BYTES]>,
+    pub digest: Option<&'a Digest>,
     /// It may get its content by renaming another file, and need not have it before the end of the run.
     pub may_be_renamed: bool,
     /// It may be copied from another new file at the end of the run.
@@ -36,18 +42,19 @@ pub struct AbsentFile {
 
 /// A regular file of the destination, which keeps its content until the run deletes it, if it does, or of an alternate
 /// tree.
-#[derive(Debug, Clone)]
-pub struct TwinCandidate {
+#[derive(Debug, Clone, Copy)]
+pub struct TwinCandidate<'a> {
     /// The index of the alternate tree; `None`: it is at the destination.
     pub tree: Option<usize>,
-    /// Its path there.
-    pub path: RelPath,
+    /// Its directory there.
+    pub dir: &'a RelPath,
+    pub name: &'a [u8],
     /// Device and inode.
     pub inode: (u64, u64),
     pub len_bytes: u64,
     pub mtime: Time,
     /// The digest of its content, if it is known.
-    pub digest: Option<[u8; CONTENT_LEN_BYTES]>,
+    pub digest: Option<&'a Digest>,
     /// The run will probably delete it.
     pub is_extra: bool,
     /// It has no other name either, so it can be renamed.
@@ -56,17 +63,177 @@ pub struct TwinCandidate {
     pub is_linkable: bool,
 }
 
+/// The candidates of a run. There can be many, so each takes little memory: those of one directory share its path.
+#[derive(Debug, Default)]
+pub struct TwinCandidates {
+    dirs: Vec<CandidateDir>,
+    /// The names, one after the other.
+    names: Vec<u8>,
+    files: Vec<CandidateFile>,
+    /// By the index of the file; empty if no digest is known.
+    digests: Vec<Option<Digest>>,
+}
+
+/// A directory with candidates.
+#[derive(Debug)]
+struct CandidateDir {
+    tree: Option<usize>,
+    path: RelPath,
+}
+
+/// What is stored of a candidate.
+#[derive(Debug)]
+struct CandidateFile {
+    inode: (u64, u64),
+    len_bytes: u64,
+    /// Where its name begins.
+    name_at: usize,
+    mtime: Time,
+    /// The index of its directory.
+    dir: u32,
+    name_len_bytes: u16,
+    is_extra: bool,
+    is_left_over: bool,
+    is_linkable: bool,
+}
+
+impl CandidateFile {
+    fn name<'a>(&self, names: &'a [u8]) -> &'a [u8] {
+        &names[self.name_at..self.name_at + usize::from(self.name_len_bytes)]
+    }
+}
+
+impl TwinCandidates {
+    /// Adds a candidate. One whose name is longer than names are, or of which there are too many, is left out.
+    pub fn push(&mut self, file: &TwinCandidate<'_>) {
+        let Ok(name_len_bytes) = u16::try_from(file.name.len()) else {
+            return;
+        };
+        if u32::try_from(self.files.len()).is_err() {
+            return;
+        }
+        let is_in_last = self
+            .dirs
+            .last()
+            .is_some_and(|last| last.tree == file.tree && last.path == *file.dir);
+        if !is_in_last {
+            self.dirs.push(CandidateDir {
+                tree: file.tree,
+                path: file.dir.clone(),
+            });
+        }
+        let name_at = self.names.len();
+        self.names.extend_from_slice(file.name);
+        self.files.push(CandidateFile {
+            inode: file.inode,
+            len_bytes: file.len_bytes,
+            name_at,
+            mtime: file.mtime,
+            // There are not more directories than files.
+            dir: (self.dirs.len() - 1) as u32,
+            name_len_bytes,
+            is_extra: file.is_extra,
+            is_left_over: file.is_left_over,
+            is_linkable: file.is_linkable,
+        });
+    }
+
+    /// Returns how many there are.
+    pub fn count(&self) -> u32 {
+        self.files.len() as u32
+    }
+
+    /// Returns the candidate with this index.
+    pub fn get(&self, at: u32) -> TwinCandidate<'_> {
+        let file = &self.files[at as usize];
+        let dir = &self.dirs[file.dir as usize];
+        let digest = self.digests.get(at as usize);
+        TwinCandidate {
+            tree: dir.tree,
+            dir: &dir.path,
+            name: file.name(&self.names),
+            inode: file.inode,
+            len_bytes: file.len_bytes,
+            mtime: file.mtime,
+            digest: digest.and_then(Option::as_ref),
+            is_extra: file.is_extra,
+            is_left_over: file.is_left_over,
+            is_linkable: file.is_linkable,
+        }
+    }
+
+    /// Returns all, in the order of their indices.
+    pub fn iter(&self) -> impl Iterator<Item = TwinCandidate<'_>> {
+        (0..self.count()).map(|at| self.get(at))
+    }
+
+    /// Sorts them, so that [`TwinCandidates::find`] finds each. Their indices change, and digests must not be known yet.
+    pub fn sort(&mut self) {
+        let TwinCandidates {
+            dirs, names, files, ..
+        } = self;
+        let place = |file: &CandidateFile| {
+            let dir = &dirs[file.dir as usize];
+            (dir.tree, dir.path.as_bytes())
+        };
+        files.sort_unstable_by(|one, other| {
+            let by_dir = if one.dir == other.dir {
+                Ordering::Equal
+            } else {
+                place(one).cmp(&place(other))
+            };
+            by_dir.then_with(|| one.name(names).cmp(other.name(names)))
+        });
+        files.shrink_to_fit();
+        names.shrink_to_fit();
+    }
+
+    /// Returns the index of a file of the destination, if it is a candidate. They must be sorted.
+    pub fn find(&self, path: &RelPath) -> Option<u32> {
+        let (dir, name) = split_parent(path.as_bytes());
+        let found = self.files.binary_search_by(|file| {
+            let its_dir = &self.dirs[file.dir as usize];
+            (
+                its_dir.tree,
+                its_dir.path.as_bytes(),
+                file.name(&self.names),
+            )
+                .cmp(&(None, dir, name))
+        });
+        Some(found.ok()? as u32)
+    }
+
+    /// Sets the digest of a candidate.
+    pub fn set_digest(&mut self, at: u32, digest: Option<Digest>) {
+        self.digests.resize(self.files.len(), None);
+        self.digests[at as usize] = digest;
+    }
+
+    /// Forgets the digests.
+    pub fn forget_digests(&mut self) {
+        self.digests = Vec::new();
+    }
+
+    /// Notes which files of alternate trees can be linked, by their devices and inodes.
+    pub fn permit_links(&mut self, may_be_linked: impl Fn((u64, u64)) -> bool) {
+        for file in &mut self.files {
+            let is_in_tree = self.dirs[file.dir as usize].tree.is_some();
+            file.is_linkable = is_in_tree && may_be_linked(file.inode);
+        }
+    }
+}
+
 /// The file whose content a new file takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TwinMatch {
     /// The candidate with this index is renamed.
-    Renamed(usize),
+    Renamed(u32),
     /// The candidate with this index gets another name, if all attributes are equal. Otherwise it is copied.
-    Linked(usize),
+    Linked(u32),
     /// The candidate with this index is copied.
-    Copied(usize),
+    Copied(u32),
     /// The new file with this index is copied at the end of the run.
-    CopiedFromNew(usize),
+    CopiedFromNew(u32),
 }
 
 /// How many candidates are compared with a new file to find the nearest one.
@@ -76,12 +243,12 @@ const COMPARED_MAX: usize = 64;
 const READ_MAX: usize = 8;
 
 /// What two files that count as equal have in common, as far as it matters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<'a> {
     len_bytes: u64,
     mtime: Option<Time>,
     name: Option<&'a [u8]>,
-    digest: Option<&'a [u8; CONTENT_LEN_BYTES]>,
+    digest: Option<&'a Digest>,
 }
 
 impl<'a> Key<'a> {
@@ -110,7 +277,7 @@ impl<'a> Key<'a> {
         criterion: Criterion,
         name: &'a [u8],
         (len_bytes, mtime): (u64, Time),
-        digest: Option<&'a [u8; CONTENT_LEN_BYTES]>,
+        digest: Option<&'a Digest>,
     ) -> Option<Key<'a>> {
         let key = Key::before_reading(criterion, name, len_bytes, mtime);
         match criterion {
@@ -123,63 +290,72 @@ impl<'a> Key<'a> {
     }
 }
 
-impl AbsentFile {
-    fn key(&self, criterion: Criterion) -> Option<Key<'_>> {
-        Key::new(
-            criterion,
-            self.path.name(),
-            (self.len_bytes, self.mtime),
-            self.digest.as_ref(),
-        )
+impl<'a> AbsentFile<'a> {
+    fn key(&self, criterion: Criterion) -> Option<Key<'a>> {
+        let attributes = (self.len_bytes, self.mtime);
+        Key::new(criterion, self.name, attributes, self.digest)
     }
 }
 
-impl TwinCandidate {
-    fn key(&self, criterion: Criterion) -> Option<Key<'_>> {
-        Key::new(
-            criterion,
-            self.path.name(),
-            (self.len_bytes, self.mtime),
-            self.digest.as_ref(),
-        )
+impl<'a> TwinCandidate<'a> {
+    /// Returns its path.
+    pub fn path(&self) -> RelPath {
+        self.dir.join(self.name)
+    }
+
+    fn key(&self, criterion: Criterion) -> Option<Key<'a>> {
+        let attributes = (self.len_bytes, self.mtime);
+        Key::new(criterion, self.name, attributes, self.digest)
+    }
+
+    /// Compares by the bytes of the paths.
+    fn compare_paths(&self, other: &TwinCandidate<'_>) -> Ordering {
+        if self.dir == other.dir {
+            return self.name.cmp(other.name);
+        }
+        self.path().cmp(&other.path())
     }
 }
 
 /// The indices of files that are worth reading, ascending.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct WorthReading {
-    pub new: Vec<usize>,
-    pub candidates: Vec<usize>,
+    pub new: Vec<u32>,
+    pub candidates: Vec<u32>,
 }
 
-/// The files of one length.
+/// The files of one length, with their times.
 #[derive(Default)]
 struct SameLength {
-    new: Vec<usize>,
-    candidates: Vec<usize>,
+    new: Vec<(u32, Time)>,
+    candidates: Vec<(u32, Time)>,
 }
 
 /// Returns which files can be equal to each other: new files to candidates, and new files to other new files.
-pub fn worth_reading(new: &[AbsentFile], candidates: &[TwinCandidate]) -> WorthReading {
+pub fn worth_reading<'a>(
+    new: impl Iterator<Item = AbsentFile<'a>>,
+    candidates: &TwinCandidates,
+) -> WorthReading {
     let mut by_len: HashMap<u64, SameLength> = HashMap::new();
-    for (at, file) in new.iter().enumerate() {
-        by_len.entry(file.len_bytes).or_default().new.push(at);
+    for (at, file) in (0..).zip(new) {
+        let same = by_len.entry(file.len_bytes).or_default();
+        same.new.push((at, file.mtime));
     }
-    for (at, candidate) in candidates.iter().enumerate() {
+    for (at, candidate) in (0..).zip(candidates.iter()) {
         if let Some(same) = by_len.get_mut(&candidate.len_bytes) {
-            same.candidates.push(at);
+            same.candidates.push((at, candidate.mtime));
         }
     }
 
     let mut worth = WorthReading::default();
     for same in by_len.into_values() {
         let is_many = same.candidates.len() > READ_MAX;
-        let new_times: HashSet<Time> = same.new.iter().map(|&at| new[at].mtime).collect();
+        let new_times: HashSet<Time> = same.new.iter().map(|&(_, mtime)| mtime).collect();
         let mut times = HashSet::new();
-        for &at in &same.candidates {
-            if !is_many || new_times.contains(&candidates[at].mtime) {
+        for &(at, mtime) in &same.candidates {
+            if !is_many || new_times.contains(&mtime) {
                 worth.candidates.push(at);
-                times.insert(candidates[at].mtime);
+                times.insert(mtime);
             }
         }
         let has_candidates = !times.is_empty();
@@ -187,11 +363,10 @@ pub fn worth_reading(new: &[AbsentFile], candidates: &[TwinCandidate]) -> WorthR
         // More than one of them can have the same content.
         let are_many = same.new.len() > READ_MAX;
         let mut counts: HashMap<Time, usize> = HashMap::new();
-        for &at in &same.new {
-            *counts.entry(new[at].mtime).or_default() += 1;
+        for &(_, mtime) in &same.new {
+            *counts.entry(mtime).or_default() += 1;
         }
-        for &at in &same.new {
-            let mtime = new[at].mtime;
+        for &(at, mtime) in &same.new {
             let has_candidate = has_candidates && (!is_many || times.contains(&mtime));
             let has_other = same.new.len() > 1 && (!are_many || counts[&mtime] > 1);
             if has_candidate || has_other {
@@ -204,146 +379,191 @@ pub fn worth_reading(new: &[AbsentFile], candidates: &[TwinCandidate]) -> WorthR
     worth
 }
 
-/// The candidates with one key.
-#[derive(Default)]
-struct Equal {
-    /// Those that can still be renamed. The one with the smallest path is the last one.
-    left_over: Vec<usize>,
-    /// The others, the one with the smallest path first. Those that will be renamed can be copied before.
-    others: Vec<usize>,
-    /// Those of `others` that can still be linked. The one with the smallest path is the last one.
-    linkable: Vec<usize>,
+/// TwinCandidates from which some are taken.
+struct Stock<'a> {
+    criterion: Criterion,
+    candidates: &'a TwinCandidates,
+    /// Sorted by their keys. Of those with one key, first come those that cannot be taken, sorted by their paths, then
+    /// those that were taken, then those that are left, sorted by their paths. A table of the keys would take several
+    /// times the memory.
+    order: Vec<u32>,
+    /// By the index of the candidate.
+    is_left: Vec<bool>,
 }
 
-/// Finds a candidate for each new file, in the order of `new`. Each candidate is renamed once at most, and gets one new
-/// name at most, so that new files never become names of one file. With [`Criterion::Digest`], a new file without a
-/// candidate is copied from the first equal one of `new`, if there is one.
+/// TwinCandidates with one key: where they are in the order of a stock.
+struct Equal {
+    gone: Range<usize>,
+    left: Range<usize>,
+}
+
+impl<'a> Stock<'a> {
+    /// Creates a stock of the candidates that `is_in` accepts. `is_left`: it can be taken.
+    fn new(
+        criterion: Criterion,
+        candidates: &'a TwinCandidates,
+        is_in: impl Fn(&TwinCandidate<'_>) -> bool,
+        is_left: impl Fn(&TwinCandidate<'_>) -> bool,
+    ) -> Stock<'a> {
+        let mut order = Vec::new();
+        for (at, candidate) in (0..).zip(candidates.iter()) {
+            if candidate.key(criterion).is_some() && is_in(&candidate) {
+                order.push(at);
+            }
+        }
+        order.sort_unstable_by(|&one, &other| {
+            let one = candidates.get(one);
+            let other = candidates.get(other);
+            one.key(criterion)
+                .cmp(&other.key(criterion))
+                .then_with(|| is_left(&one).cmp(&is_left(&other)))
+                .then_with(|| one.compare_paths(&other))
+                .then_with(|| one.tree.cmp(&other.tree))
+        });
+        let is_left = candidates.iter().map(|candidate| is_left(&candidate));
+        Stock {
+            criterion,
+            candidates,
+            order,
+            is_left: is_left.collect(),
+        }
+    }
+
+    /// Returns the candidates with a key.
+    fn equal(&self, key: Key<'_>) -> Equal {
+        let key_of = |at: u32| self.candidates.get(at).key(self.criterion);
+        let start = self.order.partition_point(|&at| key_of(at) < Some(key));
+        let count = self.order[start..].partition_point(|&at| key_of(at) == Some(key));
+        let end = start + count;
+        let gone_count = self.order[start..end].partition_point(|&at| !self.is_left[at as usize]);
+        let left_start = start + gone_count;
+        Equal {
+            gone: start..left_start,
+            left: left_start..end,
+        }
+    }
+
+    /// Takes a candidate that is one of the first [`COMPARED_MAX`] of those that are left.
+    fn take(&mut self, candidate: u32, left: Range<usize>) {
+        let left = &mut self.order[left];
+        if let Some(at) = left.iter().position(|&it| it == candidate) {
+            left[..=at].rotate_right(1);
+            self.is_left[candidate as usize] = false;
+        }
+    }
+}
+
+/// Finds a candidate for each new file, in the order in which they are given. Each candidate is renamed once at most, and
+/// gets one new name at most, so that new files never become names of one file. With [`Criterion::Digest`], a new file
+/// without a candidate is copied from the first equal one that was given, if there is one.
 ///
 /// What can be renamed is preferred, because that copies nothing; then what can be linked; then the same name, then the
 /// nearest path, then the destination, then the smallest path. The order of the candidates does not matter.
-pub fn matches(
+pub struct Matcher<'a> {
     criterion: Criterion,
-    new: &[AbsentFile],
-    candidates: &[TwinCandidate],
-) -> Vec<Option<TwinMatch>> {
-    let mut by_key: HashMap<Key, Equal> = HashMap::new();
-    for (at, candidate) in candidates.iter().enumerate() {
-        let Some(key) = candidate.key(criterion) else {
-            continue;
-        };
-        let equal = by_key.entry(key).or_default();
-        if candidate.is_left_over {
-            equal.left_over.push(at);
-        } else {
-            equal.others.push(at);
-        }
-        if candidate.is_linkable {
-            equal.linkable.push(at);
-        }
-    }
-    let place = |at: usize| {
-        let TwinCandidate { path, tree, .. } = &candidates[at];
-        (path.as_bytes(), *tree)
-    };
-    for equal in by_key.values_mut() {
-        equal.others.sort_by_key(|&at| place(at));
-        for last_first in [&mut equal.left_over, &mut equal.linkable] {
-            last_first.sort_by(|&one, &other| place(other).cmp(&place(one)));
-        }
-    }
-
-    let mut found = Vec::with_capacity(new.len());
-    let mut first: HashMap<Key, usize> = HashMap::new();
-    let mut linked = HashSet::new();
-    for (at, file) in new.iter().enumerate() {
-        let Some(key) = file.key(criterion) else {
-            found.push(None);
-            continue;
-        };
-        let mut choice = by_key
-            .get_mut(&key)
-            .and_then(|equal| equal.choose(criterion, file, candidates, &mut linked));
-        if choice.is_none() && criterion == Criterion::Digest {
-            let original = *first.entry(key).or_insert(at);
-            if original != at && file.may_be_late {
-                choice = Some(TwinMatch::CopiedFromNew(original));
-            }
-        }
-        found.push(choice);
-    }
-    found
+    candidates: &'a TwinCandidates,
+    /// All. Those that are renamed are taken. They can be copied before.
+    all: Stock<'a>,
+    /// Those that can be linked, which are taken then.
+    linkable: Stock<'a>,
+    /// Device and inode of those that were linked.
+    linked: HashSet<(u64, u64)>,
+    /// The first of the new files without a candidate.
+    first: HashMap<Key<'a>, u32>,
 }
 
-impl Equal {
-    fn choose(
-        &mut self,
-        criterion: Criterion,
-        file: &AbsentFile,
-        candidates: &[TwinCandidate],
-        linked: &mut HashSet<(u64, u64)>,
-    ) -> Option<TwinMatch> {
-        let rank = |at: usize| {
-            let candidate = &candidates[at];
-            // A basis is more likely to be the right one if it has the same time.
-            let is_less_likely = criterion == Criterion::Length && candidate.mtime != file.mtime;
-            let path = &candidate.path;
-            let nearness = distance(path, &file.path);
-            (is_less_likely, nearness, candidate.tree, path.as_bytes())
-        };
-        let nearest = |among: &mut dyn Iterator<Item = usize>| {
-            among
-                .take(COMPARED_MAX)
-                .min_by(|&one, &other| rank(one).cmp(&rank(other)))
-        };
+impl<'a> Matcher<'a> {
+    /// Creates it for these candidates.
+    pub fn new(criterion: Criterion, candidates: &'a TwinCandidates) -> Matcher<'a> {
+        let is_linkable = |candidate: &TwinCandidate<'_>| candidate.is_linkable;
+        let is_left_over = |candidate: &TwinCandidate<'_>| candidate.is_left_over;
+        Matcher {
+            criterion,
+            candidates,
+            all: Stock::new(criterion, candidates, |_| true, is_left_over),
+            linkable: Stock::new(criterion, candidates, is_linkable, is_linkable),
+            linked: HashSet::new(),
+            first: HashMap::new(),
+        }
+    }
 
-        let left_over = nearest(&mut self.left_over.iter().rev().copied());
+    /// Returns the match of the next new file, which has the index `at`.
+    pub fn next(&mut self, at: u32, file: &AbsentFile<'a>) -> Option<TwinMatch> {
+        let key = file.key(self.criterion)?;
+        let choice = self.choose(key, file);
+        if choice.is_some() || self.criterion != Criterion::Digest {
+            return choice;
+        }
+        let original = *self.first.entry(key).or_insert(at);
+        if original != at && file.may_be_late {
+            Some(TwinMatch::CopiedFromNew(original))
+        } else {
+            None
+        }
+    }
+
+    fn choose(&mut self, key: Key<'_>, file: &AbsentFile<'_>) -> Option<TwinMatch> {
+        let equal = self.all.equal(key);
+        let left_over = self.nearest(file, &self.all.order[equal.left.clone()]);
         if let Some(candidate) = left_over
             && file.may_be_renamed
         {
-            take_near_end(&mut self.left_over, candidate);
-            self.others.push(candidate);
+            self.all.take(candidate, equal.left);
             return Some(TwinMatch::Renamed(candidate));
         }
-        while file.may_be_linked
-            && let Some(at) = nearest(&mut self.linkable.iter().rev().copied())
+        if file.may_be_linked
+            && let Some(at) = self.take_linkable(key, file)
         {
-            take_near_end(&mut self.linkable, at);
+            return Some(TwinMatch::Linked(at));
+        }
+        let other = self.nearest(file, &self.all.order[equal.gone]);
+        let both: Vec<u32> = other.into_iter().chain(left_over).collect();
+        Some(TwinMatch::Copied(self.nearest(file, &both)?))
+    }
+
+    /// Takes the nearest candidate that can be linked and has no new name yet.
+    fn take_linkable(&mut self, key: Key<'_>, file: &AbsentFile<'_>) -> Option<u32> {
+        loop {
+            let left = self.linkable.equal(key).left;
+            let at = self.nearest(file, &self.linkable.order[left.clone()])?;
+            self.linkable.take(at, left);
             // Otherwise it got one through another of its names.
-            if linked.insert(candidates[at].inode) {
-                return Some(TwinMatch::Linked(at));
+            if self.linked.insert(self.candidates.get(at).inode) {
+                return Some(at);
             }
         }
-        let other = nearest(&mut self.others.iter().copied());
-        let candidate = nearest(&mut other.into_iter().chain(left_over))?;
-        Some(TwinMatch::Copied(candidate))
+    }
+
+    /// Returns the nearest one of the first few of these candidates.
+    fn nearest(&self, file: &AbsentFile<'_>, among: &[u32]) -> Option<u32> {
+        let rank = |candidate: &TwinCandidate<'_>| {
+            // A basis is more likely to be the right one if it has the same time.
+            let is_less_likely =
+                self.criterion == Criterion::Length && candidate.mtime != file.mtime;
+            let has_other_name = candidate.name != file.name;
+            let steps = distance(candidate.dir, file.dir);
+            (is_less_likely, has_other_name, steps, candidate.tree)
+        };
+        let compared = among.iter().copied().take(COMPARED_MAX);
+        compared.min_by(|&one, &other| {
+            let one = self.candidates.get(one);
+            let other = self.candidates.get(other);
+            rank(&one)
+                .cmp(&rank(&other))
+                .then_with(|| one.compare_paths(&other))
+        })
     }
 }
 
-/// Removes a candidate that is one of the last [`COMPARED_MAX`].
-fn take_near_end(candidates: &mut Vec<usize>, candidate: usize) {
-    if let Some(at) = candidates.iter().rposition(|&it| it == candidate) {
-        candidates.remove(at);
-    }
-}
-
-/// Returns how far two files are from each other: whether their names differ, and how many directories one must leave
-/// and enter to get from one to the other.
-fn distance(one: &RelPath, other: &RelPath) -> (bool, usize) {
-    let dirs = |path: &RelPath| path.parent().unwrap_or_default().as_bytes().to_vec();
-    let one_dirs = dirs(one);
-    let other_dirs = dirs(other);
-    let elements = |dirs: &[u8]| {
-        dirs.split(|&byte| byte == b'/')
-            .filter(|it| !it.is_empty())
-            .count()
-    };
-    let common = one_dirs
-        .split(|&byte| byte == b'/')
-        .zip(other_dirs.split(|&byte| byte == b'/'))
+/// Returns how many directories one must leave and enter to get from one to the other.
+fn distance(one: &RelPath, other: &RelPath) -> usize {
+    let one_elements = one.as_bytes().split(|&byte| byte == b'/');
+    let other_elements = other.as_bytes().split(|&byte| byte == b'/');
+    let common = one_elements
+        .zip(other_elements)
         .take_while(|(a, b)| a == b && !a.is_empty())
         .count();
-    let steps = elements(&one_dirs) + elements(&other_dirs) - 2 * common;
-    (one.name() != other.name(), steps)
+    one.depth() + other.depth() - 2 * common
 }
 
 #[cfg(test)]
@@ -359,46 +579,152 @@ mod tests {
         Time { secs, nanos }
     }
 
-    fn new_file(text: &str, len_bytes: u64) -> AbsentFile {
-        AbsentFile {
-            path: path(text),
-            len_bytes,
-            mtime: time(5, 6),
+    /// A new file of a test.
+    #[derive(Debug, Clone)]
+    struct NewFile {
+        dir: RelPath,
+        path: RelPath,
+        digest: Option<Digest>,
+        /// The rest.
+        file: AbsentFile<'static>,
+    }
+
+    /// A candidate of a test.
+    #[derive(Debug, Clone)]
+    struct Old {
+        dir: RelPath,
+        path: RelPath,
+        digest: Option<Digest>,
+        /// The rest.
+        file: TwinCandidate<'static>,
+    }
+
+    /// Returns what stands for a directory that is set later.
+    fn no_dir() -> &'static RelPath {
+        static ROOT: std::sync::OnceLock<RelPath> = std::sync::OnceLock::new();
+        ROOT.get_or_init(RelPath::root)
+    }
+
+    impl NewFile {
+        fn get(&self) -> AbsentFile<'_> {
+            AbsentFile {
+                dir: &self.dir,
+                name: self.path.name(),
+                digest: self.digest.as_ref(),
+                ..self.file
+            }
+        }
+    }
+
+    impl Old {
+        fn get(&self) -> TwinCandidate<'_> {
+            TwinCandidate {
+                dir: &self.dir,
+                name: self.path.name(),
+                digest: self.digest.as_ref(),
+                ..self.file
+            }
+        }
+    }
+
+    fn new_file(text: &str, len_bytes: u64) -> NewFile {
+        let path = path(text);
+        NewFile {
+            dir: path.parent().unwrap(),
+            path,
             digest: None,
-            may_be_renamed: true,
-            may_be_late: true,
-            may_be_linked: true,
+            file: AbsentFile {
+                dir: no_dir(),
+                name: b"",
+                len_bytes,
+                mtime: time(5, 6),
+                digest: None,
+                may_be_renamed: true,
+                may_be_late: true,
+                may_be_linked: true,
+            },
         }
     }
 
-    fn candidate(text: &str, len_bytes: u64, is_left_over: bool) -> TwinCandidate {
-        TwinCandidate {
-            tree: None,
-            path: path(text),
-            inode: (1, text.len() as u64),
-            len_bytes,
-            mtime: time(5, 6),
+    fn candidate(text: &str, len_bytes: u64, is_left_over: bool) -> Old {
+        let path = path(text);
+        Old {
+            dir: path.parent().unwrap(),
+            path,
             digest: None,
-            is_extra: is_left_over,
-            is_left_over,
-            is_linkable: false,
+            file: TwinCandidate {
+                tree: None,
+                dir: no_dir(),
+                name: b"",
+                inode: (1, text.len() as u64),
+                len_bytes,
+                mtime: time(5, 6),
+                digest: None,
+                is_extra: is_left_over,
+                is_left_over,
+                is_linkable: false,
+            },
         }
     }
 
-    fn in_tree(text: &str, ino: u64) -> TwinCandidate {
-        TwinCandidate {
-            tree: Some(0),
-            inode: (2, ino),
-            is_linkable: true,
-            ..candidate(text, 3, false)
-        }
+    fn in_tree(text: &str, ino: u64) -> Old {
+        let mut old = candidate(text, 3, false);
+        old.file.tree = Some(0);
+        old.file.inode = (2, ino);
+        old.file.is_linkable = true;
+        old
     }
 
-    fn renamed(candidate: usize) -> Option<TwinMatch> {
+    fn all(candidates: &[Old]) -> TwinCandidates {
+        let mut all = TwinCandidates::default();
+        for old in candidates {
+            all.push(&old.get());
+        }
+        for (at, old) in (0..).zip(candidates) {
+            if old.digest.is_some() {
+                all.set_digest(at, old.digest);
+            }
+        }
+        all
+    }
+
+    fn matches(
+        criterion: Criterion,
+        new: &[NewFile],
+        candidates: &[Old],
+    ) -> Vec<Option<TwinMatch>> {
+        let candidates = all(candidates);
+        let mut matcher = Matcher::new(criterion, &candidates);
+        let files = (0..).zip(new);
+        files
+            .map(|(at, file)| matcher.next(at, &file.get()))
+            .collect()
+    }
+
+    fn worth(new: &[NewFile], candidates: &[Old]) -> WorthReading {
+        worth_reading(new.iter().map(NewFile::get), &all(candidates))
+    }
+
+    fn not_renamed(mut new: NewFile) -> NewFile {
+        new.file.may_be_renamed = false;
+        new
+    }
+
+    fn not_linked(mut new: NewFile) -> NewFile {
+        new.file.may_be_linked = false;
+        new
+    }
+
+    fn not_late(mut new: NewFile) -> NewFile {
+        new.file.may_be_late = false;
+        new
+    }
+
+    fn renamed(candidate: u32) -> Option<TwinMatch> {
         Some(TwinMatch::Renamed(candidate))
     }
 
-    fn copied(candidate: usize) -> Option<TwinMatch> {
+    fn copied(candidate: u32) -> Option<TwinMatch> {
         Some(TwinMatch::Copied(candidate))
     }
 
@@ -419,10 +745,8 @@ mod tests {
 
     #[test]
     fn fractions_of_times_count() {
-        let new = [AbsentFile {
-            mtime: time(5, 7),
-            ..new_file("n/a", 3)
-        }];
+        let mut new = [new_file("n/a", 3)];
+        new[0].file.mtime = time(5, 7);
         let candidates = [candidate("o/a", 3, true)];
         assert_eq!(matches(Criterion::Quick, &new, &candidates), [None]);
     }
@@ -451,10 +775,7 @@ mod tests {
             new_file("n/a", 3),
             new_file("n/b/a", 3),
             new_file("n/c/a", 3),
-            AbsentFile {
-                may_be_linked: false,
-                ..new_file("n/d/a", 3)
-            },
+            not_linked(new_file("n/d/a", 3)),
         ];
         // The first two are names of one file.
         let candidates = [
@@ -482,10 +803,7 @@ mod tests {
 
     #[test]
     fn file_that_must_not_be_renamed_is_copied() {
-        let new = [AbsentFile {
-            may_be_renamed: false,
-            ..new_file("n/a", 3)
-        }];
+        let new = [not_renamed(new_file("n/a", 3))];
         let candidates = [candidate("o/a", 3, true)];
         assert_eq!(matches(Criterion::Moved, &new, &candidates), [copied(0)]);
     }
@@ -495,8 +813,8 @@ mod tests {
         prop::collection::vec(element, 1..4).prop_map(|elements| path(&elements.join("/")))
     }
 
-    fn with_digest(file: AbsentFile, byte: u8) -> AbsentFile {
-        AbsentFile {
+    fn with_digest(file: NewFile, byte: u8) -> NewFile {
+        NewFile {
             digest: Some([byte; CONTENT_LEN_BYTES]),
             ..file
         }
@@ -508,14 +826,11 @@ mod tests {
             with_digest(new_file("a", 3), 1),
             with_digest(new_file("b", 3), 2),
             with_digest(new_file("c", 3), 1),
-            AbsentFile {
-                may_be_late: false,
-                ..with_digest(new_file("d", 3), 1)
-            },
+            not_late(with_digest(new_file("d", 3), 1)),
             new_file("e", 3),
             with_digest(new_file("f", 3), 3),
         ];
-        let equal = TwinCandidate {
+        let equal = Old {
             digest: Some([3; CONTENT_LEN_BYTES]),
             ..candidate("x", 3, false)
         };
@@ -535,61 +850,76 @@ mod tests {
 
     #[test]
     fn of_many_files_of_one_length_only_those_with_equal_times_are_read() {
-        let of_len = |len_bytes, secs| AbsentFile {
-            mtime: time(secs, 0),
-            ..new_file(&format!("n{len_bytes}-{secs}"), len_bytes)
+        let of_len = |len_bytes, secs| {
+            let mut new = new_file(&format!("n{len_bytes}-{secs}"), len_bytes);
+            new.file.mtime = time(secs, 0);
+            new
         };
-        let candidate_of = |len_bytes, secs: i64| TwinCandidate {
-            mtime: time(secs, 0),
-            ..candidate(&format!("o{len_bytes}-{secs}"), len_bytes, true)
+        let candidate_of = |len_bytes, secs: i64| {
+            let mut old = candidate(&format!("o{len_bytes}-{secs}"), len_bytes, true);
+            old.file.mtime = time(secs, 0);
+            old
         };
         // A file without another of its length, two that can be equal to each other, and one that has a candidate.
         let new = [of_len(1, 1), of_len(2, 1), of_len(2, 2), of_len(3, 1)];
         let candidates = [candidate_of(3, 7), candidate_of(4, 1)];
-        let worth = worth_reading(&new, &candidates);
-        assert_eq!((worth.new, worth.candidates), (vec![1, 2, 3], vec![0]));
+        let found = worth(&new, &candidates);
+        assert_eq!((found.new, found.candidates), (vec![1, 2, 3], vec![0]));
 
         let few: Vec<_> = (0..8).map(|secs| candidate_of(1, secs)).collect();
-        let worth = worth_reading(&[of_len(1, 3)], &few);
-        assert_eq!((worth.new.len(), worth.candidates.len()), (1, 8));
+        let found = worth(&[of_len(1, 3)], &few);
+        assert_eq!((found.new.len(), found.candidates.len()), (1, 8));
         let many: Vec<_> = (0..9).map(|secs| candidate_of(1, secs)).collect();
-        let worth = worth_reading(&[of_len(1, 3), of_len(2, 1)], &many);
-        assert_eq!((worth.new, worth.candidates), (vec![0], vec![3]));
-        let worth = worth_reading(&[of_len(1, 9)], &many);
-        assert_eq!(worth, WorthReading::default());
+        let found = worth(&[of_len(1, 3), of_len(2, 1)], &many);
+        assert_eq!((found.new, found.candidates), (vec![0], vec![3]));
+        let found = worth(&[of_len(1, 9)], &many);
+        assert_eq!(found, WorthReading::default());
 
         let many: Vec<_> = (0..9).map(|at| of_len(1, at / 2)).collect();
-        assert_eq!(worth_reading(&many, &[]).new, (0..8).collect::<Vec<_>>());
+        assert_eq!(worth(&many, &[]).new, (0..8).collect::<Vec<_>>());
     }
 
-    fn any_new() -> impl Strategy<Value = AbsentFile> {
+    fn any_new() -> impl Strategy<Value = NewFile> {
         (any_path(), 1..3_u64, 0..2_u32, any::<bool>()).prop_map(
-            |(path, len_bytes, nanos, may_be_renamed)| AbsentFile {
-                path,
-                len_bytes,
-                mtime: time(0, nanos),
-                digest: None,
-                may_be_renamed,
-                may_be_late: true,
-                may_be_linked: true,
+            |(path, len_bytes, nanos, may_be_renamed)| {
+                let mut new = new_file(std::str::from_utf8(path.as_bytes()).unwrap(), len_bytes);
+                new.file.mtime = time(0, nanos);
+                new.file.may_be_renamed = may_be_renamed;
+                new
             },
         )
     }
 
-    fn any_candidate() -> impl Strategy<Value = TwinCandidate> {
+    fn any_candidate() -> impl Strategy<Value = Old> {
         (any_path(), 1..3_u64, 0..2_u32, any::<bool>()).prop_map(
-            |(path, len_bytes, nanos, is_left_over)| TwinCandidate {
-                tree: None,
-                path,
-                inode: (0, 0),
-                len_bytes,
-                mtime: time(0, nanos),
-                digest: None,
-                is_extra: is_left_over,
-                is_left_over,
-                is_linkable: false,
+            |(path, len_bytes, nanos, is_left_over)| {
+                let text = std::str::from_utf8(path.as_bytes()).unwrap();
+                let mut old = candidate(text, len_bytes, is_left_over);
+                old.file.mtime = time(0, nanos);
+                old
             },
         )
+    }
+
+    #[test]
+    fn sorted_candidates_are_found_by_their_paths() {
+        let mut all = all(&[
+            in_tree("b/a", 1),
+            candidate("b/c", 3, false),
+            candidate("a", 3, false),
+            candidate("b/a", 3, false),
+            candidate("a-b/c", 3, false),
+            in_tree("d", 2),
+        ]);
+        all.sort();
+        for text in ["a", "a-b/c", "b/a", "b/c"] {
+            let at = all.find(&path(text)).unwrap();
+            let found = all.get(at);
+            assert_eq!((found.tree, found.path()), (None, path(text)));
+        }
+        for text in ["d", "b", "b/b", "a/c"] {
+            assert_eq!(all.find(&path(text)), None, "{text}");
+        }
     }
 
     proptest! {
@@ -609,16 +939,16 @@ mod tests {
             let found = matches(how, &new, &candidates);
             let mut renamed = Vec::new();
             for (file, found) in new.iter().zip(&found) {
-                let has_equal = candidates.iter().any(|it| it.key(how) == file.key(how));
+                let has_equal = candidates.iter().any(|it| it.get().key(how) == file.get().key(how));
                 prop_assert_eq!(found.is_some(), has_equal);
                 let Some(found) = found else { continue };
                 let (TwinMatch::Renamed(at) | TwinMatch::Copied(at)) = *found else {
                     panic!("a candidate was expected");
                 };
-                let candidate = &candidates[at];
-                prop_assert_eq!(candidate.key(how), file.key(how));
+                let candidate = candidates[at as usize].get();
+                prop_assert_eq!(candidate.key(how), file.get().key(how));
                 if *found == TwinMatch::Renamed(at) {
-                    prop_assert!(file.may_be_renamed && candidate.is_left_over);
+                    prop_assert!(file.file.may_be_renamed && candidate.is_left_over);
                     prop_assert!(!renamed.contains(&at));
                     renamed.push(at);
                 }

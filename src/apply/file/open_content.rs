@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Opens the content to be copied: the twin of a new file, or else the source.
 pub(super) fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
-    match job.twin().and_then(|twin| open_twin(job, twin)) {
+    match job.twin().and_then(|twin| open_twin(job, &twin)) {
         Some(file) => Ok(Content::Twin(file)),
         None => open_source(job),
     }

@@ -206,8 +206,8 @@ fn fill_from_twin(
     let before = sys::version(from.as_fd()).ok();
     let is_right = |content_counts: &ContentCounts| {
         content_counts.end_bytes == job.source().len_bytes
-            && is_unchanged(twin, from)
-            && has_expected_content(job, twin, from, before)
+            && is_unchanged(&twin, from)
+            && has_expected_content(job, &twin, from, before)
     };
     match copy_local(job, from.as_fd(), target, out).0 {
         // Nothing came from the source.

@@ -47,8 +47,8 @@ impl<'a> ContentReader<'a> {
     /// reads the others.
     pub(super) fn read(
         &self,
-        new: &[(usize, NewSource<'_>)],
-        old: &[(usize, &TwinCandidate)],
+        new: &[(u32, NewSource<'_>)],
+        old: &[(u32, TwinCandidate<'_>)],
     ) -> Result<ReadDigests> {
         let Some(peer) = self.context.peer else {
             let lens_bytes = new.iter().map(|(_, file)| file.len_bytes());
@@ -80,7 +80,7 @@ impl<'a> ContentReader<'a> {
         })
     }
 
-    fn of_dest(&self, old: &[(usize, &TwinCandidate)]) -> Vec<Option<ContentDigest>> {
+    fn of_dest(&self, old: &[(u32, TwinCandidate<'_>)]) -> Vec<Option<ContentDigest>> {
         let threads = self.threads_for(old.iter().map(|(_, file)| file.len_bytes));
         parallel::share(old, threads, |(_, file)| self.of_candidate(file))
     }
@@ -90,10 +90,9 @@ impl<'a> ContentReader<'a> {
     }
 
     /// Returns the digest of a file of the destination or of an alternate tree.
-    fn of_candidate(&self, file: &TwinCandidate) -> Option<ContentDigest> {
-        let parent = file.path.parent().unwrap_or_default();
-        let dir = twins::open_dir(self.context, file.tree, &parent)?;
-        let name = file.path.name();
+    fn of_candidate(&self, file: &TwinCandidate<'_>) -> Option<ContentDigest> {
+        let dir = twins::open_dir(self.context, file.tree, file.dir)?;
+        let name = file.name;
         self.digest(&ListedFile {
             dir: &dir,
             name,

@@ -2,7 +2,7 @@
 
 use super::twin_contents::{ContentReader, NewSource};
 use crate::apply::Context;
-use crate::apply::twins::{Reuse, Twin, TwinIdentity};
+use crate::apply::twins::{NewTwin, Original, Reuse, SettledTwins};
 use crate::error::Result;
 use crate::flist::{DirList, Entry, Kind, Time, order};
 use crate::fs::root::Dir;
@@ -11,9 +11,10 @@ use crate::fs::{read, sandbox, sys};
 use crate::options::{AltKind, DetectRenamed, When};
 use crate::path::RelPath;
 use crate::plan::renamed::{
-    AbsentFile, Criterion, Key, TwinCandidate, TwinMatch, matches, worth_reading,
+    AbsentFile, Criterion, Key, Matcher, TwinCandidate, TwinCandidates, TwinMatch, worth_reading,
 };
 use crate::plan::{Action, InTheWay};
+use crate::proto::ContentDigest;
 use crate::report::event::Weight;
 use crate::walk::destination::DestWalk;
 use crate::walk::{DirPlan, NONE, Step};
@@ -31,14 +32,13 @@ pub(super) struct TwinSearch<'a> {
     criterion: Criterion,
     /// Extra files stay until the end of the run, so they can be twins.
     keeps_extras: bool,
-    new: Vec<AbsentFile>,
-    /// Those that have several names, of which one is placed and the others are linked to it.
-    linked: HashSet<RelPath>,
+    /// The directories that have new files.
+    dirs: HashSet<RelPath>,
     /// Hashes of what the new files have in common with equal ones, and of their names.
     keys: HashSet<u64>,
     names: HashSet<u64>,
     hasher: RandomState,
-    found: Vec<TwinCandidate>,
+    found: TwinCandidates,
     /// Device and inode of each.
     inodes: HashSet<(u64, u64)>,
     entries_left: usize,
@@ -60,8 +60,7 @@ struct LinkSearch {
 
 /// What was found.
 pub(super) struct FoundTwins {
-    /// By the paths of the new files.
-    pub(super) by_new: HashMap<RelPath, Twin>,
+    pub(super) twins: SettledTwins,
     /// Some are extra, so that deletions must wait for the end of the run.
     pub(super) has_extras: bool,
     /// Not everything was looked at.
@@ -114,12 +113,11 @@ impl<'a> TwinSearch<'a> {
             walk,
             criterion,
             keeps_extras,
-            new: Vec::new(),
-            linked: HashSet::new(),
+            dirs: HashSet::new(),
             keys: HashSet::new(),
             names: HashSet::new(),
             hasher: RandomState::new(),
-            found: Vec::new(),
+            found: TwinCandidates::default(),
             inodes: HashSet::new(),
             entries_left: sys::twin_entries_max().unwrap_or(ENTRIES_MAX),
             dest_id: context.dest.and_then(|dest| dest.dir().id().ok()),
@@ -138,83 +136,89 @@ impl<'a> TwinSearch<'a> {
         if plan.found.dest.is_unseen || plan.found.dest.is_outside {
             return;
         }
-        let options = self.context.options;
-        let preserve = &self.context.policy.preserve;
-        let may_be_renamed = preserve.times
-            && !preserve.fake_super
-            && options.place.backup.is_none()
-            && self.criterion != Criterion::Length;
+        let mut has_new = false;
         for step in &plan.decided().steps {
             if !is_new_file(plan, step) {
                 continue;
             }
             let source = plan.source_of(step);
-            let path = plan.found.listing.path.join(plan.name_of(step));
-            let name = path.name();
+            let name = plan.name_of(step);
             let key = Key::before_reading(self.criterion, name, source.len_bytes, source.mtime);
-            let has_names = preserve.hard_links && source.inode.is_some();
-            self.keys.insert(self.hasher.hash_one(&key));
+            self.keys.insert(self.hasher.hash_one(key));
             if self.criterion == Criterion::Moved {
                 self.names.insert(self.hasher.hash_one(name));
             }
             if let Some(links) = &mut self.links {
                 links.lens_bytes.insert(source.len_bytes);
             }
-            self.new.push(AbsentFile {
-                path,
-                len_bytes: source.len_bytes,
-                mtime: source.mtime,
-                digest: None,
-                // Other names are linked to it before the end of the run.
-                may_be_renamed: may_be_renamed && !has_names,
-                may_be_late: !has_names,
-                may_be_linked: !has_names,
-            });
-            if has_names {
-                self.linked
-                    .insert(self.new[self.new.len() - 1].path.clone());
-            }
+            has_new = true;
+        }
+        if has_new {
+            self.dirs.insert(plan.found.listing.path.clone());
         }
     }
 
-    /// Reads the files that can be equal, if their contents count. `plans` has those of all directories.
-    pub(super) fn read_contents<'p>(
-        &mut self,
-        plans: impl Iterator<Item = &'p DirPlan>,
-    ) -> Result<()> {
+    /// Returns the new files, in the order of the list. `plans` has those of all directories.
+    fn new_files<'p>(&self, plans: impl Iterator<Item = &'p DirPlan>) -> NewFiles<'p> {
+        let preserve = &self.context.policy.preserve;
+        let mut with_new: Vec<_> = plans
+            .filter(|plan| self.dirs.contains(&plan.found.listing.path))
+            .collect();
+        with_new.sort_by(|one, other| {
+            let one = &one.found.listing.path;
+            let other = &other.found.listing.path;
+            let root_first = other.is_root().cmp(&one.is_root());
+            root_first.then_with(|| {
+                order::compare_paths((one.as_bytes(), true), (other.as_bytes(), true))
+            })
+        });
+        let mut files = Vec::new();
+        for (dir, plan) in (0..).zip(&with_new) {
+            let from = files.len();
+            for (step, it) in (0..).zip(&plan.decided().steps) {
+                if is_new_file(plan, it) {
+                    files.push(NewPlace { dir, step });
+                }
+            }
+            let steps = &plan.decided().steps;
+            files[from..].sort_by_key(|place| plan.name_of(&steps[place.step as usize]));
+        }
+        NewFiles {
+            plans: with_new,
+            files,
+            digests: Vec::new(),
+            hard_links: preserve.hard_links,
+            may_be_renamed: preserve.times
+                && !preserve.fake_super
+                && self.context.options.place.backup.is_none()
+                && self.criterion != Criterion::Length,
+        }
+    }
+
+    /// Reads the files that can be equal, if their contents count.
+    fn read_contents(&mut self, new: &mut NewFiles<'_>) -> Result<()> {
         if self.criterion != Criterion::Digest {
             return Ok(());
         }
-        let worth = worth_reading(&self.new, &self.found);
-        let mut wanted_new = HashMap::new();
-        for at in worth.new {
-            wanted_new.insert(self.new[at].path.clone(), at);
-        }
+        let worth = worth_reading(new.iter(), &self.found);
         let mut new_files = Vec::new();
-        for plan in plans {
-            for step in &plan.decided().steps {
-                if !is_new_file(plan, step) {
-                    continue;
-                }
-                let path = plan.found.listing.path.join(plan.name_of(step));
-                if let Some(&at) = wanted_new.get(&path) {
-                    new_files.push((at, NewSource { plan, step: *step }));
-                }
-            }
+        for at in worth.new {
+            let (plan, step) = new.at(at);
+            new_files.push((at, NewSource { plan, step: *step }));
         }
         let mut old_files = Vec::new();
-        for at in worth.candidates {
-            old_files.push((at, &self.found[at]));
+        for &at in &worth.candidates {
+            old_files.push((at, self.found.get(at)));
         }
 
         let reader = ContentReader::new(self.context);
         let digests = reader.read(&new_files, &old_files)?;
+        new.digests = vec![None; new.files.len()];
         for ((at, _), digest) in new_files.iter().zip(digests.new) {
-            self.new[*at].digest = digest;
+            new.digests[*at as usize] = digest;
         }
-        let read: Vec<_> = old_files.iter().map(|(at, _)| *at).collect();
-        for (at, digest) in read.into_iter().zip(digests.old) {
-            self.found[at].digest = digest;
+        for (at, digest) in worth.candidates.into_iter().zip(digests.old) {
+            self.found.set_digest(at, digest);
         }
         self.context.twins.compare_by(reader.compared_by);
         Ok(())
@@ -222,7 +226,7 @@ impl<'a> TwinSearch<'a> {
 
     /// Returns whether there are new files.
     pub(super) fn is_useful(&self) -> bool {
-        !self.new.is_empty()
+        !self.dirs.is_empty()
     }
 
     /// Has files of alternate trees copied instead of linked.
@@ -275,7 +279,7 @@ impl<'a> TwinSearch<'a> {
             let is_extra = extras.binary_search(&at).is_ok();
             if !is_extra || self.keeps_extras {
                 let tree = None;
-                self.examine(SearchPlace { tree, is_extra }, &dir, path.join(name));
+                self.examine(SearchPlace { tree, is_extra }, &dir, (path, name));
             }
         }
     }
@@ -342,7 +346,7 @@ impl<'a> TwinSearch<'a> {
     /// Returns whether a new file can be equal to one with this name, length and time.
     fn may_be_equal(&self, name: &[u8], len_bytes: u64, mtime: Time) -> bool {
         let key = Key::before_reading(self.criterion, name, len_bytes, mtime);
-        self.keys.contains(&self.hasher.hash_one(&key))
+        self.keys.contains(&self.hasher.hash_one(key))
     }
 
     fn may_have_name(&self, name: &[u8]) -> bool {
@@ -379,7 +383,7 @@ impl<'a> TwinSearch<'a> {
                 if entry.is_dir() {
                     dirs.push(path.join(name));
                 } else if self.may_have_name(name) || self.links.is_some() {
-                    self.examine(place, &dir, path.join(name));
+                    self.examine(place, &dir, (&path, name));
                 }
             }
         }
@@ -414,9 +418,9 @@ impl<'a> TwinSearch<'a> {
     }
 
     /// Notes a file if it is equal to a new one.
-    fn examine(&mut self, place: SearchPlace, dir: &Dir, path: RelPath) {
+    fn examine(&mut self, place: SearchPlace, dir: &Dir, (path, name): (&RelPath, &[u8])) {
         let SearchPlace { tree, is_extra } = place;
-        let stat = match sys::stat(dir.fd(), path.name(), false) {
+        let stat = match sys::stat(dir.fd(), name, false) {
             Ok(stat) => stat,
             Err(error) => {
                 if tree.is_none() && !is_missing(&error) {
@@ -432,14 +436,14 @@ impl<'a> TwinSearch<'a> {
         {
             links.has_name.insert(inode);
         }
-        let may_be_equal = self.may_be_equal(path.name(), stat.len_bytes, stat.mtime);
+        let may_be_equal = self.may_be_equal(name, stat.len_bytes, stat.mtime);
         let is_file = Kind::of_mode(stat.mode) == Some(Kind::File);
-        if !is_file || !self.may_have_name(path.name()) || !may_be_equal {
+        if !is_file || !self.may_have_name(name) || !may_be_equal {
             return;
         }
         // Content may be written into the file through another of its names.
         let may_change = self.context.options.place.inplace && stat.nlink > 1;
-        if may_change || self.walk.is_forbidden(&path, false) {
+        if may_change || self.walk.is_forbidden(&path.join(name), false) {
             return;
         }
         // Trees that are snapshots of one another have many names of one file. Under `moved`, its name counts.
@@ -448,9 +452,10 @@ impl<'a> TwinSearch<'a> {
         if tree.is_some() && is_known && self.criterion != Criterion::Moved {
             return;
         }
-        self.found.push(TwinCandidate {
+        self.found.push(&TwinCandidate {
             tree,
-            path,
+            dir: path,
+            name,
             inode,
             len_bytes: stat.len_bytes,
             mtime: stat.mtime,
@@ -468,22 +473,82 @@ impl<'a> TwinSearch<'a> {
         if self.entries_left == 0 {
             return;
         }
-        for candidate in &mut self.found {
-            let has_name = links.has_name.contains(&candidate.inode);
-            candidate.is_linkable = candidate.tree.is_some() && !has_name;
-        }
+        self.found
+            .permit_links(|inode| !links.has_name.contains(&inode));
     }
 
-    /// Returns the twin of a new file.
-    fn twin(&self, new: &AbsentFile, found: TwinMatch) -> Twin {
+    /// Returns the twins. `plans` has those of all directories.
+    pub(super) fn settle<'p>(
+        mut self,
+        plans: impl Iterator<Item = &'p DirPlan>,
+    ) -> Result<FoundTwins> {
+        // They were only needed to find candidates.
+        self.keys = HashSet::new();
+        self.names = HashSet::new();
+        self.inodes = HashSet::new();
+        let mut new = self.new_files(plans);
+        self.found.sort();
+        self.read_contents(&mut new)?;
+        self.permit_links();
+
+        let mut matcher = Matcher::new(self.criterion, &self.found);
+        let mut originals = Vec::new();
+        let mut by_dir = HashMap::new();
+        let mut has_extras = false;
+        let mut at = 0;
+        while let Some(first) = new.files.get(at as usize) {
+            let dir = first.dir;
+            let mut of_dir = Vec::new();
+            while new.files.get(at as usize).is_some_and(|it| it.dir == dir) {
+                let file = new.get(at);
+                if let Some(found) = matcher.next(at, &file) {
+                    let twin = self.new_twin(&new, at, found, &mut originals);
+                    has_extras |=
+                        twin.reuse != Reuse::CopiedAtEnd && self.found.get(twin.at).is_extra;
+                    of_dir.push(twin);
+                }
+                at += 1;
+            }
+            of_dir.sort_by_key(|twin| twin.entry);
+            let path = &new.plans[dir as usize].found.listing.path;
+            by_dir.insert(path.clone(), of_dir.into_boxed_slice());
+        }
+        drop(matcher);
+        let mut candidates = self.found;
+        candidates.forget_digests();
+        Ok(FoundTwins {
+            twins: SettledTwins {
+                candidates,
+                originals,
+                by_dir,
+            },
+            has_extras,
+            is_cut: self.entries_left == 0,
+        })
+    }
+
+    /// Returns the twin of a new file with this match.
+    fn new_twin(
+        &self,
+        new: &NewFiles<'_>,
+        at: u32,
+        found: TwinMatch,
+        originals: &mut Vec<Original>,
+    ) -> NewTwin {
+        let file = new.get(at);
+        let entry = new.at(at).1.source;
         let (at, reuse) = match found {
             TwinMatch::CopiedFromNew(original) => {
-                let digest = new.digest.expect("files were matched by their digests");
-                return Twin {
-                    tree: None,
-                    path: self.new[original].path.clone(),
-                    len_bytes: new.len_bytes,
-                    identity: TwinIdentity::New(digest),
+                let digest = file.digest.expect("files were matched by their digests");
+                let original = new.get(original);
+                originals.push(Original {
+                    path: original.dir.join(original.name),
+                    len_bytes: file.len_bytes,
+                    digest: *digest,
+                });
+                return NewTwin {
+                    entry,
+                    at: originals.len() as u32 - 1,
                     reuse: Reuse::CopiedAtEnd,
                     is_awaited: false,
                 };
@@ -493,42 +558,66 @@ impl<'a> TwinSearch<'a> {
             TwinMatch::Copied(at) if self.criterion == Criterion::Length => (at, Reuse::Basis),
             TwinMatch::Copied(at) => (at, Reuse::Copied),
         };
-        let file = &self.found[at];
-        Twin {
-            tree: file.tree,
-            path: file.path.clone(),
-            len_bytes: file.len_bytes,
-            identity: TwinIdentity::Found {
-                inode: file.inode,
-                mtime: file.mtime,
-            },
+        // Of a file with several names, one is placed and the others are linked to it.
+        let has_names = !file.may_be_late;
+        NewTwin {
+            entry,
+            at,
             reuse,
-            is_awaited: file.is_extra && !self.linked.contains(&new.path),
+            is_awaited: self.found.get(at).is_extra && !has_names,
+        }
+    }
+}
+
+/// The new files of a run, in the order of the list.
+struct NewFiles<'p> {
+    /// The plans of their directories.
+    plans: Vec<&'p DirPlan>,
+    files: Vec<NewPlace>,
+    /// By the index of the file; empty if nothing was read.
+    digests: Vec<Option<ContentDigest>>,
+    /// Names of one file are linked.
+    hard_links: bool,
+    /// The options permit renaming.
+    may_be_renamed: bool,
+}
+
+/// Where a new file is.
+struct NewPlace {
+    /// The index of the plan.
+    dir: u32,
+    /// The index of the step.
+    step: u32,
+}
+
+impl<'p> NewFiles<'p> {
+    /// Returns the plan and the step of a file.
+    fn at(&self, at: u32) -> (&'p DirPlan, &'p Step) {
+        let NewPlace { dir, step } = self.files[at as usize];
+        let plan = self.plans[dir as usize];
+        (plan, &plan.decided().steps[step as usize])
+    }
+
+    fn get(&self, at: u32) -> AbsentFile<'_> {
+        let (plan, step) = self.at(at);
+        let source = plan.source_of(step);
+        let has_names = self.hard_links && source.inode.is_some();
+        let digest = self.digests.get(at as usize);
+        AbsentFile {
+            dir: &plan.found.listing.path,
+            name: plan.name_of(step),
+            len_bytes: source.len_bytes,
+            mtime: source.mtime,
+            digest: digest.and_then(Option::as_ref),
+            // Other names are linked to it before the end of the run.
+            may_be_renamed: self.may_be_renamed && !has_names,
+            may_be_late: !has_names,
+            may_be_linked: !has_names,
         }
     }
 
-    /// Returns the twins.
-    pub(super) fn settle(mut self) -> FoundTwins {
-        self.new.sort_by(|one, other| {
-            order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false))
-        });
-        self.permit_links();
-        let found = matches(self.criterion, &self.new, &self.found);
-
-        let mut by_new = HashMap::new();
-        let mut has_extras = false;
-        for (new, found) in self.new.iter().zip(found) {
-            let Some(found) = found else { continue };
-            if let TwinMatch::Renamed(at) | TwinMatch::Linked(at) | TwinMatch::Copied(at) = found {
-                has_extras |= self.found[at].is_extra;
-            }
-            by_new.insert(new.path.clone(), self.twin(new, found));
-        }
-        FoundTwins {
-            by_new,
-            has_extras,
-            is_cut: self.entries_left == 0,
-        }
+    fn iter(&self) -> impl Iterator<Item = AbsentFile<'_>> {
+        (0..self.files.len() as u32).map(|at| self.get(at))
     }
 }
 
