@@ -379,7 +379,7 @@ pub fn worth_reading<'a>(
     worth
 }
 
-/// TwinCandidates from which some are taken.
+/// Candidates from which some are taken.
 struct Stock<'a> {
     criterion: Criterion,
     candidates: &'a TwinCandidates,
@@ -391,7 +391,7 @@ struct Stock<'a> {
     is_left: Vec<bool>,
 }
 
-/// TwinCandidates with one key: where they are in the order of a stock.
+/// Candidates with one key: where they are in the order of a stock.
 struct Equal {
     gone: Range<usize>,
     left: Range<usize>,
