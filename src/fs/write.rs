@@ -209,7 +209,10 @@ impl Pending {
             Err(error) if is_full(&error) => error,
             Err(error) => return Err(error),
         };
-        let old = sys::stat(dir.fd(), name, false)?;
+        let Ok(old) = sys::stat(dir.fd(), name, false) else {
+            // It has become a backup, which keeps its space.
+            return Err(full);
+        };
         let freed_bytes = if old.nlink == 1 { old.len_bytes } else { 0 };
         let free_bytes = space(dir.fd())?.free_bytes;
         if free_bytes.saturating_add(freed_bytes) < sys::fstat(self.fd())?.len_bytes {
