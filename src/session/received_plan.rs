@@ -7,7 +7,7 @@ use crate::proto::limits::{PLAN_MAX_BYTES, PLAN_PIECE_BYTES};
 use crate::proto::{Message, PlanPiece};
 use crate::report::plan_line::{self, PlanLine};
 use crate::session::connection::{Connection, unexpected};
-use crate::walk::plan_store::{Frames, INDEXED_BYTES, PlanStore, compressed};
+use crate::walk::plan_store::{FRAME_BYTES, Frames, INDEXED_BYTES, PlanStore, compressed};
 use crate::walk::replay;
 use parking_lot::Mutex;
 use std::io;
@@ -52,6 +52,17 @@ impl Default for Arriving {
     }
 }
 
+impl Arriving {
+    /// Stores the lines of the actions from this one on.
+    fn end_frame(&mut self, first: u32, text: &[u8]) -> Result<()> {
+        let frame = compressed(text).map_err(|error| replay::unreadable(&error))?;
+        self.compressed_bytes += frame.len();
+        self.store.frames.0.push(frame);
+        self.store.end_frame(first);
+        Ok(())
+    }
+}
+
 impl std::fmt::Debug for ReceivedPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a received plan")
@@ -79,7 +90,8 @@ impl ReceivedPlan {
         }
         let mut arriving = self.arriving.lock();
         let arriving = &mut *arriving;
-        let first = arriving.store.count();
+        // The peer decides how long a piece is. What is decompressed at once must not depend on that.
+        let mut first = arriving.store.count();
         let mut text = Vec::new();
         for action in &piece.actions {
             plan_line::put(&mut text, &PlanLine::Action(action.clone()));
@@ -87,12 +99,14 @@ impl ReceivedPlan {
                 .store
                 .add(action)
                 .ok_or_else(|| unexpected("plan with too many actions"))?;
+            if text.len() >= FRAME_BYTES {
+                arriving.end_frame(first, &text)?;
+                first = arriving.store.count();
+                text.clear();
+            }
         }
-        if !piece.actions.is_empty() {
-            let frame = compressed(&text).map_err(|error| replay::unreadable(&error))?;
-            arriving.compressed_bytes += frame.len();
-            arriving.store.frames.0.push(frame);
-            arriving.store.end_frame(first);
+        if !text.is_empty() {
+            arriving.end_frame(first, &text)?;
         }
         let held_bytes =
             arriving.compressed_bytes + arriving.store.count() as usize * INDEXED_BYTES;
@@ -187,4 +201,31 @@ fn too_long(max_bytes: u64) -> Error {
     let words = format!("sparsync: the plan takes more than {max_bytes} bytes of memory");
     Error::new(Exit::Malloc, words)
         .with_hint("make plans of parts of the tree, or apply a plan of a pull at the destination")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_piece_becomes_short_frames() {
+        let action = |number: usize| PlannedAction {
+            path: format!("{number}-{}", "x".repeat(1_000)).into_bytes(),
+            ..PlannedAction::of_new_root(0o755)
+        };
+        let plan = ReceivedPlan::default();
+        plan.add(&PlanPiece {
+            actions: (0..1_000).map(action).collect(),
+            creates_dest: false,
+            is_last: true,
+        })
+        .unwrap();
+        // A million bytes of paths.
+        assert!(plan.store().unwrap().frames.0.len() >= 1_000_000 / FRAME_BYTES);
+        for number in 0..1_000 {
+            let wanted = action(number);
+            let (found_at, found) = plan.action(&wanted.path, false).unwrap().unwrap();
+            assert_eq!((found_at as usize, found.path), (number, wanted.path));
+        }
+    }
 }
