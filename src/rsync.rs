@@ -283,7 +283,7 @@ impl RsyncClient<'_> {
         let receiver = Receiver {
             run_context,
             peer: &source,
-            digests: None,
+            dir_reports: None,
             dest: self.client.dest.clone(),
             request,
             wants,

@@ -457,7 +457,7 @@ impl Client<'_> {
         let receiver = Receiver {
             run_context,
             peer: &peer,
-            digests: Some(digests),
+            dir_reports: Some(&digests),
             dest: self.dest.clone(),
             request: Arc::new(self.validator(&run_context)),
             wants,

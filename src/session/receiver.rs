@@ -2,6 +2,7 @@
 //! the missing content.
 
 mod digests;
+mod dir_reports;
 mod event_source;
 mod inbox;
 pub mod listing_queue;
@@ -9,6 +10,7 @@ mod native_source;
 mod plans;
 
 pub use self::digests::DestDigests;
+pub use self::dir_reports::DirReports;
 pub use self::event_source::EventSource;
 pub use self::inbox::{AtServer, ReceiverHandler, ReceiverInbox};
 pub use self::native_source::NativeSource;
@@ -47,8 +49,8 @@ pub struct Receiver<'a> {
     pub run_context: RunContext<'a>,
     /// The end that has the source.
     pub peer: &'a dyn SourcePeer,
-    /// Sends digests of the destination, if the sender compares them.
-    pub digests: Option<DestDigests<'a>>,
+    /// Reports the directories of the destination, if the sender takes that; otherwise it lists all of its own.
+    pub dir_reports: Option<&'a dyn DirReports>,
     /// The destination as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// What the sender may send.

@@ -433,7 +433,7 @@ impl Server<'_> {
         let receiver = Receiver {
             run_context,
             peer: &peer,
-            digests: Some(digests),
+            dir_reports: Some(&digests),
             dest,
             request: Arc::new(ResponseValidator::anything(run_context.options)),
             wants: setup.wants,

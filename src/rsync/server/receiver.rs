@@ -123,7 +123,7 @@ impl RsyncServer<'_> {
         let receiver = Receiver {
             run_context,
             peer: &source,
-            digests: None,
+            dir_reports: None,
             dest,
             request,
             wants,

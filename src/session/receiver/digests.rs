@@ -1,12 +1,10 @@
 //! Sends digests of the destination to a sender that compares them, while it lists.
 
+use super::dir_reports::{DirReports, ReportScope, RunningReports};
 use super::inbox::ReceiverInbox;
-use crate::checksum_cache::CacheInUse;
 use crate::digest::Comparison;
 use crate::error::Error;
 use crate::flist::DirList;
-use crate::fs::ids::Ids;
-use crate::options::Options;
 use crate::path::RelPath;
 use crate::proto::{DestDirState, Message};
 use crate::session::connection::Connection;
@@ -33,23 +31,13 @@ pub struct DestDigests<'a> {
     pub prescan: Option<(&'a DestPrescan<'a>, Known)>,
 }
 
-/// What the digests are about.
-pub(super) struct DigestScope<'a> {
-    pub options: &'a Options,
-    /// The digests of contents that earlier runs have stored.
-    pub cache: Option<CacheInUse<'a>>,
-    pub ids: &'a Ids,
-    /// The directories whose digests the sender compares.
-    pub whole: &'a [RelPath],
-}
-
-impl DestDigests<'_> {
+impl DirReports for DestDigests<'_> {
     /// Ends the early scan, if there is one, and prepares to send the rest.
-    pub(super) fn begin<'w>(
+    fn begin<'w>(
         &'w self,
-        scope: DigestScope<'w>,
+        scope: ReportScope<'w>,
         walk: Arc<DestWalk<'w>>,
-    ) -> Result<DigestSender<'w>, Error> {
+    ) -> Result<Box<dyn RunningReports + 'w>, Error> {
         let digester = Digester {
             key: self.key,
             options: scope.options,
@@ -72,7 +60,7 @@ impl DestDigests<'_> {
             .map(|(prescan, known)| prescan.end_prescan(walk.dest, scope.whole, known));
         let mut rest = begun.transpose()?.unwrap_or_default();
         self.inbox.begin(std::mem::take(&mut rest.survey));
-        Ok(DigestSender {
+        Ok(Box::new(DigestSender {
             digests: self,
             whole: scope.whole,
             walk,
@@ -81,12 +69,12 @@ impl DestDigests<'_> {
             seen: Mutex::new(std::mem::take(&mut rest.kept)),
             rest: Mutex::new(rest),
             has_started: AtomicBool::new(scope.whole.is_empty()),
-        })
+        }))
     }
 }
 
 /// Sends the digests. Workers scan the destination for it, and the first one sends.
-pub(super) struct DigestSender<'w> {
+struct DigestSender<'w> {
     digests: &'w DestDigests<'w>,
     whole: &'w [RelPath],
     walk: Arc<DestWalk<'w>>,
@@ -181,10 +169,11 @@ impl DigestSender<'_> {
         Ok(found
             .unwrap_or_else(|half| results.cut(half, self.digests.inbox.lock().survey.has_none())))
     }
+}
 
-    /// Returns the entries of a destination directory that were kept when it was digested, if any. Drops those of
-    /// earlier directories.
-    pub(super) fn known(&self, path: &RelPath) -> Option<DirList> {
+impl RunningReports for DigestSender<'_> {
+    /// Returns the entries that were kept when the directory was digested, if any. Drops those of earlier directories.
+    fn known(&self, path: &RelPath) -> Option<DirList> {
         let mut seen = self.seen.lock();
         while let Some(order) = seen
             .first()
@@ -200,7 +189,7 @@ impl DigestSender<'_> {
     }
 
     /// Runs a worker: the first one sends the digests, the others scan.
-    pub(super) fn work(&self) {
+    fn work(&self) {
         if !self.has_started.swap(true, Ordering::Relaxed) {
             // A lost connection is reported to the threads that wait for data.
             let _ = self.send_digests();
@@ -209,7 +198,7 @@ impl DigestSender<'_> {
         self.scanner.work();
     }
 
-    pub(super) fn close(&self) {
+    fn close(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.scanner.close();
     }

@@ -1,6 +1,6 @@
 //! The plans of directories that the peer lists: takes its listings in order, and decides.
 
-use super::digests::{DigestScope, DigestSender};
+use super::dir_reports::{ReportScope, RunningReports};
 use super::{PeerAccounts, Receiver};
 use crate::apply::generator::{OnSkipped, Plans};
 use crate::apply::pipeline::SourcePlans;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct PeerSource<'a> {
     pub receiver: &'a Receiver<'a>,
     pub accounts: &'a PeerAccounts,
-    /// The directories whose digests the sender compares.
+    /// The directories of which everything is compared.
     pub whole: Vec<RelPath>,
     /// The name that the only entry gets.
     pub renamed: Option<Vec<u8>>,
@@ -38,22 +38,22 @@ impl SourcePlans for PeerSource<'_> {
         whole_list_first: bool,
     ) -> Result<Box<dyn Plans + 'w>, Error> {
         let walk = Arc::new(walk);
-        let digests = match &self.receiver.digests {
-            Some(digests) => {
-                let scope = DigestScope {
+        let dir_reports = match self.receiver.dir_reports {
+            Some(dir_reports) => {
+                let scope = ReportScope {
                     options: self.receiver.run_context.options,
                     cache: self.receiver.run_context.checksum_cache(),
                     ids: &self.accounts.ids,
                     whole: &self.whole,
                 };
                 // Must happen before any listing is taken.
-                Some(digests.begin(scope, walk.clone())?)
+                Some(dir_reports.begin(scope, walk.clone())?)
             }
             None => None,
         };
         Ok(Box::new(PeerPlans {
             peer: self,
-            digests,
+            dir_reports,
             walk,
             whole_list_first,
             next_ticket: AtomicU64::new(0),
@@ -66,8 +66,8 @@ impl SourcePlans for PeerSource<'_> {
 struct PeerPlans<'w> {
     peer: &'w PeerSource<'w>,
     walk: Arc<DestWalk<'w>>,
-    /// Sends the digests of the destination, if the sender compares them.
-    digests: Option<DigestSender<'w>>,
+    /// Reports the directories of the destination, if the sender takes that.
+    dir_reports: Option<Box<dyn RunningReports + 'w>>,
     whole_list_first: bool,
     next_ticket: AtomicU64,
     position: Mutex<WalkPosition>,
@@ -208,9 +208,9 @@ impl<'w> PeerPlans<'w> {
             rename_only(&mut listing, new);
         }
         let known = self
-            .digests
+            .dir_reports
             .as_ref()
-            .and_then(|digests| digests.known(&path));
+            .and_then(|dir_reports| dir_reports.known(&path));
         // Not needed any more, and a plan may be held for long.
         (listing.itself, listing.ids) = Default::default();
         let found = ListedDir {
@@ -351,14 +351,14 @@ impl Plans for PeerPlans<'_> {
     }
 
     fn work(&self) {
-        if let Some(digests) = &self.digests {
-            digests.work();
+        if let Some(dir_reports) = &self.dir_reports {
+            dir_reports.work();
         }
     }
 
     fn close(&self) {
-        if let Some(digests) = &self.digests {
-            digests.close();
+        if let Some(dir_reports) = &self.dir_reports {
+            dir_reports.close();
         }
     }
 }
