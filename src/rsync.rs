@@ -60,7 +60,7 @@ use crate::session::run_role::{
     ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
     run_sender,
 };
-use crate::session::source_prefetch::{EarlyScan, SourcePrefetch};
+use crate::session::source_prefetch::SourcePrefetch;
 use crate::session::stall_notice::watched;
 use crate::session::{Client, Refusal, compression_choice};
 use crate::transport::{Link, LinkBytes, pipe};
@@ -97,13 +97,13 @@ struct AgreedTerms<'a> {
 impl RsyncClient<'_> {
     /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `agreed`: the protocol
     /// version, if it was agreed on with a daemon; otherwise the version of this end has been sent. `words`: the options
-    /// on its command line. `early`: the scan of this end's tree, if one was started.
+    /// on its command line. `prefetch`: the scan of the source, if this end sends and one was started.
     pub fn run(
         &self,
         link: Link,
         agreed: Option<u8>,
         words: &[Vec<u8>],
-        early: Option<EarlyScan<'_>>,
+        prefetch: Option<Box<SourcePrefetch<'_>>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<()> {
@@ -137,16 +137,10 @@ impl RsyncClient<'_> {
                 terms,
                 options: &options,
             };
-            match early {
-                Some(EarlyScan::Source(looking)) => {
-                    self.push(agreed, link, &traffic, Some(looking), reporter, tally)
-                }
-                None if !server_sends => self.push(agreed, link, &traffic, None, reporter, tally),
-                // The protocol has no digests for which the destination was scanned. Dropping the scan ends it.
-                early @ (Some(EarlyScan::Dest(_)) | None) => {
-                    drop(early);
-                    self.pull(agreed, link, &traffic, reporter, tally)
-                }
+            if server_sends {
+                self.pull(agreed, link, &traffic, reporter, tally)
+            } else {
+                self.push(agreed, link, &traffic, prefetch, reporter, tally)
             }
         };
         let ended = watched(&traffic, observe, || greeted.and_then(session));

@@ -14,7 +14,9 @@ use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, first_match};
 use crate::plan::quick_check::examined_time;
 use crate::plan::{Compared, safelink};
+use crate::proto::DirListing;
 use crate::proto::message::DIGEST_LEN_BYTES;
+use crate::session::source_prefetch::{ListingDigest, ListingDigester};
 use std::collections::HashMap;
 
 /// Computes directory digests.
@@ -28,6 +30,31 @@ pub struct Digester<'a> {
     pub owners: bool,
     /// The user and group names of this machine.
     pub ids: &'a Ids,
+}
+
+/// Digests the listings of a sender.
+pub struct SourceDigester<'a> {
+    /// The session's key.
+    pub key: [u8; 16],
+    pub options: &'a Options,
+}
+
+impl ListingDigester for SourceDigester<'_> {
+    fn digest_listing(
+        &self,
+        listing: &DirListing,
+        compares_owners: bool,
+        ids: &Ids,
+    ) -> Option<ListingDigest> {
+        let digester = Digester {
+            key: self.key,
+            options: self.options,
+            is_sender: true,
+            owners: compares_owners,
+            ids,
+        };
+        digester.digest(&listing.path, &listing.list, &|_| true)
+    }
 }
 
 /// The encoded ids of a directory.

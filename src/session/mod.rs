@@ -8,13 +8,15 @@ pub mod connection;
 
 pub mod shortcuts;
 
+pub mod source_prefetch;
+
 pub mod dir_digest;
 
 pub mod digest_exchange;
 
 pub mod dest_prescan;
 
-pub mod source_prefetch;
+pub mod early_scan;
 
 pub mod response_validation;
 
@@ -65,12 +67,14 @@ use crate::report::{Gauge, Tally, TextReporter};
 use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
 use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
+use crate::session::dir_digest::SourceDigester;
+use crate::session::early_scan::EarlyScan;
 use crate::session::handshake::{lost, receive_greeting, receive_verdict};
 use crate::session::receiver::{AtServer, DestDigests, NativeSource, Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
-use crate::session::sender::{DestFacts, DestReports, NativeDest, Sender, SentRoots};
+use crate::session::sender::{DestDirs, DestFacts, NativeDest, ReportedDirs, Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::source_prefetch::{EarlyScan, SourcePrefetch};
+use crate::session::source_prefetch::SourcePrefetch;
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::{Link, LinkBytes};
@@ -319,13 +323,13 @@ impl Client<'_> {
         let is_harmless = self.options.delete.max.is_none();
         // A plan comes before the roots.
         let comes_first = self.options.plan_use != PlanUse::Replay;
-        let shortcuts = Shortcuts::for_run(self.options, self.setup.wants);
+        let compares = Shortcuts::for_run(self.options, self.setup.wants).compare;
         let sent_roots = early.and_then(EarlyScan::source).and_then(|prefetch| {
             if !is_harmless || !comes_first {
                 return None;
             }
             let (roots, sent_roots) = prefetch.peek(|start| {
-                sender::sent_roots(&self.run_context(), shortcuts, false, start, prefetch.ids())
+                sender::sent_roots(&self.run_context(), compares, false, start, prefetch.ids())
             })?;
             let mut frame = Vec::new();
             (self.support.dialect)(first.ours.newest)
@@ -510,23 +514,33 @@ impl Client<'_> {
             events.push(event, 0);
             Ok(())
         };
+        let shortcuts = Shortcuts::for_run(self.options, wants);
         let peer = NativeDest {
             connection,
             inbox: &inbox,
-            facts: DestFacts::of_sparsync(),
+            facts: DestFacts::of_sparsync(shortcuts.unrequested),
             plan: run_context.process.stored,
             waits_for_dirs: wants.progress,
         };
-        let reports = DestReports {
+        let reported_dirs = ReportedDirs {
             connection,
             inbox: &inbox,
+            digester: SourceDigester {
+                key: before.checksums.key,
+                options: self.options,
+            },
             guess: None,
+        };
+        let dest_dirs: Option<&dyn DestDirs> = if shortcuts.compare {
+            Some(&reported_dirs)
+        } else {
+            None
         };
         let taken = |cost| connection.consumed(Class::Events, cost);
         let sender = Sender {
             run_context,
             peer: &peer,
-            reports: Some(reports),
+            dest_dirs,
             checksums: before.checksums,
             receiver_is_super: before.peer_is_super,
             wants,

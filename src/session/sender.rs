@@ -1,19 +1,22 @@
 //! The sending side of a session: walks the source, sends the listings that differ, and sends requested content.
 
+mod dest_dirs;
 mod digests;
 mod facts;
 mod inbox;
 mod listings;
 mod native_dest;
 mod peer;
+mod reported_dirs;
 mod roots;
 
+pub use self::dest_dirs::DestDirs;
 pub use self::facts::DestFacts;
-use self::inbox::ReportsToSkip;
 pub use self::inbox::SenderInbox;
 use self::listings::ListingSender;
-pub use self::native_dest::{DestReports, NativeDest};
+pub use self::native_dest::NativeDest;
 pub use self::peer::{BasisFate, ContentRequest, ContentSink, DestPeer, SenderJob};
+pub use self::reported_dirs::ReportedDirs;
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
 use crate::apply::SourceFile as SourceRemoval;
@@ -40,7 +43,6 @@ use crate::report::gauge::FileMark;
 use crate::session::checksums::SessionChecksums;
 use crate::session::compression_choice::is_left_out;
 use crate::session::connection::{undecodable, unexpected};
-use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{PrefetchParams, PrefetchStart, ScanTerms, SourcePrefetch};
 use crate::walk::cold_files::read_ahead;
 use crate::walk::run_context::RunContext;
@@ -65,8 +67,8 @@ pub struct Sender<'a> {
     pub run_context: RunContext<'a>,
     /// The end that has the destination.
     pub peer: &'a dyn DestPeer,
-    /// The digests that it sends of its directories; `None`: it sends none.
-    pub reports: Option<DestReports<'a>>,
+    /// What it already has of each directory; `None`: it does not say, or the run does not permit to rely on that.
+    pub dest_dirs: Option<&'a dyn DestDirs>,
     /// How to digest and compare contents.
     pub checksums: SessionChecksums,
     /// The receiver may change owners.
@@ -127,7 +129,7 @@ impl<'a> Sender<'a> {
             run_context: self.run_context,
             arguments,
             listed,
-            key: self.checksums.key,
+            digester: self.dest_dirs.map(|dest_dirs| dest_dirs.digester()),
             compared_by,
             scan_terms,
             early: None,
@@ -179,15 +181,8 @@ impl<'a> Sender<'a> {
                 prefetch,
                 kept: &kept,
                 named,
-                whole: whole
-                    .into_iter()
-                    .enumerate()
-                    .map(|(at, path)| (path, at))
-                    .collect(),
-                whole_passed: 0,
-                to_skip: ReportsToSkip::default(),
+                dest_dirs: None,
                 next_id: 0,
-                unrequested: self.shortcuts().unrequested,
                 // A dry run requests only digests.
                 keeps: !options.dry_run
                     || options.delta.detect_renamed == Some(DetectRenamed::Content),
@@ -196,6 +191,7 @@ impl<'a> Sender<'a> {
             gathered.count(&mut counted, self.facts().lists_bare_top);
             self.report_all(problems, notes, &mut counted)?;
             if gathered.found > 0 || !gathered.missing.is_empty() {
+                listing_sender.dest_dirs = self.dest_dirs.map(|dest_dirs| dest_dirs.begin(whole));
                 listing_sender.send_tree(root, &mut counted)?;
             }
             // Before the end of the list, because a receiver that has everything may leave.
@@ -204,8 +200,8 @@ impl<'a> Sender<'a> {
             }
             self.peer.end_listings(&counted)?;
             tally.merge(&counted);
-            if let Some(reports) = &self.reports {
-                reports.skip_rest(listing_sender.to_skip);
+            if let Some(dest_dirs) = &mut listing_sender.dest_dirs {
+                dest_dirs.end();
             }
             let mut received = self.peer.finish()?;
             received.take_back(failed);
@@ -242,7 +238,7 @@ impl<'a> Sender<'a> {
     ) -> Result<SentRoots> {
         let (mut roots, mut sent_roots) = sent_roots(
             &self.run_context,
-            self.shortcuts(),
+            self.dest_dirs.is_some(),
             self.facts().lists_bare_top,
             start,
             prefetch.ids(),
@@ -255,25 +251,11 @@ impl<'a> Sender<'a> {
     }
 
     fn scan_terms(&self) -> ScanTerms {
-        let compares = self.shortcuts().compare;
-        let is_super = self.receiver_is_super;
         ScanTerms {
-            compares,
-            is_super,
+            compares: self.dest_dirs.is_some(),
+            is_super: self.receiver_is_super,
             rejects_long_paths: self.facts().rejects_long_paths,
             is_one_of_many: self.facts().is_one_of_many,
-        }
-    }
-
-    /// Returns the shortcuts that the run and the receiver permit.
-    fn shortcuts(&self) -> Shortcuts {
-        if self.facts().takes_shortcuts {
-            Shortcuts::for_run(self.run_context.options, self.wants)
-        } else {
-            Shortcuts {
-                compare: false,
-                unrequested: false,
-            }
         }
     }
 

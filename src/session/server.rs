@@ -18,6 +18,7 @@ use crate::report::line_filter::{Choice, LineKind};
 use crate::report::{PutLine, Tally, final_error, format, totals_line};
 use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
+use crate::session::dir_digest::SourceDigester;
 use crate::session::event_relay::RemoteReporter;
 use crate::session::handshake::{self, Begun, Opening, send_verdict};
 use crate::session::io_threads::{NativeIo, counted, dress};
@@ -27,7 +28,8 @@ use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{
     ReceiverListener, ReceiverRun, SenderRun, SenderSource, run_receiver, run_sender,
 };
-use crate::session::sender::{DestFacts, DestReports, NativeDest, Sender, SenderInbox};
+use crate::session::sender::{DestDirs, DestFacts, NativeDest, ReportedDirs, Sender, SenderInbox};
+use crate::session::shortcuts::Shortcuts;
 use crate::session::{Refusal, compression_choice, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::transport::compression::CompressionPolicy;
@@ -359,22 +361,32 @@ impl Server<'_> {
         if setup.server_sends {
             let inbox = SenderInbox::default();
             let report = |event: Event| connection.send(&Message::Event(event));
+            let shortcuts = Shortcuts::for_run(&options, setup.wants);
             let peer = NativeDest {
                 connection,
                 inbox: &inbox,
-                facts: DestFacts::of_sparsync(),
+                facts: DestFacts::of_sparsync(shortcuts.unrequested),
                 plan: None,
                 waits_for_dirs: setup.wants.progress,
             };
-            let reports = DestReports {
+            let reported_dirs = ReportedDirs {
                 connection,
                 inbox: &inbox,
+                digester: SourceDigester {
+                    key: checksums.key,
+                    options: &options,
+                },
                 guess: theirs.guess,
+            };
+            let dest_dirs: Option<&dyn DestDirs> = if shortcuts.compare {
+                Some(&reported_dirs)
+            } else {
+                None
             };
             let sender = Sender {
                 run_context,
                 peer: &peer,
-                reports: Some(reports),
+                dest_dirs,
                 checksums,
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
                 wants: setup.wants,

@@ -13,11 +13,8 @@ use crate::path::RelPath;
 use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::{DirListing, unfit};
-use crate::report::event::{Problem, Wants, Weight};
+use crate::report::event::{Problem, Weight};
 use crate::report::progress::ListTotal;
-use crate::session::dest_prescan::DestPrescan;
-use crate::session::dir_digest::Digester;
-use crate::session::shortcuts::Shortcuts;
 use crate::walk::run_context::RunContext;
 use crate::walk::source::{Contents, SourceWalk};
 use crate::walk::source_args::{Gathered, Gatherer};
@@ -42,8 +39,8 @@ pub struct PrefetchParams<'a> {
     pub arguments: &'a [Vec<u8>],
     /// The names listed by `--files-from`.
     pub listed: Option<&'a [Vec<u8>]>,
-    /// The key of directory digests.
-    pub key: [u8; 16],
+    /// Digests the listings, for a receiver that compares them with its own; `None`: there is no such receiver.
+    pub digester: Option<&'a dyn ListingDigester>,
     /// How to digest contents that the peer will compare; `None`: none are digested. While there is no peer yet, no content
     /// is read: only digests of earlier runs are used.
     pub compared_by: Option<&'a Comparison>,
@@ -52,6 +49,22 @@ pub struct PrefetchParams<'a> {
     /// Set if there is no peer yet: how long the results may be used. The audience is then a guess, and more is
     /// buffered.
     pub early: Option<Duration>,
+}
+
+/// The digest of the listing of a directory.
+pub type ListingDigest = [u8; DIGEST_LEN_BYTES];
+
+/// Digests listings of the source, for a receiver that digests its own directories in the same way. The threads that scan
+/// call it.
+pub trait ListingDigester: Sync {
+    /// Returns the digest of a listing; `None` if it must be sent in any case. `compares_owners`: the receiver may change
+    /// owners. `ids`: the names of this machine.
+    fn digest_listing(
+        &self,
+        listing: &DirListing,
+        compares_owners: bool,
+        ids: &Ids,
+    ) -> Option<ListingDigest>;
 }
 
 /// Properties of the peer and of the requested output that a scan of the source depends on.
@@ -68,17 +81,16 @@ pub struct ScanTerms {
 }
 
 impl<'a> PrefetchParams<'a> {
-    /// Returns the parameters of a scan that starts before the peer is known. `is_super` is a guess; if it is wrong,
-    /// the digests made so far are computed again.
+    /// Returns the parameters of a scan that starts before the peer is known. `digester` and `is_super` are guesses; if the
+    /// second is wrong, the digests made so far are computed again.
     pub fn early(
         run_context: RunContext<'a>,
         arguments: &'a [Vec<u8>],
-        key: [u8; 16],
+        digester: Option<&'a dyn ListingDigester>,
         is_super: bool,
     ) -> PrefetchParams<'a> {
-        let compares = Shortcuts::for_run(run_context.options, Wants::default()).compare;
         let scan_terms = ScanTerms {
-            compares,
+            compares: digester.is_some(),
             is_super,
             rejects_long_paths: false,
             is_one_of_many: false,
@@ -87,7 +99,7 @@ impl<'a> PrefetchParams<'a> {
             run_context,
             arguments,
             listed: None,
-            key,
+            digester,
             compared_by: None,
             scan_terms,
             early: Some(EARLY_IS_GOOD_FOR),
@@ -118,16 +130,11 @@ impl<'a> PrefetchParams<'a> {
                     is_over: Some(&is_over),
                     ..self.run_context.source_walk(wanted)
                 };
-                let digester = Digester {
-                    key: self.key,
-                    options,
-                    is_sender: true,
-                    owners: false,
-                    ids: &ids,
-                };
                 let look = SourceLook {
                     walk,
-                    digester,
+                    digester: self.digester,
+                    ids: &ids,
+                    preserves_owner: options.preserve.owner,
                     scan_terms: Mutex::new(self.scan_terms),
                 };
                 look.set_scan_terms(self.scan_terms);
@@ -189,32 +196,6 @@ impl<'a> PrefetchParams<'a> {
     }
 }
 
-/// The tree that a client scans while it still connects.
-pub enum EarlyScan<'l> {
-    /// The source, if the client sends.
-    Source(Box<SourcePrefetch<'l>>),
-    /// The destination, if the client receives.
-    Dest(DestPrescan<'l>),
-}
-
-impl<'l> EarlyScan<'l> {
-    /// Returns the scan of the source, if it is one.
-    pub fn source(&self) -> Option<&SourcePrefetch<'l>> {
-        match self {
-            EarlyScan::Source(prefetch) => Some(prefetch),
-            EarlyScan::Dest(_) => None,
-        }
-    }
-
-    /// Returns the scan of the destination, if it is one.
-    pub fn dest(&self) -> Option<&DestPrescan<'l>> {
-        match self {
-            EarlyScan::Source(_) => None,
-            EarlyScan::Dest(prescan) => Some(prescan),
-        }
-    }
-}
-
 /// The result of gathering the source arguments.
 pub struct PrefetchStart {
     /// The gathered arguments.
@@ -244,7 +225,7 @@ pub struct SourcePrefetch<'l> {
 impl SourcePrefetch<'_> {
     /// Returns the user and group names of this machine.
     pub fn ids(&self) -> &Ids {
-        self.scanner.walk().digester.ids
+        self.scanner.walk().ids
     }
 
     /// Returns the length of the list so far.
@@ -313,7 +294,7 @@ pub struct ScannedSource {
     /// Its entries.
     pub listed: ListedDir,
     /// Its digest; `None` if digests are not compared or the directory must be sent in any case.
-    pub digest: Option<[u8; DIGEST_LEN_BYTES]>,
+    pub digest: Option<ListingDigest>,
     /// The entry index and task number of each subdirectory that is walked, in order.
     pub task_ids: Vec<(u32, TaskId)>,
     /// The audience that the digest was made for.
@@ -323,8 +304,12 @@ pub struct ScannedSource {
 /// Scans directories of the source.
 struct SourceLook<'a> {
     walk: SourceWalk<'a>,
-    /// Its `owners` is overridden by the audience.
-    digester: Digester<'a>,
+    /// See [`PrefetchParams::digester`].
+    digester: Option<&'a dyn ListingDigester>,
+    /// The user and group names of this machine.
+    ids: &'a Ids,
+    /// `--owner`
+    preserves_owner: bool,
     scan_terms: Mutex<ScanTerms>,
 }
 
@@ -335,7 +320,7 @@ impl SourceLook<'_> {
 
     fn set_scan_terms(&self, scan_terms: ScanTerms) {
         // Owners are compared only if they are preserved.
-        let is_super = scan_terms.is_super && self.digester.options.preserve.owner;
+        let is_super = scan_terms.is_super && self.preserves_owner;
         *self.scan_terms.lock() = ScanTerms {
             is_super,
             ..scan_terms
@@ -353,14 +338,11 @@ impl SourceLook<'_> {
             && listing.notes.is_empty()
             && fatal.is_none()
             && !listing.is_named;
-        let digester = Digester {
-            owners: is_super,
-            ..self.digester
-        };
-        found.digest = if compares && is_silent {
-            digester.digest(&listing.path, &listing.list, &|_| true)
-        } else {
-            None
+        found.digest = match self.digester {
+            Some(digester) if compares && is_silent => {
+                digester.digest_listing(listing, is_super, self.ids)
+            }
+            Some(_) | None => None,
         };
     }
 }

@@ -26,9 +26,13 @@ use crate::exit::Exit;
 use crate::fs::{charset, sys};
 use crate::options::{ArgStyle, Batch};
 use crate::proto::rsync::batch::BatchHeader;
+use crate::report::event::Wants;
 use crate::rsync::batch::player::BatchFile;
 use crate::session::dest_prescan::Guess;
-use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, EarlyScan, PrefetchParams};
+use crate::session::dir_digest::SourceDigester;
+use crate::session::early_scan::EarlyScan;
+use crate::session::shortcuts::Shortcuts;
+use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, ListingDigester, PrefetchParams};
 use crate::walk::run_context::{Process, RunContext};
 use crate::work::clock::Since;
 use parking_lot::Mutex;
@@ -127,10 +131,18 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         None if near.far.operand.server_sends => Ok(near.copy(env, None, since)),
         None => {
             let compared_by = Comparison::keyed_plain(&key);
+            let digester = SourceDigester {
+                key,
+                options: &near.options,
+            };
+            let compares = Shortcuts::for_run(&near.options, Wants::default()).compare;
+            let digester: Option<&dyn ListingDigester> =
+                if compares { Some(&digester) } else { None };
+            let is_super = near.is_likely_super();
             let params = PrefetchParams {
                 // Those of a sparsync at the other end.
                 compared_by: Some(&compared_by),
-                ..PrefetchParams::early(run_context, &near.sources, key, near.is_likely_super())
+                ..PrefetchParams::early(run_context, &near.sources, digester, is_super)
             };
             params
                 .look(|prefetch| near.copy(env, Some(EarlyScan::Source(Box::new(prefetch))), since))

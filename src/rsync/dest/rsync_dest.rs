@@ -66,7 +66,7 @@ impl<'a> RsyncDest<'a> {
         Sender {
             run_context,
             peer: self,
-            reports: None,
+            dest_dirs: None,
             checksums: terms.checksums(),
             receiver_is_super: true,
             wants,

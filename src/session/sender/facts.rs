@@ -5,8 +5,8 @@ use crate::proto::limits::DATA_MAX_BYTES;
 /// Facts about the peer that has the destination. Each has a single meaning; a session settles them once.
 #[derive(Debug, Clone, Copy)]
 pub struct DestFacts {
-    /// It sends digests of its directories, and takes content that it has not requested: a sparsync.
-    pub takes_shortcuts: bool,
+    /// It takes the content of files that it has not requested: a sparsync, if the options permit that.
+    pub takes_early: bool,
     /// It gets the problems and notes of this end with listings and files, and reports them: a sparsync. An rsync does not
     /// learn of them, so this end reports them.
     pub takes_problems: bool,
@@ -30,9 +30,9 @@ const RSYNC_PIECE_MAX_BYTES: usize = 32 << 10;
 
 impl DestFacts {
     /// Returns those of a sparsync.
-    pub fn of_sparsync() -> DestFacts {
+    pub fn of_sparsync(takes_early: bool) -> DestFacts {
         DestFacts {
-            takes_shortcuts: true,
+            takes_early,
             takes_problems: true,
             lists_bare_top: false,
             rejects_long_paths: false,
@@ -46,7 +46,7 @@ impl DestFacts {
     /// Returns those of an rsync.
     pub fn of_rsync() -> DestFacts {
         DestFacts {
-            takes_shortcuts: false,
+            takes_early: false,
             takes_problems: false,
             lists_bare_top: true,
             rejects_long_paths: true,

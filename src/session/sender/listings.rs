@@ -1,17 +1,14 @@
 //! Walks the source and sends the listings that differ from the receiver's.
 
-use super::inbox::ReportsToSkip;
+use super::dest_dirs::{DestDirsWalk, DirComparison};
 use super::roots::SentNames;
 use super::{BasisFate, ContentRequest, KeptDir, Sender};
 use crate::apply::file::failure::cannot_open;
-use crate::digest;
 use crate::error::Result;
 use crate::flist::{DirList, Entry, Kind};
 use crate::path::RelPath;
-use crate::proto::{Basis, DestDirState, DirId, DirListing, FileId, Lane};
+use crate::proto::{Basis, DirId, DirListing, FileId, Lane};
 use crate::report::Tally;
-use crate::session::connection::unexpected;
-use crate::session::dir_digest::Children;
 use crate::session::source_prefetch::{ScannedSource, SourcePrefetch};
 use crate::walk::cold_files::{COLD_FILES_MAX, read_ahead};
 use crate::walk::{ComparedSource, ListedDir, OPEN_PLACES_MAX, SourceDir, TaskId};
@@ -26,10 +23,6 @@ struct SenderFrame {
     /// Its subdirectories: paths, entries, and task numbers.
     subs: std::vec::IntoIter<(RelPath, Entry, TaskId)>,
     was_sent: bool,
-    /// What the receiver has in its place; `None`: the receiver does not send this.
-    at_receiver: Option<DestDirState>,
-    /// The subdirectories that the receiver has.
-    children: Children<u32>,
 }
 
 /// Sends listings.
@@ -38,112 +31,45 @@ pub(super) struct ListingSender<'t, 'a, 'l> {
     pub(super) prefetch: &'t SourcePrefetch<'l>,
     pub(super) kept: &'t Mutex<HashMap<DirId, Arc<KeptDir>>>,
     pub(super) named: SentNames<'t>,
-    /// The directories whose digests the receiver sends, with their position.
-    pub(super) whole: HashMap<RelPath, usize>,
-    /// How many of them were already reached.
-    pub(super) whole_passed: usize,
-    /// How many directories that the sender lacks the receiver describes before the next relevant one.
-    pub(super) to_skip: ReportsToSkip,
+    /// What the destination already has; `None`: that is not known, so everything is listed.
+    pub(super) dest_dirs: Option<Box<dyn DestDirsWalk + 't>>,
     pub(super) next_id: DirId,
-    pub(super) unrequested: bool,
     pub(super) keeps: bool,
 }
 
 impl ListingSender<'_, '_, '_> {
     /// Walks the whole tree.
     pub(super) fn send_tree(&mut self, root: TaskId, counted: &mut Tally) -> Result<()> {
-        let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
-        let reports = self.sender.reports.as_ref();
-        let guess = reports.and_then(|reports| reports.guess.as_ref());
-        if !self.whole.is_empty() && guess.is_some_and(is_other) {
-            self.to_skip.0 += 1;
-        }
-        let at_receiver = self.receiver_dir_at(&RelPath::root())?;
-        let mut stack = vec![self.visit(root, at_receiver, None, true, counted)?];
+        let mut stack = vec![self.visit(root, &RelPath::root(), None, true, counted)?];
         while let Some(frame) = stack.last_mut() {
             self.sender.go_on()?;
             let Some((path, entry, task_id)) = frame.subs.next() else {
-                self.to_skip.0 += frame.children.left();
+                if let Some(dest_dirs) = &mut self.dest_dirs {
+                    dest_dirs.leave();
+                }
                 stack.pop();
                 continue;
             };
-            let at_receiver = match &frame.at_receiver {
-                None => self.receiver_dir_at(&path)?,
-                Some(DestDirState::Absent) => Some(DestDirState::Absent),
-                Some(DestDirState::Dir { .. } | DestDirState::Large(_)) => {
-                    let name = digest::keyed_name(&self.sender.checksums.key, path.name());
-                    match frame.children.pass_to(name) {
-                        Some(ahead) => {
-                            self.to_skip.0 += ahead;
-                            Some(self.next_that_matters()?)
-                        }
-                        None => Some(DestDirState::Absent),
-                    }
-                }
-            };
             let was_sent = frame.was_sent;
             let unsent = if was_sent { None } else { Some(entry) };
-            let frame = self.visit(task_id, at_receiver, unsent, was_sent, counted)?;
+            let frame = self.visit(task_id, &path, unsent, was_sent, counted)?;
             stack.push(frame);
         }
-        self.to_skip.0 += self.whole.len() - self.whole_passed;
         Ok(())
-    }
-
-    /// Returns what the receiver has in place of a directory that is named by an argument.
-    fn receiver_dir_at(&mut self, path: &RelPath) -> Result<Option<DestDirState>> {
-        let Some(&turn) = self.whole.get(path) else {
-            return Ok(None);
-        };
-        // The receiver first describes the directories in between, which no longer exist here.
-        self.to_skip.0 += turn - self.whole_passed;
-        self.whole_passed = turn + 1;
-        self.next_that_matters().map(Some)
-    }
-
-    fn next_digest(&self) -> Result<DestDirState> {
-        match &self.sender.reports {
-            Some(reports) => reports.next(),
-            None => Err(unexpected("digests of a peer that sends none")),
-        }
-    }
-
-    /// Skips what the receiver sends about directories that the sender lacks and all below them, and returns the next
-    /// item.
-    fn next_that_matters(&mut self) -> Result<DestDirState> {
-        while !self.to_skip.is_zero() {
-            let seen = self.next_digest()?;
-            self.to_skip.count_report(&seen);
-        }
-        self.next_digest()
-    }
-
-    /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
-    /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
-    /// its subdirectories.
-    fn receive_large_reports(
-        &self,
-        at_receiver: &mut Option<DestDirState>,
-        len: u64,
-    ) -> Result<bool> {
-        while let Some(DestDirState::Large(count)) = *at_receiver {
-            if count > len {
-                return Ok(true);
-            }
-            *at_receiver = Some(self.next_digest()?);
-        }
-        Ok(false)
     }
 
     /// Sends the listing of a directory if it differs. `itself` is its own entry if its parent was not sent.
     fn visit(
         &mut self,
         task_id: TaskId,
-        mut at_receiver: Option<DestDirState>,
+        path: &RelPath,
         itself: Option<Entry>,
         parent_was_sent: bool,
         counted: &mut Tally,
     ) -> Result<SenderFrame> {
+        if let Some(dest_dirs) = &mut self.dest_dirs {
+            dest_dirs.enter(path)?;
+        }
         let ScannedSource {
             mut listed,
             digest,
@@ -164,16 +90,13 @@ impl ListingSender<'_, '_, '_> {
             self.sender
                 .report_all(std::mem::take(problems), std::mem::take(notes), counted)?;
         }
-        let has_more =
-            self.receive_large_reports(&mut at_receiver, listed.listing.list.len() as u64)?;
-        let is_same = match &at_receiver {
-            Some(DestDirState::Dir {
-                digest: Some(theirs),
-                ..
-            }) => digest.as_ref() == Some(theirs),
-            _ => false,
+        let entries = listed.listing.list.len() as u64;
+        let at_dest = match &mut self.dest_dirs {
+            Some(dest_dirs) => dest_dirs.compare(entries, digest.as_ref())?,
+            None => DirComparison::Differs,
         };
-        let is_absent = at_receiver == Some(DestDirState::Absent);
+        let is_same = at_dest == DirComparison::Same;
+        let is_absent = at_dest == DirComparison::Absent;
         let subs: Vec<_> = task_ids
             .iter()
             .map(|&(at, task_id)| {
@@ -199,20 +122,12 @@ impl ListingSender<'_, '_, '_> {
             debug_assert!(parent_was_sent || itself.is_some());
             self.send_listing(listed, itself, is_absent)?;
         }
-        if has_more && subs.is_empty() {
-            self.to_skip.0 += 1;
-        } else {
-            self.receive_large_reports(&mut at_receiver, u64::MAX)?;
+        if let Some(dest_dirs) = &mut self.dest_dirs {
+            dest_dirs.descend(!subs.is_empty())?;
         }
-        let children = match &mut at_receiver {
-            Some(DestDirState::Dir { children, .. }) => std::mem::take(children),
-            Some(DestDirState::Absent | DestDirState::Large(_)) | None => Vec::new(),
-        };
         Ok(SenderFrame {
             subs: subs.into_iter(),
             was_sent: !is_same,
-            at_receiver,
-            children: Children::new(children),
         })
     }
 
@@ -247,7 +162,7 @@ impl ListingSender<'_, '_, '_> {
         } else {
             Vec::new()
         };
-        let with_data = is_absent && self.unrequested;
+        let with_data = is_absent && self.sender.facts().takes_early;
         let files = with_data.then(|| list.clone());
         let is_few = open.len() <= OPEN_PLACES_MAX;
         if self.keeps {

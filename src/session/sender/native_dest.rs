@@ -1,16 +1,13 @@
-//! A sparsync that has the destination: gets native messages, within its windows, and sends digests of its directories.
+//! A sparsync that has the destination: gets native messages, within its windows.
 
 use super::facts::DestFacts;
-use super::inbox::{ReportsToSkip, SenderInbox};
+use super::inbox::SenderInbox;
 use super::peer::{ContentSink, DestPeer, SenderJob};
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::path::RelPath;
 use crate::plan::planned::StoredPlan;
-use crate::proto::{
-    Class, ContentDigest, DestDirState, DirId, DirListing, FileId, Lane, Message, Roots, cut,
-};
+use crate::proto::{Class, ContentDigest, DirId, DirListing, FileId, Lane, Message, Roots, cut};
 use crate::report::Tally;
 use crate::report::event::Problem;
 use crate::session::connection::{Connection, EndHandler};
@@ -188,29 +185,5 @@ impl ContentSink for NativeSink<'_> {
             lane: self.lane,
             problem,
         })
-    }
-}
-
-/// The digests that a sparsync sends of its directories, so that the sender leaves out those that are the same.
-pub struct DestReports<'a> {
-    pub connection: &'a Connection,
-    pub inbox: &'a SenderInbox,
-    /// The directory that the receiver guessed: its digests begin with this one, whatever is sent.
-    pub guess: Option<RelPath>,
-}
-
-impl DestReports<'_> {
-    /// Waits for the next report.
-    pub(super) fn next(&self) -> Result<DestDirState> {
-        let (seen, cost) = self.inbox.wait(|state| state.seen.pop_front())?;
-        if cost > 0 {
-            self.connection.consumed(Class::Digests, cost);
-        }
-        Ok(seen)
-    }
-
-    /// Notes that no more reports are needed, although some may still come.
-    pub(super) fn skip_rest(&self, to_skip: ReportsToSkip) {
-        self.inbox.lock().to_skip = to_skip;
     }
 }

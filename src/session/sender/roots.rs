@@ -8,7 +8,6 @@ use crate::plan::idmap::IdClass;
 use crate::proto::limits::LINES_MAX;
 use crate::proto::{IdName, Roots};
 use crate::report::event::{Problem, Weight};
-use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::PrefetchStart;
 use crate::walk::run_context::RunContext;
 use crate::walk::source_args::Gathered;
@@ -69,10 +68,11 @@ impl SentRoots {
     }
 }
 
-/// Returns the message about the source arguments, and what to keep of it. `lists_bare_top`: see [`DestFacts`](super::DestFacts).
+/// Returns the message about the source arguments, and what to keep of it. `compares`: the receiver reports what it
+/// has of the directories. `lists_bare_top`: see [`DestFacts`](super::DestFacts).
 pub fn sent_roots(
     run_context: &RunContext<'_>,
-    shortcuts: Shortcuts,
+    compares: bool,
     lists_bare_top: bool,
     start: &PrefetchStart,
     ids: &Ids,
@@ -83,7 +83,7 @@ pub fn sent_roots(
         sent: HashSet::new(),
         is_on: !run_context.options.preserve.numeric_ids,
     };
-    let whole = if shortcuts.compare {
+    let whole = if compares {
         fully_walked_paths(gathered)
     } else {
         Vec::new()

@@ -5,7 +5,9 @@ use crate::options::Compression;
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
 use crate::session::dest_prescan::Guess;
-use crate::session::source_prefetch::{EarlyScan, PrefetchParams};
+use crate::session::dir_digest::SourceDigester;
+use crate::session::early_scan::EarlyScan;
+use crate::session::source_prefetch::PrefetchParams;
 use crate::session::tests::no_room::{Trees, all};
 use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::{Process, RunContext};
@@ -89,9 +91,13 @@ fn pushed(good_for: Duration, sends_first: bool) -> String {
     let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
     let near = client(&options, cwd, &stop, false);
     let settle = |_: &Setup| Ok(settled(&options, &at(cwd, "dst")));
+    let digester = SourceDigester {
+        key: [7; 16],
+        options: &options,
+    };
     let params = PrefetchParams {
         early: Some(good_for),
-        ..PrefetchParams::early(terms_of(&near), &near.sources, [7; 16], true)
+        ..PrefetchParams::early(terms_of(&near), &near.sources, Some(&digester), true)
     };
     let ended = params.look(|prefetch| {
         while prefetch.count_so_far().entries < 2 {

@@ -22,7 +22,7 @@ use crate::report::gauge::Gauge;
 use crate::report::{Tally, TextReporter};
 use crate::rsync::{self, RsyncClient, daemon};
 use crate::session::Client;
-use crate::session::source_prefetch::EarlyScan;
+use crate::session::early_scan::EarlyScan;
 use crate::transport::link::FAREWELL;
 use crate::work::clock::Since;
 use std::sync::Arc;
@@ -301,7 +301,8 @@ impl RemoteCopy {
                 narrowed(link),
                 agreed,
                 &self.far.server_words,
-                early,
+                // The protocol has no digests for which a destination is scanned.
+                early.and_then(EarlyScan::into_source),
                 reporter,
                 tally,
             ),

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::fs::sys;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::rsync::batch::player::BatchFile;
-use crate::session::source_prefetch::EarlyScan;
+use crate::session::early_scan::EarlyScan;
 use crate::session::{OpenSession, Refusal};
 use crate::transport::{Link, pipe};
 

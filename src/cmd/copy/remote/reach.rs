@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::options::{FilesFrom, TransportChoice};
 use crate::proto::ProtocolSupport;
 use crate::proto::message::ASKS_FIRST;
-use crate::session::source_prefetch::EarlyScan;
+use crate::session::early_scan::EarlyScan;
 use crate::session::{Client, FirstWords};
 use crate::transport::Link;
 use crate::trust::files::List as _;
