@@ -50,11 +50,14 @@ use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::report::event::Event;
 use crate::report::{Tally, TextReporter, Traffic};
+use crate::session::client::Client;
+use crate::session::compression;
+use crate::session::connection::lost;
 use crate::session::connection::{Connection, Intake, WireOutput, undecodable as failed};
 use crate::session::event_relay::EventQueue;
-use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::Receiver;
+use crate::session::refusal::Refusal;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{
     ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
@@ -62,7 +65,6 @@ use crate::session::run_role::{
 };
 use crate::session::source_prefetch::SourcePrefetch;
 use crate::session::stall_notice::watched;
-use crate::session::{Client, Refusal, compression_choice};
 use crate::transport::{Link, LinkBytes, pipe};
 use crate::walk::run_context::RunContext;
 use crate::work::thread::spawn;
@@ -706,7 +708,7 @@ impl Negotiated {
             Some(Compression::Auto) => (None, Some(self.compression)),
             choice => (None, choice),
         };
-        let compression = compression_choice::line(given, settled, level);
+        let compression = compression::line(given, settled, level);
         [Some(checksum), compression.map(String::into_bytes)]
             .into_iter()
             .flatten()

@@ -26,7 +26,7 @@ use crate::rsync::support::needs_whole_list;
 use crate::rsync::{Offer, buffered, charset_line, negotiate, older, receive_version, send};
 use crate::session::connection::{Connection, Intake, Urgency, WireOutput};
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::server::ModuleLog;
+use crate::session::module_log::ModuleLog;
 use crate::transport::{Link, LinkBytes};
 use crate::walk::run_context::{Process, RunContext};
 use parking_lot::Mutex;

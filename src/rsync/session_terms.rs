@@ -110,8 +110,6 @@ impl RsyncTerms {
     /// Returns how both ends digest and compare contents.
     pub fn checksums(&self) -> SessionChecksums {
         SessionChecksums {
-            // The protocol has no directory digests.
-            key: [0; 16],
             plain_by: self.sums.digested_by(),
             blocks_by: self.sums.digested_by(),
             compared_by: Comparison::Negotiated(self.listed),

@@ -1,17 +1,17 @@
 //! One end of a connection: an output buffer that one thread writes, and a thread that reads.
 //!
 //! A caller that sends waits for room in the buffer. What is sent is encoded by an [`WireOutput`], which also writes what the
-//! connection sends by itself. A session of two sparsyncs has [`NativeOutput`], with the windows of the peer.
+//! connection sends by itself. A protocol whose messages also wait for windows of the peer has its own ways to send, which use
+//! [`Connection::lock`] and [`Connection::await_room`].
 
-mod native;
-mod native_intake;
 mod profile;
 mod reading;
 mod writing;
 
-pub use self::native::NativeOutput;
-pub use self::native_intake::NativeIntake;
-pub use self::reading::{EndHandler, Intake, MessageHandler, cannot_read, undecodable, unexpected};
+pub use self::profile::Wait;
+pub use self::reading::{
+    EndHandler, Intake, READ_BYTES, cannot_read, lost, undecodable, unexpected,
+};
 
 use self::profile::Profile;
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ pub enum Urgency {
 }
 
 /// One end of a connection.
-pub struct Connection<O: WireOutput = NativeOutput> {
+pub struct Connection<O: WireOutput> {
     state: Mutex<ConnectionState<O>>,
     /// Signals that there is something to write, or that the connection is shut.
     to_write: Condvar,
@@ -74,17 +74,20 @@ pub struct Connection<O: WireOutput = NativeOutput> {
     adopted_secs: AtomicU32,
 }
 
-struct ConnectionState<O> {
-    output: O,
-    buffer: Vec<u8>,
+/// What the threads that send share, and the thread that writes.
+pub struct ConnectionState<O> {
+    /// What the protocol knows.
+    pub output: O,
+    /// What was sent and not written yet.
+    pub buffer: Vec<u8>,
     /// The ranges of the buffer that are sent uncompressed, in order.
-    as_it_is: Vec<Range<usize>>,
+    pub as_it_is: Vec<Range<usize>>,
     /// Why nothing more can be sent. An empty message means a normal end.
     shut: Option<Error>,
     /// Write what is buffered, then end.
     ending: bool,
     /// The peer has stopped reading: it has given up or closed the connection.
-    has_stopped_reading: bool,
+    pub has_stopped_reading: bool,
     /// The error of the last write to the peer.
     write_error: Option<Error>,
     /// Whether the peer had closed its end.
@@ -96,13 +99,13 @@ struct ConnectionState<O> {
 
 impl<O: WireOutput> ConnectionState<O> {
     /// Fails if nothing more can be sent.
-    fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         self.shut.clone().map_or(Ok(()), Err)
     }
 
     /// Whether an event or item may still be sent while this end stops the run: its user has stopped it, or the peer exceeds a
     /// limit of this end. The peer must be reading, and there must be room: nothing waits for room any more.
-    fn may_still_report(&self) -> bool {
+    pub fn may_still_report(&self) -> bool {
         let is_own_decision = |error: &Error| matches!(error.exit, Exit::Signal | Exit::Malloc);
         let has_stopped =
             self.shut.as_ref().is_some_and(is_own_decision) && !self.has_stopped_reading;
@@ -188,9 +191,7 @@ impl<O: WireOutput> Connection<O> {
             if urgency == Urgency::Urgent || state.buffer.len() < O::BUFFER_MAX_BYTES {
                 break;
             }
-            let waits = Since::now();
-            self.room.wait(&mut state);
-            self.note_wait(1, waits);
+            self.await_room(&mut state, Wait::Buffer);
         }
         let ConnectionState { output, buffer, .. } = &mut *state;
         let before = buffer.len();
@@ -199,19 +200,65 @@ impl<O: WireOutput> Connection<O> {
         Ok(())
     }
 
+    /// Locks what the threads that send share.
+    pub fn lock(&self) -> MutexGuard<'_, ConnectionState<O>> {
+        self.state.lock()
+    }
+
+    /// Waits until something has changed for the threads that send: the buffer has room, a window has opened, or the
+    /// connection is shut. `cause` is what the caller waits for.
+    pub fn await_room(&self, state: &mut MutexGuard<'_, ConnectionState<O>>, cause: Wait) {
+        let waits = Since::now();
+        self.room.wait(state);
+        self.note_wait(cause, waits);
+    }
+
+    /// Wakes the threads that wait in [`Connection::await_room`].
+    pub fn wake_senders(&self) {
+        self.room.notify_all();
+    }
+
+    /// Wakes the writer, which has something to write beside the buffer.
+    pub fn wake_writer_for_windows(&self) {
+        self.to_write.notify_one();
+    }
+
+    /// Records a message that was sent.
+    pub fn note_sent(&self, name: &'static str, len_bytes: u64) {
+        self.profile.lock().sent(name, len_bytes);
+    }
+
+    /// Records a message that was received.
+    pub fn note_received(&self, name: &'static str, len_bytes: u64) {
+        self.profile.lock().received(name, len_bytes);
+    }
+
+    /// Records bytes that were read, and for how long this thread waited for them.
+    pub fn note_read(&self, bytes: u64, waits: Since) {
+        self.note_wait(Wait::Reading, waits);
+        self.traffic.received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the costs of the session so far, as a table for `end`.
+    pub fn cost(&self, end: &str) -> Vec<String> {
+        self.profile
+            .lock()
+            .table(end, self.traffic.counts(), self.moved.since())
+    }
+
     /// Wakes the writer after the buffer has grown from a length. It takes the whole buffer: if it sleeps, it waits for the
     /// first byte, otherwise for enough bytes.
-    fn wake_writer(&self, state: &ConnectionState<O>, before: usize) {
+    pub fn wake_writer(&self, state: &ConnectionState<O>, before: usize) {
         let is_enough = before < O::GATHERED_BYTES && state.buffer.len() >= O::GATHERED_BYTES;
         if before == 0 && state.writer_sleeps || is_enough {
             self.to_write.notify_one();
         }
     }
 
-    /// Records a wait; `at` is an index in [`profile::WAITS`].
-    fn note_wait(&self, at: usize, waits: Since) {
-        self.profile.lock().waited[usize::from(self.moved.since().is_some())][at] +=
-            waits.elapsed();
+    /// Records a wait.
+    fn note_wait(&self, cause: Wait, waits: Since) {
+        let has_moved = self.moved.since().is_some();
+        self.profile.lock().waited[usize::from(has_moved)][cause as usize] += waits.elapsed();
     }
 
     /// Ends sending. Threads that wait for room get this error.

@@ -9,7 +9,7 @@ use crate::proto::{
     Dialect, Greeting, Meeting, Message, ProtocolSupport, Setup, agree, decode_greeting,
     encode_greeting,
 };
-use crate::session::connection::cannot_read;
+use crate::session::connection::{cannot_read, lost};
 use crate::transport::Link;
 use std::io::{self, Read, Write};
 
@@ -180,14 +180,6 @@ fn send(writer: &mut dyn Write, flight: &[u8]) -> Result<()> {
         .write_all(flight)
         .and_then(|()| writer.flush())
         .map_err(|error| lost("writing", &error))
-}
-
-/// Converts a failed read or write of a link into the error of the run.
-pub fn lost(what: &str, error: &io::Error) -> Error {
-    Error::new(
-        Exit::Stream,
-        format!("sparsync: connection unexpectedly closed ({what}: {error})"),
-    )
 }
 
 /// Decodes a value from the available bytes and returns it with its length; `None` if more bytes are needed.

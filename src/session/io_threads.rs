@@ -2,12 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::proto::Dialect;
-use crate::session::connection::{
-    Connection, EndHandler, Intake, MessageHandler, NativeIntake, NativeOutput, WireOutput,
-};
-use crate::session::minimum_rate::RatedReader;
-use crate::transport::compression::{CompressingWriter, CompressionPolicy, Expander};
+use crate::session::connection::{Connection, EndHandler, Intake, WireOutput};
 use crate::transport::link::FAREWELL;
 use crate::transport::{Link, LinkBytes};
 use crate::work::clock::Since;
@@ -75,34 +70,6 @@ impl<R: Read> Read for CountedStream<R> {
     }
 }
 
-/// The size of a read while the stream is compressed.
-const BUFFERED_BYTES: usize = 128 << 10;
-
-/// Wraps the link so that the sender's stream is compressed in chunks, and that a peer without progress is noticed.
-pub fn dress(link: Link, sends: bool, when: CompressionPolicy, connection: &Connection) -> Link {
-    let link = Link {
-        reader: Box::new(RatedReader {
-            inner: link.reader,
-            rate: connection.rate.clone(),
-        }),
-        ..link
-    };
-    if sends {
-        let writer = CompressingWriter::new(link.writer, when, connection.as_it_is.clone());
-        return Link {
-            writer: Box::new(writer),
-            ..link
-        };
-    }
-
-    // The headers of chunks are short, and each read is a system call.
-    let reader = io::BufReader::with_capacity(BUFFERED_BYTES, link.reader);
-    Link {
-        reader: Box::new(Expander::new(reader)),
-        ..link
-    }
-}
-
 /// Returns whether to wait until the peer has received this error. A peer that is gone or silent cannot receive it, and
 /// a user who interrupts the run should not have to wait.
 fn is_worth_waiting(error: &Error) -> bool {
@@ -136,40 +103,8 @@ fn wait_while_moving(
     }
 }
 
-/// A session of two sparsyncs after its handshake, until there is a handler for its messages.
-pub struct NativeIo<'a> {
-    pub connection: &'a Arc<Connection>,
-    /// Decodes the messages of the peer.
-    pub dialect: Box<dyn Dialect + Send>,
-    /// See [`SessionIo::timeout_secs`].
-    pub timeout_secs: u32,
-    pub link: Link,
-    /// Bytes written to the link and read from it.
-    pub traffic: Arc<LinkBytes>,
-}
-
-impl<'a> NativeIo<'a> {
-    /// Returns the session, of which this handles the messages.
-    pub fn handled_by(self, handler: &'a dyn MessageHandler) -> SessionIo<'a> {
-        let NativeIo {
-            connection,
-            dialect,
-            timeout_secs,
-            link,
-            traffic,
-        } = self;
-        SessionIo {
-            connection,
-            intake: Box::new(NativeIntake { dialect, handler }),
-            timeout_secs,
-            link,
-            traffic,
-        }
-    }
-}
-
 /// A session after its handshake.
-pub struct SessionIo<'a, O: WireOutput = NativeOutput> {
+pub struct SessionIo<'a, O: WireOutput> {
     pub connection: &'a Arc<Connection<O>>,
     /// Reads what the peer sends.
     pub intake: Box<dyn Intake<O> + 'a>,
@@ -252,11 +187,7 @@ impl<O: WireOutput> SessionIo<'_, O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::Message;
-    use crate::proto::native::Native;
-    use crate::transport::link::{Moved, Parting};
     use std::cell::Cell;
-    use std::sync::atomic::AtomicBool;
 
     const SHORT: Duration = Duration::from_millis(1);
     /// The look at the count of bytes after which the writer has ended.
@@ -292,91 +223,5 @@ mod tests {
     #[test]
     fn peer_that_always_reads_a_little_is_awaited_for_a_limited_time() {
         assert!(looks(|nth| nth, 20 * SHORT) <= 20);
-    }
-
-    /// A stream to a peer that reads slowly. The first write lasts until the session parts, or for a while.
-    struct SlowStream {
-        parting: Parting,
-        parts_early: Arc<AtomicBool>,
-        /// The peer closes the connection when this is dropped.
-        _is_open: mpsc::Sender<()>,
-        never: mpsc::Receiver<()>,
-        has_written: bool,
-    }
-
-    impl Write for SlowStream {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let begun = Since::now();
-            while !self.has_written && begun.elapsed() < 300 * SHORT {
-                if self.parting.has_begun() {
-                    self.parts_early.store(true, Ordering::Relaxed);
-                    break;
-                }
-                let _ = self.never.recv_timeout(SHORT);
-            }
-            self.has_written = true;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    /// A stream that ends when the peer closes it.
-    struct SilentStream(mpsc::Receiver<()>);
-
-    impl Read for SilentStream {
-        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-            let _ = self.0.recv();
-            Ok(0)
-        }
-    }
-
-    struct NoMessages;
-
-    impl MessageHandler for NoMessages {
-        fn handle(&self, _: Message, _: u64) -> Result<()> {
-            Ok(())
-        }
-    }
-
-    impl EndHandler for NoMessages {
-        fn handle_end(&self, _: Error) {}
-    }
-
-    #[test]
-    fn session_parts_once_its_last_message_is_written() {
-        let (is_open, closed) = mpsc::channel();
-        let (_still, never) = mpsc::channel();
-        let (parting, parts_early): (Parting, Arc<AtomicBool>) = Default::default();
-        let writer = SlowStream {
-            parting: parting.clone(),
-            parts_early: parts_early.clone(),
-            _is_open: is_open,
-            never,
-            has_written: false,
-        };
-        let (link, traffic) = counted(Link {
-            reader: Box::new(SilentStream(closed)),
-            writer: Box::new(writer),
-            parting,
-            leave: None,
-            moved: Moved::default(),
-        });
-        let dialect: Box<dyn Dialect + Send> = Box::new(Native::new(1));
-        let connection = Arc::new(Connection::new(Box::new(Native::new(1))));
-        let session = NativeIo {
-            connection: &connection,
-            dialect,
-            timeout_secs: 0,
-            link,
-            traffic: traffic.clone(),
-        };
-        let failed = || Err(Error::new(Exit::FileIo, "the disk is full"));
-        let ended = session.handled_by(&NoMessages).hold(&NoMessages, failed);
-        assert_eq!(ended.map_err(|error| error.exit), Err(Exit::FileIo));
-        assert!(traffic.counts().sent_bytes > 0);
-        assert!(!parts_early.load(Ordering::Relaxed));
     }
 }

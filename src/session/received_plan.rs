@@ -6,7 +6,8 @@ use crate::plan::planned::{PlannedAction, StoredPlan};
 use crate::proto::limits::{PLAN_MAX_BYTES, PLAN_PIECE_BYTES};
 use crate::proto::{Message, PlanPiece};
 use crate::report::plan_line::{self, PlanLine};
-use crate::session::connection::{Connection, unexpected};
+use crate::session::connection::unexpected;
+use crate::session::native_connection::NativeConnection;
 use crate::walk::plan_store::{FRAME_BYTES, Frames, INDEXED_BYTES, PlanStore, compressed};
 use crate::walk::replay;
 use parking_lot::Mutex;
@@ -161,7 +162,7 @@ impl StoredPlan for ReceivedPlan {
 }
 
 /// Sends a plan to the receiver.
-pub fn send_plan(connection: &Connection, plan: &dyn StoredPlan) -> Result<()> {
+pub fn send_plan(connection: &NativeConnection, plan: &dyn StoredPlan) -> Result<()> {
     let mut piece = PlanPiece {
         creates_dest: plan.creates_dest(),
         ..PlanPiece::default()

@@ -6,7 +6,7 @@
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::report::{Tally, TextReporter};
-use crate::session::connection::{EndHandler, NativeOutput, WireOutput};
+use crate::session::connection::{EndHandler, WireOutput};
 use crate::session::event_relay::{EventQueue, SharedReporter};
 use crate::session::io_threads::SessionIo;
 use crate::session::receiver::{EventSource, Receiver};
@@ -17,7 +17,7 @@ use crate::work::thread::spawn;
 use parking_lot::Mutex;
 
 /// A sender, assembled.
-pub struct SenderRun<'r, 's, 'p, 't, O: WireOutput = NativeOutput> {
+pub struct SenderRun<'r, 's, 'p, 't, O: WireOutput> {
     pub session_io: SessionIo<'r, O>,
     /// Learns that nothing more comes from the receiver.
     pub handler: &'r dyn EndHandler,
@@ -88,7 +88,7 @@ pub fn run_sender<O: WireOutput>(
 }
 
 /// A receiver, assembled.
-pub struct ReceiverRun<'r, 's, 't, O: WireOutput = NativeOutput> {
+pub struct ReceiverRun<'r, 's, 't, O: WireOutput> {
     pub session_io: SessionIo<'r, O>,
     /// Learns that nothing more comes from the sender.
     pub handler: &'r dyn EndHandler,

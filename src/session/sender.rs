@@ -41,7 +41,7 @@ use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::gauge::FileMark;
 use crate::session::checksums::SessionChecksums;
-use crate::session::compression_choice::is_left_out;
+use crate::session::compression::is_left_out;
 use crate::session::connection::{undecodable, unexpected};
 use crate::session::source_prefetch::{PrefetchParams, PrefetchStart, ScanTerms, SourcePrefetch};
 use crate::walk::cold_files::read_ahead;
@@ -85,6 +85,15 @@ pub struct Sender<'a> {
     pub report: &'a (dyn Fn(Event) -> Result<()> + Sync),
     /// The device and inode of each file that was sent and is to be removed.
     pub opened: Mutex<HashMap<FileId, (u64, u64)>>,
+}
+
+/// Returns what limits the rate of a run with `--bwlimit`.
+pub fn throttle<'a>(run_context: &RunContext<'a>) -> Option<Throttle<'a>> {
+    run_context
+        .options
+        .connect
+        .bwlimit_bytes_per_sec
+        .map(|rate| Throttle::new(rate, run_context.process.stop))
 }
 
 /// What is kept of a directory that was sent until no more of its files are requested.

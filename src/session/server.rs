@@ -1,36 +1,38 @@
-//! The server's end of a session.
+//! The server's end of a session of two sparsyncs.
 
 use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
-use crate::flist::Kind;
 use crate::fs::trusted_path;
-use crate::options::{CreatedDir, Options, Output, PlanUse};
+use crate::options::{Options, Output, PlanUse};
 use crate::plan::planned::StoredPlan;
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{
     Dialect, DirListing, Encoder, Greeting, Message, ProtocolSupport, Roots, Setup,
 };
-use crate::report::event::{Event, Item, Problem, Update};
+use crate::report::event::{Event, Problem};
 use crate::report::explainer::Explainer;
-use crate::report::line_filter::{Choice, LineKind};
-use crate::report::{PutLine, Tally, final_error, format, totals_line};
-use crate::session::checksums::SessionChecksums;
-use crate::session::connection::Connection;
+use crate::report::{Tally, totals_line};
+use crate::session::compression_choice;
 use crate::session::dir_digest::SourceDigester;
-use crate::session::event_relay::RemoteReporter;
+use crate::session::event_messages::RemoteReporter;
 use crate::session::handshake::{self, Begun, Opening, send_verdict};
-use crate::session::io_threads::{NativeIo, counted, dress};
+use crate::session::io_threads::counted;
+use crate::session::module_log::{ModuleLog, logged_name};
+use crate::session::native_client::receiver_handler;
+use crate::session::native_connection::NativeConnection;
+use crate::session::native_facts::{dest_facts, native_checksums, source_facts};
+use crate::session::native_io::{NativeIo, dress};
 use crate::session::received_plan::ReceivedPlan;
 use crate::session::receiver::{AtServer, DestDigests, NativeSource, Receiver, ReceiverInbox};
+use crate::session::refusal::Refusal;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::run_role::{
     ReceiverListener, ReceiverRun, SenderRun, SenderSource, run_receiver, run_sender,
 };
-use crate::session::sender::{DestDirs, DestFacts, NativeDest, ReportedDirs, Sender, SenderInbox};
+use crate::session::sender::{DestDirs, NativeDest, ReportedDirs, Sender, SenderInbox, throttle};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::{Refusal, compression_choice, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::transport::compression::CompressionPolicy;
 use crate::transport::window_limit::Ceiling;
@@ -65,42 +67,6 @@ pub struct SettledSetup {
     /// The error if the request goes beyond the grant. A client that has no other route is served as far as the grant
     /// goes.
     pub beyond: Option<Error>,
-}
-
-/// The log of a daemon that serves a module.
-pub struct ModuleLog {
-    /// Changes a line about files as a daemon prints it, with paths in the module.
-    pub in_module: Box<dyn Fn(Vec<u8>) -> Vec<u8> + Send + Sync>,
-    /// Adds a line to the log.
-    pub put: PutLine,
-}
-
-impl ModuleLog {
-    /// Logs a problem. Returns it as the client gets it.
-    pub fn problem(&self, problem: Problem) -> Problem {
-        let line = (self.in_module)(problem.line);
-        (self.put)(&line);
-        Problem { line, ..problem }
-    }
-
-    /// Logs the error that ends a session. `role`: the one of this end.
-    fn end(&self, error: &Error, role: &'static str) {
-        for line in final_error::error_lines(error, role) {
-            (self.put)(&(self.in_module)(line));
-        }
-    }
-}
-
-/// Returns the line about an entry in the log of a server that receives. As in rsync, `-v` of the client decides, and files
-/// are not logged. `output`: that of the server.
-pub fn logged_name(item: &Item, output: &Output) -> Option<Vec<u8>> {
-    // A format and `--progress` imply names, but not in the log.
-    let is_named = output.info.name >= 1 && output.created_dir == CreatedDir::Always;
-    let logs_names = is_named && (output.verbose >= 1 || output.out_format.is_none());
-    let is_logged = logs_names
-        && (item.kind != Kind::File || item.update == Update::HardLink)
-        && Choice::from_output(output, false).line(item) == LineKind::Full;
-    is_logged.then(|| format::name_and_link(item))
 }
 
 /// Encodes the messages of a daemon: logs what they report, and changes paths into those in the module.
@@ -256,7 +222,7 @@ impl Server<'_> {
             .unwrap_or_default();
         let encoder = self.encoder((support.dialect)(version), output);
         let connection = Arc::new(
-            Connection::new(encoder)
+            NativeConnection::new(encoder)
                 .growing()
                 .below(ceiling)
                 .timing_out(timeout_secs),
@@ -351,7 +317,7 @@ impl Server<'_> {
             interrupted,
             gauge,
         };
-        let checksums = SessionChecksums::native(theirs.key, options.checksum_cache.is_some());
+        let checksums = native_checksums(&theirs.key, options.checksum_cache.is_some());
         let with_cause = |error: Error| match error.exit {
             Exit::Signal if server_stops.load(Ordering::Relaxed) => {
                 Error::new(Exit::Terminated, "sparsync: the server was stopped")
@@ -365,7 +331,7 @@ impl Server<'_> {
             let peer = NativeDest {
                 connection,
                 inbox: &inbox,
-                facts: DestFacts::of_sparsync(shortcuts.unrequested),
+                facts: dest_facts(shortcuts.unrequested),
                 plan: None,
                 waits_for_dirs: setup.wants.progress,
             };
@@ -373,7 +339,7 @@ impl Server<'_> {
                 connection,
                 inbox: &inbox,
                 digester: SourceDigester {
-                    key: checksums.key,
+                    key: theirs.key,
                     options: &options,
                 },
                 guess: theirs.guess,
@@ -430,14 +396,14 @@ impl Server<'_> {
         let digests = DestDigests {
             connection,
             inbox: &inbox,
-            key: checksums.key,
+            key: theirs.key,
             prescan: None,
         };
         let peer = NativeSource {
             run_context,
             connection,
             inbox: &inbox,
-            facts: checksums.source_facts(),
+            facts: source_facts(&checksums),
             checksums,
             awaits_bye: false,
             profile: setup.profile,

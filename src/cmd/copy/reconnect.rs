@@ -14,7 +14,8 @@ use crate::exit::Exit;
 use crate::filter::Side as FilterSide;
 use crate::options::permits::Permits;
 use crate::report::{Tally, TextReporter};
-use crate::session::Client;
+use crate::session::client::Client;
+use crate::session::native_client::NativeClient;
 use crate::transport::net::{NetTransport, Trouble};
 use crate::trust::grants::ENDED;
 use crate::trust::peers::Peer;
@@ -77,7 +78,7 @@ pub struct Attempts<'a> {
     /// The environment of the process.
     pub env: &'a Env,
     /// The client's end of the session.
-    pub near: &'a Client<'a>,
+    pub near: &'a NativeClient<'a>,
     /// The option that forbids repeating the run, from [`forbids_repeat`].
     pub forbids: Option<&'static str>,
     /// The live display, which shows the route.
@@ -144,7 +145,7 @@ impl Attempts<'_> {
                 self.report(reporter, &name, waited)
             }) {
                 Ok(Some(link)) => {
-                    if let Some(gauge) = self.near.gauge {
+                    if let Some(gauge) = self.near.client.gauge {
                         gauge.reconnect();
                     }
                     if let Some(display) = &self.display {

@@ -11,8 +11,8 @@ use crate::rsync::dest::encoder::DestEncoder;
 use crate::rsync::dest::inbox::{DestInbox, Order};
 use crate::rsync::session_terms::RsyncTerms;
 use crate::session::connection::{Connection, Urgency};
+use crate::session::sender::throttle;
 use crate::session::sender::{ContentSink, DestFacts, DestPeer, Sender, SenderJob};
-use crate::session::throttle;
 use crate::walk::run_context::RunContext;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl<'a> RsyncDest<'a> {
         RsyncDest {
             connection,
             inbox,
-            facts: DestFacts::of_rsync(),
+            facts: rsync_facts(),
             listed_ahead,
             has_history: terms.compression == Compression::Zlib,
         }
@@ -219,5 +219,23 @@ impl ContentSink for RsyncSink<'_> {
     fn refuse(&self, _: Option<Problem>) -> Result<()> {
         self.dest
             .send(|encoder, out| encoder.refuse(self.file, out))
+    }
+}
+
+/// The most content in one message for an rsync. Such a session may be one of a hundred of a daemon, and several buffers hold
+/// a piece.
+const RSYNC_PIECE_MAX_BYTES: usize = 32 << 10;
+
+/// Returns the facts about an rsync that has the destination.
+fn rsync_facts() -> DestFacts {
+    DestFacts {
+        takes_early: false,
+        takes_problems: false,
+        lists_bare_top: true,
+        rejects_long_paths: true,
+        digests_prefix: true,
+        counts_parts: true,
+        piece_max_bytes: RSYNC_PIECE_MAX_BYTES,
+        is_one_of_many: true,
     }
 }

@@ -31,13 +31,21 @@ const SENT: usize = 0;
 /// Index in [`CostRow::counts`].
 const RECEIVED: usize = 2;
 
-/// What a thread can wait for: a grant of the peer, room in the buffer, the link to accept data, the link to deliver
-/// data.
-pub(super) const WAITS: [&str; 4] = ["window", "buffer", "writing", "reading"];
-/// Index in [`WAITS`].
-pub(super) const WRITING: usize = 2;
-/// Index in [`WAITS`].
-pub(super) const READING: usize = 3;
+/// What a thread can wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// A grant of the peer.
+    Window,
+    /// Room in the buffer.
+    Buffer,
+    /// The link to accept data.
+    Writing,
+    /// The link to deliver data.
+    Reading,
+}
+
+/// The names of [`Wait`], in its order.
+const WAITS: [&str; 4] = ["window", "buffer", "writing", "reading"];
 
 impl Profile {
     /// Creates the profile of a session that begins now.

@@ -1,26 +1,19 @@
 //! Reads what the peer sends on a connection, and passes it on.
 
-use super::{Connection, NativeOutput, WireOutput};
+use super::{Connection, WireOutput};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::proto::Message;
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::transport::link::Parting;
 use std::io::{ErrorKind, Read};
 
 /// The size of a read.
-pub(super) const READ_BYTES: usize = 256 << 10;
+pub const READ_BYTES: usize = 256 << 10;
 
 /// Reads what the peer sends, and passes it on.
-pub trait Intake<O: WireOutput = NativeOutput>: Send {
+pub trait Intake<O: WireOutput>: Send {
     /// Reads until the end of the stream, or until an error.
     fn read_all(&mut self, connection: &Connection<O>, reader: &mut dyn Read) -> Result<()>;
-}
-
-/// Takes the messages of a sparsync. Its methods must not block.
-pub trait MessageHandler: EndHandler {
-    /// Handles one message; `cost` counts against the window of its class. An error ends the session.
-    fn handle(&self, message: Message, cost: u64) -> Result<()>;
 }
 
 /// Learns that nothing more comes from the peer. Its method must not block.
@@ -74,6 +67,14 @@ pub fn cannot_read(error: &std::io::Error) -> Error {
             format!("sparsync: connection unexpectedly closed (reading: {error})"),
         ),
     }
+}
+
+/// Converts a failed read or write of a link into the error of the run.
+pub fn lost(what: &str, error: &std::io::Error) -> Error {
+    Error::new(
+        Exit::Stream,
+        format!("sparsync: connection unexpectedly closed ({what}: {error})"),
+    )
 }
 
 /// Converts what is wrong with the bytes of a stock rsync into the error of the run.

@@ -1,6 +1,6 @@
 //! Writes the output buffer of a connection: gathers what is sent, and sends keepalives.
 
-use super::profile::WRITING;
+use super::profile::Wait;
 use super::{Connection, ConnectionState, WireOutput};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -91,7 +91,7 @@ impl<O: WireOutput> Connection<O> {
             let written = self
                 .write_out(&mut *writer, &out, &as_it_is)
                 .and_then(|()| writer.flush());
-            self.note_wait(WRITING, waits);
+            self.note_wait(Wait::Writing, waits);
             if let Err(error) = written {
                 let is_hang_up = matches!(
                     error.kind(),

@@ -7,12 +7,12 @@ use crate::error::Error;
 use crate::flist::DirList;
 use crate::path::RelPath;
 use crate::proto::{DestDirState, Message};
-use crate::session::connection::Connection;
 use crate::session::dest_prescan::{DestPrescan, DigestScan};
 use crate::session::digest_exchange::{
     Half, Known, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
 };
 use crate::session::dir_digest::Digester;
+use crate::session::native_connection::NativeConnection;
 use crate::session::sender::compare_walked;
 use crate::walk::Scanner;
 use crate::walk::destination::DestWalk;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where the digests of the destination go. The opener of a session makes it.
 pub struct DestDigests<'a> {
-    pub connection: &'a Connection,
+    pub connection: &'a NativeConnection,
     /// Has the survey, which the sender's listings shorten.
     pub inbox: &'a ReceiverInbox,
     /// The key of the digests.
@@ -206,7 +206,7 @@ impl RunningReports for DigestSender<'_> {
 
 /// Batches digests into messages.
 struct DigestBatch<'a> {
-    connection: &'a Connection,
+    connection: &'a NativeConnection,
     batch: Vec<DestDirState>,
     /// The approximate number of entries in the directories of the batch.
     entries: usize,

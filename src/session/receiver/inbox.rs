@@ -10,8 +10,10 @@ use crate::proto::limits::DIR_MAX_BYTES;
 use crate::proto::{Class, ContentDigest, DirId, DirListing, FileId, Joiner, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::Event;
-use crate::session::connection::{Connection, EndHandler, MessageHandler, unexpected, wait_for};
+use crate::session::connection::{EndHandler, unexpected, wait_for};
 use crate::session::digest_exchange::{Survey, SurveyStep};
+use crate::session::native_connection::NativeConnection;
+use crate::session::native_intake::MessageHandler;
 use crate::session::received_plan::ReceivedPlan;
 use crate::walk::TaskId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -136,7 +138,7 @@ impl ReceiverInbox {
 pub struct ReceiverHandler<'a> {
     /// The queues.
     pub inbox: &'a ReceiverInbox,
-    pub connection: &'a Connection,
+    pub connection: &'a NativeConnection,
     /// Data may come without a request.
     pub accepts_unrequested: bool,
     /// Set if the sender is the client; otherwise it is the server, which sends its events.

@@ -14,7 +14,8 @@ use crate::report::Tally;
 use crate::report::event::{Item, Problem};
 use crate::report::progress::ListTotal;
 use crate::session::checksums::SessionChecksums;
-use crate::session::connection::{Connection, unexpected};
+use crate::session::connection::unexpected;
+use crate::session::native_connection::NativeConnection;
 use crate::walk::DirPlan;
 use crate::walk::run_context::RunContext;
 use std::any::Any;
@@ -31,7 +32,7 @@ pub struct NativeSource<'a> {
     /// The context of the run.
     pub run_context: RunContext<'a>,
     /// The connection to the sender.
-    pub connection: &'a Arc<Connection>,
+    pub connection: &'a Arc<NativeConnection>,
     /// The messages of the sender.
     pub inbox: &'a ReceiverInbox,
     /// What the engine must know about the sender.
@@ -135,7 +136,7 @@ impl SourcePeer for NativeSource<'_> {
 
 /// Makes the sender keep its copy of a directory until no more of its files are requested.
 struct SenderHold {
-    connection: Arc<Connection>,
+    connection: Arc<NativeConnection>,
     dir: DirId,
 }
 

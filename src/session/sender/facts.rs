@@ -1,7 +1,5 @@
 //! Facts about the peer that has the destination. A sender asks for them, never for the protocol of the peer.
 
-use crate::proto::limits::DATA_MAX_BYTES;
-
 /// Facts about the peer that has the destination. Each has a single meaning; a session settles them once.
 #[derive(Debug, Clone, Copy)]
 pub struct DestFacts {
@@ -22,38 +20,4 @@ pub struct DestFacts {
     pub piece_max_bytes: usize,
     /// It may be one of a hundred that a daemon serves, so one thread scans for it besides the one that sends: an rsync.
     pub is_one_of_many: bool,
-}
-
-/// The most content in one message for an rsync. Such a session may be one of a hundred of a daemon, and several buffers hold
-/// a piece.
-const RSYNC_PIECE_MAX_BYTES: usize = 32 << 10;
-
-impl DestFacts {
-    /// Returns those of a sparsync.
-    pub fn of_sparsync(takes_early: bool) -> DestFacts {
-        DestFacts {
-            takes_early,
-            takes_problems: true,
-            lists_bare_top: false,
-            rejects_long_paths: false,
-            digests_prefix: false,
-            counts_parts: false,
-            piece_max_bytes: DATA_MAX_BYTES,
-            is_one_of_many: false,
-        }
-    }
-
-    /// Returns those of an rsync.
-    pub fn of_rsync() -> DestFacts {
-        DestFacts {
-            takes_early: false,
-            takes_problems: false,
-            lists_bare_top: true,
-            rejects_long_paths: true,
-            digests_prefix: true,
-            counts_parts: true,
-            piece_max_bytes: RSYNC_PIECE_MAX_BYTES,
-            is_one_of_many: true,
-        }
-    }
 }

@@ -10,14 +10,15 @@ use crate::plan::planned::StoredPlan;
 use crate::proto::{Class, ContentDigest, DirId, DirListing, FileId, Lane, Message, Roots, cut};
 use crate::report::Tally;
 use crate::report::event::Problem;
-use crate::session::connection::{Connection, EndHandler};
+use crate::session::connection::EndHandler;
+use crate::session::native_connection::NativeConnection;
 use crate::session::received_plan::send_plan;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// A sparsync that has the destination. The opener of the session makes it, and nothing changes it.
 pub struct NativeDest<'a> {
-    pub connection: &'a Connection,
+    pub connection: &'a NativeConnection,
     /// The messages of the receiver.
     pub inbox: &'a SenderInbox,
     pub facts: DestFacts,
@@ -127,7 +128,7 @@ impl DestPeer for NativeDest<'_> {
 
 /// The content of a file, as native messages.
 struct NativeSink<'a> {
-    connection: &'a Connection,
+    connection: &'a NativeConnection,
     file: FileId,
     lane: Lane,
     as_it_is: bool,

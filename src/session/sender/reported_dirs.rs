@@ -6,14 +6,14 @@ use crate::digest;
 use crate::error::Result;
 use crate::path::RelPath;
 use crate::proto::{Class, DestDirState};
-use crate::session::connection::Connection;
 use crate::session::dir_digest::{Children, SourceDigester};
+use crate::session::native_connection::NativeConnection;
 use crate::session::source_prefetch::{ListingDigest, ListingDigester};
 use std::collections::HashMap;
 
 /// The digests that a sparsync sends of its directories. The opener of a session makes it.
 pub struct ReportedDirs<'a> {
-    pub connection: &'a Connection,
+    pub connection: &'a NativeConnection,
     pub inbox: &'a SenderInbox,
     pub digester: SourceDigester<'a>,
     /// The directory that the receiver guessed: its digests begin with this one, whatever is sent.

@@ -18,41 +18,43 @@ fn client<'a>(
     cwd: &'a [u8],
     stop: &'a AtomicBool,
     is_pull: bool,
-) -> Client<'a> {
-    Client {
+) -> NativeClient<'a> {
+    NativeClient {
         key: [7; 16],
-        options,
         support: ProtocolSupport::ours(compression_choice::features(None)),
-        setup: setup(is_pull),
-        sources: vec![at(cwd, "src")],
-        dest: is_pull.then(|| at(cwd, "dst")),
-        rules: rules(),
-        listed: None,
-        process: Process {
-            cwd,
-            umask: 0o022,
-            stop,
-            threads: 2,
-            checksum_cache: None,
-            stored: None,
-            explainer: None,
+        client: Client {
+            options,
+            setup: setup(is_pull),
+            sources: vec![at(cwd, "src")],
+            dest: is_pull.then(|| at(cwd, "dst")),
+            rules: rules(),
+            listed: None,
+            process: Process {
+                cwd,
+                umask: 0o022,
+                stop,
+                threads: 2,
+                checksum_cache: None,
+                stored: None,
+                explainer: None,
+            },
+            repeats: false,
+            interrupted: stop,
+            is_net: false,
+            is_local: false,
+            gauge: None,
         },
-        repeats: false,
-        interrupted: stop,
-        is_net: false,
-        is_local: false,
-        gauge: None,
     }
 }
 
 /// Returns the context of such a client.
-fn terms_of<'a>(near: &'a Client<'_>) -> RunContext<'a> {
+fn terms_of<'a>(near: &'a NativeClient<'_>) -> RunContext<'a> {
     RunContext {
-        options: near.options,
-        rules: &near.rules,
-        process: near.process,
+        options: near.client.options,
+        rules: &near.client.rules,
+        process: near.client.process,
         repeats: false,
-        interrupted: near.process.stop,
+        interrupted: near.client.process.stop,
         gauge: None,
     }
 }
@@ -97,7 +99,7 @@ fn pushed(good_for: Duration, sends_first: bool) -> String {
     };
     let params = PrefetchParams {
         early: Some(good_for),
-        ..PrefetchParams::early(terms_of(&near), &near.sources, Some(&digester), true)
+        ..PrefetchParams::early(terms_of(&near), &near.client.sources, Some(&digester), true)
     };
     let ended = params.look(|prefetch| {
         while prefetch.count_so_far().entries < 2 {
@@ -520,7 +522,7 @@ fn copy_with_partial_grant(
     let cwd = top.path().as_os_str().as_bytes();
     let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
     let near = client(&options, cwd, &stop, is_pull);
-    let near = Client {
+    let near = NativeClient {
         support: ProtocolSupport {
             features: near.support.features | ours,
             ..near.support.clone()

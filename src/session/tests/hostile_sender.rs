@@ -954,7 +954,7 @@ fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
         max_alloc_bytes,
     };
     let receive_message = |message: Message, cost: u64| {
-        crate::session::connection::MessageHandler::handle(&handler, message, cost)
+        crate::session::native_intake::MessageHandler::handle(&handler, message, cost)
     };
     receive_message(roots_message(), 1).unwrap();
     receive_message(open_ended(0, "", &[]), 1).unwrap();

@@ -21,9 +21,11 @@ use crate::proto::{
 };
 use crate::report::event::Wants;
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
+use crate::session::client::Client;
 use crate::session::compression_choice;
+use crate::session::native_client::NativeClient;
+use crate::session::refusal::Refusal;
 use crate::session::server::{Server, SettledSetup};
-use crate::session::{Client, Refusal};
 use crate::transport::Link;
 use crate::transport::compression::{CHUNK_MAX_BYTES, Expander};
 use crate::transport::pipe;
@@ -499,33 +501,35 @@ impl TestClient<'_> {
             let receives = !sources.is_empty();
             let home = [home.as_os_str().as_bytes(), b"/"].concat();
             let rules = Rules::new(parsed.clone(), ChainOptions::default());
-            let near = Client {
+            let near = NativeClient {
                 key: crate::fs::sys::random(),
-                options: &options,
                 support: ProtocolSupport::ours(compression_choice::features(None)),
-                setup: setup(receives),
-                sources: if receives {
-                    sources
-                } else {
-                    vec![home.clone()]
+                client: Client {
+                    options: &options,
+                    setup: setup(receives),
+                    sources: if receives {
+                        sources
+                    } else {
+                        vec![home.clone()]
+                    },
+                    dest: receives.then(|| home.clone()),
+                    rules,
+                    listed: None,
+                    process: Process {
+                        cwd: &home,
+                        umask: 0o022,
+                        stop: &AtomicBool::new(false),
+                        threads: 2,
+                        checksum_cache: None,
+                        stored: None,
+                        explainer: None,
+                    },
+                    repeats: false,
+                    interrupted: &AtomicBool::new(false),
+                    is_net: false,
+                    is_local: false,
+                    gauge: None,
                 },
-                dest: receives.then(|| home.clone()),
-                rules,
-                listed: None,
-                process: Process {
-                    cwd: &home,
-                    umask: 0o022,
-                    stop: &AtomicBool::new(false),
-                    threads: 2,
-                    checksum_cache: None,
-                    stored: None,
-                    explainer: None,
-                },
-                repeats: false,
-                interrupted: &AtomicBool::new(false),
-                is_net: false,
-                is_local: false,
-                gauge: None,
             };
             let mut tally = Tally::default();
             let ended = near.run(link, None, None, &mut reporter(&options), &mut tally);

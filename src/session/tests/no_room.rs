@@ -167,32 +167,34 @@ pub fn converse(
     let stop = AtomicBool::new(false);
     let mut tally = Tally::default();
     let mut reporter = reporter(&options);
-    let near = Client {
+    let near = NativeClient {
         key: crate::fs::sys::random(),
-        options: &options,
         support: near,
-        setup: Setup {
-            wants: reporter.wants(),
-            ..setup(is_pull)
+        client: Client {
+            options: &options,
+            setup: Setup {
+                wants: reporter.wants(),
+                ..setup(is_pull)
+            },
+            sources: vec![source.clone()],
+            dest: is_pull.then(|| dest.clone()),
+            rules: rules(),
+            listed: None,
+            process: Process {
+                cwd,
+                umask: 0o022,
+                stop: &stop,
+                threads: 2,
+                checksum_cache: None,
+                stored: None,
+                explainer: None,
+            },
+            repeats: false,
+            interrupted: &stop,
+            is_net: false,
+            is_local: false,
+            gauge: None,
         },
-        sources: vec![source.clone()],
-        dest: is_pull.then(|| dest.clone()),
-        rules: rules(),
-        listed: None,
-        process: Process {
-            cwd,
-            umask: 0o022,
-            stop: &stop,
-            threads: 2,
-            checksum_cache: None,
-            stored: None,
-            explainer: None,
-        },
-        repeats: false,
-        interrupted: &stop,
-        is_net: false,
-        is_local: false,
-        gauge: None,
     };
     let operand = if is_pull { &source } else { &dest };
     let settle = |_: &Setup| {

@@ -9,7 +9,9 @@ use crate::filter::Parsed;
 use crate::options::ArgStyle;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::event::Wants;
-use crate::session::{Client, compression_choice};
+use crate::session::client::Client;
+use crate::session::compression_choice;
+use crate::session::native_client::NativeClient;
 
 /// How the remote side learns its own paths.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,7 +60,7 @@ impl RemoteCopy {
         env: &'s Env,
         prepared: &Prepared,
         paths: Paths,
-    ) -> Client<'s> {
+    ) -> NativeClient<'s> {
         let Prepared { rules, listed, log } = prepared;
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = self.wants(env, has_log);
@@ -73,13 +75,11 @@ impl RemoteCopy {
         listed: &Option<Vec<Vec<u8>>>,
         wants: Wants,
         paths: Paths,
-    ) -> Client<'s> {
+    ) -> NativeClient<'s> {
         let sends = !self.far.operand.server_sends;
         let profile = env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1");
-        Client {
-            key: self.key,
+        let client = Client {
             options: &self.options,
-            support: support(),
             setup: self.setup(
                 rules,
                 listed,
@@ -102,6 +102,11 @@ impl RemoteCopy {
             is_net: false,
             is_local: self.far.is_child,
             gauge: None,
+        };
+        NativeClient {
+            client,
+            key: self.key,
+            support: support(),
         }
     }
 

@@ -21,8 +21,8 @@ use crate::report::failed_paths::FailedPaths;
 use crate::report::gauge::Gauge;
 use crate::report::{Tally, TextReporter};
 use crate::rsync::{self, RsyncClient, daemon};
-use crate::session::Client;
 use crate::session::early_scan::EarlyScan;
+use crate::session::native_client::NativeClient;
 use crate::transport::link::FAREWELL;
 use crate::work::clock::Since;
 use std::sync::Arc;
@@ -96,15 +96,12 @@ impl RemoteCopy {
 
         let mut tally = Tally::default();
         let made = Since::now();
-        let near = self.near(env, &rules, &listed, wants, self.paths_by(&transport));
-        let forbids = reconnect::forbids_repeat(&near);
+        let mut near = self.near(env, &rules, &listed, wants, self.paths_by(&transport));
+        let forbids = reconnect::forbids_repeat(&near.client);
         let is_net = matches!(transport, SessionTransport::Net(_));
-        let near = Client {
-            repeats: is_net && forbids.is_none(),
-            is_net,
-            gauge,
-            ..near
-        };
+        near.client.repeats = is_net && forbids.is_none();
+        near.client.is_net = is_net;
+        near.client.gauge = gauge;
         let first = self.play(&near, opened, early, &mut reporter, &mut tally);
         let outcome = if let SessionTransport::Net(redial) = &mut transport {
             let attempts = Attempts {
@@ -210,11 +207,8 @@ impl RemoteCopy {
         let earlier =
             reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
         let paths = self.paths_by(&shell);
-        let near = self.near(env, parts.rules, parts.listed, parts.wants, paths);
-        let near = Client {
-            gauge: parts.gauge,
-            ..near
-        };
+        let mut near = self.near(env, parts.rules, parts.listed, parts.wants, paths);
+        near.client.gauge = parts.gauge;
         *tally = Tally::default();
         let ended = near.run(link, None, None, reporter, tally);
         tally.merge(&earlier);
@@ -280,7 +274,7 @@ impl RemoteCopy {
     /// Runs the session for the first time.
     fn play(
         &self,
-        near: &Client<'_>,
+        near: &NativeClient<'_>,
         opened: OpenedLink,
         early: Option<EarlyScan<'_>>,
         reporter: &mut TextReporter,
@@ -291,7 +285,7 @@ impl RemoteCopy {
             .as_ref()
             .map(|written| written.recorder.clone());
         let rsync = RsyncClient {
-            client: near,
+            client: &near.client,
             recorder,
         };
         match opened {

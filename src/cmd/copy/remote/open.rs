@@ -11,7 +11,8 @@ use crate::fs::sys;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::rsync::batch::player::BatchFile;
 use crate::session::early_scan::EarlyScan;
-use crate::session::{OpenSession, Refusal};
+use crate::session::native_client::OpenSession;
+use crate::session::refusal::Refusal;
 use crate::transport::{Link, pipe};
 
 /// Limits the capacity of a link, in tests.

@@ -15,7 +15,7 @@ use crate::options::{FilesFrom, TransportChoice};
 use crate::proto::ProtocolSupport;
 use crate::proto::message::ASKS_FIRST;
 use crate::session::early_scan::EarlyScan;
-use crate::session::{Client, FirstWords};
+use crate::session::native_client::{FirstWords, NativeClient};
 use crate::transport::Link;
 use crate::trust::files::List as _;
 use crate::trust::paths::Places;
@@ -205,7 +205,7 @@ impl RemoteCopy {
             // Without the rules there can be no prefetch, so only the greeting goes out early.
             return FirstWords::greeting(&support, &self.options, self.key, early);
         };
-        Client {
+        NativeClient {
             support,
             ..self.client_of(env, prepared, paths)
         }

@@ -25,7 +25,7 @@ use crate::proto::rsync::daemon::{ClientArgs, args_end, decode_client_args};
 use crate::report::format::Format;
 use crate::report::{Tally, TextReporter};
 use crate::rsync::server::DaemonTerms;
-use crate::session::server::ModuleLog;
+use crate::session::module_log::ModuleLog;
 use crate::transport::link::Patience;
 use crate::transport::{Link, stdio};
 use crate::walk::arg_path;

@@ -3,13 +3,12 @@
 //! A caller that sends waits for its window as well as for room in the output buffer. The reader never waits for other
 //! threads. So the peer can send no more than it was granted, and the two ends cannot deadlock.
 
-use super::{Connection, ConnectionState, WireOutput};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::{Class, Encoder, Lane, Message, class_of, name_of};
+use crate::session::connection::{Connection, ConnectionState, Wait, WireOutput};
 use crate::session::flow_control::{Credit, ReceiveWindow};
 use crate::transport::window_limit::Ceiling;
-use crate::work::clock::Since;
 use std::collections::VecDeque;
 
 /// The part of the [`Class::Wants`] window that is reserved, twice. First requests leave twice this much for
@@ -114,9 +113,12 @@ fn taken_bytes(message: &Message, bytes: u64) -> u64 {
     }
 }
 
-impl Connection {
+/// The connection of a session of two sparsyncs.
+pub type NativeConnection = Connection<NativeOutput>;
+
+impl Connection<NativeOutput> {
     /// Creates the connection for a new session. `encoder`: encodes what this end sends.
-    pub fn new(encoder: Box<dyn Encoder + Send>) -> Connection {
+    pub fn new(encoder: Box<dyn Encoder + Send>) -> NativeConnection {
         Connection::of(NativeOutput {
             encoder,
             credits: Class::ALL.map(|class| Credit::new(class, false)),
@@ -128,20 +130,20 @@ impl Connection {
     }
 
     /// Returns the connection with windows that do not grow beyond `ceiling`.
-    pub fn below(self, ceiling: Ceiling) -> Connection {
-        self.state.lock().output.ceiling = ceiling;
+    pub fn below(self, ceiling: Ceiling) -> NativeConnection {
+        self.lock().output.ceiling = ceiling;
         self
     }
 
     /// Returns the connection for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
-    pub fn growing(self) -> Connection {
-        self.state.lock().output.credits = Class::ALL.map(|class| Credit::new(class, true));
+    pub fn growing(self) -> NativeConnection {
+        self.lock().output.credits = Class::ALL.map(|class| Credit::new(class, true));
         self
     }
 
     /// From now on limits a class to what the peer has memory for; see [`Credit::spare`].
     pub fn spare(&self, class: Class) {
-        self.state.lock().output.credits[class as usize].spare();
+        self.lock().output.credits[class as usize].spare();
     }
 
     /// Sends a message once its window and the buffer have room.
@@ -151,7 +153,7 @@ impl Connection {
 
     /// Sends a message like [`Connection::send`]. With `as_it_is` it is not worth compressing.
     pub fn send_with(&self, message: &Message, as_it_is: bool) -> Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         loop {
             if let Err(error) = state.check() {
                 let is_event = matches!(message, Message::Event(_));
@@ -177,11 +179,14 @@ impl Connection {
                 && !has_window
             {
                 state.output.credits[class as usize].want();
-                self.to_write.notify_one();
+                self.wake_writer_for_windows();
             }
-            let waits = Since::now();
-            self.room.wait(&mut state);
-            self.note_wait(usize::from(has_window), waits);
+            let cause = if has_window {
+                Wait::Buffer
+            } else {
+                Wait::Window
+            };
+            self.await_room(&mut state, cause);
         }
     }
 
@@ -189,7 +194,7 @@ impl Connection {
     pub fn count_sent_before(&self, message: &Message, len_bytes: usize) {
         if let Some(class) = class_of(message) {
             let bytes = len_bytes as u64;
-            self.state.lock().output.credits[class as usize]
+            self.lock().output.credits[class as usize]
                 .count_sent(bytes, taken_bytes(message, bytes));
         }
         self.record_sent(message, len_bytes);
@@ -198,9 +203,9 @@ impl Connection {
     /// Sends [`Message::Done`] or [`Message::Placed`] once its window has room, without waiting for it: other threads
     /// wait for the caller.
     pub fn send_later(&self, message: &Message) -> Result<()> {
-        let mut state = self.state.lock();
-        while state.output.later.len() >= LATER_MAX_BYTES && state.shut.is_none() {
-            self.room.wait(&mut state);
+        let mut state = self.lock();
+        while state.output.later.len() >= LATER_MAX_BYTES && state.check().is_ok() {
+            self.await_room(&mut state, Wait::Window);
         }
         state.check()?;
         if state.output.later.is_empty() && state.output.has_window(message) {
@@ -254,12 +259,12 @@ impl Connection {
     }
 
     fn record_sent(&self, message: &Message, len_bytes: usize) {
-        self.profile.lock().sent(name_of(message), len_bytes as u64);
+        self.note_sent(name_of(message), len_bytes as u64);
     }
 
     /// Notes that `bytes` of a class were consumed, so the peer may be granted as many. Never blocks.
     pub fn consumed(&self, class: Class, bytes: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let NativeOutput {
             receive_windows,
             ceiling,
@@ -269,13 +274,13 @@ impl Connection {
         window.consumed(bytes, || ceiling.bytes());
         if window.may_grant() {
             drop(state);
-            self.to_write.notify_one();
+            self.wake_writer_for_windows();
         }
     }
 
     /// Counts a received message. Fails if it exceeds the window.
     pub(super) fn count_received(&self, class: Class, cost: u64) -> Result<()> {
-        if self.state.lock().output.receive_windows[class as usize].count_received(cost) {
+        if self.lock().output.receive_windows[class as usize].count_received(cost) {
             return Ok(());
         }
         Err(Error::new(
@@ -290,14 +295,14 @@ impl Connection {
             receive_windows,
             ceiling,
             ..
-        } = &mut self.state.lock().output;
+        } = &mut self.lock().output;
         receive_windows[class as usize].blocked(|| ceiling.bytes());
-        self.to_write.notify_one();
+        self.wake_writer_for_windows();
     }
 
     /// Handles a grant of the peer.
     pub(super) fn granted(&self, class: Class, bytes: u64) -> Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if !state.output.credits[class as usize].granted(bytes) {
             let message =
                 format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
@@ -324,18 +329,11 @@ impl Connection {
         }
         buffer.extend(later.drain(..sent));
         drop(state);
-        self.room.notify_all();
+        self.wake_senders();
         if sent > 0 {
-            self.to_write.notify_one();
+            self.wake_writer_for_windows();
         }
         Ok(())
-    }
-
-    /// Returns the costs of the session so far; see [`Profile::table`](super::profile::Profile::table).
-    pub fn cost(&self, end: &str) -> Vec<String> {
-        self.profile
-            .lock()
-            .table(end, self.traffic.counts(), self.moved.since())
     }
 }
 
@@ -364,7 +362,7 @@ mod tests {
         let event = Message::Event(crate::report::event::Event::Note(b"copied".to_vec()));
         let sends_failure = |exit: Exit, has_stopped_reading| {
             let connection = Connection::new(Box::new(Native::new(1)));
-            connection.state.lock().has_stopped_reading = has_stopped_reading;
+            connection.lock().has_stopped_reading = has_stopped_reading;
             connection.shut(Error::new(exit, ""));
             assert!(connection.send(&want(Lane::Requested, 0)).is_err());
             connection.send(&event).is_ok()
@@ -390,11 +388,11 @@ mod tests {
         for len_bytes in [300_000, 1 << 20, 15 << 20] {
             let connection = Connection::new(Box::new(Native::new(1)));
             let request = want(Lane::Requested, len_bytes);
-            while connection.state.lock().output.has_window(&request) {
+            while connection.lock().output.has_window(&request) {
                 connection
-                    .put(&mut connection.state.lock(), &request, false)
+                    .put(&mut connection.lock(), &request, false)
                     .unwrap();
-                connection.state.lock().buffer.clear();
+                connection.lock().buffer.clear();
                 // A request longer than the window is sent only if no other is outstanding, and is processed at once.
                 if len_bytes > 1 << 20 {
                     let overdrawn_bytes = (len_bytes as u64).saturating_sub(4 << 20);
@@ -406,9 +404,9 @@ mod tests {
             }
             // `send_later` does not block, and repeated requests are sent although it has to queue.
             let mut sent = 0;
-            while connection.state.lock().output.later.is_empty() {
+            while connection.lock().output.later.is_empty() {
                 connection.send_later(&Message::Done(sent)).unwrap();
-                connection.state.lock().buffer.clear();
+                connection.lock().buffer.clear();
                 sent += 1;
             }
             assert!(sent > 1000, "{sent}");
@@ -418,15 +416,14 @@ mod tests {
             }
             assert!(
                 !connection
-                    .state
                     .lock()
                     .output
                     .has_window(&Message::WantsEnd(Box::default())),
                 "WantsEnd follows the queued messages"
             );
-            connection.state.lock().buffer.clear();
+            connection.lock().buffer.clear();
             connection.granted(Class::Wants, 1 << 20).unwrap();
-            let buffered = connection.state.lock().buffer.clone();
+            let buffered = connection.lock().buffer.clone();
             let mut input = &buffered[..];
             let mut dialect = Native::new(1);
             assert!(
@@ -439,7 +436,6 @@ mod tests {
             assert!(
                 input.is_empty()
                     && connection
-                        .state
                         .lock()
                         .output
                         .has_window(&Message::WantsEnd(Box::default()))

@@ -1,14 +1,12 @@
 //! Reads native messages from a connection.
 
-use super::profile::READING;
-use super::reading::READ_BYTES;
-use super::{Connection, Intake, MessageHandler, cannot_read};
 use crate::error::Result;
 use crate::fs::sys;
 use crate::proto::{Dialect, Message, class_of, name_of};
+use crate::session::connection::{EndHandler, Intake, READ_BYTES, cannot_read};
+use crate::session::native_connection::{NativeConnection, NativeOutput};
 use crate::work::clock::Since;
 use std::io::{ErrorKind, Read};
-use std::sync::atomic::Ordering;
 
 /// Reads native messages and passes them on.
 pub struct NativeIntake<'a> {
@@ -16,8 +14,14 @@ pub struct NativeIntake<'a> {
     pub handler: &'a dyn MessageHandler,
 }
 
-impl Intake for NativeIntake<'_> {
-    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read) -> Result<()> {
+/// Takes the messages of a sparsync. Its methods must not block.
+pub trait MessageHandler: EndHandler {
+    /// Handles one message; `cost` counts against the window of its class. An error ends the session.
+    fn handle(&self, message: Message, cost: u64) -> Result<()>;
+}
+
+impl Intake<NativeOutput> for NativeIntake<'_> {
+    fn read_all(&mut self, connection: &NativeConnection, reader: &mut dyn Read) -> Result<()> {
         // Bytes that were read and not decoded are from `start` to `end`.
         let mut buffer = vec![0; READ_BYTES];
         let mut start = 0;
@@ -32,7 +36,7 @@ impl Intake for NativeIntake<'_> {
                 };
                 let cost = (before - input.len()) as u64;
                 start += before - input.len();
-                connection.profile.lock().received(name_of(&message), cost);
+                connection.note_received(name_of(&message), cost);
                 let is_keepalive = matches!(message, Message::Ping);
                 connection
                     .rate
@@ -45,7 +49,7 @@ impl Intake for NativeIntake<'_> {
                     message => {
                         sys::note_work();
                         if let Message::Fail { .. } = message {
-                            connection.state.lock().has_stopped_reading = true;
+                            connection.lock().has_stopped_reading = true;
                         }
                         if let Some(class) = class_of(&message) {
                             connection.count_received(class, cost)?;
@@ -77,12 +81,8 @@ impl Intake for NativeIntake<'_> {
                     Ok(got) => break got,
                 }
             };
-            connection.note_wait(READING, waits);
+            connection.note_read(got as u64, waits);
             end += got;
-            connection
-                .traffic
-                .received
-                .fetch_add(got as u64, Ordering::Relaxed);
             if got == 0 {
                 return Ok(());
             }

@@ -1,0 +1,116 @@
+//! Events between two sparsyncs: a server sends those of its receiver to the client.
+
+use crate::apply::pipeline::EventSink;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::proto::Message;
+use crate::report::event::Event;
+use crate::session::connection::EndHandler;
+use crate::session::event_relay::EventQueue;
+use crate::session::native_connection::NativeConnection;
+use crate::session::native_intake::MessageHandler;
+use crate::session::sender::SenderInbox;
+
+/// Sends the events of a server to its client.
+pub struct RemoteReporter<'a> {
+    pub connection: &'a NativeConnection,
+    /// The exit code once events can no longer be sent.
+    pub lost: Option<Exit>,
+}
+
+impl EventSink for RemoteReporter<'_> {
+    fn report(&mut self, event: &Event) {
+        if let Err(error) = self.connection.send(&Message::Event(event.clone())) {
+            self.lost.get_or_insert(error.exit);
+        }
+    }
+
+    fn delivery_failure(&self) -> Option<Exit> {
+        self.lost
+    }
+}
+
+/// The message handler of a client that sends: queues the receiver's events for reporting.
+pub struct SenderHandler<'a> {
+    pub inbox: &'a SenderInbox,
+    pub events: &'a EventQueue,
+    /// `--times` of this end, which the receiver may lack: `--remote-option`.
+    pub keeps_times: bool,
+}
+
+impl MessageHandler for SenderHandler<'_> {
+    fn handle(&self, message: Message, cost: u64) -> Result<()> {
+        match message {
+            Message::Event(mut event) => {
+                if let Event::Item(item) = &mut event {
+                    item.changes = item.changes.with_times(self.keeps_times);
+                }
+                self.events.push(event, cost);
+                Ok(())
+            }
+            message => self.inbox.handle(message, cost),
+        }
+    }
+}
+
+impl EndHandler for SenderHandler<'_> {
+    fn handle_end(&self, error: Error) {
+        self.inbox.handle_end(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::proto::ProtocolSupport;
+    use crate::session::event_relay::SharedReporter;
+    use crate::session::receiver::{ReceiverHandler, ReceiverInbox};
+    use crate::session::tests::reporter_to;
+    use parking_lot::Mutex;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn events_of_the_sender_come_before_later_ones_of_the_client() {
+        let printed = tempfile::NamedTempFile::new().unwrap();
+        let mut reporter = reporter_to(&Options::default(), Box::new(printed.reopen().unwrap()));
+        let inbox = ReceiverInbox::default();
+        let connection = NativeConnection::new((ProtocolSupport::ours(0).dialect)(1));
+        let handler = ReceiverHandler {
+            inbox: &inbox,
+            connection: &connection,
+            accepts_unrequested: false,
+            at_server: None,
+            interrupted: &AtomicBool::new(false),
+            max_alloc_bytes: None,
+        };
+        handler
+            .handle(Message::Event(Event::Note(b"of the sender".to_vec())), 1)
+            .unwrap();
+        let reporter = Mutex::new(&mut reporter);
+        let mut shared = SharedReporter {
+            reporter: &reporter,
+            events: &handler,
+        };
+        shared.report(&Event::Note(b"of the client".to_vec()));
+        reporter.lock().flush();
+        assert_eq!(
+            std::fs::read_to_string(printed.path()).unwrap(),
+            "of the sender\nof the client\n"
+        );
+    }
+
+    #[test]
+    fn relay_reports_the_loss_of_the_client() {
+        let connection = NativeConnection::new((ProtocolSupport::ours(0).dialect)(1));
+        let mut remote_reporter = RemoteReporter {
+            connection: &connection,
+            lost: None,
+        };
+        remote_reporter.report(&Event::Note(b"sent".to_vec()));
+        assert_eq!(remote_reporter.delivery_failure(), None);
+        connection.shut(Error::new(Exit::Stream, "gone"));
+        remote_reporter.report(&Event::Note(b"lost".to_vec()));
+        assert_eq!(remote_reporter.delivery_failure(), Some(Exit::Stream));
+    }
+}

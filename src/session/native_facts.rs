@@ -1,0 +1,54 @@
+//! What a sparsync is to the roles of a session: the facts about it, and how both ends digest contents.
+
+use crate::apply::facts::{BlockSums, ItemOrder, SourceFacts};
+use crate::digest::{By, Comparison};
+use crate::proto::limits::DATA_MAX_BYTES;
+use crate::session::checksums::SessionChecksums;
+use crate::session::sender::DestFacts;
+
+/// Returns the checksums of two sparsyncs. `key`: that of the client. `keeps_plain`: both ends keep plain digests of their
+/// files (`--checksum-cache`).
+pub fn native_checksums(key: &[u8; 16], keeps_plain: bool) -> SessionChecksums {
+    let compared_by = if keeps_plain {
+        Comparison::keyed_plain(key)
+    } else {
+        Comparison::keyed(key)
+    };
+    SessionChecksums {
+        plain_by: By::Xxh3,
+        blocks_by: By::Blake3,
+        compared_by,
+        block_sums: BlockSums::Native,
+    }
+}
+
+/// Returns the facts about a sparsync that has the source.
+pub fn source_facts(checksums: &SessionChecksums) -> SourceFacts {
+    SourceFacts {
+        order: ItemOrder::Requests,
+        answers_unreadable: true,
+        values_with_items: false,
+        rereads_basis: false,
+        digests_prefix: false,
+        presumes_backup: false,
+        lists_in_turn: false,
+        digests: true,
+        sums: checksums.block_sums,
+        compared_by: checksums.compared_by.clone(),
+    }
+}
+
+/// Returns the facts about a sparsync that has the destination. `takes_early`: the options permit to send it content that it
+/// has not requested.
+pub fn dest_facts(takes_early: bool) -> DestFacts {
+    DestFacts {
+        takes_early,
+        takes_problems: true,
+        lists_bare_top: false,
+        rejects_long_paths: false,
+        digests_prefix: false,
+        counts_parts: false,
+        piece_max_bytes: DATA_MAX_BYTES,
+        is_one_of_many: false,
+    }
+}
