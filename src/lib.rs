@@ -47,6 +47,8 @@ mod local;
 
 mod session;
 
+mod native;
+
 mod rsync;
 
 pub mod cmd;

@@ -1,19 +1,12 @@
-//! The receiving side of a session: sends digests of the destination, receives the listings that differ, and requests
-//! the missing content.
+//! The receiving side of a session: takes the listings of the source, decides, and requests the missing content.
 
-mod digests;
 mod dir_reports;
 mod event_source;
-mod inbox;
 pub mod listing_queue;
-mod native_source;
 mod plans;
 
-pub use self::digests::DestDigests;
-pub use self::dir_reports::DirReports;
+pub use self::dir_reports::{DirReports, ReportScope, RunningReports};
 pub use self::event_source::EventSource;
-pub use self::inbox::{AtServer, ReceiverHandler, ReceiverInbox};
-pub use self::native_source::NativeSource;
 
 use self::plans::PeerSource;
 use crate::apply::dest_arg::{Destination, Facts};

@@ -3,20 +3,14 @@
 mod dest_dirs;
 mod digests;
 mod facts;
-mod inbox;
 mod listings;
-mod native_dest;
 mod peer;
-mod reported_dirs;
 mod roots;
 
-pub use self::dest_dirs::DestDirs;
+pub use self::dest_dirs::{DestDirs, DestDirsWalk, DirComparison};
 pub use self::facts::DestFacts;
-pub use self::inbox::SenderInbox;
 use self::listings::ListingSender;
-pub use self::native_dest::NativeDest;
 pub use self::peer::{BasisFate, ContentRequest, ContentSink, DestPeer, SenderJob};
-pub use self::reported_dirs::ReportedDirs;
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
 use crate::apply::SourceFile as SourceRemoval;

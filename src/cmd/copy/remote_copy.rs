@@ -31,7 +31,7 @@ pub struct RemoteCopy {
     pub dest: Option<Vec<u8>>,
     /// The remote operand.
     pub far: Far,
-    /// See [`Client::key`](crate::session::native_client::NativeClient::key).
+    /// See [`Client::key`](crate::native::client::NativeClient::key).
     pub key: [u8; 16],
     /// The chosen route, with the reason for it; `None`: a remote shell, because the host is not enrolled.
     pub route: Mutex<Option<String>>,

@@ -8,7 +8,7 @@ use crate::cmd::enroll::other_key;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::session::native_client::FirstWords;
+use crate::native::client::FirstWords;
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::transport::net::client::{Dial, DialWinner as Linked, FirstBytes, SessionPermit, race};

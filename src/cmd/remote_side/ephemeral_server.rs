@@ -9,8 +9,8 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
+use crate::native::handshake::EndpointRequest;
 use crate::proto::Meeting;
-use crate::session::handshake::EndpointRequest;
 use crate::transport::Link;
 use crate::transport::link::{Moved, Patience};
 use crate::transport::net::server::{

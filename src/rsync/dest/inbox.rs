@@ -263,8 +263,8 @@ impl EndHandler for DestInbox {
 mod tests {
     use super::*;
     use crate::proto::Basis;
+    use crate::session::in_time::in_time;
     use crate::session::sender::BasisFate;
-    use crate::session::tests::in_time;
 
     /// A receiver that speaks rsync's protocol expects its items back in the order in which it has sent them.
     #[test]

@@ -465,7 +465,7 @@ impl EndHandler for SourceInbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::tests::in_time;
+    use crate::session::in_time::in_time;
 
     const FILE: FileId = FileId { dir: 1, entry: 2 };
 

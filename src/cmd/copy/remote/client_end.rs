@@ -6,12 +6,12 @@ use crate::cmd::copy::remote_copy::RemoteCopy;
 use crate::cmd::{copy, input_files};
 use crate::env::Env;
 use crate::filter::Parsed;
+use crate::native::client::NativeClient;
+use crate::native::compression_choice;
 use crate::options::ArgStyle;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::event::Wants;
 use crate::session::client::Client;
-use crate::session::compression_choice;
-use crate::session::native_client::NativeClient;
 
 /// How the remote side learns its own paths.
 #[derive(Clone, Copy, PartialEq, Eq)]

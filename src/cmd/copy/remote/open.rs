@@ -8,10 +8,10 @@ use crate::cmd::copy::remote_copy::RemoteCopy;
 use crate::env::Env;
 use crate::error::Result;
 use crate::fs::sys;
+use crate::native::client::OpenSession;
+use crate::native::early_scan::EarlyScan;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::rsync::batch::player::BatchFile;
-use crate::session::early_scan::EarlyScan;
-use crate::session::native_client::OpenSession;
 use crate::session::refusal::Refusal;
 use crate::transport::{Link, pipe};
 

@@ -6,10 +6,10 @@ use crate::env::Env;
 use crate::error::Result;
 use crate::filter::Rules;
 use crate::fs::sys;
+use crate::native::dest_prescan::guessed_name;
+use crate::native::shortcuts::Shortcuts;
 use crate::options::CheckMode;
 use crate::path::RelPath;
-use crate::session::dest_prescan::guessed_name;
-use crate::session::shortcuts::Shortcuts;
 
 impl RemoteCopy {
     /// Returns the rules for a prefetch of the local tree, done while the client still connects; `None` if there must

@@ -4,6 +4,22 @@ use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
+use crate::native::compression_choice;
+use crate::native::connection::NativeConnection;
+use crate::native::dest::NativeDest;
+use crate::native::dest_digests::DestDigests;
+use crate::native::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
+use crate::native::dir_digest::SourceDigester;
+use crate::native::early_scan::EarlyScan;
+use crate::native::event_messages::SenderHandler;
+use crate::native::facts::{dest_facts, native_checksums, source_facts};
+use crate::native::handshake::{receive_greeting, receive_verdict};
+use crate::native::receiver_inbox::{AtServer, ReceiverHandler, ReceiverInbox};
+use crate::native::reported_dirs::ReportedDirs;
+use crate::native::sender_inbox::SenderInbox;
+use crate::native::session_io::{NativeIo, dress};
+use crate::native::shortcuts::Shortcuts;
+use crate::native::source::NativeSource;
 use crate::options::algorithm::Algorithm as _;
 use crate::options::{Compression, Options, PlanUse, RemoveSource};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
@@ -13,26 +29,17 @@ use crate::report::{Tally, TextReporter};
 use crate::session::checksums::SessionChecksums;
 use crate::session::client::Client;
 use crate::session::connection::lost;
-use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
-use crate::session::dir_digest::SourceDigester;
-use crate::session::early_scan::EarlyScan;
-use crate::session::event_messages::SenderHandler;
 use crate::session::event_relay::EventQueue;
-use crate::session::handshake::{receive_greeting, receive_verdict};
 use crate::session::io_threads::counted;
-use crate::session::native_connection::NativeConnection;
-use crate::session::native_facts::{dest_facts, native_checksums, source_facts};
-use crate::session::native_io::{NativeIo, dress};
-use crate::session::receiver::{AtServer, DestDigests, NativeSource, Receiver, ReceiverHandler};
+use crate::session::receiver::Receiver;
 use crate::session::refusal::Refusal;
 use crate::session::run_role::{
     ReceiverListener, ReceiverRun, ReportedEvents, SenderRun, SenderSource, run_receiver,
     run_sender,
 };
-use crate::session::sender::{DestDirs, NativeDest, ReportedDirs, Sender, SentRoots};
-use crate::session::shortcuts::Shortcuts;
+use crate::session::sender::{DestDirs, Sender, SentRoots};
 use crate::session::source_prefetch::SourcePrefetch;
-use crate::session::{compression, compression_choice, receiver, sender, stall_notice};
+use crate::session::{compression, sender, stall_notice};
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::{Link, LinkBytes};
@@ -368,7 +375,7 @@ impl NativeClient<'_> {
         let connection = session_io.connection;
         let run_context = self.client.run_context();
         let wants = reporter.lock().wants();
-        let inbox = receiver::ReceiverInbox::default();
+        let inbox = ReceiverInbox::default();
         let handler = receiver_handler(&run_context, wants, &inbox, connection, None);
         let prescan = before
             .early
@@ -424,7 +431,7 @@ impl NativeClient<'_> {
         let connection = session_io.connection;
         let run_context = self.client.run_context();
         let wants = reporter.lock().wants();
-        let inbox = sender::SenderInbox::default();
+        let inbox = SenderInbox::default();
         let events = EventQueue::new(self.client.is_local);
         let keeps_times = run_context.options.preserve.times;
         let handler = SenderHandler {
@@ -614,7 +621,7 @@ impl FirstWords {
 pub fn receiver_handler<'a>(
     run_context: &RunContext<'a>,
     wants: Wants,
-    inbox: &'a receiver::ReceiverInbox,
+    inbox: &'a ReceiverInbox,
     connection: &'a NativeConnection,
     at_server: Option<AtServer<'a>>,
 ) -> ReceiverHandler<'a> {

@@ -1,18 +1,17 @@
 //! A sparsync that has the destination: gets native messages, within its windows.
 
-use super::facts::DestFacts;
-use super::inbox::SenderInbox;
-use super::peer::{ContentSink, DestPeer, SenderJob};
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::native::connection::NativeConnection;
+use crate::native::received_plan::send_plan;
+use crate::native::sender_inbox::SenderInbox;
 use crate::plan::planned::StoredPlan;
 use crate::proto::{Class, ContentDigest, DirId, DirListing, FileId, Lane, Message, Roots, cut};
 use crate::report::Tally;
 use crate::report::event::Problem;
 use crate::session::connection::EndHandler;
-use crate::session::native_connection::NativeConnection;
-use crate::session::received_plan::send_plan;
+use crate::session::sender::{ContentSink, DestFacts, DestPeer, SenderJob};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

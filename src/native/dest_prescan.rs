@@ -15,15 +15,15 @@ use crate::fs::read::{EntryAt, Names, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, FileVersion, Follow};
 use crate::fs::trusted_path;
+use crate::native::digest_exchange::{
+    Half, Known, PredictedDigests, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
+};
+use crate::native::dir_digest::Digester;
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::proto::limits::NAME_MAX_BYTES;
 use crate::proto::{ContentDigest, DestDirState};
 use crate::report::event::{ErrorRole, Problem};
-use crate::session::digest_exchange::{
-    Half, Known, PredictedDigests, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
-};
-use crate::session::dir_digest::Digester;
 use crate::walk::run_context::RunContext;
 use crate::walk::{Look, Scanner, TaskId, arg_path, enter_dir};
 use crate::work::parallel;

@@ -4,10 +4,10 @@
 //! both.
 
 use super::*;
+use crate::native::dest_prescan::LARGE_NAMES;
+use crate::native::tests::no_room::{Trees, all, converse, scratch, text};
 use crate::proto::message::{ACTS_AS_SUPER, DestDirState};
 use crate::proto::{Basis, Encoder};
-use crate::session::dest_prescan::LARGE_NAMES;
-use crate::session::tests::no_room::{Trees, all, converse, scratch, text};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

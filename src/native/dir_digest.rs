@@ -363,12 +363,12 @@ mod tests {
     use crate::digest::CONTENT_LEN_BYTES;
     use crate::flist::entry::{Inode, Stat, Time};
     use crate::flist::join::{Join, Pair};
+    use crate::native::shortcuts::Shortcuts;
     use crate::options::{AltDest, AltKind, CacheChoice, Recurse};
     use crate::plan::alternate::{Use, may_use};
     use crate::plan::idmap::{IdMapper, IdNames, Privileges};
     use crate::plan::{Action, Policy, Reason, Subject, decide};
     use crate::report::event::Wants;
-    use crate::session::shortcuts::Shortcuts;
     use proptest::prelude::*;
     use std::cell::Cell;
     use std::cmp::Ordering;

@@ -1,13 +1,13 @@
 //! What a sparsync reports of the directories of the destination: digests, which are compared with those of the source.
 
-use super::dest_dirs::{DestDirs, DestDirsWalk, DirComparison};
-use super::inbox::{ReportsToSkip, SenderInbox};
 use crate::digest;
 use crate::error::Result;
+use crate::native::connection::NativeConnection;
+use crate::native::dir_digest::{Children, SourceDigester};
+use crate::native::sender_inbox::{ReportsToSkip, SenderInbox};
 use crate::path::RelPath;
 use crate::proto::{Class, DestDirState};
-use crate::session::dir_digest::{Children, SourceDigester};
-use crate::session::native_connection::NativeConnection;
+use crate::session::sender::{DestDirs, DestDirsWalk, DirComparison};
 use crate::session::source_prefetch::{ListingDigest, ListingDigester};
 use std::collections::HashMap;
 

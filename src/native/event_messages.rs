@@ -3,13 +3,13 @@
 use crate::apply::pipeline::EventSink;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::native::connection::NativeConnection;
+use crate::native::intake::MessageHandler;
+use crate::native::sender_inbox::SenderInbox;
 use crate::proto::Message;
 use crate::report::event::Event;
 use crate::session::connection::EndHandler;
 use crate::session::event_relay::EventQueue;
-use crate::session::native_connection::NativeConnection;
-use crate::session::native_intake::MessageHandler;
-use crate::session::sender::SenderInbox;
 
 /// Sends the events of a server to its client.
 pub struct RemoteReporter<'a> {
@@ -62,11 +62,12 @@ impl EndHandler for SenderHandler<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::native::receiver_inbox::ReceiverHandler;
+    use crate::native::receiver_inbox::ReceiverInbox;
+    use crate::native::tests::reporter_to;
     use crate::options::Options;
     use crate::proto::ProtocolSupport;
     use crate::session::event_relay::SharedReporter;
-    use crate::session::receiver::{ReceiverHandler, ReceiverInbox};
-    use crate::session::tests::reporter_to;
     use parking_lot::Mutex;
     use std::sync::atomic::AtomicBool;
 

@@ -1,18 +1,18 @@
 //! Sends digests of the destination to a sender that compares them, while it lists.
 
-use super::dir_reports::{DirReports, ReportScope, RunningReports};
-use super::inbox::ReceiverInbox;
 use crate::digest::Comparison;
 use crate::error::Error;
 use crate::flist::DirList;
-use crate::path::RelPath;
-use crate::proto::{DestDirState, Message};
-use crate::session::dest_prescan::{DestPrescan, DigestScan};
-use crate::session::digest_exchange::{
+use crate::native::connection::NativeConnection;
+use crate::native::dest_prescan::{DestPrescan, DigestScan};
+use crate::native::digest_exchange::{
     Half, Known, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
 };
-use crate::session::dir_digest::Digester;
-use crate::session::native_connection::NativeConnection;
+use crate::native::dir_digest::Digester;
+use crate::native::receiver_inbox::ReceiverInbox;
+use crate::path::RelPath;
+use crate::proto::{DestDirState, Message};
+use crate::session::receiver::{DirReports, ReportScope, RunningReports};
 use crate::session::sender::compare_walked;
 use crate::walk::Scanner;
 use crate::walk::destination::DestWalk;

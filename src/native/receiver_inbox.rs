@@ -1,20 +1,20 @@
 //! The messages that a receiver gets: checks that each may come now, and queues it for the receiver's threads.
 
-use super::event_source::EventSource;
-use super::listing_queue::ListingQueue;
 use crate::apply::ContentPiece;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Kind;
+use crate::native::connection::NativeConnection;
+use crate::native::digest_exchange::{Survey, SurveyStep};
+use crate::native::intake::MessageHandler;
+use crate::native::received_plan::ReceivedPlan;
 use crate::proto::limits::DIR_MAX_BYTES;
 use crate::proto::{Class, ContentDigest, DirId, DirListing, FileId, Joiner, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::connection::{EndHandler, unexpected, wait_for};
-use crate::session::digest_exchange::{Survey, SurveyStep};
-use crate::session::native_connection::NativeConnection;
-use crate::session::native_intake::MessageHandler;
-use crate::session::received_plan::ReceivedPlan;
+use crate::session::receiver::EventSource;
+use crate::session::receiver::listing_queue::ListingQueue;
 use crate::walk::TaskId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
@@ -458,9 +458,9 @@ impl EndHandler for ReceiverHandler<'_> {
 mod tests {
     use super::*;
     use crate::flist::DirList;
+    use crate::native::digest_exchange::ScannedDir;
     use crate::path::RelPath;
     use crate::proto::DestDirState;
-    use crate::session::digest_exchange::ScannedDir;
 
     /// Over a network, the first part of the survey is sent before anything else. So the first listings may arrive
     /// before the survey goes on.

@@ -5,9 +5,9 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::native::flow_control::{Credit, ReceiveWindow};
 use crate::proto::{Class, Encoder, Lane, Message, class_of, name_of};
 use crate::session::connection::{Connection, ConnectionState, Wait, WireOutput};
-use crate::session::flow_control::{Credit, ReceiveWindow};
 use crate::transport::window_limit::Ceiling;
 use std::collections::VecDeque;
 

@@ -13,6 +13,9 @@ use crate::exit::Exit;
 use crate::filter::{ChainOptions, Parsed, Rules, parse_exclude};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry};
+use crate::native::client::NativeClient;
+use crate::native::compression_choice;
+use crate::native::server::{Server, SettledSetup};
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::proto::{Dialect, Encoder, Native, decode_greeting, encode_greeting};
@@ -22,10 +25,8 @@ use crate::proto::{
 use crate::report::event::Wants;
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::session::client::Client;
-use crate::session::compression_choice;
-use crate::session::native_client::NativeClient;
+use crate::session::in_time::LIMIT;
 use crate::session::refusal::Refusal;
-use crate::session::server::{Server, SettledSetup};
 use crate::transport::Link;
 use crate::transport::compression::{CHUNK_MAX_BYTES, Expander};
 use crate::transport::pipe;
@@ -38,20 +39,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// The time limit of a session. Only one that hangs takes so long.
-const LIMIT: Duration = Duration::from_secs(90);
 /// The capacity of the pipe between the two ends.
 const ROOM_BYTES: usize = 1 << 20;
-
-/// Runs a test on a thread of its own, and fails if it hangs.
-pub fn in_time(test: impl FnOnce() + Send + 'static) {
-    let (tx, rx) = mpsc::channel();
-    std::thread::spawn(move || {
-        test();
-        tx.send(())
-    });
-    rx.recv_timeout(LIMIT).expect("it ends");
-}
 
 /// Returns a server in this directory.
 pub fn server_at<'a>(

@@ -1,12 +1,12 @@
 //! The messages that a sender receives: checks that each may come now, and queues it for the sender's threads.
 
-use super::peer::{BasisFate, ContentRequest, SenderJob};
 use crate::error::{Error, Result};
+use crate::native::intake::MessageHandler;
 use crate::proto::message::LARGE_TIMES_MAX;
 use crate::proto::{DestDirState, DirId, Lane, Message};
 use crate::report::Tally;
 use crate::session::connection::{EndHandler, unexpected, wait_for};
-use crate::session::native_intake::MessageHandler;
+use crate::session::sender::{BasisFate, ContentRequest, SenderJob};
 use crate::walk::cold_files::COLD_FILES_MAX;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;

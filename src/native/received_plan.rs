@@ -2,12 +2,12 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::native::connection::NativeConnection;
 use crate::plan::planned::{PlannedAction, StoredPlan};
 use crate::proto::limits::{PLAN_MAX_BYTES, PLAN_PIECE_BYTES};
 use crate::proto::{Message, PlanPiece};
 use crate::report::plan_line::{self, PlanLine};
 use crate::session::connection::unexpected;
-use crate::session::native_connection::NativeConnection;
 use crate::walk::plan_store::{FRAME_BYTES, Frames, INDEXED_BYTES, PlanStore, compressed};
 use crate::walk::replay;
 use parking_lot::Mutex;

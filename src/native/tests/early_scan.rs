@@ -1,14 +1,14 @@
 //! A client that scans its source or destination before it is connected, and sends messages before the server does.
 
 use super::*;
+use crate::native::dest_prescan::Guess;
+use crate::native::dir_digest::SourceDigester;
+use crate::native::early_scan::EarlyScan;
+use crate::native::tests::no_room::{Trees, all};
 use crate::options::Compression;
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
-use crate::session::dest_prescan::Guess;
-use crate::session::dir_digest::SourceDigester;
-use crate::session::early_scan::EarlyScan;
 use crate::session::source_prefetch::PrefetchParams;
-use crate::session::tests::no_room::{Trees, all};
 use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::{Process, RunContext};
 

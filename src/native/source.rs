@@ -1,7 +1,5 @@
 //! A sparsync that has the source: its listings, and its contents, which are requested and taken as they arrive.
 
-use super::inbox::{FileSlot, ReceiverInbox};
-use super::{SourcePeer, loss};
 use crate::apply::facts::SourceFacts;
 use crate::apply::{ContentPeer, ContentPiece, Incoming, Loss, Redo, RequestedBasis, Submission};
 use crate::digest::By;
@@ -9,13 +7,15 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Entry;
 use crate::flist::abbreviated::AbbreviatedValue;
+use crate::native::connection::NativeConnection;
+use crate::native::receiver_inbox::{FileSlot, ReceiverInbox};
 use crate::proto::{Basis, Class, ContentDigest, DirId, DirListing, FileId, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::{Item, Problem};
 use crate::report::progress::ListTotal;
 use crate::session::checksums::SessionChecksums;
 use crate::session::connection::unexpected;
-use crate::session::native_connection::NativeConnection;
+use crate::session::receiver::{SourcePeer, loss};
 use crate::walk::DirPlan;
 use crate::walk::run_context::RunContext;
 use std::any::Any;

@@ -943,18 +943,18 @@ fn endless_directory_is_limited() {
 
 /// Receives a directory that never ends, as pieces of 16 MiB.
 fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
-    let inbox = crate::session::receiver::ReceiverInbox::default();
+    let inbox = crate::native::receiver_inbox::ReceiverInbox::default();
     let connection = crate::session::connection::Connection::new(Box::new(Native::new(1)));
-    let handler = crate::session::receiver::ReceiverHandler {
+    let handler = crate::native::receiver_inbox::ReceiverHandler {
         inbox: &inbox,
         connection: &connection,
         accepts_unrequested: true,
-        at_server: Some(crate::session::receiver::AtServer { plan: None }),
+        at_server: Some(crate::native::receiver_inbox::AtServer { plan: None }),
         interrupted: &AtomicBool::new(false),
         max_alloc_bytes,
     };
     let receive_message = |message: Message, cost: u64| {
-        crate::session::native_intake::MessageHandler::handle(&handler, message, cost)
+        crate::native::intake::MessageHandler::handle(&handler, message, cost)
     };
     receive_message(roots_message(), 1).unwrap();
     receive_message(open_ended(0, "", &[]), 1).unwrap();

@@ -2,9 +2,9 @@
 
 use crate::error::Result;
 use crate::fs::sys;
+use crate::native::connection::{NativeConnection, NativeOutput};
 use crate::proto::{Dialect, Message, class_of, name_of};
 use crate::session::connection::{EndHandler, Intake, READ_BYTES, cannot_read};
-use crate::session::native_connection::{NativeConnection, NativeOutput};
 use crate::work::clock::Since;
 use std::io::{ErrorKind, Read};
 

@@ -1,10 +1,10 @@
 //! A session of two sparsyncs between its handshake and its roles: how its link is compressed and checked.
 
+use crate::native::connection::{NativeConnection, NativeOutput};
+use crate::native::intake::{MessageHandler, NativeIntake};
 use crate::proto::Dialect;
 use crate::session::io_threads::SessionIo;
 use crate::session::minimum_rate::RatedReader;
-use crate::session::native_connection::{NativeConnection, NativeOutput};
-use crate::session::native_intake::{MessageHandler, NativeIntake};
 use crate::transport::compression::{CompressingWriter, CompressionPolicy, Expander};
 use crate::transport::{Link, LinkBytes};
 use std::io;

@@ -1,6 +1,6 @@
 //! The scan of a client's tree while it still connects.
 
-use crate::session::dest_prescan::DestPrescan;
+use crate::native::dest_prescan::DestPrescan;
 use crate::session::source_prefetch::SourcePrefetch;
 
 /// The tree that a client scans while it still connects.
