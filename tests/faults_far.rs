@@ -756,7 +756,7 @@ fn leftover_of_a_killed_receiver_is_not_sent_again() {
 // ── small buffers ───────────────────────────────────────────────────────────────────────────────
 
 /// Runs over a link that buffers next to nothing, to check that the two ends cannot deadlock. `scripts/test` describes
-/// how to run all cases this way. `src/session/tests/no_room.rs` tests sessions inside of one process.
+/// how to run all cases this way. `src/native/tests/no_room.rs` tests sessions inside of one process.
 fn over_a_link_of(w: &World, bytes: &str) {
     w.env("SPARSYNC_LINK_BYTES", bytes).once().no_dry_run();
     let files: Vec<String> = (0..60)

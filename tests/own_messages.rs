@@ -1123,7 +1123,13 @@ const GROUPS: [&str; 3] = [
 
 /// Returns the index of a template's group.
 fn group_of(file: &str, template: &str) -> usize {
-    const PEERS: [&str; 4] = ["src/proto/", "src/session/", "src/rsync/", "src/transport/"];
+    const PEERS: [&str; 5] = [
+        "src/proto/",
+        "src/session/",
+        "src/native/",
+        "src/rsync/",
+        "src/transport/",
+    ];
     let is_of_peer = template.contains("protocol error") || !template.starts_with("sparsync: ");
     // What is being done, for an error that follows.
     let is_operation = [" ", " on", " from", " for", " in"]

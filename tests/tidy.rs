@@ -261,12 +261,19 @@ fn decisions_of_the_rsync_daemon_are_pure() {
 
 #[test]
 fn parts_of_a_session_name_only_earlier_parts() {
-    let order = modules_of("session/mod.rs");
+    for module in ["session", "native"] {
+        check_order_of_parts(module);
+    }
+}
+
+/// Checks that each part of a module names only those that its `mod.rs` declares earlier.
+fn check_order_of_parts(module: &str) {
+    let order = modules_of(&format!("{module}/mod.rs"));
     let mut faults = Vec::new();
-    for file in sources()
-        .into_iter()
-        .filter(|file| file.module() == "session")
-    {
+    for file in sources() {
+        if file.module() != module {
+            continue;
+        }
         let parts: Vec<_> = file.name.trim_end_matches(".rs").split('/').collect();
         let Some(own) = parts
             .get(1)
@@ -280,7 +287,7 @@ fn parts_of_a_session_name_only_earlier_parts() {
             } else {
                 "super::super::"
             };
-            let named = paths_after(code, "crate::session::")
+            let named = paths_after(code, &format!("crate::{module}::"))
                 .into_iter()
                 .chain(paths_after(code, direct));
             for named in named {
@@ -298,9 +305,28 @@ fn parts_of_a_session_name_only_earlier_parts() {
         }
     }
     report(
-        "src/session/mod.rs gives the order, where `super::` would hide it",
+        &format!("src/{module}/mod.rs gives the order, where `super::` would hide it"),
         faults,
     );
+}
+
+/// The protocols are behind the ports of `session`, which names neither because it comes first.
+#[test]
+fn protocols_do_not_name_each_other() {
+    let mut faults = Vec::new();
+    for file in sources() {
+        let other = match file.module() {
+            "native" => "rsync",
+            "rsync" => "native",
+            _ => continue,
+        };
+        for (line, code) in file.code() {
+            if paths_after(code, "crate::").contains(&other.to_owned()) {
+                faults.push(file.fault(line, &format!("`{other}` is another protocol")));
+            }
+        }
+    }
+    report("docs/PORTS.md", faults);
 }
 
 #[test]
@@ -557,7 +583,9 @@ const PACKED: [Packed; 5] = [
 ];
 
 /// The modules that still use [`PACKED`] combinators.
-const ENGINE: [&str; 6] = ["walk", "plan", "apply", "session", "rsync", "proto"];
+const ENGINE: [&str; 7] = [
+    "walk", "plan", "apply", "session", "native", "rsync", "proto",
+];
 
 #[test]
 fn control_flow_is_written_as_statements() {
