@@ -191,7 +191,7 @@ synctest!(
 const REJECTED: &str = "--inplace --append --append-verify --partial -P --partial-dir=x --delay-updates --temp-dir=x -b \
     --backup-dir=x --suffix=x -S --preallocate --fsync --mkpath --remove-source-files --remove-sent-files --write-batch=x \
     --only-write-batch=x --read-batch=x --log-file=x --update --existing --ignore-existing --size-only -I --fuzzy \
-    --compare-dest=x --copy-dest=x --link-dest=x --max-delete=1 --delete-missing-args --ignore-errors --write-devices \
+    --compare-dest=x --copy-dest=x --clone-dest=x --link-dest=x --max-delete=1 --delete-missing-args --ignore-errors --write-devices \
     --copy-as=x -M--log-file=x --list-only --daemon --server --sender --stop-after=1 --metrics-file=x --out-format=x --stats -q";
 
 #[test]

@@ -241,7 +241,12 @@ fn option_directories_outside_the_roots_are_not_accessed() {
         .unwrap()
         .set_modified(at)
         .unwrap();
-    for option in ["--link-dest", "--copy-dest", "--compare-dest"] {
+    for option in [
+        "--link-dest",
+        "--copy-dest",
+        "--clone-dest",
+        "--compare-dest",
+    ] {
         let output = scene.run(&format!(
             "-ai {option}=TOP/out/tree src/ host:TOP/in/made{option}/"
         ));
@@ -324,7 +329,7 @@ fn twins_of_new_files_are_within_the_roots() {
     }
     let before = scene.outside();
     for own in ["--detect-renamed", "--detect-renamed=quick"] {
-        for tree in ["link", "copy", "compare"] {
+        for tree in ["link", "copy", "clone", "compare"] {
             let to = format!("in/made/{tree}{own}");
             let output = scene.run(&format!(
                 "-ai --info=rename {own} --{tree}-dest=TOP/in/base src/ host:TOP/{to}/"

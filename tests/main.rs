@@ -15,6 +15,7 @@ mod bench;
 mod changing;
 mod check;
 mod checksum_cache;
+mod clone_dest;
 mod compress;
 mod configured_paths;
 mod confine_root;

@@ -483,6 +483,8 @@ fn messages_of_guards() {
         "-a --detect-renamed=moved --delete-missing-args new/ full/",
         "-a --detect-renamed=moved --write-batch=batch new/ full/",
         "-a --detect-renamed=moved --read-batch=batch full/",
+        "-a --clone-dest=x --write-batch=batch new/ full/",
+        "-a --copy-dest=x --clone-dest=x new/ full/",
         "-a --verify=twice new/ full/",
         "-a --verify --write-devices new/ full/",
         "-a --verify --write-batch=batch new/ full/",
@@ -553,6 +555,7 @@ fn messages_of_batches_and_measurements() {
         "-a -e TOP/ssh --rsync-path=PROGRAM --max-alloc=1M host:TOP/in/ got/",
         "-a -e TOP/ssh --rsync-path=rsync --max-alloc=1M host:TOP/in/ got/",
         "-a -e TOP/ssh --rsync-path=rsync --detect-renamed=moved src/ host:TOP/got/",
+        "-a -e TOP/ssh --rsync-path=rsync --clone-dest=../x src/ host:TOP/got/",
         "-a -e TOP/ssh --rsync-path=rsync --verify src/ host:TOP/got/",
         "-a -e TOP/ssh --rsync-path=rsync --verify=source host:TOP/src/ got/",
     ] {

@@ -1355,7 +1355,7 @@ synctest!(
 const SHARED_BYTES: usize = 16 << 20;
 
 /// Returns how many bytes of its file system are used.
-fn used_bytes(place: &Path) -> u64 {
+pub fn used_bytes(place: &Path) -> u64 {
     let synced = Command::new("sync").arg("-f").arg(place).status();
     assert!(synced.expect("sync can be started").success());
     let stat = rustix::fs::statvfs(place).expect("it is mounted");

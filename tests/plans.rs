@@ -172,6 +172,16 @@ alternates!(
     copies_of_an_alternate_tree,
     ["-a", "--delete", "--copy-dest=../alt"]
 );
+synctest!(clones_of_an_alternate_tree, |w: World| {
+    w.not_served("an rsync has no such option");
+    w.mask_with(crate::clone_dest::without_note);
+    varied(&w).tree(
+        "alt",
+        "new*3000 changed=after mode%600 big*300000 d/new d/kept",
+    );
+    w.agree_by_plan(&["-a", "--delete", "--clone-dest=../alt"]);
+});
+
 alternates!(
     what_an_alternate_tree_has_is_left_out,
     ["-a", "--delete", "--compare-dest=../alt"]

@@ -68,6 +68,7 @@ const CASES: &[Case] = &[
     Case("-a --link-dest=../alt", Must::Finish),
     Case("-aH --link-dest=../alt --delete", Must::Finish),
     Case("-a --copy-dest=../alt", Must::Finish),
+    Case("-a --clone-dest=../alt", Must::Finish),
     Case("-a --compare-dest=../alt", Must::Finish),
     Case("-a --backup", Must::Refuse),
     // A second run backs up what the first one has backed up, as with rsync.
@@ -283,9 +284,14 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     let mut by_rsync = Command::new(oracle::rsync());
     let of_rsync = in_top(&oracle_top);
     let of_rsync = of_rsync.split_whitespace().filter(|option| {
-        !["--detect-renamed", "--verify", "--checksum-cache"]
-            .iter()
-            .any(|own| option.starts_with(own))
+        ![
+            "--detect-renamed",
+            "--verify",
+            "--checksum-cache",
+            "--clone-dest",
+        ]
+        .iter()
+        .any(|own| option.starts_with(own))
     });
     by_rsync
         .args(of_rsync)

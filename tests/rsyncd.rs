@@ -932,6 +932,13 @@ fn reasons_of_refusals_are_logged_and_reach_the_client() {
             assert!(!seen.trees[0].contains("a f"), "{seen:#?}");
         }
     }
+    // It stands for one that an rsync knows.
+    let module = format!("{PLAIN}\nread only = no\nrefuse options = copy-dest");
+    for option in ["-M--clone-dest=x", "--clone-dest=x", "--copy-dest=x"] {
+        let args = ["-r", option, "src/a", "h::m/"];
+        let seen = scene.call(oracle::under_test(), ("", &module), &args);
+        seen.prints("is configured to refuse --copy-dest").exits(4);
+    }
 }
 
 #[test]
@@ -1527,6 +1534,7 @@ fn options_of_a_push_cannot_lead_to_excluded_entries() {
     };
     let options = [
         "--copy-dest",
+        "--clone-dest",
         "--link-dest",
         "--compare-dest",
         "--backup-dir",
@@ -1749,6 +1757,8 @@ fn pushes_stay_in_the_module() {
         "-rt --backup --backup-dir=up",
         "-rt --temp-dir=abs",
         "-rt --copy-dest=/abs",
+        "-rt --clone-dest=/abs",
+        "-rt -M--clone-dest=/abs",
     ] {
         lines.push(format!("{options} src/ h::m/"));
     }

@@ -26,8 +26,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The content of a file to be placed.
 pub enum Content<'a> {
-    /// An open file of this machine.
+    /// An open source file of this machine.
     File(OwnedFd),
+    /// An open file of an alternate tree that has the content, too (`--copy-dest`, or `--link-dest` if it cannot be linked).
+    Alternate(OwnedFd),
     /// An open file of the destination that has the content, too (`--detect-renamed`).
     Twin(OwnedFd),
     /// A peer's file, as it arrives.
@@ -45,7 +47,7 @@ impl Content<'_> {
     /// Returns the facts about the peer that sends it. `None`: it is on this machine.
     pub fn facts(&self) -> Option<&SourceFacts> {
         match self {
-            Content::File(_) | Content::Twin(_) => None,
+            Content::File(_) | Content::Alternate(_) | Content::Twin(_) => None,
             Content::Stream { peer, .. } => Some(peer.facts()),
         }
     }
@@ -137,9 +139,14 @@ pub struct ContentTarget<'a> {
     pub verified_bytes: u64,
     /// `to` is the basis itself (`--inplace`).
     pub in_place: bool,
+    /// `to` is a clone of the basis, in which only what differs is written (`--clone-dest`). What follows the content must
+    /// be cut off.
+    pub is_clone: bool,
+    /// `to` becomes a clone of a local file that has the content, if that is possible (`--clone-dest`).
+    pub clones_content: bool,
     /// Runs of zeros become holes.
     pub sparse: bool,
-    /// `to` is empty; otherwise it is overwritten.
+    /// `to` is new, so that it can be emptied to begin again; otherwise it is overwritten.
     pub fresh: bool,
     /// `to` is a device, which keeps its length.
     pub is_device: bool,
@@ -165,7 +172,7 @@ pub fn write_content(
         } else {
             sent_by
         };
-        let digesting = Digesting::new(scope, by, target.basis, target.threads > 1);
+        let digesting = Digesting::new(scope, by, target.threads > 1);
         let sparse = if target.sparse {
             Some(SparseWriter::new(target.to, target.fresh))
         } else {
@@ -201,18 +208,16 @@ struct ContentWriter<'scope, 'env, 'p> {
     step: &'p mut dyn FnMut(u64) -> bool,
 }
 
-impl ContentWriter<'_, '_, '_> {
+impl<'env> ContentWriter<'_, 'env, '_> {
     fn write_content(mut self, incoming: &mut dyn Incoming) -> Result<ContentCounts, ContentError> {
         let ContentTarget {
             max_bytes,
             verified_bytes,
             ..
         } = self.target;
-        let mut from = 0;
-        while from < verified_bytes {
-            let len = self.digesting.good_len(verified_bytes - from);
-            self.give(NextPiece::Range(from, len))?;
-            from += len as u64;
+        if verified_bytes > 0 {
+            let basis = self.target.basis.ok_or_else(|| self.mismatch())?;
+            self.give_range(basis, 0, verified_bytes)?;
         }
         // The offset up to which it has arrived.
         let mut end = self.at.max(verified_bytes);
@@ -237,15 +242,14 @@ impl ContentWriter<'_, '_, '_> {
                     let range_end = offset_bytes
                         .checked_add(len_bytes)
                         .ok_or_else(|| self.mismatch())?;
+                    // What stays is read where it stays, because the basis can have changed since it was cloned. Nothing was
+                    // written there yet: the content is written in order.
+                    let stays = self.target.is_clone && offset_bytes == end;
+                    let file = if stays { self.target.to } else { basis };
                     end = fits(end, len_bytes, max_bytes)?;
                     let seen = incoming.see_copy(basis, offset_bytes, len_bytes);
                     seen.map_err(|_| self.mismatch())?;
-                    let mut from = offset_bytes;
-                    while from < range_end {
-                        let len = self.digesting.good_len(range_end - from);
-                        self.give(NextPiece::Range(from, len))?;
-                        from += len as u64;
-                    }
+                    self.give_range(file, offset_bytes, range_end)?;
                 }
                 ContentPiece::Whole(bytes, digest) => {
                     if digest::whole(&bytes) != digest {
@@ -282,8 +286,24 @@ impl ContentWriter<'_, '_, '_> {
         }
     }
 
+    /// Prepares the bytes of a file from one offset up to another.
+    fn give_range(
+        &mut self,
+        file: BorrowedFd<'env>,
+        start: u64,
+        end: u64,
+    ) -> Result<(), ContentError> {
+        let mut from = start;
+        while from < end {
+            let len = self.digesting.good_len(end - from);
+            self.give(NextPiece::Range(file, from, len))?;
+            from += len as u64;
+        }
+        Ok(())
+    }
+
     /// Prepares the next bytes, and writes earlier ones if enough are prepared.
-    fn give(&mut self, next: NextPiece) -> Result<(), ContentError> {
+    fn give(&mut self, next: NextPiece<'env>) -> Result<(), ContentError> {
         self.digesting.give(next);
         while self.digesting.is_full() {
             self.write_next()?;
@@ -301,10 +321,15 @@ impl ContentWriter<'_, '_, '_> {
     }
 
     fn write(&mut self, Ready { bytes, from }: Ready) -> Result<(), ContentError> {
-        let ContentTarget { to, in_place, .. } = self.target;
+        let ContentTarget {
+            to,
+            in_place,
+            is_clone,
+            ..
+        } = self.target;
         let len = bytes.len() as u64;
-        // Updating in place, a block that does not move is already there.
-        let is_there = in_place && from == Some(self.at);
+        // In the basis itself or its clone, a block that does not move is already there.
+        let is_there = (in_place || is_clone) && from == Some(self.at);
         let written = match &mut self.sparse {
             Some(sparse) => sparse.put(&bytes, self.at, is_there),
             None if is_there => Ok(()),
@@ -624,21 +649,103 @@ mod tests {
         }
     }
 
+    /// A peer that sends these pieces.
+    struct Pieces(std::vec::IntoIter<ContentPiece>);
+
+    impl Incoming for Pieces {
+        fn begins_otherwise(&mut self) -> Result<bool, Error> {
+            Ok(false)
+        }
+
+        fn refusal(&mut self) -> Result<Option<Problem>, Error> {
+            Ok(None)
+        }
+
+        fn digested_by(&self) -> By {
+            By::default()
+        }
+
+        fn next(&mut self) -> Result<ContentPiece, Error> {
+            Ok(self.0.next().expect("the content has an end"))
+        }
+
+        fn see_copy(&mut self, _: BorrowedFd<'_>, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn moved_bytes(&self) -> Option<u64> {
+            None
+        }
+    }
+
     #[test]
-    fn content_beyond_the_length_limit_is_rejected() {
-        let file = tempfile::tempfile().unwrap();
-        let target = ContentTarget {
-            to: file.as_fd(),
-            start_bytes: 500,
+    fn what_stays_in_a_clone_is_digested_as_it_is_there() {
+        use std::io::Write as _;
+        let file_with = |bytes: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(bytes).unwrap();
+            file
+        };
+        let copy = |offset_bytes, len_bytes| ContentPiece::Copy {
+            offset_bytes,
+            len_bytes,
+        };
+        // The first piece stays, the second comes from the source, the third moves.
+        let wanted = b"aaaa????aa";
+        let digest = digest::content(wanted);
+        let write = |basis: &std::fs::File, clone: &std::fs::File| {
+            let pieces = vec![
+                copy(0, 4),
+                ContentPiece::Data(b"????".to_vec()),
+                copy(0, 2),
+                ContentPiece::End(digest),
+            ];
+            let target = ContentTarget {
+                basis: Some(basis.as_fd()),
+                is_clone: true,
+                ..plain_target(clone)
+            };
+            write_content(&mut Pieces(pieces.into_iter()), target, &mut |_| true)
+        };
+
+        // A basis that changes after it was cloned does not change what stays.
+        let clone = file_with(b"aaaabbbbcccc");
+        let counts = write(&file_with(b"aaxx"), &clone)
+            .ok()
+            .expect("it is right");
+        assert_eq!((counts.matched_bytes, counts.literal_bytes), (6, 4));
+        let mut got = vec![0; counts.end_bytes as usize];
+        sys::pread_exact(clone.as_fd(), &mut got, 0).unwrap();
+        assert_eq!(got, wanted);
+        // A clone of a basis that had changed is noticed, although the basis is right again.
+        let ended = write(&file_with(b"aaaabbbbcccc"), &file_with(b"aaxxbbbbcccc"));
+        assert!(matches!(ended, Err(ContentError::Mismatch(4))));
+    }
+
+    fn plain_target(to: &std::fs::File) -> ContentTarget<'_> {
+        ContentTarget {
+            to: to.as_fd(),
+            start_bytes: 0,
             verified_bytes: 0,
             basis: None,
             in_place: false,
+            is_clone: false,
+            clones_content: false,
             sparse: false,
             fresh: true,
             is_device: false,
             verifies: false,
             max_bytes: 10_500,
             threads: 1,
+        }
+    }
+
+    #[test]
+    fn content_beyond_the_length_limit_is_rejected() {
+        let file = tempfile::tempfile().unwrap();
+        let target = ContentTarget {
+            start_bytes: 500,
+            ..plain_target(&file)
         };
         let mut poured_bytes = 0;
         let content_counts = write_content(&mut EndlessContent, target, &mut |bytes| {

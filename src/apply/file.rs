@@ -3,6 +3,7 @@
 pub mod failure;
 mod in_place;
 mod open_content;
+mod share_blocks;
 mod temp_rename;
 mod twin_link;
 pub mod verify;
@@ -269,7 +270,7 @@ fn moved_bytes(literal_bytes: u64, is_received: bool) -> u64 {
 fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
     let placed;
     let file = match content {
-        Content::File(fd) | Content::Twin(fd) => fd.as_fd(),
+        Content::File(fd) | Content::Alternate(fd) | Content::Twin(fd) => fd.as_fd(),
         Content::Stream { .. } => {
             let dir = job.dest_dir.dir.as_ref()?;
             let staging = staging_dir(job, dir).ok()?;
@@ -311,7 +312,7 @@ pub fn copy_from(
         if !job.await_xattrs(out) {
             return Some(false);
         }
-        let mut content = Content::File(from);
+        let mut content = Content::Alternate(from);
         let placed = quietly(out, |out| {
             place_content(
                 job,

@@ -276,6 +276,16 @@ impl Context<'_> {
             .map_or(self.peer.is_some(), |whole| !whole)
     }
 
+    /// Returns whether copies share blocks with what they are copied from (`--clone-dest`).
+    pub fn shares_blocks(&self) -> bool {
+        let place = &self.options.place;
+        let alternates = self.options.delta.alt_dest.as_ref();
+        // Zeros become holes, blocks are reserved, or they are read back from the medium: all that needs blocks of the file's
+        // own.
+        let needs_own = place.sparse || place.preallocate || place.verify.is_some();
+        alternates.is_some_and(|alt| alt.by_clone) && !needs_own
+    }
+
     /// Returns whether a run resumes from what a crash leaves of a file of this length.
     pub fn resumes(&self, len_bytes: u64) -> bool {
         len_bytes >= crate::walk::destination::resumes_from(self.options, self.peer.is_some())
@@ -554,6 +564,8 @@ pub struct Outcome<'a> {
     pub begun: Vec<Event>,
     /// The current file in the live display.
     pub mark: Option<FileMark>,
+    /// How much of the content of the current file was written, or is there without that.
+    pub filled_bytes: u64,
     /// The work must be repeated after all first requests.
     pub is_to_repeat: bool,
     /// The work is done a second time, because the content of the first one was wrong.
@@ -577,6 +589,7 @@ impl<'a> Outcome<'a> {
             live,
             begun,
             mark: None,
+            filled_bytes: 0,
             is_to_repeat,
             is_repeated,
         }

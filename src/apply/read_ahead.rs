@@ -19,41 +19,40 @@ const PIECE_BYTES: u64 = 128 << 10;
 const SHARED_PIECE_BYTES: u64 = 512 << 10;
 
 /// The next piece of a content.
-pub enum NextPiece {
+pub enum NextPiece<'a> {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// This many bytes of the basis, from this offset on.
-    Range(u64, usize),
+    /// This many bytes of a file, from this offset on.
+    Range(BorrowedFd<'a>, u64, usize),
 }
 
 /// A piece that is digested and not written yet.
 pub struct Ready {
     pub bytes: Vec<u8>,
-    /// Their offset in the basis, if they come from there.
+    /// Their offset in a file, if they come from one.
     pub from: Option<u64>,
 }
 
-/// Takes the pieces of a content in order, reads those from the basis, digests all, and returns them in the same order.
+/// Takes the pieces of a content in order, reads those from files, digests all, and returns them in the same order.
 ///
 /// For a long content another thread does this, a few pieces ahead, while the caller writes: with a single thread, the
 /// peer would have to wait for it. At most [`AHEAD_MAX`] pieces are in memory.
 pub struct Digesting<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
-    basis: Option<BorrowedFd<'env>>,
-    how: DigestMode<'scope>,
+    how: DigestMode<'scope, 'env>,
     /// A thread may be started after [`LONG_BYTES`].
     may_share: bool,
     given_bytes: u64,
     spare: Vec<Vec<u8>>,
 }
 
-enum DigestMode<'scope> {
+enum DigestMode<'scope, 'env> {
     Inline(ContentHasher, VecDeque<io::Result<Ready>>),
-    Beside(Beside<'scope>),
+    Beside(Beside<'scope, 'env>),
 }
 
-struct Beside<'scope> {
-    tasks: Sender<(NextPiece, Vec<u8>)>,
+struct Beside<'scope, 'env> {
+    tasks: Sender<(NextPiece<'env>, Vec<u8>)>,
     ready: Receiver<io::Result<Ready>>,
     thread: ScopedJoinHandle<'scope, ContentHasher>,
     /// How many pieces were given and not taken.
@@ -62,16 +61,10 @@ struct Beside<'scope> {
 
 impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Starts without a thread. `may_share`: there is a processor for a second thread.
-    pub fn new(
-        scope: &'scope Scope<'scope, 'env>,
-        by: By,
-        basis: Option<BorrowedFd<'env>>,
-        may_share: bool,
-    ) -> Self {
+    pub fn new(scope: &'scope Scope<'scope, 'env>, by: By, may_share: bool) -> Self {
         let how = DigestMode::Inline(ContentHasher::new(by), VecDeque::new());
         Digesting {
             scope,
-            basis,
             how,
             may_share,
             given_bytes: 0,
@@ -89,19 +82,17 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     }
 
     /// Adds the next piece. If [`Digesting::is_full`], take one first.
-    pub fn give(&mut self, next: NextPiece) {
+    pub fn give(&mut self, next: NextPiece<'env>) {
         self.given_bytes += match &next {
             NextPiece::Bytes(bytes) => bytes.len() as u64,
-            NextPiece::Range(_, len) => *len as u64,
+            NextPiece::Range(_, _, len) => *len as u64,
         };
         if self.may_share && self.given_bytes > LONG_BYTES {
             self.share();
         }
         let buffer = self.spare.pop().unwrap_or_default();
         match &mut self.how {
-            DigestMode::Inline(hasher, ready) => {
-                ready.push_back(prepare(hasher, self.basis, next, buffer))
-            }
+            DigestMode::Inline(hasher, ready) => ready.push_back(prepare(hasher, next, buffer)),
             DigestMode::Beside(beside) => {
                 beside.ahead += 1;
                 // The thread hangs up only after a panic, which `take` reports.
@@ -118,7 +109,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
         }
     }
 
-    /// Returns the next piece to write, or `None` if all were taken. An error: the basis is shorter than expected.
+    /// Returns the next piece to write, or `None` if all were taken. An error: its file is shorter than expected.
     pub fn take(&mut self) -> Option<io::Result<Ready>> {
         match &mut self.how {
             DigestMode::Inline(_, ready) => ready.pop_front(),
@@ -164,15 +155,11 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
         };
         debug_assert!(ready.is_empty(), "what is there goes first");
         let mut hasher = hasher.clone();
-        let basis = self.basis;
-        let (tasks, given) = channel::<(NextPiece, Vec<u8>)>();
+        let (tasks, given) = channel::<(NextPiece<'env>, Vec<u8>)>();
         let (done, ready) = channel();
         let work = move || {
             for (next, buffer) in given {
-                if done
-                    .send(prepare(&mut hasher, basis, next, buffer))
-                    .is_err()
-                {
+                if done.send(prepare(&mut hasher, next, buffer)).is_err() {
                     break;
                 }
             }
@@ -192,19 +179,17 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     }
 }
 
-/// Reads a piece if it comes from the basis, and digests it.
+/// Reads a piece if it comes from a file, and digests it.
 fn prepare(
     hasher: &mut ContentHasher,
-    basis: Option<BorrowedFd<'_>>,
-    next: NextPiece,
+    next: NextPiece<'_>,
     mut buffer: Vec<u8>,
 ) -> io::Result<Ready> {
     let ready = match next {
         NextPiece::Bytes(bytes) => Ready { bytes, from: None },
-        NextPiece::Range(from, len) => {
-            let basis = basis.ok_or(io::ErrorKind::NotFound)?;
+        NextPiece::Range(file, from, len) => {
             buffer.resize(len, 0);
-            sys::pread_exact(basis, &mut buffer, from)?;
+            sys::pread_exact(file, &mut buffer, from)?;
             Ready {
                 bytes: buffer,
                 from: Some(from),
@@ -236,8 +221,7 @@ mod tests {
             (bytes.len(), false, false),
         ] {
             std::thread::scope(|scope| {
-                let mut digesting =
-                    Digesting::new(scope, By::Blake3, Some(basis.as_fd()), may_share);
+                let mut digesting = Digesting::new(scope, By::Blake3, may_share);
                 let mut taken = Vec::new();
                 let mut take = |digesting: &mut Digesting<'_, '_>| {
                     let Some(ready) = digesting.take() else {
@@ -255,7 +239,7 @@ mod tests {
                     let count = digesting.good_len((len - at) as u64);
                     digesting.give(match nth % 3 {
                         0 => NextPiece::Bytes(bytes[at..at + count].to_vec()),
-                        _ => NextPiece::Range(at as u64, count),
+                        _ => NextPiece::Range(basis.as_fd(), at as u64, count),
                     });
                     (at, nth) = (at + count, nth + 1);
                     while digesting.is_full() {
@@ -279,10 +263,10 @@ mod tests {
         let mut basis = tempfile::tempfile().unwrap();
         basis.write_all(b"basis").unwrap();
         std::thread::scope(|scope| {
-            let mut digesting = Digesting::new(scope, By::Blake3, Some(basis.as_fd()), false);
-            digesting.give(NextPiece::Range(2, 3));
+            let mut digesting = Digesting::new(scope, By::Blake3, false);
+            digesting.give(NextPiece::Range(basis.as_fd(), 2, 3));
             assert_eq!(digesting.take().unwrap().unwrap().bytes, b"sis");
-            digesting.give(NextPiece::Range(2, 4));
+            digesting.give(NextPiece::Range(basis.as_fd(), 2, 4));
             assert!(digesting.take().unwrap().is_err());
             assert!(digesting.take().is_none());
         });

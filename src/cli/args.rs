@@ -215,6 +215,8 @@ pub struct Args {
     pub compress_level: Option<i32>,
     pub skip_compress: Option<Vec<u8>>,
     pub alt_kind: Option<AltKind>,
+    /// The directories are those of `--clone-dest`.
+    pub alt_by_clone: bool,
     pub alt_dirs: Vec<Vec<u8>>,
     /// The last batch file that an option names.
     pub batch: Vec<u8>,

@@ -72,7 +72,7 @@ const APPLY_FLAGS: &[Flag] = &[
 ];
 
 /// The options of a copy that a plan records.
-const OF_PLANS: [&str; 92] = [
+const OF_PLANS: [&str; 93] = [
     "8-bit-output",
     "archive",
     "recursive",
@@ -128,6 +128,7 @@ const OF_PLANS: [&str; 92] = [
     "delay-updates",
     "compare-dest",
     "copy-dest",
+    "clone-dest",
     "link-dest",
     "numeric-ids",
     "usermap",

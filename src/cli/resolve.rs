@@ -110,6 +110,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     settle_compression(&mut options.delta.compress, env, peer.is_some())?;
     contradictions::check_batch(args, &options)?;
     contradictions::check_renamed(args, &options)?;
+    contradictions::check_clones(&options)?;
     contradictions::check_verify(&options)?;
     Ok(Some(Resolved {
         options,

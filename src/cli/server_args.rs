@@ -1,7 +1,6 @@
 //! The arguments after `--server`: written as rsync writes them, and compared with what a session requests.
 
 use super::args::{Args, Dirs};
-use super::flags::delta::alt_name;
 use super::value::words;
 use crate::options::select::MissingArgs;
 use crate::options::{
@@ -489,9 +488,11 @@ impl WordList<'_> {
         self.word(args.check.existing_only, "--existing");
         self.path("--temp-dir", args.place.temp_dir.as_deref());
         self.word(args.place.fsync, "--fsync");
+        // Those of --clone-dest are written as those of --copy-dest, which forced commands know and whose paths they check.
+        // The session says how files are copied.
         if let Some(kind) = args.alt_kind {
             for dir in &args.alt_dirs {
-                self.path(alt_name(kind), Some(dir));
+                self.path(kind.option(), Some(dir));
             }
         }
     }

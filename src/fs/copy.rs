@@ -48,6 +48,14 @@ impl CopyError {
 pub struct UnsupportedCalls {
     no_clone: AtomicBool,
     no_copy_range: AtomicBool,
+    reported_no_clone: AtomicBool,
+}
+
+impl UnsupportedCalls {
+    /// Records that the user was told that blocks cannot be shared. Returns whether that was so before.
+    pub fn was_reported_no_clone(&self) -> bool {
+        self.reported_no_clone.swap(true, Ordering::Relaxed)
+    }
 }
 
 /// How to copy a file.

@@ -90,7 +90,7 @@ enum Fault {
     Short,
 }
 
-const ERRORS: [(&str, Errno); 12] = [
+const ERRORS: [(&str, Errno); 13] = [
     ("EIO", Errno::IO),
     ("ENOSPC", Errno::NOSPC),
     ("EACCES", Errno::ACCESS),
@@ -103,6 +103,7 @@ const ERRORS: [(&str, Errno); 12] = [
     ("EOPNOTSUPP", Errno::OPNOTSUPP),
     ("EINVAL", Errno::INVAL),
     ("EXDEV", Errno::XDEV),
+    ("ETXTBSY", Errno::TXTBSY),
 ];
 
 thread_local! {

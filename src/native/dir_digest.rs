@@ -643,6 +643,7 @@ mod tests {
                 // No digests are used under these options.
                 (preserve.atimes, preserve.keep_dirlinks) = (atimes, keep_dirlinks);
                 options.delta.alt_dest = alternates.map(|kind| AltDest {
+                    by_clone: false,
                     kind,
                     dirs: vec![b"../alt".to_vec()],
                     shown_as_given: true,

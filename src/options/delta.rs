@@ -7,10 +7,21 @@ use super::algorithm::{Algorithm as _, list_of, no_common};
 pub enum AltKind {
     /// `--compare-dest`: a file that is identical there is not created.
     Compare,
-    /// `--copy-dest`: an identical file is copied from there.
+    /// `--copy-dest`, `--clone-dest`: an identical file is copied from there.
     Copy,
     /// `--link-dest`: an identical file is hard-linked.
     Link,
+}
+
+impl AltKind {
+    /// Returns rsync's option for this kind.
+    pub fn option(self) -> &'static str {
+        match self {
+            AltKind::Compare => "--compare-dest",
+            AltKind::Copy => "--copy-dest",
+            AltKind::Link => "--link-dest",
+        }
+    }
 }
 
 /// The alternate destinations of a run, in the order they are searched.
@@ -18,10 +29,27 @@ pub enum AltKind {
 pub struct AltDest {
     /// What to do with a match.
     pub kind: AltKind,
+    /// `--clone-dest`: copies share blocks with what they are copied from, where the file system can do that.
+    pub by_clone: bool,
     /// Directories, absolute or relative to the destination; 1 to 20.
     pub dirs: Vec<Vec<u8>>,
     /// Whether messages show relative ones as given. The path of a daemon's module must not be disclosed to clients.
     pub shown_as_given: bool,
+}
+
+impl AltDest {
+    /// Returns the option that was given.
+    pub fn option(&self) -> &'static str {
+        AltDest::option_of(self.kind, self.by_clone)
+    }
+
+    /// Returns the option for a kind, or the one for clones.
+    pub fn option_of(kind: AltKind, by_clone: bool) -> &'static str {
+        if by_clone {
+            return "--clone-dest";
+        }
+        kind.option()
+    }
 }
 
 /// `--detect-renamed`: which files of the destination count as equal to a new one, so that it takes their content.
@@ -116,7 +144,7 @@ pub struct Delta {
     pub block_size_bytes: u64,
     /// `-y`: 1 searches the directory for a similar name, 2 also those of `alt_dest`.
     pub fuzzy: u8,
-    /// `--compare-dest`, `--copy-dest`, `--link-dest`
+    /// `--compare-dest`, `--copy-dest`, `--clone-dest`, `--link-dest`
     pub alt_dest: Option<AltDest>,
     /// `-z` and related options.
     pub compress: Compress,

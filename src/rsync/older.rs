@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::delta::AltKind;
+use crate::options::delta::AltDest;
 use crate::options::{Append, Options, When};
 use std::borrow::Cow;
 
@@ -16,12 +16,7 @@ pub fn check(options: &Options, protocol: u8) -> Result<()> {
         ..
     } = options;
     let alternates = delta.alt_dest.as_ref();
-    let alternate = match alternates.map(|alt| alt.kind) {
-        Some(AltKind::Compare) => "--compare-dest",
-        Some(AltKind::Copy) => "--copy-dest",
-        Some(AltKind::Link) => "--link-dest",
-        None => "",
-    };
+    let alternate = alternates.map_or("", AltDest::option);
     let several = alternates.is_some_and(|alt| alt.dirs.len() > 1);
     let required = [
         (30, preserve.acls, "--acls".to_owned()),

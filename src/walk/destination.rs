@@ -110,7 +110,7 @@ pub struct DestWalk<'a> {
     pub is_dry: bool,
     /// Alternate destinations.
     pub alternates: &'a [Alternate],
-    /// What they are for: `--compare-dest`, `--copy-dest` or `--link-dest`.
+    /// What they are for: `--compare-dest`, `--copy-dest`, `--clone-dest` or `--link-dest`.
     pub alternate_kind: Option<AltKind>,
     /// Implied directories may be symlinks to directories: `-R --no-implied-dirs`.
     pub follows_implied: bool,

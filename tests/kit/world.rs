@@ -58,8 +58,8 @@ pub struct Agreed {
     /// Whether the expectations of the case hold for rsync on this route.
     is_as_expected: bool,
     stdout: String,
-    stderr: String,
-    exit: i32,
+    pub stderr: String,
+    pub exit: i32,
 }
 
 /// What `check` has printed.
@@ -835,7 +835,15 @@ impl World {
             scratch: self.scratch_dir(),
             umask,
         };
-        let argv = self.route.argv(program, &place, options, operands);
+        let options: Vec<_> = options
+            .iter()
+            .map(|option| match option.strip_prefix(b"--clone-dest=") {
+                // An rsync has what comes next to it.
+                Some(dir) if program == oracle::rsync() => [b"--copy-dest=", dir].concat(),
+                Some(_) | None => option.clone(),
+            })
+            .collect();
+        let argv = self.route.argv(program, &place, &options, operands);
         argv.iter()
             .map(|arg| put_world(arg, &self.twins[twin]))
             .collect()

@@ -32,7 +32,7 @@ const BACKUPS: &str = "-b -b --suffix=.o --backup-dir={W}/bak";
 const DELETIONS: &str = "--delete --delete --delete --delete-before --del --delete-delay --delete-after --force \
     --delete-excluded --ignore-errors --max-delete=1 --max-delete=0";
 const ALTERNATES: &str = "--compare-dest=../alt --copy-dest=../alt --link-dest=../alt --link-dest=../src \
-    --copy-dest={W}/alt";
+    --copy-dest={W}/alt --clone-dest=../alt --clone-dest={W}/alt";
 const WRITING: &str = "--inplace --append --append-verify --partial --partial-dir=.p --delay-updates \
     --no-whole-file -W --temp-dir={W}/tmp --sparse --preallocate --fuzzy -yy -B700";
 const ATTRIBUTES: &str = "-X -A -E -H -p -o -t -O -J -l -L -k -K --safe-links --copy-unsafe-links --munge-links \
@@ -48,7 +48,7 @@ const OTHERS: &str = "-n --remove-source-files --no-inc-recursive -z --no-implie
 /// What a second attempt after a lost connection could do twice, or decide in another way.
 const REPEATED: &str = "--append --append-verify --inplace --inplace -b --suffix=.o --backup-dir={W}/bak --delete --delete-after \
     --delete-delay --delete-before --max-delete=1 --remove-source-files --remove-source-files --ignore-existing --existing -u \
-    --size-only -I -c --compare-dest=../alt --copy-dest=../alt --link-dest=../alt --fuzzy --delay-updates --partial \
+    --size-only -I -c --compare-dest=../alt --copy-dest=../alt --clone-dest=../alt --link-dest=../alt --fuzzy --delay-updates --partial \
     --partial-dir=.p --temp-dir={W}/tmp --force -K -H -W --no-whole-file --stats -v --info=name1,del2 --log-file={W}/run.log \
     --out-format=%i_%n%L_%l";
 
@@ -59,7 +59,16 @@ const FORBID_REPEAT: &str = "--append --inplace -b --backup --max-delete --remov
 type Known = (&'static str, fn(&Case, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 37] = [
+const KNOWN: [Known; 39] = [
+    ("an rsync shares no blocks", |case, on| {
+        let is_rsync_there = on.is_served() || on.is_stock() && matches!(on, Route::Push(_));
+        case.has(&["--clone-dest"]) && is_rsync_there
+    }),
+    ("two options that are one for rsync conflict", |case, _| {
+        let others = ["--copy-dest", "--link-dest", "--compare-dest"];
+        let has_other = others.iter().any(|other| case.has(&[other]));
+        case.has(&["--clone-dest"]) && has_other
+    }),
     ("a server speaks only its own protocol", |case, on| {
         on.is_by_server() && case.has(&["--protocol"])
     }),

@@ -17,7 +17,7 @@ const OPTIONS: &str = "-b --suffix=.o --backup-dir=../bak --force --max-delete=1
     --sparse --preallocate --fuzzy --existing --ignore-existing -u --size-only --max-size=10 --min-size=5 -m -x -O -J \
     --exclude=*.o --exclude=/d/ --exclude=/a --filter=P_x --filter=P_/d/*** --filter=H_a --filter=R_e --no-perms --no-times \
     --no-owner --no-group --chmod=g+w,Dg+s --chmod=F600 --fake-super --numeric-ids --remove-source-files \
-    --no-inc-recursive --copy-dest=../alt --link-dest=../alt --compare-dest=../alt --fsync -n -z -k -L";
+    --no-inc-recursive --copy-dest=../alt --clone-dest=../alt --link-dest=../alt --compare-dest=../alt --fsync -n -z -k -L";
 
 /// Equal contents are found whatever the times are.
 const SAME: &str = "--detect-renamed";

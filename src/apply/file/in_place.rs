@@ -60,7 +60,7 @@ pub(super) fn overwrite<'c>(
         Some(append) => appended_from(job, append, to.as_fd(), content, out)?,
         None => 0,
     };
-    if let (Content::File(from), 1..) = (&content, start) {
+    if let (Content::File(from) | Content::Alternate(from), 1..) = (&content, start) {
         let moved =
             sys::seek_to(from.as_fd(), start).and_then(|()| sys::seek_to(to.as_fd(), start));
         moved.map_err(|error| failed("lseek", &error))?;
@@ -88,6 +88,8 @@ pub(super) fn overwrite<'c>(
             verified_bytes,
             basis,
             in_place: true,
+            is_clone: false,
+            clones_content: false,
             sparse: job.context.options.place.sparse && !is_device,
             fresh: false,
             is_device,
@@ -165,7 +167,7 @@ fn appended_from(
 ) -> Result<u64, Failure> {
     let start = job.dest().expect("checked before").len_bytes;
     let begins_otherwise = match content {
-        Content::File(from) | Content::Twin(from) => {
+        Content::File(from) | Content::Alternate(from) | Content::Twin(from) => {
             append == Append::Verify
                 && !same_bytes(from.as_fd(), existing, start, job.context.process.stop)
                     .unwrap_or(false)

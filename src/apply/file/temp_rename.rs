@@ -5,6 +5,7 @@ use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, NewContent, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
+use crate::apply::file::share_blocks;
 use crate::apply::file::verify::read_back;
 use crate::apply::file::write_content::fill;
 use crate::apply::job::Job;
@@ -52,9 +53,11 @@ pub(super) fn replace<'c>(
         Naming::Rename => temp_dir.filter(|temp_dir| is_near(temp_dir, dir)),
     };
     // Opened before its successor replaces what a crash left.
+    let shares_blocks = job.context.shares_blocks();
     let basis = match content {
         Content::Stream { .. } => basis_file(job, dir, similar),
-        Content::File(_) | Content::Twin(_) => None,
+        Content::File(_) if shares_blocks => basis_file(job, dir, similar),
+        Content::File(_) | Content::Alternate(_) | Content::Twin(_) => None,
     };
     // Where links are refused, a file without a name would be copied after it was verified.
     let is_named =
@@ -100,12 +103,30 @@ pub(super) fn replace<'c>(
             }
         }
     }
+    let basis_fd = basis.as_ref().map(|basis| basis.fd.as_fd());
+    // Under its final name, a clone would look complete. Content that comes again comes without a basis.
+    let may_clone = shares_blocks && !pending.is_in_place() && !out.is_repeated;
+    let is_clone = match basis_fd {
+        Some(basis) if may_clone => share_blocks::clone_basis(job, basis, pending.fd(), out)
+            .map_err(|error| io_failed(job, "ftruncate", &error))?,
+        Some(_) | None => false,
+    };
+    let basis_fd = match content {
+        Content::Stream { .. } => basis_fd,
+        // A file of this machine is compared with the clone.
+        Content::File(_) | Content::Alternate(_) | Content::Twin(_) => {
+            is_clone.then(|| pending.fd())
+        }
+    };
     let target = ContentTarget {
         verified_bytes: 0,
         to: pending.fd(),
         start_bytes: 0,
-        basis: basis.as_ref().map(|basis| basis.fd.as_fd()),
+        basis: basis_fd,
         in_place: false,
+        is_clone,
+        clones_content: shares_blocks
+            && matches!(content, Content::Alternate(_) | Content::Twin(_)),
         sparse: place.sparse,
         fresh: true,
         is_device: false,
@@ -113,6 +134,7 @@ pub(super) fn replace<'c>(
         max_bytes: content_max_bytes(job.source().len_bytes),
         threads: job.context.process.threads,
     };
+    out.filled_bytes = 0;
     let mut filled = fill(job, content, target, out);
     if let Ok(content_counts) = &filled
         && let Err(failure) = read_back(job, pending.fd(), content_counts, out)
@@ -121,6 +143,18 @@ pub(super) fn replace<'c>(
     }
     // An open file would take its space until it is closed.
     drop(basis);
+    if is_clone {
+        // What follows is from the basis. It must not become a part of the file, nor make a part of it look complete.
+        let end = filled
+            .as_ref()
+            .map_or(out.filled_bytes, |counts| counts.end_bytes);
+        if let Err(error) = sys::truncate(pending.fd(), end) {
+            pending.discard();
+            return Err(filled
+                .err()
+                .unwrap_or_else(|| io_failed(job, "ftruncate", &error)));
+        }
+    }
     match filled {
         Ok(content_counts) => {
             finish(job, &pending, mode, out)?;

@@ -8,7 +8,7 @@ use crate::apply::file::failure::{
     Failure, cannot_open, cannot_read, io_failed, no_longer_regular,
 };
 use crate::apply::file::open_content::{is_unchanged, open_source};
-use crate::apply::file::verify;
+use crate::apply::file::{share_blocks, verify};
 use crate::apply::job::Job;
 use crate::apply::twins::{Twin, TwinIdentity};
 use crate::apply::{ContentPeer, Incoming, Outcome, Redo, attributes};
@@ -32,7 +32,7 @@ pub(super) fn fill<'c>(
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     match content {
-        Content::File(from) => fill_from_local(job, from, target, out),
+        Content::File(from) | Content::Alternate(from) => fill_from_local(job, from, target, out),
         Content::Twin(from) => {
             if let Some(content_counts) = fill_from_twin(job, from, target, out)? {
                 return Ok(content_counts);
@@ -40,7 +40,11 @@ pub(super) fn fill<'c>(
             *content = open_source(job)?;
             sys::seek_to(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
             sys::truncate(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
-            fill(job, content, target, out)
+            let of_source = ContentTarget {
+                clones_content: false,
+                ..target
+            };
+            fill(job, content, of_source, out)
         }
         Content::Stream {
             peer,
@@ -59,6 +63,7 @@ fn fill_from_peer<'c>(
 ) -> Result<ContentCounts, Failure> {
     let whole = ContentTarget {
         basis: None,
+        is_clone: false,
         start_bytes: 0,
         verified_bytes: 0,
         ..target
@@ -168,7 +173,8 @@ pub(super) fn record_retry(job: &Job<'_>) -> Option<Box<Item>> {
 fn stepper<'s>(job: &Job<'s>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bool + 's {
     let context = job.context;
     let len_bytes = job.source().len_bytes;
-    let mut done = 0;
+    let done = &mut out.filled_bytes;
+    *done = 0;
     let events = &mut out.events;
     let live = out.live;
     let mark = out.mark.as_ref();
@@ -176,13 +182,13 @@ fn stepper<'s>(job: &Job<'s>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bo
         if let Some(wait) = context.throttle {
             wait(bytes);
         }
-        done += bytes;
+        *done += bytes;
         if let Some(mark) = mark {
             mark.add(bytes);
         }
-        if let (Some(live), true) = (live, context.wants.progress && done < len_bytes) {
+        if let (Some(live), true) = (live, context.wants.progress && *done < len_bytes) {
             events.push(Event::Progress {
-                done_bytes: done,
+                done_bytes: *done,
                 len_bytes,
             });
             if !live(events) {
@@ -281,6 +287,8 @@ fn fill_from_local(
     }
     let second = ContentTarget {
         start_bytes: 0,
+        is_clone: false,
+        clones_content: false,
         ..target
     };
     match copy_local(job, from.as_fd(), second, out).0 {
@@ -303,6 +311,21 @@ fn copy_local(
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> (Result<ContentCounts, CopyError>, u64) {
+    if target.clones_content {
+        let cloned = share_blocks::clone_content(job, from, target.to, out);
+        match cloned.map_err(CopyError::Write) {
+            Ok(None) => {}
+            Ok(Some(len_bytes)) => {
+                let content_counts = ContentCounts {
+                    literal_bytes: len_bytes,
+                    end_bytes: len_bytes,
+                    ..ContentCounts::default()
+                };
+                return (Ok(content_counts), len_bytes);
+            }
+            Err(error) => return (Err(error), 0),
+        }
+    }
     let method = CopyMethod {
         len_bytes: job.source().len_bytes,
         sparse: target.sparse,
@@ -323,8 +346,9 @@ fn copy_local(
     if target.verifies {
         copier = copier.with_hasher(ContentHasher::new(By::Xxh3));
     }
+    let finds_differences = target.is_clone || target.in_place && job.context.finds_differences();
     let copied = match target.basis {
-        Some(basis) if target.in_place && job.context.finds_differences() => copier
+        Some(basis) if finds_differences => copier
             .copy_changed(from, basis, method)
             .map(|changed| (changed.written_bytes, changed.same_bytes)),
         _ => copier.copy(from, target.to, method).map(|bytes| (bytes, 0)),

@@ -8,7 +8,6 @@ use crate::flist::Kind;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::{errno, sandbox, trusted_path};
-use crate::options::AltKind;
 use crate::path;
 use crate::report::event::{Event, Problem, Weight, strerror};
 use crate::report::tally::Tally;
@@ -57,11 +56,7 @@ impl Receiving<'_> {
                 Ok(_) if self.to.work_dir != self.to.path => None,
                 Ok(fd) => fd.map(|fd| Root::new(Dir::new(fd), path, Follow::Never)),
                 Err(error) => {
-                    let option = match alt.kind {
-                        AltKind::Compare => "--compare-dest",
-                        AltKind::Copy => "--copy-dest",
-                        AltKind::Link => "--link-dest",
-                    };
+                    let option = alt.option();
                     let what = if error.kind() == io::ErrorKind::NotADirectory {
                         "is not a dir"
                     } else {

@@ -4,22 +4,16 @@ use crate::cli::args::Args;
 use crate::cli::flag::{Effect, Flag, Support};
 use crate::cli::value::{names, number, refuse, size};
 use crate::error::Result;
-use crate::options::AltKind;
+use crate::options::{AltDest, AltKind};
 
-/// Returns rsync's option name for a kind of alternate destination.
-pub fn alt_name(kind: AltKind) -> &'static str {
-    match kind {
-        AltKind::Compare => "--compare-dest",
-        AltKind::Copy => "--copy-dest",
-        AltKind::Link => "--link-dest",
-    }
-}
-
-fn add_alt(args: &mut Args, kind: AltKind, dir: &[u8]) -> Result<()> {
+/// Adds an alternate destination. `by_clone`: by `--clone-dest`.
+pub fn add_alt(args: &mut Args, kind: AltKind, by_clone: bool, dir: &[u8]) -> Result<()> {
     const MAX_DIRS: usize = 20;
-    let name = alt_name(kind);
-    if let Some(prior) = args.alt_kind.filter(|&prior| prior != kind) {
-        let prior = alt_name(prior);
+    let name = AltDest::option_of(kind, by_clone);
+    let prior = args
+        .alt_kind
+        .map(|prior| AltDest::option_of(prior, args.alt_by_clone));
+    if let Some(prior) = prior.filter(|&prior| prior != name) {
         return Err(refuse(format!(
             "ERROR: the {name} option conflicts with the {prior} option"
         )));
@@ -30,6 +24,7 @@ fn add_alt(args: &mut Args, kind: AltKind, dir: &[u8]) -> Result<()> {
         )));
     }
     args.alt_kind = Some(kind);
+    args.alt_by_clone = by_clone;
     args.alt_dirs.push(dir.to_vec());
     Ok(())
 }
@@ -65,16 +60,16 @@ pub const FLAGS: &[Flag] = &[
         .man(
             "Between machines, a file that the destination lacks is sent as the differences from a basis file in the \
              same directory: one of equal size and time, or else the one with the most similar name. If given twice, \
-             the directories of --compare-dest, --copy-dest and --link-dest are searched, too. Files that are \
+             the directories of --compare-dest, --copy-dest, --clone-dest and --link-dest are searched, too. Files that are \
              deleted before or during the copy cannot be used; --delete-after and --delete-delay keep them until the \
              end.",
         ),
     Flag::value("compare-dest", "DIR", "skip files that are identical in DIR")
-        .effect(Effect::Argument(|args, given| add_alt(args, AltKind::Compare, given.value))),
+        .effect(Effect::Argument(|args, given| add_alt(args, AltKind::Compare, false, given.value))),
     Flag::value("copy-dest", "DIR", "copy files from DIR if they are identical there")
-        .effect(Effect::Argument(|args, given| add_alt(args, AltKind::Copy, given.value))),
+        .effect(Effect::Argument(|args, given| add_alt(args, AltKind::Copy, false, given.value))),
     Flag::value("link-dest", "DIR", "hard-link files to DIR if they are identical there")
-        .effect(Effect::Argument(|args, given| add_alt(args, AltKind::Link, given.value))),
+        .effect(Effect::Argument(|args, given| add_alt(args, AltKind::Link, false, given.value))),
     Flag::switch("compress", "compress file data during the transfer")
         .short('z')
         .negations(&["no-compress", "no-z"])

@@ -2,10 +2,11 @@
 
 use crate::cli::args::{CompletionShell, MAN_PAGES, PrintRequest};
 use crate::cli::flag::{Effect, Flag, Support};
+use crate::cli::flags::delta::add_alt;
 use crate::error::Error;
 use crate::options::connect::TransportChoice;
 use crate::options::output::Ui;
-use crate::options::{CacheChoice, DeleteGuard, DetectRenamed, Lock, Verify};
+use crate::options::{AltKind, CacheChoice, DeleteGuard, DetectRenamed, Lock, Verify};
 use crate::path::RelPath;
 
 /// The arguments of `--transport`.
@@ -92,7 +93,7 @@ pub const FLAGS: &[Flag] = &[
             |args| args.detect_renamed = None,
         ))
         .man("A regular file that is new at the destination takes the content of an equal file there, or in a tree of \
-              --link-dest, --copy-dest or --compare-dest, so that it is not sent. Without a value, files are equal if they \
+              --link-dest, --copy-dest, --clone-dest or --compare-dest, so that it is not sent. Without a value, files are equal if they \
               have the same size and content: both ends read the files that can be equal, of more than 8 of one size only \
               those with equal times. Then new files that are equal to each other are sent once, too. With `moved`, files are \
               equal if they have the same size, modification time and name, in different directories; with `quick`, the name \
@@ -109,6 +110,17 @@ pub const FLAGS: &[Flag] = &[
               sends no digests, so without a value an equal or similar file of the same size is the basis of a delta, unless \
               with --whole-file. With --checksum-cache, digests are kept for later runs. --info=rename prints where files came \
               from."),
+    Flag::value("clone-dest", "DIR", "copy files from DIR if they are identical there, by sharing their blocks")
+        .effect(Effect::Argument(|args, given| add_alt(args, AltKind::Copy, true, given.value)))
+        .man("Like --copy-dest, but a copy of a file in DIR shares the blocks of that file, on a file system that can do that: \
+              btrfs, and XFS. So it needs no space until one of both is changed. A file that is sent as the differences from a \
+              basis is written over a clone of the basis, whatever that is: a file in DIR, an older version at the \
+              destination, or a similar file of --fuzzy. Then only the blocks that differ need space. Local copies do so with \
+              --no-whole-file. Where blocks cannot be shared, files are copied as with --copy-dest, and one warning says so. \
+              With --sparse, --preallocate and --verify no blocks are shared, and with --inplace none of a changed file that \
+              is new at the destination. Files of --detect-renamed share the blocks of those whose content they take. An rsync can \
+              be the sender, but not the receiver. On the command line of a server, the option is --copy-dest, for forced \
+              commands. Cannot be used with --write-batch, or with --copy-dest, --compare-dest or --link-dest."),
     Flag::optional("verify", "source", "read files back before they get their names, and compare")
         .words(&["source"])
         .negations(&["no-verify"])

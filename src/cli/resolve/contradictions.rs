@@ -196,6 +196,17 @@ pub(super) fn check_renamed(args: &Args, options: &Options) -> Result<()> {
     }
 }
 
+/// Rejects a batch of a run with `--clone-dest`, which an rsync that reads it does not have.
+pub(super) fn check_clones(options: &Options) -> Result<()> {
+    let alternates = options.delta.alt_dest.as_ref();
+    let clones = alternates.is_some_and(|alt| alt.by_clone);
+    if clones && matches!(options.batch, Some(Batch::Write { .. })) {
+        let words = "sparsync: --clone-dest cannot be used with --write-batch";
+        return Err(Error::usage(words));
+    }
+    Ok(())
+}
+
 /// Rejects what `--verify` cannot be used with: devices, which need not be readable again, and runs of which the receiver
 /// or the source is not there.
 pub(super) fn check_verify(options: &Options) -> Result<()> {

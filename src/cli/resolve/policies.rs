@@ -327,6 +327,7 @@ pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
         fuzzy: args.fuzzy.min(2),
         alt_dest: args.alt_kind.map(|kind| AltDest {
             kind,
+            by_clone: args.alt_by_clone,
             dirs: args.alt_dirs.clone(),
             shown_as_given: false,
         }),

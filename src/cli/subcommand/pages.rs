@@ -630,13 +630,13 @@ OPTIONS
 Other options are those of a copy: which entries take part (-r, -d, -R, -x, --exclude, --filter,
 --files-from and the like), how they are compared (-c, -I, --size-only, -u, --existing and the
 like), attributes (-lptgoDEAXU, --fake-super, --chmod, --chown and the like), deletions (--delete
-and the like, with --max-delete), other trees (--link-dest, --copy-dest, --compare-dest), and how
-data is sent and the other machine is reached, also with --partial-dir and --delay-updates. --times,
-which -a implies, is required. --inplace, --append and --partial are rejected, because an
-interruption leaves a file that no plan knows. These and some others are rejected, because a plan
-cannot record yet what they do: -H, --backup, --temp-dir, --fuzzy, --detect-renamed,
---remove-source-files, --keep-dirlinks, --delete-missing-args, --no-implied-dirs and --iconv (with
-any value).
+and the like, with --max-delete), other trees (--link-dest, --copy-dest, --clone-dest,
+--compare-dest), and how data is sent and the other machine is reached, also with --partial-dir and
+--delay-updates. --times, which -a implies, is required. --inplace, --append and --partial are
+rejected, because an interruption leaves a file that no plan knows. These and some others are
+rejected, because a plan cannot record yet what they do: -H, --backup, --temp-dir, --fuzzy,
+--detect-renamed, --remove-source-files, --keep-dirlinks, --delete-missing-args, --no-implied-dirs
+and --iconv (with any value).
 
 Files that options name, such as that of --exclude-from, are read again by `sparsync apply`. An
 rsync at the other end is not enough: both ends must be a sparsync.

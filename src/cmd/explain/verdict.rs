@@ -4,7 +4,7 @@ use super::rule_text::RuleTexts;
 use crate::cli::remote_args::RemoteOperand;
 use crate::filter::{FoundRule, Side};
 use crate::flist::{Kind, Time};
-use crate::options::{AltKind, CheckMode, Options, Recurse};
+use crate::options::{AltDest, CheckMode, Options, Recurse};
 use crate::path::RelPath;
 use crate::plan::explained::{DecidedFact, DecidedOutcome, Fact, Fate};
 use crate::plan::planned::EntryState;
@@ -447,12 +447,8 @@ impl Views<'_> {
             DecidedOutcome::LinkAlternate
             | DecidedOutcome::Elsewhere
             | DecidedOutcome::CopyAlternate(_) => {
-                let kind = self.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
-                let option = match kind {
-                    Some(AltKind::Link) => "--link-dest",
-                    Some(AltKind::Copy) => "--copy-dest",
-                    Some(AltKind::Compare) | None => "--compare-dest",
-                };
+                let alternates = self.options.delta.alt_dest.as_ref();
+                let option = alternates.map_or("--compare-dest", AltDest::option);
                 texts.push(format!("a tree of {option} has the same").into_bytes());
                 return texts;
             }

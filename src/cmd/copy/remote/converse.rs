@@ -43,6 +43,10 @@ impl RemoteCopy {
         if self.options.delta.detect_renamed.is_some() && !pulls {
             return Some("--detect-renamed");
         }
+        let alternates = self.options.delta.alt_dest.as_ref();
+        if !pulls && alternates.is_some_and(|alt| alt.by_clone) {
+            return Some("--clone-dest");
+        }
         match self.options.place.verify {
             Some(Verify::Written) if !pulls => Some("--verify"),
             Some(Verify::WrittenAndSource) => Some("--verify=source"),

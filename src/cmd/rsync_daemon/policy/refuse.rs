@@ -167,6 +167,7 @@ impl RefusedOptions {
             long if long.starts_with("delete-") && long != "delete-missing-args" => {
                 refuses("delete")
             }
+            "clone-dest" => refuses("copy-dest"),
             "compress-choice" if option.value.eq_ignore_ascii_case(b"none") => None,
             "compress-choice" | "new-compress" | "old-compress" => {
                 refuses("compress").map(|name| format!("{name} (-z)"))
