@@ -936,7 +936,8 @@ fn reasons_of_refusals_are_logged_and_reach_the_client() {
     let module = format!("{PLAIN}\nread only = no\nrefuse options = copy-dest");
     for option in ["-M--clone-dest=x", "--clone-dest=x", "--copy-dest=x"] {
         let args = ["-r", option, "src/a", "h::m/"];
-        let seen = scene.call(oracle::under_test(), ("", &module), &args);
+        let ours = oracle::under_test();
+        let seen = scene.call_by(ours, ours, ("", &module), &args);
         seen.prints("is configured to refuse --copy-dest").exits(4);
     }
 }
