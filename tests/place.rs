@@ -747,6 +747,25 @@ synctest!(absolute_partial_dir_drops_completed_files, |w: World| {
         .exits(0);
 });
 
+// rsync removes files that it has finished, if the directory is that of a file with an equal name.
+synctest!(
+    a_destination_as_its_own_partial_dir_loses_nothing,
+    |w: World| {
+        w.not_served_pull("rsync receives, and ends with exit 12 for `.`")
+            .not_pushed_to_stock("rsync receives, and ends with exit 12 for `.`")
+            .source("a=newer@5 new b*300000")
+            .dest("a old b*300001")
+            .keep_dest();
+        for dir in ["{W}/dst", "{W}//dst/.", "{W}/dst/../dst", "."] {
+            for more in ["--partial", "--delay-updates"] {
+                let option = format!("--partial-dir={dir}");
+                w.restore_dest().alone(&["-a", &option, more]).exits(0);
+                w.alone(&["-ain", "--delete"]).never_prints(">f");
+            }
+        }
+    }
+);
+
 synctest!(a_partial_file_is_replaced, |w: World| {
     w.source("a*9000 d/b*8000")
         .dest(".part/a=half d/.part/b=half");

@@ -141,6 +141,10 @@ pub fn forget_all(
     let Ok(partials) = open_partial(context, dir, holder) else {
         return false;
     };
+    if is_same_dir(&partials, dir) {
+        // The names in it are those of finished files.
+        return false;
+    }
     let remove = |name: &Vec<u8>| {
         if is_temp_name(name) {
             remove_stale(&partials, name) == Leftover::Stale
@@ -154,4 +158,12 @@ pub fn forget_all(
     let gone = find(&partials).iter().filter(|&name| remove(name)).count();
     let may_be_left = gone > 0 || context.options.place.delay_updates;
     may_be_left && !holder.starts_with(b"/") && sys::rmdir(dir.fd(), holder).is_ok()
+}
+
+/// Returns whether two open directories are one, or may be.
+fn is_same_dir(one: &Dir, other: &Dir) -> bool {
+    match (one.id(), other.id()) {
+        (Ok(one), Ok(other)) => one == other,
+        (Err(_), _) | (_, Err(_)) => true,
+    }
 }
