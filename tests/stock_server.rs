@@ -56,6 +56,13 @@ synctest!(bad_maps_of_owners, with client, |w: World| {
     w.restore_dest().agree(&["-a", "-M--usermap=foo"]);
 });
 
+synctest!(copies_as_another_user, as root, with client, |w: World| {
+    w.source("a b d/c").stderr_unordered().tree(".", "dst/%777").no_dry_run().once();
+    w.agree(&["-ai", "--omit-dir-times", "--no-perms", "-M--copy-as=nobody"]);
+    w.agree(&["-a", "-M--copy-as=nosuch"]);
+    w.agree(&["-a", "-M--copy-as=nobody:nosuch"]);
+});
+
 // A newer client may have more of them.
 synctest!(unknown_words_of_info_and_debug, with client, |w: World| {
     w.source("a d/b").dest("old").keep_dest().once().no_dry_run();

@@ -120,6 +120,9 @@ macro_rules! synctest {
     ($name:ident, with client, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::SERVED, $case);
     };
+    ($name:ident, as root, with client, $case:expr) => {
+        crate::kit::synctest!(@ $name, $crate::kit::Who::Root, $crate::kit::Route::SERVED, $case);
+    };
     ($name:ident, as user, with client, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::User, $crate::kit::Route::SERVED, $case);
     };
