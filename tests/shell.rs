@@ -803,6 +803,23 @@ fn echo_of_the_version_is_no_answer() {
     }
 }
 
+// The other end waits for an answer to its version.
+#[test]
+fn unknown_version_of_an_rsync_ends_the_run() {
+    let scene = Shells::new();
+    let words = ["protocol version mismatch -- is your shell clean?"];
+    for greeting in ["c\\0\\0\\0", "motd\\n\\5\\0\\0\\0", "\\51\\0\\0\\0more"] {
+        for line in [
+            "-a src/ far:dst",
+            "-as far:src/ dst",
+            "--rsync-path=rsync -a src/ far:dst",
+        ] {
+            let script = format!("printf '{greeting}'; exec cat >/dev/null");
+            assert_ended(&scene.shell(&script, line, &[]), 2, &words);
+        }
+    }
+}
+
 impl Shells {
     /// Creates a source with more directories than may be open at once, and runs a remote shell that continues with
     /// `script` only after the client has more than 100 files open.

@@ -188,6 +188,11 @@ pub enum Sniffed {
         /// Length of the login shell's output before it.
         noise_len: usize,
     },
+    /// An rsync greeted with a version that no rsync has, such as the one of `-M--protocol=99`.
+    UnknownVersion {
+        /// Length of the login shell's output before it.
+        noise_len: usize,
+    },
     /// Not enough bytes to decide.
     NeedMore,
     /// Neither greeting was found, and none can follow: all bytes are noise.
@@ -206,10 +211,15 @@ pub fn sniff(bytes: &[u8], at_end: bool) -> Sniffed {
     {
         return Sniffed::Native { noise_len };
     }
-    if let Some((noise_len, rest)) = behind_version(searched)
-        && (at_end || !MAGIC.starts_with(rest))
-    {
-        return Sniffed::Rsync { noise_len };
+    if let Some((noise_len, version, rest)) = version_in(searched) {
+        let is_known = announced_version(version).is_some();
+        // A sparsync does not answer with a version, so this needs no further bytes. Whoever sent it waits for ours.
+        if !is_known && version[1..] == [0; 3] {
+            return Sniffed::UnknownVersion { noise_len };
+        }
+        if is_known && (at_end || !MAGIC.starts_with(rest)) {
+            return Sniffed::Rsync { noise_len };
+        }
     }
     if at_end || bytes.len() >= NOISE_MAX_BYTES + MAGIC.len() {
         Sniffed::Hopeless
@@ -218,11 +228,10 @@ pub fn sniff(bytes: &[u8], at_end: bool) -> Sniffed {
     }
 }
 
-/// Returns the length of the noise before the version of a stock rsync, and the bytes after that version. The noise is
+/// Returns the length of the noise before the version of a stock rsync, that version, and the bytes after it. The noise is
 /// text, which has no NUL, so the first NUL belongs to the version.
-fn behind_version(bytes: &[u8]) -> Option<(usize, &[u8])> {
+fn version_in(bytes: &[u8]) -> Option<(usize, [u8; 4], &[u8])> {
     let noise_len = bytes.iter().position(|&byte| byte == 0)?.checked_sub(1)?;
     let (version, rest) = bytes[noise_len..].split_first_chunk::<4>()?;
-    announced_version(*version)?;
-    Some((noise_len, rest))
+    Some((noise_len, *version, rest))
 }

@@ -447,8 +447,8 @@ pub enum ShellAnswer {
     Rsync(Link),
     /// No answer: the stream ended without a greeting.
     Silent,
-    /// No answer: the noise exceeds its limit.
-    TooNoisy,
+    /// No answer: the noise exceeds its limit, or an rsync greeted with a version that no rsync has.
+    Mismatch,
     /// No answer before the timeout of `--timeout`, or before the run was stopped.
     GaveUp(io::Error),
 }
@@ -657,8 +657,12 @@ impl Shell {
                     return Ok(if count == 0 {
                         ShellAnswer::Silent
                     } else {
-                        ShellAnswer::TooNoisy
+                        ShellAnswer::Mismatch
                     });
+                }
+                Sniffed::UnknownVersion { noise_len } => {
+                    noise.write_all(&received[..noise_len])?;
+                    return Ok(ShellAnswer::Mismatch);
                 }
                 Sniffed::NeedMore => {}
             }

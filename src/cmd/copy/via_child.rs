@@ -71,7 +71,7 @@ pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram> {
     ) {
         Ok(ShellAnswer::Native(link)) => Ok(RemoteProgram::Native(shell, link)),
         Ok(ShellAnswer::Rsync(link)) if is_rsync => Ok(RemoteProgram::Rsync(shell, link)),
-        Ok(ShellAnswer::Rsync(_) | ShellAnswer::Silent | ShellAnswer::TooNoisy) => {
+        Ok(ShellAnswer::Rsync(_) | ShellAnswer::Silent | ShellAnswer::Mismatch) => {
             let ended = shell
                 .wait(Some(FAREWELL), &env.stop)
                 .unwrap_or(ShellExit::Killed);

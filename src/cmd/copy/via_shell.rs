@@ -306,8 +306,8 @@ impl<'a> ByShell<'a> {
                     }
                 }
                 // A forced command may have printed something else.
-                Ok(ShellAnswer::TooNoisy) if !is_last => {}
-                Ok(ShellAnswer::TooNoisy) => {
+                Ok(ShellAnswer::Mismatch) if !is_last => {}
+                Ok(ShellAnswer::Mismatch) => {
                     shell.show_stderr();
                     return Err(Error::new(Exit::Protocol, VERSION_MISMATCH).by(side.role()));
                 }

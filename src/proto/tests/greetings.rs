@@ -216,8 +216,10 @@ fn stock_rsync_is_recognized_by_its_version() {
         Sniffed::NeedMore
     );
     // Versions that no rsync uses.
-    assert_eq!(sniff(&[19, 0, 0, 0], true), Sniffed::Hopeless);
-    assert_eq!(sniff(&[41, 0, 0, 0], true), Sniffed::Hopeless);
+    let unknown = |noise_len| Sniffed::UnknownVersion { noise_len };
+    assert_eq!(sniff(&[19, 0, 0, 0], false), unknown(0));
+    assert_eq!(sniff(&[41, 0, 0, 0], false), unknown(0));
+    assert_eq!(sniff(b"motd\n\x63\0\0\0", true), unknown(5));
     assert_eq!(sniff(&[31, 0, 0, 0x80], true), Sniffed::Hopeless);
     assert_eq!(
         sniff(b"bash: rsync: command not found\n", true),
