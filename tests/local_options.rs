@@ -165,7 +165,13 @@ synctest!(options_of_the_receiver_alone, as root, |w: World| {
     w.agree(&["-ai", "-M--super", "--fake-super", "--list-only"]);
     w.dest(OLD).agree(&["-ai", "--delete", "--remote-option=--fake-super"]);
     w.alone(&["-a", "-M--bogus"]).warns("rsync: on remote machine: --bogus: unknown option");
-    w.alone(&["-a", "-M--chmod=F600"]).exits(4).warns("sparsync: --remote-option=--chmod is not supported by a server");
+    for option in ["--chmod=F600", "--append", "--append-verify"] {
+        let name = option.split('=').next().unwrap();
+        let words = format!("sparsync: --remote-option={name} is not supported by a server that receives");
+        w.alone(&["-a", "--no-whole-file", &format!("-M{option}")]).exits(4).warns(&words);
+    }
+    let words = "sparsync: --remote-option=--only-write-batch is not supported by a server";
+    w.alone(&["-a", "-M--only-write-batch=x"]).exits(4).warns(words);
 });
 
 synctest!(options_of_both_processes_of_a_local_copy, as root, |w: World| {

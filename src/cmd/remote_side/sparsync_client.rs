@@ -406,18 +406,7 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         cvs_env: setup.cvs_env.clone(),
         files: Vec::new(),
     };
-    // The sender applies it, and a receiver finds the modes as they should be.
-    if !setup.server_sends
-        && setup
-            .remote_words
-            .iter()
-            .any(|word| word.starts_with(b"--chmod"))
-    {
-        let words = "sparsync: --remote-option=--chmod is not supported by a server that receives";
-        return Err(Error::new(Exit::Unsupported, words)
-            .with_hint("use --chmod without -M")
-            .into());
-    }
+    check_remote_words(setup)?;
     let rules = read.rules(&options);
     let operands = match setup.operands.as_slice() {
         // Only the command line of a listing has a destination.
@@ -485,6 +474,29 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         ceiling,
         beyond,
     })
+}
+
+/// Rejects options that the user has sent to this end alone, and that mean nothing there.
+fn check_remote_words(setup: &Setup) -> Result<(), Error> {
+    for word in &setup.remote_words {
+        let option = word.split(|&byte| byte == b'=').next().unwrap_or_default();
+        // A sender applies `--chmod`, and a receiver finds the modes as they should be. What `--append` leaves out is
+        // known to the sender only from the options that both have.
+        let is_of_both = matches!(option, b"--chmod" | b"--append" | b"--append-verify");
+        let whose = if is_of_both && !setup.server_sends {
+            "a server that receives"
+        } else if option == b"--only-write-batch" {
+            "a server"
+        } else {
+            continue;
+        };
+        let option = String::from_utf8_lossy(option);
+        let words = format!("sparsync: --remote-option={option} is not supported by {whose}");
+        return Err(
+            Error::new(Exit::Unsupported, words).with_hint(format!("use {option} without -M"))
+        );
+    }
+    Ok(())
 }
 
 fn rejected_request(words: &str) -> Error {
