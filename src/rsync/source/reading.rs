@@ -173,11 +173,14 @@ impl<'i, 'r> Reading<'i, 'r> {
         }
         let reported = self.controls.lock().io_error;
         let lacks_cause = self.intake.shared.lock().unsent > 0 && reported | self.io_error == 0;
-        if lacks_cause {
-            rest.problem(Weight::Failed);
-        }
+        // The text of a daemon comes with the messages, so one failure may be told twice. It counts once.
+        let is_counted = (reported | self.io_error) & IO_ERROR_GENERAL != 0;
         if self.controls.lock().has_failed {
-            rest.at_peer(|rest| rest.problem(Weight::Failed));
+            if !is_counted {
+                rest.at_peer(|rest| rest.problem(Weight::Failed));
+            }
+        } else if lacks_cause {
+            rest.problem(Weight::Failed);
         }
         let io_error = reported & !self.io_error;
         if io_error & IO_ERROR_GENERAL != 0 {
