@@ -890,6 +890,17 @@ synctest!(temp_dir_that_cannot_be_written, as user, |w: World| {
     w.agree(&["-ai", "--temp-dir={W}/tmp"]).exits(23).warns("mkstemp \"{W}/tmp/");
 });
 
+// Others may put files into such a directory, but not list it.
+synctest!(directories_of_options_need_not_be_listed, as user, |w: World| {
+    w.source("a=new b d/c same").dest("a=old@-9 d/c=old@-9").keep_dest();
+    w.tree(".", "part/%333 box/%333 full/ shut/%0").tree("full", "b same d/c");
+    w.build(".", |t| drop(t.dir("full").mode(0o311)));
+    for option in ["--temp-dir={W}/box", "--temp-dir={W}/shut", "--partial-dir={W}/part", "--link-dest={W}/full", "--copy-dest={W}/full"] {
+        w.restore_dest().agree(&["-ai", option]);
+    }
+    w.restore_dest().agree(&["-aib", "--backup-dir={W}/box"]);
+});
+
 synctest!(inplace_does_not_use_the_temp_dir, |w: World| {
     for (option, new) in [("--inplace", "one"), ("--append", "two")] {
         older(&w);

@@ -111,7 +111,18 @@ pub fn open_dir(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
 
 /// Like [`open_dir`], for a directory that an option names. It can be confined.
 pub fn open_option_dir(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
-    open_dir(path, owners).and_then(inside)
+    open_dir_of_known_names(path, owners).and_then(inside)
+}
+
+/// Like [`open_dir`], for a directory of which only entries with known names are used. So this process need not be allowed
+/// to list it.
+pub fn open_dir_of_known_names(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
+    match open_dir(path, owners) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_dir_to_search(path, owners)
+        }
+        opened => opened,
+    }
 }
 
 /// Like [`open_dir`], for a directory that may not be listed.

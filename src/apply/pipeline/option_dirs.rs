@@ -43,7 +43,7 @@ impl Receiving<'_> {
         let mut found = Vec::new();
         for dir in &alt.dirs {
             let path = self.named_path(dir);
-            let opened = trusted_path::open_dir(&path, owners);
+            let opened = trusted_path::open_dir_of_known_names(&path, owners);
             let is_refused = opened.as_ref().is_err_and(trusted_path::is_refused);
             // A missing directory is still reported.
             let opened_dir = if is_refused {
@@ -136,19 +136,17 @@ impl Receiving<'_> {
         {
             return Err(cannot_stat(b"temp-dir ", dir, &error));
         }
-        let opened =
-            match trusted_path::open_dir(&path, self.run_context.options.preserve.link_owners) {
-                Err(error) if trusted_path::is_refused(&error) => {
-                    is_dir(&path).map(|()| TempDir::Refused)
-                }
-                // As in rsync, a relative path is not confined.
-                Ok(fd)
-                    if dir.starts_with(b"/") && trusted_path::check_inside(fd.as_fd()).is_err() =>
-                {
-                    Ok(TempDir::Outside)
-                }
-                opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
-            };
+        let owners = self.run_context.options.preserve.link_owners;
+        let opened = match trusted_path::open_dir_of_known_names(&path, owners) {
+            Err(error) if trusted_path::is_refused(&error) => {
+                is_dir(&path).map(|()| TempDir::Refused)
+            }
+            // As in rsync, a relative path is not confined.
+            Ok(fd) if dir.starts_with(b"/") && trusted_path::check_inside(fd.as_fd()).is_err() => {
+                Ok(TempDir::Outside)
+            }
+            opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
+        };
         match opened {
             Ok(temp_dir) if !dir.is_empty() => Ok(Some(temp_dir)),
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Error::usage(
