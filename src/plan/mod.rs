@@ -16,6 +16,8 @@ pub mod planned;
 pub mod quick_check;
 pub mod renamed;
 pub mod safelink;
+#[cfg(test)]
+mod tests;
 
 pub use action::{Action, BasisName, InTheWay, Reason};
 pub use changes::Changes;
@@ -125,12 +127,12 @@ fn fate(
 ) -> Decision {
     let kind = source.kind();
     let same_kind = dest.filter(|dest| dest.stands_for(kind));
-    let in_the_way = match dest {
-        Some(dest) if same_kind.is_none() && dest.is_dir() => InTheWay::Dir,
-        Some(_) if same_kind.is_none() => InTheWay::Other,
-        _ => InTheWay::Nothing,
-    };
     let Some(dest) = same_kind else {
+        let in_the_way = match dest {
+            Some(dest) if dest.is_dir() => InTheWay::Dir,
+            Some(_) => InTheWay::Other,
+            None => InTheWay::Nothing,
+        };
         let action = match kind {
             Kind::File => Action::Transfer(Changes::NEW),
             _ => Action::Create(Changes::NEW),
