@@ -176,3 +176,75 @@ impl std::ops::BitOrAssign for Changes {
         self.0 |= other.0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each difference, in the order of the bits. They are sent over the wire.
+    const ALL: [Changes; 11] = [
+        Changes::CHECKSUM,
+        Changes::SIZE,
+        Changes::TIME,
+        Changes::TIME_NOW,
+        Changes::PERMS,
+        Changes::OWNER,
+        Changes::GROUP,
+        Changes::ATIME,
+        Changes::ACL,
+        Changes::XATTR,
+        Changes::NEW,
+    ];
+
+    /// Returns the letters of itemized output.
+    fn letters(changes: Changes) -> String {
+        changes
+            .shown()
+            .map(|shown| char::from(shown.letter))
+            .collect()
+    }
+
+    #[test]
+    fn bits_are_those_of_the_wire() {
+        for (at, change) in ALL.into_iter().enumerate() {
+            assert_eq!(change.bits(), 1 << at);
+            assert_eq!(Changes::from_bits(1 << at), Some(change));
+        }
+        let all = ALL.into_iter().fold(Changes::NONE, |all, one| all | one);
+        assert_eq!(Changes::from_bits(all.bits()), Some(all));
+        assert_eq!(Changes::from_bits(all.bits() + 1), None);
+        assert_eq!(Changes::from_bits(Changes::UNKNOWN.bits()), None);
+    }
+
+    #[test]
+    fn each_difference_has_a_letter_except_a_new_entry() {
+        let mut shown = Changes::NONE;
+        for change in ALL {
+            shown |= change;
+        }
+        assert_eq!(letters(shown), "cstTpoguax");
+        assert_eq!(letters(Changes::NEW), "");
+        assert_eq!(letters(Changes::SIZE | Changes::OWNER), "so");
+    }
+
+    #[test]
+    fn time_is_shown_as_the_end_keeps_it() {
+        for time in [Changes::TIME, Changes::TIME_NOW] {
+            assert_eq!(letters((time | Changes::SIZE).with_times(true)), "st");
+            assert_eq!(letters((time | Changes::SIZE).with_times(false)), "sT");
+        }
+        assert_eq!(letters(Changes::SIZE.with_times(false)), "s");
+    }
+
+    #[test]
+    fn sets_are_compared_as_a_whole_or_in_part() {
+        let both = Changes::SIZE | Changes::TIME;
+        assert!(both.has(Changes::SIZE) && !Changes::SIZE.has(both));
+        assert!(Changes::SIZE.any(both) && !Changes::PERMS.any(both));
+        assert!(Changes::NONE.is_none() && !both.is_none());
+        assert_eq!(both.without(Changes::SIZE), Changes::TIME);
+        assert_eq!(both.without(Changes::PERMS), both);
+        assert_eq!(Changes::SIZE.with(Changes::TIME, true), both);
+        assert_eq!(Changes::SIZE.with(Changes::TIME, false), Changes::SIZE);
+    }
+}

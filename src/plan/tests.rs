@@ -5,6 +5,7 @@ use crate::flist::Time;
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::entry::{Extra, Stat};
 use crate::options::ModeChange;
+use crate::plan::compared::Perms;
 use std::sync::Arc;
 
 /// The policy of `-a` by the super-user.
@@ -197,6 +198,7 @@ fn each_attribute_is_compared_if_it_is_kept() {
     for (source, change) in [
         (but(&file(), |it| it.mode = 0o100_600), Changes::PERMS),
         (but(&file(), |it| it.mode = 0o104_644), Changes::PERMS),
+        (but(&file(), |it| it.mode = 0o100_755), Changes::PERMS),
         (but(&file(), |it| it.uid = 9), Changes::OWNER),
         (but(&file(), |it| it.gid = 9), Changes::GROUP),
         (with_atime(5, 0), Changes::ATIME),
@@ -258,6 +260,8 @@ fn executability_is_compared_as_a_whole() {
     assert_eq!(found, Action::Adjust(Changes::PERMS));
     let found = action(&with_mode(0o744), &with_mode(0o655), &policy);
     assert_eq!(found, Action::Keep);
+    assert_eq!(Perms::Executability.of(0o100_644), 0);
+    assert_eq!(Perms::Executability.of(0o100_010), 0o111);
     // Only that of files.
     let other = but(&dir(), |dir| dir.mode = 0o040_644);
     assert_eq!(action(&dir(), &other, &policy), Action::Keep);
