@@ -934,11 +934,17 @@ fn reasons_of_refusals_are_logged_and_reach_the_client() {
     }
     // It stands for one that an rsync knows.
     let module = format!("{PLAIN}\nread only = no\nrefuse options = copy-dest");
-    for option in ["-M--clone-dest=x", "--clone-dest=x", "--copy-dest=x"] {
+    let refused = "is configured to refuse --copy-dest";
+    for (option, words) in [
+        ("-M--clone-dest=x", refused),
+        ("--copy-dest=x", refused),
+        // Such a module is served in rsync's protocol.
+        ("--clone-dest=x", "--clone-dest is not possible"),
+    ] {
         let args = ["-r", option, "src/a", "h::m/"];
         let ours = oracle::under_test();
         let seen = scene.call_by(ours, ours, ("", &module), &args);
-        seen.prints("is configured to refuse --copy-dest").exits(4);
+        seen.prints(words).exits(4);
     }
 }
 
