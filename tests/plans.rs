@@ -352,8 +352,13 @@ synctest!(an_rsync_at_the_other_end_is_refused, |w: World| {
     let planned = w.plan(&["-a"]);
     if w.route().is_stock() {
         assert_eq!(planned.exit, 4, "{}", planned.stderr);
-        let words = "sparsync plan: the other end is an rsync: nothing was changed";
-        assert!(planned.stderr.contains(words), "{}", planned.stderr);
+        let what = if w.route().is_daemon() {
+            "the daemon speaks rsync's protocol for this module"
+        } else {
+            "the other end is an rsync"
+        };
+        let words = format!("sparsync plan: {what}: nothing was changed");
+        assert!(planned.stderr.contains(&words), "{}", planned.stderr);
     } else {
         assert_eq!(planned.exit, 0, "{}", planned.stderr);
     }
@@ -666,6 +671,207 @@ fn a_plan_of_many_files_is_applied_in_several_frames() {
         tree.well(&["plan", "--show", "p"])
     );
     assert!(lines_of(&tree, "p").len() == 2, "nothing is left");
+}
+
+// ── the other end ───────────────────────────────────────────────────────────────────────────────
+
+/// A tree with a source `t` and a destination `d`, whose remote shell `./shell` runs a script with the command in `$*`.
+struct FarTree {
+    tree: HashedTree,
+    env: Vec<(&'static str, String)>,
+}
+
+impl FarTree {
+    fn new() -> FarTree {
+        let tree = HashedTree::new(&[b"a", b"d/b"]);
+        write(&tree.path("d/a"), "older", 1);
+        write(&tree.path("d/gone"), "bye", 1);
+        let env = Vec::new();
+        FarTree { tree, env }
+    }
+
+    fn shell(&self, script: &str) {
+        let path = self.tree.path("shell");
+        std::fs::write(&path, format!("#!/bin/sh\nshift\n{script}\n")).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn run(&self, words: &[&str]) -> (i32, String) {
+        let mut command = self.tree.command(words);
+        let output = command.envs(self.env.iter().cloned()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code().unwrap_or(-1), stderr)
+    }
+
+    /// Makes a plan, also with these options.
+    #[track_caller]
+    fn plan(&self, options: &[&str], operands: [&str; 2]) {
+        let program = format!("--rsync-path={}", oracle::under_test().display());
+        let shell = ["--rsh=./shell", &program];
+        // A daemon is reached without one.
+        let shell = if self.env.is_empty() { &shell[..] } else { &[] };
+        let start = ["plan", "-a", "--delete", "-o", "p"];
+        let (exit, stderr) = self.run(&[&start, shell, options, &operands].concat());
+        assert_eq!((exit, stderr.as_str()), (0, ""));
+    }
+
+    /// Applies the plan, which must be refused with these words before anything is changed.
+    #[track_caller]
+    fn is_refused(&self, exit: i32, words: &str) {
+        let before = self.names();
+        let (ended, stderr) = self.run(&["apply", "p"]);
+        assert!(stderr.contains(words), "{stderr}");
+        assert_eq!(ended, exit, "{stderr}");
+        assert_eq!(self.names(), before, "{stderr}");
+    }
+
+    /// Applies the plan, which must succeed.
+    #[track_caller]
+    fn is_applied(&self) {
+        let (exit, stderr) = self.run(&["apply", "p"]);
+        assert_eq!((exit, stderr.as_str()), (0, ""));
+        let text = |name: &str| std::fs::read_to_string(self.tree.path(name)).unwrap();
+        assert_eq!(text("d/a"), "a");
+        assert_eq!(text("d/d/b"), "d/b");
+        assert!(!self.tree.path("d/gone").exists());
+    }
+
+    /// Returns the names at both ends, with lengths.
+    fn names(&self) -> String {
+        let listed = std::process::Command::new("find")
+            .args(["t", "d", "-printf", "%p %y %s %T@\n"])
+            .current_dir(self.tree.path(""))
+            .output()
+            .unwrap();
+        String::from_utf8(listed.stdout).unwrap()
+    }
+}
+
+const PUSHED: [&str; 2] = ["t/", "far:d/"];
+const PULLED: [&str; 2] = ["far:t/", "d/"];
+
+/// An older program knows neither the word that announces a plan nor the message with its actions.
+#[test]
+fn an_older_program_at_the_other_end_refuses_the_plan() {
+    if !Path::new("/usr/bin/perl").exists() {
+        return report_skip("plans", "perl is not installed");
+    }
+    for operands in [PUSHED, PULLED] {
+        let far = FarTree::new();
+        far.shell("exec sh -c \"$*\"");
+        far.plan(&[], operands);
+        // To this one, the word is as unknown as to an older one.
+        far.shell(
+            "perl -e 'while (sysread(STDIN, $_, 65536)) { s/--replay-plan/--replay-plum/; syswrite(STDOUT, $_) }' \
+             | sh -c \"$*\"",
+        );
+        far.is_refused(
+            2,
+            "--replay-plum: unknown option (the sparsync there is older: upgrade it)",
+        );
+        far.shell("exec sh -c \"$*\"");
+        far.is_applied();
+    }
+}
+
+/// The command that a login is restricted to decides, also about what is carried out of a plan.
+#[test]
+fn a_forced_command_limits_what_is_applied() {
+    let forced =
+        |words: &str| format!("exec sh -c \"$(echo \"$*\" | sed 's, \\. , {words} . ,')\"");
+    for (words, option) in [
+        ("--backup-dir old", None),
+        ("-b", Some("--backup")),
+        ("--inplace", Some("--inplace")),
+        ("--append", Some("--append")),
+        ("--partial", Some("--partial")),
+        ("--temp-dir t", Some("--temp-dir")),
+        ("-y", Some("--fuzzy")),
+        ("-K", Some("--keep-dirlinks")),
+        ("--detect-renamed", Some("--detect-renamed")),
+        ("--remove-source-files", Some("--remove-source-files")),
+        ("--dry-run", Some("--dry-run")),
+    ] {
+        for operands in [PUSHED, PULLED] {
+            let far = FarTree::new();
+            far.shell("exec sh -c \"$*\"");
+            far.plan(&[], operands);
+            far.shell(&forced(words));
+            let option = option.unwrap_or("--backup");
+            far.is_refused(
+                2,
+                &format!("request rejected: {option} is on the command line"),
+            );
+        }
+    }
+    // What a plan is made with can be fixed as a whole.
+    for operands in [PUSHED, PULLED] {
+        let far = FarTree::new();
+        far.shell("exec sh -c \"$*\"");
+        far.plan(&[], operands);
+        far.shell("echo \"$*\" >>asked; exec sh -c \"$*\"");
+        far.is_applied();
+        let asked = std::fs::read_to_string(far.tree.path("asked")).unwrap();
+        assert!(!asked.contains("plan"), "{asked}");
+        far.shell(&format!("exec sh -c '{}'", asked.trim_end()));
+        assert_eq!(far.run(&["apply", "p"]), (0, String::new()));
+    }
+    // One without deletions permits none.
+    let far = FarTree::new();
+    far.shell("exec sh -c \"$*\"");
+    far.plan(&[], PUSHED);
+    far.shell("exec sh -c \"$(echo \"$*\" | sed 's, --delete,,')\"");
+    far.is_refused(2, "--delete is not on the command line of this server");
+}
+
+#[test]
+fn a_plan_is_not_applied_by_a_read_only_grant() {
+    let session = |rights: &str| {
+        let program = oracle::under_test().display();
+        format!("exec {program} server session --root / {rights}")
+    };
+    let far = FarTree::new();
+    let path = |name: &str| format!("far:{}/", far.tree.path(name).display());
+    far.shell(&session(""));
+    far.plan(&["-s"], ["t/", &path("d")]);
+    far.shell(&session("--read-only"));
+    far.is_refused(3, "the grant of this machine's key is read-only");
+    far.shell(&session(""));
+    far.is_applied();
+
+    let far = FarTree::new();
+    let from = format!("far:{}/", far.tree.path("t").display());
+    far.shell(&session("--read-only"));
+    far.plan(&["-s"], [&from, "d/"]);
+    far.is_applied();
+}
+
+#[test]
+fn a_daemon_module_decides_what_is_applied() {
+    let mut far = FarTree::new();
+    let top = far.tree.path("").display().to_string();
+    let program = oracle::under_test().display();
+    let connect = format!("{program} --daemon --config={top}/conf");
+    far.env = vec![("RSYNC_CONNECT_PROG", connect)];
+    let config = |lines: &str| {
+        let text = format!("use chroot = no\nuid = 0\ngid = 0\n[m]\npath = {top}/d\n{lines}\n");
+        std::fs::write(far.tree.path("conf"), text).unwrap();
+    };
+    config("read only = no");
+    far.plan(&[], ["t/", "host::m/"]);
+    for lines in [
+        "read only = yes",
+        "read only = no\nrefuse options = delete",
+        "read only = no\nexclude = /x",
+    ] {
+        config(lines);
+        far.is_refused(
+            4,
+            "sparsync apply: the daemon speaks rsync's protocol for this module: nothing was changed",
+        );
+    }
+    config("read only = no");
+    far.is_applied();
 }
 
 // ── kills ───────────────────────────────────────────────────────────────────────────────────────

@@ -26,7 +26,7 @@ pub use remote_args::{Far, RemoteOperand};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{
-    ArgStyle, Checksum, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners, Options,
+    ArgStyle, Checksum, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners, Options, PlanUse,
     RemoveSource,
 };
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
@@ -519,6 +519,13 @@ pub fn settle_session(
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
     let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;
+    let is_dry_here_only = options.dry_run && !walked.args.dry_run;
+    if is_dry_here_only && options.plan_use == PlanUse::Replay {
+        return Err(Error::new(
+            Exit::Protocol,
+            "sparsync: request rejected: --dry-run is on the command line of this server, which carries out no plan",
+        ));
+    }
     let line: Vec<OsString> = serve
         .words
         .iter()

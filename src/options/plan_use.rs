@@ -1,5 +1,8 @@
 //! What a run has to do with a stored plan.
 
+use super::select::MissingArgs;
+use super::{Options, RemoveSource};
+
 /// Whether the actions of a run are recorded as a plan, or are those of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PlanUse {
@@ -10,4 +13,41 @@ pub enum PlanUse {
     Record,
     /// `sparsync apply`: only the actions of a plan are carried out.
     Replay,
+}
+
+/// Returns the first of the options whose effect no plan records. A client does not send them with a plan, but a forced
+/// command can have them.
+pub fn unrecorded(options: &Options) -> Option<&'static str> {
+    let Options {
+        select,
+        preserve,
+        place,
+        delta,
+        ..
+    } = options;
+    let given = [
+        (preserve.hard_links, "--hard-links"),
+        (preserve.keep_dirlinks, "--keep-dirlinks"),
+        (preserve.write_devices, "--write-devices"),
+        (place.backup.is_some(), "--backup"),
+        (place.inplace, "--inplace"),
+        (place.append.is_some(), "--append"),
+        (place.partial && place.partial_dir.is_none(), "--partial"),
+        (place.temp_dir.is_some(), "--temp-dir"),
+        (delta.fuzzy > 0, "--fuzzy"),
+        (delta.detect_renamed.is_some(), "--detect-renamed"),
+        (
+            select.remove_source != RemoveSource::No,
+            "--remove-source-files",
+        ),
+        (
+            select.missing_args == MissingArgs::Delete,
+            "--delete-missing-args",
+        ),
+        (select.no_implied_dirs, "--no-implied-dirs"),
+        (select.copy_devices, "--copy-devices"),
+        (options.connect.iconv.is_some(), "--iconv"),
+    ];
+    let first = given.into_iter().find(|(is_given, _)| *is_given);
+    first.map(|(_, option)| option)
 }

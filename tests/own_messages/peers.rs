@@ -301,6 +301,16 @@ fn messages_about_requests() {
             [greeting(), with(false, "-ro", "", &[0])].concat(),
         ),
         (
+            "--server -re.iLsfxCIvuY --inplace . tree/",
+            "a plan",
+            [greeting(), with(false, "--replay-plan", "", &[0])].concat(),
+        ),
+        (
+            "--server -re.iLsfxCIvuY --dry-run . tree/",
+            "a plan",
+            [greeting(), with(false, "--replay-plan", "", &[0])].concat(),
+        ),
+        (
             RECEIVER,
             "--insecure-links",
             [greeting(), with(false, "--insecure-links", "", &[0])].concat(),

@@ -16,7 +16,7 @@ use crate::native::handshake::Opening;
 use crate::native::server::{Server, SettledSetup};
 use crate::options::CacheChoice;
 use crate::options::permits::Permits;
-use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource};
+use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, PlanUse, RemoveSource, plan_use};
 use crate::proto::greeting::MAGIC;
 use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::daemon::decode_args;
@@ -381,6 +381,16 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
     let mut options = options;
+    if (setup.wants.planned || options.plan_use != PlanUse::Free)
+        && let Some(option) = plan_use::unrecorded(&options)
+    {
+        let words = format!(
+            "{option} is on the command line of this server, and a plan cannot record what it does"
+        );
+        return Err(rejected_request(&words)
+            .with_hint("copy without a plan")
+            .into());
+    }
     if let Some(choice) = &mut options.checksum_cache {
         // The client's directory is one of its own machine. A module has no user whose state directory could be used.
         choice.dir = match authority {

@@ -242,9 +242,17 @@ impl RemoteCopy {
             PlanUse::Replay => "apply",
         };
         if is_rsync {
-            let words = format!("sparsync {verb}: the other end is an rsync: nothing was changed");
-            let error = Error::new(Exit::Unsupported, words);
-            return Some(error.with_hint("install sparsync there"));
+            // A sparsync that is a daemon speaks rsync's protocol, too, if it refuses the copy.
+            let (what, hint) = if self.far.operand.daemon.is_some() {
+                (
+                    "the daemon speaks rsync's protocol for this module",
+                    "install sparsync there; its modules do so if they are read-only, refuse an option, or have filters",
+                )
+            } else {
+                ("the other end is an rsync", "install sparsync there")
+            };
+            let words = format!("sparsync {verb}: {what}: nothing was changed");
+            return Some(Error::new(Exit::Unsupported, words).with_hint(hint));
         }
         None
     }
