@@ -470,3 +470,82 @@ synctest!(what_cannot_be_read_is_23, |w: World| {
     );
     assert_eq!(told[1].verdict, "copied");
 });
+
+synctest!(alternate_trees_are_named, |w: World| {
+    explained(&w)
+        .source("a b")
+        .dest("")
+        .tree("alt", "a b=other");
+    let lacks = "receiver: the destination does not have it";
+    for (option, verdict) in [
+        ("--link-dest", "linked"),
+        ("--copy-dest", "copied"),
+        ("--compare-dest", "not_copied"),
+    ] {
+        let has = format!("receiver: a tree of {option} has the same");
+        says(
+            &w,
+            &["-a", &format!("{option}=../alt")],
+            &[("a", verdict, &[&has]), ("b", "copied", &[lacks])],
+        );
+    }
+});
+
+synctest!(renamed_files_are_new_and_extra, |w: World| {
+    explained(&w)
+        .source("new*100000 d/f")
+        .dest("d/old*100000 d/f");
+    says(
+        &w,
+        &["-a", "--delete", "--detect-renamed"],
+        &[
+            (
+                "new",
+                "copied",
+                &["receiver: the destination does not have it"],
+            ),
+            (
+                "d/old",
+                "deleted",
+                &[
+                    "sender: the source has no such entry",
+                    "receiver: the transfer does not have it, and --delete removes such entries",
+                ],
+            ),
+        ],
+    );
+});
+
+synctest!(other_file_systems_are_named, as root, |w: World| {
+    explained(&w).source("a").dest("a");
+    w.tree("src/m", "").tree("dst/e", "");
+    w.mount_tmpfs("src/m", 1 << 20).mount_tmpfs("dst/e", 1 << 20);
+    w.tree("src/m", "f").tree("dst/e", "z");
+    says(
+        &w,
+        &["-rlt", "-x", "--delete"],
+        &[
+            (
+                "m/f",
+                "not_copied",
+                &["sender: m/: is on another file system (--one-file-system)"],
+            ),
+            (
+                "e",
+                "kept",
+                &[
+                    "sender: the source has no such entry",
+                    "receiver: kept: it is on another file system (--one-file-system)",
+                ],
+            ),
+            (
+                "e/z",
+                "kept",
+                &[
+                    "sender: e/: the source has no such entry",
+                    "receiver: e/: kept: it is on another file system (--one-file-system)",
+                ],
+            ),
+        ],
+    );
+});
