@@ -656,7 +656,8 @@ fn messages_of_plans() {
         "plan -a -o p src/",
         "plan -a src/ in/",
         "plan -r src/ in/ -o p",
-        "plan -aH src/ in/ -o p",
+        "plan -aK src/ in/ -o p",
+        "plan -aH --link-dest=../old src/ in/ -o p",
         "plan -a --delete-guard=5 src/ in/ -o p",
         "plan -a --exclude-from=- src/ in/ -o p",
         "plan -a src/ in/ -o none/p",
@@ -677,6 +678,13 @@ fn messages_of_plans() {
         "apply -n p",
     ] {
         book.client(line);
+    }
+    for mode in [0o666, 0o600] {
+        let plan = book.scene.path("p");
+        std::fs::set_permissions(plan, std::fs::Permissions::from_mode(mode)).unwrap();
+        if mode != 0o600 {
+            book.client("apply p");
+        }
     }
     std::fs::write(book.scene.path("src/new"), "changed").unwrap();
     book.client("apply p");

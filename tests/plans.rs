@@ -195,6 +195,103 @@ alternates!(
     ["-aI", "--compare-dest=../alt"]
 );
 
+/// Trees with files that have several names: none of these exists, some do, all do, and they are one file or several.
+fn linked(w: &World) -> &World {
+    applied_here(w)
+        .source(
+            "a b==a c==a d/e==a x/one two==x/one same same2==same half half2==half changed=after changed2==changed \
+             parted=p parted2==parted joined=1 joined2=2 mode%600 mode2==mode lone to=new to2==to to3==to",
+        )
+        .dest(
+            "b=older same same2==same half changed=before changed2==changed parted=p parted2=p joined=1 joined2==joined \
+             mode%644 mode2==mode gone gone2==gone d/gone3==gone to->nowhere to2=x to3=old",
+        )
+}
+
+/// One row: the options with which plan and apply end as rsync on those trees.
+macro_rules! links_as_the_run {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            linked(&w).agree_by_plan(&[$($option),+]);
+        });
+    };
+}
+
+links_as_the_run!(hard_links, ["-aH"]);
+links_as_the_run!(hard_links_and_deletions, ["-aH", "--delete"]);
+links_as_the_run!(
+    hard_links_and_deletions_before,
+    ["-aHI", "--delete-before", "--force"]
+);
+links_as_the_run!(
+    hard_links_with_delay,
+    ["-aHc", "--delete-after", "--delay-updates"]
+);
+links_as_the_run!(some_hard_links, ["-aH", "--exclude=b", "--update"]);
+
+synctest!(hard_links_of_several_sources, |w: World| {
+    linked(&w).tree("more", "a=other z y==z d/w==z");
+    w.try_agree_by_plan(&["-aH"], &["src/", "more/", "dst/"], Recorded::Wholly)
+        .unwrap();
+});
+
+synctest!(hard_links_that_have_changed_since_are_spared, |w: World| {
+    applied_here(&w)
+        .source("a=1 b==a c=2 d==c e=3 f==e g=4 h==g i j==i k l==k m==k n o==n p=6 q")
+        .dest("a=00 c=00 e=00 i j==i k l==k p=00");
+    assert_eq!(w.plan(&["-aH"]).exit, 0);
+    let top = w.tested();
+    let link = |from: &str, to: &str| std::fs::hard_link(top.join(from), top.join(to)).unwrap();
+    let parted = |name: &str| {
+        let path = top.join(name);
+        let mtime = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let text = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, text).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(mtime).unwrap();
+    };
+    // What the destination had, and which names the file has.
+    std::fs::write(top.join("dst/a"), "by another").unwrap();
+    link("src/c", "src/unplanned");
+    parted("src/f");
+    // Nothing was to be done about these, and nothing is.
+    parted("dst/j");
+    parted("dst/l");
+    link("src/q", "src/q2");
+    // There was nothing.
+    std::fs::write(top.join("dst/n"), "by another").unwrap();
+
+    let applied = w.apply(&["-i"]);
+    assert_eq!(applied.exit, 23, "{}", applied.stderr);
+    for (end, names) in [("destination", "a b m n o"), ("source", "c d e f q")] {
+        for name in names.split(' ') {
+            let line = format!("because the {end} has changed since the plan: \"{name}\"");
+            assert!(applied.stderr.contains(&line), "{line}\n{}", applied.stderr);
+        }
+    }
+    assert_eq!(
+        applied.stderr.matches("left alone").count(),
+        10,
+        "{}",
+        applied.stderr
+    );
+    let text = |name: &str| std::fs::read_to_string(top.join("dst").join(name)).ok();
+    let inode = |name: &str| {
+        std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(top.join("dst").join(name)).unwrap())
+    };
+    assert_eq!(text("a").as_deref(), Some("by another"));
+    for (name, kept) in [("c", "00"), ("e", "00"), ("p", "6"), ("g", "4")] {
+        assert_eq!(text(name).as_deref(), Some(kept), "{name}");
+    }
+    for missing in ["b", "d", "f", "m", "o", "q", "unplanned", "q2"] {
+        assert_eq!(text(missing), None, "{missing}");
+    }
+    assert_eq!(inode("g"), inode("h"));
+    assert_ne!(inode("i"), inode("j"));
+    assert_ne!(inode("k"), inode("l"));
+});
+
 // A file whose content has changed keeps its length and time.
 synctest!(
     a_change_that_left_size_and_time_alone_is_spared,
@@ -219,6 +316,38 @@ synctest!(
         );
     }
 );
+
+synctest!(similar_files, |w: World| {
+    applied_here(&w)
+        .source("report-2*30000 d/a")
+        .dest("report-1*30000 gone d/a=older");
+    w.agree_by_plan(&["-ay", "--no-whole-file", "--delete-after"]);
+});
+
+synctest!(temporary_directory, |w: World| {
+    varied(&w).tree("tmp", "").tree("dst/.tmp", "");
+    w.agree_by_plan(&["-a", "--delete", "--exclude=.tmp", "--temp-dir=.tmp"]);
+});
+
+synctest!(implied_directories, |w: World| {
+    varied(&w).tree("src", "d2/e%700/f").dest("d2%711/old");
+    let operands = ["src/./deep/a/b", "src/./d2/e/f", "src/./d/new", "dst/"];
+    for options in [&["-aR"][..], &["-aR", "--no-implied-dirs"]] {
+        w.try_agree_by_plan(options, &operands, Recorded::Wholly)
+            .unwrap();
+    }
+});
+
+synctest!(missing_arguments_are_deleted, |w: World| {
+    varied(&w);
+    let operands = ["src/new", "src/lone", "src/extra", "src/d", "dst/"];
+    w.try_agree_by_plan(
+        &["-a", "--delete-missing-args", "--force"],
+        &operands,
+        Recorded::Wholly,
+    )
+    .unwrap();
+});
 
 synctest!(a_missing_destination_is_created, |w: World| {
     applied_here(&w).source("a d/b");
@@ -603,7 +732,6 @@ fn other_roots_must_be_permitted() {
 fn options_that_a_plan_cannot_record_are_refused() {
     let tree = planned();
     for option in [
-        "-H",
         "-b",
         "--inplace",
         "--append",
@@ -612,11 +740,8 @@ fn options_that_a_plan_cannot_record_are_refused() {
         "--remove-source-files",
         "--backup-dir=x",
         "-K",
-        "--fuzzy",
         "--write-batch=x",
-        "--delete-missing-args",
         "--delete-guard=5",
-        "--temp-dir=x",
     ] {
         let output = tree.run(&["plan", "-a", option, "t/", "d/", "-o", "q"]);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -627,6 +752,24 @@ fn options_that_a_plan_cannot_record_are_refused() {
         assert!(
             stderr.contains(option.split('=').next().unwrap()),
             "{option}: {stderr}"
+        );
+        assert_eq!(output.status.code(), Some(1), "{option}");
+    }
+    for option in [
+        "--link-dest=x",
+        "--copy-dest=x",
+        "--compare-dest=x",
+        "--existing",
+        "--ignore-existing",
+    ] {
+        let output = tree.run(&["plan", "-aH", option, "t/", "d/", "-o", "q"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let name = option.split('=').next().unwrap();
+        assert!(
+            stderr.contains(&format!(
+                "-H cannot be used with {name}: a plan cannot record"
+            )),
+            "{stderr}"
         );
         assert_eq!(output.status.code(), Some(1), "{option}");
     }
@@ -656,6 +799,19 @@ fn the_summary_has_counts_and_the_largest_directories() {
         "{actions}"
     );
     assert!(actions.contains(">f+++++++++ d/b\n"), "{actions}");
+}
+
+#[test]
+fn hard_links_are_shown() {
+    let tree = HashedTree::new(&[b"a", b"d/b"]);
+    std::fs::hard_link(tree.path("t/a"), tree.path("t/d/c")).unwrap();
+    tree.well(&["plan", "-aH", "t/", "d/", "-o", "p"]);
+    let shown = String::from_utf8(tree.well(&["plan", "--show", "p", "-v"])).unwrap();
+    assert!(shown.contains("hf+++++++++ a => d/c\n"), "{shown}");
+    assert!(shown.contains(" 1 hard links, "), "{shown}");
+    for line in lines_of(&tree, "p") {
+        check_line(&serde_json::from_str(&line).unwrap());
+    }
 }
 
 #[test]
@@ -785,8 +941,6 @@ fn a_forced_command_limits_what_is_applied() {
         ("--inplace", Some("--inplace")),
         ("--append", Some("--append")),
         ("--partial", Some("--partial")),
-        ("--temp-dir t", Some("--temp-dir")),
-        ("-y", Some("--fuzzy")),
         ("-K", Some("--keep-dirlinks")),
         ("--detect-renamed", Some("--detect-renamed")),
         ("--remove-source-files", Some("--remove-source-files")),
@@ -812,7 +966,7 @@ fn a_forced_command_limits_what_is_applied() {
         far.shell("echo \"$*\" >>asked; exec sh -c \"$*\"");
         far.is_applied();
         let asked = std::fs::read_to_string(far.tree.path("asked")).unwrap();
-        assert!(!asked.contains("plan"), "{asked}");
+        assert!(!asked.contains("--replay-plan"), "{asked}");
         far.shell(&format!("exec sh -c '{}'", asked.trim_end()));
         assert_eq!(far.run(&["apply", "p"]), (0, String::new()));
     }
@@ -900,7 +1054,20 @@ fn trees(top: &Path) {
             let _ = rustix::fs::setxattr(&path, name, value.as_bytes(), flags);
         }
     }
+    let link = |from: &str, to: &str| std::fs::hard_link(top.join(from), top.join(to)).unwrap();
+    write(&top.join("dst/one"), "before", 1);
+    write(&top.join("src/one"), "of three names", 2);
+    link("src/one", "src/two");
+    link("src/one", "src/new/three");
+    for tree in ["src", "dst"] {
+        write(&top.join(tree).join("pair"), "same", 1);
+        write(&top.join(tree).join("parted"), "same", 1);
+        link(&format!("{tree}/pair"), &format!("{tree}/pair2"));
+    }
+    link("src/parted", "src/parted2");
+    write(&top.join("dst/parted2"), "same", 1);
     let mode = std::fs::Permissions::from_mode;
+    std::fs::set_permissions(top.join("dst/pair"), mode(0o600)).unwrap();
     std::fs::set_permissions(top.join("dst/kept"), mode(0o600)).unwrap();
     std::fs::set_permissions(top.join("src/new"), mode(0o500)).unwrap();
     std::fs::set_permissions(top.join("src/is_file/x"), mode(0o4711)).unwrap();
@@ -954,6 +1121,8 @@ fn applied_again_after_a_kill_at_every_call() {
         &["-a", "--delete"][..],
         &["-aX", "--delete-before"],
         &["-a", "--delete-after", "--delay-updates"],
+        &["-aH", "--delete"],
+        &["-aH", "--delay-updates", "--fuzzy"],
     ] {
         killed_at_every_call(options, &[], "dst/");
     }
@@ -964,7 +1133,7 @@ fn applied_again_after_a_kill_at_every_call() {
 fn pushed_again_after_a_kill_at_every_call() {
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let far = ["--rsh=./shell", &program];
-    killed_at_every_call(&["-a", "--delete"], &far, "far:dst/");
+    killed_at_every_call(&["-aH", "--delete"], &far, "far:dst/");
 }
 
 synctest!(a_destination_that_is_gone_is_not_created, |w: World| {

@@ -13,6 +13,7 @@ mod link_groups;
 mod outbox;
 mod partials;
 mod plan_queue;
+mod planned_groups;
 mod shared_files;
 mod twin_contents;
 mod twin_search;
@@ -26,6 +27,7 @@ pub use self::outbox::Appliers;
 use self::outbox::Outbox;
 use self::plan_queue::PlanPool;
 pub use self::plan_queue::{OnSkipped, Plans, count_so_far};
+use self::planned_groups::RecordedGroups;
 use self::shared_files::{ChangedBefore, SharedFiles};
 use self::twin_search::{FoundTwins, TwinSearch, is_new_file};
 use crate::apply::abbreviated::LocalValues;
@@ -97,6 +99,8 @@ pub struct Generator<'a> {
     root_changed: Option<Time>,
     /// Set while all plans are taken before anything is done.
     search: Option<TwinSearch<'a>>,
+    /// The hard-link groups, if a plan is stored.
+    recorded_groups: RecordedGroups,
     /// How many directories, each in the one before, may be open at once. 0: this process may have so few files open
     /// that each directory must be done before the next one is opened.
     levels_open: usize,
@@ -222,6 +226,7 @@ impl<'a> Generator<'a> {
             out: Outbox::new(context, appliers),
             list_first: ListFirst::No,
             search: None,
+            recorded_groups: RecordedGroups::default(),
             root_changed: None,
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
@@ -250,6 +255,7 @@ impl<'a> Generator<'a> {
             self.look_ahead(PlanPool::hold_first)?;
         }
         self.out.head.extend(opening);
+        self.settle_planned_groups()?;
         if self.context.options.delete.when == Some(When::Before) {
             self.delete_before(top.as_mut().and_then(|top| top.existing.as_mut()))?;
         }
@@ -438,6 +444,7 @@ impl<'a> Generator<'a> {
             self.plans
                 .walk()
                 .decide_again_for_dir(plan, self.context.dest.map(Root::dir));
+            leave_unseen_names(self.context, plan);
         }
         let plan = plan.unwrap_or_default();
         self.deletions.refuse_empty_source(&plan)?;
@@ -697,6 +704,23 @@ impl<'a> Generator<'a> {
             .extend(planned.map(|action| Event::Planned(Box::new(action))));
     }
 
+    /// Looks at each hard-link group as a whole, if a plan is stored or carried out.
+    fn settle_planned_groups(&mut self) -> Result<()> {
+        let context = self.context;
+        if !context.policy.preserve.hard_links {
+            return Ok(());
+        }
+        if context.wants.planned {
+            self.recorded_groups = RecordedGroups::find(&mut self.pool);
+        }
+        if let Some(stored) = context.process.stored {
+            let problems = planned_groups::restrict(&mut self.pool, stored, context.policy)?;
+            let problems = problems.into_iter().map(Event::Problem);
+            self.out.head.extend(problems);
+        }
+        Ok(())
+    }
+
     /// Records the steps of a directory, if a plan is stored.
     fn record_steps(&mut self, plan: &DirPlan, dest_dir: &DestDir) {
         if !self.context.wants.planned {
@@ -704,8 +728,11 @@ impl<'a> Generator<'a> {
         }
         for step in &plan.decided().steps {
             let path = dest_dir.path.join(plan.name_of(step));
-            let dest = plan.found.dest.entry(step.dest);
-            self.record(path.as_bytes(), plan.source_of(step), dest, step.decision);
+            let planned = self
+                .recorded_groups
+                .action(&path, plan, step, self.context.policy);
+            let event = planned.map(|action| Event::Planned(Box::new(action)));
+            self.out.head.extend(event);
         }
     }
 
@@ -1054,6 +1081,7 @@ impl<'a> Generator<'a> {
             self.plans
                 .walk()
                 .decide_again_for_dir(&mut below, dest_dir.dir.as_ref());
+            leave_unseen_names(self.context, &mut below);
         }
         self.deletions.refuse_empty_source(&below)?;
         self.enter(below, dest_dir, None, item).map(Some)
@@ -1097,6 +1125,14 @@ impl<'a> Generator<'a> {
             },
             ..sub
         }
+    }
+}
+
+/// Leaves alone the names of hard-link groups that are only seen now, if a stored plan is carried out.
+fn leave_unseen_names(context: &Context<'_>, plan: &mut DirPlan) {
+    if context.process.stored.is_some() && context.policy.preserve.hard_links {
+        let problems = planned_groups::leave_unseen(plan);
+        plan.findings.problems.extend(problems);
     }
 }
 

@@ -19,7 +19,7 @@ use crate::flist::Entry;
 use crate::fs::copy::UnsupportedCalls;
 use crate::fs::read::{EntryAt, Wanted};
 use crate::fs::{acl, ids, sys};
-use crate::options::{CreatedDir, Options, PeerLinks, RemoveSource, When};
+use crate::options::{CreatedDir, Options, PeerLinks, PlanUse, RemoveSource, When};
 use crate::path::RelPath;
 use crate::plan::Policy;
 use crate::plan::idmap::{IdMapper, IdNames, Privileges};
@@ -440,8 +440,11 @@ impl Receiving<'_> {
 
 /// Whether the whole list must be known before anything is done.
 pub fn needs_whole_list(options: &Options, wants: Wants) -> bool {
+    let plans_links = options.preserve.hard_links && options.plan_use != PlanUse::Free;
     options.select.prune_empty_dirs
         || wants.whole_list
+        // The names of a file are recorded, and compared, as a whole.
+        || plans_links
         || matches!(options.delete.when, Some(When::Before | When::After))
         // In this mode a read error anywhere prevents all deletion, and a missing hard-linked file is created under the
         // last of its missing names.

@@ -7,7 +7,7 @@ use super::flag::{Effect, Flag, Polarity};
 use super::parse::{self, GivenOption, Walked};
 use super::{Copy, Invocation, Request, subcommand};
 use crate::error::{Error, Result};
-use crate::options::{Output, PlanUse, Recurse};
+use crate::options::{Options, Output, PlanUse, Recurse};
 use crate::path::RelPath;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -72,13 +72,14 @@ const APPLY_FLAGS: &[Flag] = &[
 ];
 
 /// The options of a copy that a plan records.
-const OF_PLANS: [&str; 93] = [
+const OF_PLANS: [&str; 98] = [
     "8-bit-output",
     "archive",
     "recursive",
     "inc-recursive",
     "dirs",
     "relative",
+    "no-implied-dirs",
     "one-file-system",
     "files-from",
     "from0",
@@ -92,6 +93,7 @@ const OF_PLANS: [&str; 93] = [
     "min-size",
     "prune-empty-dirs",
     "ignore-missing-args",
+    "delete-missing-args",
     "ignore-errors",
     "copy-links",
     "copy-unsafe-links",
@@ -107,6 +109,7 @@ const OF_PLANS: [&str; 93] = [
     "existing",
     "ignore-existing",
     "links",
+    "hard-links",
     "safe-links",
     "insecure-links",
     "perms",
@@ -125,6 +128,7 @@ const OF_PLANS: [&str; 93] = [
     "atimes",
     "fake-super",
     "partial-dir",
+    "temp-dir",
     "delay-updates",
     "compare-dest",
     "copy-dest",
@@ -143,6 +147,7 @@ const OF_PLANS: [&str; 93] = [
     "force",
     "max-delete",
     "whole-file",
+    "fuzzy",
     "block-size",
     "sparse",
     "preallocate",
@@ -304,6 +309,7 @@ pub fn read_plan(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
             "--times (-t, or -a) is required: without it, a file that was copied looks like one that has changed",
         ));
     }
+    check_combination("plan", &dry_run.options)?;
     if dry_run.options.select.recurse == Recurse::No && dry_run.options.select.list_only {
         return Err(wrong("plan", "expected a copy, not a listing"));
     }
@@ -314,6 +320,24 @@ pub fn read_plan(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
         options,
         operands,
     }))))
+}
+
+/// Fails if a plan cannot record what options do together.
+fn check_combination(verb: &str, options: &Options) -> Result<()> {
+    let second = match &options.delta.alt_dest {
+        Some(alternates) => alternates.kind.option(),
+        // A name that an interrupted run has placed would not lead the others.
+        None if options.check.ignore_existing => "--ignore-existing",
+        // An entry of another kind is removed, and then counts as missing.
+        None if options.check.existing_only => "--existing",
+        None => return Ok(()),
+    };
+    if !options.preserve.hard_links {
+        return Ok(());
+    }
+    let what =
+        format!("-H cannot be used with {second}: a plan cannot record what they do together");
+    Err(wrong(verb, &what))
 }
 
 /// Replaces `-o`, which is `--output` here, unless other letters stand beside it.
@@ -401,6 +425,7 @@ pub fn replay(
         return Err(wrong("apply", "the plan has options that no plan has"));
     }
     let mut copy = copy_of(call, "apply", options, &own, operands)?;
+    check_combination("apply", &copy.options)?;
     copy.options.plan_use = PlanUse::Replay;
     if let Some(far) = &mut copy.far {
         // Both ends must permit the same shortcuts.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::OnceLock;
 
-/// Roughly the length of an encoded action without its path, in bytes.
+/// Roughly the length of an encoded action without its paths, in bytes.
 const ABOUT_BYTES: usize = 384;
 
 /// A plan that arrives in pieces. The thread that reads adds to it until it is complete. That is before the roots of the
@@ -95,7 +95,7 @@ impl ReceivedPlan {
         let mut first = arriving.store.count();
         let mut text = Vec::new();
         for action in &piece.actions {
-            plan_line::put(&mut text, &PlanLine::Action(action.clone()));
+            plan_line::put(&mut text, &PlanLine::Action(Box::new(action.clone())));
             arriving
                 .store
                 .add(action)
@@ -173,7 +173,8 @@ pub fn send_plan(connection: &NativeConnection, plan: &dyn StoredPlan) -> Result
         if plan.leaves_deletions() && action.after.is_none() {
             return Ok(());
         }
-        piece_bytes += ABOUT_BYTES + action.path.len();
+        let first_bytes = action.links.as_ref().map_or(0, |links| links.first.len());
+        piece_bytes += ABOUT_BYTES + action.path.len() + first_bytes;
         piece.actions.push(action);
         if piece_bytes < PLAN_PIECE_BYTES {
             return Ok(());

@@ -1,6 +1,5 @@
 //! What a run has to do with a stored plan.
 
-use super::select::MissingArgs;
 use super::{Options, RemoveSource};
 
 /// Whether the actions of a run are recorded as a plan, or are those of one.
@@ -26,25 +25,18 @@ pub fn unrecorded(options: &Options) -> Option<&'static str> {
         ..
     } = options;
     let given = [
-        (preserve.hard_links, "--hard-links"),
         (preserve.keep_dirlinks, "--keep-dirlinks"),
         (preserve.write_devices, "--write-devices"),
         (place.backup.is_some(), "--backup"),
-        (place.inplace, "--inplace"),
+        // It implies the next one.
         (place.append.is_some(), "--append"),
+        (place.inplace, "--inplace"),
         (place.partial && place.partial_dir.is_none(), "--partial"),
-        (place.temp_dir.is_some(), "--temp-dir"),
-        (delta.fuzzy > 0, "--fuzzy"),
         (delta.detect_renamed.is_some(), "--detect-renamed"),
         (
             select.remove_source != RemoveSource::No,
             "--remove-source-files",
         ),
-        (
-            select.missing_args == MissingArgs::Delete,
-            "--delete-missing-args",
-        ),
-        (select.no_implied_dirs, "--no-implied-dirs"),
         (select.copy_devices, "--copy-devices"),
         (options.connect.iconv.is_some(), "--iconv"),
     ];

@@ -20,6 +20,8 @@ pub enum PlannedAct {
     Transfer,
     /// Attributes are changed.
     Adjust,
+    /// The name becomes a hard link of another one of its group (`-H`).
+    HardLink,
     /// The file becomes a hard link of one in an alternate tree.
     Link,
     /// The content is copied from an alternate tree.
@@ -32,10 +34,11 @@ pub enum PlannedAct {
 
 impl PlannedAct {
     /// All of them, in the order of a summary.
-    pub const ALL: [PlannedAct; 7] = [
+    pub const ALL: [PlannedAct; 8] = [
         PlannedAct::Create,
         PlannedAct::Transfer,
         PlannedAct::Adjust,
+        PlannedAct::HardLink,
         PlannedAct::Link,
         PlannedAct::Copy,
         PlannedAct::Vacate,
@@ -48,6 +51,7 @@ impl PlannedAct {
             PlannedAct::Create => "create",
             PlannedAct::Transfer => "transfer",
             PlannedAct::Adjust => "adjust",
+            PlannedAct::HardLink => "hard_link",
             PlannedAct::Link => "link",
             PlannedAct::Copy => "copy",
             PlannedAct::Vacate => "vacate",
@@ -200,6 +204,67 @@ pub struct PlannedAction {
     pub before: Option<EntryState>,
     /// What the source has, and the destination afterwards; `None`: nothing.
     pub after: Option<EntryState>,
+    /// The names of the file, if it has several and they are kept (`-H`).
+    pub links: Option<HardLinks>,
+}
+
+/// The names of a file that has several, which all get one file at the destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HardLinks {
+    /// The path that is placed first.
+    pub first: Vec<u8>,
+    pub names: NameSet,
+}
+
+/// A set of paths, in the order of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NameSet {
+    pub count: u32,
+    /// Of each path, with the digest of those before it.
+    pub digest: [u8; 16],
+}
+
+impl NameSet {
+    /// Adds the next path.
+    pub fn add(&mut self, path: &[u8]) {
+        self.count = self.count.saturating_add(1);
+        self.digest = short_digest(&[&self.digest, path]);
+    }
+}
+
+/// What the ends have of a name of a file with several names, when a plan is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameState {
+    /// What they had when the plan was made, or an interrupted run has begun the action.
+    Before,
+    /// The destination has the file as the source does.
+    Placed,
+    /// Anything else.
+    Changed(ChangedEnd),
+}
+
+/// Returns the state of a name. `planned`: the action for it; `None`: nothing was to be done.
+pub fn state_of_name(
+    planned: Option<&PlannedAction>,
+    source: &Entry,
+    dest: Option<&Entry>,
+    decision: Decision,
+    policy: &Policy,
+) -> NameState {
+    if let Some(planned) = planned {
+        let wanted = EntryState::wanted(source, policy);
+        if planned.links.is_none() || planned.after.as_ref() != Some(&wanted) {
+            return NameState::Changed(ChangedEnd::Source);
+        }
+        if planned.is_to_be_done(&wanted, dest, decision) {
+            return NameState::Before;
+        }
+    }
+    if decision.action == Action::Keep || is_done(source, dest, policy) {
+        NameState::Placed
+    } else {
+        NameState::Changed(ChangedEnd::Dest)
+    }
 }
 
 /// What is done about an action of a plan.
@@ -236,7 +301,27 @@ impl PlannedAction {
             changes,
             before: dest.map(EntryState::found),
             after: Some(EntryState::wanted(source, policy)),
+            links: None,
         })
+    }
+
+    /// Records that a name becomes a link of the first one of its group. `decision`: what would be done without that.
+    pub fn of_link(
+        path: Vec<u8>,
+        source: &Entry,
+        dest: Option<&Entry>,
+        decision: Decision,
+        policy: &Policy,
+    ) -> PlannedAction {
+        let changes = PlannedAct::of(decision.action, dest.is_some()).map(|(_, changes)| changes);
+        PlannedAction {
+            path,
+            act: PlannedAct::HardLink,
+            changes: changes.unwrap_or(Changes::NONE),
+            before: dest.map(EntryState::found),
+            after: Some(EntryState::wanted(source, policy)),
+            links: None,
+        }
     }
 
     /// Records a deletion.
@@ -247,6 +332,7 @@ impl PlannedAction {
             changes: Changes::NONE,
             before: Some(EntryState::found(entry)),
             after: None,
+            links: None,
         }
     }
 
@@ -270,6 +356,7 @@ impl PlannedAction {
             changes: Changes::NEW,
             before: None,
             after: Some(after),
+            links: None,
         }
     }
 
@@ -279,7 +366,7 @@ impl PlannedAction {
         state.map_or(Kind::File, |state| state.kind)
     }
 
-    /// Returns what to do about it, given what the ends have now and what the run would do.
+    /// Returns what to do about it, given what the ends have now and what the run would do. The source's file has one name.
     pub fn verdict(
         &self,
         source: &Entry,
@@ -288,7 +375,7 @@ impl PlannedAction {
         policy: &Policy,
     ) -> PlannedVerdict {
         let wanted = EntryState::wanted(source, policy);
-        if self.after.as_ref() != Some(&wanted) {
+        if self.after.as_ref() != Some(&wanted) || self.links.is_some() {
             return PlannedVerdict::Left(ChangedEnd::Source);
         }
         if decision.action == Action::Keep {
@@ -298,16 +385,29 @@ impl PlannedAction {
         {
             return PlannedVerdict::Done;
         }
-        let act = PlannedAct::of(decision.action, dest.is_some()).map(|(act, _)| act);
-        if act == Some(self.act) && self.begins_at(&wanted, dest)
-            || act == Some(PlannedAct::Adjust) && self.is_begun(&wanted, dest)
-        {
+        if self.is_to_be_done(&wanted, dest, decision) {
             return PlannedVerdict::Act;
         }
         if is_done(source, dest, policy) {
             return PlannedVerdict::Done;
         }
         PlannedVerdict::Left(ChangedEnd::Dest)
+    }
+
+    /// Returns whether the destination is as it was when the plan was made, or as an interrupted run leaves it.
+    fn is_to_be_done(&self, wanted: &EntryState, dest: Option<&Entry>, decision: Decision) -> bool {
+        if self.act == PlannedAct::HardLink {
+            return match (&self.before, dest) {
+                (None, None) => true,
+                (None, Some(_)) => false,
+                // What is in the way of another kind is removed first.
+                (Some(before), None) => before.kind != wanted.kind,
+                (Some(before), Some(dest)) => EntryState::found(dest).is_recorded(before),
+            };
+        }
+        let act = PlannedAct::of(decision.action, dest.is_some()).map(|(act, _)| act);
+        act == Some(self.act) && self.begins_at(wanted, dest)
+            || act == Some(PlannedAct::Adjust) && self.is_begun(wanted, dest)
     }
 
     /// Returns whether the destination has the state before, or one between it and the state after: an interrupted run has
@@ -409,13 +509,20 @@ fn attributes_of(entry: &Entry) -> Vec<AttributeState> {
 }
 
 fn attribute_of(name: &[u8], value: &[u8]) -> AttributeState {
-    let mut hasher = StandardHasher::new(HashAlgorithm::Blake3);
-    hasher.update(value);
-    let digest = hasher.finish();
     AttributeState {
         name: name.to_vec(),
-        digest: std::array::from_fn(|at| digest.get(at).copied().unwrap_or(0)),
+        digest: short_digest(&[value]),
     }
+}
+
+/// Returns the beginning of the BLAKE3 digest of these bytes.
+fn short_digest(parts: &[&[u8]]) -> [u8; 16] {
+    let mut hasher = StandardHasher::new(HashAlgorithm::Blake3);
+    for part in parts {
+        hasher.update(part);
+    }
+    let digest = hasher.finish();
+    std::array::from_fn(|at| digest.get(at).copied().unwrap_or(0))
 }
 
 /// Returns whether the destination is as the run leaves it, by size and time of files. The options may say otherwise

@@ -914,14 +914,14 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
 /// Puts an action of a plan, as a line of a plan.
 fn put_planned(w: &mut Writer, action: &PlannedAction) -> Result<()> {
     let mut line = Vec::new();
-    plan_line::put(&mut line, &PlanLine::Action(action.clone()));
+    plan_line::put(&mut line, &PlanLine::Action(Box::new(action.clone())));
     w.bytes("planned action", &line, LINE_MAX_BYTES)
 }
 
 fn get_planned(r: &mut Reader) -> Result<PlannedAction> {
     let line = r.bytes("planned action", LINE_MAX_BYTES)?;
     match plan_line::parse(line) {
-        Ok(PlanLine::Action(action)) => Ok(action),
+        Ok(PlanLine::Action(action)) => Ok(*action),
         Ok(_) | Err(_) => Err(r.refuse("planned action", format_args!("is not one of a plan"))),
     }
 }

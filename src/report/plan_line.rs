@@ -5,7 +5,9 @@ use super::json::{JsonText, kind_name};
 use crate::flist::{Kind, Time};
 use crate::path::RelPath;
 use crate::plan::Changes;
-use crate::plan::planned::{AttributeState, EntryState, PlannedAct, PlannedAction};
+use crate::plan::planned::{
+    AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction,
+};
 use crate::report::event::Update;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -34,7 +36,7 @@ pub struct PlanHeader {
 #[allow(missing_docs)]
 pub enum PlanLine {
     Header(PlanHeader),
-    Action(PlannedAction),
+    Action(Box<PlannedAction>),
     /// The last line: the number of actions, and the BLAKE3 digest of all lines above in hexadecimal digits.
     End {
         actions: u64,
@@ -131,6 +133,47 @@ struct ActionLine {
     before: Option<StateObject>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     after: Option<StateObject>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    hard_links: Option<HardLinksObject>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HardLinksObject {
+    first: PathText,
+    names: u32,
+    /// In hexadecimal digits.
+    digest: String,
+}
+
+impl HardLinksObject {
+    fn new(links: &HardLinks) -> HardLinksObject {
+        HardLinksObject {
+            first: PathText::new(&links.first),
+            names: links.names.count,
+            digest: hex_of(links.names.digest),
+        }
+    }
+
+    fn links(self) -> Option<HardLinks> {
+        let names = NameSet {
+            count: self.names,
+            digest: digest_of(&self.digest)?,
+        };
+        Some(HardLinks {
+            first: self.first.bytes()?,
+            names,
+        })
+    }
+}
+
+fn hex_of(digest: [u8; 16]) -> String {
+    let digest = u128::from_be_bytes(digest);
+    format!("{digest:032x}")
+}
+
+fn digest_of(hex: &str) -> Option<[u8; 16]> {
+    let digest = u128::from_str_radix(hex, 16).ok()?;
+    Some(digest.to_be_bytes())
 }
 
 #[derive(Serialize, Deserialize)]
@@ -170,18 +213,16 @@ struct AttributeObject {
 
 impl AttributeObject {
     fn new(state: &AttributeState) -> AttributeObject {
-        let digest = u128::from_be_bytes(state.digest);
         AttributeObject {
             name: WordText::new(&state.name),
-            digest: format!("{digest:032x}"),
+            digest: hex_of(state.digest),
         }
     }
 
     fn state(self) -> Option<AttributeState> {
-        let digest = u128::from_str_radix(&self.digest, 16).ok()?;
         Some(AttributeState {
             name: self.name.bytes()?,
-            digest: digest.to_be_bytes(),
+            digest: digest_of(&self.digest)?,
         })
     }
 }
@@ -249,7 +290,7 @@ pub fn columns(action: &PlannedAction) -> Vec<u8> {
         PlannedAct::Create | PlannedAct::Copy => Update::Local,
         PlannedAct::Transfer => Update::Received,
         PlannedAct::Adjust => Update::Attrs,
-        PlannedAct::Link => Update::HardLink,
+        PlannedAct::Link | PlannedAct::HardLink => Update::HardLink,
     };
     itemize(update, action.kind(), action.changes).to_vec()
 }
@@ -280,6 +321,7 @@ pub fn put(out: &mut Vec<u8>, line: &PlanLine) {
             changes: action.changes.bits(),
             before: action.before.as_ref().map(StateObject::new),
             after: action.after.as_ref().map(StateObject::new),
+            hard_links: action.links.as_ref().map(HardLinksObject::new),
         })),
         PlanLine::End { actions, digest } => StoredLine::PlanEnd(PlanEndLine {
             actions: *actions,
@@ -297,7 +339,8 @@ pub fn parse(line: &[u8]) -> Result<PlanLine, String> {
         }
         Ok(StoredLine::Plan(header)) => header_of(header).ok_or_else(damaged),
         Ok(StoredLine::Action(action)) => {
-            action_of(*action).map(PlanLine::Action).ok_or_else(damaged)
+            let action = action_of(*action).ok_or_else(damaged)?;
+            Ok(PlanLine::Action(Box::new(action)))
         }
         Ok(StoredLine::PlanEnd(PlanEndLine { actions, digest })) => {
             Ok(PlanLine::End { actions, digest })
@@ -355,11 +398,20 @@ fn action_of(line: ActionLine) -> Option<PlannedAction> {
         changes: Changes::from_bits(line.changes)?,
         before: state(line.before)?,
         after: state(line.after)?,
+        links: match line.hard_links {
+            Some(object) => Some(object.links()?),
+            None => None,
+        },
     };
     let is_deletion = act == PlannedAct::Delete;
     let has_states =
         is_deletion == action.after.is_none() && (!is_deletion || action.before.is_some());
-    if has_states { Some(action) } else { None }
+    let has_names = action.links.is_some() || act != PlannedAct::HardLink;
+    if has_states && has_names {
+        Some(action)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -398,6 +450,13 @@ mod tests {
             changes: Changes::SIZE | Changes::TIME,
             before: Some(link),
             after: Some(state),
+            links: Some(HardLinks {
+                first: b"d/\xfe".to_vec(),
+                names: NameSet {
+                    count: 2,
+                    digest: [7; 16],
+                },
+            }),
         }
     }
 
@@ -414,7 +473,11 @@ mod tests {
             actions: 1,
             digest: "00".to_owned(),
         };
-        for line in [PlanLine::Header(header), PlanLine::Action(action()), end] {
+        for line in [
+            PlanLine::Header(header),
+            PlanLine::Action(Box::new(action())),
+            end,
+        ] {
             let mut out = Vec::new();
             put(&mut out, &line);
             assert_eq!(out.pop(), Some(b'\n'));
@@ -431,9 +494,15 @@ mod tests {
         );
         let mut deletion = action();
         deletion.act = PlannedAct::Delete;
-        let mut out = Vec::new();
-        put(&mut out, &PlanLine::Action(deletion));
-        for line in [&b"{}"[..], b"x", b"", &out] {
+        let mut link = action();
+        link.act = PlannedAct::HardLink;
+        link.links = None;
+        for wrong in [deletion, link] {
+            let mut out = Vec::new();
+            put(&mut out, &PlanLine::Action(Box::new(wrong)));
+            assert_eq!(parse(&out), Err(damaged()));
+        }
+        for line in [&b"{}"[..], b"x", b""] {
             assert_eq!(parse(line), Err(damaged()));
         }
     }

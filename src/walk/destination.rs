@@ -1169,6 +1169,11 @@ fn restrict(
             continue;
         }
         let step = steps.next_if(|step| step.source == at);
+        if policy.preserve.hard_links && source.inode.is_some() {
+            // The names of a file are looked at together, once all are known.
+            decided.steps.extend(step);
+            continue;
+        }
         let unchanged = Step {
             source: at,
             dest: NONE,

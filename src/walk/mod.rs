@@ -23,7 +23,7 @@ mod source_task;
 use self::destination::DestWalk;
 pub use self::destination::cannot_stat;
 pub use self::dir_plan::{
-    DestState, DirPlan, Findings, ListedDir, NONE, OPEN_PLACES_MAX, SenderDir, Step, SubDir,
+    DestState, DirPlan, Findings, Found, ListedDir, NONE, OPEN_PLACES_MAX, SenderDir, Step, SubDir,
     close_places, unreadable_attribute, unreadable_or_fatal,
 };
 pub use self::dir_rules::enter_dir;

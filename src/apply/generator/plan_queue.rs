@@ -462,6 +462,27 @@ impl<'a> PlanPool<'a> {
         self.held.values()
     }
 
+    /// Calls `each` with every held plan, in canonical order. The flag tells whether the generator will enter the directory.
+    pub(super) fn each_held(&mut self, each: &mut dyn FnMut(&mut DirPlan, bool)) {
+        let mut task_ids = vec![(self.plans.root(), true)];
+        while let Some((task_id, is_entered)) = task_ids.pop() {
+            let Some(plan) = self.held.get_mut(&task_id) else {
+                continue;
+            };
+            each(plan, is_entered);
+            for sub in plan.decided().subdirs.iter().rev() {
+                if let Some(below) = sub.task_id {
+                    task_ids.push((below, is_entered && !sub.is_left()));
+                }
+            }
+        }
+        for stray in &mut self.strays {
+            if let Some(plan) = &mut stray.plan {
+                each(plan, true);
+            }
+        }
+    }
+
     /// Calls `change` for every held directory; it returns the new time of a directory that it changed. Decisions that
     /// depend on an old time are made again. Returns the root's new time, which the caller handles.
     pub(super) fn change_all(

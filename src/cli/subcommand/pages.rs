@@ -610,7 +610,7 @@ Usage: sparsync plan [OPTION]... SRC... DST --output=FILE
 The run is a dry run. FILE records the options, the operands and the working directory, and for
 each action the state of the entry before and after: kind, permission bits, owner and group as far
 as they are preserved, digests of extended attributes and ACLs with -X and -A, and of files also
-size and time. It is compressed JSON Lines:
+size and time; with -H also the set of names that a file has. It is compressed JSON Lines:
 `zstd -dc FILE` prints them, and docs/json-schema.json describes them. FILE is only readable by its
 owner, because it holds the names of files. It gets its name when it is complete.
 
@@ -629,14 +629,18 @@ OPTIONS
 
 Other options are those of a copy: which entries take part (-r, -d, -R, -x, --exclude, --filter,
 --files-from and the like), how they are compared (-c, -I, --size-only, -u, --existing and the
-like), attributes (-lptgoDEAXU, --fake-super, --chmod, --chown and the like), deletions (--delete
-and the like, with --max-delete), other trees (--link-dest, --copy-dest, --clone-dest,
---compare-dest), and how data is sent and the other machine is reached, also with --partial-dir and
---delay-updates. --times, which -a implies, is required. --inplace, --append and --partial are
-rejected, because an interruption leaves a file that no plan knows. These and some others are
-rejected, because a plan cannot record yet what they do: -H, --backup, --temp-dir, --fuzzy,
---detect-renamed, --remove-source-files, --keep-dirlinks, --delete-missing-args, --no-implied-dirs
-and --iconv (with any value).
+like), attributes (-lptgoDEAXUH, --fake-super, --chmod, --chown and the like), deletions (--delete
+and the like, with --max-delete and --delete-missing-args), other trees (--link-dest, --copy-dest,
+--clone-dest, --compare-dest), and how data is sent, written and the other machine is reached
+(--fuzzy, --partial-dir, --temp-dir, --delay-updates and the like). --times, which -a implies, is
+required. With -H, the whole list is read before the first action.
+
+Some options are rejected. --inplace, --append and --partial: an interruption leaves a file that no
+plan knows. --backup and --detect-renamed: a second name of the destination changes, and no action
+records what it had before. --remove-source-files: no action records what the source loses. -K: an
+entry of the destination is reached by two paths. --iconv: both ends have other paths. -H with
+--link-dest and the other trees, --existing or --ignore-existing: what an interruption has left
+would decide about the other names.
 
 Files that options name, such as that of --exclude-from, are read again by `sparsync apply`. An
 rsync at the other end is not enough: both ends must be a sparsync.
@@ -667,6 +671,10 @@ not count, so a file system may be mounted again. A directory is only deleted if
 the planned deletions in it. A directory, symlink or special file that exists as planned, but with
 other attributes, counts as begun: it gets them. Without --perms, a new directory may keep other
 bits after an interruption, as after one of a copy.
+
+With -H, the names of a file belong together. Only the planned names are linked. If the source has
+other names of the file now, or one of its names has changed at either end, all of them are left
+alone.
 
 A plan of another version, one that was changed, and one that is truncated are refused before
 anything is changed. So is a plan with relative paths in another working directory, and one whose

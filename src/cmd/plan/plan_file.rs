@@ -170,7 +170,7 @@ impl PlanFile {
         self.each_line(|line| {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
             match plan_line::parse(line) {
-                Ok(PlanLine::Action(action)) => each(action),
+                Ok(PlanLine::Action(action)) => each(*action),
                 Ok(PlanLine::Header(_) | PlanLine::End { .. }) => Ok(()),
                 Err(_) => Err(changed()),
             }

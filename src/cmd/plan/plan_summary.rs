@@ -14,6 +14,7 @@ pub struct PlanSummary {
     transferred: u64,
     transferred_bytes: u64,
     adjusted: u64,
+    linked: u64,
     from_alternates: u64,
     deleted: u64,
     bytes_by_dir: DirCounts,
@@ -33,6 +34,7 @@ impl PlanSummary {
                 self.bytes_by_dir.add(parent(&action.path), len_bytes);
             }
             PlannedAct::Adjust => self.adjusted += 1,
+            PlannedAct::HardLink => self.linked += 1,
             PlannedAct::Link | PlannedAct::Copy => self.from_alternates += 1,
             PlannedAct::Vacate | PlannedAct::Delete => {
                 self.deleted += 1;
@@ -64,6 +66,10 @@ impl PlanSummary {
             put_count(&mut line, number, 1);
             line.extend_from_slice(words.as_bytes());
         }
+        if self.linked > 0 {
+            put_count(&mut line, self.linked, 1);
+            line.extend_from_slice(b" hard links, ");
+        }
         if self.from_alternates > 0 {
             put_count(&mut line, self.from_alternates, 1);
             line.extend_from_slice(b" from other trees, ");
@@ -92,6 +98,10 @@ pub fn action_line(action: &PlannedAction) -> Vec<u8> {
     if let Some(target) = target {
         line.extend_from_slice(b" -> ");
         line.extend_from_slice(target);
+    }
+    if let (PlannedAct::HardLink, Some(links)) = (action.act, &action.links) {
+        line.extend_from_slice(b" => ");
+        line.extend_from_slice(&links.first);
     }
     let mut out = Vec::new();
     put_line(&mut out, &line);

@@ -42,7 +42,7 @@ impl PlanWriter {
     /// Adds an action.
     pub fn action(&mut self, action: &PlannedAction) {
         self.actions += 1;
-        self.put(&PlanLine::Action(action.clone()));
+        self.put(&PlanLine::Action(Box::new(action.clone())));
         if self.frame.len() >= FRAME_BYTES {
             self.end_frame();
         }

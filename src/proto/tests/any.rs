@@ -6,7 +6,9 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra, Inode, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
 use crate::plan::explained::{DecidedFact, DecidedOutcome, Explained, Fact, Fate};
-use crate::plan::planned::{AttributeState, EntryState, PlannedAct, PlannedAction};
+use crate::plan::planned::{
+    AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction,
+};
 use crate::plan::{Changes, InTheWay, Reason};
 use crate::proto::limits::{
     ADDRESSES_MAX, COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX,
@@ -621,8 +623,12 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
         0..=0x7ff_u16,
         option::of(planned_state()),
         [planned_state(), planned_state()],
+        (bytes(), any::<(u32, [u8; 16])>(), any::<bool>()),
     )
-        .prop_map(|(path, act, changes, before, [other, after])| {
+        .prop_map(|(path, act, changes, before, [other, after], links)| {
+            let (first, (count, digest), has_links) = links;
+            let names = NameSet { count, digest };
+            let links = HardLinks { first, names };
             let is_deletion = act == PlannedAct::Delete;
             PlannedAction {
                 path,
@@ -630,6 +636,11 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
                 changes: Changes::from_bits(changes).expect("all bits are known"),
                 before: if is_deletion { Some(other) } else { before },
                 after: if is_deletion { None } else { Some(after) },
+                links: if has_links || act == PlannedAct::HardLink {
+                    Some(links)
+                } else {
+                    None
+                },
             }
         })
 }

@@ -1,0 +1,266 @@
+//! The hard-link groups of a stored plan (`-H`): what it records of them, and whether they are as they were then.
+//!
+//! All plans of directories are held, so a group is known as a whole before anything is done about its first name.
+
+use super::link_groups::DevIno;
+use super::plan_queue::PlanPool;
+use crate::error::Result;
+use crate::flist::Kind;
+use crate::path::RelPath;
+use crate::plan::planned::{
+    ChangedEnd, HardLinks, NameSet, NameState, PlannedAction, StoredPlan, state_of_name,
+};
+use crate::plan::{Action, Policy, Reason};
+use crate::report::event::Problem;
+
+use crate::walk::{DirPlan, Found, Step, replay};
+use std::collections::HashMap;
+
+/// The groups of a run that is recorded.
+#[derive(Default)]
+pub(super) struct RecordedGroups(HashMap<DevIno, RecordedGroup>);
+
+#[derive(Default)]
+struct RecordedGroup {
+    names: NameSet,
+    leader: Option<LeadingName>,
+}
+
+/// The name that is placed first, as [`super::link_groups`] chooses it when it knows all names.
+struct LeadingName {
+    path: RelPath,
+    /// It is not new, or no regular file. Otherwise, a later name leads.
+    is_certain: bool,
+    /// The file that it has at the destination, if that has several names and stays.
+    kept_file: Option<DevIno>,
+}
+
+impl RecordedGroups {
+    /// Looks at all names.
+    pub(super) fn find(pool: &mut PlanPool<'_>) -> RecordedGroups {
+        let mut groups = RecordedGroups::default();
+        pool.each_held(&mut |plan, is_entered| groups.look_at(plan, is_entered));
+        groups
+    }
+
+    fn look_at(&mut self, plan: &DirPlan, is_entered: bool) {
+        for step in &plan.decided().steps {
+            let Some(inode) = source_file(&plan.found, step) else {
+                continue;
+            };
+            let path = plan.found.listing.path.join(plan.name_of(step));
+            let group = self.0.entry(inode).or_default();
+            group.names.add(path.as_bytes());
+            let action = step.decision.action;
+            let leads = group.leader.as_ref().is_none_or(|it| !it.is_certain);
+            if !leads || !is_entered || matches!(action, Action::Refuse(_)) {
+                continue;
+            }
+            let kept_file = match action {
+                Action::Keep | Action::Adjust(_) => dest_file(&plan.found, step),
+                _ => None,
+            };
+            group.leader = Some(LeadingName {
+                path,
+                is_certain: !action.is_new() || plan.source_of(step).kind() != Kind::File,
+                kept_file,
+            });
+        }
+    }
+
+    /// Returns the action about a step; `None`: nothing changes. `path`: that of its name.
+    pub(super) fn action(
+        &self,
+        path: &RelPath,
+        plan: &DirPlan,
+        step: &Step,
+        policy: &Policy,
+    ) -> Option<PlannedAction> {
+        let source = plan.source_of(step);
+        let dest = plan.found.dest.entry(step.dest);
+        let own = || {
+            let path = path.as_bytes().to_vec();
+            PlannedAction::of_decision(path, source, dest, step.decision, policy)
+        };
+        let group = source_file(&plan.found, step).and_then(|inode| self.0.get(&inode));
+        let Some((group, leader)) = group.and_then(|group| Some((group, group.leader.as_ref()?)))
+        else {
+            return own();
+        };
+        if matches!(step.decision.action, Action::Refuse(_)) {
+            return None;
+        }
+        let links = HardLinks {
+            first: leader.path.as_bytes().to_vec(),
+            names: group.names,
+        };
+        let is_leader = leader.path == *path;
+        let is_linked =
+            leader.kept_file.is_some() && leader.kept_file == dest_file(&plan.found, step);
+        let action = if is_leader || is_linked {
+            own()?
+        } else {
+            PlannedAction::of_link(
+                path.as_bytes().to_vec(),
+                source,
+                dest,
+                step.decision,
+                policy,
+            )
+        };
+        Some(PlannedAction {
+            links: Some(links),
+            ..action
+        })
+    }
+}
+
+/// A group as it is found when a plan is carried out.
+#[derive(Default)]
+struct FoundGroup {
+    names: NameSet,
+    /// The names when the plan was made, if it has actions for some of them.
+    recorded: Option<NameSet>,
+    /// The end that has changed since.
+    changed: Option<ChangedEnd>,
+    /// The file at the destination that the names have which need nothing.
+    placed: Option<Option<DevIno>>,
+}
+
+/// What is done about a group.
+enum GroupVerdict {
+    Act,
+    /// The plan has nothing for it.
+    Unplanned,
+    Left(ChangedEnd),
+}
+
+impl FoundGroup {
+    fn verdict(&self) -> GroupVerdict {
+        match (self.recorded, self.changed) {
+            (None, _) => GroupVerdict::Unplanned,
+            // A name that is new at the source differs at the destination, too.
+            (Some(recorded), _) if recorded != self.names => GroupVerdict::Left(ChangedEnd::Source),
+            (Some(_), Some(end)) => GroupVerdict::Left(end),
+            (Some(_), None) => GroupVerdict::Act,
+        }
+    }
+
+    /// Adds a name of which the plan may have an action.
+    fn add(&mut self, planned: Option<&PlannedAction>, state: NameState, file: Option<DevIno>) {
+        if let Some(planned) = planned {
+            let names = planned.links.as_ref().map(|links| links.names);
+            let recorded = *self.recorded.get_or_insert(names.unwrap_or_default());
+            if Some(recorded) != names {
+                self.recorded = Some(NameSet::default());
+            }
+        }
+        match state {
+            NameState::Before => {}
+            NameState::Placed => match self.placed {
+                None => self.placed = Some(file),
+                Some(other) if file.is_some() && other == file => {}
+                // All such names are one file. None is linked that was not to be linked.
+                Some(_) => self.changed = Some(ChangedEnd::Dest),
+            },
+            NameState::Changed(end) => self.changed = Some(end),
+        }
+    }
+}
+
+/// Leaves alone what is not in a stored plan, and each group that is not as it was when the plan was made. Returns what to
+/// report.
+pub(super) fn restrict(
+    pool: &mut PlanPool<'_>,
+    stored: &dyn StoredPlan,
+    policy: &Policy,
+) -> Result<Vec<Problem>> {
+    let mut groups: HashMap<DevIno, FoundGroup> = HashMap::new();
+    let mut failure = None;
+    pool.each_held(&mut |plan, is_entered| {
+        for step in &plan.decided().steps {
+            let Some(inode) = source_file(&plan.found, step) else {
+                continue;
+            };
+            let path = plan.found.listing.path.join(plan.name_of(step));
+            let group = groups.entry(inode).or_default();
+            group.names.add(path.as_bytes());
+            if !is_entered {
+                continue;
+            }
+            let planned = match stored.action(path.as_bytes(), false) {
+                Ok(planned) => planned,
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    return;
+                }
+            };
+            if let Some((number, _)) = planned {
+                stored.settle(number);
+            }
+            let planned = planned.map(|(_, action)| action);
+            let is_refused = matches!(step.decision.action, Action::Refuse(_));
+            if is_refused && planned.is_none() {
+                continue;
+            }
+            let state = if is_refused {
+                NameState::Changed(ChangedEnd::Dest)
+            } else {
+                let dest = plan.found.dest.entry(step.dest);
+                let source = plan.source_of(step);
+                state_of_name(planned.as_ref(), source, dest, step.decision, policy)
+            };
+            group.add(planned.as_ref(), state, dest_file(&plan.found, step));
+        }
+    });
+    let mut problems = Vec::new();
+    pool.each_held(&mut |plan, is_entered| {
+        plan.refuse(|found, step| {
+            let group = groups.get(&source_file(found, step)?)?;
+            let end = match group.verdict() {
+                GroupVerdict::Act => return None,
+                GroupVerdict::Unplanned => return Some(Reason::NotPlanned),
+                GroupVerdict::Left(end) => end,
+            };
+            let path = found.listing.path.join(found.name_of(step));
+            match stored.action(path.as_bytes(), false) {
+                Ok(Some(_)) if is_entered => {
+                    problems.push(replay::left_alone(path.as_bytes(), end));
+                }
+                Ok(_) => {}
+                Err(error) => _ = failure.get_or_insert(error),
+            }
+            Some(Reason::NotPlanned)
+        });
+    });
+    match failure {
+        Some(error) => Err(replay::unreadable(&error)),
+        None => Ok(problems),
+    }
+}
+
+/// Leaves alone the names in a directory that could not be examined before, and is decided about again: it has entries
+/// that the plan does not know. Returns what to report.
+pub(super) fn leave_unseen(plan: &mut DirPlan) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    plan.refuse(|found, step| {
+        source_file(found, step)?;
+        found.dest.entry(step.dest)?;
+        let path = found.listing.path.join(found.name_of(step));
+        problems.push(replay::left_alone(path.as_bytes(), ChangedEnd::Dest));
+        Some(Reason::NotPlanned)
+    });
+    problems
+}
+
+/// Returns the file at the source that a step is about a name of, if it has several.
+fn source_file(found: &Found, step: &Step) -> Option<DevIno> {
+    let inode = found.source_of(step).inode.as_ref()?;
+    Some((inode.dev, inode.ino))
+}
+
+/// Returns the file that the destination has under the name of a step, if that has several names.
+fn dest_file(found: &Found, step: &Step) -> Option<DevIno> {
+    let inode = found.dest.entry(step.dest)?.inode.as_ref()?;
+    Some((inode.dev, inode.ino))
+}
