@@ -342,7 +342,7 @@ pub trait ContentPeer: Sync {
     fn answer(&self, file: FileId) -> Result<Box<dyn Incoming + '_>>;
     /// Takes the content of a file that comes without a request. Dropping the stream declines the content. `None`: it
     /// comes only on request.
-    fn early(&self, file: FileId) -> Option<Box<dyn Incoming + '_>>;
+    fn unrequested(&self, file: FileId) -> Option<Box<dyn Incoming + '_>>;
     /// Requests the content of a file a second time, because the first content was wrong: now, or once all first requests
     /// were answered.
     fn redo(&self, file: FileId, basis: Basis, item: Option<Box<Item>>) -> Result<Redo<'_>>;

@@ -33,7 +33,7 @@ impl DestPeer for NativeDest<'_> {
     }
 
     fn open(&self) -> Result<()> {
-        for class in [Class::Early, Class::Requested, Class::Again] {
+        for class in [Class::Unrequested, Class::Requested, Class::Again] {
             self.connection.spare(class);
         }
         if !self.waits_for_dirs {

@@ -38,11 +38,11 @@ pub fn source_facts(checksums: &SessionChecksums) -> SourceFacts {
     }
 }
 
-/// Returns the facts about a sparsync that has the destination. `takes_early`: the options permit to send it content that it
+/// Returns the facts about a sparsync that has the destination. `takes_unrequested`: the options permit to send it content that it
 /// has not requested.
-pub fn dest_facts(takes_early: bool) -> DestFacts {
+pub fn dest_facts(takes_unrequested: bool) -> DestFacts {
     DestFacts {
-        takes_early,
+        takes_unrequested,
         takes_problems: true,
         lists_bare_top: false,
         rejects_long_paths: false,

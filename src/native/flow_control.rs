@@ -262,8 +262,8 @@ impl Credit {
 mod tests {
     use super::*;
 
-    const INITIAL: u64 = INITIAL_WINDOWS[Class::Early as usize];
-    const MAX: u64 = WINDOWS_MAX[Class::Early as usize];
+    const INITIAL: u64 = INITIAL_WINDOWS[Class::Unrequested as usize];
+    const MAX: u64 = WINDOWS_MAX[Class::Unrequested as usize];
     const FRAME: u64 = 256 << 10;
     const MIB: u64 = 1 << 20;
 
@@ -291,8 +291,8 @@ mod tests {
 
     impl Ends {
         fn new(grows: bool) -> Ends {
-            let credit = Credit::new(Class::Early, grows);
-            let receive_window = ReceiveWindow::new(Class::Early);
+            let credit = Credit::new(Class::Unrequested, grows);
+            let receive_window = ReceiveWindow::new(Class::Unrequested);
             Ends {
                 credit,
                 receive_window,
@@ -450,8 +450,8 @@ mod tests {
     #[test]
     fn small_messages_in_flight_are_limited_by_memory() {
         for (len, taken) in [(24, 256), (100, 256), (1000, 256), (300_000, 0)] {
-            let mut credit = Credit::new(Class::Early, true);
-            let mut receive_window = ReceiveWindow::new(Class::Early);
+            let mut credit = Credit::new(Class::Unrequested, true);
+            let mut receive_window = ReceiveWindow::new(Class::Unrequested);
             let mut waiting = 0;
             let mut sent = 0;
             credit.spare();
@@ -490,14 +490,14 @@ mod tests {
 
     #[test]
     fn messages_and_grants_beyond_the_window_are_rejected() {
-        let mut receive_window = ReceiveWindow::new(Class::Early);
+        let mut receive_window = ReceiveWindow::new(Class::Unrequested);
         assert!(
             receive_window.count_received(INITIAL - 1) && receive_window.count_received(u64::MAX),
             "one message may exceed the window"
         );
         assert!(!receive_window.count_received(1));
         for (grows, longest) in [(false, INITIAL), (true, MAX)] {
-            let granted = |bytes| Credit::new(Class::Early, grows).granted(bytes);
+            let granted = |bytes| Credit::new(Class::Unrequested, grows).granted(bytes);
             assert!(
                 granted(longest - INITIAL) && !granted(longest - INITIAL + 1) && !granted(u64::MAX),
                 "{grows}"

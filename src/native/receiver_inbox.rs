@@ -49,7 +49,7 @@ pub(super) struct ReceiverState {
     /// How many directory listings have begun.
     next_dir: DirId,
     /// Files of the last listing whose unrequested data is still to come.
-    early: VecDeque<FileId>,
+    unrequested: VecDeque<FileId>,
     pub(super) dirs_ended: Option<Tally>,
     /// How many first requests for files are not answered completely.
     pub(super) requested: usize,
@@ -170,7 +170,7 @@ impl ReceiverHandler<'_> {
         if listing.id != state.next_dir {
             return Err(unexpected("unexpected directory id"));
         }
-        if !state.early.is_empty() {
+        if !state.unrequested.is_empty() {
             return Err(unexpected("directory before the data of the previous one"));
         }
         if listing.with_data && !self.accepts_unrequested {
@@ -183,7 +183,7 @@ impl ReceiverHandler<'_> {
     /// Checks that a file may come on a lane: it was requested, or it is next.
     fn expect(&self, state: &ReceiverState, lane: Lane, file: FileId) -> Result<()> {
         let is_expected = match lane {
-            Lane::Early => state.early.front() == Some(&file),
+            Lane::Unrequested => state.unrequested.front() == Some(&file),
             Lane::Requested | Lane::Again => state
                 .files
                 .get(&(lane, file))
@@ -208,12 +208,12 @@ impl ReceiverHandler<'_> {
         let is_last = piece.is_last();
         self.expect(state, lane, file)?;
         match lane {
-            Lane::Early if is_last => _ = state.early.pop_front(),
+            Lane::Unrequested if is_last => _ = state.unrequested.pop_front(),
             Lane::Requested if is_last => state.requested -= 1,
             _ => {}
         }
         let slot = match lane {
-            Lane::Early => state.files.entry((lane, file)).or_default(),
+            Lane::Unrequested => state.files.entry((lane, file)).or_default(),
             Lane::Requested | Lane::Again => state
                 .files
                 .get_mut(&(lane, file))
@@ -257,7 +257,7 @@ impl ReceiverHandler<'_> {
                 if listing.with_data {
                     let files = listing.list.entries.iter().enumerate();
                     let files = files.filter(|(_, entry)| entry.kind() == Kind::File);
-                    state.early.extend(files.map(|(at, _)| FileId {
+                    state.unrequested.extend(files.map(|(at, _)| FileId {
                         dir: listing.id,
                         entry: at as u32,
                     }));
@@ -299,7 +299,7 @@ impl ReceiverHandler<'_> {
                     return Err(unexpected("file inside of another file"));
                 }
                 self.connection.consumed(Class::for_lane(lane), cost);
-                if lane == Lane::Early {
+                if lane == Lane::Unrequested {
                     state.files.entry((lane, file)).or_default();
                 }
                 if let Some(slot) = state.files.get_mut(&(lane, file)) {
@@ -404,7 +404,7 @@ impl MessageHandler for ReceiverHandler<'_> {
             }
             Message::DirsEnd(tally) if state.dirs_ended.is_none() && state.has_roots => {
                 state.joiner.end()?;
-                if !state.early.is_empty() {
+                if !state.unrequested.is_empty() {
                     return Err(unexpected(
                         "end of the listing before the data of the last directory",
                     ));

@@ -255,6 +255,6 @@ fn lane_index(lane: Lane) -> Option<usize> {
     match lane {
         Lane::Requested => Some(0),
         Lane::Again => Some(1),
-        Lane::Early => None,
+        Lane::Unrequested => None,
     }
 }

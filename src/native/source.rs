@@ -201,11 +201,11 @@ impl ContentPeer for NativeSource<'_> {
         })
     }
 
-    fn early(&self, file: FileId) -> Option<Box<dyn Incoming + '_>> {
+    fn unrequested(&self, file: FileId) -> Option<Box<dyn Incoming + '_>> {
         let mut state = self.inbox.lock();
-        state.files.entry((Lane::Early, file)).or_default();
+        state.files.entry((Lane::Unrequested, file)).or_default();
         drop(state);
-        Some(self.arriving(Lane::Early, file, false))
+        Some(self.arriving(Lane::Unrequested, file, false))
     }
 
     fn give_up(&self, error: &Error) {

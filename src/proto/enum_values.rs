@@ -37,14 +37,14 @@ macro_rules! numbers {
     };
 }
 
-numbers!(Lane { Lane::Early = 0, Lane::Requested = 1, Lane::Again = 2, });
+numbers!(Lane { Lane::Unrequested = 0, Lane::Requested = 1, Lane::Again = 2, });
 
 numbers!(Class {
     Class::Digests = 0,
     Class::Dirs = 1,
     Class::Wants = 2,
     Class::Events = 3,
-    Class::Early = 4,
+    Class::Unrequested = 4,
     Class::Requested = 5,
     Class::Again = 6,
 });

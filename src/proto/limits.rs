@@ -76,7 +76,7 @@ pub const ROLES: [&str; 5] = ["client", "sender", "receiver", "generator", "Rece
 /// The bytes that one [`super::Message::Grant`] can grant.
 pub const GRANT_MAX_BYTES: u64 = 1 << 40;
 /// The initial window of each class in bytes, in the order of [`super::Class::ALL`]: Digests, Dirs, Wants, Events,
-/// Early, Requested, Again.
+/// Unrequested, Requested, Again.
 pub const INITIAL_WINDOWS: [u64; 7] = [
     1 << 20,
     4 << 20,

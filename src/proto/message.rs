@@ -208,7 +208,7 @@ pub type ContentDigest = [u8; CONTENT_LEN_BYTES];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     /// Data that follows a directory listing without a request.
-    Early,
+    Unrequested,
     /// Requested data.
     Requested,
     /// Data that was requested a second time.
@@ -256,8 +256,8 @@ pub enum Class {
     Wants,
     /// [`Message::Event`].
     Events,
-    /// Data of [`Lane::Early`].
-    Early,
+    /// Data of [`Lane::Unrequested`].
+    Unrequested,
     /// Data of [`Lane::Requested`], and [`Message::FileDigest`].
     Requested,
     /// Data of [`Lane::Again`].
@@ -271,7 +271,7 @@ impl Class {
         Class::Dirs,
         Class::Wants,
         Class::Events,
-        Class::Early,
+        Class::Unrequested,
         Class::Requested,
         Class::Again,
     ];
@@ -279,7 +279,7 @@ impl Class {
     /// Returns the class of a lane's data.
     pub fn for_lane(lane: Lane) -> Class {
         match lane {
-            Lane::Early => Class::Early,
+            Lane::Unrequested => Class::Unrequested,
             Lane::Requested => Class::Requested,
             Lane::Again => Class::Again,
         }

@@ -178,7 +178,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             encoding::put_tally(w, tally)
         }
         Message::Want { file, lane, basis } => {
-            if *lane == Lane::Early {
+            if *lane == Lane::Unrequested {
                 return Err(w.refuse("lane", "is a lane without requests"));
             }
             put_file(w, file);
@@ -296,7 +296,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         message_kinds::WANT => {
             let file = get_file(r)?;
             let lane = r.number("lane")?;
-            if lane == Lane::Early {
+            if lane == Lane::Unrequested {
                 return Err(r.refuse("lane", "is a lane without requests"));
             }
             Message::Want {

@@ -18,12 +18,12 @@ pub(super) fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
 /// Opens the source, on this machine or at a peer.
 pub(super) fn open_source<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
     if let (Some(peer), Some(file)) = (job.context.peer, job.file_id()) {
-        let early = if job.plan.found.listing.with_data {
-            peer.early(file)
+        let unrequested = if job.plan.found.listing.with_data {
+            peer.unrequested(file)
         } else {
             None
         };
-        let mut incoming = match early {
+        let mut incoming = match unrequested {
             Some(incoming) => incoming,
             None => peer.answer(file).map_err(Failure::Fatal)?,
         };

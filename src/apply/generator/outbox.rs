@@ -422,7 +422,7 @@ impl<'a> Outbox<'a> {
         for (at, entry) in plan.found.listing.list.entries.iter().enumerate() {
             let at = at as u32;
             if steps.next_if(|step| step.source == at).is_none() && entry.kind() == Kind::File {
-                drop(peer.early(FileId {
+                drop(peer.unrequested(FileId {
                     dir: plan.found.listing.id,
                     entry: at,
                 }));

@@ -366,9 +366,9 @@ refused!(
 );
 refused!(
     huge_grant_is_rejected,
-    "Early grant exceeds the bytes sent",
+    "Unrequested grant exceeds the bytes sent",
     [Message::Grant {
-        class: Class::Early,
+        class: Class::Unrequested,
         bytes: 1 << 40
     }]
 );

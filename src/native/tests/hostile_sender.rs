@@ -100,7 +100,7 @@ fn valid_push_is_received() {
             dir(0, "", &[("a", FILE), ("d", DIR)]),
             with_data(1, "d", &[("b", FILE)]),
         ]);
-        peer.send_messages(&[whole(Lane::Early, file(1, 0)), dirs_end()]);
+        peer.send_messages(&[whole(Lane::Unrequested, file(1, 0)), dirs_end()]);
         answer_requests(peer);
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
@@ -641,13 +641,16 @@ refused!(
     data_before_any_directory_is_rejected,
     Protocol,
     "unrequested",
-    [whole(Lane::Early, file(0, 0))]
+    [whole(Lane::Unrequested, file(0, 0))]
 );
 refused!(
-    early_data_of_a_directory_without_data_is_rejected,
+    unrequested_data_of_a_directory_without_data_is_rejected,
     Protocol,
     "unrequested",
-    [dir(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]
+    [
+        dir(0, "", &[("a", FILE)]),
+        whole(Lane::Unrequested, file(0, 0))
+    ]
 );
 refused!(
     unrequested_data_is_rejected,
@@ -697,7 +700,7 @@ refused!(
     Protocol,
     "data outside of a file",
     [Message::End {
-        lane: Lane::Early,
+        lane: Lane::Unrequested,
         digest: [0; 20]
     }]
 );
@@ -712,21 +715,21 @@ refused!(
     }]
 );
 refused!(
-    early_data_for_a_directory_entry_is_rejected,
+    unrequested_data_for_a_directory_entry_is_rejected,
     Protocol,
     "unrequested",
     [
         with_data(0, "", &[("d", DIR)]),
-        whole(Lane::Early, file(0, 0))
+        whole(Lane::Unrequested, file(0, 0))
     ]
 );
 refused!(
-    early_data_out_of_order_is_rejected,
+    unrequested_data_out_of_order_is_rejected,
     Protocol,
     "unrequested",
     [
         with_data(0, "", &[("a", FILE), ("b", FILE)]),
-        whole(Lane::Early, file(0, 1))
+        whole(Lane::Unrequested, file(0, 1))
     ]
 );
 refused!(
@@ -746,10 +749,10 @@ refused!(
 );
 
 #[test]
-fn duplicate_early_data_is_rejected() {
+fn duplicate_unrequested_data_is_rejected() {
     let stage = Stage::new();
     push(&stage, &["-r"], |peer| {
-        let again = whole(Lane::Early, file(0, 0));
+        let again = whole(Lane::Unrequested, file(0, 0));
         peer.send_messages(&[
             roots_message(),
             with_data(0, "", &[("a", FILE)]),
@@ -771,9 +774,9 @@ fn file_inside_another_file_is_rejected() {
         peer.send_messages(&[
             Message::Begin {
                 file: file(0, 0),
-                lane: Lane::Early,
+                lane: Lane::Unrequested,
             },
-            whole(Lane::Early, file(0, 0)),
+            whole(Lane::Unrequested, file(0, 0)),
         ]);
     })
     .refuses(Exit::Protocol, "file inside of another file");
@@ -793,7 +796,7 @@ fn unrequested_data_is_rejected_if_options_forbid_it() {
             peer.send_messages(&[
                 roots_message(),
                 with_data(0, "", &[("a", FILE)]),
-                whole(Lane::Early, file(0, 0)),
+                whole(Lane::Unrequested, file(0, 0)),
             ]);
         })
         .refuses(Exit::Protocol, "unrequested data");
@@ -1217,7 +1220,7 @@ fn file_types_without_their_option_are_not_created() {
             peer.send_messages(&[
                 roots_message(),
                 with_data(0, "", &entries),
-                whole(Lane::Early, file(0, at)),
+                whole(Lane::Unrequested, file(0, at)),
                 dirs_end(),
             ]);
             peer.receive_until(|message| matches!(message, Message::WantsEnd(_)).then_some(()));
@@ -1383,18 +1386,18 @@ fn recorded() -> Vec<u8> {
     let messages = [
         roots_message(),
         with_data(0, "", &[("a", FILE), ("d", DIR)]),
-        whole(Lane::Early, file(0, 0)),
+        whole(Lane::Unrequested, file(0, 0)),
         with_data(1, "d", &[("b", FILE)]),
         Message::Begin {
             file: file(1, 0),
-            lane: Lane::Early,
+            lane: Lane::Unrequested,
         },
         Message::Data {
-            lane: Lane::Early,
+            lane: Lane::Unrequested,
             data: b"hello".to_vec(),
         },
         Message::End {
-            lane: Lane::Early,
+            lane: Lane::Unrequested,
             digest: digest::whole(b"hello"),
         },
         dirs_end(),

@@ -493,7 +493,7 @@ fn file() -> impl Strategy<Value = FileId> {
 }
 
 fn lane() -> impl Strategy<Value = Lane> {
-    select(vec![Lane::Early, Lane::Requested, Lane::Again])
+    select(vec![Lane::Unrequested, Lane::Requested, Lane::Again])
 }
 
 fn basis() -> impl Strategy<Value = Basis> {

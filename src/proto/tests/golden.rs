@@ -363,7 +363,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ("WantsEnd", Message::WantsEnd(tally()), format!("0a 1c | {TALLY}")),
         (
             "Whole",
-            Message::Whole { file: FILE, lane: Lane::Early, data: b"hi".to_vec(), digest: DIGEST },
+            Message::Whole { file: FILE, lane: Lane::Unrequested, data: b"hi".to_vec(), digest: DIGEST },
             format!("0b 16 | 03 ac02 00 | {digest} | 6869"),
         ),
         ("Begin", Message::Begin { file: FILE, lane: Lane::Requested }, "0c 04 | 03 ac02 01".into()),

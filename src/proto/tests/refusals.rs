@@ -986,7 +986,7 @@ fn encoder_rejects_messages_that_decoders_reject() {
     let file = FileId { dir: 0, entry: 0 };
     let whole = |len| Message::Whole {
         file,
-        lane: Lane::Early,
+        lane: Lane::Unrequested,
         data: vec![0; len],
         digest: [0; 20],
     };
@@ -1013,7 +1013,7 @@ fn encoder_rejects_messages_that_decoders_reject() {
     assert!(
         says(Message::Want {
             file,
-            lane: Lane::Early,
+            lane: Lane::Unrequested,
             basis: Basis::None
         })
         .contains("a lane without requests")

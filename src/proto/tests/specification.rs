@@ -66,7 +66,7 @@ fn specification_lists_windows() {
         let stated = row(&[&kind.number.to_string(), kind.name])[3];
         let is_data = (11..=16).contains(&kind.number);
         match class_of(message) {
-            Some(Class::Early | Class::Requested | Class::Again) if is_data => {
+            Some(Class::Unrequested | Class::Requested | Class::Again) if is_data => {
                 assert_eq!(stated, "its lane")
             }
             Some(class) => assert_eq!(stated, format!("{class:?}"), "{}", kind.name),

@@ -229,7 +229,7 @@ const RSYNC_PIECE_MAX_BYTES: usize = 32 << 10;
 /// Returns the facts about an rsync that has the destination.
 fn rsync_facts() -> DestFacts {
     DestFacts {
-        takes_early: false,
+        takes_unrequested: false,
         takes_problems: false,
         lists_bare_top: true,
         rejects_long_paths: true,

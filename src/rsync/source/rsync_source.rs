@@ -217,7 +217,7 @@ impl ContentPeer for RsyncSource<'_> {
         Ok(None)
     }
 
-    fn early(&self, _: FileId) -> Option<Box<dyn Incoming + '_>> {
+    fn unrequested(&self, _: FileId) -> Option<Box<dyn Incoming + '_>> {
         None
     }
 

@@ -323,7 +323,7 @@ impl Plans for PeerPlans<'_> {
             })?;
             for (at, entry) in listing.list.entries.iter().enumerate() {
                 if listing.with_data && entry.kind() == Kind::File {
-                    drop(self.peer.receiver.peer.early(FileId {
+                    drop(self.peer.receiver.peer.unrequested(FileId {
                         dir: listing.id,
                         entry: at as u32,
                     }));

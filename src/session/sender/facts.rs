@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy)]
 pub struct DestFacts {
     /// It takes the content of files that it has not requested: a sparsync, if the options permit that.
-    pub takes_early: bool,
+    pub takes_unrequested: bool,
     /// It gets the problems and notes of this end with listings and files, and reports them: a sparsync. An rsync does not
     /// learn of them, so this end reports them.
     pub takes_problems: bool,

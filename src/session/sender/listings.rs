@@ -162,7 +162,7 @@ impl ListingSender<'_, '_, '_> {
         } else {
             Vec::new()
         };
-        let with_data = is_absent && self.sender.facts().takes_early;
+        let with_data = is_absent && self.sender.facts().takes_unrequested;
         let files = with_data.then(|| list.clone());
         let is_few = open.len() <= OPEN_PLACES_MAX;
         if self.keeps {
@@ -252,12 +252,12 @@ impl ListingSender<'_, '_, '_> {
                     fate: BasisFate::Kept,
                 };
                 self.sender
-                    .send(&request, Lane::Early, (place, name), entry.len_bytes)?;
+                    .send(&request, Lane::Unrequested, (place, name), entry.len_bytes)?;
                 continue;
             }
             let unsent = cannot_open(name, &io::ErrorKind::NotFound.into());
             self.sender.unsent.lock().unsend(entry.len_bytes);
-            let sink = self.sender.peer.content(file, Lane::Early, false);
+            let sink = self.sender.peer.content(file, Lane::Unrequested, false);
             sink.refuse(Some(unsent))?;
         }
         Ok(())
