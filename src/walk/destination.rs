@@ -1,38 +1,37 @@
 //! Lists the destination, joins it with the source's entries, and calls the planner for each pair.
 
-use crate::filter::{Chain, Side};
+mod contents;
+mod explained;
+mod listing;
+
+use crate::filter::Chain;
 use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind, Time};
-use crate::fs::compare::SHORT_BYTES;
-use crate::fs::read::{self, EntryAt, Wanted};
+use crate::fs::errno;
+use crate::fs::read::{self, Wanted};
 use crate::fs::root::{Dir, Root};
-use crate::fs::sys::FileVersion;
 use crate::fs::write::{is_temp_name, name_of_temp};
-use crate::fs::{errno, sys};
-use crate::options::{AltKind, CheckMode, Options};
+use crate::options::{AltKind, Options};
 use crate::path::RelPath;
 use crate::plan::delete::{self, Extras};
-use crate::plan::explained::{DecidedFact, Fact, Fate};
+use crate::plan::explained::Fact;
 use crate::plan::planned::StoredPlan;
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
 use crate::proto::SubdirFlags;
-use crate::report::event::{ErrorRole, Problem, Weight, errno_words};
+use crate::report::event::{ErrorRole, Problem};
 use crate::report::explainer::Explainer;
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
 use crate::walk::dir_plan::{
     Decided, DestListing, DestState, DirPlan, Findings, Found, ListedDir, NONE, Step, SubDir,
-    unreadable_or_fatal,
 };
-use crate::walk::dir_rules::enter_dir;
 use crate::walk::replay;
 use crate::walk::scanner::TaskId;
-use crate::walk::source_dir::{Compare, ComparedDest, ComparedSource, SourceDir};
+use crate::walk::source_dir::{Compare, ComparedSource, SourceDir};
 use crate::work::parallel;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// The result of examining the destination's entry of a pair, if there is one. The flag says whether the contents are
@@ -242,103 +241,6 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Examines one directory inside a destination directory. The list is empty if there is none.
-    fn list_one(&self, parent: &RelPath, name: &[u8]) -> io::Result<DirList> {
-        let mut list = DirList::default();
-        let Some(root) = self.dest else {
-            return Ok(list);
-        };
-        let Some(dir) = errno::if_there(root.open_dir_to_search(parent))? else {
-            return Ok(list);
-        };
-        let Some(stat) = self.stat_dest(&dir, name, self.policy.preserve.keep_dirlinks)? else {
-            return Ok(list);
-        };
-        let entry = list.push(name, &stat);
-        let path = || parent.join(name).as_bytes().to_vec();
-        // An attribute that cannot be read counts as different.
-        let at = EntryAt {
-            dir: &dir,
-            name,
-            stat: &stat,
-            full: &|| root.full(&path()),
-            path: &path,
-        };
-        let _ = self.wanted.complete_dest(entry, &at);
-        Ok(list)
-    }
-
-    /// Handles an error on opening the destination's directory. Under `-K` it may be a symlink that leads outside, and an
-    /// implied directory may be anything; then nothing in it is examined or changed.
-    fn cannot_reach(
-        &self,
-        found: &mut Found,
-        findings: &mut Findings,
-        root: &Root,
-        error: &io::Error,
-    ) {
-        let is_no_dir = matches!(
-            error.kind(),
-            io::ErrorKind::NotADirectory | io::ErrorKind::NotFound
-        );
-        let leads_outside = (self.policy.preserve.keep_dirlinks || self.follows_implied)
-            && errno::leads_outside(error);
-        if !(leads_outside || self.follows_implied && is_no_dir) {
-            let full = root.full(found.listing.path.as_bytes());
-            findings.problems.push(Problem::failed(
-                ErrorRole::Generator,
-                "opendir",
-                &full,
-                error,
-            ));
-            return;
-        }
-        found.dest.is_outside = true;
-        found.dest.blocks_subdirs = !self.is_dry;
-        let list = &found.listing.list;
-        for entry in list.entries.iter().filter(|entry| !entry.is_dir()) {
-            let path = found.listing.path.join(list.name(entry));
-            findings
-                .problems
-                .push(cannot_stat(&root.full(path.as_bytes()), error));
-        }
-    }
-
-    /// Reads the rule files of a destination directory, if they can matter.
-    fn enter_rules(&self, found: &mut Found, findings: &mut Findings, dir: &Dir, is_entered: bool) {
-        let Some(chain) = &mut found.receiver_chain else {
-            return;
-        };
-        if !(self.delete && is_entered && chain.has_per_dir()) {
-            return;
-        }
-        let owners = self.policy.preserve.link_owners;
-        match enter_dir(chain, dir, &found.listing.path, "generator", owners) {
-            Ok((entered, refusals)) => {
-                findings.problems.extend(refusals);
-                *chain = entered;
-            }
-            Err(_) if self.deletes_later => {}
-            Err(error) => {
-                findings.fatal.get_or_insert(error);
-                found.listing.may_delete = false;
-            }
-        }
-    }
-
-    fn list_dest_dir(
-        &self,
-        found: &mut Found,
-        findings: &mut Findings,
-        dir: Dir,
-        root: &Root,
-        is_entered: bool,
-    ) {
-        self.enter_rules(found, findings, &dir, is_entered);
-        self.list_dest(found, findings, &dir, root);
-        found.dest.dir = Some(dir);
-    }
-
     /// Decides again if the destination's directory could not be examined when the plan was made. `dir`: the directory
     /// as it can be opened now. Entries that still cannot be examined are reported and left alone.
     pub fn decide_again_for_dir(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
@@ -418,84 +320,6 @@ impl DestWalk<'_> {
                 }
             }
         }
-    }
-
-    /// Lists the destination's directory. Examines only entries that the source has too. If only a few of many names
-    /// matter, keeps only those, and the temporary files of crashed runs among the first of the others.
-    fn list_dest(&self, found: &mut Found, findings: &mut Findings, dir: &Dir, root: &Root) {
-        let needs_all = self.delete || self.finds_twins;
-        let enough = if needs_all {
-            usize::MAX
-        } else {
-            4 * found.listing.list.len() + 256
-        };
-        let few = !needs_all && found.listing.list.len() <= 4;
-        let mut dest = DirList::default();
-        let mut untyped = Vec::new();
-        let mut left_over = Vec::new();
-        let listed = if few {
-            Ok(false)
-        } else {
-            read::names(dir, enough, |entry| {
-                if !self.delete && is_temp_name(entry.name) {
-                    left_over.push(entry.name.to_vec());
-                }
-                match entry.is_dir {
-                    Some(is_dir) => dest.push_name(entry.name, is_dir),
-                    None => untyped.push(entry.name.to_vec()),
-                }
-            })
-        };
-        let complete = match listed {
-            Ok(complete) => complete,
-            Err(error) => {
-                // Without deletions no list is needed.
-                found.dest.is_unseen |= self.delete && errno::may_not_be_listed(&error);
-                let is_gone =
-                    self.policy.preserve.keep_dirlinks && error.kind() == io::ErrorKind::NotFound;
-                if !errno::may_not_be_listed(&error) && !is_gone {
-                    let full = root.full(found.listing.path.as_bytes());
-                    findings.problems.push(Problem::failed(
-                        ErrorRole::Generator,
-                        "opendir",
-                        &full,
-                        &error,
-                    ));
-                }
-                false
-            }
-        };
-        if !complete {
-            dest = DirList::default();
-            untyped = found
-                .listing
-                .list
-                .entries
-                .iter()
-                .map(|e| found.listing.list.name(e).to_vec())
-                .collect();
-            left_over.retain(|name| !untyped.contains(name));
-            untyped.extend(left_over);
-        }
-        for (at, name) in untyped.iter().enumerate() {
-            match sys::stat(dir.fd(), name, false) {
-                Ok(stat) => dest.push_name(name, Kind::of_mode(stat.mode) == Some(Kind::Dir)),
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !complete => {
-                    found.dest.is_unseen = true;
-                    found.dest.hidden.push(at as u32);
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    findings.problems.push(cannot_stat(
-                        &root.full(found.listing.path.join(name).as_bytes()),
-                        &error,
-                    ));
-                    found.dest.unknown.insert(name.clone());
-                }
-            }
-        }
-        dest.sort();
-        found.dest.list = dest;
     }
 
     /// Joins the two lists.
@@ -649,85 +473,6 @@ impl DestWalk<'_> {
         decided
     }
 
-    /// Collects the decision about an entry, if it is to be explained.
-    fn explain(&self, explainer: &Explainer, found: &Found, step: &Step) {
-        let renamed_from = found.listing.renamed_from.as_deref();
-        let path = found
-            .listing
-            .path
-            .join(renamed_from.unwrap_or(found.name_of(step)));
-        let decided = || {
-            let dest = found.dest.entry(step.dest);
-            let source = found.source_of(step);
-            DecidedFact::new(source, dest, step.decision, self.policy)
-        };
-        if explainer.asks_about(&path) {
-            explainer.add(&path, Fact::Decided(Box::new(decided())));
-        }
-    }
-
-    /// Collects what the destination has under the names to explain that the source lacks.
-    fn explain_lone(&self, explainer: &Explainer, found: &Found) {
-        let dir = &found.listing.path;
-        let listed = &found.listing.list;
-        let is_renamed = |name: &[u8]| found.listing.renamed_from.as_deref() == Some(name);
-        for name in explainer.names_in(dir) {
-            if listed.find(name).is_none() && !is_renamed(name) {
-                let kind = found.dest.dir.as_ref().and_then(|dir| kind_at(dir, name));
-                self.explain_extra(explainer, found, &dir.join(name), kind);
-            }
-        }
-    }
-
-    /// Collects what the destination has under a name that the source lacks, and below it. `kind`: that of its entry.
-    fn explain_extra(
-        &self,
-        explainer: &Explainer,
-        found: &Found,
-        path: &RelPath,
-        kind: Option<Kind>,
-    ) {
-        let is_dir = kind == Some(Kind::Dir);
-        let (Some(kind), false) = (kind, self.is_forbidden(path, is_dir)) else {
-            explainer.add(path, Fact::Absent(Side::Receiver));
-            return;
-        };
-        explainer.add(path, Fact::AtDest(kind));
-        for below in explainer.below(path) {
-            let parent = below.parent().unwrap_or_default();
-            let dir = self
-                .dest
-                .and_then(|root| root.open_dir_to_search(&parent).ok());
-            let kind = dir.and_then(|dir| kind_at(&dir, below.name()));
-            let is_forbidden = self.is_forbidden(below, kind == Some(Kind::Dir));
-            explainer.add(
-                below,
-                match kind {
-                    Some(kind) if !is_forbidden => Fact::AtDest(kind),
-                    Some(_) | None => Fact::Absent(Side::Receiver),
-                },
-            );
-        }
-        let fate = if !self.delete {
-            Fate::NotRequested
-        } else if !found.listing.may_delete {
-            Fate::NotCompared
-        } else {
-            let chain = found
-                .receiver_chain
-                .as_ref()
-                .expect("set with what was found");
-            explainer.add_rule(chain, Side::Receiver, path, is_dir, false);
-            let mut extras = self.extras(found);
-            if extras.contain(path.name(), is_dir, &mut Vec::new()) {
-                Fate::Doomed
-            } else {
-                Fate::Protected
-            }
-        };
-        explainer.add(path, Fact::Extra(fate));
-    }
-
     /// Returns the subdirectory of a step. `flags`: what the source's listing says about it.
     fn sub_dir(&self, mut step: Step, flags: SubdirFlags) -> SubDir {
         if self.follows_implied && flags.is_implied && !self.is_dry {
@@ -815,222 +560,6 @@ impl DestWalk<'_> {
         }
         decided.extras.sort_unstable();
         pruned
-    }
-
-    /// Examines an entry of the destination; `None` if it is gone. `follows`: a symlink to a directory counts as the
-    /// directory.
-    fn stat_dest(&self, dir: &Dir, name: &[u8], follows: bool) -> io::Result<Option<Stat>> {
-        let stat = if self.keeps_digests {
-            sys::stat_with_birth(dir.fd(), name, false)
-        } else {
-            sys::stat(dir.fd(), name, false)
-        };
-        let Some(stat) = errno::if_there(stat)? else {
-            return Ok(None);
-        };
-        if follows && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
-            let target = match sys::stat(dir.fd(), name, true) {
-                Err(error) if errno::is_unreachable(&error) => None,
-                followed => Some(followed?),
-            };
-            return Ok(target
-                .filter(|target| Kind::of_mode(target.mode) == Some(Kind::Dir))
-                .or(Some(stat)));
-        }
-        Ok(Some(stat))
-    }
-
-    /// Records that the destination's entry for a source entry could not be examined.
-    fn cannot_examine(
-        &self,
-        found: &mut Found,
-        findings: &mut Findings,
-        source_at: u32,
-        error: &io::Error,
-    ) {
-        let is_dir_closed = |dir: &Dir| sys::stat(dir.fd(), b".", false).is_err();
-        if error.kind() == io::ErrorKind::PermissionDenied
-            && found.dest.dir.as_ref().is_some_and(is_dir_closed)
-        {
-            // The directory can be listed but not searched.
-            found.dest.is_unseen = true;
-            found.dest.hidden.push(source_at);
-            return;
-        }
-        let list = &found.listing.list;
-        let name = list.name(&list.entries[source_at as usize]);
-        let full = self
-            .dest
-            .map(|root| root.full(found.listing.path.join(name).as_bytes()))
-            .unwrap_or_default();
-        findings.problems.push(cannot_stat(&full, error));
-        found.dest.unknown.insert(name.to_vec());
-    }
-
-    /// Fills in the attributes of an entry of the destination.
-    fn complete_dest(&self, found: &mut Found, findings: &mut Findings, at: usize, stat: &Stat) {
-        let DestListing { list, dir, .. } = &mut found.dest;
-        let Some(dir) = dir else { return };
-        let (name, entry) = list.entry_mut(at);
-        entry.set_stat(stat);
-        let path = || found.listing.path.join(name).as_bytes().to_vec();
-        let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
-        let at = EntryAt {
-            dir,
-            name,
-            stat,
-            full: &full,
-            path: &path,
-        };
-        let Err(incomplete) = self.wanted.complete_dest(entry, &at) else {
-            return;
-        };
-        match unreadable_or_fatal("generator", incomplete, Weight::Failed) {
-            Ok(problem) => findings.problems.push(problem),
-            Err(error) => _ = findings.fatal.get_or_insert(error),
-        }
-    }
-
-    /// Examines the destination's entries of these pairs. Also compares the contents of short files, if the decision
-    /// depends on them.
-    fn stat_pairs(
-        &self,
-        found: &Found,
-        pairs: &[JoinedPair],
-        implied: &HashSet<u32>,
-        unread: &Unread,
-    ) -> Vec<ExaminedDest> {
-        let source = &found.listing.list;
-        let dest = &found.dest.list;
-        let compares = self.policy.check.mode == CheckMode::Digest;
-        let look = |pair: &JoinedPair| {
-            let Some(dir) = &found.dest.dir else {
-                return Ok(None);
-            };
-            if pair.dest == NONE {
-                return Ok(None);
-            }
-            let entry = &source.entries[pair.source as usize];
-            let name = dest.name(&dest.entries[pair.dest as usize]);
-            let follows = entry.is_dir()
-                && (self.policy.preserve.keep_dirlinks || implied.contains(&pair.source));
-            let Some(stat) = self.stat_dest(dir, name, follows)? else {
-                return Ok(None);
-            };
-            let may_be_same =
-                compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
-            let same = if may_be_same && self.needs_digest(entry, &Entry::from_stat(&stat)) {
-                let version = if self.keeps_digests {
-                    Some(FileVersion::from_stat(&stat))
-                } else {
-                    None
-                };
-                Some(self.is_same(found, entry, version, unread))
-            } else {
-                None
-            };
-            Ok(Some((stat, same)))
-        };
-        if compares {
-            let threads = parallel::threads_for_files(pairs.len(), self.threads);
-            parallel::share(pairs, threads, look)
-        } else {
-            parallel::map(pairs, self.threads, look)
-        }
-    }
-
-    /// Sets the lengths of devices that receive the content of a source file of the same name (`--write-devices`).
-    fn measure_devices(&self, found: &mut Found, pairs: &[JoinedPair]) {
-        let DestListing { list, dir, .. } = &mut found.dest;
-        let Some(dir) = dir else { return };
-        for pair in pairs.iter().filter(|pair| pair.dest != NONE) {
-            let (name, existing) = list.entry_mut(pair.dest as usize);
-            let source = &found.listing.list.entries[pair.source as usize];
-            if source.kind() != Kind::File || existing.kind() != Kind::Device {
-                continue;
-            }
-            // If opening fails, the error is reported when the device is written.
-            let opened = sys::open_read(dir.fd(), name, false, false);
-            existing.len_bytes = opened
-                .and_then(|device| sys::content_len(device.as_fd()))
-                .unwrap_or(0);
-            existing.extra_mut().takes_content = true;
-        }
-    }
-
-    /// Compares the contents of the remaining pairs whose decision depends on them.
-    fn compare_rest(&self, found: &Found, pairs: &mut [JoinedPair], unread: &Unread) {
-        let mut entries = Vec::new();
-        let mut answers = Vec::new();
-        for pair in pairs {
-            if pair.dest == NONE || pair.same.is_some() {
-                continue;
-            }
-            let entry = &found.listing.list.entries[pair.source as usize];
-            if self.needs_digest(entry, &found.dest.list.entries[pair.dest as usize]) {
-                entries.push(entry);
-                answers.push(&mut pair.same);
-            }
-        }
-        let lens_bytes = entries.iter().map(|entry| entry.len_bytes);
-        let threads = parallel::threads_for(lens_bytes, self.threads);
-        let same = parallel::share(&entries, threads, |entry| {
-            self.is_same(found, entry, None, unread)
-        });
-        for (answer, same) in answers.into_iter().zip(same) {
-            *answer = Some(same);
-        }
-    }
-
-    /// Returns whether the decision depends on the contents.
-    fn needs_digest(&self, source: &Entry, dest: &Entry) -> bool {
-        self.policy.check.mode == CheckMode::Digest
-            && plan::decide(source, Some(dest), None, Subject::Entry, self.policy).action
-                == Action::AskDigest
-    }
-
-    /// Returns whether the destination's file has the same content as the source's. One that cannot be read counts as
-    /// different, and is noted. `version`: see [`ComparedDest`].
-    fn is_same(
-        &self,
-        found: &Found,
-        entry: &Entry,
-        version: Option<FileVersion>,
-        unread: &Unread,
-    ) -> bool {
-        let Some(dir) = &found.dest.dir else {
-            return false;
-        };
-        let dest = ComparedDest {
-            dir,
-            name: found.listing.list.name(entry),
-            version,
-        };
-        (self.compare)(found.original(entry), dest).unwrap_or_else(|error| {
-            unread.lock().push((dest.name.to_vec(), error));
-            false
-        })
-    }
-
-    /// Under `--report-unread`, reports the files of a directory that could not be read, which are then left alone.
-    fn report_unread(
-        &self,
-        found: &mut Found,
-        findings: &mut Findings,
-        mut unread: Vec<(Vec<u8>, io::Error)>,
-    ) {
-        if !self.policy.check.reports_unread {
-            return;
-        }
-        // Several threads have compared them.
-        unread.sort_by(|(a, _), (b, _)| a.cmp(b));
-        for (name, error) in unread {
-            let start = b"sparsync: cannot compare \"".as_slice();
-            let path = found.listing.path.join(&name);
-            let line = [start, path.as_bytes(), b"\": ", &errno_words(&error)].concat();
-            findings.problems.push(Problem::new(line, Weight::Failed));
-            found.dest.unknown.insert(name);
-        }
     }
 
     /// Decides one pair.
@@ -1140,9 +669,6 @@ impl DestWalk<'_> {
     }
 }
 
-/// The files of a directory that could not be read to compare them.
-type Unread = Mutex<Vec<(Vec<u8>, io::Error)>>;
-
 /// Restricts the decisions of a directory to the actions of a plan.
 fn restrict(
     stored: &dyn StoredPlan,
@@ -1195,32 +721,6 @@ fn restrict(
     Ok(())
 }
 
-/// Records an entry that only the destination has, if it is extra or has the name of a temporary file.
-fn note_lone(
-    found: &Found,
-    at: u32,
-    extras: &mut Extras<'_>,
-    decided: &mut Decided,
-    findings: &mut Findings,
-) {
-    let list = &found.dest.list;
-    let entry = &list.entries[at as usize];
-    let name = list.name(entry);
-    let is_dir = entry.is_dir();
-    if !is_dir && is_temp_name(name) {
-        decided.leftovers.push(at);
-    }
-    if extras.contain(name, is_dir, &mut findings.notes) {
-        decided.extras.push(at);
-    }
-}
-
-/// Returns the kind of an entry of the destination; `None`: there is none, or it cannot be examined.
-fn kind_at(dir: &Dir, name: &[u8]) -> Option<Kind> {
-    let stat = sys::stat(dir.fd(), name, false).ok()?;
-    Kind::of_mode(stat.mode)
-}
-
 /// Returns the indices of the implied directories.
 fn implied_dirs(source: &DirList, subs: &[SubdirFlags]) -> HashSet<u32> {
     let dirs = (0u32..)
@@ -1240,4 +740,24 @@ pub fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
         full,
         error,
     )
+}
+
+/// Records an entry that only the destination has, if it is extra or has the name of a temporary file.
+fn note_lone(
+    found: &Found,
+    at: u32,
+    extras: &mut Extras<'_>,
+    decided: &mut Decided,
+    findings: &mut Findings,
+) {
+    let list = &found.dest.list;
+    let entry = &list.entries[at as usize];
+    let name = list.name(entry);
+    let is_dir = entry.is_dir();
+    if !is_dir && is_temp_name(name) {
+        decided.leftovers.push(at);
+    }
+    if extras.contain(name, is_dir, &mut findings.notes) {
+        decided.extras.push(at);
+    }
 }
