@@ -114,6 +114,7 @@ impl Limit {
 mod tests {
     use super::*;
     use crate::filter::{ChainOptions, parse_filter};
+    use crate::options::When;
 
     fn chain(rules: &[&str]) -> Chain {
         let rules = rules
@@ -138,12 +139,54 @@ mod tests {
     }
 
     #[test]
+    fn rules_protect_in_deleted_directories_unless_they_are_perishable() {
+        let path = RelPath::parse(b"d/b").unwrap();
+        let other = RelPath::parse(b"d/c").unwrap();
+        let chain = chain(&["P b", "-p c"]);
+        assert!(is_protected(Some(&chain), &path, false));
+        assert!(!is_protected(Some(&chain), &other, false));
+        assert!(!is_protected(None, &path, false));
+    }
+
+    #[test]
+    fn directories_are_pruned_unless_a_rule_protects_them() {
+        let path = RelPath::parse(b"d").unwrap();
+        assert!(may_prune(&chain(&["P f"]), &path));
+        assert!(!may_prune(&chain(&["P d/"]), &path));
+    }
+
+    #[test]
+    fn directories_make_room_if_deletions_or_force_are_requested() {
+        assert!(!may_empty(&Delete::default()));
+        assert!(may_empty(&Delete {
+            when: Some(When::During),
+            ..Delete::default()
+        }));
+        assert!(may_empty(&Delete {
+            force: true,
+            ..Delete::default()
+        }));
+    }
+
+    #[test]
+    fn errors_of_the_source_stop_deletions_unless_they_are_ignored() {
+        let ignoring = Delete {
+            ignore_errors: true,
+            ..Delete::default()
+        };
+        assert!(are_extras_known(&Delete::default(), false));
+        assert!(!are_extras_known(&Delete::default(), true));
+        assert!(are_extras_known(&ignoring, true));
+    }
+
+    #[test]
     fn limit_counts_what_it_keeps() {
         let mut limit = Limit::new(&Delete {
             max: Some(1),
             ..Delete::default()
         });
         assert!(limit.permits() && limit.permits());
+        assert_eq!(limit.held_back(), 0);
         limit.count();
         assert!(!limit.permits() && !limit.permits());
         assert_eq!(limit.held_back(), 2);
