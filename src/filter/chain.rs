@@ -204,12 +204,18 @@ impl Chain {
         };
         names_of(&inner.items, &mut builder.active);
         let dir_abs = join(&inner.options.root_abs, dir);
-        let mut permitted = |name: &[u8]| match &inner.options.module {
-            Some(module) if name.starts_with(b"/") && module.exclude(name, false) => Ok(None),
-            Some(module) if !name.starts_with(b"/") && module.exclude_in(&dir_abs, name, false) => {
-                Ok(None)
+        let mut permitted = |name: &[u8]| {
+            if let Some(module) = &inner.options.module {
+                let is_hidden = if name.starts_with(b"/") {
+                    module.exclude(name, false)
+                } else {
+                    module.exclude_in(&dir_abs, name, false)
+                };
+                if is_hidden {
+                    return Ok(None);
+                }
             }
-            Some(_) | None => read(name),
+            read(name)
         };
         let read: &mut ReadMerge<'_> = &mut permitted;
         let mut changed = !inner.entered;
@@ -434,7 +440,7 @@ fn verdict_of(found: Option<(&RuleBlock, usize)>) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{parse_exclude, parse_filter};
+    use super::super::{ModuleRules, parse_exclude, parse_filter};
     use super::*;
     use crate::exit::Exit;
     use proptest::prelude::*;
@@ -539,6 +545,75 @@ mod tests {
     fn clear_removes_preceding_rules() {
         let chain = chain(&["- a", ": .r", "!", "- b"]);
         assert!(!hides(&chain, "a") && hides(&chain, "b") && !chain.has_per_dir());
+    }
+
+    #[test]
+    fn module_hides_rule_files() {
+        let files = Files::from([("d/.r", "- a\n. /r/more"), ("more", "- b")]);
+        let inside = |module_rule: &str| {
+            let parsed = vec![parse_filter(module_rule.as_bytes()).unwrap()];
+            let options = ChainOptions {
+                root_abs: b"/r".to_vec(),
+                module: ModuleRules::new(parsed, b"/r").map(Arc::new),
+                ..ChainOptions::default()
+            };
+            let chain = with_options(&[": .r"], options);
+            assert!(chain.has_module_rules());
+            try_enter(&chain, "d", &files)
+        };
+        let entered = inside("- other").unwrap();
+        assert!(hides(&entered, "d/a") && hides(&entered, "d/b"));
+        // A per-directory file is optional, and one that a rule names must exist.
+        let entered = inside("- .r").unwrap();
+        assert!(!hides(&entered, "d/a") && !hides(&entered, "d/b"));
+        assert!(inside("- /more").is_err());
+        assert!(!chain(&["- a"]).has_module_rules());
+    }
+
+    #[test]
+    fn parents_are_scanned_for_the_first_source_only() {
+        let files = Files::from([("/.r", "- a"), ("d/.r", "- b")]);
+        let first = chain(&[": /.r"]);
+        let entered = try_enter(&first, "d", &files).unwrap();
+        assert!(hides(&entered, "d/a") && hides(&entered, "d/b"));
+        let further = first.for_further_source();
+        let entered = try_enter(&further, "d", &files).unwrap();
+        assert!(!hides(&entered, "d/a") && hides(&entered, "d/b"));
+        // One that was entered, or has no such files, needs no change.
+        assert!(further.for_further_source().same(&further));
+        let plain = chain(&["- a"]);
+        assert!(plain.for_further_source().same(&plain));
+    }
+
+    #[test]
+    fn fixed_rules_precede_those_that_depend_on_the_tree() {
+        let fixed = |lines: &[&str]| {
+            let parsed = lines
+                .iter()
+                .map(|line| parse_filter(line.as_bytes()).unwrap());
+            let parsed: Vec<Parsed> = parsed.collect();
+            Rules::new(parsed, ChainOptions::default()).fixed(Side::Sender)
+        };
+        for dependent in [": .r", "-/ /r/x"] {
+            let chain = fixed(&["- a", dependent, "- b"]);
+            assert!(hides(&chain, "a") && !hides(&chain, "b"), "{dependent}");
+            // A rule that clears the list takes those before it away, too.
+            let chain = fixed(&["- a", dependent, "!", "- b"]);
+            assert!(!hides(&chain, "a") && !hides(&chain, "b"), "{dependent}");
+        }
+        let chain = fixed(&["- a", "- b"]);
+        assert!(hides(&chain, "a") && hides(&chain, "b"));
+    }
+
+    #[test]
+    fn chain_of_a_tree_has_its_root_and_side() {
+        let parsed = vec![
+            parse_filter(b"-/ /r/x").unwrap(),
+            parse_filter(b"- c").unwrap(),
+        ];
+        let rules = Rules::new(parsed, ChainOptions::default());
+        assert!(hides(&rules.chain(Side::Sender, b"/r/"), "x"));
+        assert!(!hides(&rules.chain(Side::Sender, b"/other"), "x"));
     }
 
     #[test]
