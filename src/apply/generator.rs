@@ -3,8 +3,8 @@
 //! Everything that depends on order happens in this one thread, and only [`Generator`] knows the order. The steps are
 //! in its submodules: [`plan_queue`] supplies the plans, [`deletions`] removes extra entries, [`dirs`] creates directories,
 //! [`link_groups`] groups hard links, [`shared_files`] finds names whose file an earlier step changes, [`partials`] removes
-//! parts that earlier runs kept, [`twin_search`] finds files whose content new files take, and [`outbox`] sends work and
-//! events to the appliers as [`batch`]es.
+//! parts that earlier runs kept, [`twin_search`] finds files whose content new files take, [`steps`] cuts the steps of a
+//! directory into [`batch`]es, [`planned`] records or settles a plan, and [`outbox`] sends work and events to the appliers.
 
 mod batch;
 mod deletions;
@@ -13,12 +13,13 @@ mod link_groups;
 mod outbox;
 mod partials;
 mod plan_queue;
+mod planned;
 mod planned_groups;
 mod shared_files;
+mod steps;
 mod twin_contents;
 mod twin_search;
 
-use self::batch::{Member, Work};
 pub use self::batch::{Retries, WorkBatch};
 use self::deletions::Deletions;
 use self::dirs::Opened;
@@ -28,14 +29,12 @@ use self::outbox::Outbox;
 use self::plan_queue::PlanPool;
 pub use self::plan_queue::{OnSkipped, Plans, count_so_far};
 use self::planned_groups::RecordedGroups;
-use self::shared_files::{ChangedBefore, SharedFiles};
-use self::twin_search::{FoundTwins, TwinSearch, is_new_file};
+use self::shared_files::SharedFiles;
+use self::twin_search::{FoundTwins, TwinSearch};
 use crate::apply::abbreviated::LocalValues;
 use crate::apply::dir_finalize::LastTouch;
-use crate::apply::heirs::{Heir, HeirDir};
 use crate::apply::job::{Job, item_of};
-use crate::apply::twins::Twin;
-use crate::apply::{ApplierState, Context, DestDir, Outcome, backup, delayed, entry};
+use crate::apply::{Context, DestDir, delayed};
 use crate::error::Result;
 use crate::flist::{Entry, FileId, Kind, Time};
 use crate::fs::root::{Dir, ParkedDir, Root};
@@ -43,20 +42,12 @@ use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::{self, RelPath};
 use crate::plan::explained::{DecidedFact, Fact};
-use crate::plan::planned::{ChangedEnd, PlannedAct, PlannedAction, StoredPlan};
-use crate::plan::{self, Action, Changes, Decision, InTheWay};
+use crate::plan::{self, Action, Changes, InTheWay};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
-use crate::walk::replay::{self, Proposed, Replayed};
 use crate::walk::{DirPlan, Findings, NONE, Step, SubDir, TaskId};
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// Bytes of file data after which a batch is handed over. A large file ends its batch, unless a file with the name of
-/// its backup follows.
-const BATCH_BYTES: u64 = 1 << 20;
-/// The maximum number of steps in a batch.
-const BATCH_STEPS: usize = 64;
 /// The maximum of [`Generator::levels_open`]. Each level has up to three descriptors.
 const LEVELS_OPEN: usize = 64;
 /// At most one open level per this many files that the process may have open.
@@ -179,32 +170,6 @@ impl Frame {
             self.parked = None;
         }
         Ok(())
-    }
-}
-
-/// The steps of a directory that are queued together next.
-struct OpenBatch<'b> {
-    plan: &'b Arc<DirPlan>,
-    dest_dir: &'b Arc<DestDir>,
-    /// The first of them.
-    start: usize,
-    /// The length of their files that are transferred.
-    bytes: u64,
-}
-
-impl OpenBatch<'_> {
-    /// Queues the steps before `end`, and begins a new batch with that.
-    fn queue_until(&mut self, end: usize, out: &mut Outbox<'_>) -> Result<()> {
-        let range = std::mem::replace(&mut self.start, end)..end;
-        self.bytes = 0;
-        if range.is_empty() {
-            return Ok(());
-        }
-        out.queue_work(vec![Work::Steps(
-            self.plan.clone(),
-            range,
-            self.dest_dir.clone(),
-        )])
     }
 }
 
@@ -444,7 +409,7 @@ impl<'a> Generator<'a> {
             self.plans
                 .walk()
                 .decide_again_for_dir(plan, self.context.dest.map(Root::dir));
-            leave_unseen_names(self.context, plan);
+            planned::leave_unseen_names(self.context, plan);
         }
         let plan = plan.unwrap_or_default();
         self.deletions.refuse_empty_source(&plan)?;
@@ -692,320 +657,6 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Records what is done about an entry, if a plan is stored.
-    fn record(&mut self, path: &[u8], source: &Entry, dest: Option<&Entry>, decision: Decision) {
-        if !self.context.wants.planned {
-            return;
-        }
-        let policy = self.context.policy;
-        let planned = PlannedAction::of_decision(path.to_vec(), source, dest, decision, policy);
-        self.out
-            .head
-            .extend(planned.map(|action| Event::Planned(Box::new(action))));
-    }
-
-    /// Looks at each hard-link group as a whole, if a plan is stored or carried out.
-    fn settle_planned_groups(&mut self) -> Result<()> {
-        let context = self.context;
-        if !context.policy.preserve.hard_links {
-            return Ok(());
-        }
-        if context.wants.planned {
-            self.recorded_groups = RecordedGroups::find(&mut self.pool);
-        }
-        if let Some(stored) = context.process.stored {
-            let problems = planned_groups::restrict(&mut self.pool, stored, context.policy)?;
-            let problems = problems.into_iter().map(Event::Problem);
-            self.out.head.extend(problems);
-        }
-        Ok(())
-    }
-
-    /// Records the steps of a directory, if a plan is stored.
-    fn record_steps(&mut self, plan: &DirPlan, dest_dir: &DestDir) {
-        if !self.context.wants.planned {
-            return;
-        }
-        for step in &plan.decided().steps {
-            let path = dest_dir.path.join(plan.name_of(step));
-            let planned = self
-                .recorded_groups
-                .action(&path, plan, step, self.context.policy);
-            let event = planned.map(|action| Event::Planned(Box::new(action)));
-            self.out.head.extend(event);
-        }
-    }
-
-    /// Enters the verdicts about the actions of a stored plan in a directory.
-    fn settle_planned(&mut self, replayed: Replayed) {
-        let Replayed { settled, problems } = replayed;
-        if let Some(stored) = self.context.process.stored {
-            for number in settled {
-                stored.settle(number);
-            }
-        }
-        self.out
-            .head
-            .extend(problems.into_iter().map(Event::Problem));
-    }
-
-    /// Returns whether a stored plan that is carried out leaves the root's own attributes alone.
-    fn is_root_left(&mut self, top: &Top) -> Result<bool> {
-        let Some(stored) = self.context.process.stored else {
-            return Ok(false);
-        };
-        let existing = top.existing.as_ref();
-        let (decision, _) = self.plans.walk().decide_root(&top.source, existing, None);
-        let proposed = Proposed {
-            path: b".",
-            source: &top.source,
-            dest: existing,
-            decision,
-        };
-        let mut replayed = Replayed::default();
-        let action = replay::restricted(stored, self.context.policy, &proposed, &mut replayed)?;
-        self.settle_planned(replayed);
-        Ok(action != decision.action)
-    }
-
-    /// Reports the actions of a stored plan that the run has not met: the source lacks the entry now, or nothing is to be
-    /// deleted there any more.
-    fn report_unsettled(&mut self) -> Result<()> {
-        let Some(stored) = self.context.process.stored else {
-            return Ok(());
-        };
-        let mut failure = None;
-        let reported = stored.unsettled(&mut |action| {
-            if let Some(problem) = self.unsettled_problem(stored, &action) {
-                self.out.head.push(Event::Problem(problem));
-            }
-            if self.out.head.len() >= EVENTS_AT_ONCE
-                && let Err(error) = self.out.queue_work(Vec::new())
-            {
-                failure = Some(error);
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            Ok(())
-        });
-        match (failure, reported) {
-            (Some(error), _) => Err(error),
-            (None, Err(error)) => Err(replay::unreadable(&error)),
-            (None, Ok(())) => Ok(()),
-        }
-    }
-
-    /// Returns what to report about an action that the run has not met; `None`: it was done already.
-    fn unsettled_problem(
-        &self,
-        stored: &dyn StoredPlan,
-        action: &PlannedAction,
-    ) -> Option<Problem> {
-        if action.path == b"." && action.act == PlannedAct::Create {
-            // The destination was created before the walk, or was there already: it is no entry of this transfer.
-            return None;
-        }
-        if action.act != PlannedAct::Delete {
-            return Some(replay::left_alone(&action.path, ChangedEnd::Source));
-        }
-        if stored.leaves_deletions() {
-            return None;
-        }
-        let path = RelPath::parse(&action.path).ok()?;
-        let dest = self.context.dest?;
-        let parent = path.parent().unwrap_or_default();
-        let found = dest
-            .open_dir_to_search(&parent)
-            .and_then(|dir| sys::stat(dir.fd(), path.name(), false));
-        match found {
-            Err(error) if errno::is_unreachable(&error) => None,
-            Ok(_) | Err(_) => Some(replay::left_alone(&action.path, ChangedEnd::Dest)),
-        }
-    }
-
-    /// Splits the steps of a directory into batches. Names of hard links, and new files whose twin is to be deleted, wait
-    /// elsewhere and come later.
-    fn queue_batches(&mut self, plan: &Arc<DirPlan>, dest_dir: &Arc<DestDir>) -> Result<()> {
-        let mut batch = OpenBatch {
-            plan,
-            dest_dir,
-            start: 0,
-            bytes: 0,
-        };
-        // Steps that were carried out before their turn, with their events.
-        let mut done_early = BTreeMap::new();
-        let mut heir_dir = None;
-        for (at, step) in plan.decided().steps.iter().enumerate() {
-            if at % BATCH_STEPS == 0 {
-                self.count_list();
-            }
-            if let Some(replaced) = backup::replaced_in(self.context, plan, at) {
-                batch.queue_until(at, &mut self.out)?;
-                done_early.insert(
-                    replaced,
-                    self.done_early(Member::new(plan, replaced, dest_dir))?,
-                );
-            }
-            if let Some(twin) = self.twin_at_end(plan, step) {
-                batch.queue_until(at, &mut self.out)?;
-                batch.start = at + 1;
-                let dir = heir_dir.get_or_insert_with(|| Arc::new(HeirDir::new(plan, dest_dir)));
-                let heir = Heir::new(dir.clone(), *step);
-                self.deletions.expect_heir(&twin, heir);
-                continue;
-            }
-            let Some(events) = done_early.remove(&at) else {
-                self.queue_step(&mut batch, at, step)?;
-                continue;
-            };
-            batch.queue_until(at, &mut self.out)?;
-            batch.start = at + 1;
-            self.out.head.extend(events);
-            if let Some(inode) = self.links.group_of(plan, step) {
-                let work = self.links.leave_out(inode);
-                self.out.queue_any(work)?;
-            }
-        }
-        batch.queue_until(plan.decided().steps.len(), &mut self.out)?;
-        self.out.send_events()
-    }
-
-    /// Returns the twin of a new file that is placed at the end of the run.
-    fn twin_at_end(&self, plan: &DirPlan, step: &Step) -> Option<Twin> {
-        if !is_new_file(plan, step) {
-            return None;
-        }
-        let twin = self.context.twins.of(plan, step);
-        twin.filter(|twin| twin.reuse.is_late())
-    }
-
-    /// Adds a step to the batch, or queues it by itself if it depends on others.
-    ///
-    /// What holds: steps are queued in the order of the list, and an applier that carries out a batch waits at most for
-    /// batches that were queued before, because the queue is first in, first out. When this returns, all earlier steps of the
-    /// directory are queued or in the open batch. A step does not join the open batch for these reasons:
-    ///
-    /// - A missing argument is listed before it. The events of the batch must come before that line.
-    /// - It is a name of a hard-link group, which knows when each name can be placed (`links`).
-    /// - An earlier step changes the same file through another of its names (`shared`). Then it is decided again once that
-    ///   is done, because its decision is about the earlier state. If only the content changes, and later, it is queued
-    ///   without attributes, which the other name sets.
-    /// - An earlier step makes a backup under its name (`original`). In one batch the two are done in order, so nothing cuts
-    ///   the batch between them if only its size would. Otherwise the step is late: it begins when all earlier ones are done.
-    ///   A generator that works in order does the other step itself, or requests its content, so it is always late then.
-    fn queue_step(&mut self, batch: &mut OpenBatch<'_>, at: usize, step: &Step) -> Result<()> {
-        let OpenBatch {
-            plan,
-            dest_dir,
-            start,
-            bytes,
-        } = *batch;
-        let name = plan.name_of(step);
-        let lists_before = self.deletions.lists_missing_before(dest_dir, name);
-        let group = self.links.group_of(plan, step);
-        // A backup with this name must be made first. A batch is done in order.
-        let original = backup::original_in(self.context, plan, step);
-        let is_replaced =
-            original.is_some_and(|at| backup::is_replaced_by(self.context, plan, at, step));
-        let changed_before = match self.shared.changed_before(self.context, plan, step) {
-            ChangedBefore::Nothing if is_replaced => ChangedBefore::Attributes,
-            _ if group.is_some() && !is_replaced => ChangedBefore::Nothing,
-            changed_before => changed_before,
-        };
-        let is_changed_before = changed_before != ChangedBefore::Nothing;
-        let is_full = bytes >= BATCH_BYTES || at - start >= BATCH_STEPS;
-        let is_cut =
-            lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
-        let is_late = original
-            .is_some_and(|original| is_cut || original < start || self.context.works_in_order());
-        if is_cut || is_late {
-            batch.queue_until(at, &mut self.out)?;
-        }
-        if lists_before {
-            self.deletions
-                .missing_before(dest_dir, name, &mut self.out.head);
-        }
-        if !(group.is_some() || is_changed_before || is_late) {
-            let is_transferred = matches!(step.decision.action, Action::Transfer(_));
-            batch.bytes += if is_transferred {
-                plan.source_of(step).len_bytes
-            } else {
-                0
-            };
-            return Ok(());
-        }
-        batch.start = at + 1;
-        let member = Member::new(plan, at, dest_dir);
-        if let Some(inode) = group {
-            if is_late {
-                // The group may place it later.
-                self.out.wait();
-            }
-            let member = if is_replaced {
-                member.decided_again(self.context, ChangedBefore::Attributes)
-            } else {
-                Ok(member)
-            };
-            let work = match member {
-                Ok(member) => self.links.add(inode, member),
-                Err(problem) => {
-                    self.out.head.push(Event::Problem(problem));
-                    self.links.leave_out(inode)
-                }
-            };
-            return self.out.queue_any(work);
-        }
-        if !is_changed_before {
-            return self.out.queue_late(member);
-        }
-        if changed_before == ChangedBefore::ContentLater {
-            let work = vec![Work::Step(member.without_attributes())];
-            return self.out.queue_work(work);
-        }
-        // The other name must have its attributes, or the backup its place, first.
-        self.out.wait();
-        match member.decided_again(self.context, changed_before) {
-            Ok(member) => self.out.queue_work(vec![Work::Step(member)])?,
-            Err(problem) => self.out.head.push(Event::Problem(problem)),
-        }
-        Ok(())
-    }
-
-    /// Carries out a step that needs no content before its turn. All earlier work is queued. Returns its events.
-    fn done_early(&mut self, member: Member) -> Result<Vec<Event>> {
-        let step = member.job(self.context).step;
-        let has_other_names = member.plan().found.dest.list.entries[step.dest as usize]
-            .inode
-            .is_some();
-        if has_other_names {
-            // An earlier step may change another name of the file.
-            self.out.wait();
-        }
-        let changed_before = self
-            .shared
-            .changed_before(self.context, member.plan(), &step);
-        let member = match changed_before {
-            ChangedBefore::Nothing => Ok(member),
-            ChangedBefore::ContentLater => Ok(member.without_attributes()),
-            ChangedBefore::Attributes | ChangedBefore::Content => {
-                member.decided_again(self.context, changed_before)
-            }
-        };
-        let member = match member {
-            Ok(member) => member,
-            Err(problem) => return Ok(vec![Event::Problem(problem)]),
-        };
-        self.done_now(&member.job(self.context))
-    }
-
-    /// Carries out a step that needs no content on this thread. Returns its events.
-    fn done_now(&mut self, job: &Job<'_>) -> Result<Vec<Event>> {
-        let mut applier = ApplierState::default();
-        let mut out = Outcome::new(&mut applier, None);
-        entry::perform(job, &mut out);
-        self.out.tally.merge(&out.tally);
-        out.fatal.map_or(Ok(out.events), Err)
-    }
-
     /// Processes a subdirectory. Returns its frame if its content takes part.
     fn directory(
         &mut self,
@@ -1081,7 +732,7 @@ impl<'a> Generator<'a> {
             self.plans
                 .walk()
                 .decide_again_for_dir(&mut below, dest_dir.dir.as_ref());
-            leave_unseen_names(self.context, &mut below);
+            planned::leave_unseen_names(self.context, &mut below);
         }
         self.deletions.refuse_empty_source(&below)?;
         self.enter(below, dest_dir, None, item).map(Some)
@@ -1125,14 +776,6 @@ impl<'a> Generator<'a> {
             },
             ..sub
         }
-    }
-}
-
-/// Leaves alone the names of hard-link groups that are only seen now, if a stored plan is carried out.
-fn leave_unseen_names(context: &Context<'_>, plan: &mut DirPlan) {
-    if context.process.stored.is_some() && context.policy.preserve.hard_links {
-        let problems = planned_groups::leave_unseen(plan);
-        plan.findings.problems.extend(problems);
     }
 }
 
