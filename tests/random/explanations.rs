@@ -47,7 +47,7 @@ impl RandomExplanation {
             options.push(dice.word(OPTIONS).replace('_', " "));
         }
         RandomExplanation {
-            trees: [source, dest].map(|tree| consistent(plain(tree))),
+            trees: [source, dest].map(|tree| consistent(plain(tree, false))),
             options,
         }
     }
