@@ -302,6 +302,12 @@ impl DirPlan {
         }
     }
 
+    /// Drops steps, so that nothing is done for them: nothing makes way for their entries either.
+    pub fn drop_steps(&mut self, mut is_dropped: impl FnMut(&Found, &Step) -> bool) {
+        let found = &self.found;
+        self.decided.steps.retain(|step| !is_dropped(found, step));
+    }
+
     /// Passes the leftovers of crashed runs once. Those that `remove` removes are no extra entries.
     pub fn pass_leftovers(&mut self, mut remove: impl FnMut(&Dir, &[u8]) -> bool) {
         let DestListing { list, dir, .. } = &self.found.dest;

@@ -10,7 +10,7 @@ use crate::path::RelPath;
 use crate::plan::planned::{
     ChangedEnd, HardLinks, NameSet, NameState, PlannedAction, StoredPlan, state_of_name,
 };
-use crate::plan::{Action, Policy, Reason};
+use crate::plan::{Action, Policy};
 use crate::report::event::Problem;
 
 use crate::walk::{DirPlan, Found, Step, replay};
@@ -215,12 +215,12 @@ pub(super) fn restrict(
     });
     let mut problems = Vec::new();
     pool.each_held(&mut |plan, is_entered| {
-        plan.refuse(|found, step| {
-            let group = groups.get(&source_file(found, step)?)?;
-            let end = match group.verdict() {
-                GroupVerdict::Act => return None,
-                GroupVerdict::Unplanned => return Some(Reason::NotPlanned),
-                GroupVerdict::Left(end) => end,
+        plan.drop_steps(|found, step| {
+            let group = source_file(found, step).and_then(|inode| groups.get(&inode));
+            let end = match group.map(FoundGroup::verdict) {
+                None | Some(GroupVerdict::Act) => return false,
+                Some(GroupVerdict::Unplanned) => return true,
+                Some(GroupVerdict::Left(end)) => end,
             };
             let path = found.listing.path.join(found.name_of(step));
             match stored.action(path.as_bytes(), false) {
@@ -230,7 +230,7 @@ pub(super) fn restrict(
                 Ok(_) => {}
                 Err(error) => _ = failure.get_or_insert(error),
             }
-            Some(Reason::NotPlanned)
+            true
         });
     });
     match failure {
@@ -243,12 +243,13 @@ pub(super) fn restrict(
 /// that the plan does not know. Returns what to report.
 pub(super) fn leave_unseen(plan: &mut DirPlan) -> Vec<Problem> {
     let mut problems = Vec::new();
-    plan.refuse(|found, step| {
-        source_file(found, step)?;
-        found.dest.entry(step.dest)?;
-        let path = found.listing.path.join(found.name_of(step));
-        problems.push(replay::left_alone(path.as_bytes(), ChangedEnd::Dest));
-        Some(Reason::NotPlanned)
+    plan.drop_steps(|found, step| {
+        let is_late = source_file(found, step).is_some() && found.dest.entry(step.dest).is_some();
+        if is_late {
+            let path = found.listing.path.join(found.name_of(step));
+            problems.push(replay::left_alone(path.as_bytes(), ChangedEnd::Dest));
+        }
+        is_late
     });
     problems
 }
