@@ -620,10 +620,10 @@ fn rsync_sums(
 mod tests {
     use super::*;
 
-    /// A peer whose content never ends.
-    struct EndlessContent;
+    /// A peer that sends the pieces that a function makes.
+    struct SendsPieces<F>(F);
 
-    impl Incoming for EndlessContent {
+    impl<F: FnMut() -> ContentPiece> Incoming for SendsPieces<F> {
         fn begins_otherwise(&mut self) -> Result<bool, Error> {
             Ok(false)
         }
@@ -637,36 +637,7 @@ mod tests {
         }
 
         fn next(&mut self) -> Result<ContentPiece, Error> {
-            Ok(ContentPiece::Data(vec![1; 1000]))
-        }
-
-        fn see_copy(&mut self, _: BorrowedFd<'_>, _: u64, _: u64) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn moved_bytes(&self) -> Option<u64> {
-            None
-        }
-    }
-
-    /// A peer that sends these pieces.
-    struct Pieces(std::vec::IntoIter<ContentPiece>);
-
-    impl Incoming for Pieces {
-        fn begins_otherwise(&mut self) -> Result<bool, Error> {
-            Ok(false)
-        }
-
-        fn refusal(&mut self) -> Result<Option<Problem>, Error> {
-            Ok(None)
-        }
-
-        fn digested_by(&self) -> By {
-            By::default()
-        }
-
-        fn next(&mut self) -> Result<ContentPiece, Error> {
-            Ok(self.0.next().expect("the content has an end"))
+            Ok((self.0)())
         }
 
         fn see_copy(&mut self, _: BorrowedFd<'_>, _: u64, _: u64) -> io::Result<()> {
@@ -705,7 +676,9 @@ mod tests {
                 is_clone: true,
                 ..plain_target(clone)
             };
-            write_content(&mut Pieces(pieces.into_iter()), target, &mut |_| true)
+            let mut pieces = pieces.into_iter();
+            let mut peer = SendsPieces(|| pieces.next().expect("the content has an end"));
+            write_content(&mut peer, target, &mut |_| true)
         };
 
         // A basis that changes after it was cloned does not change what stays.
@@ -748,7 +721,8 @@ mod tests {
             ..plain_target(&file)
         };
         let mut poured_bytes = 0;
-        let content_counts = write_content(&mut EndlessContent, target, &mut |bytes| {
+        let mut endless = SendsPieces(|| ContentPiece::Data(vec![1; 1000]));
+        let content_counts = write_content(&mut endless, target, &mut |bytes| {
             poured_bytes += bytes;
             true
         });
