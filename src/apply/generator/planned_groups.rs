@@ -12,9 +12,9 @@ use crate::plan::planned::{
 };
 use crate::plan::{Action, Policy};
 use crate::report::event::Problem;
-
 use crate::walk::{DirPlan, Found, Step, replay};
 use std::collections::HashMap;
+use std::io;
 
 /// The groups of a run that is recorded.
 #[derive(Default)]
@@ -175,45 +175,17 @@ pub(super) fn restrict(
     stored: &dyn StoredPlan,
     policy: &Policy,
 ) -> Result<Vec<Problem>> {
-    let mut groups: HashMap<DevIno, FoundGroup> = HashMap::new();
-    let mut failure = None;
+    let mut groups = HashMap::new();
+    let mut looked = Ok(());
     pool.each_held(&mut |plan, is_entered| {
-        for step in &plan.decided().steps {
-            let Some(inode) = source_file(&plan.found, step) else {
-                continue;
-            };
-            let path = plan.found.listing.path.join(plan.name_of(step));
-            let group = groups.entry(inode).or_default();
-            group.names.add(path.as_bytes());
-            if !is_entered {
-                continue;
-            }
-            let planned = match stored.action(path.as_bytes(), false) {
-                Ok(planned) => planned,
-                Err(error) => {
-                    failure.get_or_insert(error);
-                    return;
-                }
-            };
-            if let Some((number, _)) = planned {
-                stored.settle(number);
-            }
-            let planned = planned.map(|(_, action)| action);
-            let is_refused = matches!(step.decision.action, Action::Refuse(_));
-            if is_refused && planned.is_none() {
-                continue;
-            }
-            let state = if is_refused {
-                NameState::Changed(ChangedEnd::Dest)
-            } else {
-                let dest = plan.found.dest.entry(step.dest);
-                let source = plan.source_of(step);
-                state_of_name(planned.as_ref(), source, dest, step.decision, policy)
-            };
-            group.add(planned.as_ref(), state, dest_file(&plan.found, step));
+        if looked.is_ok() {
+            looked = look_at(&mut groups, plan, is_entered, stored, policy);
         }
     });
+    looked.map_err(|error| replay::unreadable(&error))?;
+
     let mut problems = Vec::new();
+    let mut reported = Ok(());
     pool.each_held(&mut |plan, is_entered| {
         plan.drop_steps(|found, step| {
             let group = source_file(found, step).and_then(|inode| groups.get(&inode));
@@ -228,15 +200,53 @@ pub(super) fn restrict(
                     problems.push(replay::left_alone(path.as_bytes(), end));
                 }
                 Ok(_) => {}
-                Err(error) => _ = failure.get_or_insert(error),
+                Err(error) => reported = Err(error),
             }
             true
         });
     });
-    match failure {
-        Some(error) => Err(replay::unreadable(&error)),
-        None => Ok(problems),
+    reported.map_err(|error| replay::unreadable(&error))?;
+    Ok(problems)
+}
+
+/// Adds the names of a directory to their groups, with what the plan has for them, which is settled by that. Names in a
+/// directory that is not entered only count as names. Fails if the plan cannot be read.
+fn look_at(
+    groups: &mut HashMap<DevIno, FoundGroup>,
+    plan: &DirPlan,
+    is_entered: bool,
+    stored: &dyn StoredPlan,
+    policy: &Policy,
+) -> io::Result<()> {
+    for step in &plan.decided().steps {
+        let Some(inode) = source_file(&plan.found, step) else {
+            continue;
+        };
+        let path = plan.found.listing.path.join(plan.name_of(step));
+        let group = groups.entry(inode).or_default();
+        group.names.add(path.as_bytes());
+        if !is_entered {
+            continue;
+        }
+        let mut planned = None;
+        if let Some((number, action)) = stored.action(path.as_bytes(), false)? {
+            stored.settle(number);
+            planned = Some(action);
+        }
+        let is_refused = matches!(step.decision.action, Action::Refuse(_));
+        if is_refused && planned.is_none() {
+            continue;
+        }
+        let state = if is_refused {
+            NameState::Changed(ChangedEnd::Dest)
+        } else {
+            let dest = plan.found.dest.entry(step.dest);
+            let source = plan.source_of(step);
+            state_of_name(planned.as_ref(), source, dest, step.decision, policy)
+        };
+        group.add(planned.as_ref(), state, dest_file(&plan.found, step));
     }
+    Ok(())
 }
 
 /// Leaves alone the names in a directory that could not be examined before, and is decided about again: it has entries
