@@ -1120,9 +1120,8 @@ fn applied_again_after_a_kill_at_every_call() {
     for options in [
         &["-a", "--delete"][..],
         &["-aX", "--delete-before"],
-        &["-a", "--delete-after", "--delay-updates"],
         &["-aH", "--delete"],
-        &["-aH", "--delay-updates", "--fuzzy"],
+        &["-aH", "--delete-after", "--delay-updates"],
     ] {
         killed_at_every_call(options, &[], "dst/");
     }
