@@ -81,6 +81,7 @@ synctest!(links_of_files_with_attributes, as root, |w: World| {
 
 // Hard links are the one thing that needs the call.
 synctest!(hard_links_that_are_refused_are_reported, |w: World| {
+    w.not_served_pull("the rsync that receives is not refused the call");
     w.source("a=1");
     w.build("src", |tree| drop(tree.hardlink("z", "a")));
     w.env("SPARSYNC_REFUSE", "linkat:EPERM");
