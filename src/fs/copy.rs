@@ -52,7 +52,7 @@ pub struct UnsupportedCalls {
 }
 
 impl UnsupportedCalls {
-    /// Records that the user was told that blocks cannot be shared. Returns whether that was so before.
+    /// Records that the user knows that blocks cannot be shared. Returns whether that was recorded before.
     pub fn was_reported_no_clone(&self) -> bool {
         self.reported_no_clone.swap(true, Ordering::Relaxed)
     }

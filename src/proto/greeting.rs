@@ -213,7 +213,7 @@ pub fn sniff(bytes: &[u8], at_end: bool) -> Sniffed {
     }
     if let Some((noise_len, version, rest)) = version_in(searched) {
         let is_known = announced_version(version).is_some();
-        // A sparsync does not answer with a version, so this needs no further bytes. Whoever sent it waits for ours.
+        // A sparsync does not answer with a version, so this needs no further bytes. The peer waits for ours now.
         if !is_known && version[1..] == [0; 3] {
             return Sniffed::UnknownVersion { noise_len };
         }

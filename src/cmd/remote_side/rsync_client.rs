@@ -335,7 +335,7 @@ pub fn serve_over(
     for (_, line) in log_trouble.iter().filter_map(rsync::text_of) {
         print_error(line);
     }
-    // Whatever this end opens on behalf of the operator is open.
+    // All files that the operator named are open by now; what follows is done as the other user.
     let refusal = refusal.or_else(|| copy::copy_as(options, role_of(request)).err());
     match refusal {
         Some(refusal) => server
