@@ -12,13 +12,20 @@ const EXTRA: u32 = 27;
 
 /// A source with two entries, and a destination with [`EXTRA`] more.
 fn crowded(w: &World) {
+    needs_own_client(w);
     let extra: String = (0..25).map(|n| format!(" gone/f{n}")).collect();
     w.source("a d/x").dest(&format!("a d/x old{extra}"));
+}
+
+/// Skips the case where rsync is the client.
+fn needs_own_client(w: &World) {
+    w.not_served("rsync has no such option");
 }
 
 /// Runs sparsync alone and checks that it changes nothing.
 #[track_caller]
 fn is_refused(w: &World, options: &[&str], exit: i32, message: &str) {
+    needs_own_client(w);
     let lens = Lens {
         links_within: false,
         blocks: false,
@@ -89,11 +96,13 @@ synctest!(a_dry_run_is_refused_like_the_run, |w: World| {
 });
 
 synctest!(replaced_entries_do_not_count, |w: World| {
+    needs_own_client(&w);
     w.source("a=new b/x").dest("a/ b");
     w.alone(&["-a", "--delete", "--delete-guard=0"]).exits(0);
 });
 
 synctest!(contents_of_a_replaced_directory_count, |w: World| {
+    needs_own_client(&w);
     w.source("a").dest("a/x a/y");
     let message = "2 of 3 entries would be deleted, more than 1: nothing was changed";
     let options = ["-a", "--delete", "--delete-guard=1"];
@@ -103,6 +112,7 @@ synctest!(contents_of_a_replaced_directory_count, |w: World| {
 });
 
 synctest!(an_empty_source_does_not_empty_a_destination, |w: World| {
+    needs_own_client(&w);
     w.not_pulled("the client does not know the source before the run");
     let extra: String = (0..25).map(|n| format!(" gone/f{n}")).collect();
     w.source("").dest(&format!("a d/x old{extra}"));
