@@ -880,7 +880,8 @@ synctest!(temp_dir_does_not_help_a_file_that_never_fits, as root, |w: World| {
     w.dest("big=old");
     let run = w.alone(&["-a", "--temp-dir={W}/tmp"]);
     run.exits(23).warns("No space left on device (28)");
-    assert_eq!(std::fs::read(w.tested().join("dst/big")).expect("it stays"), b"old");
+    let left = std::fs::read(w.tested().join("dst/big")).expect("it stays");
+    assert!(left == b"old", "{} bytes", left.len());
     for dir in ["tmp", "dst"] {
         assert!(std::fs::read_dir(w.tested().join(dir)).expect("mounted").count() < 2);
     }
