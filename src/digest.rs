@@ -79,8 +79,6 @@ enum Hasher {
     Negotiated(Box<FileDigest>),
     /// A plain digest, hashed with a key.
     OfPlain(Box<blake3::Hasher>, [u8; 32]),
-    /// The beginning of a plain digest.
-    Plain(Box<blake3::Hasher>),
 }
 
 impl Hasher {
@@ -105,7 +103,7 @@ impl ContentHasher {
             Hasher::Blake3(hasher) => _ = hasher.update(piece),
             Hasher::Xxh3(hasher) => hasher.write(piece),
             Hasher::Negotiated(hasher) => hasher.update(piece),
-            Hasher::OfPlain(hasher, _) | Hasher::Plain(hasher) => _ = hasher.update(piece),
+            Hasher::OfPlain(hasher, _) => _ = hasher.update(piece),
         }
     }
 
@@ -127,7 +125,6 @@ impl ContentHasher {
             Hasher::Xxh3(hasher) => padded(&hasher.finish_128().to_be_bytes()),
             Hasher::Negotiated(hasher) => padded(&FileDigest::clone(hasher).finish()),
             Hasher::OfPlain(hasher, key) => of_plain(key, hasher.finalize().as_bytes()),
-            Hasher::Plain(hasher) => cut(&hasher.finalize()),
         }
     }
 }
@@ -216,9 +213,6 @@ pub enum Comparison {
     /// A keyed hash of the plain digest, made by [`Comparison::keyed_plain`]. For ends that keep plain digests from
     /// session to session (`--checksum-cache`).
     OfPlain([u8; 32]),
-    /// The first 160 bits of the plain digest. For a run with both trees on this machine that keeps plain digests: no
-    /// peer sees them, and a hash of each would take as long as finding it.
-    Plain,
 }
 
 /// The secret of keyed XXH3, different in each session. This is not a MAC. But an attacker who wants two contents to
@@ -260,22 +254,21 @@ impl Comparison {
     /// Returns the function from the plain digest of a content to its digest; `None` if that does not depend on the plain
     /// one.
     pub fn of_plain(&self) -> Option<impl Fn(&PlainDigest) -> [u8; CONTENT_LEN_BYTES]> {
-        let key = match self {
-            Comparison::OfPlain(key) => Some(key),
-            Comparison::Plain => None,
-            Comparison::Keyed(_) | Comparison::Negotiated(_) => return None,
-        };
-        Some(move |plain: &PlainDigest| match key {
-            Some(key) => of_plain(key, plain),
-            None => std::array::from_fn(|at| plain[at]),
-        })
+        match self {
+            Comparison::OfPlain(key) => Some(|plain: &PlainDigest| of_plain(key, plain)),
+            Comparison::Keyed(_) | Comparison::Negotiated(_) => None,
+        }
+    }
+
+    /// Returns whether the digest of a content depends on its plain digest.
+    pub fn is_of_plain(&self) -> bool {
+        matches!(self, Comparison::OfPlain(_))
     }
 
     /// Returns a hasher for a content that arrives in pieces.
     pub fn hasher(&self) -> ContentHasher {
         ContentHasher(match self {
             Comparison::OfPlain(key) => Hasher::OfPlain(Box::default(), *key),
-            Comparison::Plain => Hasher::Plain(Box::default()),
             Comparison::Negotiated(sum) => Hasher::negotiated(*sum, None),
             Comparison::Keyed(Secret { bytes, seed }) => {
                 let keyed = XxHash3_128::with_seed_and_secret(*seed, bytes.clone());
@@ -288,7 +281,6 @@ impl Comparison {
     pub fn digest(&self, content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
         match self {
             Comparison::OfPlain(key) => of_plain(key, &plain(content)),
-            Comparison::Plain => cut(&blake3::hash(content)),
             Comparison::Negotiated(sum) => {
                 let mut hasher = ContentHasher(Hasher::negotiated(*sum, None));
                 hasher.update(content);

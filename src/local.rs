@@ -5,7 +5,7 @@ use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::apply::generator::{OnSkipped, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
 use crate::checksum_cache::{CacheInUse, WantedFile};
-use crate::digest::Comparison;
+use crate::digest::{Comparison, PlainDigest};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::fs::compare::same_bytes;
@@ -15,7 +15,6 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
-use crate::proto::ContentDigest;
 use crate::report::TextReporter;
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::progress::ListTotal;
@@ -83,7 +82,7 @@ impl Local<'_> {
         &self,
         cache: CacheInUse<'_>,
         dest: ComparedDest<'_>,
-        expected: &ContentDigest,
+        expected: &PlainDigest,
     ) -> io::Result<bool> {
         let ComparedDest { dir, name, version } = dest;
         let spares_atime = self.run_context.options.select.open_noatime;
@@ -95,7 +94,7 @@ impl Local<'_> {
             listed_bytes: None,
             is_over: &|| self.run_context.process.stop.load(Ordering::Relaxed),
         })?;
-        Ok(plain.starts_with(expected))
+        Ok(plain == *expected)
     }
 
     fn sync(
@@ -108,9 +107,8 @@ impl Local<'_> {
         let accounts = LocalAccounts { ids: Ids::new() };
         let compare = |source: ComparedSource<'_>, dest: ComparedDest<'_>| {
             let kept = self.run_context.checksum_cache();
-            let digest = source.entry.extra.as_ref().and_then(|extra| extra.digest);
-            match (kept, digest, source.place) {
-                (Some(cache), Some(digest), _) => self.has_digest(cache, dest, &digest),
+            match (kept, source.plain_digest, source.place) {
+                (Some(cache), Some(digest), _) => self.has_digest(cache, dest, digest),
                 // If the source could not be read for its digest, this finds out why.
                 (_, _, Some(place)) => {
                     let source = (&*place.dir()?, source.name);
@@ -160,6 +158,7 @@ impl Local<'_> {
                     gathered,
                     to,
                     has_dest: self.dest.is_some(),
+                    compared_by: Comparison::local(),
                 };
                 tally.at_peer(|tally| receiving.run(start, &local_source, reporter, tally))
             })
@@ -182,6 +181,8 @@ struct LocalSource<'a, 'x> {
     to: &'a Destination,
     /// It is a copy, not a list.
     has_dest: bool,
+    /// Makes digests of files comparable.
+    compared_by: Comparison,
 }
 
 impl SourcePlans for LocalSource<'_, '_> {
@@ -193,7 +194,7 @@ impl SourcePlans for LocalSource<'_, '_> {
         let contents = match self.run_context.checksum_cache() {
             // For a list, nothing is compared.
             Some(cache) if self.has_dest => Some(Contents {
-                by: &Comparison::Plain,
+                by: &self.compared_by,
                 is_over: self.run_context.process.stop,
                 cache: Some(cache),
                 may_read: None,

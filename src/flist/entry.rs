@@ -100,7 +100,8 @@ pub struct Extra {
     pub acl: Option<Box<[u8]>>,
     /// A directory's default ACL, in the same form.
     pub default_acl: Option<Box<[u8]>>,
-    /// The digest of the content, if it was requested from a peer for `-c`.
+    /// The digest of the content as both ends of a session compare it (`-c`). Not with digests of earlier runs: see
+    /// [`DirList::plain_digest`].
     pub digest: Option<[u8; 20]>,
     /// Whether this is a directory on another file system than its parent, under `-x`.
     pub is_mount_point: bool,
@@ -238,6 +239,11 @@ impl Entry {
         self.extra.as_ref().is_some_and(|extra| extra.is_unsettled)
     }
 
+    /// Returns where the plain digest is in the names of its list, if that has digests.
+    fn digest_at(&self) -> usize {
+        self.name_at as usize + self.name_len as usize
+    }
+
     /// Returns a symlink's target; empty for other kinds.
     pub fn target(&self) -> &[u8] {
         self.extra
@@ -247,10 +253,18 @@ impl Entry {
     }
 }
 
+/// The length of a [plain digest](DirList::plain_digest).
+const PLAIN_BYTES: usize = 32;
+
 /// The entries of one directory. One buffer holds all names.
+///
+/// Nearly every file has a digest if the run keeps digests (`--checksum-cache`), and most are only looked at once. So they
+/// are not in [`Extra`], where each would cost an allocation, but behind the names.
 #[derive(Debug, Default, Clone)]
 pub struct DirList {
+    /// The name of each entry. If `has_digests`, the place of its plain digest follows: zeros, if it has none.
     names: Vec<u8>,
+    has_digests: bool,
     /// Sorted by [`super::order`] once [`DirList::sort`] was called.
     pub entries: Vec<Entry>,
 }
@@ -307,7 +321,12 @@ impl DirList {
     /// Reserves space for this many entries with names of this total length.
     pub fn reserve(&mut self, entries: usize, name_bytes: usize) {
         self.entries.reserve_exact(entries);
-        self.names.reserve_exact(name_bytes);
+        let digest_bytes = if self.has_digests {
+            entries * PLAIN_BYTES
+        } else {
+            0
+        };
+        self.names.reserve_exact(name_bytes + digest_bytes);
     }
 
     /// Adds an entry with all its attributes under the given name; the list is unsorted afterwards.
@@ -317,6 +336,9 @@ impl DirList {
         let name_len =
             u16::try_from(name.len()).expect("the kernel's names have at most 255 bytes");
         self.names.extend_from_slice(name);
+        if self.has_digests {
+            self.names.extend_from_slice(&[0; PLAIN_BYTES]);
+        }
         self.entries.push(Entry {
             name_at,
             name_len,
@@ -324,13 +346,56 @@ impl DirList {
         });
     }
 
+    /// Adds an entry of another list, with its digest; the list is unsorted afterwards. All entries are of lists that have
+    /// digests, or none is.
+    pub fn push_from(&mut self, other: &DirList, entry: &Entry) {
+        if self.is_empty() {
+            self.has_digests = other.has_digests;
+        }
+        self.push_entry(other.name(entry), entry.clone());
+        if let Some(digest) = other.plain_digest(entry) {
+            self.set_plain_digest(self.len() - 1, digest);
+        }
+    }
+
+    /// Makes room for the plain digests of the entries that will be added. The list is empty.
+    pub fn hold_digests(&mut self) {
+        assert!(self.is_empty(), "the entries that exist have no room");
+        self.has_digests = true;
+    }
+
+    /// Sets the digest of the content of the file at an index; see [`DirList::hold_digests`].
+    pub fn set_plain_digest(&mut self, at: usize, digest: &[u8; PLAIN_BYTES]) {
+        assert!(self.has_digests, "there is no room for it");
+        let at = self.entries[at].digest_at();
+        self.names[at..at + PLAIN_BYTES].copy_from_slice(digest);
+    }
+
+    /// Returns the digest of the content of an entry, if this run has it. It depends on the content alone, and never leaves
+    /// this machine (`--checksum-cache`).
+    pub fn plain_digest(&self, entry: &Entry) -> Option<&[u8; PLAIN_BYTES]> {
+        if !self.has_digests {
+            return None;
+        }
+        let digest = self.names[entry.digest_at()..].first_chunk()?;
+        if *digest == [0; PLAIN_BYTES] {
+            return None;
+        }
+        Some(digest)
+    }
+
     /// The memory that the entries and their names take, in bytes; [`Extra`] is not counted.
     pub fn held_bytes(&self) -> u64 {
         (self.entries.len() * size_of::<Entry>() + self.names.len()) as u64
     }
 
-    /// Appends the entries of another list. Does not sort: the caller must know whether the result is sorted.
+    /// Appends the entries of another list. Neither has digests. Does not sort: the caller must know whether the result is
+    /// sorted.
     pub fn append(&mut self, other: DirList) {
+        assert!(
+            !self.has_digests && !other.has_digests,
+            "names and digests are in one buffer"
+        );
         let shift =
             u32::try_from(self.names.len()).expect("names of one directory stay below 4 GiB");
         u32::try_from(self.names.len() + other.names.len())
@@ -437,6 +502,40 @@ impl FileId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plain_digests_stay_with_their_entries() {
+        let mut list = DirList::default();
+        list.hold_digests();
+        for (name, digest) in [("b", Some([2; 32])), ("c", None), ("a", Some([1; 32]))] {
+            list.push_name(name.as_bytes(), false);
+            if let Some(digest) = digest {
+                list.set_plain_digest(list.len() - 1, &digest);
+            }
+        }
+        list.sort();
+        let mut some = DirList::default();
+        for entry in &list.entries[1..] {
+            some.push_from(&list, entry);
+        }
+        let found = |list: &DirList| {
+            let mut found = Vec::new();
+            for entry in &list.entries {
+                let name = String::from_utf8(list.name(entry).to_vec()).unwrap();
+                found.push((name, list.plain_digest(entry).copied()));
+            }
+            found
+        };
+        let a = ("a".to_owned(), Some([1; 32]));
+        let b = ("b".to_owned(), Some([2; 32]));
+        let c = ("c".to_owned(), None);
+        assert_eq!(found(&list), [a, b.clone(), c.clone()]);
+        assert_eq!(found(&some), [b, c]);
+
+        let mut bare = DirList::default();
+        bare.push_name(b"b", false);
+        assert_eq!(bare.plain_digest(&bare.entries[0]), None);
+    }
 
     /// A run holds an `Entry` for each entry and, under `-H`, an `Inode` for each name of a file with several.
     #[test]

@@ -1,6 +1,5 @@
 //! Sends digests of the destination to a sender that compares them, while it lists.
 
-use crate::digest::Comparison;
 use crate::error::Error;
 use crate::flist::DirList;
 use crate::native::connection::NativeConnection;
@@ -53,7 +52,6 @@ impl DirReports for DestDigests<'_> {
             threads: walk.threads,
             is_over: is_over.clone(),
             digester,
-            compared_by: Comparison::keyed_plain(&self.key),
         };
         let begun = self
             .prescan

@@ -4,11 +4,10 @@
 //! If the guess is wrong, only the scan is wasted.
 
 use crate::checksum_cache::CacheInUse;
-use crate::digest::{self, Comparison};
+use crate::digest;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
-use crate::flist::entry::{Extra, Stat};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
 use crate::fs::read::{EntryAt, Names, Wanted};
@@ -21,8 +20,8 @@ use crate::native::digest_exchange::{
 use crate::native::dir_digest::Digester;
 use crate::options::Options;
 use crate::path::RelPath;
+use crate::proto::DestDirState;
 use crate::proto::limits::NAME_MAX_BYTES;
-use crate::proto::{ContentDigest, DestDirState};
 use crate::report::event::{ErrorRole, Problem};
 use crate::walk::run_context::RunContext;
 use crate::walk::{Look, Scanner, TaskId, arg_path, enter_dir};
@@ -48,8 +47,6 @@ pub struct DigestScan<'a> {
     pub is_over: Arc<AtomicBool>,
     /// Computes the digests.
     pub digester: Digester<'a>,
-    /// How the session compares contents.
-    pub compared_by: Comparison,
 }
 
 impl DigestScan<'_> {
@@ -84,14 +81,25 @@ impl DigestScan<'_> {
             dir: Some(dir),
             names,
             is_listed,
-            list: DirList::default(),
+            list: self.empty_list(),
         })
+    }
+
+    /// Returns a list that the entries of a directory can be added to.
+    fn empty_list(&self) -> DirList {
+        let mut list = DirList::default();
+        if self.cache.is_some() {
+            list.hold_digests();
+        }
+        list
     }
 
     /// Opens a directory that was closed, and starts its listing again.
     fn reopen(&self, half: &mut Half) -> Result<Dir, DestDirState> {
         let root = self.root.ok_or(DestDirState::Absent)?;
-        (half.names, half.is_listed, half.list) = (Names::default(), false, DirList::default());
+        half.names = Names::default();
+        half.is_listed = false;
+        half.list = self.empty_list();
         root.open_dir(&half.path).map_err(|_| NO_DIGEST)
     }
 
@@ -159,26 +167,16 @@ impl DigestScan<'_> {
                 self.wanted
                     .complete_dest(entry, &at)
                     .map_err(|_| NO_DIGEST)?;
+                let is_file = entry.kind() == Kind::File;
                 if let Some(cache) = &self.cache
-                    && entry.kind() == Kind::File
+                    && is_file
+                    && let Some(digest) = cache.stored(dir, &FileVersion::from_stat(&stat))
                 {
-                    entry.extra_mut().digest = self.stored_digest(*cache, dir, &stat);
+                    list.set_plain_digest(list.len() - 1, &digest);
                 }
             }
         }
         Ok(true)
-    }
-
-    /// Returns the digest of a file that an earlier run has stored, as the sender has it.
-    fn stored_digest(
-        &self,
-        cache: CacheInUse<'_>,
-        dir: &Dir,
-        stat: &Stat,
-    ) -> Option<ContentDigest> {
-        let plain = cache.stored(dir, &FileVersion::from_stat(stat))?;
-        let of_plain = self.compared_by.of_plain()?;
-        Some(of_plain(&plain))
     }
 
     /// Whether leftovers of interrupted transfers may exist, so that files must be compared one by one. `list`: the
@@ -209,9 +207,6 @@ impl DigestScan<'_> {
             self.digester.digest(&path, &list, &takes_part)
         };
         let (children, tasks) = self.below(&path, &chain, &list, &takes_part);
-        if self.cache.is_some() {
-            drop_digests(&mut list);
-        }
         (
             ScannedDir {
                 seen: DestDirState::Dir { digest, children },
@@ -242,19 +237,6 @@ impl DigestScan<'_> {
             )
         })
         .unzip()
-    }
-}
-
-/// Drops the digests of files, which only the digest of their directory needs: many entries are kept.
-fn drop_digests(list: &mut DirList) {
-    for entry in &mut list.entries {
-        let Some(extra) = &mut entry.extra else {
-            continue;
-        };
-        extra.digest = None;
-        if **extra == Extra::default() {
-            entry.extra = None;
-        }
     }
 }
 
@@ -464,7 +446,6 @@ impl Guess<'_> {
                         owners: is_super,
                         ids: &ids,
                     },
-                    compared_by: Comparison::keyed_plain(&self.key),
                 };
                 let scanner = &Scanner::early(look);
                 let first = scanner.start((

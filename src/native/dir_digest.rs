@@ -4,7 +4,7 @@
 //! digests differ although nothing would be done, that costs only a few bytes. Under `-c`, it covers the digests of the
 //! files, if both ends keep these (`--checksum-cache`).
 
-use crate::digest::KeyedHasher;
+use crate::digest::{KeyedHasher, PlainDigest};
 use crate::flist::entry::S_IFMT;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::{Ids, Name};
@@ -81,19 +81,21 @@ impl Digester<'_> {
         let mut ids = IdTexts::new();
         for entry in list.entries.iter().filter(|entry| takes_part(entry)) {
             put_bytes(&mut text, list.name(entry));
-            self.put(&mut text, &mut ids, entry, path.depth())?;
+            let content = list.plain_digest(entry);
+            self.put(&mut text, &mut ids, (entry, content), path.depth())?;
         }
         let mut hasher = KeyedHasher::new(&self.key);
         hasher.update(&text);
         Some(hasher.finish())
     }
 
-    /// Adds an entry. `ids`: the ids in this directory so far. `depth`: see [`safelink::sanitize`].
+    /// Adds an entry and the digest of its content. `ids`: the ids in this directory so far. `depth`: see
+    /// [`safelink::sanitize`].
     fn put(
         &self,
         text: &mut Vec<u8>,
         ids: &mut IdTexts,
-        entry: &Entry,
+        (entry, content): (&Entry, Option<&PlainDigest>),
         depth: usize,
     ) -> Option<()> {
         let preserve = &self.options.preserve;
@@ -134,8 +136,7 @@ impl Digester<'_> {
             kind == Kind::File && self.options.check.mode == CheckMode::Digest;
         if is_compared_by_content {
             // The sender could not read it, or the receiver has no digest that it keeps: it must be compared.
-            let digest = entry.extra.as_ref().and_then(|extra| extra.digest)?;
-            text.extend_from_slice(&digest);
+            text.extend_from_slice(content?);
         }
         if kind == Kind::File || mtime {
             // A file of equal content gets the exact time.
@@ -360,7 +361,7 @@ fn put_number(text: &mut Vec<u8>, number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::CONTENT_LEN_BYTES;
+    use crate::digest::PLAIN_LEN_BYTES;
     use crate::flist::entry::{Inode, Stat, Time};
     use crate::flist::join::{Join, Pair};
     use crate::native::shortcuts::Shortcuts;
@@ -506,12 +507,6 @@ mod tests {
                 let extra = entry.extra_mut();
                 extra.rdev = rdev;
                 extra.target = Some(vec![b'a' + target].into());
-                // The third one cannot be read.
-                extra.digest = if target < 2 {
-                    Some([target; CONTENT_LEN_BYTES])
-                } else {
-                    None
-                };
                 let name = if target == 0 {
                     &b"security.x"[..]
                 } else {
@@ -524,8 +519,11 @@ mod tests {
         )
     }
 
+    /// An entry, and the content that it has if it is a file.
+    type FileEntry = (Entry, u8);
+
     /// Two entries that differ in at most two attributes, so that their digests are often equal.
-    fn pair() -> impl Strategy<Value = (Entry, Entry)> {
+    fn pair() -> impl Strategy<Value = (FileEntry, FileEntry)> {
         let inode = || {
             prop::bool::weighted(0.05).prop_map(|is_linked| {
                 is_linked.then(|| {
@@ -537,25 +535,54 @@ mod tests {
                 })
             })
         };
-        (entry(), entry(), 0..8, 0..8, 0..12u32, inode(), inode()).prop_map(
-            |(mut source, other, first, second, bit, of_source, of_dest)| {
-                let mut dest = source.clone();
-                for attribute in [first, second] {
-                    match attribute {
-                        0 => dest.mode = other.mode,
-                        1 => dest.uid = other.uid,
-                        2 => dest.gid = other.gid,
-                        3 => dest.mtime = other.mtime,
-                        4 => dest.len_bytes = other.len_bytes,
-                        5 => dest.extra.clone_from(&other.extra),
-                        6 => dest.mode ^= 1u32 << bit,
-                        _ => {}
-                    }
-                }
-                (source.inode, dest.inode) = (of_source, of_dest);
-                (source, dest)
-            },
+        (
+            entry(),
+            entry(),
+            0..9,
+            0..9,
+            0..12u32,
+            inode(),
+            inode(),
+            (0..3u8, 0..3u8),
         )
+            .prop_map(
+                |(
+                    mut source,
+                    other,
+                    first,
+                    second,
+                    bit,
+                    of_source,
+                    of_dest,
+                    (content, other_content),
+                )| {
+                    let mut dest = source.clone();
+                    let mut dest_content = content;
+                    for attribute in [first, second] {
+                        match attribute {
+                            0 => dest.mode = other.mode,
+                            1 => dest.uid = other.uid,
+                            2 => dest.gid = other.gid,
+                            3 => dest.mtime = other.mtime,
+                            4 => dest.len_bytes = other.len_bytes,
+                            5 => dest.extra.clone_from(&other.extra),
+                            6 => dest.mode ^= 1u32 << bit,
+                            7 => dest_content = other_content,
+                            _ => {}
+                        }
+                    }
+                    (source.inode, dest.inode) = (of_source, of_dest);
+                    ((source, content), (dest, dest_content))
+                },
+            )
+    }
+
+    fn push(list: &mut DirList, name: &[u8], (entry, content): FileEntry) {
+        list.push_entry(name, entry);
+        // The third content cannot be read.
+        if content < 2 {
+            list.set_plain_digest(list.len() - 1, &[content + 1; PLAIN_LEN_BYTES]);
+        }
     }
 
     /// Two listings: in most, all names are on both sides.
@@ -564,15 +591,17 @@ mod tests {
         prop::collection::vec((pair(), side), 1..4).prop_map(|entries| {
             let mut source = DirList::default();
             let mut dest = DirList::default();
+            source.hold_digests();
+            dest.hold_digests();
             for (at, ((source_entry, dest_entry), (in_source, in_dest))) in
                 entries.into_iter().enumerate()
             {
                 let name = [b'a' + at as u8];
                 if in_source {
-                    source.push_entry(&name, source_entry);
+                    push(&mut source, &name, source_entry);
                 }
                 if in_dest {
-                    dest.push_entry(&name, dest_entry);
+                    push(&mut dest, &name, dest_entry);
                 }
             }
             source.sort();
@@ -737,11 +766,12 @@ mod tests {
                 let Pair::Both(at, dest_at) = pair else {
                     return Err(TestCaseError::fail(format!("{pair:?} in {source:?} and {dest:?}")));
                 };
+                let content = source.plain_digest(&source.entries[at]);
+                let dest_content = dest.plain_digest(&dest.entries[dest_at]);
                 let source = &mapped(&source.entries[at]);
                 let dest = &dest.entries[dest_at];
                 prop_assert!(!options.preserve.hard_links || source.inode.is_none(), "{source:?} has other names");
-                let digest = |entry: &Entry| entry.extra.as_ref().and_then(|extra| extra.digest);
-                let has_same_content = digest(source).is_some() && digest(source) == digest(dest);
+                let has_same_content = content.is_some() && content == dest_content;
                 let asked = decide(source, Some(dest), None, Subject::Entry, &policy);
                 let decision = if asked.action == Action::AskDigest {
                     decide(source, Some(dest), Some(has_same_content), Subject::Entry, &policy)

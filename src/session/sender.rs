@@ -358,6 +358,7 @@ impl<'a> Sender<'a> {
             let name = kept.name_of(entry);
             ComparedSource {
                 entry,
+                plain_digest: None,
                 place: Some(place),
                 name,
             }

@@ -439,7 +439,42 @@ fn leave_out<T>(
         }
         below.extend(value.map(|value| (listing.list.len() as u32, value)));
         listing.subs.extend(sub);
-        Arc::make_mut(&mut listing.list).push_entry(name, entry.clone());
+        Arc::make_mut(&mut listing.list).push_from(&whole, entry);
     }
     removed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flist::DirList;
+
+    #[test]
+    fn entries_that_stay_keep_their_digests() {
+        let mut list = DirList::default();
+        list.hold_digests();
+        for name in ["left out", "stays"] {
+            list.push_name(name.as_bytes(), false);
+            list.set_plain_digest(list.len() - 1, &[7; 32]);
+        }
+        let mut listing = DirListing {
+            list: Arc::new(list),
+            ..DirListing::default()
+        };
+
+        let why = |_: &RelPath, name: &[u8], _: &Entry| {
+            if name == b"left out" {
+                Some(b"a reason".to_vec())
+            } else {
+                None
+            }
+        };
+        leave_out::<()>(&mut listing, &mut Vec::new(), why);
+
+        let list = &listing.list;
+        assert_eq!(list.len(), 1);
+        assert_eq!(list.name(&list.entries[0]), b"stays");
+        assert_eq!(list.plain_digest(&list.entries[0]), Some(&[7; 32]));
+        assert_eq!(listing.problems.len(), 1);
+    }
 }

@@ -631,6 +631,7 @@ impl DestWalk<'_> {
         let mut dirs = AltDirs::default();
         let original = ComparedSource {
             entry: source,
+            plain_digest: None,
             place,
             name: b".",
         };

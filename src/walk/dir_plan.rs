@@ -202,6 +202,7 @@ impl Found {
     pub fn original<'a>(&'a self, entry: &'a Entry) -> ComparedSource<'a> {
         ComparedSource {
             entry,
+            plain_digest: self.listing.list.plain_digest(entry),
             place: self.place_of(entry),
             name: self.source_name(entry),
         }

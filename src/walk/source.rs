@@ -4,6 +4,7 @@ mod contents;
 mod origins;
 
 pub use self::contents::Contents;
+use self::contents::ListedDigest;
 use self::origins::{drop_duplicates, is_named, leave_out_further, repeated_dirs, times_of};
 use crate::filter::{Chain, Side};
 use crate::flist::entry::Stat;
@@ -17,7 +18,6 @@ use crate::options::{LinkOwners, Select};
 use crate::path::RelPath;
 use crate::plan::explained::Fact;
 use crate::plan::safelink;
-use crate::proto::ContentDigest;
 use crate::report::event::{ErrorRole, Problem, Weight, strerror};
 use crate::report::explainer::Explainer;
 use crate::walk::dir_plan::{
@@ -48,7 +48,7 @@ struct Looked {
     /// The value of a symlink.
     target: Option<Vec<u8>>,
     /// The digest of the content, if it is wanted and the file is short.
-    digest: Option<ContentDigest>,
+    digest: Option<ListedDigest>,
 }
 
 /// Returns the attributes of what the symlink `name` in `dir` leads to, if the options follow it although they do not
@@ -105,6 +105,9 @@ impl SourceWalk<'_> {
     pub fn list(&self, task: SourceTask) -> (ListedDir, Vec<(u32, SourceTask)>) {
         let mut found = ListedDir::default();
         found.listing.path = task.path.clone();
+        if self.contents.as_ref().is_some_and(Contents::are_kept) {
+            Arc::make_mut(&mut found.listing.list).hold_digests();
+        }
         found.lacks_digests = self.contents.as_ref().is_some_and(|it| !it.may_be_read());
         let mut origins = task.origins;
         found.listing.is_named = is_named(&origins);
@@ -546,8 +549,11 @@ impl SourceWalk<'_> {
             entry.extra_mut().rdev = 0;
         }
         // An entry that represents another kind (`--fake-super`) has no digest.
-        if digest.is_some() && entry.kind() == Kind::File {
-            entry.extra_mut().digest = digest;
+        if let Some(digest) = digest
+            && entry.kind() == Kind::File
+        {
+            let list = Arc::make_mut(&mut found.listing.list);
+            digest.add_to(list, list.len() - 1);
         }
         match completed {
             Ok(None) => true,

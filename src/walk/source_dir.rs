@@ -1,5 +1,6 @@
 //! The directories of a source on this machine, and the files in them whose content is compared.
 
+use crate::digest::PlainDigest;
 use crate::filter::Chain;
 use crate::flist::Entry;
 use crate::fs::errno;
@@ -181,6 +182,8 @@ pub fn enter_by(
 pub struct ComparedSource<'a> {
     /// Its entry, with the digest if a peer sent one.
     pub entry: &'a Entry,
+    /// The digest of its content that an earlier run has stored; see [`DirList::plain_digest`](crate::flist::DirList).
+    pub plain_digest: Option<&'a PlainDigest>,
     /// Its directory, if it is on this machine.
     pub place: Option<&'a SourceDir>,
     /// Its name there.

@@ -4,10 +4,11 @@ use super::dest_dirs::{DestDirsWalk, DirComparison};
 use super::roots::SentNames;
 use super::{BasisFate, ContentRequest, KeptDir, Sender};
 use crate::apply::file::failure::cannot_open;
+use crate::digest::PlainDigest;
 use crate::error::Result;
 use crate::flist::{DirList, Entry, Kind};
 use crate::path::RelPath;
-use crate::proto::{Basis, DirId, DirListing, FileId, Lane};
+use crate::proto::{Basis, ContentDigest, DirId, DirListing, FileId, Lane};
 use crate::report::Tally;
 use crate::session::source_prefetch::{ScannedSource, SourcePrefetch};
 use crate::walk::cold_files::{COLD_FILES_MAX, read_ahead};
@@ -17,6 +18,17 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+
+/// Gives the files of a list the digests that both ends compare. Only plain ones are kept for unchanged directories, whose
+/// lists are not sent.
+fn make_comparable(list: &mut Arc<DirList>, of_plain: &dyn Fn(&PlainDigest) -> ContentDigest) {
+    for at in 0..list.len() {
+        let plain = list.plain_digest(&list.entries[at]);
+        if let Some(digest) = plain.map(of_plain) {
+            Arc::make_mut(list).entries[at].extra_mut().digest = Some(digest);
+        }
+    }
+}
 
 /// A directory whose subdirectories are being walked.
 struct SenderFrame {
@@ -147,10 +159,13 @@ impl ListingSender<'_, '_, '_> {
             own.push_entry(b".", entry);
         }
         let ListedDir {
-            listing,
+            mut listing,
             places: open,
             ..
         } = listed;
+        if let Some(of_plain) = self.sender.checksums.compared_by.of_plain() {
+            make_comparable(&mut listing.list, &of_plain);
+        }
         let list = &listing.list;
         for entry in &list.entries {
             self.named.name(entry, &mut ids);
@@ -233,6 +248,7 @@ impl ListingSender<'_, '_, '_> {
                     let place = open.get(entry.origin as usize).and_then(Option::as_ref);
                     ComparedSource {
                         entry,
+                        plain_digest: None,
                         place,
                         name: files.name(entry),
                     }

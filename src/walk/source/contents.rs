@@ -2,9 +2,9 @@
 
 use super::{SourceWalk, now};
 use crate::checksum_cache::{CacheInUse, WantedFile};
-use crate::digest::Comparison;
+use crate::digest::{Comparison, PlainDigest};
 use crate::flist::entry::Stat;
-use crate::flist::{Entry, Kind};
+use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::root::Dir;
 use crate::fs::sys;
@@ -31,6 +31,24 @@ pub struct Contents<'a> {
     pub may_read: Option<&'a AtomicBool>,
 }
 
+/// The digest of the content of a listed file.
+pub(super) enum ListedDigest {
+    /// That of the content alone. It is kept from run to run, so it is made comparable only when it is sent.
+    Plain(PlainDigest),
+    /// As both ends compare it.
+    Compared(ContentDigest),
+}
+
+impl ListedDigest {
+    /// Adds it to the file at an index of a list.
+    pub(super) fn add_to(&self, list: &mut DirList, at: usize) {
+        match self {
+            ListedDigest::Plain(digest) => list.set_plain_digest(at, digest),
+            ListedDigest::Compared(digest) => list.entries[at].extra_mut().digest = Some(*digest),
+        }
+    }
+}
+
 impl Contents<'_> {
     /// Returns the digest of a file that an earlier run has stored. `version`: that of the file, if it was just examined.
     fn stored(
@@ -38,15 +56,15 @@ impl Contents<'_> {
         dir: &Dir,
         name: &[u8],
         version: Option<FileVersion>,
-    ) -> io::Result<ContentDigest> {
+    ) -> io::Result<ListedDigest> {
         let version = match version {
             Some(version) => version,
             None => sys::version_at(dir.fd(), name)?,
         };
-        let plain = self.cache.and_then(|cache| cache.stored(dir, &version));
-        match (plain, self.by.of_plain()) {
-            (Some(plain), Some(of_plain)) => Ok(of_plain(&plain)),
-            _ => Err(io::ErrorKind::WouldBlock.into()),
+        let cache = self.kept_in();
+        match cache.and_then(|cache| cache.stored(dir, &version)) {
+            Some(plain) => Ok(ListedDigest::Plain(plain)),
+            None => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -55,9 +73,18 @@ impl Contents<'_> {
             .is_none_or(|may_read| may_read.load(Ordering::Relaxed))
     }
 
+    /// Returns the digests of earlier runs, if the digests that are compared can be made from these.
+    fn kept_in(&self) -> Option<CacheInUse<'_>> {
+        if self.by.is_of_plain() {
+            self.cache
+        } else {
+            None
+        }
+    }
+
     /// Returns whether digests of earlier runs are used.
     pub(super) fn are_kept(&self) -> bool {
-        self.cache.is_some()
+        self.kept_in().is_some()
     }
 }
 
@@ -71,13 +98,11 @@ impl SourceWalk<'_> {
         if !std::mem::take(&mut found.lacks_digests) {
             return false;
         }
+        let list = found.listing.list.clone();
         let lacks_digest = |entry: &Entry| {
-            entry
-                .extra
-                .as_ref()
-                .is_none_or(|extra| extra.digest.is_none())
+            let compared = entry.extra.as_ref().and_then(|extra| extra.digest);
+            compared.is_none() && list.plain_digest(entry).is_none()
         };
-        let list = &found.listing.list;
         let are_complete = list
             .entries
             .iter()
@@ -120,7 +145,9 @@ impl SourceWalk<'_> {
         );
         let list = Arc::make_mut(&mut found.listing.list);
         for (at, digest) in files.into_iter().zip(digests) {
-            list.entries[at].extra_mut().digest = digest;
+            if let Some(digest) = digest {
+                digest.add_to(list, at);
+            }
         }
     }
 
@@ -132,12 +159,12 @@ impl SourceWalk<'_> {
         len_bytes: u64,
         version: Option<FileVersion>,
         contents: &Contents<'_>,
-    ) -> io::Result<ContentDigest> {
+    ) -> io::Result<ListedDigest> {
         let is_over = || contents.is_over.load(Ordering::Relaxed);
         if !contents.may_be_read() {
             return contents.stored(&*place.dir()?, name, version);
         }
-        if let (Some(cache), Some(of_plain)) = (contents.cache, contents.by.of_plain()) {
+        if let Some(cache) = contents.kept_in() {
             let (_, plain) = cache.digest(&WantedFile {
                 dir: &*place.dir()?,
                 name,
@@ -146,10 +173,11 @@ impl SourceWalk<'_> {
                 listed_bytes: Some(len_bytes),
                 is_over: &is_over,
             })?;
-            return Ok(of_plain(&plain));
+            return Ok(ListedDigest::Plain(plain));
         }
         let file = place.open_file(name, self.select)?;
-        digest_of_beginning(file.as_fd(), len_bytes, contents.by, &is_over)
+        let digest = digest_of_beginning(file.as_fd(), len_bytes, contents.by, &is_over)?;
+        Ok(ListedDigest::Compared(digest))
     }
 
     /// Returns the attributes of the file that represents a device. When its content changed is unknown, so it is new
