@@ -16,6 +16,8 @@ pub mod place;
 pub mod plan_use;
 pub mod preserve;
 pub mod select;
+#[cfg(test)]
+mod tests;
 
 pub use batch::Batch;
 pub use check::{CacheChoice, Check, CheckMode, Checksum, Checksums};

@@ -365,7 +365,8 @@ fn by_connect(connect: &Connect) -> Permits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Append, Backup, CheckMode};
+    use crate::options::{AltDest, Append, Backup, CacheChoice, CheckMode, DetectRenamed};
+    use crate::path::RelPath;
 
     fn archive() -> Options {
         let preserve = Preserve {
@@ -422,6 +423,176 @@ mod tests {
         assert_eq!(with(|o| o.dry_run = true), Some("--dry-run"));
         assert_eq!(with(|o| o.check.existing_only = true), Some("--existing"));
         assert_eq!(with(|o| o.preserve.perms = false), Some("--no-perms"));
+    }
+
+    /// Changes one option of a run.
+    type Change = fn(&mut Options);
+
+    /// Returns whether directories may be compared, and whether content may be sent unrequested, in a run of `-a`.
+    fn shortcuts(change: Change) -> (bool, bool) {
+        let mut options = archive();
+        options.select.recurse = Recurse::Full;
+        change(&mut options);
+        let permits = Permits::new(&options, false);
+        (permits.compare, permits.unrequested)
+    }
+
+    fn alternate(kind: AltKind) -> Option<AltDest> {
+        Some(AltDest {
+            kind,
+            by_clone: false,
+            dirs: vec![b"alt".to_vec()],
+            shown_as_given: true,
+        })
+    }
+
+    #[test]
+    fn options_that_need_each_entry_forbid_digests_of_directories() {
+        let cases: [(&str, Change, bool); 22] = [
+            ("-a", |_| {}, true),
+            ("-d", |o| o.select.recurse = Recurse::Dirs, false),
+            (
+                "--remove-sent-files",
+                |o| o.select.remove_source = RemoveSource::Sent,
+                false,
+            ),
+            ("-c", |o| o.check.mode = CheckMode::Digest, false),
+            (
+                "-c --checksum-cache",
+                |o| {
+                    o.check.mode = CheckMode::Digest;
+                    o.checksum_cache = Some(CacheChoice::default());
+                },
+                true,
+            ),
+            ("-I", |o| o.check.mode = CheckMode::IgnoreTimes, false),
+            ("--size-only", |o| o.check.mode = CheckMode::SizeOnly, true),
+            ("-@0", |o| o.check.window_secs = 0, true),
+            ("-@-1", |o| o.check.window_secs = -1, true),
+            ("-@1", |o| o.check.window_secs = 1, false),
+            ("-U", |o| o.preserve.atimes = true, false),
+            ("-K", |o| o.preserve.keep_dirlinks = true, false),
+            ("--munge-links", |o| o.preserve.munge_links = true, false),
+            (
+                "--delete-before",
+                |o| o.delete.when = Some(When::Before),
+                false,
+            ),
+            (
+                "--delete-during",
+                |o| o.delete.when = Some(When::During),
+                true,
+            ),
+            (
+                "--delete-delay",
+                |o| o.delete.when = Some(When::Delay),
+                true,
+            ),
+            (
+                "--delete-after",
+                |o| o.delete.when = Some(When::After),
+                false,
+            ),
+            (
+                "--compare-dest",
+                |o| o.delta.alt_dest = alternate(AltKind::Compare),
+                false,
+            ),
+            (
+                "--copy-dest",
+                |o| o.delta.alt_dest = alternate(AltKind::Copy),
+                true,
+            ),
+            ("--debug=filter", |o| o.output.debug.filter = 1, false),
+            ("apply", |o| o.plan_use = PlanUse::Replay, false),
+            ("explain", |o| o.explained = vec![RelPath::root()], false),
+        ];
+        for (name, change, may_compare) in cases {
+            assert_eq!(shortcuts(change).0, may_compare, "{name}");
+        }
+    }
+
+    #[test]
+    fn options_that_may_spare_a_new_file_forbid_to_send_it_unrequested() {
+        let cases: [(&str, Change, bool); 11] = [
+            ("-a", |_| {}, true),
+            ("--max-size", |o| o.select.max_size_bytes = Some(1), false),
+            ("--min-size", |o| o.select.min_size_bytes = Some(1), false),
+            ("--existing", |o| o.check.existing_only = true, false),
+            ("-H", |o| o.preserve.hard_links = true, false),
+            ("--append", |o| o.place.append = Some(Append::Trust), false),
+            (
+                "--copy-dest",
+                |o| o.delta.alt_dest = alternate(AltKind::Copy),
+                false,
+            ),
+            (
+                "--detect-renamed",
+                |o| o.delta.detect_renamed = Some(DetectRenamed::Quick),
+                false,
+            ),
+            ("--delete", |o| o.delete.when = Some(When::During), true),
+            ("-n", |o| o.dry_run = true, false),
+            ("apply", |o| o.plan_use = PlanUse::Replay, false),
+        ];
+        for (name, change, may_send) in cases {
+            assert_eq!(shortcuts(change).1, may_send, "{name}");
+        }
+    }
+
+    #[test]
+    fn repeat_is_forbidden_by_options_that_only_matter_together() {
+        let linked: Change = |o| o.preserve.hard_links = true;
+        let cases: [(Change, Option<&str>); 6] = [
+            (
+                |o| o.check.ignore_existing = true,
+                Some("--ignore-existing with --hard-links"),
+            ),
+            (|o| o.check.update = true, None),
+            (
+                |o| {
+                    o.check.update = true;
+                    o.preserve.times = false;
+                },
+                Some("--update with --hard-links"),
+            ),
+            (|o| o.preserve.times = false, None),
+            (
+                |o| o.preserve.atimes = true,
+                Some("--atimes without --open-noatime"),
+            ),
+            (
+                |o| {
+                    o.preserve.atimes = true;
+                    o.select.open_noatime = true;
+                },
+                None,
+            ),
+        ];
+        for (change, expected) in cases {
+            let found = with(|options| {
+                linked(options);
+                change(options);
+            });
+            assert_eq!(found, expected);
+        }
+        assert_eq!(with(|o| o.check.update = true), None);
+        let without_links = with(|o| {
+            o.check.update = true;
+            o.preserve.times = false;
+        });
+        assert_eq!(without_links, None);
+        assert_eq!(
+            with(|o| o.preserve.write_devices = true),
+            Some("--write-devices")
+        );
+        assert_eq!(with(|o| o.select.list_only = true), Some("--list-only"));
+        assert_eq!(
+            with(|o| o.plan_use = PlanUse::Replay),
+            Some("sparsync apply")
+        );
+        let batch = crate::options::Batch::Read(b"batch".to_vec());
+        assert_eq!(with(|o| o.batch = Some(batch)), Some("--write-batch"));
     }
 
     #[test]
