@@ -59,7 +59,7 @@ impl Rules {
 
     /// Returns the rules that have the same effect in every tree: those before the first rule that reads a file in the
     /// tree or depends on the path of its root. The chain is empty if a later rule clears the list.
-    pub fn fixed(&self, side: Side) -> Chain {
+    pub fn fixed(&self) -> Chain {
         if let Some(shared) = &self.shared {
             return shared.clone();
         }
@@ -79,13 +79,8 @@ impl Rules {
         } else {
             fixed
         };
-        Chain::new(
-            fixed.iter().cloned(),
-            ChainOptions {
-                side: Some(side),
-                ..self.options.clone()
-            },
-        )
+        // None of them reads a file, so the side does not matter.
+        Chain::new(fixed.iter().cloned(), self.options.clone())
     }
 
     /// Returns the chain of the tree at `root_abs`, before any directory is entered.
@@ -440,7 +435,7 @@ fn verdict_of(found: Option<(&RuleBlock, usize)>) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ModuleRules, parse_exclude, parse_filter};
+    use super::super::{MERGE_DEPTH_MAX, ModuleRules, parse_exclude, parse_filter};
     use super::*;
     use crate::exit::Exit;
     use proptest::prelude::*;
@@ -503,6 +498,26 @@ mod tests {
             Verdict::Exclude { perishable: false }
         );
         assert_eq!(chain.verdict(Side::Sender, b"", true), Verdict::Include);
+        let all = self::chain(&["- *"]);
+        assert_eq!(all.verdict(Side::Sender, b"", true), Verdict::Include);
+    }
+
+    #[test]
+    fn attributes_have_their_own_rules() {
+        let chain = chain(&["- user.a", "-xr user.b", "+x user.c", "-x user.*"]);
+        let takes = |name: &str| chain.xattr_verdict(Side::Sender, name.as_bytes());
+        assert_eq!(takes("user.c"), Some(true));
+        assert_eq!(takes("user.d"), Some(false));
+        assert_eq!(takes("security.x"), Some(true));
+        let only = self::chain(&["- user.a", "-xr user.b", "-xs user.c"]);
+        for (name, expected) in [("user.a", true), ("user.b", true), ("user.c", false)] {
+            let found = only.xattr_verdict(Side::Sender, name.as_bytes());
+            assert_eq!(found, Some(expected), "{name}");
+        }
+        assert_eq!(
+            self::chain(&["- user.a"]).xattr_verdict(Side::Sender, b"user.a"),
+            None
+        );
     }
 
     #[test]
@@ -547,6 +562,11 @@ mod tests {
         assert!(!hides(&chain, "a") && hides(&chain, "b") && !chain.has_per_dir());
     }
 
+    /// Whether the rules of the module exclude `other` and nothing else.
+    fn entered_excludes(chain: &Chain) -> bool {
+        chain.module_excludes(b"d/other", false) && !chain.module_excludes(b"d/a", false)
+    }
+
     #[test]
     fn module_hides_rule_files() {
         let files = Files::from([("d/.r", "- a\n. /r/more"), ("more", "- b")]);
@@ -567,6 +587,7 @@ mod tests {
         let entered = inside("- .r").unwrap();
         assert!(!hides(&entered, "d/a") && !hides(&entered, "d/b"));
         assert!(inside("- /more").is_err());
+        assert!(entered_excludes(&inside("- other").unwrap()));
         assert!(!chain(&["- a"]).has_module_rules());
     }
 
@@ -592,7 +613,7 @@ mod tests {
                 .iter()
                 .map(|line| parse_filter(line.as_bytes()).unwrap());
             let parsed: Vec<Parsed> = parsed.collect();
-            Rules::new(parsed, ChainOptions::default()).fixed(Side::Sender)
+            Rules::new(parsed, ChainOptions::default()).fixed()
         };
         for dependent in [": .r", "-/ /r/x"] {
             let chain = fixed(&["- a", dependent, "- b"]);
@@ -614,6 +635,15 @@ mod tests {
         let rules = Rules::new(parsed, ChainOptions::default());
         assert!(hides(&rules.chain(Side::Sender, b"/r/"), "x"));
         assert!(!hides(&rules.chain(Side::Sender, b"/other"), "x"));
+        // In a file, a group of the other side does not take its name.
+        let files = Files::from([(".r", ":r .q\n: .q"), (".q", "- a")]);
+        let parsed = vec![parse_filter(b": .r").unwrap()];
+        let rules = Rules::new(parsed, ChainOptions::default());
+        for (side, is_hidden) in [(Side::Sender, true), (Side::Receiver, false)] {
+            let chain = rules.chain(side, b"/r");
+            let entered = try_enter(&chain, "", &files).unwrap();
+            assert_eq!(hides(&entered, "a"), is_hidden);
+        }
     }
 
     #[test]
@@ -649,6 +679,28 @@ mod tests {
         let inside = at(&[": .r", ": .q"], &files, "d");
         assert!(!hides(&inside, "d/a") && !hides(&inside, "d/b"));
         assert!(hides(&inside, "d/c") && hides(&inside, "d/q"));
+        let files = Files::from([(".r", "- a"), ("d/.r", "!")]);
+        let inside = at(&[": .r"], &files, "d");
+        assert!(!hides(&inside, "d/a"));
+    }
+
+    #[test]
+    fn clear_in_a_file_lets_a_later_rule_name_the_same_file() {
+        let files = Files::from([(".r", ": .q\n!\n: .q"), ("d/.q", "- x")]);
+        assert!(hides(&at(&[": .r"], &files, "d"), "d/x"));
+        // A name that was not cleared keeps its first group.
+        let files = Files::from([(".r", ": .q\n: .q"), (".q", "- x\n- y")]);
+        let root = at(&[": .r"], &files, "");
+        assert!(hides(&root, "x"));
+        let files = Files::from([("d/.r", "!\n:n .q"), ("d/.q", "- x"), (".r", ":r .q")]);
+        assert!(hides(&at(&[": .r"], &files, "d"), "d/x"));
+    }
+
+    #[test]
+    fn directory_without_a_rule_file_shares_the_rules_of_its_parent() {
+        let files = Files::from([(".r", "- a")]);
+        let root = at(&[": .r"], &files, "");
+        assert!(try_enter(&root, "d", &files).unwrap().same(&root));
     }
 
     #[test]
@@ -681,6 +733,12 @@ mod tests {
         let files = Files::from([("d/.r", ". more\n- c"), ("more", "- b\n- /d/a\n- /x")]);
         let inside = at(&[": .r"], &files, "d");
         assert!(hides(&inside, "d/b") && hides(&inside, "d/a") && !hides(&inside, "d/x"));
+        // Rules behind it belong to the directory again.
+        let files = Files::from([("d/.r", ". more\n. more\n- /x"), ("more", "- b")]);
+        let inside = at(&[": .r"], &files, "d");
+        assert!(hides(&inside, "d/x") && !hides(&inside, "x"));
+        let files = Files::from([("d/.r", "-/ /r/d/x")]);
+        assert!(hides(&at(&[": .r"], &files, "d"), "d/x"));
         let files = Files::from([("d/.r", ". gone")]);
         let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
         assert_eq!(
@@ -689,12 +747,28 @@ mod tests {
         );
         assert_eq!(bad.exit(), Exit::FileIo);
         let files = Files::from([("d/.r", ". d/.r")]);
-        assert_eq!(
+        let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
+        assert_eq!(bad.exit(), Exit::FileIo);
+        let message = bad.message("sender");
+        let start =
+            b"[sender] merge-file include depth limit (32) exceeded at <rule from a file named at";
+        assert!(message.starts_with(start) && message.ends_with(b" /r/d/.r line 1>"));
+    }
+
+    #[test]
+    fn depth_of_nested_merge_files_is_limited() {
+        let enter = |depth: usize| {
+            let mut files = Files::from([("d/.r", ". m1")]);
+            for at in 1..depth {
+                let text = format!(". m{}", at + 1);
+                files.insert(format!("m{at}").leak(), text.leak());
+            }
+            files.insert(format!("m{depth}").leak(), "- x");
             try_enter(&chain(&[": .r"]), "d", &files)
-                .unwrap_err()
-                .exit(),
-            Exit::FileIo
-        );
+        };
+        assert!(hides(&enter(MERGE_DEPTH_MAX - 2).unwrap(), "d/x"));
+        assert!(enter(MERGE_DEPTH_MAX - 1).is_ok());
+        assert!(enter(MERGE_DEPTH_MAX).is_err());
     }
 
     #[test]

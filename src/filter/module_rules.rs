@@ -161,6 +161,7 @@ mod tests {
             ("- secret + b *.bak", false, &["- secret", "+ b", "*.bak"]),
             ("- a bogus  x y", true, &["- a", "bogus  x y"]),
             ("! b", false, &["!", "b"]),
+            ("*.bak /x", false, &["*.bak", "/x"]),
             ("", false, &[]),
         ] {
             let split: Vec<_> = split_rules(text.as_bytes(), has_names)

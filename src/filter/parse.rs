@@ -738,6 +738,30 @@ mod tests {
                 "-e foo",
                 "invalid modifier 'e' at position 1 in filter rule: -e foo",
             ),
+            (
+                "-- foo",
+                "invalid modifier '-' at position 1 in filter rule: -- foo",
+            ),
+            (
+                "-+ foo",
+                "invalid modifier '+' at position 1 in filter rule: -+ foo",
+            ),
+            (
+                "-n foo",
+                "invalid modifier 'n' at position 1 in filter rule: -n foo",
+            ),
+            (
+                "-w foo",
+                "invalid modifier 'w' at position 1 in filter rule: -w foo",
+            ),
+            (
+                ":+- x",
+                "invalid modifier '-' at position 2 in filter rule: :+- x",
+            ),
+            (
+                ":-+ x",
+                "invalid modifier '+' at position 2 in filter rule: :-+ x",
+            ),
         ] {
             assert_eq!(parsed_text(text), want, "{text:?}");
         }
@@ -815,6 +839,20 @@ mod tests {
         assert_eq!(patterns(&list), ["-s a", "-s #x", "!", "-s c"]);
         let list = parse_merge(b"- a\n: q\n-C", &merge(b".sx x"), false).unwrap();
         assert_eq!(patterns(&list), ["-s a", ":s q", "-Cs "]);
+        let list = parse_merge(b"- a\nP b", &merge(b"./p x"), false).unwrap();
+        assert_eq!(patterns(&list), ["-/p a", "-/rp b"]);
+    }
+
+    #[test]
+    fn rules_of_files_are_marked() {
+        let is_from_file = |parsed: Parsed| match parsed {
+            Parsed::Rule(rule) => rule.from_file,
+            other => panic!("{other:?} is no rule"),
+        };
+        assert!(!is_from_file(parse_exclude(b"a").unwrap()));
+        for parsed in parse_from(b"a\n+ b".to_vec(), false, false).unwrap() {
+            assert!(is_from_file(parsed));
+        }
     }
 
     #[test]
@@ -864,6 +902,7 @@ mod tests {
         let list = cvs_rules(None, Some(b"a\tb"));
         assert_eq!(list.len(), 1 + 36 + 2);
         assert_eq!(patterns(&list)[..2], [":C .cvsignore", "-p RCS"]);
+        assert_eq!(list.first(), parse_filter(b":C").as_ref().ok());
         assert_eq!(patterns(&list)[36..], ["-p .bzr/", "- a", "- b"]);
         let list = cvs_rules(Some(b"x ! y"), Some(b"z"));
         assert_eq!(patterns(&list), [":C .cvsignore", "- y", "- z"]);

@@ -120,7 +120,7 @@ impl Pattern {
     /// Compiles the pattern of a rule. Returns the text to which it refers if that is not `text`.
     pub(super) fn compile(text: &[u8], anchor: Anchor<'_>) -> (Pattern, Option<Vec<u8>>) {
         let (stem, dir_only) = match text {
-            [head @ .., b'/'] if !head.is_empty() => (head, DIR_ONLY),
+            [head @ .., b'/'] => (head, DIR_ONLY),
             _ => (text, 0),
         };
         if stem.len() > PATTERN_MAX_BYTES {
@@ -148,7 +148,7 @@ impl Pattern {
             None if !wild => return (Pattern::NEVER, None),
             Some(_) | None => (full.strip_prefix(b"/").unwrap_or(full), ON_ABSOLUTE),
         };
-        let (test, part) = Test::anchored(tail, flags & TRIPLE != 0);
+        let (test, part) = Test::anchored(tail);
         let pattern = Pattern::for_test(
             test,
             (tail, full.len() - tail.len()),
@@ -276,16 +276,14 @@ impl Test {
     }
 
     /// Returns the same for a pattern whose leading slash has been removed.
-    fn anchored(text: &[u8], triple: bool) -> (Test, Range<usize>) {
+    fn anchored(text: &[u8]) -> (Test, Range<usize>) {
         let whole = 0..text.len();
         if !has_wildcard(text) {
             return (Test::Path, whole);
         }
         let literal = |dir: &[u8]| !dir.is_empty() && is_literal(dir);
         match text {
-            [dir @ .., b'/', b'*', b'*', b'*'] if triple && literal(dir) => {
-                (Test::Within, 0..dir.len())
-            }
+            [dir @ .., b'/', b'*', b'*', b'*'] if literal(dir) => (Test::Within, 0..dir.len()),
             [dir @ .., b'/', b'*', b'*'] if literal(dir) => (Test::Below, 0..dir.len()),
             _ => (Test::Glob(Scope::Whole), whole),
         }
@@ -726,6 +724,14 @@ mod tests {
             ("/a/**", "a/b a/b/c", "a a/ b/a/c ab/c"),
             ("/a/***", "a/ a/b a/b/c", "a ab/c b/a/ b/a/c"),
             ("a/***", "a/ a/b b/a/ b/a/c", "a b/a ba/"),
+            ("**/a/***", "a/ a/b x/a/ x/a/b", "a b/ x/a"),
+            ("[[:]", "[ :", "a ]"),
+            ("[a-\\c]", "a b c", "d - \\"),
+            ("[\\]a]", "] a", "\\ b"),
+            ("/**", "a a/ a/b", ""),
+            ("/***", "a a/ a/b", ""),
+            ("/a*/**", "ab/x a/y", "ab ab/ b/x"),
+            ("/a*/***", "a/ ab/ ab/x", "ab b/ b/x"),
             ("a/***/", "a/ a/b/ c/a/b/", "a a/b"),
             ("*/***", "a/ a/b", "a"),
             ("b***", "b b/ ba a/b/c", "a ab"),
@@ -790,6 +796,69 @@ mod tests {
         assert!(hits(&at(b"r/a"), "a"));
         assert!(hits(&at(b"/*/a"), "a"));
         assert!(hits(&at(b"a"), "b/a"));
+    }
+
+    #[test]
+    fn root_is_no_pattern_but_hides_escapes_of_a_rule_file() {
+        let at = |root_abs: &'static [u8], base_abs: &[u8], text: &[u8]| {
+            let anchor = Anchor {
+                root_abs,
+                base_abs,
+                absolute: false,
+            };
+            let (pattern, joined) = Pattern::compile(text, anchor);
+            let text = joined.unwrap_or_else(|| text.to_vec());
+            move |path: &[u8]| pattern.matches(&text, &CandidatePath::new(path, false, root_abs))
+        };
+        // A root with a wildcard in its name is part of the pattern, and does not match itself.
+        assert!(!at(b"/r[1]", b"/r[1]/d", b"/a")(b"d/a"));
+        assert!(at(b"/r*", b"/r*/d", b"/a")(b"d/a"));
+        // A backslash is an escape if the pattern has a wildcard.
+        assert!(!at(b"/r\\1", b"/r\\1/d", b"/a*")(b"d/a"));
+        assert!(at(b"/r\\1", b"/r\\1/d", b"/a")(b"d/a"));
+        assert!(at(b"/r", b"/r/d", b"/a*")(b"d/a"));
+    }
+
+    #[test]
+    fn pattern_that_is_longer_than_any_path_matches_nothing() {
+        let longest = "a".repeat(PATTERN_MAX_BYTES);
+        assert!(hits(&global(&longest), &longest));
+        let longer = "a".repeat(PATTERN_MAX_BYTES + 1);
+        assert!(!hits(&global(&longer), &longer));
+        let glob = format!("{}?", "a".repeat(200));
+        assert!(hits(&global(&glob), &"a".repeat(201)));
+        // Two words of states, exactly.
+        let branching = format!("**{}*b", "a".repeat(124));
+        assert!(hits(
+            &global(&branching),
+            &format!("x/{}xb", "a".repeat(124))
+        ));
+        assert!(!hits(
+            &global(&branching),
+            &format!("x/{}xb", "a".repeat(123))
+        ));
+    }
+
+    #[test]
+    fn classes_have_the_members_of_the_c_locale() {
+        for (name, count, samples) in [
+            ("alnum", 62, "azAZ09"),
+            ("alpha", 52, "azAZ"),
+            ("blank", 2, " \t"),
+            ("cntrl", 33, "\0\x1f\x7f"),
+            ("digit", 10, "09"),
+            ("graph", 94, "!~"),
+            ("lower", 26, "az"),
+            ("print", 95, " ~"),
+            ("punct", 32, "!/:@[`{~"),
+            ("space", 6, " \t\n\x0b\x0c\r"),
+            ("upper", 26, "AZ"),
+            ("xdigit", 22, "09afAF"),
+        ] {
+            let class = posix_class(name.as_bytes()).unwrap();
+            assert_eq!((0..=u8::MAX).filter(class).count(), count, "{name}");
+            assert!(samples.bytes().all(|byte| class(&byte)), "{name}");
+        }
     }
 
     #[test]

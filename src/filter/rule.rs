@@ -545,10 +545,98 @@ mod tests {
         let mut shared = rules.clone();
         Text::share(&mut shared);
         assert_eq!(shared, rules);
+        assert_ne!(rule(b"a"), rule(b"b"));
         let [Parsed::Rule(first), _, _, Parsed::Rule(last)] = &shared else {
             panic!("{shared:?}")
         };
         assert!(Arc::ptr_eq(&first.pattern.buffer, &last.pattern.buffer));
+    }
+
+    #[test]
+    fn text_from_elsewhere_is_copied() {
+        let one = Arc::new(b"one".to_vec());
+        let other = Arc::new(b"other".to_vec());
+        assert_eq!(Text::part_of(&one, &other)[..], other[..]);
+        assert_eq!(Text::part_of(&other, &one)[..], one[..]);
+        let part = Text::part_of(&other, &other[2..]);
+        assert!(part[..] == other[2..] && part.offset() == 2);
+    }
+
+    fn parsed(text: &str) -> Parsed {
+        crate::filter::parse_filter(text.as_bytes()).unwrap()
+    }
+
+    fn shown(text: Option<Vec<u8>>) -> Option<String> {
+        text.map(|text| String::from_utf8(text).unwrap())
+    }
+
+    #[test]
+    fn server_that_sends_gets_the_rules_for_senders() {
+        for (rule, plain, deleting_excluded) in [
+            ("- a", Some("- a"), Some("-s a")),
+            ("+ a", Some("+ a"), Some("+s a")),
+            ("H a", Some("-s a"), Some("-s a")),
+            ("P a", None, None),
+            ("-C", Some("-C "), Some("-C ")),
+            ("-rC", None, None),
+            (": .r", Some(": .r"), Some(": .r")),
+            (":r .r", None, None),
+            (":re .r", Some("- .r"), Some("- .r")),
+            (":se .r", Some(":es .r"), Some(":es .r")),
+            ("!", None, None),
+            ("", None, None),
+        ] {
+            let text = |excluded| shown(parsed(rule).text_for_sender(excluded));
+            assert_eq!(text(false).as_deref(), plain, "{rule}");
+            assert_eq!(text(true).as_deref(), deleting_excluded, "{rule}");
+        }
+    }
+
+    #[test]
+    fn server_that_receives_gets_the_rules_for_receivers() {
+        for (rule, plain, deleting_excluded) in [
+            ("- a", Some("- a"), None),
+            ("-sr a", Some("-sr a"), Some("-sr a")),
+            ("H a", None, None),
+            ("P a", Some("-r a"), Some("-r a")),
+            ("-C", Some("-C "), None),
+            ("-rC", Some("-Cr "), Some("-Cr ")),
+            ("-sC", None, None),
+            (": .r", Some(": .r"), Some(": .r")),
+            (":e .r", Some(":e .r"), Some(": .r")),
+            (":- .r", Some(":- .r"), None),
+            (":-r .r", Some(":-r .r"), Some(":-r .r")),
+            (":s .r", None, None),
+            (":se .r", Some("- .r"), None),
+            ("!", None, None),
+            ("", None, None),
+        ] {
+            let text = |excluded| shown(parsed(rule).text_for_receiver(excluded));
+            assert_eq!(text(false).as_deref(), plain, "{rule}");
+            assert_eq!(text(true).as_deref(), deleting_excluded, "{rule}");
+        }
+    }
+
+    #[test]
+    fn sender_reads_no_merge_files_of_the_receiver() {
+        let rules = Arc::new([": .r", ":r .q", ":re .p", "- a"].map(parsed).to_vec());
+        let needed: Vec<_> = Parsed::for_sender(&rules)
+            .iter()
+            .map(|rule| shown(Some(rule.text())).unwrap())
+            .collect();
+        assert_eq!(needed, [": .r", "- .p", "- a"]);
+        let common = Arc::new([": .r", ":s .q"].map(parsed).to_vec());
+        assert_eq!(Parsed::for_sender(&common), common);
+    }
+
+    #[test]
+    fn merge_file_that_excludes_itself_does_so_on_the_sides_of_its_file() {
+        let Parsed::Merge(merge) = parsed(":e d/.r") else {
+            panic!("it is a merge rule")
+        };
+        let own = merge.own_exclude(Sides::Receiver).unwrap();
+        assert_eq!(own.sides, Sides::Receiver);
+        assert_eq!(own.pattern[..], b".r"[..]);
     }
 
     #[test]

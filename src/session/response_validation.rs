@@ -64,7 +64,7 @@ impl ResponseValidator {
     ) -> ResponseValidator {
         let anything = ResponseValidator::anything(run_context.options);
         let options = run_context.options;
-        let rules = run_context.rules.fixed(Side::Sender);
+        let rules = run_context.rules.fixed();
         let rules = if has_remote_words || rules.is_empty() {
             None
         } else {
