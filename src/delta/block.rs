@@ -149,6 +149,21 @@ mod tests {
     }
 
     #[test]
+    fn items_are_numbered_with_as_few_bits_as_possible() {
+        for (count, expected) in [
+            (0, 0),
+            (1, 0),
+            (2, 1),
+            (3, 2),
+            (4, 2),
+            (5, 3),
+            (1 << 40, 40),
+        ] {
+            assert_eq!(bits(count), expected, "{count}");
+        }
+    }
+
+    #[test]
     fn requested_block_length_is_clamped() {
         assert_eq!(block_len(1 << 20, Some(700)), 700);
         assert_eq!(block_len(1 << 20, Some(0)), BLOCK_MIN_BYTES);

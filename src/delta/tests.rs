@@ -666,6 +666,19 @@ fn search_stops_at_a_read_or_write_error() {
 }
 
 #[test]
+fn longer_sources_need_more_matching_blocks_in_a_row() {
+    let basis = random(10_000, 1);
+    let signature = Signature::read(10_000, 700, 1, &read_at(&basis)).unwrap();
+    for source_len in [1, 10_000, 1 << 30, 1 << 50] {
+        let index = super::index::Index::new(&signature, source_len);
+        let expected = super::block::row_len(15, signature.tag_len(), source_len);
+        assert_eq!(index.row(), expected, "{source_len}");
+    }
+    let longest = super::index::Index::new(&signature, 1 << 50);
+    assert!(longest.row() > 1);
+}
+
+#[test]
 fn truncated_source_is_searched_up_to_its_end() {
     let basis = random(100_000, 1);
     let signature = Signature::read(100_000, 512, 1, &read_at(&basis)).unwrap();
