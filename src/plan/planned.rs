@@ -588,3 +588,6 @@ pub trait StoredPlan: Sync + Send + std::fmt::Debug {
     /// Whether a destination that does not exist is created: it did not when the plan was made, or may be another one.
     fn creates_dest(&self) -> bool;
 }
+
+#[cfg(test)]
+mod tests;
