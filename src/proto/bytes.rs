@@ -508,6 +508,17 @@ mod tests {
                 .contains("items has the count 65535, but only 3 bytes follow"),
             "{error}"
         );
+        // Two bytes for each of the two items are not there.
+        let mut reader = Reader::new("Test", &[2, 1, 2, 3]);
+        assert!(reader.count("items", 9, 2).is_err());
+        let mut reader = Reader::new("Test", &[2, 1, 2, 3, 4]);
+        assert_eq!(reader.count("items", 9, 2).unwrap(), 2);
+    }
+
+    #[test]
+    fn rest_of_a_message_may_have_the_greatest_length() {
+        assert_eq!(Reader::new("Test", b"abc").rest("rest", 3).unwrap(), b"abc");
+        assert!(Reader::new("Test", b"abc").rest("rest", 2).is_err());
     }
 
     proptest::proptest! {

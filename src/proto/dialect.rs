@@ -56,3 +56,20 @@ impl ProtocolSupport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greeting_announces_what_is_supported() {
+        let support = ProtocolSupport {
+            versions: 3..=5,
+            features: 6,
+            dialect: |version| Box::new(crate::proto::Native::new(version)),
+        };
+        let greeting = support.greeting([7; 16]);
+        assert_eq!((greeting.oldest, greeting.newest), (3, 5));
+        assert_eq!((greeting.features, greeting.key), (6, [7; 16]));
+    }
+}

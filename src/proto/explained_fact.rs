@@ -245,3 +245,27 @@ fn get_state(r: &mut Reader) -> Result<EntryState> {
         attributes: Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_without_values_are_decoded_as_they_were_encoded() {
+        for fact in [
+            Fact::MountPoint,
+            Fact::NotEntered,
+            Fact::Pruned,
+            Fact::NoRoom,
+        ] {
+            let explained = Explained {
+                path: b"a".to_vec(),
+                fact,
+            };
+            let mut out = Vec::new();
+            put(&mut Writer::new("Test", &mut out), &explained).unwrap();
+            let decoded = get(&mut Reader::new("Test", &out)).unwrap();
+            assert_eq!(format!("{decoded:?}"), format!("{explained:?}"));
+        }
+    }
+}

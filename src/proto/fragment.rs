@@ -19,8 +19,6 @@ struct ListingPiece {
     notes: Vec<Vec<u8>>,
     /// Approximate length on the wire.
     len_bytes: usize,
-    /// Number of extended attributes of all entries.
-    xattrs: usize,
 }
 
 impl ListingPiece {
@@ -28,18 +26,21 @@ impl ListingPiece {
         self.list.is_empty() && self.problems.is_empty() && self.notes.is_empty()
     }
 
-    /// Returns whether an item of this length, with so many attributes, would exceed the limits of a piece.
-    fn is_full_with(&self, len_bytes: usize, xattrs: usize) -> bool {
-        !self.is_empty()
-            && (self.len_bytes + len_bytes > LIST_FRAME_BYTES
-                || self.list.len() >= LIST_ENTRIES_MAX
-                || self.problems.len().max(self.notes.len()) >= LINES_MAX
-                || self.xattrs + xattrs > XATTRS_MAX)
+    /// Returns whether an item of this length would exceed the limits of a piece.
+    fn is_full_with(&self, len_bytes: usize) -> bool {
+        !self.is_empty() && self.len_bytes + len_bytes > LIST_FRAME_BYTES
     }
 }
 
 /// The length prefix of a line and its share of the count.
 const LINE_OVERHEAD_BYTES: usize = 8;
+
+// The limits on the numbers of entries, lines and attributes follow from that on the length: each of them counts for at
+// least the overhead of a line, see `likely_len`. One item alone is below them; see `unfit`.
+const _: () = {
+    let most = LIST_FRAME_BYTES / LINE_OVERHEAD_BYTES;
+    assert!(most <= LIST_ENTRIES_MAX && most <= LINES_MAX && most <= XATTRS_MAX);
+};
 
 /// Emits a directory listing as one [`Message::Dir`] and, if it is long, as many [`Message::More`] as needed.
 ///
@@ -62,22 +63,20 @@ pub fn cut(mut listing: DirListing, emit: &mut dyn FnMut(Message)) {
     for entry in std::mem::take(&mut whole.entries) {
         let name = whole.name(&entry);
         let len_bytes = likely_len(name, &entry);
-        let xattrs = entry.xattrs().len();
-        cutter.make_room(len_bytes, xattrs);
+        cutter.make_room(len_bytes);
         if entry.is_dir() {
             cutter.piece.subs.extend(subs.next());
         }
         cutter.piece.list.push_entry(name, entry);
-        cutter.piece.xattrs += xattrs;
     }
     // If there are more than the list has directories, encoding the piece reports it.
     cutter.piece.subs.extend(subs);
     for problem in problems {
-        cutter.make_room(problem.line.len() + LINE_OVERHEAD_BYTES, 0);
+        cutter.make_room(problem.line.len() + LINE_OVERHEAD_BYTES);
         cutter.piece.problems.push(problem);
     }
     for note in notes {
-        cutter.make_room(note.len() + LINE_OVERHEAD_BYTES, 0);
+        cutter.make_room(note.len() + LINE_OVERHEAD_BYTES);
         cutter.piece.notes.push(note);
     }
     cutter.flush(true);
@@ -85,14 +84,12 @@ pub fn cut(mut listing: DirListing, emit: &mut dyn FnMut(Message)) {
 
 /// Returns whether one message is enough.
 fn fits(listing: &DirListing) -> bool {
-    let entries = listing.list.entries.iter();
-    let entries = entries.map(|entry| {
-        (
-            likely_len(listing.list.name(entry), entry),
-            entry.xattrs().len(),
-        )
-    });
-    let (entries_len, xattrs) = entries.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let entries_len = listing
+        .list
+        .entries
+        .iter()
+        .map(|entry| likely_len(listing.list.name(entry), entry))
+        .sum::<usize>();
     let lines = listing
         .problems
         .iter()
@@ -102,8 +99,6 @@ fn fits(listing: &DirListing) -> bool {
         .map(|line| line.len() + LINE_OVERHEAD_BYTES)
         .sum::<usize>();
     entries_len + lines_len <= LIST_FRAME_BYTES
-        && listing.list.len() <= LIST_ENTRIES_MAX
-        && xattrs <= XATTRS_MAX
 }
 
 struct Fragmenter<'a> {
@@ -115,8 +110,8 @@ struct Fragmenter<'a> {
 
 impl Fragmenter<'_> {
     /// Emits the current piece if an item of this length does not fit into it.
-    fn make_room(&mut self, len_bytes: usize, xattrs: usize) {
-        if self.piece.is_full_with(len_bytes, xattrs) {
+    fn make_room(&mut self, len_bytes: usize) {
+        if self.piece.is_full_with(len_bytes) {
             self.flush(false);
         }
         self.piece.len_bytes += len_bytes;
@@ -260,4 +255,120 @@ fn fault_behind(list: &DirList, further: &DirList) -> Option<&'static str> {
         return None;
     }
     Some("its entries do not follow the previous ones in sort order")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flist::entry::{Entry, Stat};
+    use crate::path::RelPath;
+    use crate::report::event::Weight;
+
+    /// How many entries, problems and notes each message has.
+    fn sizes(listing: DirListing) -> Vec<(usize, usize, usize)> {
+        let mut sizes = Vec::new();
+        cut(listing, &mut |message| {
+            sizes.push(match message {
+                Message::Dir(listing) => {
+                    let DirListing {
+                        list,
+                        problems,
+                        notes,
+                        ..
+                    } = *listing;
+                    (list.len(), problems.len(), notes.len())
+                }
+                Message::More {
+                    list,
+                    problems,
+                    notes,
+                    ..
+                } => (list.len(), problems.len(), notes.len()),
+                other => panic!("{other:?}"),
+            });
+        });
+        sizes
+    }
+
+    fn listing_of(names: impl Iterator<Item = String>) -> DirListing {
+        let entry = Entry::from_stat(&Stat {
+            mode: 0o100_644,
+            ..Stat::default()
+        });
+        let mut list = DirList::default();
+        for name in names {
+            list.push_entry(name.as_bytes(), entry.clone());
+        }
+        DirListing {
+            list: Arc::new(list),
+            ..DirListing::default()
+        }
+    }
+
+    fn with_notes(notes: Vec<Vec<u8>>) -> DirListing {
+        DirListing {
+            notes,
+            ..listing_of(std::iter::empty())
+        }
+    }
+
+    /// Half of the longest piece, as a line.
+    fn half() -> Vec<u8> {
+        vec![b'n'; LIST_FRAME_BYTES / 2 - LINE_OVERHEAD_BYTES]
+    }
+
+    #[test]
+    fn pieces_are_as_long_as_they_may_be() {
+        let longer = [half(), b"n".to_vec()].concat();
+        assert_eq!(sizes(with_notes(vec![half(); 2])), [(0, 0, 2)]);
+        assert_eq!(sizes(with_notes(vec![half(); 3])), [(0, 0, 2), (0, 0, 1)]);
+        let split = with_notes(vec![half(), longer.clone()]);
+        assert_eq!(sizes(split), [(0, 0, 1), (0, 0, 1)]);
+        let short = with_notes(vec![b"n".to_vec(); LIST_FRAME_BYTES / 9 + 1]);
+        assert_eq!(sizes(short), [(0, 0, LIST_FRAME_BYTES / 9), (0, 0, 1)]);
+
+        let problems = vec![half(), half(), half()]
+            .into_iter()
+            .map(|line| Problem {
+                weight: Weight::Failed,
+                line,
+                is_of_peer: false,
+            });
+        let problems = DirListing {
+            problems: problems.collect(),
+            ..with_notes(Vec::new())
+        };
+        assert_eq!(sizes(problems), [(0, 2, 0), (0, 1, 0)]);
+
+        // An entry takes 48 bytes and its name.
+        let names = |count| listing_of((0..count).map(|at| format!("{at:016}")));
+        assert_eq!(sizes(names(4096)), [(4096, 0, 0)]);
+        assert_eq!(sizes(names(4097)), [(4096, 0, 0), (1, 0, 0)]);
+    }
+
+    #[test]
+    fn item_that_is_longer_than_a_piece_has_its_own() {
+        let long = vec![b'n'; LIST_FRAME_BYTES];
+        assert_eq!(sizes(with_notes(vec![long.clone()])), [(0, 0, 1)]);
+        let three = with_notes(vec![b"a".to_vec(), long, b"b".to_vec()]);
+        assert_eq!(sizes(three), [(0, 0, 1), (0, 0, 1), (0, 0, 1)]);
+    }
+
+    #[test]
+    fn incomplete_directory_is_named_and_counted() {
+        let mut joiner = Joiner::default();
+        assert_eq!((joiner.path(), joiner.held_bytes()), (&b""[..], 0));
+        let listing = DirListing {
+            path: RelPath::parse(b"d/e").unwrap(),
+            more: true,
+            ..listing_of(["a".to_owned(), "b".to_owned()].into_iter())
+        };
+        let held_bytes = listing.list.held_bytes();
+        assert!(held_bytes > 1);
+        joiner.push(Message::Dir(Box::new(listing))).unwrap();
+        assert_eq!(
+            (joiner.path(), joiner.held_bytes()),
+            (&b"d/e"[..], held_bytes)
+        );
+    }
 }

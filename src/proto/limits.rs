@@ -104,3 +104,15 @@ pub fn content_max_bytes(listed_bytes: u64) -> u64 {
         .saturating_mul(2)
         .saturating_add(GROWTH_MAX_BYTES)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_may_be_twice_as_long_as_listed_and_some_more() {
+        assert_eq!(content_max_bytes(0), GROWTH_MAX_BYTES);
+        assert_eq!(content_max_bytes(1000), 2000 + GROWTH_MAX_BYTES);
+        assert_eq!(content_max_bytes(u64::MAX), u64::MAX);
+    }
+}

@@ -422,3 +422,15 @@ pub enum Message {
     /// S to R, if R is the server and the words of the setup have `--replay-plan`: a piece of the plan.
     Plan(PlanPiece),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_basis_of_blocks_has_blocks() {
+        let blocks = Basis::Blocks(b"blocks"[..].into());
+        assert_eq!(blocks.blocks(), Some(&b"blocks"[..]));
+        assert_eq!(Basis::None.blocks(), None);
+    }
+}

@@ -514,6 +514,79 @@ mod tests {
     }
 
     #[test]
+    fn name_of_an_id_is_sent_once() {
+        let entry = |is_user, permissions, name: Option<&str>| AclEntry {
+            is_user,
+            id: 7,
+            permissions,
+            name: name.map(|name| name.as_bytes().to_vec()),
+        };
+        let acl = |named: [AclEntry; 2]| {
+            Arc::new(Acl {
+                named: Some(named.to_vec()),
+                ..Acl::default()
+            })
+        };
+        let first = acl([entry(true, 5, Some("u")), entry(false, 5, Some("g"))]);
+        let second = acl([entry(true, 6, Some("u")), entry(false, 6, Some("g"))]);
+        let mut encoder = AttributeEncoder::default();
+        let mut known = IdsWithName::default();
+        let mut out = Vec::new();
+        encoder.access_acl(&first, &mut known, &mut out);
+        encoder.access_acl(&second, &mut known, &mut out);
+        let mut decoder = AttributeDecoder::default();
+        let mut input = &out[..];
+        assert_eq!(decoder.access_acl(&mut input).unwrap(), first);
+        let unnamed = acl([entry(true, 6, None), entry(false, 6, None)]);
+        assert_eq!(decoder.access_acl(&mut input).unwrap(), unnamed);
+        assert!(input.is_empty());
+    }
+
+    #[test]
+    fn attribute_names_end_in_their_only_nul() {
+        for name in [&b"\0"[..], b"user.a", b"a\0b\0", b""] {
+            let list = [&numbers(&[0, 1, name.len() as i32, 1])[..], name, b"v"].concat();
+            let error = AttributeDecoder::default()
+                .xattrs(&mut &list[..])
+                .unwrap_err();
+            assert!(
+                matches!(error, DecodeError::Violation { .. }),
+                "{name:?}: {error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn parts_of_an_acl_are_limited() {
+        for (acl, is_valid) in [
+            (&[0, 1, 7][..], true),
+            (&[0, 1, 8], false),
+            (&[0, HAS_NAMES, 1, 7, 31, 0], true),
+            (&[0, HAS_NAMES, 1, 7, 32, 0], false),
+            (&[0, 2 * HAS_NAMES - 1, 7, 7, 7, 7, 0], true),
+            (&[0, 2 * HAS_NAMES], false),
+        ] {
+            let decoded = AttributeDecoder::default().access_acl(&mut &acl[..]);
+            assert_eq!(decoded.is_ok(), is_valid, "{acl:?}");
+        }
+    }
+
+    #[test]
+    fn lists_may_be_as_long_as_the_limit() {
+        let len = XATTR_LIST_MAX_BYTES / 4 - 7;
+        let abbreviated = |len: usize| {
+            let lengths = numbers(&[7, len as i32]);
+            [&lengths[..], b"user.a\0", &[0; 16]].concat()
+        };
+        let list = |last: usize| {
+            let items = [len, len, len, last].map(abbreviated).concat();
+            let list = [numbers(&[0, 4]), items].concat();
+            AttributeDecoder::default().xattrs(&mut &list[..]).is_ok()
+        };
+        assert!(list(len) && !list(len + 1));
+    }
+
+    #[test]
     fn unknown_indexes_are_rejected() {
         for index in [1, 2, -1, i32::MAX] {
             let bytes = numbers(&[index]);
@@ -548,6 +621,17 @@ mod tests {
                 "{request:?}"
             );
         }
+    }
+
+    #[test]
+    fn value_of_the_limit_is_sent_in_full() {
+        let list = vec![Xattr {
+            name: b"user.short".to_vec(),
+            value: XattrValue::Full(vec![b'S'; XATTR_SHORT_MAX_BYTES]),
+        }];
+        let mut out = Vec::new();
+        encode_xattrs(&list, &mut out);
+        assert_eq!(decode_xattrs(&mut &out[..]).unwrap(), list);
     }
 
     #[test]

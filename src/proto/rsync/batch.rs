@@ -137,6 +137,19 @@ mod tests {
     }
 
     #[test]
+    fn older_files_record_fewer_options() {
+        for (option, protocol, is_recorded) in [
+            (BatchOptions::CHECKSUM, 28, true),
+            (BatchOptions::DIRS, 28, false),
+            (BatchOptions::COMPRESS, 29, true),
+            (BatchOptions::ICONV, 29, false),
+            (BatchOptions::APPEND_VERIFY, 30, true),
+        ] {
+            assert_eq!(option.is_in(protocol), is_recorded, "{option:?} {protocol}");
+        }
+    }
+
+    #[test]
     fn other_versions_are_rejected() {
         for version in [26, 33, -1] {
             let bytes = [0, version, 0, 0].map(i32::to_le_bytes).concat();

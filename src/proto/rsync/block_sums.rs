@@ -140,6 +140,29 @@ mod tests {
         assert_eq!(RollingSum::new(&[0xff]).value(), 0xffff_ffff);
     }
 
+    #[test]
+    fn seed_precedes_or_follows_the_block() {
+        let hex = |checksum, is_seed_first| -> String {
+            let sums = Sums {
+                checksum,
+                seed: i32::from_le_bytes(*b"seed"),
+                is_seed_first,
+                is_implied: false,
+            };
+            let sum = sums.block_sum(b"block");
+            sum.iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        // The digests of "seedblock" and "blockseed".
+        let md5 = "69939a5fa4162b0f34dc3584f7e3caf1";
+        assert_eq!(hex(Checksum::Md5, true), md5);
+        let md5 = "0f798aa4eca0986e2cf8900a93002cfc";
+        assert_eq!(hex(Checksum::Md5, false), md5);
+        let sha1 = "ca4d0c62023e9e65faf5a724d0b41fc193f44d4f";
+        assert_eq!(hex(Checksum::Sha1, true), sha1);
+        assert_eq!(hex(Checksum::Sha1, false), sha1);
+        assert_eq!(hex(Checksum::Md4, true), hex(Checksum::Md4, false));
+    }
+
     proptest! {
         #[test]
         fn rolled_sum_equals_the_direct_sum(bytes in proptest::collection::vec(any::<u8>(), 2..200), len in 1usize..100) {

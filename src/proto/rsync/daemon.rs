@@ -459,6 +459,14 @@ mod tests {
     }
 
     #[test]
+    fn secluded_arguments_follow_the_name_of_the_program() {
+        let args = [b"--server".to_vec(), b"a b".to_vec(), b".".to_vec()];
+        let bytes = secluded_args(&args);
+        assert!(bytes.starts_with(b"rsync\0--server\0"));
+        assert_eq!(decode_secluded_args(&mut &bytes[..]).unwrap(), args);
+    }
+
+    #[test]
     fn digests_are_chosen_by_the_client() {
         let choose = |client: &str, daemon: &str| {
             AuthDigest::choose(Some(client.as_bytes()), Some(daemon.as_bytes()), 32)

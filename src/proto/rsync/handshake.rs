@@ -181,6 +181,13 @@ mod tests {
     const CLIENT: &str = "xxh128 xxh3 xxh64 md5 md4 sha1";
 
     #[test]
+    fn announced_versions_are_read_back() {
+        assert_eq!(version_bytes(31), [31, 0, 0, 0]);
+        assert_eq!(announced_version(version_bytes(31)), Some(31));
+        assert_eq!(announced_version(*b"SSH-"), None);
+    }
+
+    #[test]
     fn the_version_is_the_smaller_one() {
         assert_eq!(choose_version(32, 40).unwrap(), 32);
         assert_eq!(choose_version(32, 29).unwrap(), 29);

@@ -365,6 +365,13 @@ mod tests {
     }
 
     #[test]
+    fn sums_take_four_bytes_and_the_strong_sum_each() {
+        let head = SumHead::of_basis(70_001, None, &SUMS, 32, false).unwrap();
+        assert_eq!((head.count, head.strong_len_bytes), (101, 2));
+        assert_eq!(head.sums_len_bytes(), 606);
+    }
+
+    #[test]
     fn heads_beyond_a_limit_are_rejected() {
         for numbers in [
             [-1, 700, 2, 0],

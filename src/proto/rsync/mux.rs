@@ -370,6 +370,30 @@ mod tests {
     }
 
     #[test]
+    fn data_is_counted_and_recorded() {
+        let mut wire = data_header(3).to_vec();
+        wire.extend_from_slice(b"abc");
+        encode_control(&Control::KeepAlive, &mut wire);
+        encode_data(b"de", &mut wire);
+        let wire = [b"first", &wire[..]].concat();
+        let mut input = Demultiplexer::new(&wire[..], |_| Ok(()));
+        let recorded = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let record = recorded.clone();
+        input.record_with(Box::new(move |bytes| {
+            record.lock().extend_from_slice(bytes);
+            Ok(())
+        }));
+        assert_eq!(input.byte_vec(5).unwrap(), b"first");
+        assert_eq!(input.read_bytes(), 5);
+        input.set_frames(true);
+        assert_eq!(input.byte_vec(2).unwrap(), b"ab");
+        assert_eq!((input.rest_bytes(), input.read_bytes()), (1, 7));
+        assert_eq!(input.byte_vec(3).unwrap(), b"cde");
+        assert_eq!((input.rest_bytes(), input.read_bytes()), (0, 10));
+        assert_eq!(recorded.lock()[..], b"abcde"[..]);
+    }
+
+    #[test]
     fn violations_are_kept_through_the_read_trait() {
         let mut input = Demultiplexer::new(&[0, 0, 0, 12][..], |_| Ok(()));
         input.set_frames(true);

@@ -433,6 +433,88 @@ mod tests {
         assert!(io::empty().byte_vec(usize::MAX >> 1).is_err());
     }
 
+    #[test]
+    fn bytes_are_read_up_to_their_length() {
+        for len in [
+            0,
+            1,
+            PREALLOCATED_MAX_BYTES - 1,
+            PREALLOCATED_MAX_BYTES,
+            PREALLOCATED_MAX_BYTES + 1,
+        ] {
+            let bytes = vec![7; len];
+            let mut input = &[&bytes[..], b"rest"].concat()[..];
+            assert_eq!(input.byte_vec(len).unwrap(), bytes);
+            assert_eq!(input, b"rest");
+            assert!((&bytes[..]).byte_vec(len + 1).is_err());
+        }
+    }
+
+    #[test]
+    fn lengths_of_strings_take_one_or_two_bytes() {
+        let lengths = |text: &[u8]| {
+            let mut out = Vec::new();
+            out.put_vstring(text);
+            let head = out.len() - (&out[..]).vstring().unwrap().len();
+            out[..head].to_vec()
+        };
+        assert_eq!(lengths(&[7; 0x7f]), [0x7f]);
+        assert_eq!(lengths(&[7; 0x80]), [0x80, 0x80]);
+        assert_eq!(lengths(&[7; 0x1ff]), [0x81, 0xff]);
+        assert_eq!(lengths(&[7; VSTRING_MAX_BYTES]), [0xff, 0xff]);
+        assert_eq!(lengths(&[7; VSTRING_MAX_BYTES + 1]), [0xff, 0xff]);
+        let mut short = Vec::new();
+        short.put_short_string(&[7; 256]);
+        assert_eq!(short, [&[255][..], &[7; 255]].concat());
+        assert_eq!((&short[..]).short_string().unwrap(), [7; 255]);
+    }
+
+    #[test]
+    fn indices_are_steps_from_their_predecessor() {
+        for protocol in [29, 30] {
+            let mut encoder = NdxEncoder::new(protocol);
+            let mut decoder = NdxDecoder::new(protocol);
+            for (ndx, bytes) in [
+                (Ndx::Entry(0), &[1][..]),
+                (Ndx::Entry(253), &[253]),
+                (Ndx::Entry(507), &[0xfe, 0, 254]),
+                (Ndx::Entry(507), &[0xfe, 0, 0]),
+                (Ndx::Done, &[0]),
+                (Ndx::Entry(33_274), &[0xfe, 0x7f, 0xff]),
+                (Ndx::Entry(66_042), &[0xfe, 0x80, 0xfa, 1, 1]),
+                (Ndx::Entry(66_041), &[0xfe, 0x80, 0xf9, 1, 1]),
+                (Ndx::ListsEnd, &[0xff, 1]),
+                (Ndx::Deletions, &[0xff, 1]),
+                (Ndx::List(0), &[0xff, 98]),
+                (Ndx::List(5), &[0xff, 5]),
+                (Ndx::Entry(66_043), &[2]),
+            ] {
+                let mut out = Vec::new();
+                encoder.encode(ndx, &mut out);
+                if protocol >= 30 {
+                    assert_eq!(out, bytes, "{ndx:?}");
+                } else {
+                    assert_eq!(out, ndx.number().to_le_bytes(), "{ndx:?}");
+                }
+                assert_eq!(decoder.decode(&mut &out[..]).unwrap(), ndx);
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_special_indices_are_rejected() {
+        for (number, ndx) in [
+            (-4, None),
+            (-100, None),
+            (-101, Some(Ndx::List(0))),
+            (-102, Some(Ndx::List(1))),
+        ] {
+            let mut decoder = NdxDecoder::new(29);
+            let decoded = decoder.decode(&mut &i32::to_le_bytes(number)[..]);
+            assert_eq!(decoded.ok(), ndx, "{number}");
+        }
+    }
+
     fn ndx() -> impl Strategy<Value = Ndx> {
         prop_oneof![
             Just(Ndx::Done),

@@ -85,6 +85,13 @@ mod tests {
     }
 
     #[test]
+    fn entries_are_numbered_as_sent_if_names_are_converted() {
+        let entries = ["b", "a", "c"].map(|name| FileEntry::new(name, FILE));
+        assert_eq!(numbered(&entries, 32, true), [0, 1, 2]);
+        assert_eq!(numbered(&entries, 32, false), [1, 0, 2]);
+    }
+
+    #[test]
     fn the_order_depends_on_the_protocol() {
         let names = [
             ("a/x", FILE),

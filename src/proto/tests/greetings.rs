@@ -2,6 +2,7 @@
 
 use super::own_messages::record_error;
 use crate::exit::Exit;
+use crate::path::RelPath;
 use crate::proto::greeting::{MAGIC, VERSIONS};
 use crate::proto::limits::NOISE_MAX_BYTES;
 use crate::proto::{Greeting, Sniffed, agree, decode_greeting, encode_greeting, sniff};
@@ -50,6 +51,18 @@ fn malformed_greetings_are_rejected() {
         &with(39, 2),
         "the program's name is longer than PROGRAM_MAX_BYTES",
     );
+}
+
+#[test]
+fn guess_may_be_as_long_as_a_name() {
+    let greeting = Greeting {
+        guess: Some(RelPath::parse(&[b'a'; 255]).unwrap()),
+        ..greeting(1, 1, "p")
+    };
+    let mut bytes = Vec::new();
+    encode_greeting(&greeting, &mut bytes);
+    let (decoded, _) = decode_greeting(&bytes).unwrap().unwrap();
+    assert_eq!(decoded.guess, greeting.guess);
 }
 
 #[test]
