@@ -58,6 +58,11 @@ impl Choice {
         }
     }
 
+    /// Returns whether notes about unchanged entries are printed, which are no lines of a format.
+    pub fn prints_notes(self) -> bool {
+        !self.itemizes && self.name >= 2
+    }
+
     fn line_for(
         self,
         update: Update,

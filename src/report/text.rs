@@ -8,6 +8,7 @@ mod screen;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod unchanged_first;
 
 pub use self::log::PutLine;
 
@@ -93,6 +94,8 @@ pub struct RunFacts {
     pub keeps_owner: bool,
     /// `-g`; without it `%G` is `DEFAULT`.
     pub keeps_group: bool,
+    /// `-H`
+    pub keeps_hard_links: bool,
     /// The algorithm of [`Item::digest`], which also determines the width of an empty `%C`.
     pub sum: Checksum,
     /// Absolute operands under `-R`, without the first slash, if this process is the sender. Lines about their entries
@@ -119,6 +122,8 @@ pub struct TextReporter {
     choice: Choice,
     format: Option<Format>,
     screen: Screen,
+    /// Set if lines about unchanged entries come before those about changed ones.
+    unchanged_first: Option<UnchangedFirst>,
     log: Option<Log>,
     clock: Clock,
     times: LocalTimes,
@@ -192,10 +197,14 @@ impl TextReporter {
             .as_ref()
             .map_or(Format::DEFAULT, |file| &file.format);
         let log = log.map(|writer| Log::new(writer, Format::parse(log_format), facts.pid));
+        let screen = Screen::new(output, charset, facts.stdout_is_tty, stdout, stderr);
+        // Progress is printed behind the line of its file. Those who see each line at once see it in its place.
+        let is_reordered = choice.prints_notes() && scope.is_none() && screen.is_block_buffered();
         let reporter = TextReporter {
             choice,
             format,
-            screen: Screen::new(output, charset, facts.stdout_is_tty, stdout, stderr),
+            screen,
+            unchanged_first: is_reordered.then(UnchangedFirst::default),
             log: None,
             clock,
             times: LocalTimes::local(),
@@ -392,6 +401,7 @@ impl TextReporter {
     pub fn summary(&mut self, tally: &Tally, elapsed: Duration) {
         let traffic = self.traffic.unwrap_or(tally.traffic());
         self.totals = Some((traffic, tally.total_bytes));
+        self.screen.release();
         self.answer_request(true);
         self.finish_progress();
         if let Some(counts) = self.comparison {
@@ -633,6 +643,7 @@ impl TextReporter {
 
     /// Prints the last line: why the run failed. Prints nothing on success.
     pub fn final_error(&mut self, exit: Exit, role: &str) {
+        self.screen.release();
         let line = match exit {
             // The counts say the same.
             DIFFERENT | Exit::Partial if self.is_comparison() => Vec::new(),
@@ -652,6 +663,7 @@ impl TextReporter {
 
     /// Prints a line to stderr and the log file, with control bytes escaped.
     pub fn error(&mut self, line: &[u8]) {
+        self.screen.release();
         if self.output.json {
             self.screen.put_object(&json::problem(line, Weight::Failed));
         }
@@ -665,6 +677,7 @@ impl TextReporter {
 
     /// Writes all buffered output.
     pub fn flush(&mut self) {
+        self.screen.release();
         self.screen.flush();
         if let Some(log) = &mut self.log {
             log.flush();
@@ -874,9 +887,25 @@ impl TextReporter {
                 line.extend_from_slice(b" is uptodate");
             }
         }
-        self.screen.print(line);
+        self.put_entry_line(item, choice, line);
         if matches!(choice, LineKind::Name | LineKind::UpToDate) {
             self.log_text(line);
+        }
+    }
+
+    fn put_entry_line(&mut self, item: &Item, choice: LineKind, line: &[u8]) {
+        let Some(order) = &mut self.unchanged_first else {
+            return self.screen.print(line);
+        };
+        let root_is_group =
+            self.facts.banner == Banner::Incremental && !self.facts.keeps_hard_links;
+        if order.begins_group(item, root_is_group) {
+            self.screen.release();
+        }
+        if choice == LineKind::Full && item.name != b"." {
+            self.screen.hold(line);
+        } else {
+            self.screen.print(line);
         }
     }
 

@@ -45,6 +45,7 @@ pub struct World {
     dry_run: Cell<bool>,
     again: Cell<bool>,
     stderr_ordered: Cell<bool>,
+    stdout_in_order: Cell<bool>,
     own_mask: Cell<Option<OwnMask>>,
     /// The server of the program under test, started when first needed.
     server: RefCell<Option<Arc<Mutex<Server>>>>,
@@ -127,6 +128,7 @@ impl World {
             dry_run: Cell::new(true),
             again: Cell::new(true),
             stderr_ordered: Cell::new(true),
+            stdout_in_order: Cell::new(false),
             own_mask: Cell::new(None),
             server: RefCell::default(),
             mounts: RefCell::default(),
@@ -294,6 +296,12 @@ impl World {
     /// Compares the lines of stderr as a set: for messages from several of rsync's processes.
     pub fn stderr_unordered(&self) -> &Self {
         self.stderr_ordered.set(false);
+        self
+    }
+
+    /// Compares the order of all lines of stdout: for runs of one rsync in which it does not vary.
+    pub fn stdout_in_order(&self) -> &Self {
+        self.stdout_in_order.set(true);
         self
     }
 
@@ -876,14 +884,13 @@ impl World {
                 .unwrap_or_default();
         };
         section("stderr", diff::lines(&wanted.stderr, &got.stderr));
-        section(
-            "stdout",
-            diff::stdout(
-                &wanted.stdout,
-                &got.stdout,
-                floats(options, self.is_received_by_rsync()),
-            ),
-        );
+        let stdout = if self.stdout_in_order.get() {
+            diff::lines(&wanted.stdout, &got.stdout)
+        } else {
+            let floats = floats(options, self.is_received_by_rsync());
+            diff::stdout(&wanted.stdout, &got.stdout, floats)
+        };
+        section("stdout", stdout);
         section(
             "tree (kind, mode, owner, mtime, path, content, attributes, links)",
             diff::trees(&wanted.tree, &got.tree),

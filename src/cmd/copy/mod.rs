@@ -293,6 +293,7 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
         log_as_sender: sends,
         keeps_owner: options.preserve.owner,
         keeps_group: options.preserve.group,
+        keeps_hard_links: options.preserve.hard_links,
         sum: options.check.shown_sum(),
         rooted: Vec::new(),
         at_server: false,

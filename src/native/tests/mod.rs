@@ -558,6 +558,7 @@ pub fn reporter_to(options: &Options, stdout: Box<dyn std::io::Write + Send>) ->
         log_as_sender: false,
         keeps_owner: false,
         keeps_group: false,
+        keeps_hard_links: false,
         sum: crate::options::Checksum::Xxh128,
         rooted: Vec::new(),
         at_server: false,

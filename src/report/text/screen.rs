@@ -18,6 +18,8 @@ pub(super) struct Screen {
     json: bool,
     /// Whether the cursor is behind a progress line.
     in_line: bool,
+    /// Lines for stdout that are printed later, escaped.
+    held: Vec<u8>,
     /// A line for stderr, escaped.
     shown: Vec<u8>,
     /// What the lines of entries have in common under `--json`.
@@ -52,6 +54,7 @@ impl Screen {
             quiet: output.quiet,
             json: output.json,
             in_line: false,
+            held: Vec::new(),
             shown: Vec::new(),
             parts: json::Parts::default(),
         }
@@ -62,6 +65,31 @@ impl Screen {
         if !self.quiet && !self.json {
             self.end_moving_line();
             self.stdout.put_line(line, self.charset);
+        }
+    }
+
+    /// Returns whether lines for stdout wait until their buffer is full, so that it does not show when each was printed.
+    pub(super) fn is_block_buffered(&self) -> bool {
+        self.stdout.mode == Outbuf::Block
+    }
+
+    /// Prints a line to stdout behind those that are printed until [`Screen::release`].
+    pub(super) fn hold(&mut self, line: &[u8]) {
+        if !self.quiet && !self.json {
+            escape::put(&mut self.held, line, self.charset);
+            self.held.push(b'\n');
+            if self.held.len() >= BLOCK_BYTES {
+                self.release();
+            }
+        }
+    }
+
+    /// Prints the lines that were held.
+    pub(super) fn release(&mut self) {
+        if !self.held.is_empty() {
+            self.end_moving_line();
+            self.stdout.put_raw(&self.held);
+            self.held.clear();
         }
     }
 

@@ -47,6 +47,7 @@ const FACTS: RunFacts = RunFacts {
     log_as_sender: true,
     keeps_owner: true,
     keeps_group: true,
+    keeps_hard_links: false,
     sum: Checksum::Xxh128,
     rooted: Vec::new(),
     at_server: false,
@@ -211,10 +212,21 @@ fn v_prints_names_of_changed_entries() {
 
 #[test]
 fn vv_prints_names_of_unchanged_entries() {
-    let want = "./\nc_attr\nc_data\nc_same is uptodate\nf_attr\nf_data\nf_same is uptodate\n\
-                h2_attr is uptodate\nl_attr\nl_new -> tgt\nd_attr/\nd_new/\nh1_new => h2_new\n";
+    let want = "./\nc_attr\nc_same is uptodate\nf_attr\nf_same is uptodate\nh2_attr is uptodate\nl_attr\n\
+                c_data\nf_data\nl_new -> tgt\nd_attr/\nd_new/\nh1_new => h2_new\n";
     assert_eq!(shown(&output(2, 0, None)), want);
     assert_eq!(shown(&output(2, 0, Some("%n%L"))), want);
+    let at_once = Output {
+        outbuf: Some(Outbuf::Line),
+        ..output(2, 0, None)
+    };
+    let in_place = "./\nc_attr\nc_data\nc_same is uptodate\nf_attr\nf_data\nf_same is uptodate\n\
+                    h2_attr is uptodate\nl_attr\nl_new -> tgt\nd_attr/\nd_new/\nh1_new => h2_new\n";
+    assert_eq!(
+        shown(&at_once),
+        in_place,
+        "each line is seen when it is printed"
+    );
 }
 
 #[test]
