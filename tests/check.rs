@@ -183,6 +183,9 @@ synctest!(
         let end = format!("0 differ, 0 only at the source, 0 only at the destination, {unreadable} unreadable\n");
         assert!(stdout.ends_with(&end), "{stdout}{stderr}");
         assert_eq!(exit, 23);
+        // Nothing is deleted, so no deletion is skipped.
+        assert!(!stdout.contains("deletion"), "{stdout}");
+        assert!(stderr.contains("not all that is only at the destination is found\n"), "{stderr}");
         for name in ["\"a\"", "\"b\"", "\"c\"", "/e\""] {
             assert!(stderr.contains(name), "{name}: {stderr}");
         }

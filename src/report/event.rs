@@ -116,6 +116,12 @@ pub struct Problem {
     pub is_of_peer: bool,
 }
 
+/// The end of the warning that blocks cannot be shared (`--clone-dest`), which is printed once.
+pub const BLOCKS_ARE_COPIED: &[u8] = b"; files are copied where blocks cannot be shared";
+
+/// A line that is printed instead of deletions after the source could not be read.
+pub const DELETION_IS_SKIPPED: &[u8] = b"IO error encountered -- skipping file deletion";
+
 const ABSENT_PARENT: &[u8] = b"WARNING: parent dir is absent in the file list: ";
 
 impl Problem {

@@ -15,9 +15,12 @@ pub use self::log::PutLine;
 use self::log::Log;
 use self::screen::Screen;
 use self::summary::{put_statistics, put_totals};
+use self::unchanged_first::UnchangedFirst;
 use super::comparison::{CheckCounts, DIFFERENT, finding_of};
 use super::escape::Charset;
-use super::event::{Event, Item, Problem, ReusedBy, Wants, Weight};
+use super::event::{
+    BLOCKS_ARE_COPIED, DELETION_IS_SKIPPED, Event, Item, Problem, ReusedBy, Wants, Weight,
+};
 use super::explainer::Explainer;
 use super::failed_paths::FailedPaths;
 use super::final_error::error_line;
@@ -48,6 +51,10 @@ use std::time::Duration;
 const REPORTED_MAX: usize = 1024;
 /// How many bytes for stdout are buffered before a write, if block-buffered.
 const BLOCK_BYTES: usize = 32 * 1024;
+
+/// Says that a comparison does not look for entries that only the destination has, because the source could not be read.
+const INCOMPLETE_COMPARISON: &[u8] =
+    b"sparsync check: part of the source could not be read: not all that is only at the destination is found";
 
 /// Returns the current time: seconds since 1970 and nanoseconds.
 pub type Clock = Arc<dyn Fn() -> (i64, u32) + Send + Sync>;
@@ -140,6 +147,8 @@ pub struct TextReporter {
     problems: Tally,
     /// What the tally does not have.
     counts: EventCounts,
+    /// Whether it was printed that blocks cannot be shared.
+    has_warned_of_copies: bool,
     /// The findings of `sparsync check`.
     comparison: Option<CheckCounts>,
     /// The message of the first problem that makes the exit code 23.
@@ -215,6 +224,7 @@ impl TextReporter {
             totals: None,
             problems: Tally::default(),
             counts: EventCounts::default(),
+            has_warned_of_copies: false,
             comparison: output.compares.is_some().then(CheckCounts::default),
             first_failure: None,
             failed_paths: None,
@@ -554,6 +564,12 @@ impl TextReporter {
             }
             Event::Note(line) => self.print_line(line),
             Event::Problem(Problem { line, .. }) if line.is_empty() => {}
+            Event::Problem(Problem { line, .. })
+                if line.ends_with(BLOCKS_ARE_COPIED)
+                    && std::mem::replace(&mut self.has_warned_of_copies, true) =>
+            {
+                // A server that was dialed again begins anew.
+            }
             // Problems of a remote sender are not written to the local log.
             Event::Problem(Problem { line, .. })
                 if !self.constants.sends && line.starts_with(b"rsync: [sender] ") =>
@@ -605,7 +621,12 @@ impl TextReporter {
                 return false;
             }
             // Nothing is created.
-            Event::Note(note) => return note.starts_with(b"created directory "),
+            Event::Note(note) if note.starts_with(b"created directory ") => return true,
+            // Nothing is deleted.
+            Event::Note(note) if note == DELETION_IS_SKIPPED => {
+                self.error(INCOMPLETE_COMPARISON);
+                return true;
+            }
             _ => return false,
         };
         counts.add(finding);

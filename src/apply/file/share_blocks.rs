@@ -3,7 +3,7 @@
 use crate::apply::Outcome;
 use crate::apply::job::Job;
 use crate::fs::sys;
-use crate::report::event::{Event, Problem, Weight, errno_words};
+use crate::report::event::{BLOCKS_ARE_COPIED, Event, Problem, Weight, errno_words};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -46,7 +46,7 @@ pub(super) fn clone_basis(
             job.path.as_bytes(),
             b"\" (--clone-dest): ",
             &errno_words(&error),
-            b"; files are copied where blocks cannot be shared",
+            BLOCKS_ARE_COPIED,
         ]
         .concat();
         let problem = Problem::new(line, Weight::Warning);

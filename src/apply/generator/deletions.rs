@@ -18,7 +18,7 @@ use crate::options::{SMALL_DEST_ENTRIES, When};
 use crate::path::RelPath;
 use crate::plan::delete::{Extras, are_extras_known};
 use crate::plan::{InTheWay, Reason};
-use crate::report::event::{ErrorRole, Event, Problem, Weight};
+use crate::report::event::{DELETION_IS_SKIPPED, ErrorRole, Event, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::destination::DestWalk;
 use crate::walk::{DirPlan, enter_dir};
@@ -206,9 +206,7 @@ impl<'a> Deletions<'a> {
         self.source_failed |= self.remover.met_a_closed_dir;
         let are_allowed = are_extras_known(&self.context.options.delete, self.source_failed);
         if !are_allowed && !std::mem::replace(&mut self.has_reported_failure, true) {
-            head.push(Event::Note(
-                b"IO error encountered -- skipping file deletion".to_vec(),
-            ));
+            head.push(Event::Note(DELETION_IS_SKIPPED.to_vec()));
         }
         are_allowed
     }

@@ -258,6 +258,22 @@ hf+++++++++ h1_new => h2_new
     assert_eq!(shown(&output(1, 1, Some("%i %n%L"))), changed);
 }
 
+#[test]
+fn warning_that_blocks_are_copied_is_printed_once() {
+    let mut run = Run::new(&output(0, 0, None), FACTS);
+    for name in ["a", "b"] {
+        let line = [
+            b"cannot share blocks of ",
+            name.as_bytes(),
+            BLOCKS_ARE_COPIED,
+        ]
+        .concat();
+        run.report(Event::Problem(Problem::new(line, Weight::Warning)));
+    }
+    run.reporter.flush();
+    assert_eq!(run.err.text().matches("cannot share blocks of ").count(), 1);
+}
+
 fn deletions(output: &Output) -> String {
     let mut run = Run::new(output, FACTS);
     for (name, kind) in [(&b"xd/in"[..], Kind::File), (b"xd", Kind::Dir)] {
