@@ -140,6 +140,15 @@ pub fn open_dir_in(dir: BorrowedFd<'_>, path: &[u8], owners: LinkOwners) -> io::
     )
 }
 
+/// Like [`open_dir_in`], for a directory that may not be listed.
+pub fn open_dir_in_to_search(
+    dir: BorrowedFd<'_>,
+    path: &[u8],
+    owners: LinkOwners,
+) -> io::Result<OwnedFd> {
+    open_trusted(dir, path, (Call::OpenDir, TO_SEARCH, Mode::empty()), owners)
+}
+
 /// Opens a file for appending, and creates it if it does not exist.
 pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
     sys::may_write()?;

@@ -13,6 +13,7 @@ use crate::walk::destination::DestWalk;
 use crate::walk::dir_plan::unreadable_attribute;
 use crate::walk::source_dir::{ComparedDest, ComparedSource};
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// One alternate tree.
 #[derive(Debug, Clone)]
@@ -28,11 +29,34 @@ pub struct Alternate {
 impl Alternate {
     /// Opens a directory in it. Follows symlinks wherever they lead, except those of an untrusted user.
     pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
+        self.open_by(path, Root::open_dir, trusted_path::open_dir_in)
+    }
+
+    /// As [`Alternate::open_dir`], for a directory of which only entries with known names are used. So this process need not
+    /// be allowed to list it.
+    fn open_dir_of_known_names(&self, path: &RelPath) -> io::Result<Dir> {
+        match self.open_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.open_by(
+                path,
+                Root::open_dir_to_search,
+                trusted_path::open_dir_in_to_search,
+            ),
+            opened => opened,
+        }
+    }
+
+    fn open_by(
+        &self,
+        path: &RelPath,
+        open: fn(&Root, &RelPath) -> io::Result<Dir>,
+        open_by_links: fn(BorrowedFd<'_>, &[u8], LinkOwners) -> io::Result<OwnedFd>,
+    ) -> io::Result<Dir> {
         let root = self.root.as_ref().ok_or_else(trusted_path::refused)?;
-        match root.open_dir(path) {
-            Err(error) if errno::may_be_a_symlink(&error) => Ok(Dir::new(
-                trusted_path::open_dir_in(root.dir().fd(), path.as_bytes(), self.owners)?,
-            )),
+        match open(root, path) {
+            Err(error) if errno::may_be_a_symlink(&error) => {
+                let fd = open_by_links(root.dir().fd(), path.as_bytes(), self.owners)?;
+                Ok(Dir::new(fd))
+            }
             opened => opened,
         }
     }
@@ -220,7 +244,7 @@ impl AltDirs {
             self.opened.resize(tree + 1, None);
         }
         if self.opened[tree].is_none() {
-            let opened = alternate.open_dir(path);
+            let opened = alternate.open_dir_of_known_names(path);
             self.opened[tree] = Some(match opened {
                 Err(error) if trusted_path::is_refused(&error) => SameNameEntry::Refused,
                 opened => self
