@@ -540,3 +540,29 @@ follows!(
     link_dest_follows_symlinks_with_hard_links,
     ["-aiH", "--link-dest=../alt"]
 );
+
+// Names in it are still found, also behind a symlink to it.
+synctest!(directories_of_an_alternate_tree_need_not_be_listed, as user, |w: World| {
+    w.source("a d/b d/c=new d/e/f l/g").tree(".", "alt/a alt/d/e/f real/g").tree("alt", "d/b d/c=old");
+    w.build("alt", |t| {
+        t.dir("d/e").mode(0o311);
+        t.dir("d").mode(0o311);
+        t.symlink("l", "../real");
+    });
+    w.build(".", |t| drop(t.dir("real").mode(0o311)));
+    w.dest("").keep_dest();
+    for option in ["--link-dest=../alt", "--copy-dest=../alt", "--compare-dest=../alt"] {
+        w.restore_dest().agree(&["-aii", option]).exits(0);
+        w.restore_dest().agree(&["-aiic", option]).exits(0);
+    }
+    w.build("alt", |t| drop(t.dir("d/e").mode(0)));
+    w.restore_dest().agree(&["-aii", "--link-dest=../alt"]);
+});
+
+// The client does not know what they mean to the receiver, which takes no content that it has not requested.
+synctest!(options_of_the_receiver_alone, between machines, |w: World| {
+    w.source("a d/b d/e/c==a").tree(".", "alt/a alt/d/b").dest("").keep_dest().once().no_dry_run();
+    for word in ["-M--link-dest=../alt", "-M--copy-dest=../alt", "-M--existing", "-M--max-size=1", "-M-H"] {
+        w.restore_dest().agree(&["-rt", word]).exits(0);
+    }
+});

@@ -444,10 +444,12 @@ impl NativeClient<'_> {
             Ok(())
         };
         let shortcuts = Shortcuts::for_run(self.client.options, wants);
+        // What `--remote-option` means to the receiver is not known here.
+        let takes_unrequested = shortcuts.unrequested && self.client.setup.remote_words.is_empty();
         let peer = NativeDest {
             connection,
             inbox: &inbox,
-            facts: dest_facts(shortcuts.unrequested),
+            facts: dest_facts(takes_unrequested),
             plan: run_context.process.stored,
             waits_for_dirs: wants.progress,
         };
