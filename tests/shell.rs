@@ -1509,12 +1509,17 @@ fn session_beyond_the_forced_command_is_rejected() {
         assert!(!scene.path("dst/a").exists(), "{line}");
     }
     // A session may request less than the forced command permits. The other options of the command still apply.
+    std::fs::write(scene.path("dst/a"), "old").unwrap();
     assert_ended(
-        &forced(&scene, "-rtp --existing src/ far:dst", "-rt src/ far:dst"),
+        &forced(
+            &scene,
+            "-rtp -b --backup-dir=kept src/ far:dst",
+            "-rt src/ far:dst",
+        ),
         0,
         &[],
     );
-    assert!(!scene.path("dst/a").exists() && scene.path("dst/extra").exists());
+    assert!(scene.path("dst/kept/a").exists() && scene.path("dst/extra").exists());
     assert_ended(
         &forced(
             &scene,
@@ -1526,6 +1531,48 @@ fn session_beyond_the_forced_command_is_rejected() {
     );
     assert!(scene.path("dst/a").exists() && !scene.path("dst/extra").exists());
 }
+
+/// A forced command can add options to those of a client. Each is carried out, has no effect, or is refused with the cause.
+#[test]
+fn forced_command_adds_options() {
+    let scene = Shells::new();
+    for dest in ["src/ far:dst", "far:src/ dst"] {
+        for dry in ["-rn", "-r --dry-run"] {
+            let _ = std::fs::remove_dir_all(scene.path("dst"));
+            let output = forced(&scene, &format!("{dry} {dest}"), &format!("-r {dest}"));
+            let words = "request rejected: --dry-run is on the command line of this server";
+            assert_ended(
+                &output,
+                2,
+                &[words, "hint: the server carries out only dry runs"],
+            );
+            assert!(!scene.path("dst/a").exists(), "{dest}");
+        }
+        for added in ADDED_OPTIONS.split_whitespace() {
+            let _ = std::fs::remove_dir_all(scene.path("dst"));
+            let output = forced(&scene, &format!("-r {added} {dest}"), &format!("-r {dest}"));
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                !errors.contains("protocol error"),
+                "{added} {dest}: {errors}"
+            );
+            assert!(scene.path("src/a").exists(), "{added} {dest}");
+            if output.status.success() {
+                assert!(scene.path("dst/a").exists(), "{added} {dest}: {errors}");
+            } else {
+                assert!(
+                    errors.contains("request rejected: "),
+                    "{added} {dest}: {errors}"
+                );
+            }
+        }
+    }
+}
+
+const ADDED_OPTIONS: &str = "--remove-source-files -c -H -A -X -D -t -p -l -b -u -z -S -W -I -y -x -m -R -d -v -i \
+    --inplace --delete --delete-after --delete-delay --partial --partial-dir=p --numeric-ids --fuzzy --size-only \
+    --existing --detect-renamed --link-dest=/none --append --ignore-existing --delay-updates --no-whole-file --checksum-choice=md5 --bwlimit=1000 --timeout=30 --stats --fsync \
+    --max-size=9 --chmod=F600 --copy-links --safe-links --munge-links --force --modify-window=1 --no-implied-dirs";
 
 /// Scripts may read the errors of rsync.
 #[test]

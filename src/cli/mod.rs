@@ -25,8 +25,9 @@ pub use remote_args::{Far, RemoteOperand};
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::options::permits::Permits;
 use crate::options::{
-    ArgStyle, Checksum, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners, Options, PlanUse,
+    ArgStyle, Checksum, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners, Options,
     RemoveSource,
 };
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
@@ -518,13 +519,18 @@ pub fn settle_session(
         let end = b" is not on the command line of this server";
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
-    let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;
-    let is_dry_here_only = options.dry_run && !walked.args.dry_run;
-    if is_dry_here_only && options.plan_use == PlanUse::Replay {
-        return Err(Error::new(
-            Exit::Protocol,
-            "sparsync: request rejected: --dry-run is on the command line of this server, which carries out no plan",
-        ));
+    let settle_with = |more: &[Vec<u8>]| {
+        let remote_words = [remote_words, more].concat();
+        settle(words, &remote_words, umask, now_unix_secs)
+    };
+    let mut options = settle_with(&more)?;
+    if !serve.sends
+        && let Some(option) = unknown_to_sender(&more, &settle_with)?
+    {
+        let start = b"sparsync: request rejected: ".as_slice();
+        let end = b" is on the command line of this server, and the client does not know it";
+        let hint = format!("add {} to the options of the copy", option.escape_ascii());
+        return Err(Error::new(Exit::Protocol, [start, &option, end].concat()).with_hint(hint));
     }
     let line: Vec<OsString> = serve
         .words
@@ -541,6 +547,16 @@ pub fn settle_session(
             ..Args::default()
         },
     );
+    // Both ends must agree about what moves between them.
+    if (options.dry_run || line.args.dry_run) && !walked.args.dry_run {
+        let words = "sparsync: request rejected: --dry-run is on the command line of this server";
+        return Err(Error::new(Exit::Protocol, words)
+            .with_hint("the server carries out only dry runs: add --dry-run"));
+    }
+    if !serve.sends && walked.args.select.remove_source == RemoveSource::No {
+        // The sender has the sources, and does not remove them.
+        options.select.remove_source = RemoveSource::No;
+    }
     // A forced command adds it.
     options.confine_root = line.args.confine_root.clone().or(options.confine_root);
     // With --secluded-args the command line has no other words.
@@ -556,6 +572,26 @@ pub fn settle_session(
         take_paths(&mut options, line);
     }
     Ok(options)
+}
+
+/// Returns the first of the options that only the command line of a receiver has and that its sender must know: it would
+/// send content that the receiver does not take without a request.
+fn unknown_to_sender(
+    more: &[Vec<u8>],
+    settle_with: &dyn Fn(&[Vec<u8>]) -> Result<Options>,
+) -> Result<Option<Vec<u8>>> {
+    let takes_unrequested = |options: &Options| Permits::new(options, false).unrequested;
+    if more.is_empty() || !takes_unrequested(&settle_with(&[])?) {
+        return Ok(None);
+    }
+    for len in 1..=more.len() {
+        // Without its value, an option is invalid.
+        if settle_with(&more[..len]).is_ok_and(|options| !takes_unrequested(&options)) {
+            let name = more[..len].iter().rfind(|word| word.starts_with(b"-"));
+            return Ok(name.cloned());
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the first of the options that a forced command or a daemon may refuse, and that only the session has. `sends`:
