@@ -2,7 +2,7 @@
 //! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
 use crate::filesfrom::pruned_of_names;
-use crate::kit::{OLD, TREE, World, copies, oracle, skip, synctest, write_script};
+use crate::kit::{OLD, Route, TREE, World, copies, oracle, skip, synctest, write_script};
 use crate::stock::{
     acls, attributes, missing_arguments, missing_parents, names_below_a_dot,
     partly_named_directories, root_that_is_not_implied,
@@ -54,6 +54,19 @@ synctest!(bad_maps_of_owners, with client, |w: World| {
     }
     w.agree(&["-a", "--usermap=foo"]).exits(1).warns("No colon found in --usermap: foo");
     w.restore_dest().agree(&["-a", "-M--usermap=foo"]);
+});
+
+// Only a client has a standard output, and only a receiver makes backups.
+synctest!(options_without_effect_at_a_server, with client, |w: World| {
+    w.source("a").dest("").keep_dest().once().no_dry_run();
+    for word in ["-M--outbuf=zz", "-M--outbuf="] {
+        w.restore_dest().agree(&["-a", word]).exits(0);
+    }
+    if matches!(w.route(), Route::Pull(_)) {
+        for word in ["-M--backup-dir=", "-M--backup-dir=.", "-M--suffix="] {
+            w.restore_dest().agree(&["-a", "-M-b", word]).exits(0);
+        }
+    }
 });
 
 synctest!(copies_as_another_user, as root, with client, |w: World| {

@@ -81,6 +81,8 @@ pub const FLAGS: &[Flag] = &[
                 Some(b'N' | b'U') => Outbuf::None,
                 Some(b'L') => Outbuf::Line,
                 Some(b'B' | b'F') => Outbuf::Block,
+                // A server has no standard output of its own.
+                _ if args.server => return Ok(()),
                 _ => return Err(refuse("Invalid --outbuf setting -- specify N, L, or B.")),
             });
             Ok(())

@@ -189,6 +189,10 @@ pub(super) fn backup(args: &Args) -> Result<Option<Backup>> {
     }
     let beside = dir.as_ref().is_none_or(|dir| is_relative(dir));
     if suffix.is_empty() && beside {
+        if args.server && args.sender {
+            // A sender makes no backups.
+            return Ok(None);
+        }
         return Err(refuse(match dir {
             None => "--suffix cannot be empty without a --backup-dir",
             Some(_) => "--suffix cannot be empty when --backup-dir is the same as the dest dir",
