@@ -579,6 +579,12 @@ fn messages_of_batches_and_measurements() {
     book.client("-a --transport=quic -e TOP/odd src/ box:in/");
     book.client("-a --transport=quic -e TOP/ends src/ box:in/");
     book.client("-a -e TOP/ends src/ box:in/");
+    let unknown = [&[19][..], &[0; 7], &[b'a'; 37]].concat();
+    let answer = [crate::hostile::greeting(), unknown].concat();
+    std::fs::write(book.scene.path("unknown"), answer).unwrap();
+    book.scene
+        .script("newer", "#!/bin/sh\ncat unknown\nexec cat >/dev/null\n");
+    book.client("plan -a --output=plan -e TOP/newer src/ box:in/");
     // An rsync that sends control messages that this end must not send: 86 ends it with a code, 102 is for receivers.
     for (name, tag) in [("exits", 86u8), ("refuses", 102)] {
         let answer = [

@@ -36,6 +36,17 @@ struct RunParts<'a> {
     display: Option<&'a LiveDisplay>,
 }
 
+/// A peer that speaks rsync's protocol: what it is, and what its user can do about it.
+struct OtherEnd {
+    what: &'static str,
+    hint: &'static str,
+}
+
+fn is_protocol_error(error: &Error) -> bool {
+    let words = b"protocol error: ";
+    error.message.windows(words.len()).any(|at| at == words)
+}
+
 impl RemoteCopy {
     /// Returns the first option of which an rsync at the other end would have to do a part.
     fn needs_sparsync(&self) -> Option<&'static str> {
@@ -137,6 +148,7 @@ impl RemoteCopy {
             tally.failed_at_peer += std::mem::take(&mut tally.failed);
         }
 
+        let ended = ended.map_err(|error| self.with_hint_about_plans(error));
         let ended = self.end(env, transport, is_rsync, ended);
         copy::close(
             env,
@@ -222,10 +234,10 @@ impl RemoteCopy {
     /// Fails if this run needs more of its peer than it can do. Nothing was changed yet.
     fn check_abilities_of_peer(&self, is_rsync: bool) -> Result<()> {
         if is_rsync && let Some(option) = self.needs_sparsync() {
-            let words = format!("sparsync: {option} is not possible: the other end is an rsync");
-            let error = Error::new(Exit::Unsupported, words)
-                .with_hint("install sparsync there, or copy without the option");
-            return Err(error);
+            let OtherEnd { what, hint } = self.rsync_at_other_end();
+            let words = format!("sparsync: {option} is not possible: {what}");
+            let hint = format!("copy without the option, or {hint}");
+            return Err(Error::new(Exit::Unsupported, words).with_hint(hint));
         }
         match self.plan_error(is_rsync) {
             Some(error) => Err(error),
@@ -233,28 +245,55 @@ impl RemoteCopy {
         }
     }
 
+    /// Returns the command of this run, if it is `plan`, `apply` or `explain`.
+    fn plan_verb(&self) -> Option<&'static str> {
+        match self.options.plan_use {
+            PlanUse::Free if !self.options.explained.is_empty() => Some("explain"),
+            PlanUse::Free => None,
+            PlanUse::Record => Some("plan"),
+            PlanUse::Replay => Some("apply"),
+        }
+    }
+
+    /// Adds advice to an error of a run of `plan`, `apply` or `explain`. Versions before these commands reject their requests
+    /// as errors of the protocol.
+    fn with_hint_about_plans(&self, error: Error) -> Error {
+        match self.plan_verb() {
+            Some(verb) if error.hint.is_none() && is_protocol_error(&error) => {
+                let hint = format!(
+                    "if the sparsync at the other end is older and has no `{verb}`, update it"
+                );
+                error.with_hint(hint)
+            }
+            Some(_) | None => error,
+        }
+    }
+
     /// Returns the error of a run of `plan`, `apply` or `explain`, if its peer cannot take part in that.
     fn plan_error(&self, is_rsync: bool) -> Option<Error> {
-        let verb = match self.options.plan_use {
-            PlanUse::Free if !self.options.explained.is_empty() => "explain",
-            PlanUse::Free => return None,
-            PlanUse::Record => "plan",
-            PlanUse::Replay => "apply",
-        };
+        let verb = self.plan_verb()?;
         if is_rsync {
-            // A sparsync that is a daemon speaks rsync's protocol, too, if it refuses the copy.
-            let (what, hint) = if self.far.operand.daemon.is_some() {
-                (
-                    "the daemon speaks rsync's protocol for this module",
-                    "install sparsync there; its modules do so if they are read-only, refuse an option, or have filters",
-                )
-            } else {
-                ("the other end is an rsync", "install sparsync there")
-            };
+            let OtherEnd { what, hint } = self.rsync_at_other_end();
             let words = format!("sparsync {verb}: {what}: nothing was changed");
             return Some(Error::new(Exit::Unsupported, words).with_hint(hint));
         }
         None
+    }
+
+    /// Describes a peer that speaks rsync's protocol.
+    fn rsync_at_other_end(&self) -> OtherEnd {
+        // A sparsync that is a daemon speaks rsync's protocol, too, if it refuses the copy.
+        if self.far.operand.daemon.is_some() {
+            OtherEnd {
+                what: "the daemon speaks rsync's protocol for this module",
+                hint: "install sparsync there; its modules do so if they are read-only, refuse an option, or have filters",
+            }
+        } else {
+            OtherEnd {
+                what: "the other end is an rsync",
+                hint: "install sparsync there",
+            }
+        }
     }
 
     /// Returns an empty list of the paths that this run could not transfer.
