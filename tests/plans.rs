@@ -493,6 +493,28 @@ synctest!(an_rsync_at_the_other_end_is_refused, |w: World| {
     }
 });
 
+// The plan knows nothing of what is in it.
+synctest!(names_in_a_directory_that_could_not_be_seen_stay, as user, |w: World| {
+    w.not_served(NO_CLIENT)
+        .not_with_stock("an rsync carries out no plan")
+        .source("d/a b==d/a")
+        .dest("d/a=other@5");
+    w.build("dst", |t| drop(t.dir("d").mode(0)));
+    // For the plan.
+    let beside = w.tested().parent().unwrap();
+    std::fs::set_permissions(beside, std::fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(w.plan(&["-aH"]).exit, 23);
+    let applied = w.apply(&[]);
+    assert_eq!(applied.exit, 23, "{}", applied.stderr);
+    for name in ["b", "d/a"] {
+        let line = format!("because the destination has changed since the plan: \"{name}\"\n");
+        assert!(applied.stderr.contains(&line), "{}", applied.stderr);
+    }
+    assert!(!w.tested().join("dst/b").exists());
+    let left = std::fs::read(w.tested().join("dst/d/a")).unwrap();
+    assert_eq!(left, b"other");
+});
+
 // ── the file ────────────────────────────────────────────────────────────────────────────────────
 
 /// A tree with a source `t`, and a plan `p` of its copy to `d`.

@@ -31,6 +31,7 @@ impl World {
     ) -> Result<Applied, String> {
         let options: Vec<_> = options.iter().map(|it| it.as_ref().to_vec()).collect();
         let operands: Vec<_> = operands.iter().map(|it| it.as_ref().to_vec()).collect();
+        self.chown_to_runner();
         log_argv(&options, &operands);
         let before = snapshot(&self.twins[1], self.lens.get());
         let command = [b"plan".to_vec(), b"--output=../the.plan".to_vec()];
