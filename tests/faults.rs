@@ -5,7 +5,7 @@
 //! killed run may leave temporary files, which their names identify; a completed run must not.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -26,6 +26,11 @@ pub struct Trees {
     pub build: fn(&Path),
     /// Suffixes of the names that may hold old content.
     pub backups: &'static [&'static str],
+}
+
+fn is_private(path: &Path) -> bool {
+    let stat = std::fs::symlink_metadata(path).unwrap();
+    stat.permissions().mode() & 0o077 == 0
 }
 
 const KILLED: i32 = 1000 + 9;
@@ -374,6 +379,13 @@ fn die_at(scene: &Trees, twin: &Snapshot, (how, n): (&str, u64)) -> bool {
         assert!(
             is_whole || is_temp(&name),
             "killed at call {n}: {} is neither old nor new",
+            path.display()
+        );
+        // It gets its mode before its name.
+        let is_complete = is_whole || new.values().any(|whole| *whole == content);
+        assert!(
+            is_complete || is_private(&stage.top.join("dst").join(&path)),
+            "killed at call {n}: others can read {}",
             path.display()
         );
     }

@@ -710,18 +710,24 @@ fn silent_client(
 
 #[test]
 fn silent_pushes_time_out() {
-    // In the handshake, and before the file list.
-    for sent in [&b""[..], b"\x06xxh128"] {
-        let words = b"@RSYNCD: 31.0\nm\n--server\0-logDtpre.iLsfxCIvu\0.\0m/\0\0";
-        let call =
-            |program| silent_client(program, ("timeout = 1", ""), &[&words[..], sent].concat());
+    // In the handshake, and before the file list. A client can only lower the limit.
+    for (sent, option) in [
+        (&b""[..], ""),
+        (b"\x06xxh128", ""),
+        (b"\x06xxh128", "--timeout=90\0"),
+    ] {
+        let words = format!("@RSYNCD: 31.0\nm\n--server\0-logDtpre.iLsfxCIvu\0{option}.\0m/\0\0");
+        let sent = [words.as_bytes(), sent].concat();
+        let call = |program| silent_client(program, ("timeout = 1", ""), &sent);
         let (_, log) = call(oracle::under_test());
         let words = [
             "[Receiver] io timeout after N seconds -- exiting",
             "rsync error: timeout in data send/receive (code 30)",
         ];
         assert_eq!(log, words);
-        assert_eq!(log, call(oracle::rsync()).1);
+        if option.is_empty() {
+            assert_eq!(log, call(oracle::rsync()).1);
+        }
     }
 }
 
@@ -1198,6 +1204,20 @@ fn refused_options_end_the_session() {
         &["-a", "-M--bogus", "h::m/", "dst"],
     );
     ours.prints("on remote machine: --bogus: unknown option")
+        .exits(4);
+    for program in [oracle::rsync(), oracle::under_test()] {
+        let module = "refuse options = partial\nread only = no";
+        let seen = scene.call(program, ("", module), &["-aP", "mod/", "h::m/"]);
+        seen.prints("The server is configured to refuse --partial");
+    }
+    // Such a module is served by rsync's protocol.
+    let ours = scene.call_by(
+        oracle::under_test(),
+        oracle::under_test(),
+        ("", "refuse options = delete\nread only = no"),
+        &["-a", "--verify", "mod/", "h::m/"],
+    );
+    ours.prints("--verify is not possible: the daemon speaks rsync's protocol for this module")
         .exits(4);
     scene.agree(
         ("", "refuse options = * !a !v !compress*"),

@@ -390,6 +390,9 @@ mod tests {
         assert!(shake_hands(&client, &server).is_ok());
         assert!(shake_hands(&client, &server).is_err());
         assert_eq!(queries.load(Ordering::Relaxed), 3);
+        // No data before the handshake is complete, which an attacker could send again.
+        assert_eq!(server.max_early_data_size, 0);
+        assert!(!client.enable_early_data);
     }
 
     #[test]

@@ -102,3 +102,27 @@ impl NameConverter {
         Ok(Some(answer).filter(|answer| !answer.is_empty()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_gets_no_name_with_control_characters() {
+        let (queries, program) = UnixStream::pair().unwrap();
+        let converter = NameConverter {
+            stream: Mutex::new(Some(BufReader::new(queries))),
+        };
+        for name in [&b"joe\nuid 0"[..], b"\x1b[2J", b"a\x7f"] {
+            let answer = converter.convert(NameQuery::Id(IdClass::User, name));
+            assert_eq!(answer.unwrap(), None);
+        }
+        (&program).write_all(b"7\n").unwrap();
+        let answer = converter.convert(NameQuery::Id(IdClass::User, b"joe"));
+        assert_eq!(answer.unwrap().as_deref(), Some(&b"7"[..]));
+        drop(converter);
+        let mut asked = Vec::new();
+        (&program).read_to_end(&mut asked).unwrap();
+        assert_eq!(asked, b"usr joe\n");
+    }
+}
