@@ -262,6 +262,7 @@ PidFile none
 PermitRootLogin yes
 PrintMotd no
 LogLevel ERROR
+Subsystem sftp internal-sftp
 SetEnv HOME=$ssh_dir SPARSYNC_CONFIG_DIR=$ssh_dir/server
 END
     for connection in fresh master; do
