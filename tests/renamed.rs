@@ -704,7 +704,8 @@ synctest!(search_ends_at_a_limit, |w: World| {
     w.only_local("the hook is set for the client");
     w.env("SPARSYNC_TWIN_ENTRIES", "3");
     w.keep_dest();
-    let note = "sparsync: --detect-renamed has looked at a part of the files that the source lacks, because they are many";
+    let note =
+        "sparsync: --detect-renamed has looked at a part of the files, because they are many";
     w.alone(&["-a", "--link-dest=../alt", MOVED, "--info=rename"])
         .exits(0)
         .prints(note)
@@ -718,6 +719,40 @@ synctest!(search_ends_at_a_limit, |w: World| {
     );
     w.alone(&["-a", "--delete", MOVED]).exits(0).prints(note);
     w.alone(&["-ai", "--delete"]).exits(0).never_prints("f");
+});
+
+synctest!(search_is_bounded_in_directories_of_both_ends, |w: World| {
+    w.only_local("the hook is set for the client");
+    w.source("").dest("");
+    w.env("SPARSYNC_TWIN_ENTRIES", "3");
+    let note =
+        "sparsync: --detect-renamed has looked at a part of the files, because they are many";
+    let (new, old) = (
+        "d/1=one d/2=two@5 d/3=three@6",
+        "d/4=one d/5=two@5 d/6=three@6",
+    );
+    for (n, (source, dest, is_cut)) in [
+        (new.to_owned(), old.to_owned(), false),
+        (new.to_owned(), format!("{old} d/7=four d/8=five"), true),
+        (format!("{new} d/9=two@5 e/f=one"), old.to_owned(), true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let [source_dir, dest_dir] = ["source", "dest"].map(|it| format!("{it}{n}"));
+        w.tree(&source_dir, &source).tree(&dest_dir, &dest);
+        let paths = [&format!("{source_dir}/")[..], &format!("{dest_dir}/")];
+        let options = ["-a", "--delete", QUICK, "--info=rename"];
+        let ran = w.alone_paths(&options, &paths).exits(0);
+        if is_cut {
+            ran.prints(note);
+        } else {
+            ran.never_prints(note).prints("renamed d/6 => d/3");
+        }
+        w.alone_paths(&["-aic", "--delete"], &paths)
+            .exits(0)
+            .never_prints("f");
+    }
 });
 
 // ── what prevents a rename ──────────────────────────────────────────────────────────────────────
@@ -988,6 +1023,18 @@ synctest!(alternates_come_first, |w: World| {
         );
         w.restore_dest();
     }
+});
+
+synctest!(twins_on_another_file_system_are_copied, as root, |w: World| {
+    let w = reorganised(&w);
+    w.dest("old/m/").mount_tmpfs("dst/old/m", 1 << 20);
+    w.dest("old/m/c5=mounted@60").source("moved/c5=mounted@60");
+    let lines = ["copied old/m/c5 => moved/c5", "renamed c => moved/c"];
+    w.alone(&["-a", "--delete", "-x", MOVED, "--info=rename"])
+        .exits(0)
+        .prints(lines[0])
+        .prints(lines[1]);
+    w.alone(&["-aic", "--delete", "-x"]).exits(0).never_prints("f");
 });
 
 synctest!(file_in_the_way_of_a_directory_is_no_twin, |w: World| {

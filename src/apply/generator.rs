@@ -330,7 +330,7 @@ impl<'a> Generator<'a> {
             is_cut,
         } = search.settle(self.pool.held_plans())?;
         if is_cut {
-            let line = b"sparsync: --detect-renamed has looked at a part of the files that the source lacks, because they are many";
+            let line = b"sparsync: --detect-renamed has looked at a part of the files, because they are many";
             self.out.head.push(Event::Note(line.to_vec()));
         }
         if has_extras {

@@ -79,19 +79,22 @@ pub struct TwinCandidates {
 struct CandidateDir {
     tree: Option<usize>,
     path: RelPath,
+    /// The device of its files.
+    dev: u64,
 }
 
-/// What is stored of a candidate.
+/// What is stored of a candidate. The order and the types of the fields leave no gaps.
 #[derive(Debug)]
 struct CandidateFile {
-    inode: (u64, u64),
+    ino: u64,
     len_bytes: u64,
+    mtime_secs: i64,
+    mtime_nanos: u32,
     /// Where its name begins.
-    name_at: usize,
-    mtime: Time,
+    name_at: u32,
     /// The index of its directory.
     dir: u32,
-    name_len_bytes: u16,
+    name_len_bytes: u8,
     is_extra: bool,
     is_left_over: bool,
     is_linkable: bool,
@@ -99,36 +102,49 @@ struct CandidateFile {
 
 impl CandidateFile {
     fn name<'a>(&self, names: &'a [u8]) -> &'a [u8] {
-        &names[self.name_at..self.name_at + usize::from(self.name_len_bytes)]
+        let start = self.name_at as usize;
+        &names[start..start + usize::from(self.name_len_bytes)]
+    }
+
+    fn mtime(&self) -> Time {
+        Time {
+            secs: self.mtime_secs,
+            nanos: self.mtime_nanos,
+        }
     }
 }
 
 impl TwinCandidates {
     /// Adds a candidate. One whose name is longer than names are, or of which there are too many, is left out.
     pub fn push(&mut self, file: &TwinCandidate<'_>) {
-        let Ok(name_len_bytes) = u16::try_from(file.name.len()) else {
+        let Ok(name_len_bytes) = u8::try_from(file.name.len()) else {
+            return;
+        };
+        let Ok(name_at) = u32::try_from(self.names.len()) else {
             return;
         };
         if u32::try_from(self.files.len()).is_err() {
             return;
         }
+        let (dev, ino) = file.inode;
         let is_in_last = self
             .dirs
             .last()
-            .is_some_and(|last| last.tree == file.tree && last.path == *file.dir);
+            .is_some_and(|last| (last.tree, last.dev, &last.path) == (file.tree, dev, file.dir));
         if !is_in_last {
             self.dirs.push(CandidateDir {
                 tree: file.tree,
                 path: file.dir.clone(),
+                dev,
             });
         }
-        let name_at = self.names.len();
         self.names.extend_from_slice(file.name);
         self.files.push(CandidateFile {
-            inode: file.inode,
+            ino,
             len_bytes: file.len_bytes,
+            mtime_secs: file.mtime.secs,
+            mtime_nanos: file.mtime.nanos,
             name_at,
-            mtime: file.mtime,
             // There are not more directories than files.
             dir: (self.dirs.len() - 1) as u32,
             name_len_bytes,
@@ -152,9 +168,9 @@ impl TwinCandidates {
             tree: dir.tree,
             dir: &dir.path,
             name: file.name(&self.names),
-            inode: file.inode,
+            inode: (dir.dev, file.ino),
             len_bytes: file.len_bytes,
-            mtime: file.mtime,
+            mtime: file.mtime(),
             digest: digest.and_then(Option::as_ref),
             is_extra: file.is_extra,
             is_left_over: file.is_left_over,
@@ -217,8 +233,8 @@ impl TwinCandidates {
     /// Notes which files of alternate trees can be linked, by their devices and inodes.
     pub fn permit_links(&mut self, may_be_linked: impl Fn((u64, u64)) -> bool) {
         for file in &mut self.files {
-            let is_in_tree = self.dirs[file.dir as usize].tree.is_some();
-            file.is_linkable = is_in_tree && may_be_linked(file.inode);
+            let dir = &self.dirs[file.dir as usize];
+            file.is_linkable = dir.tree.is_some() && may_be_linked((dir.dev, file.ino));
         }
     }
 }
@@ -324,11 +340,32 @@ pub struct WorthReading {
     pub candidates: Vec<u32>,
 }
 
-/// The files of one length, with their times.
-#[derive(Default)]
-struct SameLength {
-    new: Vec<(u32, Time)>,
-    candidates: Vec<(u32, Time)>,
+/// A file by what is known of it before it is read.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct UnreadFile {
+    len_bytes: u64,
+    mtime_secs: i64,
+    mtime_nanos: u32,
+    /// Its index.
+    at: u32,
+}
+
+impl UnreadFile {
+    fn new(at: u32, len_bytes: u64, mtime: Time) -> UnreadFile {
+        UnreadFile {
+            len_bytes,
+            mtime_secs: mtime.secs,
+            mtime_nanos: mtime.nanos,
+            at,
+        }
+    }
+
+    /// Returns how many of these files, which have one length and are sorted, have its time.
+    fn count_in(&self, sorted: &[UnreadFile]) -> usize {
+        let time = (self.mtime_secs, self.mtime_nanos);
+        let start = sorted.partition_point(|file| (file.mtime_secs, file.mtime_nanos) < time);
+        sorted[start..].partition_point(|file| (file.mtime_secs, file.mtime_nanos) == time)
+    }
 }
 
 /// Returns which files can be equal to each other: new files to candidates, and new files to other new files.
@@ -336,41 +373,46 @@ pub fn worth_reading<'a>(
     new: impl Iterator<Item = AbsentFile<'a>>,
     candidates: &TwinCandidates,
 ) -> WorthReading {
-    let mut by_len: HashMap<u64, SameLength> = HashMap::new();
+    // Sorted lists, because tables would take several times the memory.
+    let mut all_new = Vec::new();
     for (at, file) in (0..).zip(new) {
-        let same = by_len.entry(file.len_bytes).or_default();
-        same.new.push((at, file.mtime));
+        all_new.push(UnreadFile::new(at, file.len_bytes, file.mtime));
     }
-    for (at, candidate) in (0..).zip(candidates.iter()) {
-        if let Some(same) = by_len.get_mut(&candidate.len_bytes) {
-            same.candidates.push((at, candidate.mtime));
-        }
+    all_new.sort_unstable();
+    let mut all_candidates = Vec::with_capacity(candidates.files.len());
+    for (at, file) in (0..).zip(&candidates.files) {
+        all_candidates.push(UnreadFile::new(at, file.len_bytes, file.mtime()));
     }
+    all_candidates.sort_unstable();
 
     let mut worth = WorthReading::default();
-    for same in by_len.into_values() {
-        let is_many = same.candidates.len() > READ_MAX;
-        let new_times: HashSet<Time> = same.new.iter().map(|&(_, mtime)| mtime).collect();
-        let mut times = HashSet::new();
-        for &(at, mtime) in &same.candidates {
-            if !is_many || new_times.contains(&mtime) {
-                worth.candidates.push(at);
-                times.insert(mtime);
+    let mut rest = &all_candidates[..];
+    for new in all_new.chunk_by(|one, other| one.len_bytes == other.len_bytes) {
+        let len_bytes = new[0].len_bytes;
+        rest = &rest[rest.partition_point(|file| file.len_bytes < len_bytes)..];
+        let candidates = &rest[..rest.partition_point(|file| file.len_bytes == len_bytes)];
+
+        let are_many_candidates = candidates.len() > READ_MAX;
+        for candidate in candidates {
+            if !are_many_candidates || candidate.count_in(new) > 0 {
+                worth.candidates.push(candidate.at);
             }
         }
-        let has_candidates = !times.is_empty();
-
-        // More than one of them can have the same content.
-        let are_many = same.new.len() > READ_MAX;
-        let mut counts: HashMap<Time, usize> = HashMap::new();
-        for &(_, mtime) in &same.new {
-            *counts.entry(mtime).or_default() += 1;
-        }
-        for &(at, mtime) in &same.new {
-            let has_candidate = has_candidates && (!is_many || times.contains(&mtime));
-            let has_other = same.new.len() > 1 && (!are_many || counts[&mtime] > 1);
+        // More than one of the new files can have the same content.
+        let are_many_new = new.len() > READ_MAX;
+        for file in new {
+            let has_candidate = if are_many_candidates {
+                file.count_in(candidates) > 0
+            } else {
+                !candidates.is_empty()
+            };
+            let has_other = if are_many_new {
+                file.count_in(new) > 1
+            } else {
+                new.len() > 1
+            };
             if has_candidate || has_other {
-                worth.new.push(at);
+                worth.new.push(file.at);
             }
         }
     }
@@ -468,8 +510,8 @@ pub struct Matcher<'a> {
     linkable: Stock<'a>,
     /// Device and inode of those that were linked.
     linked: HashSet<(u64, u64)>,
-    /// The first of the new files without a candidate.
-    first: HashMap<Key<'a>, u32>,
+    /// The first of the new files without a candidate, by the digest. Contents of different lengths have different ones.
+    first: HashMap<&'a Digest, u32>,
 }
 
 impl<'a> Matcher<'a> {
@@ -491,10 +533,11 @@ impl<'a> Matcher<'a> {
     pub fn next(&mut self, at: u32, file: &AbsentFile<'a>) -> Option<TwinMatch> {
         let key = file.key(self.criterion)?;
         let choice = self.choose(key, file);
+        // Others have no digest.
         if choice.is_some() || self.criterion != Criterion::Digest {
             return choice;
         }
-        let original = *self.first.entry(key).or_insert(at);
+        let original = *self.first.entry(file.digest?).or_insert(at);
         if original != at && file.may_be_late {
             Some(TwinMatch::CopiedFromNew(original))
         } else {

@@ -512,7 +512,12 @@ impl<'a> Deletions<'a> {
                 delayed.last.touch();
             }
         }
-        head.append(&mut self.remover.events);
+        // A whole tree can be removed, so there can be many events.
+        if head.is_empty() {
+            std::mem::swap(head, &mut self.remover.events);
+        } else {
+            head.append(&mut self.remover.events);
+        }
     }
 
     /// Lists the directory again, with the rules that its own and its parents' files contain now, and deletes.

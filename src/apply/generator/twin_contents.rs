@@ -24,13 +24,6 @@ pub(super) struct ContentReader<'a> {
     pub(super) compared_by: Comparison,
 }
 
-/// The digests of new files, and of files of the destination, in the order in which they were given. A file that cannot be
-/// read or has changed has none.
-pub(super) struct ReadDigests {
-    pub(super) new: Vec<Option<ContentDigest>>,
-    pub(super) old: Vec<Option<ContentDigest>>,
-}
-
 impl<'a> ContentReader<'a> {
     /// Creates a reader whose digests can be compared with those of the peer, if there is one.
     pub(super) fn new(context: &'a Context<'a>) -> Self {
@@ -43,46 +36,41 @@ impl<'a> ContentReader<'a> {
         }
     }
 
-    /// Reads files. The numbers that come with them are those of the caller. A peer reads the new files while this end
-    /// reads the others.
-    pub(super) fn read(
-        &self,
-        new: &[(u32, NewSource<'_>)],
-        old: &[(u32, TwinCandidate<'_>)],
-    ) -> Result<ReadDigests> {
+    /// Requests the digests of new files from the peer, if there is one. It reads them while this end does other things.
+    pub(super) fn request(&self, new: &[NewSource<'_>]) -> Result<()> {
         let Some(peer) = self.context.peer else {
-            let lens_bytes = new.iter().map(|(_, file)| file.len_bytes());
-            let threads = self.threads_for(lens_bytes);
-            let of_new = parallel::share(new, threads, |(_, file)| self.of_source(file));
-            return Ok(ReadDigests {
-                new: of_new,
-                old: self.of_dest(old),
-            });
+            return Ok(());
         };
-
-        for (_, file) in new {
+        for file in new {
             if file.listed_digest().is_none() {
                 peer.ask_digest(file.id())?;
             }
         }
-        let of_old = self.of_dest(old);
-        let mut of_new = Vec::with_capacity(new.len());
-        for (_, file) in new {
+        Ok(())
+    }
+
+    /// Returns the digests of new files, in their order. If there is a peer, they must have been requested.
+    pub(super) fn of_source(&self, new: &[NewSource<'_>]) -> Result<Vec<Option<ContentDigest>>> {
+        let Some(peer) = self.context.peer else {
+            let threads = self.threads_for(new.iter().map(NewSource::len_bytes));
+            return Ok(parallel::share(new, threads, |file| self.of_new_file(file)));
+        };
+        let mut digests = Vec::with_capacity(new.len());
+        for file in new {
             let digest = match file.listed_digest() {
                 Some(listed) => Some(listed),
                 None => peer.digest(file.id())?,
             };
-            of_new.push(digest);
+            digests.push(digest);
         }
-        Ok(ReadDigests {
-            new: of_new,
-            old: of_old,
-        })
+        Ok(digests)
     }
 
-    fn of_dest(&self, old: &[(u32, TwinCandidate<'_>)]) -> Vec<Option<ContentDigest>> {
-        let threads = self.threads_for(old.iter().map(|(_, file)| file.len_bytes));
-        parallel::share(old, threads, |(_, file)| self.of_candidate(file))
+    /// Returns the digests of files of the destination or of alternate trees, in their order. A file that cannot be read or
+    /// has changed has none, as for new files.
+    pub(super) fn of_dest(&self, old: &[TwinCandidate<'_>]) -> Vec<Option<ContentDigest>> {
+        let threads = self.threads_for(old.iter().map(|file| file.len_bytes));
+        parallel::share(old, threads, |file| self.of_candidate(file))
     }
 
     fn threads_for(&self, lens_bytes: impl Iterator<Item = u64>) -> usize {
@@ -103,7 +91,7 @@ impl<'a> ContentReader<'a> {
     }
 
     /// Returns the digest of a new file whose source is on this machine.
-    fn of_source(&self, file: &NewSource<'_>) -> Option<ContentDigest> {
+    fn of_new_file(&self, file: &NewSource<'_>) -> Option<ContentDigest> {
         let entry = file.plan.source_of(&file.step);
         let place = file.plan.place_of(entry)?;
         let name = file.source_name();

@@ -18,12 +18,14 @@ use crate::proto::ContentDigest;
 use crate::report::event::Weight;
 use crate::walk::destination::DestWalk;
 use crate::walk::{DirPlan, NONE, Step};
+use crate::work::parallel::BLOCK;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 
-/// How many entries of alternate trees, and of directories that only the destination has, are looked at.
-const ENTRIES_MAX: usize = 1_000_000;
+/// How many new files, and how many files and directories that can be or have twins, are looked at. This bounds the memory of
+/// the search, and permits a million files in as many directories as that usually takes.
+const ENTRIES_MAX: usize = 1 << 20;
 
 /// The search for twins.
 pub(super) struct TwinSearch<'a> {
@@ -41,7 +43,12 @@ pub(super) struct TwinSearch<'a> {
     found: TwinCandidates,
     /// Device and inode of each.
     inodes: HashSet<(u64, u64)>,
+    /// See [`ENTRIES_MAX`].
+    new_max: usize,
+    new_left: usize,
     entries_left: usize,
+    /// There was more than that.
+    is_cut: bool,
     /// Device and inode of the destination.
     dest_id: Option<(u64, u64)>,
     /// What must be known to link files of the alternate trees; `None`: they are not linked.
@@ -108,6 +115,7 @@ impl<'a> TwinSearch<'a> {
             // Deletions can only wait if nothing depends on their order.
             Some(When::Before | When::During) => may_wait(context),
         };
+        let entries_max = sys::twin_entries_max().unwrap_or(ENTRIES_MAX);
         TwinSearch {
             context,
             walk,
@@ -119,7 +127,10 @@ impl<'a> TwinSearch<'a> {
             hasher: RandomState::new(),
             found: TwinCandidates::default(),
             inodes: HashSet::new(),
-            entries_left: sys::twin_entries_max().unwrap_or(ENTRIES_MAX),
+            new_max: entries_max,
+            new_left: entries_max,
+            entries_left: entries_max,
+            is_cut: false,
             dest_id: context.dest.and_then(|dest| dest.dir().id().ok()),
             // A basis is not known to be equal.
             links: if walk.alternate_kind == Some(AltKind::Link) && criterion != Criterion::Length {
@@ -141,6 +152,11 @@ impl<'a> TwinSearch<'a> {
             if !is_new_file(plan, step) {
                 continue;
             }
+            if self.new_left == 0 {
+                self.is_cut = true;
+                break;
+            }
+            self.new_left -= 1;
             let source = plan.source_of(step);
             let name = plan.name_of(step);
             let key = Key::before_reading(self.criterion, name, source.len_bytes, source.mtime);
@@ -182,6 +198,10 @@ impl<'a> TwinSearch<'a> {
             }
             let steps = &plan.decided().steps;
             files[from..].sort_by_key(|place| plan.name_of(&steps[place.step as usize]));
+            if files.len() > self.new_max {
+                files.truncate(self.new_max);
+                break;
+            }
         }
         NewFiles {
             plans: with_new,
@@ -201,25 +221,34 @@ impl<'a> TwinSearch<'a> {
             return Ok(());
         }
         let worth = worth_reading(new.iter(), &self.found);
-        let mut new_files = Vec::new();
-        for at in worth.new {
-            let (plan, step) = new.at(at);
-            new_files.push((at, NewSource { plan, step: *step }));
-        }
-        let mut old_files = Vec::new();
-        for &at in &worth.candidates {
-            old_files.push((at, self.found.get(at)));
-        }
-
         let reader = ContentReader::new(self.context);
-        let digests = reader.read(&new_files, &old_files)?;
-        new.digests = vec![None; new.files.len()];
-        for ((at, _), digest) in new_files.iter().zip(digests.new) {
-            new.digests[*at as usize] = digest;
+        let mut new_digests = vec![None; new.files.len()];
+        // What is needed to read a file takes several times the memory of its digest, so they are read in blocks. The peer
+        // reads a block ahead.
+        let mut new_blocks = worth.new.chunks(BLOCK);
+        let mut old_blocks = worth.candidates.chunks(BLOCK);
+        let mut new_block = new_blocks.next().unwrap_or_default();
+        reader.request(&new.sources(new_block))?;
+        loop {
+            let old_block = old_blocks.next().unwrap_or_default();
+            if new_block.is_empty() && old_block.is_empty() {
+                break;
+            }
+            let next_block = new_blocks.next().unwrap_or_default();
+            reader.request(&new.sources(next_block))?;
+
+            let candidates: Vec<_> = old_block.iter().map(|&at| self.found.get(at)).collect();
+            let of_old = reader.of_dest(&candidates);
+            let of_new = reader.of_source(&new.sources(new_block))?;
+            for (&at, digest) in old_block.iter().zip(of_old) {
+                self.found.set_digest(at, digest);
+            }
+            for (&at, digest) in new_block.iter().zip(of_new) {
+                new_digests[at as usize] = digest;
+            }
+            new_block = next_block;
         }
-        for (at, digest) in worth.candidates.into_iter().zip(digests.old) {
-            self.found.set_digest(at, digest);
-        }
+        new.digests = new_digests;
         self.context.twins.compare_by(reader.compared_by);
         Ok(())
     }
@@ -277,10 +306,14 @@ impl<'a> TwinSearch<'a> {
         for at in possible {
             let name = list.name(&list.entries[at as usize]);
             let is_extra = extras.binary_search(&at).is_ok();
-            if !is_extra || self.keeps_extras {
-                let tree = None;
-                self.examine(SearchPlace { tree, is_extra }, &dir, (path, name));
+            if is_extra && !self.keeps_extras {
+                continue;
             }
+            if !self.may_look_further() {
+                return;
+            }
+            let tree = None;
+            self.examine(SearchPlace { tree, is_extra }, &dir, (path, name));
         }
     }
 
@@ -372,10 +405,9 @@ impl<'a> TwinSearch<'a> {
                 continue;
             };
             for entry in &list.entries {
-                if self.entries_left == 0 {
+                if !self.may_look_further() {
                     return;
                 }
-                self.entries_left -= 1;
                 let name = list.name(entry);
                 if sandbox::hides(dir.fd(), name, entry.is_dir()) {
                     continue;
@@ -387,6 +419,16 @@ impl<'a> TwinSearch<'a> {
                 }
             }
         }
+    }
+
+    /// Counts an entry that is about to be looked at. Returns `false` if there are too many.
+    fn may_look_further(&mut self) -> bool {
+        if self.entries_left == 0 {
+            self.is_cut = true;
+            return false;
+        }
+        self.entries_left -= 1;
+        true
     }
 
     /// Lists a directory; `None`: it is not looked into.
@@ -470,7 +512,7 @@ impl<'a> TwinSearch<'a> {
     fn permit_links(&mut self) {
         let Some(links) = &self.links else { return };
         // The destination may have a name of any file.
-        if self.entries_left == 0 {
+        if self.is_cut {
             return;
         }
         self.found
@@ -523,7 +565,7 @@ impl<'a> TwinSearch<'a> {
                 by_dir,
             },
             has_extras,
-            is_cut: self.entries_left == 0,
+            is_cut: self.is_cut,
         })
     }
 
@@ -596,6 +638,15 @@ impl<'p> NewFiles<'p> {
         let NewPlace { dir, step } = self.files[at as usize];
         let plan = self.plans[dir as usize];
         (plan, &plan.decided().steps[step as usize])
+    }
+
+    /// Returns where the content of files is.
+    fn sources(&self, files: &[u32]) -> Vec<NewSource<'p>> {
+        let sources = files.iter().map(|&at| {
+            let (plan, step) = self.at(at);
+            NewSource { plan, step: *step }
+        });
+        sources.collect()
     }
 
     fn get(&self, at: u32) -> AbsentFile<'_> {
