@@ -2,7 +2,7 @@
 
 use crate::apply::backup::{BackupTarget, back_up, is_backup, report_backup};
 use crate::apply::delayed::place_delayed;
-use crate::apply::heirs::{Heir, Heirs};
+use crate::apply::heirs::{Heir, Heirs, OpenHeirDir};
 use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
 use crate::filter::{Chain, Side};
@@ -37,6 +37,8 @@ pub struct Remover<'a> {
     pub tally: Tally,
     /// New files that take the content of files to be deleted (`--detect-renamed`).
     pub heirs: Heirs,
+    /// The directory in which the last of them was placed. It gets its final time only when this is dropped.
+    heir_dir: Option<OpenHeirDir>,
     /// How many directories, each in the one before, are being removed.
     depth: usize,
     /// How many of them may be open at once.
@@ -108,6 +110,7 @@ impl<'a> Remover<'a> {
             events: Vec::new(),
             tally: Tally::default(),
             heirs: Heirs::default(),
+            heir_dir: None,
             depth: 0,
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
@@ -243,7 +246,7 @@ impl<'a> Remover<'a> {
     fn pass_on(&mut self, heir: Heir, from: Option<(&Dir, &[u8])>) -> bool {
         let mut applier = ApplierState::default();
         let mut out = Outcome::new(&mut applier, None);
-        let is_renamed = heir.place(self.context, from, &mut out);
+        let is_renamed = heir.place(self.context, from, &mut self.heir_dir, &mut out);
         let Outcome {
             mut events,
             tally,
@@ -262,13 +265,14 @@ impl<'a> Remover<'a> {
         is_renamed
     }
 
-    /// Places the new files whose twins were not deleted.
+    /// Places the new files whose twins were not deleted. No heir is placed after that.
     pub fn place_rest(&mut self) {
         for heir in self.heirs.take_rest() {
             if self.fatal.is_none() && !self.context.stopped() {
                 self.pass_on(heir, None);
             }
         }
+        self.heir_dir = None;
     }
 
     /// Removes a directory. If `inside` another one that is removed, it is attempted even if an entry in it stayed, as

@@ -37,6 +37,12 @@ impl HeirDir {
     }
 }
 
+/// The directory of the heir that was placed last, open: that of the next one is often the same.
+pub struct OpenHeirDir {
+    of: Arc<HeirDir>,
+    dest_dir: DestDir,
+}
+
 /// A new file that waits for the end of the run.
 pub struct Heir {
     dir: Arc<HeirDir>,
@@ -54,20 +60,43 @@ impl Heir {
         self.dir.path.join(self.dir.plan.name_of(&self.step))
     }
 
+    /// Opens its directory, or takes that of the last heir.
+    fn open_dir(
+        &self,
+        context: &Context<'_>,
+        last: Option<OpenHeirDir>,
+    ) -> io::Result<OpenHeirDir> {
+        if let Some(last) = last
+            && Arc::ptr_eq(&last.of, &self.dir)
+        {
+            return Ok(last);
+        }
+        let HeirDir { path, last, .. } = &*self.dir;
+        let opened = context.dest.map(|dest| dest.open_dir_to_search(path));
+        let dir = match opened.transpose() {
+            // A dry run has not created it.
+            Err(_) if context.is_dry() => None,
+            opened => opened?,
+        };
+        Ok(OpenHeirDir {
+            of: self.dir.clone(),
+            dest_dir: DestDir::new(path.clone(), dir, last.clone()),
+        })
+    }
+
     /// Places the file: renames its twin if that is still there and `from` is its directory and name, or else does what is
-    /// done for any other file. Returns whether the twin was renamed.
+    /// done for any other file. `open_dir` is the directory of the last heir before and of this one after. Returns whether
+    /// the twin was renamed.
     pub fn place(
         self,
         context: &Context<'_>,
         from: Option<(&Dir, &[u8])>,
+        open_dir: &mut Option<OpenHeirDir>,
         out: &mut Outcome<'_>,
     ) -> bool {
-        let HeirDir { plan, path, last } = &*self.dir;
-        let opened = context.dest.map(|dest| dest.open_dir_to_search(path));
-        let dir = match opened.transpose() {
-            Ok(dir) => dir,
-            // A dry run has not created it.
-            Err(_) if context.is_dry() => None,
+        let HeirDir { plan, path, .. } = &*self.dir;
+        let opened = match self.open_dir(context, open_dir.take()) {
+            Ok(opened) => open_dir.insert(opened),
             Err(error) => {
                 let full = context.full(path.as_bytes());
                 let problem = Problem::failed(ErrorRole::Generator, "opendir", &full, &error);
@@ -75,8 +104,8 @@ impl Heir {
                 return false;
             }
         };
-        let dest_dir = DestDir::new(path.clone(), dir, last.clone());
-        let job = Job::new(context, plan, self.step, &dest_dir);
+        let dest_dir = &opened.dest_dir;
+        let job = Job::new(context, plan, self.step, dest_dir);
         if let (Some(twin), Some(from)) = (job.twin(), from) {
             if context.is_dry() {
                 entry::perform(&job, out);
