@@ -363,7 +363,7 @@ bytes_by_ssh() { # push or pull; fresh or master
 
 # Prints the bytes in both directions that --stats reports in $work/out, before encryption by ssh.
 wire_bytes() {
-    sed -n 's/^Total bytes \(sent\|received\): //p' "$work/out" | tr -d , | awk '{ n += $1 } END { printf "%d\n", n }'
+    sed -n 's/^Total bytes \(sent\|received\): //p' "$work/out" | tr -d , | awk '{ n += $1 } END { printf "%.0f\n", n }'
 }
 
 # --- a sparsync server ---
