@@ -144,6 +144,27 @@ synctest!(
     }
 );
 
+synctest!(batch_over_clones, as root, |w: World| {
+    trees(&w, "a*300000 d/b*90000 same", "").tree("fs", "").mount_image("fs", "btrfs");
+    w.tree("fs/alt", "a*250000@-4 d/b*80000@-9 same");
+    w.mask_with(crate::clone_dest::without_note).once().no_dry_run();
+    let recorded = format!("--copy-dest={}", w.tested().join("fs/alt").display());
+    for (n, program) in [oracle::rsync(), oracle::under_test()].into_iter().enumerate() {
+        let written = format!("--write-batch={BATCH}");
+        record(&w, program, &["-a", "--no-W", &recorded, &written]);
+        let dest = format!("fs/dst{n}");
+        w.tree(&dest, "");
+        let read = format!("--read-batch={BATCH}");
+        w.agree_paths(&["-ai", "--clone-dest=../alt", &read], &[&format!("{dest}/")])
+            .exits(0);
+        let [got, wanted] = [&dest, "src"].map(|name| w.tested().join(name).join("d/b"));
+        assert!(std::fs::read(got).unwrap() == std::fs::read(wanted).unwrap());
+    }
+    // A batch has no option for that.
+    w.alone(&["-a", "--clone-dest=../alt", "--write-batch=refused"]).exits(1);
+    assert!(!w.tested().join("refused").exists());
+});
+
 synctest!(batch_of_appended_files, |w: World| {
     trees(&w, "a*5000 b*100 new", "a*3000@-4 b*100");
     read_both_ways(&w, &["-a", "--append"], &["-ai", "--append"]);

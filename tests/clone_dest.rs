@@ -346,6 +346,139 @@ synctest!(deltas_over_clones_have_the_content_of_the_source, as root, |w: World|
     w.agree_paths(&["-ai", "--no-whole-file", "--clone-dest=../alt"], &["src/", "fs/dst/"]).exits(0);
 });
 
+// ── options that decide how a file is written ──────────────────────────────────────────────────────
+
+/// Options that decide how a file is written, or what is written with it.
+const WRITING: [&[&str]; 20] = [
+    &["-S"],
+    &["-S", "-W"],
+    &["--preallocate"],
+    &["--inplace"],
+    &["--inplace", "-S"],
+    &["--inplace", "--backup"],
+    &["--partial"],
+    &["--partial-dir=.part"],
+    &["--delay-updates"],
+    &["--delay-updates", "--partial-dir=.part"],
+    &["-H"],
+    &["-X"],
+    &["-AX"],
+    &["--fake-super"],
+    &["-z"],
+    &["-z", "--compress-choice=zlib"],
+    &["-W"],
+    &["-I"],
+    &["-c"],
+    &["--backup", "--backup-dir=../bak"],
+];
+
+/// A source, and on a file system that can share blocks what runs are compared with: an earlier copy in `fs/alt`.
+fn on_btrfs(w: &World) {
+    ours(w).mask_with(without_note).needs_xattrs();
+    w.source("")
+        .dest("")
+        .tree("fs", "")
+        .mount_image("fs", "btrfs");
+    w.tree("fs/bak", "");
+    w.source("same h/1=linked h/2==h/1 mode%600 l->same new")
+        .tree("fs/alt", "same h/1=linked h/2==h/1 mode%644 l->same time");
+    for (name, content) in edits() {
+        w.build("src", |tree| drop(tree.file(name, &content).mtime(9)));
+        w.build("fs/alt", |tree| {
+            drop(tree.file(name, noise(9, 1_500_000)).mtime(3))
+        });
+    }
+    w.build("src", |tree| {
+        drop(
+            tree.file("attributes", noise(11, 9_000))
+                .mtime(9)
+                .xattr("user.k", "new"),
+        );
+        drop(tree.file("grown", noise(12, 300_000)).mtime(9));
+        drop(
+            tree.file(
+                "holes",
+                [&noise(13, 5_000)[..], &[0; 400_000], &noise(14, 5_000)].concat(),
+            )
+            .mtime(9),
+        );
+    });
+    w.build("fs/alt", |tree| {
+        drop(
+            tree.file("attributes", noise(11, 9_000))
+                .mtime(9)
+                .xattr("user.k", "old"),
+        );
+        drop(tree.file("grown", noise(12, 200_000)).mtime(3));
+        drop(tree.file("holes", noise(15, 410_000)).mtime(3));
+    });
+}
+
+/// Makes a destination with older versions of some files.
+fn older(w: &World, name: &str) {
+    w.tree(name, "");
+    w.build(name, |tree| {
+        drop(tree.file("edited", noise(16, 700_000)).mtime(2));
+        drop(tree.file("grown", noise(12, 100_000)).mtime(2));
+    });
+}
+
+synctest!(results_do_not_depend_on_how_files_are_written, as root, |w: World| {
+    w.only_local("routes differ in how content comes, not in how it is written");
+    on_btrfs(&w);
+    w.no_dry_run();
+    for (n, options) in WRITING.into_iter().enumerate() {
+        let dest = format!("fs/dst{n}");
+        older(&w, &dest);
+        let options = [&["-ai", "--no-whole-file", "--clone-dest=../alt"], options].concat();
+        w.agree_paths(&options, &["src/", &format!("{dest}/")]).exits(0);
+    }
+});
+
+// rsync cannot verify, appends to files that are not there if it has an alternate tree, and writes new files in a temporary
+// directory of another file system.
+synctest!(other_ways_to_write_give_the_content_of_the_source, as root, |w: World| {
+    on_btrfs(&w);
+    for options in [
+        &["--verify"][..],
+        &["--verify=source"],
+        &["--verify", "--inplace"],
+        &["--append"],
+        &["--append-verify"],
+        &["--temp-dir={W}/src"],
+    ] {
+        older(&w, "fs/dst");
+        if options == ["--append"] {
+            // It would keep the beginning.
+            std::fs::remove_file(w.tested().join("fs/dst/edited")).expect("scratch can be written");
+        }
+        let all = [&["-aX", "--no-whole-file", "--clone-dest=../alt"], options].concat();
+        w.alone_paths(&all, &["src/", "fs/dst/"]).exits(0);
+        w.alone_paths(&["-aXic"], &["src/", "fs/dst/"]).exits(0).never_prints("f");
+        std::fs::remove_dir_all(w.tested().join("fs/dst")).expect("scratch can be written");
+    }
+});
+
+synctest!(converted_names_are_found_in_the_tree, as root, |w: World| {
+    on_btrfs(&w);
+    w.not_with_server("names are converted only by rsync's protocol")
+        .not_with_daemon("the module has no charset")
+        .env("LC_ALL", "C.UTF-8");
+    w.build("src", |tree| drop(tree.file("ä", noise(17, 90_000)).mtime(9)));
+    w.build("fs/alt", |tree| drop(tree.file(b"\xe4", noise(17, 80_000)).mtime(3)));
+    w.tree("fs/dst", "");
+    if w.is_pulled() {
+        let options = ["-ai", "--clone-dest=../alt", "--iconv=latin1,utf8"];
+        w.agree_paths(&options, &["src/", "fs/dst/"]).exits(0);
+    } else {
+        // The receiver speaks rsync's protocol.
+        w.alone_paths(&["-ai", "--clone-dest=../alt", "--iconv=utf8,latin1"], &["src/", "fs/dst/"])
+            .exits(4)
+            .warns("--clone-dest is not possible");
+        assert_eq!(std::fs::read_dir(w.tested().join("fs/dst")).map_or(0, Iterator::count), 0);
+    }
+});
+
 // ── interruptions ───────────────────────────────────────────────────────────────────────────────
 
 /// Kills or fails a run at each call. What has its final name then must be old or new, or a part of the new content. The

@@ -480,6 +480,7 @@ synctest!(alternate_trees_are_named, |w: World| {
     for (option, verdict) in [
         ("--link-dest", "linked"),
         ("--copy-dest", "copied"),
+        ("--clone-dest", "copied"),
         ("--compare-dest", "not_copied"),
     ] {
         let has = format!("receiver: a tree of {option} has the same");
