@@ -692,8 +692,9 @@ mod tests {
         let files = Files::from([(".r", ": .q\n: .q"), (".q", "- x\n- y")]);
         let root = at(&[": .r"], &files, "");
         assert!(hides(&root, "x"));
-        let files = Files::from([("d/.r", "!\n:n .q"), ("d/.q", "- x"), (".r", ":r .q")]);
-        assert!(hides(&at(&[": .r"], &files, "d"), "d/x"));
+        // A group of another file keeps its name, and its place behind a rule that includes the file.
+        let files = Files::from([("d/.r", "!\n: .q"), ("d/.q", "- x")]);
+        assert!(!hides(&at(&[": .r", "+ x", ": .q"], &files, "d"), "d/x"));
     }
 
     #[test]
@@ -737,6 +738,9 @@ mod tests {
         let files = Files::from([("d/.r", ". more\n. more\n- /x"), ("more", "- b")]);
         let inside = at(&[": .r"], &files, "d");
         assert!(hides(&inside, "d/x") && !hides(&inside, "x"));
+        let many = ". more\n".repeat(40);
+        let files = Files::from([("d/.r", &*many.leak()), ("more", "- b")]);
+        assert!(hides(&at(&[": .r"], &files, "d"), "d/b"));
         let files = Files::from([("d/.r", "-/ /r/d/x")]);
         assert!(hides(&at(&[": .r"], &files, "d"), "d/x"));
         let files = Files::from([("d/.r", ". gone")]);

@@ -281,10 +281,9 @@ impl Test {
         if !has_wildcard(text) {
             return (Test::Path, whole);
         }
-        let literal = |dir: &[u8]| !dir.is_empty() && is_literal(dir);
         match text {
-            [dir @ .., b'/', b'*', b'*', b'*'] if literal(dir) => (Test::Within, 0..dir.len()),
-            [dir @ .., b'/', b'*', b'*'] if literal(dir) => (Test::Below, 0..dir.len()),
+            [dir @ .., b'/', b'*', b'*', b'*'] if is_literal(dir) => (Test::Within, 0..dir.len()),
+            [dir @ .., b'/', b'*', b'*'] if is_literal(dir) => (Test::Below, 0..dir.len()),
             _ => (Test::Glob(Scope::Whole), whole),
         }
     }
@@ -751,6 +750,8 @@ mod tests {
             ("a*\\", "", "a a\\"),
             ("a//", "", "a/ a"),
             ("//a", "", "a"),
+            ("//**", "", "a a/b"),
+            ("//***", "", "a/ a/b"),
             ("/", "", "a a/"),
         ] {
             let compiled = global(pattern);
