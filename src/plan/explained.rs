@@ -166,3 +166,24 @@ impl DecidedFact {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_with_differences_tell_them() {
+        let changes = Changes::PERMS;
+        for (action, expected) in [
+            (Action::Adjust(changes), changes),
+            (Action::Create(changes), changes),
+            (Action::Transfer(changes), changes),
+            (Action::Copy(changes), changes),
+            (Action::Link, Changes::NONE),
+            (Action::Keep, Changes::NONE),
+            (Action::Elsewhere, Changes::NONE),
+        ] {
+            assert_eq!(DecidedOutcome::of(action).changes(), expected, "{action:?}");
+        }
+    }
+}

@@ -255,6 +255,12 @@ mod tests {
     }
 
     #[test]
+    fn candidates_are_named_by_their_index() {
+        let candidates = Candidates::new(["a", "b"].map(file).to_vec());
+        assert_eq!(candidates.name(1), b"b");
+    }
+
+    #[test]
     fn chosen_basis_matches_rsync() {
         for (name, among, expected) in [
             (

@@ -269,6 +269,32 @@ mod tests {
     }
 
     #[test]
+    fn root_stays_root_whatever_id_its_name_has() {
+        struct Renumbered;
+
+        impl IdNames for Renumbered {
+            fn source_name(&self, _: IdClass, _: u32) -> Option<Vec<u8>> {
+                None
+            }
+
+            fn dest_name(&self, _: IdClass, _: u32) -> Option<Vec<u8>> {
+                Some(b"root".to_vec())
+            }
+
+            fn dest_id(&self, _: IdClass, _: &[u8]) -> Option<u32> {
+                Some(7)
+            }
+        }
+
+        let preserve = Preserve {
+            owner: true,
+            ..Preserve::default()
+        };
+        let (mapper, _) = IdMapper::new(&preserve, &Renumbered);
+        assert_eq!(mapper.map(IdClass::User, 0, &Renumbered), 0);
+    }
+
+    #[test]
     fn first_matching_map_entry_wins() {
         assert_eq!(mapped(false, &[("games", 1)]), [0, 1, 7, 90, 12345]);
         assert_eq!(

@@ -813,6 +813,55 @@ mod tests {
     }
 
     #[test]
+    fn nearest_file_is_copied() {
+        let nearest = |criterion, new: &str, old: [Old; 2]| {
+            matches(criterion, &[not_linked(new_file(new, 3))], &old)
+        };
+        let old = |text: &str| candidate(text, 3, false);
+        let at_other_time = |text: &str| {
+            let mut old = old(text);
+            old.file.mtime = time(9, 0);
+            old
+        };
+        // The fewest directories between them.
+        let found = nearest(Criterion::Moved, "x/e/a", [old("d/a"), old("x/a")]);
+        assert_eq!(found, [copied(1)]);
+        // The same name, although it is further.
+        let found = nearest(Criterion::Quick, "c/n", [old("c/m"), old("z/n")]);
+        assert_eq!(found, [copied(1)]);
+        // The same time, if that is not a condition.
+        let found = nearest(Criterion::Length, "c/x", [at_other_time("a/x"), old("b/x")]);
+        assert_eq!(found, [copied(1)]);
+        // Else the first path.
+        let found = nearest(Criterion::Moved, "c/x", [old("b/x"), old("a/x")]);
+        assert_eq!(found, [copied(1)]);
+    }
+
+    #[test]
+    fn digests_are_forgotten() {
+        let old = Old {
+            digest: Some([1; CONTENT_LEN_BYTES]),
+            ..candidate("o/a", 3, true)
+        };
+        let mut candidates = all(&[old]);
+        assert!(candidates.get(0).digest.is_some());
+        candidates.forget_digests();
+        assert!(candidates.get(0).digest.is_none());
+    }
+
+    #[test]
+    fn only_files_of_trees_can_be_linked() {
+        let mut candidates = all(&[
+            in_tree("o/a", 1),
+            in_tree("o/b", 2),
+            candidate("s/a", 3, false),
+        ]);
+        candidates.permit_links(|inode| inode != (2, 2));
+        let linkable: Vec<_> = candidates.iter().map(|file| file.is_linkable).collect();
+        assert_eq!(linkable, [true, false, false]);
+    }
+
+    #[test]
     fn each_file_of_a_tree_gets_one_new_name() {
         let new = [
             new_file("n/a", 3),
@@ -918,6 +967,8 @@ mod tests {
         let found = worth(&[of_len(1, 9)], &many);
         assert_eq!(found, WorthReading::default());
 
+        let few: Vec<_> = (0..8).map(|secs| of_len(1, secs)).collect();
+        assert_eq!(worth(&few, &[]).new, (0..8).collect::<Vec<_>>());
         let many: Vec<_> = (0..9).map(|at| of_len(1, at / 2)).collect();
         assert_eq!(worth(&many, &[]).new, (0..8).collect::<Vec<_>>());
     }
