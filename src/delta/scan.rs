@@ -299,3 +299,124 @@ fn push(parts: &mut Vec<Part>, part: Part) {
         _ => parts.push(part),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::signature::Signature;
+    use super::*;
+
+    const BLOCK: usize = 64;
+
+    /// Bytes without equal blocks.
+    fn noise(len: usize, seed: u32) -> Vec<u8> {
+        let bytes = (0..len as u32).map(|at| at.wrapping_add(seed).wrapping_mul(0x9e37_79b1));
+        bytes
+            .map(|mixed| (mixed >> 24) as u8 ^ (mixed >> 11) as u8)
+            .collect()
+    }
+
+    fn signature(basis: &[u8]) -> Signature {
+        let read_at = |offset: u64, buffer: &mut [u8]| {
+            let rest = &basis[offset as usize..];
+            let len = rest.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        };
+        Signature::read(basis.len() as u64, BLOCK as u32, 1, &read_at).unwrap()
+    }
+
+    /// A stretch of which each position with a whole block behind it is searched.
+    fn range(bytes: &[u8], offset: u64) -> SourceRange<'_> {
+        SourceRange {
+            bytes,
+            offset,
+            positions: bytes.len() - BLOCK + 1,
+            is_end: false,
+        }
+    }
+
+    #[test]
+    fn credit_grows_with_the_bytes_without_a_match() {
+        let signature = signature(&noise(10 * BLOCK, 1));
+        let index = Index::new(&signature, 1000);
+        let mut scanner = BlockScanner::new(&index, 1000, false);
+        // Only one position may have a block; it has none.
+        let source = noise(1000, 0x5000_0000);
+        let range = range(&source, 0);
+        let before = scanner.credit;
+        assert!(scanner.seek(range, 100).is_none());
+        let scanned = (range.positions - 100) as i64;
+        assert_eq!(scanner.credit - before, scanned * scanner.credit_per_byte);
+        assert!(scanner.credit_per_byte > 1);
+    }
+
+    #[test]
+    fn match_is_found_behind_unknown_bytes_for_the_credit_of_them() {
+        let basis = noise(10 * BLOCK, 1);
+        let signature = signature(&basis);
+        let index = Index::new(&signature, 1000);
+        let source = [&noise(99, 0x5000_0000)[..], &basis[3 * BLOCK..8 * BLOCK]].concat();
+        let range = range(&source, 0);
+        let find = |credit: i64, in_place: bool| {
+            let mut scanner = BlockScanner::new(&index, source.len() as u64, in_place);
+            scanner.shifts = [0; 4];
+            scanner.credit = credit;
+            let found = scanner.seek(range, 0);
+            (found.map(|(at, found)| (at, found.block)), scanner)
+        };
+        let (found, scanner) = find(0, false);
+        assert_eq!(found, Some((99, 3)));
+        assert_eq!(scanner.credit, 99 * scanner.credit_per_byte);
+        // Without credit, only blocks at expected offsets are found.
+        let (found, _) = find(-1_000_000, false);
+        assert_eq!(found, None);
+        let (found, _) = find(-99 * scanner.credit_per_byte, false);
+        assert_eq!(found, Some((99, 3)));
+        let (found, _) = find(-99 * scanner.credit_per_byte - 1, false);
+        assert_eq!(found, None);
+    }
+
+    #[test]
+    fn block_is_due_at_the_next_offset_of_any_shift() {
+        let basis = noise(10 * BLOCK, 1);
+        let signature = signature(&basis);
+        let index = Index::new(&signature, 1000);
+        let mut scanner = BlockScanner::new(&index, 1000, false);
+        for (shifts, offset, from, expected) in [
+            ([0, 0, 0, 0], 0, 0, 0),
+            ([0, 0, 0, 0], 0, 1, 64),
+            ([0, 0, 0, 0], 10, 5, 54),
+            ([0, 0, 0, 3], 10, 5, 51),
+            ([0, -20, 0, 0], 10, 5, 10),
+            ([7, 7, 7, 7], 50, 7, 7),
+        ] {
+            scanner.shifts = shifts;
+            let source = vec![0; 1000];
+            let due = scanner.due(range(&source, offset), from);
+            assert_eq!(due, expected, "{shifts:?} {offset} {from}");
+        }
+    }
+
+    #[test]
+    fn block_that_can_stay_is_preferred_in_place() {
+        let basis = noise(10 * BLOCK, 1);
+        let signature = signature(&basis);
+        let index = Index::new(&signature, 1000);
+        let staying = |in_place, at, shift| {
+            let scanner = BlockScanner::new(&index, 1000, in_place);
+            scanner.until_staying(range(&basis, 0), at, shift)
+        };
+        assert_eq!(staying(true, BLOCK + 1, 9), Some(BLOCK - 1));
+        assert_eq!(staying(false, BLOCK + 1, 9), None);
+        assert_eq!(staying(true, BLOCK + 1, 0), None);
+        // The block itself is at its place.
+        assert_eq!(staying(true, BLOCK, 9), None);
+        let last = 9 * BLOCK - 1;
+        assert_eq!(staying(true, last, 9), Some(1));
+        assert_eq!(staying(true, last + 2, 9), None);
+        // Another part of the source.
+        let scanner = BlockScanner::new(&index, 1000, true);
+        let moved = range(&basis[2 * BLOCK..], 2 * BLOCK as u64);
+        assert_eq!(scanner.until_staying(moved, 1, 9), Some(BLOCK - 1));
+    }
+}
