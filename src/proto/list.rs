@@ -512,3 +512,114 @@ fn get_xattrs(r: &mut Reader) -> Result<Xattrs> {
         Ok((name.into(), r.bytes("xattr", XATTR_MAX_BYTES)?.into()))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flist::entry::Stat;
+
+    fn file() -> Entry {
+        Entry::from_stat(&Stat {
+            mode: 0o100_644,
+            ..Stat::default()
+        })
+    }
+
+    fn with_attributes(count: usize, name_len: usize, value_len: usize) -> Entry {
+        let mut entry = file();
+        let attribute = |at: usize| {
+            let name = format!("{at:0name_len$}").into_bytes();
+            (name.into(), vec![b'v'; value_len].into())
+        };
+        entry.extra_mut().xattrs = Some(Arc::new((0..count).map(attribute).collect()));
+        entry
+    }
+
+    fn encoded(entries: impl IntoIterator<Item = Entry>) -> Result<Vec<u8>> {
+        let mut list = DirList::default();
+        for (at, entry) in entries.into_iter().enumerate() {
+            list.push_entry(format!("{at:05}").as_bytes(), entry);
+        }
+        let mut out = Vec::new();
+        put(
+            &mut Writer::new("Test", &mut out),
+            &list,
+            EntryNames::Elements,
+        )?;
+        Ok(out)
+    }
+
+    #[test]
+    fn list_has_as_many_entries_and_attributes_as_it_may() {
+        assert!(encoded(vec![file(); LIST_ENTRIES_MAX]).is_ok());
+        assert!(encoded(vec![file(); LIST_ENTRIES_MAX + 1]).is_err());
+        let half = with_attributes(XATTRS_MAX / 2, 7, 0);
+        assert!(encoded([half.clone(), half.clone()]).is_ok());
+        assert!(encoded([half.clone(), half, with_attributes(1, 1, 0)]).is_err());
+    }
+
+    #[test]
+    fn attributes_of_a_decoded_list_are_counted() {
+        // The bytes that no encoder writes, because its list would be too long.
+        let decoded = |entries: &[Entry]| {
+            let mut out = Vec::new();
+            let mut w = Writer::new("Test", &mut out);
+            w.varint(entries.len() as u64);
+            let mut before = Before::default();
+            for (at, entry) in entries.iter().enumerate() {
+                let name = format!("{at}").into_bytes();
+                put_entry(&mut w, &before, b"", &name, entry).unwrap();
+                before.note(entry);
+            }
+            get(&mut Reader::new("Test", &out), EntryNames::Elements)
+        };
+        let half = with_attributes(XATTRS_MAX / 2, 7, 0);
+        assert_eq!(decoded(&[half.clone(), half.clone()]).unwrap().len(), 2);
+        let one_more = with_attributes(1, 1, 0);
+        assert!(decoded(&[half.clone(), half, one_more]).is_err());
+    }
+
+    #[test]
+    fn entry_of_no_valid_type_or_length_is_rejected() {
+        let with_mode = |mode| {
+            let mut entry = file();
+            entry.mode = mode;
+            entry
+        };
+        let with_len = |len_bytes| {
+            let mut entry = file();
+            entry.len_bytes = len_bytes;
+            entry
+        };
+        assert!(encoded([with_mode(0o107_777)]).is_ok());
+        assert!(encoded([with_mode(0o300_644)]).is_err());
+        assert!(encoded([with_mode(0o644)]).is_err());
+        assert!(encoded([with_len(FILE_MAX_BYTES)]).is_ok());
+        assert!(encoded([with_len(FILE_MAX_BYTES + 1)]).is_err());
+    }
+
+    #[test]
+    fn estimated_length_is_above_the_length() {
+        let mut entry = with_attributes(3, 10, 500);
+        let extra = entry.extra_mut();
+        extra.target = Some(vec![b't'; 100].into());
+        extra.acl = Some(vec![b'a'; 1000].into());
+        extra.default_acl = Some(vec![b'd'; 2000].into());
+        let likely = likely_len(b"00000", &entry);
+        let len = encoded([entry]).unwrap().len();
+        assert!((len..len + 200).contains(&likely), "{len} {likely}");
+    }
+
+    #[test]
+    fn entry_at_the_limits_is_fit() {
+        let is_fit = |count, name_len, value_len| {
+            unfit(&with_attributes(count, name_len, value_len)).is_none()
+        };
+        assert!(is_fit(1, NAME_MAX_BYTES, 1) && !is_fit(1, NAME_MAX_BYTES + 1, 1));
+        assert!(is_fit(1, 1, XATTR_MAX_BYTES) && !is_fit(1, 1, XATTR_MAX_BYTES + 1));
+        assert!(is_fit(XATTRS_MAX, 7, 0) && !is_fit(XATTRS_MAX + 1, 7, 0));
+        // Eight attributes that fill half of a frame.
+        let room = FRAME_MAX_BYTES / 2 - likely_len(b"", &with_attributes(8, 8, 0));
+        assert!(is_fit(8, 8, room / 8) && !is_fit(8, 8, room / 8 + 1));
+    }
+}

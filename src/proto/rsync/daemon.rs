@@ -467,6 +467,62 @@ mod tests {
     }
 
     #[test]
+    fn greetings_with_digests_need_them_from_protocol_32_on() {
+        assert!(DaemonGreeting::parse(b"@RSYNCD: 31.0").is_ok());
+        assert!(DaemonGreeting::parse(b"@RSYNCD: 32.0").is_err());
+    }
+
+    #[test]
+    fn lines_are_read_without_their_ends() {
+        let read = |text: &[u8]| read_line(&mut &text[..]).ok();
+        assert_eq!(read(b"one\r\ntwo\n"), Some(b"one".to_vec()));
+        assert_eq!(read(b"a\rb\n"), Some(b"ab".to_vec()));
+        assert_eq!(read(b"a\0b\n"), None);
+        assert_eq!(read(b"one"), None);
+        let longest = [&[b'a'; DAEMON_LINE_MAX_BYTES][..], b"\n"].concat();
+        assert_eq!(
+            read(&longest).map(|line| line.len()),
+            Some(DAEMON_LINE_MAX_BYTES)
+        );
+        assert_eq!(read(&[b"a", &longest[..]].concat()), None);
+    }
+
+    #[test]
+    fn lines_of_a_daemon_are_told_apart() {
+        for line in [
+            DaemonLine::Text(b"@RSYNCD: AUTHREQ".to_vec()),
+            DaemonLine::Text(b"welcome".to_vec()),
+            DaemonLine::AuthRequired(b"challenge".to_vec()),
+            DaemonLine::Ok,
+            DaemonLine::Exit,
+            DaemonLine::Error(b"@ERROR: no".to_vec()),
+        ] {
+            let bytes = line.line();
+            assert_eq!(DaemonLine::parse(&bytes[..bytes.len() - 1]), line);
+        }
+    }
+
+    #[test]
+    fn arguments_beyond_a_limit_are_skipped() {
+        let decoded = |args: &[&[u8]]| {
+            let mut bytes = Vec::new();
+            encode_args(args.iter().copied(), 0, &mut bytes);
+            decode_client_args(&mut &bytes[..], 0)
+        };
+        let many = vec![&b"a"[..]; DAEMON_ARGS_MAX];
+        let read = decoded(&many).unwrap();
+        assert_eq!((read.words.len(), read.excess), (DAEMON_ARGS_MAX, None));
+        let read = decoded(&[&many[..], &[b"b"]].concat()).unwrap();
+        assert_eq!(read.words.len(), DAEMON_ARGS_MAX);
+        assert!(read.excess.unwrap().starts_with("there are more than"));
+
+        let longest = vec![b'a'; DAEMON_ARGS_MAX_BYTES - 1];
+        let read = decoded(&[&longest, b"b", b"c"]).unwrap();
+        assert_eq!(read.words.len(), 2);
+        assert!(read.excess.unwrap().starts_with("the arguments are longer"));
+    }
+
+    #[test]
     fn digests_are_chosen_by_the_client() {
         let choose = |client: &str, daemon: &str| {
             AuthDigest::choose(Some(client.as_bytes()), Some(daemon.as_bytes()), 32)

@@ -307,14 +307,13 @@ impl ListEncoder {
 
     /// Appends an entry. The path must have 1 to [`PATH_MAX_BYTES`] bytes, a symlink a text.
     pub fn entry(&mut self, entry: &FileEntry, out: &mut Vec<u8>) {
-        let ListOptions { protocol, .. } = self.options;
         let flags = self.flags(entry);
         let kind = entry.kind();
         self.put_flags(flags, kind == Kind::Dir, out);
         self.put_name(entry, flags, out);
         self.position.count = self.position.count.saturating_add(1);
         let is_abbreviated = match entry.hard_link {
-            HardLink::Member(first) if flags & HLINKED != 0 && protocol >= 30 => {
+            HardLink::Member(first) if flags & HLINKED != 0 => {
                 out.put_varint(first);
                 first >= self.position.start
             }
@@ -424,7 +423,6 @@ impl ListEncoder {
             28.. if flags > 0xff || flags == 0 && is_dir => {
                 out.put_shortint((flags | EXTENDED) as u16)
             }
-            28.. => out.put(&[if flags == 0 { TOP_DIR } else { flags } as u8]),
             _ if flags & 0xff == 0 => out.put(&[if is_dir { LONG_NAME } else { TOP_DIR } as u8]),
             _ => out.put(&[flags as u8]),
         }
@@ -761,15 +759,7 @@ impl ListDecoder {
             entry.xattrs = Some(self.attributes.xattrs(input)?);
         }
         if entry.hard_link == HardLink::First {
-            self.firsts.insert(
-                index,
-                FileEntry {
-                    access_acl: None,
-                    default_acl: None,
-                    xattrs: None,
-                    ..entry.clone()
-                },
-            );
+            self.firsts.insert(index, entry.clone());
         }
         Ok(entry)
     }
@@ -958,6 +948,293 @@ impl ListDecoder {
         }
         if kind == Kind::Device && self.options.devices {
             previous.major = entry.rdev.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: u32 = 0o040_755;
+    const FILE: u32 = 0o100_644;
+    const FIFO: u32 = 0o010_644;
+    const DEVICE: u32 = 0o020_600;
+
+    fn of_protocol(protocol: u8) -> ListOptions {
+        ListOptions {
+            protocol,
+            ..ListOptions::default()
+        }
+    }
+
+    fn encoded(options: ListOptions, entries: &[FileEntry]) -> Vec<u8> {
+        let mut encoder = ListEncoder::new(options);
+        let mut out = Vec::new();
+        for entry in entries {
+            encoder.entry(entry, &mut out);
+        }
+        out
+    }
+
+    fn decoded(options: ListOptions, entries: &[FileEntry]) -> Vec<FileEntry> {
+        let bytes = encoded(options, entries);
+        let mut input = &bytes[..];
+        let mut decoder = ListDecoder::new(options);
+        let mut decoded = Vec::new();
+        while !input.is_empty() {
+            match decoder.next(&mut input).unwrap() {
+                ListItem::Entry(entry) => decoded.push(*entry),
+                end => panic!("{end:?}"),
+            }
+        }
+        decoded
+    }
+
+    #[test]
+    fn paths_that_leave_the_transfer_are_rejected() {
+        for (path, is_valid, is_valid_if_relative) in [
+            ("a/b", true, true),
+            (".", true, true),
+            ("/a", false, true),
+            ("/", false, true),
+            ("/.", false, true),
+            ("/./a", false, false),
+            ("//a", false, false),
+            ("/a/..", false, false),
+            ("", false, false),
+            ("a/", false, false),
+            ("a//b", false, false),
+            ("a/./b", false, false),
+            ("a/../b", false, false),
+            ("..", false, false),
+            ("a\0", false, false),
+        ] {
+            let check = |relative| {
+                let options = ListOptions {
+                    relative,
+                    ..of_protocol(32)
+                };
+                let decoder = ListDecoder::new(options);
+                decoder.check_path(path.as_bytes()).is_ok()
+            };
+            assert_eq!(check(false), is_valid, "{path:?}");
+            assert_eq!(check(true), is_valid_if_relative, "{path:?} with -R");
+        }
+    }
+
+    #[test]
+    fn names_are_in_the_entries_of_incremental_lists() {
+        for (protocol, compat, numeric_ids, is_inline) in [
+            (29, CompatFlags::INC_RECURSE, false, false),
+            (30, CompatFlags::INC_RECURSE, false, true),
+            (30, CompatFlags::INC_RECURSE, true, false),
+            (30, CompatFlags::default(), false, false),
+        ] {
+            let options = ListOptions {
+                compat,
+                numeric_ids,
+                ..of_protocol(protocol)
+            };
+            assert_eq!(options.has_inline_names(), is_inline, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn every_entry_has_a_digest_before_protocol_28() {
+        for (protocol, kind, expected) in [
+            (27, Kind::Dir, 16),
+            (28, Kind::Dir, 0),
+            (28, Kind::File, 16),
+        ] {
+            let options = ListOptions {
+                digest_len_bytes: 16,
+                ..of_protocol(protocol)
+            };
+            assert_eq!(options.digest_len(kind), expected, "{protocol} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn links_are_not_sent_where_they_are_not_kept() {
+        let with_link = |hard_link| FileEntry {
+            hard_link,
+            ..FileEntry::new("a", FILE)
+        };
+        let inode = HardLink::Inode { dev: 1, inode: 2 };
+        for (hard_links, protocol, link) in [
+            (false, 32, HardLink::First),
+            (false, 32, HardLink::Member(0)),
+            (true, 29, HardLink::Member(0)),
+            (true, 32, inode),
+        ] {
+            let options = ListOptions {
+                hard_links,
+                ..of_protocol(protocol)
+            };
+            let plain = encoded(options, &[with_link(HardLink::None)]);
+            assert_eq!(encoded(options, &[with_link(link)]), plain, "{link:?}");
+        }
+    }
+
+    #[test]
+    fn name_of_an_owner_comes_with_the_first_link_only() {
+        let options = ListOptions {
+            compat: CompatFlags::INC_RECURSE,
+            owners: true,
+            groups: true,
+            hard_links: true,
+            ..of_protocol(32)
+        };
+        let entry = |path, hard_link| FileEntry {
+            uid: 7,
+            gid: 8,
+            user: Some(b"user".to_vec()),
+            group: Some(b"group".to_vec()),
+            hard_link,
+            ..FileEntry::new(path, FILE)
+        };
+        let entries = [entry("a", HardLink::First), entry("b", HardLink::Member(1))];
+        let found = decoded(options, &entries);
+        assert_eq!(found[0], entries[0]);
+        let unnamed = FileEntry {
+            user: None,
+            group: None,
+            ..entries[1].clone()
+        };
+        assert_eq!(found[1], unnamed);
+    }
+
+    #[test]
+    fn access_time_is_always_sent_at_protocol_27() {
+        for protocol in [27, 28] {
+            let options = ListOptions {
+                atimes: true,
+                ..of_protocol(protocol)
+            };
+            let entry = |path| FileEntry {
+                atime: 9,
+                ..FileEntry::new(path, FILE)
+            };
+            let entries = [entry("a"), entry("b")];
+            assert_eq!(decoded(options, &entries), entries, "{protocol}");
+        }
+    }
+
+    #[test]
+    fn specials_have_no_number_at_protocol_27() {
+        let with = |specials| {
+            let options = ListOptions {
+                specials,
+                ..of_protocol(27)
+            };
+            let fifo = FileEntry {
+                rdev: (3, 4),
+                ..FileEntry::new("a", FIFO)
+            };
+            encoded(options, &[fifo]).len()
+        };
+        assert_eq!(with(true), with(false));
+    }
+
+    #[test]
+    fn small_minor_numbers_take_one_byte_before_protocol_30() {
+        let options = ListOptions {
+            devices: true,
+            ..of_protocol(29)
+        };
+        let device = |minor| FileEntry {
+            rdev: (1, minor),
+            ..FileEntry::new("a", DEVICE)
+        };
+        let len = |minor| encoded(options, &[device(minor)]).len();
+        assert_eq!(len(256) - len(255), 3);
+        assert_eq!(decoded(options, &[device(255)]), [device(255)]);
+        assert_eq!(decoded(options, &[device(256)]), [device(256)]);
+    }
+
+    #[test]
+    fn device_numbers_are_compared_with_those_that_were_sent() {
+        let device = |path, rdev| FileEntry {
+            rdev,
+            ..FileEntry::new(path, DEVICE)
+        };
+        let entries = [
+            device("a", (1, 5)),
+            FileEntry::new("b", FILE),
+            device("c", (0, 0)),
+        ];
+        let options = ListOptions {
+            devices: true,
+            ..of_protocol(27)
+        };
+        assert_eq!(decoded(options, &entries), entries);
+
+        // The fields of a further link count, too, although they are not sent.
+        let link = |entry: FileEntry, hard_link| FileEntry { hard_link, ..entry };
+        let entries = [
+            link(device("a", (3, 1)), HardLink::First),
+            device("b", (4, 1)),
+            link(device("c", (3, 1)), HardLink::Member(0)),
+            device("d", (3, 2)),
+            link(FileEntry::new("e", FILE), HardLink::First),
+            link(FileEntry::new("f", FILE), HardLink::Member(4)),
+            device("g", (3, 3)),
+        ];
+        let options = ListOptions {
+            hard_links: true,
+            ..options
+        };
+        let options = ListOptions {
+            protocol: 32,
+            ..options
+        };
+        assert_eq!(decoded(options, &entries), entries);
+    }
+
+    #[test]
+    fn symlinks_have_a_target_without_nul() {
+        let options = ListOptions {
+            links: true,
+            ..of_protocol(32)
+        };
+        for (target, is_valid) in [("a", true), ("", false), ("a\0", false)] {
+            let link = FileEntry {
+                target: target.into(),
+                ..FileEntry::new("a", 0o120_777)
+            };
+            let bytes = encoded(options, &[link]);
+            let found = ListDecoder::new(options).next(&mut &bytes[..]);
+            assert_eq!(found.is_ok(), is_valid, "{target:?}");
+        }
+    }
+
+    #[test]
+    fn long_names_have_a_longer_length() {
+        let len = |name_len: usize| {
+            let entry = FileEntry::new(vec![b'a'; name_len], FILE);
+            encoded(of_protocol(32), &[entry]).len()
+        };
+        assert_eq!(len(255) - len(254), 1);
+        assert_eq!(len(256) - len(255), 2);
+    }
+
+    #[test]
+    fn directory_without_flags_is_not_the_end() {
+        for protocol in [27, 28, 30] {
+            let options = ListOptions {
+                owners: true,
+                groups: true,
+                ..of_protocol(protocol)
+            };
+            let dir = FileEntry {
+                uid: 5,
+                gid: 6,
+                mtime: 7,
+                ..FileEntry::new("d", DIR)
+            };
+            let entries = std::slice::from_ref(&dir);
+            assert_eq!(decoded(options, entries), entries, "{protocol}");
         }
     }
 }

@@ -241,6 +241,30 @@ mod tests {
     }
 
     #[test]
+    fn listed_names_are_at_most_as_long_as_a_path() {
+        let name = |len| [&vec![b'a'; len][..], b"\0"].concat();
+        let longest = decode_name(&mut &name(PATH_MAX_BYTES)[..]).unwrap();
+        assert_eq!(longest.map(|name| name.len()), Some(PATH_MAX_BYTES));
+        assert!(decode_name(&mut &name(PATH_MAX_BYTES + 1)[..]).is_err());
+    }
+
+    #[test]
+    fn rules_of_old_protocols_have_no_modifiers() {
+        assert_eq!(WireRule::parse(b"-p x", 29).unwrap().modifiers, b"p");
+        assert_eq!(WireRule::parse(b"-p x", 28).unwrap().pattern, b"-p x");
+        assert!(WireRule::parse(b"x y", 29).is_err());
+        assert_eq!(WireRule::parse(b"x y", 28).unwrap().pattern, b"x y");
+    }
+
+    #[test]
+    fn empty_rule_is_not_the_end() {
+        let empty = WireRule::parse(b"", 28).unwrap();
+        let mut out = Vec::new();
+        encode_rule(&empty, 28, &mut out).unwrap();
+        assert_eq!(out, b"");
+    }
+
+    #[test]
     fn listed_names_end_with_an_empty_one() {
         assert_eq!(
             decode_names(&mut &b"a\0d/b\0\0rest"[..]).unwrap(),

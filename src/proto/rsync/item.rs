@@ -347,6 +347,7 @@ mod tests {
         assert_eq!(head(70_001, 32, true), (101, 700, 16, 1));
         assert_eq!(head(490_001, 32, false), (701, 700, 2, 1));
         assert_eq!(head(500_000, 32, false), (711, 704, 2, 160));
+        assert_eq!(head(1 << 25, 32, false), (5794, 5792, 3, 1376));
         assert_eq!(head(1 << 40, 32, false), (1 << 23, 1 << 17, 6, 0));
         assert_eq!(head(1 << 40, 29, false), (1 << 20, 1 << 20, 5, 0));
         let chosen = SumHead::of_basis(100, Some(32), &SUMS, 32, false).unwrap();
@@ -362,6 +363,34 @@ mod tests {
             (chosen.block(2), chosen.block(3), chosen.block(4)),
             (Some((64, 32)), Some((96, 4)), None)
         );
+    }
+
+    #[test]
+    fn blocks_are_shorter_from_protocol_30_on() {
+        assert_eq!(block_max(29), OLD_BLOCK_MAX_BYTES);
+        assert_eq!(block_max(30), BLOCK_MAX_BYTES);
+    }
+
+    #[test]
+    fn attributes_follow_unless_a_link_has_them() {
+        let report = ItemFlags::REPORT_XATTR;
+        let linked = ItemFlags::XNAME_FOLLOWS | ItemFlags::LOCAL_CHANGE;
+        for (flags, has_shortcut, expected) in [
+            (report, false, true),
+            (report, true, true),
+            (report | linked, false, true),
+            (report | linked, true, false),
+            (report | ItemFlags::LOCAL_CHANGE, true, true),
+            (linked, false, false),
+            (ItemFlags::LOCAL_CHANGE, false, false),
+        ] {
+            let head = ItemHead {
+                flags,
+                basis: None,
+                name: None,
+            };
+            assert_eq!(head.has_xattrs(has_shortcut), expected, "{flags:?}");
+        }
     }
 
     #[test]

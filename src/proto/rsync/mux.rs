@@ -370,6 +370,25 @@ mod tests {
     }
 
     #[test]
+    fn lengths_of_messages_are_limited() {
+        let is_valid = |tag: FrameTag, len: usize| {
+            let mut out = Vec::new();
+            encode_frame(tag, &vec![b'x'; len], &mut out);
+            FrameHeader::decode(*out.first_chunk().unwrap()).is_ok()
+        };
+        assert!(is_valid(FrameTag::Deleted, PATH_MAX_BYTES + 1));
+        assert!(!is_valid(FrameTag::Deleted, PATH_MAX_BYTES + 2));
+        assert!(is_valid(FrameTag::Info, TEXT_MAX_BYTES));
+        assert!(!is_valid(FrameTag::Info, TEXT_MAX_BYTES + 1));
+        assert!(is_valid(FrameTag::Success, 4) && !is_valid(FrameTag::Success, 3));
+        let data = FrameHeader {
+            tag: FrameTag::Data,
+            len_bytes: 3,
+        };
+        assert_eq!(data.control(b"abc".to_vec()), None);
+    }
+
+    #[test]
     fn data_is_counted_and_recorded() {
         let mut wire = data_header(3).to_vec();
         wire.extend_from_slice(b"abc");
