@@ -372,8 +372,68 @@ mod tests {
         assert_eq!(found, None);
         let (found, _) = find(-99 * scanner.credit_per_byte, false);
         assert_eq!(found, Some((99, 3)));
+        // The next block comes when there is credit again.
         let (found, _) = find(-99 * scanner.credit_per_byte - 1, false);
-        assert_eq!(found, None);
+        assert_eq!(found, Some((99 + BLOCK, 4)));
+    }
+
+    #[test]
+    fn followers_are_summed_for_credit() {
+        let basis = noise(10 * BLOCK, 1);
+        let signature = signature(&basis);
+        let index = Index::new(&signature, 1 << 50);
+        assert!(index.row() > 1);
+        let at_once = |source: &[u8]| {
+            let mut scanner = BlockScanner::new(&index, 1 << 50, false);
+            let before = scanner.credit;
+            let sum = Sum::from_bytes(&source[..BLOCK]);
+            let found = scanner.anywhere(range(source, 0), 0, sum);
+            (found.map(|found| found.block), scanner.credit - before)
+        };
+        assert_eq!(at_once(&basis[3 * BLOCK..9 * BLOCK]), (Some(3), 0));
+        let other = noise(6 * BLOCK, 0x5000_0000);
+        let followed_by_other = [&basis[3 * BLOCK..4 * BLOCK], &other].concat();
+        assert_eq!(at_once(&followed_by_other), (None, -(BLOCK as i64)));
+    }
+
+    #[test]
+    fn equal_block_behind_the_last_match_is_preferred() {
+        let block = noise(BLOCK, 1);
+        let signature = signature(&block.repeat(6));
+        let index = Index::new(&signature, 100);
+        let mut scanner = BlockScanner::new(&index, 100, false);
+        let mut parts = Vec::new();
+        let taken = BlockMatch { block: 2, shift: 7 };
+        assert_eq!(scanner.take(taken, &mut parts), BLOCK);
+        assert_eq!(scanner.basis_end, 3 * BLOCK as u64);
+        let sum = Sum::from_bytes(&block);
+        let source = block.repeat(4);
+        let found = scanner.anywhere(range(&source, 0), 0, sum);
+        assert_eq!(found.map(|found| found.block), Some(3));
+    }
+
+    #[test]
+    fn parts_that_continue_each_other_are_joined() {
+        let mut parts = Vec::new();
+        for part in [
+            Part::Literal(0),
+            Part::Literal(1),
+            Part::Literal(2),
+            Part::Copy(5, 10),
+            Part::Literal(0),
+            Part::Copy(15, 1),
+            Part::Copy(15, 1),
+            Part::Literal(4),
+        ] {
+            push(&mut parts, part);
+        }
+        let expected = [
+            Part::Literal(3),
+            Part::Copy(5, 11),
+            Part::Copy(15, 1),
+            Part::Literal(4),
+        ];
+        assert_eq!(parts, expected);
     }
 
     #[test]
