@@ -5,7 +5,7 @@ use super::super::file_list::{
 };
 use super::super::handshake::CompatFlags;
 use super::super::limits::LITERAL_MAX_BYTES;
-use super::super::tokens::{Token, TokenDecoder, TokenEncoder};
+use super::super::tokens::{Token, TokenDecoder, TokenEncoder, skip};
 use crate::flist::Kind;
 use crate::options::Compression;
 use proptest::collection::vec;
@@ -291,6 +291,12 @@ proptest! {
             }
             encoder.end(&mut out).unwrap();
         }
+        let mut skipped = &out[..];
+        for file in &files {
+            let has_blocks = file.iter().any(|part| matches!(part, Part::Block(_)));
+            prop_assert_eq!(skip(&mut skipped, method != Compression::No).unwrap(), has_blocks);
+        }
+        prop_assert!(skipped.is_empty());
         // What an end defers is decoded by another decoder for each file.
         let (mut input, mut compressed) = (&out[..], &out[..]);
         let mut deferring = TokenDecoder::new(method, protocol).unwrap().deferring();
