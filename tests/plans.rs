@@ -4,8 +4,9 @@ use crate::faults::{Stage, Trees, both, write};
 use crate::json::check_line;
 use crate::kit::{Acl, HashedTree, Recorded, World, diff, oracle, report_skip, synctest};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const NO_CLIENT: &str = "the client is rsync, which has no such command";
 const NO_PEER: &str = "both ends must be a sparsync";
@@ -142,6 +143,190 @@ synctest!(an_attribute_that_has_changed_since_is_spared, |w: World| {
     assert_eq!(value("dst/c"), b"src");
 });
 
+// ── backups ─────────────────────────────────────────────────────────────────────────────────────
+
+/// Trees of which each kind of entry is replaced or deleted, some with an older backup. `suffix`: of backups.
+fn backed_up<'w>(w: &'w World, suffix: &str) -> &'w World {
+    let older = |names: &str| {
+        let names = names.split(' ').map(|name| format!("{name}{suffix}"));
+        names.collect::<Vec<_>>().join(" ")
+    };
+    applied_here(w)
+        .source("a=after b=after c=same mode%600 link->new kind=file turned->there d/e=after is_dir/x new big*300000")
+        .dest(
+            "a=before b=before c=same mode%644 link->old kind->file turned=file d/e=before d/gone is_dir=file gone lone \
+             big*299999 deep/er/x deep/y out->../../x",
+        )
+        .dest(&older("b link gone d/e deep/er/x"))
+}
+
+/// One row: the options with which plan and apply end as rsync, and the suffix of the backups.
+macro_rules! backs_up_as_the_run {
+    ($name:ident, $suffix:literal, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            backed_up(&w, $suffix).agree_by_plan(&[$($option),+]);
+        });
+    };
+}
+
+backs_up_as_the_run!(backups, "~", ["-ab", "--delete"]);
+backs_up_as_the_run!(
+    backups_before_deletions_with_a_suffix,
+    ".old",
+    ["-abI", "--suffix=.old", "--delete-before"]
+);
+backs_up_as_the_run!(
+    backups_at_the_end,
+    "~",
+    ["-ab", "--delay-updates", "--delete-after"]
+);
+backs_up_as_the_run!(backups_without_deletions, "~", ["-ab"]);
+backs_up_as_the_run!(
+    backups_without_unsafe_links,
+    "~",
+    ["-ab", "--safe-links", "--delete"]
+);
+backs_up_as_the_run!(
+    backups_in_another_directory,
+    "~",
+    ["-ab", "--backup-dir=../bak", "--delete"]
+);
+backs_up_as_the_run!(
+    backups_with_a_suffix_in_another_directory,
+    "~",
+    [
+        "-a",
+        "--backup",
+        "--backup-dir=../bak/er",
+        "--suffix=.1",
+        "--delete-delay"
+    ]
+);
+backs_up_as_the_run!(
+    backups_in_a_directory_of_the_destination,
+    "~",
+    ["-ab", "--backup-dir=.bak", "--exclude=/.bak", "--delete"]
+);
+synctest!(replaced_backups_in_another_directory, |w: World| {
+    backed_up(&w, "~").tree("bak", "a=older link=older d/e->older is_dir gone deep/er/x");
+    w.agree_by_plan(&["-ab", "--backup-dir=../bak", "--delete"]);
+});
+
+synctest!(
+    a_backup_whose_place_has_changed_since_is_not_made,
+    |w: World| {
+        let names = "a b c d e gone gone2 gone3";
+        let with = |text: &str| {
+            let files = names.split(' ').map(|name| format!("{name}={text}"));
+            files.collect::<Vec<_>>().join(" ")
+        };
+        applied_here(&w)
+            .source("a=1 b=1 c=1 d=1 e=1")
+            .dest(&with("00"))
+            .dest("a~=older b~=older gone~=older");
+        assert_eq!(w.plan(&["-ab", "--delete"]).exit, 0);
+        let dst = w.tested().join("dst");
+        // An older backup that is gone is not replaced, so nothing is lost.
+        std::fs::remove_file(dst.join("a~")).unwrap();
+        for name in ["b~", "c~", "gone~", "gone2~"] {
+            std::fs::write(dst.join(name), "by another").unwrap();
+        }
+        std::fs::create_dir(dst.join("d~")).unwrap();
+
+        let mut left = None;
+        for _ in 0..2 {
+            let applied = w.apply(&["-i"]);
+            assert_eq!(applied.exit, 23, "{}", applied.stderr);
+            for name in ["b", "c", "d", "gone", "gone2"] {
+                let line = format!(
+                    "because the place of its backup has changed since the plan: \"{name}\""
+                );
+                assert!(applied.stderr.contains(&line), "{line}\n{}", applied.stderr);
+            }
+            assert_eq!(
+                applied.stderr.matches("left alone").count(),
+                5,
+                "{}",
+                applied.stderr
+            );
+            let text = |name: &str| std::fs::read_to_string(dst.join(name)).ok();
+            for (name, wanted) in [
+                ("a", Some("1")),
+                ("a~", Some("00")),
+                ("e", Some("1")),
+                ("e~", Some("00")),
+                ("gone3", None),
+                ("gone3~", Some("00")),
+            ] {
+                assert_eq!(text(name).as_deref(), wanted, "{name}");
+            }
+            for name in ["b", "c", "d", "gone", "gone2"] {
+                assert_eq!(text(name).as_deref(), Some("00"), "{name}");
+            }
+            for name in ["b~", "c~", "gone~", "gone2~"] {
+                assert_eq!(text(name).as_deref(), Some("by another"), "{name}");
+            }
+            let tree = w.left_by_us();
+            if let Some(left) = left.replace(tree.clone()) {
+                assert_eq!(diff::trees(&left, &tree), None);
+            }
+        }
+    }
+);
+
+synctest!(
+    a_name_of_a_group_without_a_place_for_its_backup_is_spared,
+    |w: World| {
+        applied_here(&w)
+            .source("a=1 b==a c=2 d==c")
+            .dest("a=00 b=00 c=00 d=00");
+        assert_eq!(w.plan(&["-aHb"]).exit, 0);
+        let dst = w.tested().join("dst");
+        std::fs::write(dst.join("b~"), "by another").unwrap();
+        let applied = w.apply(&[]);
+        assert_eq!(applied.exit, 23, "{}", applied.stderr);
+        for name in ["a", "b"] {
+            let line =
+                format!("because the place of its backup has changed since the plan: \"{name}\"");
+            assert!(applied.stderr.contains(&line), "{}", applied.stderr);
+        }
+        let text = |name: &str| std::fs::read_to_string(dst.join(name)).ok();
+        for (name, wanted) in [
+            ("a", "00"),
+            ("b", "00"),
+            ("b~", "by another"),
+            ("c", "2"),
+            ("d~", "00"),
+        ] {
+            assert_eq!(text(name).as_deref(), Some(wanted), "{name}");
+        }
+        assert_eq!(text("a~"), None);
+    }
+);
+
+synctest!(
+    a_backup_that_is_an_entry_of_the_source_is_refused,
+    |w: World| {
+        applied_here(&w)
+            .source("a=after a~=own d/b=after d/b~ same same~")
+            .dest("a=before d/b=before same");
+        for (options, exit) in [
+            (&["-ab"][..], 3),
+            (&["-ab", "--delete", "--exclude=/a"], 3),
+            (&["-ab", "--exclude=a", "--exclude=b~"], 0),
+            (&["-ab", "--suffix=.old"], 0),
+            (&["-ab", "--backup-dir=bak"], 0),
+        ] {
+            let planned = w.plan(options);
+            assert_eq!(planned.exit, exit, "{options:?}: {}", planned.stderr);
+            if exit != 0 {
+                let words = "is an entry of the source and the name of a backup: a plan cannot record what becomes of it";
+                assert!(planned.stderr.contains(words), "{}", planned.stderr);
+            }
+        }
+    }
+);
+
 ends_as_the_run!(access_times, ["-aU"]);
 ends_as_the_run!(partial_dir, ["-a", "--partial-dir=.part", "--delete"]);
 ends_as_the_run!(delayed_updates, ["-a", "--delay-updates", "--delete"]);
@@ -218,6 +403,12 @@ macro_rules! links_as_the_run {
 }
 
 links_as_the_run!(hard_links, ["-aH"]);
+links_as_the_run!(backups_of_hard_links, ["-aHb", "--delete"]);
+links_as_the_run!(
+    backups_of_hard_links_in_another_directory,
+    ["-aHb", "--backup-dir=../bak", "--delete-before", "--force"]
+);
+
 links_as_the_run!(hard_links_and_deletions, ["-aH", "--delete"]);
 links_as_the_run!(
     hard_links_and_deletions_before,
@@ -678,8 +869,8 @@ fn changed_and_truncated_plans_are_refused() {
     };
     is_refused(
         &tree,
-        &with(0, "\"version\":2", "\"version\":1"),
-        "it has version 1 of the format, and this program reads version 2",
+        &with(0, "\"version\":3", "\"version\":2"),
+        "it has version 2 of the format, and this program reads version 3",
     );
     is_refused(
         &tree,
@@ -754,13 +945,11 @@ fn other_roots_must_be_permitted() {
 fn options_that_a_plan_cannot_record_are_refused() {
     let tree = planned();
     for option in [
-        "-b",
         "--inplace",
         "--append",
         "--partial",
         "--detect-renamed=quick",
         "--remove-source-files",
-        "--backup-dir=x",
         "-K",
         "--write-batch=x",
         "--delete-guard=5",
@@ -795,6 +984,10 @@ fn options_that_a_plan_cannot_record_are_refused() {
         );
         assert_eq!(output.status.code(), Some(1), "{option}");
     }
+    let output = tree.run(&["plan", "-ab", "--delete-excluded", "t/", "d/", "-o", "q"]);
+    let words = "--backup cannot be used with --delete-excluded, unless --backup-dir names another directory";
+    assert!(String::from_utf8_lossy(&output.stderr).contains(words));
+    assert_eq!(output.status.code(), Some(1));
     let output = tree.run(&["plan", "-r", "t/", "d/", "-o", "q"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("--times"));
     assert!(!tree.path("q").exists());
@@ -1095,9 +1288,31 @@ fn trees(top: &Path) {
     std::fs::set_permissions(top.join("src/is_file/x"), mode(0o4711)).unwrap();
 }
 
+/// Returns the paths of a tree, with what files contain.
+fn contents(top: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![top.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let is_dir = path.symlink_metadata().unwrap().is_dir();
+            let text = if is_dir {
+                None
+            } else {
+                std::fs::read(&path).ok()
+            };
+            found.insert(path.strip_prefix(top).unwrap().to_owned(), text);
+            if is_dir {
+                dirs.push(path);
+            }
+        }
+    }
+    found
+}
+
 /// An `apply` that is killed at any call, and then repeated, ends as the run of rsync. `far`: options of the plan and its
 /// destination.
-fn killed_at_every_call(options: &[&str], far: &[&str], dest: &str) {
+fn killed_at_every_call(options: &[&str], far: &[&str], dest: &str, hook: &[(&str, String)]) {
     let scene = Trees {
         options: &[],
         build: trees,
@@ -1106,6 +1321,7 @@ fn killed_at_every_call(options: &[&str], far: &[&str], dest: &str) {
     let twin = Stage::new(&scene);
     assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
     let wanted = twin.snapshot("dst");
+    let wanted_backups = contents(&twin.top.join("bak"));
     for n in 1.. {
         let stage = Stage::new(&scene);
         stage.script("shell", "#!/bin/sh\nshift\nexec sh -c \"exec $*\"\n");
@@ -1115,12 +1331,9 @@ fn killed_at_every_call(options: &[&str], far: &[&str], dest: &str) {
         let made = stage.run_words(oracle::under_test(), &plan, &[]);
         assert_eq!(made.exit, 0, "{}", made.stderr.escape_ascii());
         let apply = ["apply", &plan_file];
-        let killed = stage.run_words(
-            oracle::under_test(),
-            &apply,
-            &[("SPARSYNC_KILL_AT", n.to_string())],
-        );
-        let again = stage.run_words(oracle::under_test(), &apply, &[]);
+        let kill = [("SPARSYNC_KILL_AT", n.to_string())];
+        let killed = stage.run_words(oracle::under_test(), &apply, &[hook, &kill].concat());
+        let again = stage.run_words(oracle::under_test(), &apply, hook);
         let shown = format!(
             "{options:?}, killed at call {n} ({}), then exit {}: {}",
             killed.exit,
@@ -1128,9 +1341,11 @@ fn killed_at_every_call(options: &[&str], far: &[&str], dest: &str) {
             String::from_utf8_lossy(&again.stderr)
         );
         let differs = diff::trees(&wanted, &stage.snapshot("dst"));
+        let other_backups = contents(&stage.top.join("bak"));
         std::fs::remove_file(&plan_file).unwrap();
         assert_eq!(again.exit, 0, "{shown}");
         assert_eq!(differs, None, "{shown}");
+        assert_eq!(other_backups, wanted_backups, "{shown}");
         if killed.exit == 0 {
             return assert!(n > 20, "{n} calls");
         }
@@ -1145,8 +1360,32 @@ fn applied_again_after_a_kill_at_every_call() {
         &["-aH", "--delete"],
         &["-aH", "--delete-after", "--delay-updates"],
     ] {
-        killed_at_every_call(options, &[], "dst/");
+        killed_at_every_call(options, &[], "dst/", &[]);
     }
+}
+
+#[test]
+fn backed_up_once_after_a_kill_at_every_call() {
+    for options in [
+        &["-ab", "--backup-dir=../bak", "--delete"][..],
+        &[
+            "-aHb",
+            "--backup-dir=../bak",
+            "--suffix=.1",
+            "--delete-before",
+            "--delay-updates",
+        ],
+    ] {
+        killed_at_every_call(options, &[], "dst/", &[]);
+    }
+}
+
+/// Without hard links, an entry is renamed to the name of its backup.
+#[test]
+fn backed_up_once_without_links_after_a_kill_at_every_call() {
+    let hook = [("SPARSYNC_REFUSE", "linkat:EPERM".to_owned())];
+    let options = ["-ab", "--backup-dir=../bak", "--delete"];
+    killed_at_every_call(&options, &[], "dst/", &hook);
 }
 
 /// Client and server die at the n-th call.
@@ -1154,7 +1393,7 @@ fn applied_again_after_a_kill_at_every_call() {
 fn pushed_again_after_a_kill_at_every_call() {
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let far = ["--rsh=./shell", &program];
-    killed_at_every_call(&["-aH", "--delete"], &far, "far:dst/");
+    killed_at_every_call(&["-aH", "--delete"], &far, "far:dst/", &[]);
 }
 
 synctest!(a_destination_that_is_gone_is_not_created, |w: World| {

@@ -14,7 +14,8 @@ use crate::fs::write::{self, Pending};
 use crate::fs::{errno, read, read::Incomplete, root::Root, trusted_path};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
-use crate::plan::{Action, Changes, safelink};
+use crate::plan::planned::{BackupPlace, EntryState, PlannedBackup};
+use crate::plan::{Action, Changes, Policy, Subject, decide, safelink};
 use crate::proto::rsync::limits::XATTR_SHORT_MAX_BYTES;
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::{DirPlan, NONE, Step, unreadable_attribute};
@@ -64,6 +65,15 @@ impl BackupDir {
                 last.touch();
             }
         }
+    }
+
+    /// Returns the directory if it exists.
+    fn existing(&self) -> io::Result<Option<Root>> {
+        if let Some(root) = &*self.root.lock() {
+            return Ok(Some(root.clone()));
+        }
+        let opened = errno::if_there(trusted_path::open_option_dir(&self.path, self.owners))?;
+        Ok(opened.map(|fd| Root::new(Dir::new(fd), self.path.clone(), Follow::Never)))
     }
 
     fn root(&self) -> io::Result<Root> {
@@ -169,6 +179,75 @@ pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
         .is_some_and(|suffix| path.name().ends_with(suffix))
 }
 
+/// Returns the backup that an action makes of an entry, and what is there before; `None`: it makes none. `dir`: the directory
+/// of the entry.
+pub fn planned(
+    context: &Context<'_>,
+    dir: &Dir,
+    path: &RelPath,
+    before: &EntryState,
+) -> Option<PlannedBackup> {
+    context.options.place.backup.as_ref()?;
+    let preserve = &context.options.preserve;
+    let is_left_out = preserve.safe_links
+        && preserve.links
+        && before
+            .target
+            .as_ref()
+            .is_some_and(|target| safelink::is_unsafe(target, path.as_bytes()));
+    if before.kind == Kind::Dir || is_left_out {
+        return None;
+    }
+    let before = match find_place(context, dir, path) {
+        BackupPlace::Taken(found) => Some(found),
+        BackupPlace::Itself => Some(before.clone()),
+        BackupPlace::Free | BackupPlace::Blocked => None,
+    };
+    Some(PlannedBackup {
+        path: backup_name(context, path),
+        before,
+    })
+}
+
+/// Returns what there is where the backup of an entry belongs. Creates nothing. `dir`: the directory of the entry.
+pub fn find_place(context: &Context<'_>, dir: &Dir, path: &RelPath) -> BackupPlace {
+    let suffix = context.options.place.backup.as_ref();
+    let suffix = suffix.map_or(&b""[..], |backup| &backup.suffix);
+    let name = [path.name(), suffix].concat();
+    let to = match context.backup {
+        None => Ok(Some(dir.clone())),
+        Some(backup) => backup.existing().and_then(|root| match root {
+            Some(root) => {
+                let parent = path.parent().unwrap_or_default();
+                errno::if_there(root.open_dir_to_search(&parent))
+            }
+            None => Ok(None),
+        }),
+    };
+    let found = to.and_then(|to| match to {
+        Some(to) => {
+            let stat = errno::if_there(sys::stat(to.fd(), &name, false))?;
+            Ok(stat.map(|stat| (to, stat)))
+        }
+        None => Ok(None),
+    });
+    let (to, stat) = match found {
+        Ok(Some(found)) => found,
+        Ok(None) => return BackupPlace::Free,
+        Err(_) => return BackupPlace::Blocked,
+    };
+    let is_itself = sys::stat(dir.fd(), path.name(), false)
+        .is_ok_and(|itself| (itself.dev, itself.ino) == (stat.dev, stat.ino));
+    if is_itself {
+        return BackupPlace::Itself;
+    }
+    let mut state = EntryState::found(&Entry::from_stat(&stat));
+    if state.kind == Kind::Symlink {
+        state.target = sys::read_link(to.fd(), &name).ok();
+    }
+    BackupPlace::Taken(state)
+}
+
 /// Returns the earlier step of a directory that makes a backup with the name that a step is about.
 pub fn original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> Option<usize> {
     let suffix = context.options.place.suffix_beside()?;
@@ -250,6 +329,13 @@ fn is_backed_up(suffix: &[u8], plan: &DirPlan, at: usize) -> bool {
         Action::Transfer(_) | Action::Create(_) | Action::Copy(_) | Action::Link
     );
     replaces && dest != NONE && !plan.found.dest.list.entries[dest as usize].is_dir()
+}
+
+/// Returns whether an entry of the destination that gets another one in its place, or none because an alternate tree has the
+/// same one, has the content and type of the source.
+pub fn has_same_data(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> bool {
+    let action = decide(source, dest, None, Subject::Included, policy).action;
+    matches!(action, Action::Keep | Action::Adjust(_))
 }
 
 /// Returns whether a new entry may replace another one. `replaces`: the listing had one of its name. Meanwhile, a new

@@ -1,6 +1,6 @@
 //! Deletes entries, and makes room for others.
 
-use crate::apply::backup::{BackupTarget, back_up, is_backup, report_backup};
+use crate::apply::backup::{self, BackupTarget, back_up, is_backup, report_backup};
 use crate::apply::delayed::place_delayed;
 use crate::apply::heirs::{Heir, Heirs, OpenHeirDir};
 use crate::apply::{ApplierState, Context, Outcome};
@@ -39,6 +39,8 @@ pub struct Remover<'a> {
     pub heirs: Heirs,
     /// The directory in which the last of them was placed. It gets its final time only when this is dropped.
     heir_dir: Option<OpenHeirDir>,
+    /// How many recorded deletions leave a backup beside their originals, so that their directories stay.
+    backups_beside: u64,
     /// How many directories, each in the one before, are being removed.
     depth: usize,
     /// How many of them may be open at once.
@@ -111,6 +113,7 @@ impl<'a> Remover<'a> {
             tally: Tally::default(),
             heirs: Heirs::default(),
             heir_dir: None,
+            backups_beside: 0,
             depth: 0,
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
@@ -305,6 +308,7 @@ impl<'a> Remover<'a> {
                 return Removed::Stays;
             }
         };
+        let backups_before = self.backups_beside;
         let emptied = match opened {
             Some(dir) => {
                 let dev = self
@@ -359,6 +363,7 @@ impl<'a> Remover<'a> {
         }
         let gone = if self.context.is_dry() {
             if emptied == Removed::Gone
+                && self.backups_beside == backups_before
                 && let Ok(parent) = above.dir(dest)
             {
                 self.record(parent, path);
@@ -417,7 +422,14 @@ impl<'a> Remover<'a> {
         };
         stored.settle(number);
         let verdict = match self.examined(dir, path) {
-            Some(entry) => action.verdict_of_deletion(&entry),
+            Some(entry) => match action.verdict_of_deletion(&entry) {
+                PlannedVerdict::Act if action.backup.is_some() => {
+                    let place = backup::find_place(self.context, dir, path);
+                    let end = action.no_backup(Some(&entry), &place);
+                    end.map_or(PlannedVerdict::Act, PlannedVerdict::Left)
+                }
+                verdict => verdict,
+            },
             None => PlannedVerdict::Left(ChangedEnd::Dest),
         };
         match verdict {
@@ -435,7 +447,15 @@ impl<'a> Remover<'a> {
         if self.context.wants.planned
             && let Some(entry) = self.examined(dir, path)
         {
-            let action = PlannedAction::of_deletion(path.as_bytes().to_vec(), &entry);
+            let mut action = PlannedAction::of_deletion(path.as_bytes().to_vec(), &entry);
+            if let Some(before) = &action.before
+                && !is_backup(self.context, path)
+            {
+                action.backup = backup::planned(self.context, dir, path, before);
+            }
+            if action.backup.is_some() && self.context.options.place.suffix_beside().is_some() {
+                self.backups_beside += 1;
+            }
             self.events.push(Event::Planned(Box::new(action)));
         }
     }

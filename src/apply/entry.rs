@@ -394,16 +394,8 @@ fn link(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
 /// Backs up what an alternate tree's entry replaces, unless its data is the same. `false`: this failed and was
 /// reported. rsync makes no backup here, and the old file is lost in spite of `--backup`.
 fn back_up_other_data(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
-    let action = plan::decide(
-        job.source(),
-        job.any_dest(),
-        None,
-        Subject::Included,
-        job.context.policy,
-    )
-    .action;
     let is_kept = if job.replaces() {
-        matches!(action, Action::Keep | Action::Adjust(_))
+        backup::has_same_data(job.source(), job.any_dest(), job.context.policy)
     } else {
         !backup::is_backup(job.context, &job.path)
     };

@@ -14,6 +14,7 @@ mod outbox;
 mod partials;
 mod plan_queue;
 mod planned;
+mod planned_backups;
 mod planned_groups;
 mod shared_files;
 mod steps;
@@ -582,8 +583,10 @@ impl<'a> Generator<'a> {
         if !self.context.policy.list_only {
             self.deletions.missing_before_dirs(&dest_dir, head);
         }
+        self.check_backups(&mut plan, &dest_dir)?;
+        let head = &mut self.out.head;
         self.deletions.make_room(&mut plan, &dest_dir, head);
-        self.record_steps(&plan, &dest_dir);
+        self.record_steps(&plan, &dest_dir)?;
         self.out.decline(&plan);
         partials::discard(self.context, &plan, &dest_dir);
         // Workers use the directory of `dest_dir`, and a plan may be held for long.
@@ -644,7 +647,7 @@ impl<'a> Generator<'a> {
             let decided = DecidedFact::new(&top.source, existing, decision, self.context.policy);
             explainer.add(&RelPath::root(), Fact::Decided(Box::new(decided)));
         }
-        self.record(b".", &top.source, top.existing.as_ref(), decision);
+        self.record(b".", &top.source, top.existing.as_ref(), None, decision);
         let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {
             self.out.tally.created.add(Kind::Dir);
@@ -678,6 +681,7 @@ impl<'a> Generator<'a> {
             job.path.as_bytes(),
             job.source(),
             parent.found.dest.entry(sub.step.dest),
+            dest_dir.dir.as_ref(),
             sub.step.decision,
         );
         let (changes, update) = dir_changes(sub.step.decision.action);

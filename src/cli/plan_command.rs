@@ -72,7 +72,7 @@ const APPLY_FLAGS: &[Flag] = &[
 ];
 
 /// The options of a copy that a plan records.
-const OF_PLANS: [&str; 98] = [
+const OF_PLANS: [&str; 101] = [
     "8-bit-output",
     "archive",
     "recursive",
@@ -130,6 +130,9 @@ const OF_PLANS: [&str; 98] = [
     "partial-dir",
     "temp-dir",
     "delay-updates",
+    "backup",
+    "backup-dir",
+    "suffix",
     "compare-dest",
     "copy-dest",
     "clone-dest",
@@ -324,6 +327,10 @@ pub fn read_plan(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
 
 /// Fails if a plan cannot record what options do together.
 fn check_combination(verb: &str, options: &Options) -> Result<()> {
+    if options.place.suffix_beside().is_some() && options.delete.excluded {
+        let what = "--backup cannot be used with --delete-excluded, unless --backup-dir names another directory: the backups would be deleted, too";
+        return Err(wrong(verb, what));
+    }
     let second = match &options.delta.alt_dest {
         Some(alternates) => alternates.kind.option(),
         // A name that an interrupted run has placed would not lead the others.

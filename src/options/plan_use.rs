@@ -22,12 +22,16 @@ pub fn unrecorded(options: &Options) -> Option<&'static str> {
         preserve,
         place,
         delta,
+        delete,
         ..
     } = options;
     let given = [
         (preserve.keep_dirlinks, "--keep-dirlinks"),
         (preserve.write_devices, "--write-devices"),
-        (place.backup.is_some(), "--backup"),
+        (
+            place.suffix_beside().is_some() && delete.excluded,
+            "--delete-excluded with --backup",
+        ),
         // It implies the next one.
         (place.append.is_some(), "--append"),
         (place.inplace, "--inplace"),
@@ -42,4 +46,14 @@ pub fn unrecorded(options: &Options) -> Option<&'static str> {
     ];
     let first = given.into_iter().find(|(is_given, _)| *is_given);
     first.map(|(_, option)| option)
+}
+
+/// Returns the first of the options that differ from those of a client because of the command line of its server, and of which
+/// the plan records something else. `requested`: those of the client alone.
+pub fn unrequested(options: &Options, requested: &Options) -> Option<&'static str> {
+    if options.place.backup == requested.place.backup {
+        None
+    } else {
+        Some("--backup")
+    }
 }

@@ -183,6 +183,12 @@ impl EntryState {
         Some(found.digest)
     }
 
+    /// Returns whether this is an entry that was moved, or copied, to the name of its backup.
+    fn is_backup_of(&self, original: &EntryState) -> bool {
+        let has_its_time = self.kind != Kind::File || self.mtime == original.mtime;
+        self.has_content_of(original) && has_its_time
+    }
+
     /// Returns whether content and type are the same.
     fn has_content_of(&self, other: &EntryState) -> bool {
         self.mode & S_IFMT == other.mode & S_IFMT
@@ -206,6 +212,28 @@ pub struct PlannedAction {
     pub after: Option<EntryState>,
     /// The names of the file, if it has several and they are kept (`-H`).
     pub links: Option<HardLinks>,
+    /// The backup that is made of what the destination has.
+    pub backup: Option<PlannedBackup>,
+}
+
+/// The backup of what an action replaces or deletes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedBackup {
+    /// Where it belongs, for people: below the destination, or in the directory of `--backup-dir`.
+    pub path: Vec<u8>,
+    /// What is there before, which the backup replaces; `None`: nothing.
+    pub before: Option<EntryState>,
+}
+
+/// What there is where a backup belongs, when a plan is carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackupPlace {
+    Free,
+    /// The entry that is to be backed up, under a second name.
+    Itself,
+    Taken(EntryState),
+    /// No backup can be made there without a change that no plan has: something else than a directory is on the way to it.
+    Blocked,
 }
 
 /// The names of a file that has several, which all get one file at the destination.
@@ -256,7 +284,7 @@ pub fn state_of_name(
         if planned.links.is_none() || planned.after.as_ref() != Some(&wanted) {
             return NameState::Changed(ChangedEnd::Source);
         }
-        if planned.is_to_be_done(&wanted, dest, decision) {
+        if planned.is_to_be_done(source, &wanted, dest, decision, policy) {
             return NameState::Before;
         }
     }
@@ -283,6 +311,8 @@ pub enum PlannedVerdict {
 pub enum ChangedEnd {
     Source,
     Dest,
+    /// The destination, or the directory of `--backup-dir`, where the backup of the entry belongs.
+    Backup,
 }
 
 impl PlannedAction {
@@ -302,6 +332,7 @@ impl PlannedAction {
             before: dest.map(EntryState::found),
             after: Some(EntryState::wanted(source, policy)),
             links: None,
+            backup: None,
         })
     }
 
@@ -321,6 +352,7 @@ impl PlannedAction {
             before: dest.map(EntryState::found),
             after: Some(EntryState::wanted(source, policy)),
             links: None,
+            backup: None,
         }
     }
 
@@ -333,6 +365,7 @@ impl PlannedAction {
             before: Some(EntryState::found(entry)),
             after: None,
             links: None,
+            backup: None,
         }
     }
 
@@ -357,6 +390,7 @@ impl PlannedAction {
             before: None,
             after: Some(after),
             links: None,
+            backup: None,
         }
     }
 
@@ -385,7 +419,7 @@ impl PlannedAction {
         {
             return PlannedVerdict::Done;
         }
-        if self.is_to_be_done(&wanted, dest, decision) {
+        if self.is_to_be_done(source, &wanted, dest, decision, policy) {
             return PlannedVerdict::Act;
         }
         if is_done(source, dest, policy) {
@@ -394,14 +428,32 @@ impl PlannedAction {
         PlannedVerdict::Left(ChangedEnd::Dest)
     }
 
-    /// Returns whether the destination is as it was when the plan was made, or as an interrupted run leaves it.
-    fn is_to_be_done(&self, wanted: &EntryState, dest: Option<&Entry>, decision: Decision) -> bool {
+    /// Returns whether the destination is as it was when the plan was made, or as an interrupted run leaves it. What is as the
+    /// run leaves it is done, even if the options would have it done again (`--ignore-times`).
+    fn is_to_be_done(
+        &self,
+        source: &Entry,
+        wanted: &EntryState,
+        dest: Option<&Entry>,
+        decision: Decision,
+        policy: &Policy,
+    ) -> bool {
+        let is_untouched = match (&self.before, dest) {
+            (Some(before), Some(dest)) => EntryState::found(dest).is_recorded(before),
+            (_, _) => true,
+        };
+        // A directory that is done may still lack its time.
+        let is_finished = !is_untouched && !source.is_dir() && is_done(source, dest, policy);
+        self.may_be_done(wanted, dest, decision) && !is_finished
+    }
+
+    /// As [`PlannedAction::is_to_be_done`], but it may have been done already.
+    fn may_be_done(&self, wanted: &EntryState, dest: Option<&Entry>, decision: Decision) -> bool {
         if self.act == PlannedAct::HardLink {
             return match (&self.before, dest) {
                 (None, None) => true,
                 (None, Some(_)) => false,
-                // What is in the way of another kind is removed first.
-                (Some(before), None) => before.kind != wanted.kind,
+                (Some(before), None) => self.may_have_made_way(before, wanted),
                 (Some(before), Some(dest)) => EntryState::found(dest).is_recorded(before),
             };
         }
@@ -416,7 +468,7 @@ impl PlannedAction {
         let (before, found) = match (&self.before, dest) {
             (None, None) => return true,
             (None, Some(_)) => return false,
-            (Some(before), None) => return before.kind != wanted.kind,
+            (Some(before), None) => return self.may_have_made_way(before, wanted),
             (Some(before), Some(dest)) => (before, EntryState::found(dest)),
         };
         if found.is_recorded(before) {
@@ -436,6 +488,47 @@ impl PlannedAction {
             && is_between(found.gid, before.gid, wanted.gid.map(Some))
             && is_mode_between(&found, before, wanted)
             && are_attributes_between(&found, before, wanted)
+    }
+
+    /// Returns whether an interrupted run may have left nothing of the entry: what is in the way of another kind is removed
+    /// first, and where a file cannot have a second name, it is renamed to that of its backup, which is examined later.
+    fn may_have_made_way(&self, before: &EntryState, wanted: &EntryState) -> bool {
+        before.kind != wanted.kind || self.backup.is_some()
+    }
+
+    /// Returns the end that keeps the backup of this action from being made, if that is a change since the plan. `dest`: what
+    /// the destination has, which an interrupted run may have moved to the place of the backup.
+    pub fn no_backup(&self, dest: Option<&Entry>, place: &BackupPlace) -> Option<ChangedEnd> {
+        let (Some(backup), Some(before)) = (&self.backup, &self.before) else {
+            return None;
+        };
+        let is_made = match place {
+            BackupPlace::Itself => true,
+            BackupPlace::Taken(found) => found.is_backup_of(before),
+            BackupPlace::Free | BackupPlace::Blocked => false,
+        };
+        if is_made {
+            return None;
+        }
+        if dest.is_none() {
+            return Some(ChangedEnd::Dest);
+        }
+        let is_as_recorded = match (place, &backup.before) {
+            // An older backup that is gone is not replaced.
+            (BackupPlace::Free, _) => true,
+            // What is in a directory is not in the plan.
+            (BackupPlace::Taken(found), Some(recorded)) => {
+                found.kind != Kind::Dir && found.is_recorded(recorded)
+            }
+            (BackupPlace::Taken(_), None) | (BackupPlace::Itself | BackupPlace::Blocked, _) => {
+                false
+            }
+        };
+        if is_as_recorded {
+            None
+        } else {
+            Some(ChangedEnd::Backup)
+        }
     }
 
     /// Returns whether an interrupted run has created the entry, so that only attributes are missing. Files get their names

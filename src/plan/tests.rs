@@ -782,3 +782,93 @@ mod alternates {
         assert_eq!(again.in_the_way, InTheWay::Dir);
     }
 }
+
+mod backups_of_plans {
+    use super::*;
+    use crate::plan::planned::{
+        BackupPlace, ChangedEnd, EntryState, PlannedAction, PlannedBackup, PlannedVerdict,
+    };
+
+    fn with_size(len_bytes: u64) -> Entry {
+        but(&file(), |file| file.len_bytes = len_bytes)
+    }
+
+    /// Returns the state of a file that only its length tells from others.
+    fn sized(len_bytes: u64) -> EntryState {
+        EntryState::found(&with_size(len_bytes))
+    }
+
+    /// The replacement of a file of 1 byte by one of 10. `older`: the backup before.
+    fn replacement(older: Option<EntryState>) -> PlannedAction {
+        let decision = decide(
+            &file(),
+            Some(&with_size(1)),
+            None,
+            Subject::Entry,
+            &archive(),
+        );
+        let action = PlannedAction::of_decision(
+            b"a".to_vec(),
+            &file(),
+            Some(&with_size(1)),
+            decision,
+            &archive(),
+        );
+        PlannedAction {
+            backup: Some(PlannedBackup {
+                path: b"a~".to_vec(),
+                before: older,
+            }),
+            ..action.unwrap()
+        }
+    }
+
+    #[test]
+    fn only_what_the_plan_knows_makes_way() {
+        let dest = with_size(1);
+        let dir = EntryState::found(&entry(0o040_755));
+        for (older, place, end) in [
+            (None, BackupPlace::Free, None),
+            (Some(sized(7)), BackupPlace::Free, None),
+            (Some(sized(7)), BackupPlace::Taken(sized(7)), None),
+            // An interrupted run has made it.
+            (Some(sized(7)), BackupPlace::Itself, None),
+            (Some(sized(7)), BackupPlace::Taken(sized(1)), None),
+            (None, BackupPlace::Taken(sized(1)), None),
+            (None, BackupPlace::Taken(sized(7)), Some(ChangedEnd::Backup)),
+            (
+                Some(sized(7)),
+                BackupPlace::Taken(sized(8)),
+                Some(ChangedEnd::Backup),
+            ),
+            (
+                Some(dir.clone()),
+                BackupPlace::Taken(dir),
+                Some(ChangedEnd::Backup),
+            ),
+            (None, BackupPlace::Blocked, Some(ChangedEnd::Backup)),
+        ] {
+            let found = replacement(older.clone()).no_backup(Some(&dest), &place);
+            assert_eq!(found, end, "{older:?}, {place:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_must_have_become_the_backup() {
+        let action = replacement(None);
+        let decision = decide(&file(), None, None, Subject::Entry, &archive());
+        let verdict = action.verdict(&file(), None, decision, &archive());
+        assert_eq!(verdict, PlannedVerdict::Act);
+        let moved = BackupPlace::Taken(sized(1));
+        assert_eq!(action.no_backup(None, &moved), None);
+        for place in [BackupPlace::Free, BackupPlace::Taken(sized(7))] {
+            assert_eq!(action.no_backup(None, &place), Some(ChangedEnd::Dest));
+        }
+        let without = PlannedAction {
+            backup: None,
+            ..action
+        };
+        let verdict = without.verdict(&file(), None, decision, &archive());
+        assert_eq!(verdict, PlannedVerdict::Left(ChangedEnd::Dest));
+    }
+}

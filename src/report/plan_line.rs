@@ -6,7 +6,7 @@ use crate::flist::{Kind, Time};
 use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::plan::planned::{
-    AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction,
+    AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction, PlannedBackup,
 };
 use crate::report::event::Update;
 use base64::Engine as _;
@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// The version of the format. A plan of another version is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +135,36 @@ struct ActionLine {
     after: Option<StateObject>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     hard_links: Option<HardLinksObject>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    backup: Option<BackupObject>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BackupObject {
+    #[serde(flatten)]
+    path: PathText,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    before: Option<StateObject>,
+}
+
+impl BackupObject {
+    fn new(backup: &PlannedBackup) -> BackupObject {
+        BackupObject {
+            path: PathText::new(&backup.path),
+            before: backup.before.as_ref().map(StateObject::new),
+        }
+    }
+
+    fn backup(self) -> Option<PlannedBackup> {
+        let before = match self.before {
+            Some(object) => Some(object.state()?),
+            None => None,
+        };
+        Some(PlannedBackup {
+            path: self.path.bytes()?,
+            before,
+        })
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -322,6 +352,7 @@ pub fn put(out: &mut Vec<u8>, line: &PlanLine) {
             before: action.before.as_ref().map(StateObject::new),
             after: action.after.as_ref().map(StateObject::new),
             hard_links: action.links.as_ref().map(HardLinksObject::new),
+            backup: action.backup.as_ref().map(BackupObject::new),
         })),
         PlanLine::End { actions, digest } => StoredLine::PlanEnd(PlanEndLine {
             actions: *actions,
@@ -402,12 +433,22 @@ fn action_of(line: ActionLine) -> Option<PlannedAction> {
             Some(object) => Some(object.links()?),
             None => None,
         },
+        backup: match line.backup {
+            Some(object) => Some(object.backup()?),
+            None => None,
+        },
     };
     let is_deletion = act == PlannedAct::Delete;
     let has_states =
         is_deletion == action.after.is_none() && (!is_deletion || action.before.is_some());
     let has_names = action.links.is_some() || act != PlannedAct::HardLink;
-    if has_states && has_names {
+    // A directory has no backup, only what is in it.
+    let has_original = action.backup.is_none()
+        || action
+            .before
+            .as_ref()
+            .is_some_and(|before| before.kind != Kind::Dir);
+    if has_states && has_names && has_original {
         Some(action)
     } else {
         None
@@ -444,6 +485,10 @@ mod tests {
             target: Some(b"\xffx".to_vec()),
             ..state.clone()
         };
+        let older = EntryState {
+            len_bytes: Some(1),
+            ..state.clone()
+        };
         PlannedAction {
             path: b"d/a\xfe\n".to_vec(),
             act: PlannedAct::Transfer,
@@ -456,6 +501,10 @@ mod tests {
                     count: 2,
                     digest: [7; 16],
                 },
+            }),
+            backup: Some(PlannedBackup {
+                path: b"../old/d/a\xfe\n~".to_vec(),
+                before: Some(older),
             }),
         }
     }
@@ -489,15 +538,17 @@ mod tests {
     #[test]
     fn other_versions_and_wrong_lines_are_refused_with_the_reason() {
         assert_eq!(
-            parse(br#"{"type":"plan","version":3,"new_field":[]}"#),
-            Err(other_version(3))
+            parse(br#"{"type":"plan","version":4,"new_field":[]}"#),
+            Err(other_version(4))
         );
         let mut deletion = action();
         deletion.act = PlannedAct::Delete;
         let mut link = action();
         link.act = PlannedAct::HardLink;
         link.links = None;
-        for wrong in [deletion, link] {
+        let mut backup = action();
+        backup.before = None;
+        for wrong in [deletion, link, backup] {
             let mut out = Vec::new();
             put(&mut out, &PlanLine::Action(Box::new(wrong)));
             assert_eq!(parse(&out), Err(damaged()));

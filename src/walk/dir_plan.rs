@@ -294,9 +294,12 @@ impl DirPlan {
         }
     }
 
-    /// Turns steps into refusals: `is_refused` finds out that they cannot be carried out, and why.
+    /// Turns steps, and those of subdirectories, into refusals: `is_refused` finds out that they cannot be carried out, and
+    /// why.
     pub fn refuse(&mut self, mut is_refused: impl FnMut(&Found, &Step) -> Option<Reason>) {
-        for step in &mut self.decided.steps {
+        let Decided { steps, subdirs, .. } = &mut self.decided;
+        let of_subdirs = subdirs.iter_mut().map(|sub| &mut sub.step);
+        for step in steps.iter_mut().chain(of_subdirs) {
             if let Some(reason) = is_refused(&self.found, step) {
                 step.decision.action = Action::Refuse(reason);
             }

@@ -90,6 +90,9 @@ pub fn left_alone(path: &[u8], end: ChangedEnd) -> Problem {
         ChangedEnd::Dest => {
             b"sparsync: left alone, because the destination has changed since the plan: \""
         }
+        ChangedEnd::Backup => {
+            b"sparsync: left alone, because the place of its backup has changed since the plan: \""
+        }
     };
     Problem::new([start, path, b"\""].concat(), Weight::Failed)
 }

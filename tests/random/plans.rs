@@ -32,6 +32,18 @@ enum Change {
     Mode(&'static str, Vec<u8>),
     /// A new file in this directory, or in the root.
     Add(&'static str, Vec<u8>),
+    /// A file where the backup of this entry of the destination belongs.
+    Taken(Vec<u8>),
+}
+
+/// Returns the option of backups of a seed. Drawn apart, too.
+fn backup_of(seed: u64) -> Option<&'static str> {
+    let mut dice = Dice(seed ^ 0xbac0_0000);
+    if dice.one_in(3) {
+        Some(dice.word("-b -b -b --backup-dir=../bak --backup-dir=../bak"))
+    } else {
+        None
+    }
 }
 
 impl RandomPlan {
@@ -63,6 +75,11 @@ impl RandomPlan {
             options.retain(|option| !keeps.iter().any(|start| option.starts_with(start)));
             options.extend(["-H", "--force"].map(str::to_owned));
         }
+        if let Some(backup) = backup_of(seed) {
+            // The run would delete the backups.
+            options.retain(|option| option != "--delete-excluded" || backup.contains("dir"));
+            options.push(backup.to_owned());
+        }
         let trees = [source, dest].map(|tree| consistent(plain(tree, has_links)));
         let mut changes = Vec::new();
         if dice.one_in(2) {
@@ -89,6 +106,15 @@ impl RandomPlan {
                     _ => Change::Add(name, Vec::new()),
                 });
             }
+        }
+        let replaced: Vec<_> = trees[1]
+            .iter()
+            .filter(|entry| entry.kind != Kind::Dir)
+            .collect();
+        let mut apart = Dice(seed ^ 0x7a4e_0000);
+        let is_beside = options.iter().any(|option| option == "-b");
+        if is_beside && !replaced.is_empty() && apart.one_in(2) {
+            changes.push(Change::Taken(apart.pick(&replaced).path.clone()));
         }
         if options.iter().any(|option| option == "--delete-excluded") {
             // An excluded entry of the source takes no part.
@@ -162,6 +188,12 @@ impl RandomPlan {
             paths
         };
         let mut near = touched.clone();
+        near.extend(touched.iter().map(|path| [path, &b"~"[..]].concat()));
+        for change in &self.changes {
+            if let Change::Taken(path) = change {
+                near.insert(path.clone());
+            }
+        }
         for tree in &self.trees {
             near.extend(linked(tree));
         }
@@ -253,7 +285,18 @@ impl Change {
     fn make(&self, world: &Path, touched: &mut BTreeSet<Vec<u8>>) {
         use std::os::unix::ffi::OsStrExt as _;
         use std::os::unix::fs::PermissionsExt as _;
-        let (Change::Write(tree, path) | Change::Mode(tree, path) | Change::Add(tree, path)) = self;
+        if let Change::Taken(path) = self {
+            let path = [path, &b"~"[..]].concat();
+            let full = world.join("dst").join(std::ffi::OsStr::from_bytes(&path));
+            if full.symlink_metadata().is_err() && std::fs::write(&full, "taken").is_ok() {
+                touched.insert(path);
+            }
+            return;
+        }
+        let (Change::Write(tree, path) | Change::Mode(tree, path) | Change::Add(tree, path)) = self
+        else {
+            return;
+        };
         let full = world.join(tree).join(std::ffi::OsStr::from_bytes(path));
         let is_there = full.symlink_metadata().is_ok();
         if !matches!(self, Change::Add(..)) && is_there {
@@ -297,7 +340,7 @@ impl Change {
                     touched.insert(path);
                 }
             }
-            Change::Write(..) | Change::Mode(..) => {}
+            Change::Write(..) | Change::Mode(..) | Change::Taken(_) => {}
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The plan of a run: records each decision for `sparsync plan`, and settles the actions of a plan that is carried out.
 
+use super::planned_backups;
 use super::planned_groups::{self, RecordedGroups};
 use super::{EVENTS_AT_ONCE, Generator, Top};
 use crate::apply::{Context, DestDir};
 use crate::error::Result;
 use crate::flist::Entry;
+use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
 use crate::path::RelPath;
 use crate::plan::Decision;
@@ -15,12 +17,13 @@ use crate::walk::replay::{self, Proposed, Replayed};
 use std::io;
 
 impl Generator<'_> {
-    /// Records what is done about an entry, if a plan is stored.
+    /// Records what is done about an entry, if a plan is stored. `dir`: its directory at the destination.
     pub(super) fn record(
         &mut self,
         path: &[u8],
         source: &Entry,
         dest: Option<&Entry>,
+        dir: Option<&Dir>,
         decision: Decision,
     ) {
         if !self.context.wants.planned {
@@ -28,9 +31,10 @@ impl Generator<'_> {
         }
         let policy = self.context.policy;
         let planned = PlannedAction::of_decision(path.to_vec(), source, dest, decision, policy);
-        self.out
-            .head
-            .extend(planned.map(|action| Event::Planned(Box::new(action))));
+        if let Some(mut action) = planned {
+            planned_backups::add_backup(self.context, &mut action, (source, dest), dir);
+            self.out.head.push(Event::Planned(Box::new(action)));
+        }
     }
 
     /// Looks at each hard-link group as a whole, if a plan is stored or carried out.
@@ -43,7 +47,7 @@ impl Generator<'_> {
             self.recorded_groups = RecordedGroups::find(&mut self.pool);
         }
         if let Some(stored) = context.process.stored {
-            let problems = planned_groups::restrict(&mut self.pool, stored, context.policy)?;
+            let problems = planned_groups::restrict(&mut self.pool, stored, context)?;
             let problems = problems.into_iter().map(Event::Problem);
             self.out.head.extend(problems);
         }
@@ -51,18 +55,32 @@ impl Generator<'_> {
     }
 
     /// Records the steps of a directory, if a plan is stored.
-    pub(super) fn record_steps(&mut self, plan: &DirPlan, dest_dir: &DestDir) {
+    pub(super) fn record_steps(&mut self, plan: &DirPlan, dest_dir: &DestDir) -> Result<()> {
         if !self.context.wants.planned {
-            return;
+            return Ok(());
         }
+        planned_backups::refuse_shared_names(self.context, plan)?;
         for step in &plan.decided().steps {
             let path = dest_dir.path.join(plan.name_of(step));
             let planned = self
                 .recorded_groups
                 .action(&path, plan, step, self.context.policy);
-            let event = planned.map(|action| Event::Planned(Box::new(action)));
-            self.out.head.extend(event);
+            if let Some(mut action) = planned {
+                let ends = (plan.source_of(step), plan.found.dest.entry(step.dest));
+                let dir = dest_dir.dir.as_ref();
+                planned_backups::add_backup(self.context, &mut action, ends, dir);
+                self.out.head.push(Event::Planned(Box::new(action)));
+            }
         }
+        Ok(())
+    }
+
+    /// Leaves alone what has no place for its backup, if a stored plan is carried out.
+    pub(super) fn check_backups(&mut self, plan: &mut DirPlan, dest_dir: &DestDir) -> Result<()> {
+        let problems = planned_backups::restrict(self.context, plan, dest_dir.dir.as_ref())?;
+        let problems = problems.into_iter().map(Event::Problem);
+        self.out.head.extend(problems);
+        Ok(())
     }
 
     /// Enters the verdicts about the actions of a stored plan in a directory.

@@ -4,8 +4,11 @@
 
 use super::link_groups::DevIno;
 use super::plan_queue::PlanPool;
+use super::planned_backups;
+use crate::apply::Context;
 use crate::error::Result;
 use crate::flist::Kind;
+use crate::fs::root::Dir;
 use crate::path::RelPath;
 use crate::plan::planned::{
     ChangedEnd, HardLinks, NameSet, NameState, PlannedAction, StoredPlan, state_of_name,
@@ -173,13 +176,13 @@ impl FoundGroup {
 pub(super) fn restrict(
     pool: &mut PlanPool<'_>,
     stored: &dyn StoredPlan,
-    policy: &Policy,
+    context: &Context<'_>,
 ) -> Result<Vec<Problem>> {
     let mut groups = HashMap::new();
     let mut looked = Ok(());
     pool.each_held(&mut |plan, is_entered| {
         if looked.is_ok() {
-            looked = look_at(&mut groups, plan, is_entered, stored, policy);
+            looked = look_at(&mut groups, plan, is_entered, stored, context);
         }
     });
     looked.map_err(|error| replay::unreadable(&error))?;
@@ -216,8 +219,9 @@ fn look_at(
     plan: &DirPlan,
     is_entered: bool,
     stored: &dyn StoredPlan,
-    policy: &Policy,
+    context: &Context<'_>,
 ) -> io::Result<()> {
+    let mut dest_dir = None;
     for step in &plan.decided().steps {
         let Some(inode) = source_file(&plan.found, step) else {
             continue;
@@ -242,11 +246,30 @@ fn look_at(
         } else {
             let dest = plan.found.dest.entry(step.dest);
             let source = plan.source_of(step);
+            let policy = context.policy;
             state_of_name(planned.as_ref(), source, dest, step.decision, policy)
+        };
+        let state = match &planned {
+            Some(planned) if planned.backup.is_some() && state == NameState::Before => {
+                let dir = dest_dir.get_or_insert_with(|| dir_of(context, plan));
+                let end = dir.as_ref().and_then(|dir| {
+                    planned_backups::changed_end(context, planned, (&plan.found, step), dir)
+                });
+                end.map_or(state, NameState::Changed)
+            }
+            Some(_) | None => state,
         };
         group.add(planned.as_ref(), state, dest_file(&plan.found, step));
     }
     Ok(())
+}
+
+/// Opens the destination's directory of a plan, which may have been closed.
+fn dir_of(context: &Context<'_>, plan: &DirPlan) -> Option<Dir> {
+    context
+        .dest?
+        .open_dir_to_search(&plan.found.listing.path)
+        .ok()
 }
 
 /// Leaves alone the names in a directory that could not be examined before, and is decided about again: it has entries

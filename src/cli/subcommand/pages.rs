@@ -610,9 +610,10 @@ Usage: sparsync plan [OPTION]... SRC... DST --output=FILE
 The run is a dry run. FILE records the options, the operands and the working directory, and for
 each action the state of the entry before and after: kind, permission bits, owner and group as far
 as they are preserved, digests of extended attributes and ACLs with -X and -A, and of files also
-size and time; with -H also the set of names that a file has. It is compressed JSON Lines:
-`zstd -dc FILE` prints them, and docs/json-schema.json describes them. FILE is only readable by its
-owner, because it holds the names of files. It gets its name when it is complete.
+size and time; with -H also the set of names that a file has; with --backup also the path of the
+backup and what is there before. It is compressed JSON Lines: `zstd -dc FILE` prints them, and
+docs/json-schema.json describes them. FILE is only readable by its owner, because it holds the names
+of files. It gets its name when it is complete.
 
 The summary has the counts of the actions, the bytes of the files that are transferred, and the
 directories with the most bytes and with the most deletions.
@@ -631,16 +632,20 @@ Other options are those of a copy: which entries take part (-r, -d, -R, -x, --ex
 --files-from and the like), how they are compared (-c, -I, --size-only, -u, --existing and the
 like), attributes (-lptgoDEAXUH, --fake-super, --chmod, --chown and the like), deletions (--delete
 and the like, with --max-delete and --delete-missing-args), other trees (--link-dest, --copy-dest,
---clone-dest, --compare-dest), and how data is sent, written and the other machine is reached
-(--fuzzy, --partial-dir, --temp-dir, --delay-updates and the like). --times, which -a implies, is
-required. With -H, the whole list is read before the first action.
+--clone-dest, --compare-dest), backups (--backup, --backup-dir, --suffix), and how data is sent,
+written and the other machine is reached (--fuzzy, --partial-dir, --temp-dir, --delay-updates and
+the like). --times, which -a implies, is required. With -H, the whole list is read before the first
+action.
 
 Some options are rejected. --inplace, --append and --partial: an interruption leaves a file that no
-plan knows. --backup and --detect-renamed: a second name of the destination changes, and no action
-records what it had before. --remove-source-files: no action records what the source loses. -K: an
-entry of the destination is reached by two paths. --iconv: both ends have other paths. -H with
---link-dest and the other trees, --existing or --ignore-existing: what an interruption has left
-would decide about the other names.
+plan knows. --detect-renamed: a second name of the destination changes, and no action records what
+it had before. --remove-source-files: no action records what the source loses. -K: an entry of the
+destination is reached by two paths. --iconv: both ends have other paths. -H with --link-dest and
+the other trees, --existing or --ignore-existing: what an interruption has left would decide about
+the other names. --backup with --delete-excluded, unless --backup-dir names another directory: the
+run would delete the backups. With --backup, the source cannot have an entry with the name of a
+backup beside its original, such as `a~` beside an `a` that is replaced: the run would make that
+backup and then replace it.
 
 Files that options name, such as that of --exclude-from, are read again by `sparsync apply`. An
 rsync at the other end is not enough: both ends must be a sparsync.
@@ -675,6 +680,11 @@ bits after an interruption, as after one of a copy.
 With -H, the names of a file belong together. Only the planned names are linked. If the source has
 other names of the file now, or one of its names has changed at either end, all of them are left
 alone.
+
+With --backup, an entry is left alone, too, if there is another entry than before where its backup
+belongs, or a directory, also of older backups. A backup that an interruption has left is completed,
+and none is made again. If --backup-dir is in the destination, it should be excluded: otherwise
+deletions may take part of it.
 
 A plan of another version, one that was changed, and one that is truncated are refused before
 anything is changed. So is a plan with relative paths in another working directory, and one whose

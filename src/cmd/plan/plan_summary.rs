@@ -16,6 +16,7 @@ pub struct PlanSummary {
     adjusted: u64,
     linked: u64,
     from_alternates: u64,
+    backed_up: u64,
     deleted: u64,
     bytes_by_dir: DirCounts,
     deletions_by_dir: DirCounts,
@@ -24,6 +25,9 @@ pub struct PlanSummary {
 impl PlanSummary {
     /// Counts an action.
     pub fn add(&mut self, action: &PlannedAction) {
+        if action.backup.is_some() {
+            self.backed_up += 1;
+        }
         match action.act {
             PlannedAct::Create => self.created += 1,
             PlannedAct::Transfer => {
@@ -73,6 +77,10 @@ impl PlanSummary {
         if self.from_alternates > 0 {
             put_count(&mut line, self.from_alternates, 1);
             line.extend_from_slice(b" from other trees, ");
+        }
+        if self.backed_up > 0 {
+            put_count(&mut line, self.backed_up, 1);
+            line.extend_from_slice(b" backups, ");
         }
         put_count(&mut line, self.deleted, 1);
         line.extend_from_slice(b" deleted");

@@ -381,9 +381,16 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
     let mut options = options;
-    if (setup.wants.planned || options.plan_use != PlanUse::Free)
-        && let Some(option) = plan_use::unrecorded(&options)
-    {
+    let has_plan = setup.wants.planned || options.plan_use != PlanUse::Free;
+    let unrequested = match authority {
+        Authority::CommandLine(_) if has_plan => {
+            let requested = cli::settle(words, remote_words, setup.umask, now_unix_secs)?;
+            plan_use::unrequested(&options, &requested)
+        }
+        Authority::CommandLine(_) | Authority::Module(_) => None,
+        Authority::Grant(_) | Authority::Nothing(_) => None,
+    };
+    if has_plan && let Some(option) = unrequested.or_else(|| plan_use::unrecorded(&options)) {
         let words = format!(
             "{option} is on the command line of this server, and a plan cannot record what it does"
         );

@@ -7,7 +7,7 @@ use crate::flist::{DirList, Entry, Extra, Inode, Kind, Time, Xattrs, order};
 use crate::path::RelPath;
 use crate::plan::explained::{DecidedFact, DecidedOutcome, Explained, Fact, Fate};
 use crate::plan::planned::{
-    AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction,
+    AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction, PlannedBackup,
 };
 use crate::plan::{Changes, InTheWay, Reason};
 use crate::proto::limits::{
@@ -624,25 +624,34 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
         option::of(planned_state()),
         [planned_state(), planned_state()],
         (bytes(), any::<(u32, [u8; 16])>(), any::<bool>()),
+        option::of((bytes(), option::of(planned_state()))),
     )
-        .prop_map(|(path, act, changes, before, [other, after], links)| {
-            let (first, (count, digest), has_links) = links;
-            let names = NameSet { count, digest };
-            let links = HardLinks { first, names };
-            let is_deletion = act == PlannedAct::Delete;
-            PlannedAction {
-                path,
-                act,
-                changes: Changes::from_bits(changes).expect("all bits are known"),
-                before: if is_deletion { Some(other) } else { before },
-                after: if is_deletion { None } else { Some(after) },
-                links: if has_links || act == PlannedAct::HardLink {
-                    Some(links)
-                } else {
-                    None
-                },
-            }
-        })
+        .prop_map(
+            |(path, act, changes, before, [other, after], links, backup)| {
+                let backup = backup.map(|(path, before)| PlannedBackup { path, before });
+                let (first, (count, digest), has_links) = links;
+                let names = NameSet { count, digest };
+                let links = HardLinks { first, names };
+                let is_deletion = act == PlannedAct::Delete;
+                let before = if is_deletion { Some(other) } else { before };
+                let has_original = before
+                    .as_ref()
+                    .is_some_and(|before| before.kind != Kind::Dir);
+                PlannedAction {
+                    path,
+                    act,
+                    changes: Changes::from_bits(changes).expect("all bits are known"),
+                    before,
+                    after: if is_deletion { None } else { Some(after) },
+                    links: if has_links || act == PlannedAct::HardLink {
+                        Some(links)
+                    } else {
+                        None
+                    },
+                    backup: if has_original { backup } else { None },
+                }
+            },
+        )
 }
 
 fn side() -> impl Strategy<Value = Side> {
