@@ -13,6 +13,7 @@ use crate::fs::ids::Ids;
 use crate::fs::read::Wanted;
 use crate::fs::root::Dir;
 use crate::fs::sys;
+use crate::options::{CheckMode, PlanUse};
 use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
 use crate::report::TextReporter;
@@ -191,7 +192,17 @@ impl SourcePlans for LocalSource<'_, '_> {
         dest: DestWalk<'w>,
         whole_list_first: bool,
     ) -> Result<Box<dyn Plans + 'w>> {
+        let options = self.run_context.options;
+        let is_digested = options.plan_use != PlanUse::Free
+            && options.check.mode == CheckMode::Digest
+            && self.has_dest;
         let contents = match self.run_context.checksum_cache() {
+            _ if is_digested => Some(Contents {
+                by: &self.compared_by,
+                is_over: self.run_context.process.stop,
+                cache: None,
+                may_read: None,
+            }),
             // For a list, nothing is compared.
             Some(cache) if self.has_dest => Some(Contents {
                 by: &self.compared_by,

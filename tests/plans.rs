@@ -483,6 +483,72 @@ synctest!(hard_links_that_have_changed_since_are_spared, |w: World| {
     assert_ne!(inode("k"), inode("l"));
 });
 
+/// Gives a file other content of the same length, but not another time.
+fn rewrite(path: &Path, text: &str) {
+    let mtime = std::fs::metadata(path).unwrap().modified().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::io::Write::write_all(&mut &file, text.as_bytes()).unwrap();
+    file.set_modified(mtime).unwrap();
+}
+
+synctest!(
+    with_checksums_each_change_of_content_is_spared,
+    |w: World| {
+        applied_here(&w)
+            .source("a=after new=after big*300000 adjusted=after%600 c=after e=after")
+            // Other names hide a change of the content from the time of the last change.
+            .dest(
+                "a=older big*299999 adjusted=after%644 c=older c2==c d=other d2==d e=older e2==e",
+            );
+        assert_eq!(w.plan(&["-ac", "--exclude=/d", "--exclude=[a-e]2"]).exit, 0);
+        let top = w.tested();
+        for (path, text) in [
+            ("src/a", "AFTER"),
+            ("src/new", "AFTER"),
+            ("src/big", "BIG"),
+            ("src/adjusted", "AFTER"),
+            ("dst/c", "OLDER"),
+        ] {
+            rewrite(&top.join(path), text);
+        }
+        for _ in 0..2 {
+            let applied = w.apply(&[]);
+            assert_eq!(applied.exit, 23, "{}", applied.stderr);
+            for (end, name) in [
+                ("source", "a"),
+                ("source", "new"),
+                ("source", "big"),
+                ("source", "adjusted"),
+                ("destination", "c"),
+            ] {
+                let line = format!("because the {end} has changed since the plan: \"{name}\"");
+                assert!(applied.stderr.contains(&line), "{line}\n{}", applied.stderr);
+            }
+            assert_eq!(
+                applied.stderr.matches("left alone").count(),
+                5,
+                "{}",
+                applied.stderr
+            );
+            let text = |name: &str| std::fs::read_to_string(top.join("dst").join(name)).ok();
+            for (name, wanted) in [
+                ("a", Some("older")),
+                ("new", None),
+                ("c", Some("OLDER")),
+                ("e", Some("after")),
+            ] {
+                assert_eq!(text(name).as_deref(), wanted, "{name}");
+            }
+            let adjusted = std::fs::metadata(top.join("dst/adjusted")).unwrap();
+            assert_eq!(adjusted.permissions().mode() & 0o777, 0o644);
+            assert_eq!(
+                std::fs::metadata(top.join("dst/big")).unwrap().len(),
+                299_999
+            );
+        }
+    }
+);
+
 // A file whose content has changed keeps its length and time.
 synctest!(
     a_change_that_left_size_and_time_alone_is_spared,
@@ -492,11 +558,7 @@ synctest!(
             .dest("a=before b=before gone=before");
         assert_eq!(w.plan(&["-a", "--delete"]).exit, 0);
         for name in ["a", "gone"] {
-            let path = w.tested().join("dst").join(name);
-            let mtime = std::fs::metadata(&path).unwrap().modified().unwrap();
-            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-            std::io::Write::write_all(&mut &file, b"BEFORE").unwrap();
-            file.set_modified(mtime).unwrap();
+            rewrite(&w.tested().join("dst").join(name), "BEFORE");
         }
         let applied = w.apply(&[]);
         assert_eq!(applied.exit, 23, "{}", applied.stderr);
@@ -869,8 +931,8 @@ fn changed_and_truncated_plans_are_refused() {
     };
     is_refused(
         &tree,
-        &with(0, "\"version\":3", "\"version\":2"),
-        "it has version 2 of the format, and this program reads version 3",
+        &with(0, "\"version\":4", "\"version\":3"),
+        "it has version 3 of the format, and this program reads version 4",
     );
     is_refused(
         &tree,
@@ -1357,6 +1419,7 @@ fn applied_again_after_a_kill_at_every_call() {
     for options in [
         &["-a", "--delete"][..],
         &["-aX", "--delete-before"],
+        &["-ac", "--delete"],
         &["-aH", "--delete"],
         &["-aH", "--delete-after", "--delay-updates"],
     ] {

@@ -335,6 +335,11 @@ impl Receiving<'_> {
             compare: self.compare,
             keeps_digests: self.run_context.checksum_cache().is_some(),
             resumes_from: resumes_from(options, self.peer.is_some()),
+            digests_until: if options.plan_use == PlanUse::Free {
+                None
+            } else {
+                Some(self.run_context.process.stop)
+            },
             stored: self.run_context.process.stored,
             explainer: self.run_context.process.explainer,
         }

@@ -215,7 +215,11 @@ impl NativeClient<'_> {
             link: dress(link, sends, when, &connection),
             traffic: traffic.clone(),
         };
-        let checksums = native_checksums(&ours.key, self.client.options.checksum_cache.is_some());
+        let checksums = native_checksums(
+            &ours.key,
+            self.client.options.checksum_cache.is_some(),
+            self.client.options.plan_use != PlanUse::Free,
+        );
         let peer_is_super = theirs.features & ACTS_AS_SUPER != 0;
         let before = SessionStart {
             key: ours.key,

@@ -7,9 +7,11 @@ use crate::session::checksums::SessionChecksums;
 use crate::session::sender::DestFacts;
 
 /// Returns the checksums of two sparsyncs. `key`: that of the client. `keeps_plain`: both ends keep plain digests of their
-/// files (`--checksum-cache`).
-pub fn native_checksums(key: &[u8; 16], keeps_plain: bool) -> SessionChecksums {
-    let compared_by = if keeps_plain {
+/// files (`--checksum-cache`). `has_plan`: the digests are recorded in a plan, or come from one.
+pub fn native_checksums(key: &[u8; 16], keeps_plain: bool, has_plan: bool) -> SessionChecksums {
+    let compared_by = if has_plan {
+        Comparison::for_plans()
+    } else if keeps_plain {
         Comparison::keyed_plain(key)
     } else {
         Comparison::keyed(key)

@@ -323,7 +323,11 @@ impl Server<'_> {
             interrupted,
             gauge,
         };
-        let checksums = native_checksums(&theirs.key, options.checksum_cache.is_some());
+        let checksums = native_checksums(
+            &theirs.key,
+            options.checksum_cache.is_some(),
+            options.plan_use != PlanUse::Free,
+        );
         let with_cause = |error: Error| match error.exit {
             Exit::Signal if server_stops.load(Ordering::Relaxed) => {
                 Error::new(Exit::Terminated, "sparsync: the server was stopped")

@@ -3,7 +3,7 @@
 use super::{
     Action, Changes, Compared, Decision, NO_ID, Policy, Subject, attribute_changes, decide,
 };
-use crate::digest::{HashAlgorithm, StandardHasher};
+use crate::digest::{HashAlgorithm, OWN_LEN_BYTES, StandardHasher};
 use crate::flist::entry::S_IFMT;
 use crate::flist::{Entry, Kind, Time};
 use crate::options::{Check, CheckMode, Preserve};
@@ -91,9 +91,14 @@ pub struct EntryState {
     pub rdev: Option<u64>,
     /// When a file with one name was last changed in any way, if it was found at the destination.
     pub ctime: Option<Time>,
+    /// The digest of the content of a file, if contents are compared (`-c`) and it was read for that.
+    pub digest: Option<ContentState>,
     /// The extended attributes and ACLs, as far as they are compared, in order.
     pub attributes: Vec<AttributeState>,
 }
+
+/// The digest of a content, see [`Comparison::for_plans`](crate::digest::Comparison::for_plans).
+pub type ContentState = [u8; OWN_LEN_BYTES];
 
 /// The state of an extended attribute, or of an ACL, which has the name that the kernel gives it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,6 +143,7 @@ impl EntryState {
                 None
             },
             ctime: entry.extra.as_ref().and_then(|extra| extra.ctime),
+            digest: digest_of(entry),
             attributes: attributes_of(entry),
         }
     }
@@ -166,15 +172,22 @@ impl EntryState {
         }
     }
 
-    /// Returns whether this is the recorded state. The time of the last change only counts if both have it.
+    /// Returns whether this is the recorded state. The time of the last change and the digest of the content only count if
+    /// both have it.
     fn is_recorded(&self, recorded: &EntryState) -> bool {
         let is_untouched =
             self.ctime.is_none() || recorded.ctime.is_none() || self.ctime == recorded.ctime;
         let but_ctime = EntryState {
             ctime: recorded.ctime,
+            digest: recorded.digest,
             ..self.clone()
         };
-        is_untouched && but_ctime == *recorded
+        is_untouched && self.has_digest_of(recorded) && but_ctime == *recorded
+    }
+
+    /// Returns whether nothing is known of a difference of the contents.
+    fn has_digest_of(&self, other: &EntryState) -> bool {
+        self.digest.is_none() || other.digest.is_none() || self.digest == other.digest
     }
 
     /// Returns the digest of an attribute; `None`: it has none of this name.
@@ -193,6 +206,7 @@ impl EntryState {
     fn has_content_of(&self, other: &EntryState) -> bool {
         self.mode & S_IFMT == other.mode & S_IFMT
             && self.len_bytes == other.len_bytes
+            && self.has_digest_of(other)
             && self.target == other.target
             && self.rdev == other.rdev
     }
@@ -381,6 +395,7 @@ impl PlannedAction {
             target: None,
             rdev: None,
             ctime: None,
+            digest: None,
             attributes: Vec::new(),
         };
         PlannedAction {
@@ -479,6 +494,7 @@ impl PlannedAction {
         let has_mtime = found.mtime == before.mtime || is_adjusted && found.mtime == wanted.mtime;
         let but_ctime = EntryState {
             ctime: before.ctime,
+            digest: before.digest,
             ..found.clone()
         };
         but_ctime != *before
@@ -624,6 +640,10 @@ fn is_done(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> bool {
     let Some(dest) = dest.filter(|dest| dest.stands_for(source.kind())) else {
         return false;
     };
+    if policy.check.mode == CheckMode::Digest && source.kind() == Kind::File {
+        // The decision has compared the contents.
+        return false;
+    }
     if source.is_dir() {
         let but_times = attribute_changes(source, dest, policy).without(Changes::TIME);
         return but_times.is_none();
@@ -644,6 +664,12 @@ fn is_done(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> bool {
         ..policy.clone()
     };
     decide(source, Some(dest), None, Subject::Included, &by_time).action == Action::Keep
+}
+
+/// Returns the digest of the content of a file, if it has one.
+fn digest_of(entry: &Entry) -> Option<ContentState> {
+    let digest = entry.extra.as_ref()?.digest?;
+    digest.first_chunk().copied()
 }
 
 fn rdev_of(entry: &Entry) -> u64 {

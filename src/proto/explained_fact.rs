@@ -197,6 +197,7 @@ fn put_state(w: &mut Writer, state: &EntryState) -> Result<()> {
         rdev,
         // Only plans have them.
         ctime: _,
+        digest: _,
         attributes: _,
     } = state;
     w.flags(&[
@@ -242,6 +243,7 @@ fn get_state(r: &mut Reader) -> Result<EntryState> {
         target: r.when(has_target, |r| r.owned("target", TARGET_MAX_BYTES))?,
         rdev: r.when(has_rdev, |r| r.varint("device"))?,
         ctime: None,
+        digest: None,
         attributes: Vec::new(),
     })
 }

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// The version of the format. A plan of another version is refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,6 +229,9 @@ struct StateObject {
     ctime_secs: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ctime_nanos: Option<u32>,
+    /// In hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    digest: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     attributes: Vec<AttributeObject>,
 }
@@ -280,6 +283,7 @@ impl StateObject {
             device: state.rdev,
             ctime_secs: state.ctime.map(|time| time.secs),
             ctime_nanos: state.ctime.map(|time| time.nanos),
+            digest: state.digest.map(hex_of),
             attributes: state.attributes.iter().map(AttributeObject::new).collect(),
         }
     }
@@ -295,6 +299,10 @@ impl StateObject {
             Some(target) => Some(target.bytes()?),
             None => None,
         };
+        let digest = match self.digest {
+            Some(hex) => Some(digest_of(&hex)?),
+            None => None,
+        };
         if kind_name(kind) != self.kind {
             return None;
         }
@@ -308,6 +316,7 @@ impl StateObject {
             target,
             rdev: self.device,
             ctime,
+            digest,
             attributes,
         })
     }
@@ -473,6 +482,7 @@ mod tests {
             target: None,
             rdev: None,
             ctime: Some(Time { secs: 7, nanos: 8 }),
+            digest: Some([2; 16]),
             attributes: vec![AttributeState {
                 name: b"user.\xff".to_vec(),
                 digest: [1; 16],
@@ -538,8 +548,8 @@ mod tests {
     #[test]
     fn other_versions_and_wrong_lines_are_refused_with_the_reason() {
         assert_eq!(
-            parse(br#"{"type":"plan","version":4,"new_field":[]}"#),
-            Err(other_version(4))
+            parse(br#"{"type":"plan","version":5,"new_field":[]}"#),
+            Err(other_version(5))
         );
         let mut deletion = action();
         deletion.act = PlannedAct::Delete;

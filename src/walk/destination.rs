@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The result of examining the destination's entry of a pair, if there is one. The flag says whether the contents are
 /// equal, if they were compared.
@@ -119,6 +120,8 @@ pub struct DestWalk<'a> {
     pub keeps_digests: bool,
     /// See [`resumes_from`].
     pub resumes_from: u64,
+    /// Keeps digests of compared contents, for a plan, until this is set: the run is being stopped.
+    pub digests_until: Option<&'a AtomicBool>,
     /// The plan that is carried out, if there is one.
     pub stored: Option<&'a dyn StoredPlan>,
     /// Collects what is found out about the paths of `sparsync explain`.
@@ -377,6 +380,7 @@ impl DestWalk<'_> {
                 self.measure_devices(found, block);
             }
             self.compare_rest(found, block, &unread);
+            self.keep_digests(found, block);
             self.report_unread(found, findings, unread.into_inner());
         }
         joined

@@ -611,9 +611,10 @@ The run is a dry run. FILE records the options, the operands and the working dir
 each action the state of the entry before and after: kind, permission bits, owner and group as far
 as they are preserved, digests of extended attributes and ACLs with -X and -A, and of files also
 size and time; with -H also the set of names that a file has; with --backup also the path of the
-backup and what is there before. It is compressed JSON Lines: `zstd -dc FILE` prints them, and
-docs/json-schema.json describes them. FILE is only readable by its owner, because it holds the names
-of files. It gets its name when it is complete.
+backup and what is there before; with -c also the digests of the contents that were read to be
+compared. It is compressed JSON Lines: `zstd -dc FILE` prints them, and docs/json-schema.json
+describes them. FILE is only readable by its owner, because it holds the names of files. It gets its
+name when it is complete.
 
 The summary has the counts of the actions, the bytes of the files that are transferred, and the
 directories with the most bytes and with the most deletions.
@@ -671,11 +672,12 @@ For each action, both ends are compared with what FILE recorded:
 
 Nothing happens that is not in the plan. A file has changed if its kind, size, time, or an attribute
 that is compared differs, or at the destination, if it has only one name, the time of its last
-change of any kind (ctime). A directory has no size and no time. Access times, devices and inodes do
-not count, so a file system may be mounted again. A directory is only deleted if it is empty after
-the planned deletions in it. A directory, symlink or special file that exists as planned, but with
-other attributes, counts as begun: it gets them. Without --perms, a new directory may keep other
-bits after an interruption, as after one of a copy.
+change of any kind (ctime). If the plan was made with -c, so has a file of the source whose content
+differs, and one of the destination that had the same size. A directory has no size and no time.
+Access times, devices and inodes do not count, so a file system may be mounted again. A directory is
+only deleted if it is empty after the planned deletions in it. A directory, symlink or special file
+that exists as planned, but with other attributes, counts as begun: it gets them. Without --perms, a
+new directory may keep other bits after an interruption, as after one of a copy.
 
 With -H, the names of a file belong together. Only the planned names are linked. If the source has
 other names of the file now, or one of its names has changed at either end, all of them are left

@@ -594,6 +594,7 @@ fn entry_state() -> impl Strategy<Value = EntryState> {
                 target,
                 rdev,
                 ctime: None,
+                digest: None,
                 attributes: Vec::new(),
             },
         )
@@ -603,13 +604,19 @@ fn entry_state() -> impl Strategy<Value = EntryState> {
 fn planned_state() -> impl Strategy<Value = EntryState> {
     let attribute =
         (bytes(), any::<[u8; 16]>()).prop_map(|(name, digest)| AttributeState { name, digest });
-    (entry_state(), option::of(time()), vec(attribute, 0..3)).prop_map(
-        |(state, ctime, attributes)| EntryState {
+    let digest = option::of(any::<[u8; 16]>());
+    (
+        entry_state(),
+        option::of(time()),
+        digest,
+        vec(attribute, 0..3),
+    )
+        .prop_map(|(state, ctime, digest, attributes)| EntryState {
             ctime,
+            digest,
             attributes,
             ..state
-        },
-    )
+        })
 }
 
 fn planned() -> impl Strategy<Value = PlannedAction> {

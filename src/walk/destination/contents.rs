@@ -1,7 +1,9 @@
 //! Compares the contents of two files that differ in nothing else, where the options require that.
 
 use super::{DestWalk, JoinedPair};
+use crate::digest::Comparison;
 use crate::flist::{Entry, Kind};
+use crate::fs::compare::digest_of_beginning;
 use crate::fs::sys;
 use crate::fs::sys::FileVersion;
 use crate::options::CheckMode;
@@ -13,6 +15,7 @@ use crate::work::parallel;
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 impl DestWalk<'_> {
     /// Sets the lengths of devices that receive the content of a source file of the same name (`--write-devices`).
@@ -55,6 +58,30 @@ impl DestWalk<'_> {
         });
         for (answer, same) in answers.into_iter().zip(same) {
             *answer = Some(same);
+        }
+    }
+
+    /// Keeps the digests of the destination's files whose contents were compared, if a plan is made or carried out.
+    pub(super) fn keep_digests(&self, found: &mut Found, pairs: &[JoinedPair]) {
+        let (Some(is_over), Some(dir)) = (self.digests_until, &found.dest.dir) else {
+            return;
+        };
+        let is_over = || is_over.load(Ordering::Relaxed);
+        for pair in pairs {
+            let Some(is_same) = pair.same else { continue };
+            let source = &found.listing.list.entries[pair.source as usize];
+            let (name, existing) = found.dest.list.entry_mut(pair.dest as usize);
+            let digest = if is_same {
+                source.extra.as_ref().and_then(|extra| extra.digest)
+            } else {
+                let by = Comparison::for_plans();
+                let file = sys::open_read(dir.fd(), name, false, false);
+                file.and_then(|file| {
+                    digest_of_beginning(file.as_fd(), existing.len_bytes, &by, &is_over)
+                })
+                .ok()
+            };
+            existing.extra_mut().digest = digest;
         }
     }
 
