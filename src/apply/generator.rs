@@ -602,6 +602,9 @@ impl<'a> Generator<'a> {
                 entries.saturating_sub(later),
                 bytes.wrapping_sub(later_bytes),
             );
+            if gauge.is_displayed() {
+                gauge.skip(left_alone(&plan));
+            }
         }
         let plan = Arc::new(plan);
         self.out.begin_dir(dest_dir.last.has_other_names());
@@ -794,6 +797,24 @@ fn to_transfer(plan: &DirPlan) -> (u64, u64) {
         }
     }
     (files, bytes)
+}
+
+/// Returns how many files of a directory are left as they are.
+fn left_alone(plan: &DirPlan) -> u64 {
+    let entries = &plan.found.listing.list.entries;
+    let listed = entries.iter().filter(|entry| entry.kind() == Kind::File);
+    let mut files = listed.count() as u64;
+    for step in &plan.decided().steps {
+        let gets_data = match step.decision.action {
+            Action::Transfer(_) | Action::Link | Action::Copy(_) | Action::AskDigest => true,
+            Action::Keep | Action::Adjust(_) | Action::Create(_) | Action::Elsewhere => false,
+            Action::Refuse(_) => false,
+        };
+        if gets_data && plan.source_of(step).kind() == Kind::File {
+            files = files.saturating_sub(1);
+        }
+    }
+    files
 }
 
 /// Counts and reports what was found in a directory. Fails if the run must end there.

@@ -32,6 +32,9 @@ pub struct Gauge {
     done_bytes: AtomicU64,
     copied_files: AtomicU64,
     copied_bytes: AtomicU64,
+    given_up_files: AtomicU64,
+    given_up_bytes: AtomicU64,
+    skipped_files: AtomicU64,
     deleted: AtomicU64,
     renamed_files: AtomicU64,
     reconnections: AtomicU64,
@@ -63,6 +66,11 @@ pub struct Counts {
     pub done: (u64, u64),
     /// Files and bytes copied.
     pub copied: (u64, u64),
+    /// Files that were begun and not copied, and their bytes: they failed, or the run was stopped. They are among those
+    /// that need no more work.
+    pub given_up: (u64, u64),
+    /// Files that were left as they are: unchanged, or excluded from the copy by options such as `--existing`.
+    pub skipped: u64,
     /// Entries deleted at this end. A server does not report those that it deletes while it does so.
     pub deleted: u64,
     /// New files that were renamed from others, at this end.
@@ -148,6 +156,11 @@ impl Gauge {
         self.done_bytes.fetch_add(bytes, Relaxed);
     }
 
+    /// Counts files that are left as they are. They are among those that need no work.
+    pub fn skip(&self, files: u64) {
+        self.skipped_files.fetch_add(files, Relaxed);
+    }
+
     /// Sets whether extra entries are being deleted.
     pub fn set_deleting(&self, is_deleting: bool) {
         self.is_deleting.store(is_deleting, Relaxed);
@@ -198,6 +211,9 @@ impl Gauge {
             done_bytes,
             copied_files,
             copied_bytes,
+            given_up_files,
+            given_up_bytes,
+            skipped_files,
             // They happened, whatever became of the attempt.
             deleted: _,
             renamed_files: _,
@@ -216,6 +232,9 @@ impl Gauge {
             done_bytes,
             copied_files,
             copied_bytes,
+            given_up_files,
+            given_up_bytes,
+            skipped_files,
             silence_ms,
         ];
         for counter in counters {
@@ -280,6 +299,11 @@ impl Gauge {
                 self.copied_files.load(Relaxed),
                 self.copied_bytes.load(Relaxed),
             ),
+            given_up: (
+                self.given_up_files.load(Relaxed),
+                self.given_up_bytes.load(Relaxed),
+            ),
+            skipped: self.skipped_files.load(Relaxed),
             deleted: self.deleted.load(Relaxed),
             renamed: self.renamed_files.load(Relaxed),
             reconnections: self.reconnections.load(Relaxed),
@@ -338,6 +362,10 @@ impl Drop for FileMark {
         let is_copied = !self.is_uncopied.load(Relaxed);
         if is_copied {
             self.gauge.copied_files.fetch_add(1, Relaxed);
+        } else {
+            let gauge = &self.gauge;
+            gauge.given_up_files.fetch_add(1, Relaxed);
+            gauge.given_up_bytes.fetch_add(self.len_bytes, Relaxed);
         }
         if let Some(large) = &self.large {
             self.gauge
@@ -396,7 +424,9 @@ mod tests {
             (counts.copied.1, counts.done.1),
             ((12 << 20) + 130, (12 << 20) + 205)
         );
-        assert_eq!(counts.done.0, 4);
+        assert_eq!((counts.done.0, counts.given_up), (4, (1, 100)));
+        gauge.skip(2);
+        assert_eq!(gauge.counts(0).skipped, 2);
         gauge.delete();
         gauge.rename();
         gauge.reconnect();

@@ -6,10 +6,12 @@ use super::number::put_int;
 use super::tally::{Tally, Traffic};
 use std::collections::VecDeque;
 use std::time::Duration;
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthChar;
 
 /// How many files in progress are shown.
 pub const FILES_SHOWN: usize = 3;
+/// The columns that a file's name gets at least, before there is room for the remaining time.
+const NAME_COLUMNS: usize = 12;
 /// The time over which rates are measured.
 const WINDOW: Duration = Duration::from_secs(10);
 /// The shortest time over which a rate is measured.
@@ -145,17 +147,17 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
         charset,
         ..
     } = moment;
+    let mut begin = vec![phase(counts).to_owned(), clock(elapsed.as_secs())];
+    begin.extend(results(counts));
     let mut lines = vec![
+        cut(&format!("{}  {route}", fitting(&begin, ", ", width)), width),
         cut(
             &format!(
-                "{}, {}, {}  {route}",
-                phase(counts),
-                clock(elapsed.as_secs()),
-                results(counts)
+                "  {}",
+                fitting(&parts(moment), "  ", width.saturating_sub(2))
             ),
             width,
         ),
-        fitting(&parts(moment), width),
     ];
     for (at, (path, done, len)) in counts.files.iter().take(FILES_SHOWN).enumerate() {
         let percent = u128::from(*done) * 100 / u128::from((*len).max(1));
@@ -163,7 +165,10 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
             Some(Some(secs)) if *secs < REMAINING_MAX_SECS => format!("  ETA {}", clock(*secs)),
             _ => String::new(),
         };
-        let tail = format!("  {percent:>3}% of {}B{left}", size(*len));
+        let mut tail = format!("  {percent:>3}% of {}B", size(*len));
+        if 2 + NAME_COLUMNS + tail.len() + left.len() <= width {
+            tail += &left;
+        }
         let room = width.saturating_sub(2 + tail.len());
         lines.push(cut(
             &format!("  {}{tail}", ending(path, room, *charset)),
@@ -187,7 +192,7 @@ pub fn plain_line(moment: &Moment<'_>) -> String {
         "sparsync: {}, {}, {parts}, {}",
         phase(counts),
         clock(elapsed.as_secs()),
-        results(counts)
+        results(counts).join(", ")
     )
 }
 
@@ -204,20 +209,28 @@ fn phase(counts: &Counts) -> &'static str {
     }
 }
 
-/// Returns what has happened so far: how many files were copied, and what else there was.
-fn results(counts: &Counts) -> String {
-    let mut results = format!("{} files copied", grouped(counts.copied.0));
+/// Returns what has happened so far, the most important first: how many files were copied, and what else there was.
+fn results(counts: &Counts) -> Vec<String> {
+    let mut results = vec![match counts.copied.0 {
+        1 => "1 file copied".to_owned(),
+        files => format!("{} files copied", grouped(files)),
+    }];
+    if counts.failures > 0 {
+        results.push(format!("{} FAILED", grouped(counts.failures)));
+    }
+    if counts.skipped > 0 {
+        results.push(format!("{} skipped", grouped(counts.skipped)));
+    }
     if counts.renamed > 0 {
-        results += &format!(", {} renamed", grouped(counts.renamed));
+        results.push(format!("{} renamed", grouped(counts.renamed)));
     }
     if counts.deleted > 0 {
-        results += &format!(", {} deleted", grouped(counts.deleted));
+        results.push(format!("{} deleted", grouped(counts.deleted)));
     }
-    if counts.reconnections > 0 {
-        results += &format!(", {} reconnections", grouped(counts.reconnections));
-    }
-    if counts.failures > 0 {
-        results += &format!(", {} FAILED", grouped(counts.failures));
+    match counts.reconnections {
+        0 => {}
+        1 => results.push("1 reconnection".to_owned()),
+        more => results.push(format!("{} reconnections", grouped(more))),
     }
     results
 }
@@ -273,14 +286,15 @@ fn parts(moment: &Moment<'_>) -> Vec<String> {
     parts
 }
 
-/// Returns the indented parts that fit into a line, without the last ones if there is no room.
-fn fitting(parts: &[String], columns: usize) -> String {
+/// Returns the parts that fit into a line, without the last ones if there is no room.
+fn fitting(parts: &[String], between: &str, columns: usize) -> String {
     let mut line = String::new();
     for part in parts {
-        if width(&line) + 2 + width(part) > columns {
+        let between = if line.is_empty() { "" } else { between };
+        if width(&line) + between.len() + width(part) > columns {
             break;
         }
-        line += "  ";
+        line += between;
         line += part;
     }
     line
@@ -288,16 +302,25 @@ fn fitting(parts: &[String], columns: usize) -> String {
 
 /// Returns the line that remains of a run that was stopped.
 pub fn stopped(counts: &Counts) -> String {
-    let (entries, bytes) = done(counts);
+    // What failed, or was stopped, needs no more work in this run, but is not in place. Not everything that fails was begun.
+    let missing = counts.given_up.0.max(counts.failures);
+    let placed = Counts {
+        done: (
+            counts.done.0.saturating_sub(missing),
+            counts.done.1.saturating_sub(counts.given_up.1),
+        ),
+        ..counts.clone()
+    };
+    let (entries, bytes) = done(&placed);
     let (of_entries, of_bytes) = counts.listed;
     let (at, more) = if counts.list_is_complete {
-        (format!(" at {}%", percent(counts)), "")
+        (format!(" at {}%", percent(&placed)), "")
     } else {
         (String::new(), "+")
     };
     format!(
         "stopped{at}: {} of {}{more} entries are in place, {}B of {}B{more}; run again to continue",
-        grouped(entries.saturating_sub(counts.failures)),
+        grouped(entries),
         grouped(of_entries),
         size(bytes),
         size(of_bytes)
@@ -456,7 +479,9 @@ fn ending(path: &[u8], room: usize, charset: Charset) -> String {
         }
         start = at;
     }
-    format!("...{}", &path[start..])
+    // A mark whose letter has no room would end up on the dots.
+    let is_mark = |char| columns_of(char) == 0;
+    format!("...{}", path[start..].trim_start_matches(is_mark))
 }
 
 fn escaped(text: &[u8], charset: Charset) -> String {
@@ -476,9 +501,25 @@ fn cut(line: &str, width: usize) -> String {
     line.chars().take_while(fits).collect()
 }
 
-/// Returns how many columns a text takes on a terminal.
+/// Returns how many columns a text takes on a terminal. Terminals disagree about sequences that join characters into one
+/// picture, so each character counts by itself: such a line is cut too early, never too late.
 pub fn width(text: &str) -> usize {
-    text.width()
+    text.chars().map(columns_of).sum()
+}
+
+/// Returns how many rows a line takes on a terminal of this width that wraps it.
+pub fn rows(line: &str, columns: usize) -> usize {
+    let mut rows = 1;
+    let mut column = 0;
+    for char in line.chars() {
+        let wide = columns_of(char);
+        if column + wide > columns && column > 0 {
+            rows += 1;
+            column = 0;
+        }
+        column += wide;
+    }
+    rows
 }
 
 fn columns_of(char: char) -> usize {
@@ -498,6 +539,8 @@ mod tests {
             list_is_complete: true,
             done: (12_345, 1_200_000_000),
             copied: (1_034, 900_000_000),
+            given_up: (0, 0),
+            skipped: 0,
             deleted: 0,
             renamed: 0,
             reconnections: 0,
@@ -601,6 +644,7 @@ mod tests {
     #[test]
     fn results_name_what_else_happened() {
         let busy = Counts {
+            skipped: 44,
             deleted: 1_200,
             renamed: 30,
             reconnections: 2,
@@ -609,7 +653,7 @@ mod tests {
         };
         assert_eq!(
             shown(&busy, 200)[0],
-            "copying, 1:23, 1,034 files copied, 30 renamed, 1,200 deleted, 2 reconnections, 3 FAILED  box, by QUIC, port 28792"
+            "copying, 1:23, 1,034 files copied, 3 FAILED, 44 skipped, 30 renamed, 1,200 deleted, 2 reconnections  box, by QUIC, port 28792"
         );
     }
 
@@ -700,6 +744,32 @@ mod tests {
             stopped(&growing),
             "stopped: 12,345 of 45,678+ entries are in place, 1.20GB of 2.85GB+; run again to continue"
         );
+        let failed = Counts {
+            given_up: (2, 200_000_000),
+            failures: 5,
+            ..counts()
+        };
+        assert_eq!(
+            stopped(&failed),
+            "stopped at 35%: 12,340 of 45,678 entries are in place, 1.00GB of 2.85GB; run again to continue"
+        );
+    }
+
+    #[test]
+    fn rows_are_those_of_a_terminal_that_wraps() {
+        assert_eq!(rows("", 10), 1);
+        assert_eq!(rows("0123456789", 10), 1);
+        assert_eq!(rows("0123456789a", 10), 2);
+        // A wide character does not fit into the last column.
+        assert_eq!(rows("012345678\u{5199}", 10), 2);
+        assert_eq!(rows("\u{5199}", 1), 1);
+    }
+
+    #[test]
+    fn mark_without_its_letter_is_dropped() {
+        let name = "aaaae\u{301}bcd".as_bytes();
+        assert_eq!(ending(name, 6, Charset::Utf8), "...bcd");
+        assert_eq!(ending(name, 7, Charset::Utf8), "...e\u{301}bcd");
     }
 
     #[test]

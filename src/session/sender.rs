@@ -283,10 +283,10 @@ impl<'a> Sender<'a> {
                 SenderJob::Forget(dir) => {
                     let forgotten = kept.lock().remove(&dir);
                     if let (Some(gauge), Some(forgotten)) = (self.run_context.gauge, forgotten) {
-                        gauge.pass(
-                            forgotten.unsent_files.load(atomic::Ordering::Relaxed),
-                            forgotten.unsent_bytes.load(atomic::Ordering::Relaxed),
-                        );
+                        let unsent_files = forgotten.unsent_files.load(atomic::Ordering::Relaxed);
+                        let unsent_bytes = forgotten.unsent_bytes.load(atomic::Ordering::Relaxed);
+                        gauge.pass(unsent_files, unsent_bytes);
+                        gauge.skip(unsent_files);
                     }
                 }
                 SenderJob::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
@@ -404,7 +404,7 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Sends the content of a file, or the reason why it cannot be read.
+    /// Sends the content of a file, or the reason why it cannot be read, and counts it for the live display.
     fn send(
         &self,
         request: &ContentRequest,
@@ -412,12 +412,30 @@ impl<'a> Sender<'a> {
         (place, name): (&SourceDir, &[u8]),
         listed_bytes: u64,
     ) -> Result<()> {
-        let file = request.file;
         let path = || path::join(place.path.as_bytes(), name);
         let mark = self
             .run_context
             .gauge
             .map(|gauge| gauge.begin(listed_bytes, path));
+        let sent = self.send_marked(request, lane, (place, name), listed_bytes, mark.as_ref());
+        if sent.is_err()
+            && let Some(mark) = &mark
+        {
+            mark.give_up();
+        }
+        sent
+    }
+
+    /// Sends the content of a file, or the reason why it cannot be read.
+    fn send_marked(
+        &self,
+        request: &ContentRequest,
+        lane: Lane,
+        (place, name): (&SourceDir, &[u8]),
+        listed_bytes: u64,
+        mark: Option<&FileMark>,
+    ) -> Result<()> {
+        let file = request.file;
         let skip = self
             .run_context
             .options
@@ -430,7 +448,7 @@ impl<'a> Sender<'a> {
         let source = match self.open(file, (place, name), listed_bytes) {
             Ok(source) => source,
             Err(problem) => {
-                if let Some(mark) = &mark {
+                if let Some(mark) = mark {
                     mark.give_up();
                 }
                 self.unsent.lock().unsend(listed_bytes);
@@ -468,7 +486,7 @@ impl<'a> Sender<'a> {
                         .ok()
                         != Some(*theirs)
                 {
-                    if let Some(mark) = &content.mark {
+                    if let Some(mark) = mark {
                         mark.give_up();
                     }
                     return self.unsent(&*content.sink, None);
@@ -588,7 +606,7 @@ struct OpenContent<'a> {
     /// Set if the client wants to know whether the file is changed while it is read.
     watch: Option<SourceWatch>,
     /// The file in the live display.
-    mark: Option<FileMark>,
+    mark: Option<&'a FileMark>,
 }
 
 impl OpenContent<'_> {

@@ -129,6 +129,9 @@ impl ListingSender<'_, '_, '_> {
             } else {
                 gauge.pass(tally.listed.total(), tally.total_bytes);
             }
+            if is_same {
+                gauge.skip(tally.listed.files);
+            }
         }
         if !is_same {
             debug_assert!(parent_was_sent || itself.is_some());
