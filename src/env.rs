@@ -150,6 +150,14 @@ impl Env {
         }
     }
 
+    /// Returns a flag that is set whenever the process goes on after a stop, for example after Ctrl-Z and `fg`.
+    pub fn note_continued(&self) -> Arc<AtomicBool> {
+        let is_continued = Arc::new(AtomicBool::new(false));
+        // SIGCONT makes the process go on whether or not there is a handler.
+        let _ = signal_hook::flag::register(signal_hook::consts::SIGCONT, is_continued.clone());
+        is_continued
+    }
+
     /// Returns an environment variable.
     pub fn var(&self, name: &str) -> Option<OsString> {
         std::env::var_os(name)
@@ -335,6 +343,13 @@ pub fn terminal_size() -> (usize, usize) {
         if columns == 0 { 80 } else { columns.into() },
         if rows == 0 { 24 } else { rows.into() },
     )
+}
+
+/// Returns whether this process is in the foreground of the terminal at standard error. A terminal that is not the
+/// controlling terminal has no foreground of its own.
+pub fn is_in_foreground() -> bool {
+    let foreground = rustix::termios::tcgetpgrp(rustix::stdio::stderr());
+    foreground.map_or(true, |group| group == rustix::process::getpgrp())
 }
 
 /// Returns a command that runs this same executable, even if its file has been replaced since.

@@ -485,32 +485,38 @@ fn shown_stderr() -> Stdio {
 
 /// Reads the standard error of a shell in a thread, and holds it or passes it on.
 struct HeldStderr {
-    /// The held output; `None` once output is passed on.
-    waiting: Arc<Mutex<Option<Vec<u8>>>>,
+    way: Arc<Mutex<StderrWay>>,
     passing: JoinHandle<()>,
+}
+
+/// What happens to the standard error of a shell that arrives.
+enum StderrWay {
+    /// It is held.
+    Held(Vec<u8>),
+    /// It is passed on.
+    To(Box<dyn Write + Send>),
 }
 
 impl HeldStderr {
     fn start(mut from: ChildStderr) -> io::Result<HeldStderr> {
-        let waiting = Arc::new(Mutex::new(Some(Vec::new())));
-        let shared = waiting.clone();
+        let way = Arc::new(Mutex::new(StderrWay::Held(Vec::new())));
+        let shared = way.clone();
         let pass = move || {
             let mut piece = [0; 4096];
-            let mut out = env::stderr(Cursor::Advances, false);
             while let Ok(count @ 1..) = from.read(&mut piece) {
                 match &mut *shared.lock() {
-                    Some(held) if held.len() < HELD_MAX_BYTES => {
+                    StderrWay::Held(held) if held.len() < HELD_MAX_BYTES => {
                         held.extend_from_slice(&piece[..count])
                     }
-                    Some(_) => {}
-                    None => drop(out.write_all(&piece[..count])),
+                    StderrWay::Held(_) => {}
+                    StderrWay::To(out) => drop(out.write_all(&piece[..count])),
                 }
             }
         };
         let passing = std::thread::Builder::new()
             .name("stderr".into())
             .spawn(pass)?;
-        Ok(HeldStderr { waiting, passing })
+        Ok(HeldStderr { way, passing })
     }
 
     /// Waits briefly until all was passed on. A background process can keep the pipe open.
@@ -522,9 +528,12 @@ impl HeldStderr {
     }
 
     fn show(&self) {
-        if let Some(held) = self.waiting.lock().take() {
+        let mut way = self.way.lock();
+        if let StderrWay::Held(held) = &*way {
+            let mut out = env::stderr(Cursor::Advances, false);
             // As with output that the shell prints itself, nothing depends on it.
-            let _ = env::stderr(Cursor::Advances, false).write_all(&held);
+            let _ = out.write_all(held);
+            *way = StderrWay::To(out);
         }
     }
 }
@@ -574,6 +583,13 @@ impl Shell {
     pub fn show_stderr(&self) {
         if let Some(held) = &self.held {
             held.show();
+        }
+    }
+
+    /// Passes the standard error on to `out` from now on, if it goes through this process.
+    pub fn pass_stderr_to(&self, out: Box<dyn Write + Send>) {
+        if let Some(held) = &self.held {
+            *held.way.lock() = StderrWay::To(out);
         }
     }
 

@@ -13,13 +13,19 @@ use crate::work::clock::Since;
 use parking_lot::{Condvar, Mutex};
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// The time between two updates of the display.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Columns at the right that the display leaves free, so that the terminal can echo `^C` there without a new line.
-const FREE_COLUMNS: usize = 4;
+/// Columns at the right that the display leaves free: in the last one, a terminal would clear the character that it has
+/// just drawn.
+const FREE_COLUMNS: usize = 1;
+/// Below the display is the cursor.
+const CURSOR_ROWS: usize = 1;
+/// The smallest width that shows anything.
+const COLUMNS_MIN: usize = 8;
 /// How long a run goes on before it shows a display without being asked.
 const UNASKED_AFTER: Duration = Duration::from_millis(500);
 /// How many lines `--ui=plain` prints in a minute.
@@ -108,9 +114,12 @@ impl LiveDisplay {
             waiting: Vec::new(),
             waiting_bytes: 0,
             drawn: Vec::new(),
+            drawn_columns: 0,
             kind,
             has_appeared: false,
             has_ended: false,
+            is_paused: false,
+            is_continued: env.note_continued(),
             route,
         };
         let screen = Arc::new(SharedScreen {
@@ -152,6 +161,26 @@ impl LiveDisplay {
         self.screen.state.lock().route = route;
     }
 
+    /// Returns a writer of lines to standard error that the display keeps above itself.
+    pub fn stderr(&self) -> Box<dyn Write + Send> {
+        Box::new(ScreenWriter {
+            screen: self.screen.clone(),
+            stream: 1,
+        })
+    }
+
+    /// Removes the display for a while, because another program uses the terminal.
+    pub fn pause(&self) {
+        let mut state = self.screen.state.lock();
+        state.is_paused = true;
+        state.clear();
+    }
+
+    /// Shows the display again.
+    pub fn resume(&self) {
+        self.screen.state.lock().is_paused = false;
+    }
+
     /// Returns the counters that the display shows.
     pub fn gauge(&self) -> &Arc<Gauge> {
         &self.gauge
@@ -165,10 +194,7 @@ impl LiveDisplay {
             // A panic of this thread ends the process.
             let _ = thread.join();
         }
-        let mut state = self.screen.state.lock();
-        state.draw(&[]);
-        let waiting = std::mem::take(&mut state.waiting);
-        state.write(waiting);
+        self.screen.state.lock().clear();
     }
 
     /// Prints how far a run came that was stopped.
@@ -200,6 +226,19 @@ impl LiveDisplay {
     }
 }
 
+/// Lines that are too long for the terminal, for example while its size changes, must not take another row.
+const NO_WRAP: &str = "\x1b[?7l";
+const WRAP: &str = "\x1b[?7h";
+/// A terminal shows what is between these at once, if it knows them.
+const BEGIN_UPDATE: &str = "\x1b[?2026h";
+const END_UPDATE: &str = "\x1b[?2026l";
+
+/// Writes to the terminal: not through a stream of this run, which escapes control characters. The terminal may be gone,
+/// which must not affect the copy.
+fn put_raw(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 /// The terminal, as the display and the writers of lines share it.
 struct SharedScreen {
     state: Mutex<ScreenState>,
@@ -212,12 +251,19 @@ struct ScreenState {
     /// Bytes for the streams, by their index, in the order in which they came.
     waiting: Vec<(usize, Vec<u8>)>,
     waiting_bytes: usize,
-    /// The lines of the display that are on the terminal. The cursor is behind the last one.
+    /// The lines of the display that are on the terminal. The cursor is at the start of the line below: whatever ends the
+    /// process, and whatever else writes to the terminal, begins on a line of its own.
     drawn: Vec<String>,
+    /// The width of the terminal at that time.
+    drawn_columns: usize,
     kind: Ui,
     /// Whether the display was drawn.
     has_appeared: bool,
     has_ended: bool,
+    /// Another program uses the terminal.
+    is_paused: bool,
+    /// Set when the process goes on after a stop. Others have written to the terminal meanwhile.
+    is_continued: Arc<AtomicBool>,
     route: LiveRoute,
 }
 
@@ -229,37 +275,47 @@ impl ScreenState {
 
     /// Replaces the display by these lines, in one write, so that nothing flickers.
     fn draw(&mut self, lines: &[String]) {
-        if self.drawn == lines {
-            return;
+        if self.is_continued.swap(false, Relaxed) || !env::is_in_foreground() {
+            // The lines that were drawn are where the cursor was then.
+            self.drawn.clear();
         }
         let (columns, _) = env::terminal_size();
+        let is_same = self.drawn == lines && self.drawn_columns == columns;
+        if is_same || (self.drawn.is_empty() && lines.is_empty()) {
+            return;
+        }
         // A terminal that has become narrower has wrapped the lines that were drawn before.
-        let rows: usize = self
-            .drawn
-            .iter()
-            .map(|line| live::width(line).div_ceil(columns).max(1))
-            .sum();
+        let drawn = self.drawn.iter();
+        let rows: usize = drawn.map(|line| live::rows(line, columns)).sum();
         let mut out = String::new();
-        if rows > 1 {
-            out += &format!("\x1b[{}A", rows - 1);
-        }
         if rows > 0 {
-            out += "\r";
+            out += &format!("\x1b[{rows}A\r");
         }
-        for (at, line) in lines.iter().enumerate() {
-            if at > 0 {
-                out += "\r\n";
-            }
+        if rows > self.drawn.len() {
+            // Otherwise the terminal would join the rows of a wrapped line again when it becomes wider.
+            out += "\x1b[J";
+        }
+        out += NO_WRAP;
+        for line in lines {
             // Each line clears what was behind it.
             out += line;
-            out += "\x1b[K";
+            out += "\x1b[K\r\n";
         }
+        out += WRAP;
         if lines.len() < rows {
             out += "\x1b[J";
         }
         self.drawn = lines.to_vec();
-        // Not through the stream of this run, which escapes control characters. The terminal may be gone.
-        let _ = io::stderr().write_all(out.as_bytes());
+        self.drawn_columns = columns;
+        put_raw(&out);
+    }
+
+    /// Removes the display, and writes all that waits.
+    fn clear(&mut self) {
+        self.draw(&[]);
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting_bytes = 0;
+        self.write(waiting);
     }
 
     /// Writes the complete lines that wait, above the display.
@@ -277,11 +333,16 @@ impl ScreenState {
                 self.waiting.push((*stream, rest));
             }
         }
-        if waiting.iter().any(|(_, bytes)| !bytes.is_empty()) {
+        if self.drawn.is_empty() {
+            self.write(waiting);
+        } else if waiting.iter().any(|(_, bytes)| !bytes.is_empty()) {
             let lines = self.drawn.clone();
+            // The streams are written one by one.
+            put_raw(BEGIN_UPDATE);
             self.draw(&[]);
             self.write(waiting);
             self.draw(&lines);
+            put_raw(END_UPDATE);
         }
     }
 
@@ -320,11 +381,14 @@ impl SharedScreen {
             };
             let (columns, rows) = env::terminal_size();
             let mut lines = live::lines(&moment, columns.saturating_sub(FREE_COLUMNS));
-            lines.truncate(rows);
+            lines.truncate(rows.saturating_sub(CURSOR_ROWS));
 
             let mut state = self.state.lock();
             state.write_waiting();
-            if state.kind == Ui::Live || elapsed >= UNASKED_AFTER {
+            let is_due = state.kind == Ui::Live || elapsed >= UNASKED_AFTER;
+            // In a smaller terminal the display waits: what was drawn comes back when the terminal is large again.
+            let has_room = columns >= COLUMNS_MIN && rows > CURSOR_ROWS;
+            if is_due && has_room && !state.is_paused && env::is_in_foreground() {
                 state.has_appeared = true;
                 state.draw(&lines);
             }
@@ -349,7 +413,7 @@ impl SharedScreen {
             let elapsed = since.elapsed();
             let rates = rates.measure(elapsed, &counts);
             let stalled = stall.measure(elapsed, &counts);
-            if state.has_ended || elapsed < due {
+            if state.has_ended || state.is_paused || elapsed < due {
                 continue;
             }
             due = elapsed + period;
@@ -377,7 +441,7 @@ struct ScreenWriter {
 impl Write for ScreenWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.screen.state.lock();
-        if state.has_ended || state.kind == Ui::Plain {
+        if state.has_ended || state.is_paused || state.kind == Ui::Plain {
             state.write(vec![(self.stream, bytes.to_vec())]);
             return Ok(bytes.len());
         }

@@ -44,6 +44,11 @@ impl EphemeralServer {
         )
     }
 
+    /// Returns the remote shell that keeps the server alive.
+    pub fn shell(&self) -> &Shell {
+        &self.shell
+    }
+
     /// Releases the server and waits briefly for the remote shell to exit. The server has ended with the session. The
     /// wait is short because the shell's connection may be lost although QUIC's is not.
     pub fn leave(self, stop: &AtomicBool) {

@@ -47,6 +47,13 @@ fn is_protocol_error(error: &Error) -> bool {
     error.message.windows(words.len()).any(|at| at == words)
 }
 
+/// Lets the display print what the remote shell reports, or that would end up among the lines of the display.
+fn keep_above_display(transport: &SessionTransport, display: Option<&LiveDisplay>) {
+    if let (Some(shell), Some(display)) = (transport.shell(), display) {
+        shell.pass_stderr_to(display.stderr());
+    }
+}
+
 impl RemoteCopy {
     /// Returns the first option of which an rsync at the other end would have to do a part.
     fn needs_sparsync(&self) -> Option<&'static str> {
@@ -94,6 +101,7 @@ impl RemoteCopy {
         }
 
         let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_rsync));
+        keep_above_display(&transport, display.as_ref());
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = self.wants(env, has_log);
         let gauge = progress_request::gauge(env, &self.options, display.as_ref(), wants);
@@ -205,12 +213,19 @@ impl RemoteCopy {
         let SessionTransport::Net(redial) = lost else {
             return None;
         };
-        let reached = self.connect_by_shell(env, Some(&redial.peer)).ok()?;
+        // ssh may ask for a password.
+        if let Some(display) = parts.display {
+            display.pause();
+        }
+        let reached = self.connect_by_shell(env, Some(&redial.peer));
+        if let Some(display) = parts.display {
+            display.resume();
+        }
         let Reached {
             transport: shell,
             link,
             program: ReachedProgram::Native(_),
-        } = reached
+        } = reached.ok()?
         else {
             return None;
         };
@@ -219,6 +234,7 @@ impl RemoteCopy {
         if let Some(display) = parts.display {
             display.set_route(self.live_route(&shell, false));
         }
+        keep_above_display(&shell, parts.display);
 
         let earlier =
             reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);

@@ -34,6 +34,15 @@ pub(super) struct TransportEnd {
 }
 
 impl SessionTransport {
+    /// Returns the remote shell that runs during the session, if there is one.
+    pub(super) fn shell(&self) -> Option<&Shell> {
+        match self {
+            SessionTransport::Shell(shell) => Some(shell),
+            SessionTransport::EphemeralServer(ephemeral) => Some(ephemeral.shell()),
+            SessionTransport::Net(_) | SessionTransport::Daemon | SessionTransport::Batch => None,
+        }
+    }
+
     /// Ends the transport after a session. Waits for a remote shell to exit, at most for this time.
     pub(super) fn end(self, limit: Duration, stop: &AtomicBool) -> TransportEnd {
         let end = TransportEnd {
