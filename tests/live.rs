@@ -1,95 +1,15 @@
 //! The live display of `--ui`, on a pseudo-terminal.
 
-use crate::kit::Scene;
-use crate::kit::{oracle, until, write_script};
+use crate::kit::{Scene, Terminal, oracle, set_size, until, write_script};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
-use std::fs::File;
+use rustix::termios::tcgetattr;
 use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// A rate at which a file of [`SLOW_BYTES`] is still copied when the display has appeared.
 const SLOWLY: &str = "--bwlimit=200";
 const SLOW_BYTES: usize = 600_000;
-
-/// A terminal: the end of the program, and the end that shows what the program writes.
-struct Terminal {
-    near: File,
-    shown: File,
-}
-
-impl Terminal {
-    fn new(columns: u16) -> Terminal {
-        let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
-            .expect("the system has pseudo-terminals");
-        grantpt(&shown)
-            .and_then(|()| unlockpt(&shown))
-            .expect("the terminal is ours");
-        let path = ptsname(&shown, Vec::new())
-            .expect("the terminal has a name")
-            .into_string()
-            .expect("ASCII");
-        let near = File::options()
-            .read(true)
-            .write(true)
-            .open(path)
-            .expect("the terminal is ours");
-        let size = Winsize {
-            ws_row: 24,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&near, size).expect("it is a terminal");
-        Terminal {
-            near,
-            shown: File::from(shown),
-        }
-    }
-
-    fn stdio(&self) -> Stdio {
-        self.near.try_clone().expect("a descriptor is free").into()
-    }
-
-    fn start(&self, command: &mut Command) -> Child {
-        command
-            .stdin(Stdio::null())
-            .stdout(self.stdio())
-            .stderr(self.stdio())
-            .spawn()
-            .expect("the program starts")
-    }
-
-    /// Reads until the text appears, and returns all that was read.
-    #[track_caller]
-    fn until(&mut self, text: &str) -> String {
-        let (mut all, mut piece) = (Vec::new(), [0; 4096]);
-        loop {
-            let shown = String::from_utf8_lossy(&all).into_owned();
-            if shown.contains(text) {
-                return shown;
-            }
-            let got = self.shown.read(&mut piece).unwrap_or(0);
-            assert!(got > 0, "the terminal ended without {text:?}: {shown:?}");
-            all.extend_from_slice(&piece[..got]);
-        }
-    }
-
-    /// Waits for the program, and returns its exit code and what the terminal has received since.
-    fn end(self, mut child: Child) -> (Option<i32>, String) {
-        let Terminal { near, mut shown } = self;
-        drop(near);
-        let mut all = Vec::new();
-        // The terminal ends with an error when the last program closes it.
-        let _ = shown.read_to_end(&mut all);
-        (
-            child.wait().expect("the program was started").code(),
-            String::from_utf8_lossy(&all).into_owned(),
-        )
-    }
-}
 
 /// Nothing that a host, a name or an argument contains controls the terminal.
 #[test]
@@ -393,28 +313,6 @@ fn terminal_is_restored_after_sigint() {
     );
 }
 
-/// The terminal echoes `^C` behind the display. That must not start a new line, or a line of the display would stay.
-#[test]
-fn echoed_ctrl_c_leaves_no_line_of_the_display() {
-    let dir = tree();
-    let mut terminal = Terminal::new(40);
-    let child = terminal.start(&mut sparsync(
-        dir.path(),
-        &["-a", "--ui", SLOWLY, "slow", "dst"],
-    ));
-    let shown = terminal.until(" entries");
-    // Control sequences end the text of a line: `ESC [ K` behind it, others before it.
-    for text in shown.split(['\r', '\n', '\x1b']) {
-        assert!(
-            text.chars().count() <= 40 - "^C".len(),
-            "{text:?}: {shown:?}"
-        );
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).expect("the child is ours");
-    let (code, rest) = terminal.end(child);
-    assert_eq!(code, Some(20), "{rest:?}");
-}
-
 #[test]
 fn copy_survives_the_loss_of_its_terminal() {
     let dir = tree();
@@ -448,13 +346,7 @@ fn display_follows_the_width_of_the_terminal() {
     ));
     let narrow = terminal.until(" files copied");
     assert!(!narrow.contains("local copy"), "{narrow:?}");
-    let size = Winsize {
-        ws_row: 24,
-        ws_col: 90,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    tcsetwinsize(&terminal.near, size).expect("it is a terminal");
+    set_size(&terminal.near, 90, 24);
     terminal.until("local copy");
     child.kill().expect("the child is ours");
     child.wait().expect("the program was started");

@@ -63,6 +63,7 @@ mod refused;
 mod renamed;
 mod resized;
 mod rsyncd;
+mod screens;
 mod select;
 mod server;
 mod shell;

@@ -5,7 +5,7 @@
 //! parts: `build` creates trees, `run` runs programs, `route`
 //! writes operands for each route to a peer, `tree` takes snapshots, `server` starts a sparsync server for the network
 //! routes, `mask` hides expected differences, `diff` shows the others, `oracle` finds the two programs, `relay`
-//! loses connections, `hashed_tree` runs the programs of manifests, `scene` runs servers, daemons and shells, `wait` waits for a state, and `world` combines them.
+//! loses connections, `hashed_tree` runs the programs of manifests, `scene` runs servers, daemons and shells, `wait` waits for a state, `terminal` has terminals, and `world` combines them.
 
 mod build;
 pub mod diff;
@@ -18,6 +18,7 @@ mod route;
 mod run;
 mod scene;
 pub mod server;
+mod terminal;
 pub mod tree;
 mod wait;
 mod world;
@@ -34,6 +35,7 @@ pub use run::{
     write_script,
 };
 pub use scene::{Daemon, FAKE_SSH, Scene, assert_output, field_of, port_in};
+pub use terminal::{Screen, Terminal, set_size};
 pub use tree::{Lens, Snapshot, files, is_temp, snapshot};
 pub use world::{Loss, LossKind, Recorded, World, is_interrupted_read};
 

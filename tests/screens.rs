@@ -1,0 +1,476 @@
+//! The whole screen during and after runs with a live display, compared with recordings in tests/screens.
+//!
+//! An emulator draws what the program writes to a pseudo-terminal. The program is held at a system call, so that its
+//! screens do not depend on time.
+
+use crate::kit::{
+    Cut, FAKE_SSH, Relay, Scene, Screen, Tree, Trigger, noise, oracle, until, write_script,
+};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
+use rustix::process::{Pid, Signal, kill_process};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command};
+
+/// The length of a file that has its own line.
+const LARGE: usize = 4_000_000;
+
+/// A source with a file that is the same in the destination, and one that is copied.
+fn scene_with(name: &str) -> Scene {
+    let scene = Scene::empty();
+    for dir in ["src", "dst"] {
+        same(&scene.tree(dir));
+    }
+    std::fs::write(scene.path("src").join(name), noise(1, LARGE)).expect("scratch can be written");
+    scene
+}
+
+fn same(tree: &Tree) {
+    tree.text("same");
+}
+
+fn sparsync(scene: &Scene, args: &[&str]) -> Command {
+    let mut command = Command::new(oracle::under_test());
+    command
+        .args(args)
+        .current_dir(scene.top())
+        .env("LC_ALL", "C.UTF-8")
+        .env("TERM", "xterm")
+        .env("SPARSYNC_CONFIG_DIR", scene.path("config"))
+        .env_remove("SPARSYNC_UI");
+    command
+}
+
+/// Holds a program while it copies the first file, until [`release`].
+fn held<'a>(command: &'a mut Command, scene: &Scene) -> &'a mut Command {
+    let _ = std::fs::remove_file(scene.path("gate"));
+    let mode = Mode::from_raw_mode(0o600);
+    mknodat(CWD, scene.path("gate"), FileType::Fifo, mode, 0).expect("scratch supports fifos");
+    command
+        .env("SPARSYNC_FAULT_IN", "tmpfile")
+        .env("SPARSYNC_HOLD_AT", hold_at(scene))
+}
+
+fn hold_at(scene: &Scene) -> String {
+    format!("1:{}", scene.path("gate").display())
+}
+
+/// Waits until a program is held. Dropping the result lets it go on.
+fn gate(scene: &Scene) -> OwnedFd {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+    let mut gate = None;
+    until(|| {
+        gate = openat(CWD, scene.path("gate"), flags, Mode::empty()).ok();
+        gate.is_some()
+    });
+    gate.expect("it was opened")
+}
+
+/// Lets the held program go on.
+fn release(scene: &Scene) {
+    drop(gate(scene));
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).expect("the child is ours");
+}
+
+#[test]
+fn screens_of_all_sizes() {
+    for (columns, rows) in [(80, 24), (200, 50), (40, 24), (20, 5), (1, 1), (0, 0)] {
+        let scene = scene_with("disk.img");
+        let mut screen = Screen::new("sizes", scene.top(), columns, rows);
+        let mut command = sparsync(&scene, &["-a", "--ui", "src/", "dst"]);
+        let child = screen.start(held(&mut command, &scene));
+        screen.shows(&format!("{columns}x{rows}, held"));
+        release(&scene);
+        let code = match columns {
+            // The terminal wraps the summary anywhere.
+            1 | 20 => screen.leaves(child).0,
+            _ => screen.ends(child, &format!("{columns}x{rows}, ended")),
+        };
+        assert_eq!(code, Some(0), "{:?}", screen.written());
+    }
+}
+
+#[test]
+fn nothing_is_left_when_the_size_changes() {
+    let scene = scene_with("a long name of a file that reaches far across the screen.img");
+    let mut screen = Screen::new("resized", scene.top(), 80, 24);
+    let mut command = sparsync(&scene, &["-a", "--ui", "absent", "src/", "dst"]);
+    let child = screen.start(held(&mut command, &scene));
+    screen.until("last error");
+    for (at, (columns, rows)) in [
+        (200, 50),
+        (40, 24),
+        (80, 24),
+        (80, 4),
+        (1, 1),
+        (80, 24),
+        (20, 5),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        screen.resize(columns, rows);
+        screen.shows(&format!("{}: {columns}x{rows}", at + 1));
+    }
+    screen.resize(200, 50);
+    release(&scene);
+    let code = screen.ends(child, "200x50, ended");
+    assert_eq!(code, Some(23), "{:?}", screen.written());
+}
+
+#[test]
+fn names_take_the_columns_that_they_have() {
+    for (kind, name) in [
+        (
+            "wide",
+            "\u{5199}\u{771f}\u{4e00}\u{4e8c}\u{4e09}\u{56db}\u{4e94}\u{516d}\u{4e03}.img",
+        ),
+        (
+            "marks",
+            "e\u{301}e\u{301}e\u{301}e\u{301}e\u{301}e\u{301}e\u{301}e\u{301}e\u{301}e\u{301}.img",
+        ),
+        (
+            "joined",
+            "\u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467} \u{263a}\u{fe0f} family.img",
+        ),
+        ("control", "a\x1b[31m\x07\u{9b}2J\x7f\nb.img"),
+        (
+            "long",
+            "a name that is longer than the screen is wide, a name that is longer than the screen is wide.img",
+        ),
+    ] {
+        for (columns, locale) in [(80, "C.UTF-8"), (40, "C.UTF-8"), (80, "C")] {
+            let scene = scene_with(name);
+            let mut screen = Screen::new("names", scene.top(), columns, 24);
+            let mut command = sparsync(&scene, &["-a", "--ui", "src/", "dst"]);
+            command.env("LC_ALL", locale);
+            let child = screen.start(held(&mut command, &scene));
+            screen.shows(&format!("{kind}, {columns} columns, {locale}"));
+            release(&scene);
+            let code = screen.ends(child, &format!("ended at {columns} columns"));
+            assert_eq!(code, Some(0), "{kind}: {:?}", screen.written());
+        }
+    }
+}
+
+/// There are no colors, whether or not the user wants none, and a terminal that can do nothing gets nothing.
+#[test]
+fn plain_terminals_get_no_control_sequences_that_they_lack() {
+    for (variable, value) in [("NO_COLOR", "1"), ("NO_COLOR", ""), ("TERM", "dumb")] {
+        let scene = scene_with("disk.img");
+        let mut screen = Screen::new("plain", scene.top(), 200, 24);
+        let mut command = sparsync(&scene, &["-a", "--ui", "absent", "src/", "dst"]);
+        let child = screen.start(held(command.env(variable, value), &scene));
+        screen.shows(&format!("{variable}={value}, held"));
+        release(&scene);
+        let code = screen.ends(child, &format!("{variable}={value}, ended"));
+        assert_eq!(code, Some(23), "{:?}", screen.written());
+        let colors = screen.written().split("\x1b[").skip(1).filter(|sequence| {
+            let end = sequence.find(|c: char| c.is_ascii_alphabetic());
+            end.is_some_and(|end| sequence[end..].starts_with('m'))
+        });
+        assert_eq!(colors.count(), 0, "{:?}", screen.written());
+        assert_eq!(screen.written().contains('\x1b'), value != "dumb");
+    }
+}
+
+#[test]
+fn lines_take_the_place_of_the_display() {
+    let scene = scene_with("disk.img");
+    let mut screen = Screen::new("lines", scene.top(), 200, 24);
+    let mut command = sparsync(&scene, &["-a", "--ui=plain", "src/", "dst"]);
+    // Ten seconds last a sixth of a second.
+    command.env("SPARSYNC_MINUTE_SECS", "1");
+    let child = screen.start(held(&mut command, &scene));
+    screen.until("0 files copied, 1 skipped");
+    release(&scene);
+    let (code, _) = screen.leaves(child);
+    assert_eq!(code, Some(0));
+    assert!(!screen.written().contains('\x1b'), "{:?}", screen.written());
+}
+
+/// A line of the remote shell, which writes it by itself, does not end up in the display.
+#[test]
+fn lines_of_the_remote_shell_stay_above_the_display() {
+    let scene = scene_with("disk.img");
+    let program = oracle::under_test().display();
+    let hold = hold_at(&scene);
+    let script = format!(
+        "(cat shell-says >&2) &\nexec env SPARSYNC_FAULT_IN=create SPARSYNC_HOLD_AT={hold} {program} \"$@\""
+    );
+    scene.fake_shell("shell", &format!("shift\n{script}"));
+    scene.sh("mkfifo gate shell-says");
+    let mut screen = Screen::new("shell", scene.top(), 80, 24);
+    let dst = format!("box:{}", scene.path("dst").display());
+    let args = ["-a", "--ui", "-e", "./shell", "src/", &dst];
+    let child = screen.start(&mut sparsync(&scene, &args));
+    screen.until("  box, by ");
+    let says = "Timeout, server box not responding.\n";
+    std::fs::write(scene.path("shell-says"), says).expect("the shell reads");
+    screen.until(" s: no data from box");
+    // How much the pipes hold depends on the system.
+    let lines = screen.lines();
+    let at = lines.iter().position(|line| line.starts_with("|Timeout, "));
+    let at = at.unwrap_or_else(|| panic!("{lines:#?}"));
+    assert_eq!(lines[at], format!("|{}", says.trim_end()), "{lines:#?}");
+    let is_display = |line: &&String| line.contains("  box, by ");
+    assert_eq!(lines.iter().filter(is_display).count(), 1, "{lines:#?}");
+    assert!(is_display(&&lines[at + 1]), "{lines:#?}");
+    assert!(lines[at + 2].contains("  stalled "), "{lines:#?}");
+    release(&scene);
+    let (code, text) = screen.leaves(child);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn reports_stay_above_the_display() {
+    let scene = scene_with("disk.img");
+    let mut screen = Screen::new("reports", scene.top(), 200, 24);
+    let args = ["-a", "--out-format=%n", "--ui", "absent", "src/", "dst"];
+    let mut command = sparsync(&scene, &args);
+    let child = screen.start(held(&mut command, &scene));
+    screen.shows("held");
+    release(&scene);
+    let code = screen.ends(child, "ended");
+    assert_eq!(code, Some(23), "{:?}", screen.written());
+}
+
+/// SIGVTALRM prints the name of the next file and one line.
+#[test]
+fn request_for_progress_is_answered_above_the_display() {
+    let scene = scene_with("disk.img");
+    let mut screen = Screen::new("request", scene.top(), 80, 24);
+    let mut command = sparsync(&scene, &["-a", "--ui", "src/", "dst"]);
+    let child = screen.start(held(&mut command, &scene));
+    screen.until("disk.img");
+    send(&child, Signal::VTALARM);
+    release(&scene);
+    let code = screen.ends(child, "ended");
+    assert_eq!(code, Some(0), "{:?}", screen.written());
+}
+
+#[test]
+fn every_end_leaves_the_cursor_at_the_start_of_a_line() {
+    for (name, signal, exit) in [
+        ("SIGINT", Signal::INT, Some(20)),
+        ("SIGTERM", Signal::TERM, Some(20)),
+        ("SIGHUP", Signal::HUP, Some(20)),
+        ("SIGKILL", Signal::KILL, None),
+        ("SIGQUIT", Signal::QUIT, None),
+    ] {
+        let scene = scene_with("disk.img");
+        let mut screen = Screen::new("ends", scene.top(), 80, 24);
+        let mut command = sparsync(&scene, &["-a", "--ui", "src/", "dst"]);
+        let child = screen.start(held(&mut command, &scene));
+        screen.until("disk.img");
+        if signal == Signal::INT {
+            // The terminal echoes what the user types.
+            screen.put("^C");
+        }
+        send(&child, signal);
+        if exit.is_some() {
+            release(&scene);
+        }
+        assert_eq!(screen.ends(child, name), exit, "{:?}", screen.written());
+    }
+
+    // The second signal ends the process at once.
+    let scene = scene_with("disk.img");
+    let mut screen = Screen::new("ends", scene.top(), 80, 24);
+    let mut command = sparsync(&scene, &["-a", "--ui", "src/", "dst"]);
+    let child = screen.start(held(&mut command, &scene));
+    screen.until("disk.img");
+    send(&child, Signal::INT);
+    send(&child, Signal::TERM);
+    assert_eq!(screen.ends(child, "SIGINT, SIGTERM"), Some(20));
+}
+
+#[test]
+fn run_that_never_begins_leaves_only_its_error() {
+    let scene = scene_with("disk.img");
+    scene.fake_shell(
+        "fails",
+        "echo 'ssh: connect to host box port 22: Connection refused' >&2; exit 255",
+    );
+    for (name, exit, args) in [
+        ("no source", 23, &["-a", "--ui", "absent", "dst"][..]),
+        (
+            "no host",
+            255,
+            &["-a", "--ui", "-e", "./fails", "src/", "box:dst"],
+        ),
+        ("no parent", 11, &["-a", "--ui", "src/", "no/such/dir/dst"]),
+        (
+            "no option",
+            1,
+            &["-a", "--ui", "--no-such-option", "src/", "dst"],
+        ),
+    ] {
+        let mut screen = Screen::new("errors", scene.top(), 200, 24);
+        let child = screen.start(&mut sparsync(&scene, args));
+        let code = screen.ends(child, name);
+        assert_eq!(code, Some(exit), "{name}: {:?}", screen.written());
+    }
+}
+
+/// A run without a display has no thread that draws one.
+#[test]
+fn run_without_a_display_does_nothing_for_it() {
+    for (option, is_drawn) in [("--ui", true), ("--no-ui", false)] {
+        let scene = scene_with("disk.img");
+        let mut screen = Screen::new("threads", scene.top(), 80, 24);
+        let mut command = sparsync(&scene, &["-a", option, "src/", "dst"]);
+        let child = screen.start(held(&mut command, &scene));
+        let threads = || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id()));
+            let tasks = tasks.expect("the program runs").flatten();
+            let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+            let names = tasks.filter_map(|task| name(task).ok());
+            names.map(|name| name.trim().to_owned()).collect::<Vec<_>>()
+        };
+        // The thread that copies is the last one to start.
+        until(|| threads().iter().any(|name| name == "apply"));
+        let is_there = threads().iter().any(|name| name == "display");
+        assert_eq!(is_there, is_drawn, "{option}: {:?}", threads());
+        release(&scene);
+        let (code, text) = screen.leaves(child);
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(screen.written().is_empty(), !is_drawn, "{text}");
+    }
+}
+
+/// What other programs write while this one is stopped is not overwritten afterwards.
+#[test]
+fn display_begins_anew_after_a_stop() {
+    let scene = scene_with("disk.img");
+    let mut screen = Screen::new("stopped", scene.top(), 80, 24);
+    let mut command = sparsync(&scene, &["-a", "--ui", "src/", "dst"]);
+    let child = screen.start(held(&mut command, &scene));
+    screen.until("disk.img");
+    send(&child, Signal::STOP);
+    let pid = child.id();
+    let stat = move || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    until(|| stat().contains(") T "));
+    screen.put("\r\n[1]+  Stopped   sparsync\r\n$ fg\r\nsparsync\r\n");
+    send(&child, Signal::CONT);
+    screen.shows("continued");
+    release(&scene);
+    let code = screen.ends(child, "ended");
+    assert_eq!(code, Some(0), "{:?}", screen.written());
+}
+
+/// The connection is lost in the middle of a file.
+#[test]
+fn reconnection_is_shown() {
+    let scene = Scene::new();
+    scene.enroll("--root TOP --no-munge");
+    std::fs::write(scene.path("src/disk.img"), noise(1, 4 * LARGE)).expect("scratch");
+    let port = scene.status("port").parse().expect("a port");
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let trigger = Trigger {
+        to_server: true,
+        after_bytes: 2 * LARGE,
+        cut: Cut::End,
+        then: Box::new(|| None),
+    };
+    let relay = Relay::start(server, [trigger]);
+    let hosts = format!(
+        "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"127.0.0.1\"]\nport = {}\npin = \"{}\"\n\
+         met = \"2026-01-01T00:00:00Z\"\n",
+        relay.port,
+        scene.status("pin")
+    );
+    scene.file("client/hosts.toml", &hosts);
+    let mut screen = Screen::new("reconnection", scene.top(), 120, 24);
+    let mut command = scene.command(
+        "client",
+        "-a --ui --transport=tls --bwlimit=8m src/ host:TOP/in/",
+    );
+    command.env("TERM", "xterm").env("LC_ALL", "C.UTF-8");
+    let child = screen.start(&mut command);
+    screen.until("1 reconnection");
+    screen.until("sparsync: lost the connection to host; reconnecting");
+    let (code, text) = screen.leaves(child);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(relay.losses(), 1, "{text}");
+}
+
+/// The server is stopped, and the run goes on over ssh, which asks for a password: the display makes way for it.
+#[test]
+fn display_makes_way_for_a_password() {
+    let scene = Scene::new();
+    scene.enroll("--root TOP --no-munge");
+    std::fs::write(scene.path("src/disk.img"), noise(1, 4 * LARGE)).expect("scratch");
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).expect("a link");
+    scene.sh("mkfifo password");
+    let asks = "printf \"user@host's password: \" >/proc/$PPID/fd/2; stty -echo </proc/$PPID/fd/2
+read password <TOP/password; stty echo </proc/$PPID/fd/2; echo >/proc/$PPID/fd/2
+exec sh -c \"$*\"\n";
+    let ssh = FAKE_SSH.replace("while", "case $1 in -G) exit;; esac\nwhile") + &scene.placed(asks);
+    write_script(&scene.path("ssh"), &ssh);
+    let mut screen = Screen::new("password", scene.top(), 120, 24);
+    let mut command = scene.command(
+        "client",
+        "-a --ui --bwlimit=4m src/disk.img host:TOP/in/big",
+    );
+    let path = std::env::var("PATH").expect("a test has a PATH");
+    command
+        .env("PATH", format!("{}:{path}", scene.top().display()))
+        .env("TERM", "xterm")
+        .env("LC_ALL", "C.UTF-8");
+    let child = screen.start(&mut command);
+    screen.until("disk.img");
+    let received = || scene.status("bytes_in").parse::<usize>().expect("a number");
+    until(|| received() >= LARGE / 4);
+    scene.well("stop --now");
+    screen.until("password:");
+    screen.shows("ssh asks");
+    std::fs::write(scene.path("password"), "secret\n").expect("ssh reads");
+    screen.until("host, by a remote shell: its server was stopped");
+    let (code, text) = screen.leaves(child);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+/// What a stopped run says is true: so many files are in place, and a second run copies the others.
+#[test]
+fn stopped_run_tells_how_many_files_are_in_place() {
+    let scene = Scene::empty();
+    for at in 0..3000 {
+        scene.file(&format!("src/d{}/f{at}", at % 10), "text");
+    }
+    let mut screen = Screen::new("in_place", scene.top(), 120, 24);
+    let mut command = sparsync(&scene, &["-a", "--ui", "src/", "dst"]);
+    let hold = format!("5000:{}", scene.path("gate").display());
+    held(&mut command, &scene).env("SPARSYNC_HOLD_AT", hold);
+    let child = screen.start(&mut command);
+    screen.until("copying");
+    until(|| count_files(&scene.path("dst")) > 100);
+    let gate = gate(&scene);
+    send(&child, Signal::INT);
+    drop(gate);
+    let (code, text) = screen.leaves(child);
+    assert_eq!(code, Some(20), "{text}");
+    let line = text.lines().find(|line| line.starts_with("|stopped"));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let of = words.iter().position(|word| *word == "of").expect("N of M");
+    let told: usize = words[of - 1].replace(',', "").parse().expect("a number");
+    let found = count_files(&scene.path("dst")) + 11;
+    assert!(told <= found && told > 0, "{line}, found {found}");
+}
+
+fn count_files(dir: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return 0;
+    };
+    let count = |entry: std::io::Result<std::fs::DirEntry>| match entry {
+        Ok(entry) if entry.path().is_dir() => count_files(&entry.path()),
+        Ok(entry) if !entry.file_name().to_string_lossy().starts_with('.') => 1,
+        Ok(_) | Err(_) => 0,
+    };
+    entries.map(count).sum()
+}
