@@ -57,11 +57,10 @@ synctest!(very_verbose_prints_unchanged_names_first, |w: World| {
         .dest("b d/f d/g=old h/i j->b l| q z/y z/w=old@-4")
         .keep_dest()
         .stdout_in_order();
-    let modes: [&[&str]; 6] = [
+    let modes: [&[&str]; 5] = [
         &["-avv"],
         &["-aHvv"],
         &["-avv", "--no-inc-recursive"],
-        &["-avv", "--out-format=%n"],
         &["-a", "--info=name2"],
         &["-avvc"],
     ];
