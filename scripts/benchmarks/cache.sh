@@ -9,6 +9,8 @@
 #              ssh where sparsync takes QUIC
 #   RUNS       runs of each (5)
 #   DIRS, FILES, FILE_BYTES   directories (200), files in each (100), their length (1024)
+#   TOOLS      quick cached read rsync-quick rsync-read: the runs. The first two do not read contents, so they can be
+#              measured with many GiB
 #   SPARSYNC, RSYNC, BENCH_DIR   as in scripts/bench local
 #
 # The goal is 1.2 times `-a`. `least` is the shortest of all runs, which other programs on the machine disturb less than
@@ -65,7 +67,7 @@ sleep 0.1 # So that no ctime is too new.
 printf '%s; %s; %s runs, %s files of %s bytes in %s directories\n\n' "$(versions)" "$(surroundings)" "$RUNS" \
     "$((DIRS * FILES))" "$FILE_BYTES" "$DIRS"
 printf '| route | run | ms | by `-a` | least, ms | by `-a` |\n|---|---|--:|--:|--:|--:|\n'
-tools=(quick cached read rsync-quick rsync-read)
+read -ra tools <<<"${TOOLS:-quick cached read rsync-quick rsync-read}"
 for route in "${routes[@]}"; do
     rm -f "$work"/noted.*
     # The first round fills the caches and is not counted.
