@@ -130,6 +130,11 @@ const FENCES: &[Fence] = &[
         only_in: &["fs/", "env.rs"],
     },
     Fence {
+        // The engine and the roles of a session know their peers by ports (docs/PORTS.md).
+        word: "proto::rsync",
+        only_in: &["rsync", "proto/", "cmd/", "cli/", "transport/daemon_socket.rs"],
+    },
+    Fence {
         // Paths that a user or an operator names are opened by fs/trusted_path.rs. These open source operands, and
         // directories in /proc.
         word: "sys::open_dir_path",

@@ -3,7 +3,7 @@
 use crate::apply::attributes::{self, AttributeTarget, Has};
 use crate::apply::dir_finalize::LastTouch;
 use crate::apply::{BackupDir, Context};
-use crate::flist::abbreviated::AbbreviatedValue;
+use crate::flist::abbreviated::{ABBREVIATED_LEN_BYTES, AbbreviatedValue};
 use crate::flist::entry::Stat;
 use crate::flist::{Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
@@ -16,7 +16,6 @@ use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::planned::{BackupPlace, EntryState, PlannedBackup};
 use crate::plan::{Action, Changes, Policy, Subject, decide, safelink};
-use crate::proto::rsync::limits::XATTR_SHORT_MAX_BYTES;
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::{DirPlan, NONE, Step, unreadable_attribute};
 use parking_lot::Mutex;
@@ -280,7 +279,7 @@ pub fn replaced_in(context: &Context<'_>, plan: &DirPlan, at: usize) -> Option<u
 /// of extended attributes behind the content requested before.
 fn waits_for_values(plan: &DirPlan, step: &Step) -> bool {
     let is_long = |value: &[u8]| {
-        value.len() > XATTR_SHORT_MAX_BYTES || AbbreviatedValue::decode(value).is_some()
+        value.len() >= ABBREVIATED_LEN_BYTES || AbbreviatedValue::decode(value).is_some()
     };
     matches!(step.decision.action, Action::Adjust(changes) if changes.has(Changes::XATTR))
         && plan

@@ -1,10 +1,10 @@
 //! The content of a transferred file: from a file of this machine, or from a peer in pieces.
 
-use crate::apply::facts::{BlockSums, SourceFacts};
+use crate::apply::block_sums::SummedBasis;
+use crate::apply::facts::SourceFacts;
 use crate::apply::job::Job;
 use crate::apply::read_ahead::{Digesting, NextPiece, Ready};
 use crate::apply::{ContentPeer, ContentPiece, Context, Incoming, RequestedBasis, Similar};
-use crate::delta::{Signature, block_len};
 use crate::digest::{self, By, CONTENT_LEN_BYTES};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -16,8 +16,6 @@ use crate::fs::sys;
 use crate::fs::write::open_left_over;
 use crate::options::Append;
 use crate::plan::BasisName;
-use crate::proto::rsync::block_sums::Sums;
-use crate::proto::rsync::item::{BlockSum, SumHead};
 use crate::proto::{Basis, FileId};
 use crate::report::event::Problem;
 use crate::walk::alternate::Hit;
@@ -539,81 +537,13 @@ fn blocks_of(
         }
         sys::pread(fd, into, offset)
     };
-    match facts.sums {
-        BlockSums::Native => Signature::read(
-            len_bytes,
-            block_len(len_bytes, wished),
-            context.process.threads,
-            &read_at,
-        )
-        .map(|it| it.encode()),
-        BlockSums::Rsync { sums, protocol } => {
-            SumHead::of_basis(len_bytes, wished, &sums, protocol, is_retry)
-                .map_err(io::Error::other)
-                .and_then(|head| rsync_sums(&head, &sums, &read_at))
-        }
-    }
-}
-
-/// Returns the head and the block sums of a file as rsync expects them.
-pub fn rsync_basis(
-    fd: BorrowedFd<'_>,
-    block_len_bytes: Option<u32>,
-    sums: &Sums,
-    protocol: u8,
-) -> io::Result<Vec<u8>> {
-    let stat = sys::fstat(fd)?;
-    let len_bytes = if Kind::of_mode(stat.mode) == Some(Kind::File) {
-        stat.len_bytes
-    } else {
-        0
-    };
-    let head = SumHead::of_basis(len_bytes, block_len_bytes, sums, protocol, false)
-        .map_err(io::Error::other)?;
-    match head.count {
-        0 => {
-            let mut out = Vec::new();
-            head.encode(&mut out);
-            Ok(out)
-        }
-        _ => rsync_sums(&head, sums, &|offset, into: &mut [u8]| {
-            sys::pread(fd, into, offset)
-        }),
-    }
-}
-
-/// How much of a basis is read at a time for [`rsync_sums`], at least.
-const SUMMED_BYTES: usize = 256 << 10;
-
-/// Returns the head and the block sums of a basis as rsync expects them.
-fn rsync_sums(
-    head: &SumHead,
-    sums: &Sums,
-    read_at: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
-) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    head.encode(&mut out);
-    let block_len = head.block_len_bytes as usize;
-    let mut buffer = vec![0; SUMMED_BYTES.div_ceil(block_len) * block_len];
-    let mut at = 0;
-    let end = head.basis_len_bytes();
-    while at < end {
-        let len = buffer
-            .len()
-            .min(usize::try_from(end - at).unwrap_or(usize::MAX));
-        let mut got = 0;
-        while got < len {
-            match read_at(at + got as u64, &mut buffer[got..len])? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => got += count,
-            }
-        }
-        buffer[..len]
-            .chunks(block_len)
-            .for_each(|block| BlockSum::of_block(block, head, sums).encode(head, &mut out));
-        at += len as u64;
-    }
-    Ok(out)
+    facts.block_sums.of_basis(&SummedBasis {
+        len_bytes,
+        block_len_bytes: wished,
+        threads: context.process.threads,
+        is_retry,
+        read_at: &read_at,
+    })
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! The engine never asks which protocol a peer speaks. It asks for a fact. Each has a single meaning, and nothing in it
 //! prevents a second kind of peer from having it. [`SourceFacts`] says for each which peers have it today.
 
+use crate::apply::block_sums::BlockSums;
 use crate::digest::Comparison;
-use crate::proto::rsync::block_sums::Sums;
+use std::sync::Arc;
 
 /// Facts about the peer that has the source. A session settles them once, before it receives anything.
 #[derive(Clone)]
@@ -34,7 +35,7 @@ pub struct SourceFacts {
     /// It answers a request for the digest of a single file ([`crate::apply::ContentPeer::ask_digest`]): a sparsync.
     pub digests: bool,
     /// The sums of the blocks of a basis.
-    pub sums: BlockSums,
+    pub block_sums: Arc<dyn BlockSums>,
     /// The digest for comparing contents that both ends have.
     pub compared_by: Comparison,
 }
@@ -49,20 +50,6 @@ pub enum ItemOrder {
     /// a log. So whatever needs no content is done before the next request. It lists its tree piecewise, and lists more
     /// only after earlier entries are done.
     List,
-}
-
-/// The sums of the blocks of a basis.
-#[derive(Debug, Clone, Copy)]
-pub enum BlockSums {
-    /// A [`crate::delta::Signature`].
-    Native,
-    /// Those of rsync.
-    Rsync {
-        /// The checksum with its seed.
-        sums: Sums,
-        /// The protocol version.
-        protocol: u8,
-    },
 }
 
 /// Who prints the items of a run.

@@ -5,6 +5,7 @@
 pub mod abbreviated;
 pub mod attributes;
 pub mod backup;
+pub mod block_sums;
 pub mod changed_files;
 pub mod content;
 pub mod delayed;
@@ -30,7 +31,6 @@ pub mod pipeline;
 
 use self::abbreviated::WantedValues;
 use self::changed_files::ChangedFiles;
-pub use self::content::rsync_basis;
 use self::dir_finalize::LastTouch;
 use self::facts::{ItemOrder, ItemPrinter, SourceFacts};
 use self::twins::Twins;

@@ -20,7 +20,7 @@ mod tests;
 
 pub use block::block_len;
 pub use search::{search, search_at};
-pub use signature::Signature;
+pub use signature::{ReadAt, Signature};
 
 /// The next bytes of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

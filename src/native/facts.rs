@@ -1,10 +1,12 @@
 //! What a sparsync is to the roles of a session: the facts about it, and how both ends digest contents.
 
-use crate::apply::facts::{BlockSums, ItemOrder, SourceFacts};
+use crate::apply::facts::{ItemOrder, SourceFacts};
 use crate::digest::{By, Comparison};
+use crate::native::block_sums::Signatures;
 use crate::proto::limits::DATA_MAX_BYTES;
 use crate::session::checksums::SessionChecksums;
 use crate::session::sender::DestFacts;
+use std::sync::Arc;
 
 /// Returns the checksums of two sparsyncs. `key`: that of the client. `keeps_plain`: both ends keep plain digests of their
 /// files (`--checksum-cache`). `has_plan`: the digests are recorded in a plan, or come from one.
@@ -20,7 +22,7 @@ pub fn native_checksums(key: &[u8; 16], keeps_plain: bool, has_plan: bool) -> Se
         plain_by: By::Xxh3,
         blocks_by: By::Blake3,
         compared_by,
-        block_sums: BlockSums::Native,
+        block_sums: Arc::new(Signatures),
     }
 }
 
@@ -35,7 +37,7 @@ pub fn source_facts(checksums: &SessionChecksums) -> SourceFacts {
         presumes_backup: false,
         lists_in_turn: false,
         digests: true,
-        sums: checksums.block_sums,
+        block_sums: checksums.block_sums.clone(),
         compared_by: checksums.compared_by.clone(),
     }
 }
@@ -47,7 +49,7 @@ pub fn dest_facts(takes_unrequested: bool) -> DestFacts {
         takes_unrequested,
         takes_problems: true,
         lists_bare_top: false,
-        rejects_long_paths: false,
+        path_max_bytes: None,
         digests_prefix: false,
         counts_parts: false,
         piece_max_bytes: DATA_MAX_BYTES,

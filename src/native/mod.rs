@@ -11,6 +11,8 @@ pub mod intake;
 
 pub mod session_io;
 
+pub mod block_sums;
+
 pub mod facts;
 
 pub mod shortcuts;

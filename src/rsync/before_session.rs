@@ -8,8 +8,8 @@ use crate::proto::rsync::filter_list;
 use crate::proto::rsync::mux::{self, Control, FrameTag};
 use crate::report::TextReporter;
 use crate::rsync::controls::{Input, event_of};
+use crate::rsync::error::undecodable as failed;
 use crate::rsync::session_terms::RsyncTerms;
-use crate::session::connection::undecodable as failed;
 use crate::transport::Link;
 use std::io::{self, Read};
 

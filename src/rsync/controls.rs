@@ -8,7 +8,8 @@ use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream};
 use crate::proto::rsync::limits::TIMEOUT_MAX_SECS;
 use crate::proto::rsync::mux::{Control, Demultiplexer, FrameTag};
 use crate::report::event::{Event, Problem, Weight};
-use crate::session::connection::{undecodable, unexpected};
+use crate::rsync::error::undecodable;
+use crate::session::connection::unexpected;
 use parking_lot::{Mutex, MutexGuard};
 use std::io::Read;
 

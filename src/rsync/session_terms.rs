@@ -1,6 +1,7 @@
 //! What the two ends of a session in rsync's protocol have agreed on, and what follows from it.
 
-use crate::apply::facts::{BlockSums, ItemOrder, ItemPrinter, SourceFacts};
+use super::block_sums::RsyncBlockSums;
+use crate::apply::facts::{ItemOrder, ItemPrinter, SourceFacts};
 use crate::digest::Comparison;
 use crate::fs::charset;
 use crate::options::select::MissingArgs;
@@ -10,6 +11,7 @@ use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::file_list::ListOptions;
 use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::session::checksums::SessionChecksums;
+use std::sync::Arc;
 
 /// What both ends have agreed on.
 #[derive(Debug, Clone, Copy)]
@@ -107,16 +109,21 @@ impl RsyncTerms {
         }
     }
 
+    /// Returns the sums of blocks.
+    pub fn block_sums(&self) -> RsyncBlockSums {
+        RsyncBlockSums {
+            sums: self.sums,
+            protocol: self.protocol,
+        }
+    }
+
     /// Returns how both ends digest and compare contents.
     pub fn checksums(&self) -> SessionChecksums {
         SessionChecksums {
             plain_by: self.sums.digested_by(),
             blocks_by: self.sums.digested_by(),
             compared_by: Comparison::Negotiated(self.listed),
-            block_sums: BlockSums::Rsync {
-                sums: self.sums,
-                protocol: self.protocol,
-            },
+            block_sums: Arc::new(self.block_sums()),
         }
     }
 
@@ -139,8 +146,8 @@ impl RsyncTerms {
             presumes_backup: self.protocol < 29,
             lists_in_turn: true,
             digests: false,
-            sums: checksums.block_sums,
-            compared_by: checksums.compared_by.clone(),
+            block_sums: checksums.block_sums,
+            compared_by: checksums.compared_by,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The checksums of a session: how both ends digest and compare contents.
 
-use crate::apply::facts::BlockSums;
+use crate::apply::block_sums::BlockSums;
 use crate::digest::{By, Comparison};
+use std::sync::Arc;
 
 /// What both ends use to digest and compare contents.
 pub struct SessionChecksums {
@@ -12,5 +13,5 @@ pub struct SessionChecksums {
     /// How to compare contents that both ends have.
     pub compared_by: Comparison,
     /// The sums of the blocks of a basis.
-    pub block_sums: BlockSums,
+    pub block_sums: Arc<dyn BlockSums>,
 }

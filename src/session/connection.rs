@@ -9,9 +9,7 @@ mod reading;
 mod writing;
 
 pub use self::profile::Wait;
-pub use self::reading::{
-    EndHandler, Intake, READ_BYTES, cannot_read, lost, undecodable, unexpected,
-};
+pub use self::reading::{EndHandler, Intake, READ_BYTES, cannot_read, lost, unexpected};
 
 use self::profile::Profile;
 use crate::error::{Error, Result};

@@ -14,10 +14,10 @@ pub use self::peer::{BasisFate, ContentRequest, ContentSink, DestPeer, SenderJob
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
 use crate::apply::SourceFile as SourceRemoval;
-use crate::apply::facts::BlockSums;
+use crate::apply::block_sums::SearchedFile;
 use crate::apply::file::failure::{cannot_open, cannot_read, diminished, no_longer_regular};
 use crate::apply::file::verify;
-use crate::delta::{Op, Signature, search, search_at};
+use crate::delta::Op;
 use crate::digest::{self, By, CONTENT_LEN_BYTES, ContentHasher};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -29,14 +29,13 @@ use crate::fs::sys;
 use crate::options::{Append, DetectRenamed, RemoveSource, Verify};
 use crate::path::{self, RelPath};
 use crate::proto::limits::{WHOLE_MAX_BYTES, content_max_bytes};
-use crate::proto::rsync::search::BlockIndex;
 use crate::proto::{Basis, DirId, FileId, Lane};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::gauge::FileMark;
 use crate::session::checksums::SessionChecksums;
 use crate::session::compression::is_left_out;
-use crate::session::connection::{undecodable, unexpected};
+use crate::session::connection::unexpected;
 use crate::session::source_prefetch::{PrefetchParams, PrefetchStart, ScanTerms, SourcePrefetch};
 use crate::walk::cold_files::read_ahead;
 use crate::walk::run_context::RunContext;
@@ -51,9 +50,6 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
-
-/// Files of this length or more are searched for the receiver's blocks by several threads.
-const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 
 /// The sender of a session.
 pub struct Sender<'a> {
@@ -257,7 +253,7 @@ impl<'a> Sender<'a> {
         ScanTerms {
             compares: self.dest_dirs.is_some(),
             is_super: self.receiver_is_super,
-            rejects_long_paths: self.facts().rejects_long_paths,
+            path_max_bytes: self.facts().path_max_bytes,
             is_one_of_many: self.facts().is_one_of_many,
         }
     }
@@ -690,41 +686,18 @@ impl OpenContent<'_> {
             })
         };
         let read_at = |offset: u64, into: &mut [u8]| self.source.read_at(offset, into);
-        let by = match sender.checksums.block_sums {
-            BlockSums::Native => By::Blake3,
-            BlockSums::Rsync { sums, .. } => sums.digested_by(),
+        let file = SearchedFile {
+            len_bytes,
+            in_place,
+            threads: sender.run_context.process.threads,
+            read_at: &read_at,
         };
-        let digest = match sender.checksums.block_sums {
-            BlockSums::Native => {
-                let signature =
-                    Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?;
-                let mut emit = |op: Op<'_>| emit(op, &[]);
-                let threads = sender.run_context.process.threads;
-                let mut at = 0;
-                let mut read = |into: &mut [u8]| {
-                    let got = read_at(at, into)?;
-                    at += got as u64;
-                    Ok(got)
-                };
-                let found = if len_bytes >= SEARCH_BY_SEVERAL_BYTES {
-                    search_at(
-                        &signature, len_bytes, in_place, threads, &read_at, &mut emit,
-                    )
-                } else {
-                    search(&signature, len_bytes, in_place, &mut read, &mut emit)
-                };
-                found.map(|found| found.digest)
-            }
-            BlockSums::Rsync { sums, protocol } => {
-                let index = BlockIndex::decode(blocks, sums, protocol).map_err(undecodable)?;
-                index.search(in_place, &read_at, &mut emit)
-            }
-        };
+        let digest = sender.checksums.block_sums.find(blocks, &file, &mut emit)?;
         match (digest, stopped) {
             (_, Some(error)) => Err(error),
             (Ok(digest), None) => {
                 self.report_change()?;
-                if let Err(error) = self.reread(0..end, by, digest) {
+                if let Err(error) = self.reread(0..end, sender.checksums.blocks_by, digest) {
                     return self.unsent(&error);
                 }
                 sink.end(digest)

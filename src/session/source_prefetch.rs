@@ -11,7 +11,6 @@ use crate::fs::ids::Ids;
 use crate::options::CheckMode;
 use crate::path::RelPath;
 use crate::proto::message::DIGEST_LEN_BYTES;
-use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::{DirListing, unfit};
 use crate::report::event::{Problem, Weight};
 use crate::report::progress::ListTotal;
@@ -75,7 +74,7 @@ pub struct ScanTerms {
     /// The receiver may change owners, so digests include them.
     pub is_super: bool,
     /// See [`DestFacts`](crate::session::sender::DestFacts).
-    pub rejects_long_paths: bool,
+    pub path_max_bytes: Option<usize>,
     /// See the same.
     pub is_one_of_many: bool,
 }
@@ -92,7 +91,7 @@ impl<'a> PrefetchParams<'a> {
         let scan_terms = ScanTerms {
             compares: digester.is_some(),
             is_super,
-            rejects_long_paths: false,
+            path_max_bytes: None,
             is_one_of_many: false,
         };
         PrefetchParams {
@@ -266,12 +265,13 @@ impl SourcePrefetch<'_> {
     pub fn take(&self, task_id: TaskId) -> ScannedSource {
         let look = self.scanner.walk();
         let mut found = self.scanner.take(task_id);
-        if look.scan_terms().rejects_long_paths {
+        if let Some(max_bytes) = look.scan_terms().path_max_bytes {
+            let why = |dir: &RelPath, name: &[u8], _: &Entry| too_long(dir, name, max_bytes);
             let ScannedSource {
                 listed, task_ids, ..
             } = &mut found;
             self.scanner
-                .forget(leave_out(&mut listed.listing, task_ids, too_long));
+                .forget(leave_out(&mut listed.listing, task_ids, why));
         }
         let is_completed = look.walk.digest_rest(&mut found.listed);
         if is_completed || found.scan_terms != look.scan_terms() {
@@ -397,12 +397,12 @@ fn unencodable(dir: &RelPath, name: &[u8], entry: &Entry) -> Option<Vec<u8>> {
     )
 }
 
-/// Returns the line for the user about an entry whose path is too long for a stock rsync.
-fn too_long(dir: &RelPath, name: &[u8], _: &Entry) -> Option<Vec<u8>> {
+/// Returns the line for the user about an entry whose path is longer than the peer accepts.
+fn too_long(dir: &RelPath, name: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
     let separator = usize::from(!dir.is_root());
     let len_bytes = dir.as_bytes().len() + separator + name.len();
     let beyond_bytes = len_bytes
-        .checked_sub(PATH_MAX_BYTES)
+        .checked_sub(max_bytes)
         .filter(|&beyond_bytes| beyond_bytes > 0)?;
     let words = format!("filename overflows max-path len by {beyond_bytes}: ");
     Some([words.as_bytes(), dir.join(name).as_bytes()].concat())

@@ -4,6 +4,7 @@ use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::options::Compression;
 use crate::proto::rsync::handshake::CompatFlags;
+use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::{ContentDigest, DirId, DirListing, FileId, Lane, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
@@ -232,7 +233,7 @@ fn rsync_facts() -> DestFacts {
         takes_unrequested: false,
         takes_problems: false,
         lists_bare_top: true,
-        rejects_long_paths: true,
+        path_max_bytes: Some(PATH_MAX_BYTES),
         digests_prefix: true,
         counts_parts: true,
         piece_max_bytes: RSYNC_PIECE_MAX_BYTES,

@@ -1,6 +1,5 @@
 //! What a receiver sends to a stock rsync: its requests and reports become items, and it ends lists and phases.
 
-use crate::apply::rsync_basis;
 use crate::error::{Error, Result};
 use crate::flist::Kind;
 use crate::flist::abbreviated::RequestedValues;
@@ -17,11 +16,13 @@ use crate::proto::{Basis, FileId};
 use crate::report::Tally;
 use crate::report::event::{Event, Item};
 use crate::rsync::basis;
+use crate::rsync::block_sums::RsyncBlockSums;
+use crate::rsync::error::undecodable as failed;
 use crate::rsync::framing::{Framing, TextOutput};
 use crate::rsync::served_items::{deletions_of, head_of};
 use crate::rsync::session_terms::{PHASE_DELETED, RsyncTerms, phases};
 use crate::rsync::source::{SentRequest, SourceShared};
-use crate::session::connection::{Connection, Urgency, WireOutput, undecodable as failed};
+use crate::session::connection::{Connection, Urgency, WireOutput};
 use parking_lot::Mutex;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -243,9 +244,11 @@ impl SourceEncoder {
         if let Some(dest) = &self.unchanged_dest
             && is_transfer
         {
-            let sums = |fd: OwnedFd| {
-                rsync_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol)
+            let block_sums = RsyncBlockSums {
+                sums: self.sums,
+                protocol: self.protocol,
             };
+            let sums = |fd: OwnedFd| block_sums.of_file(fd.as_fd(), dest.block_len_bytes);
             let basis = basis::open(&dest.path, &item.name, dest.link_owners).and_then(sums);
             match basis {
                 _ if dest.is_whole => SumHead::default().encode(out),

@@ -3,7 +3,6 @@
 use super::{Connection, WireOutput};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::proto::rsync::decode_error::DecodeError;
 use crate::transport::link::Parting;
 use std::io::{ErrorKind, Read};
 
@@ -75,16 +74,6 @@ pub fn lost(what: &str, error: &std::io::Error) -> Error {
         Exit::Stream,
         format!("sparsync: connection unexpectedly closed ({what}: {error})"),
     )
-}
-
-/// Converts what is wrong with the bytes of a stock rsync into the error of the run.
-pub fn undecodable(error: DecodeError) -> Error {
-    match error {
-        DecodeError::Io(error) => cannot_read(&error),
-        DecodeError::Violation { exit, cause } => {
-            Error::new(exit, format!("sparsync: protocol error: {cause}"))
-        }
-    }
 }
 
 /// Returns the protocol error for a message that the peer must not send, or not now.

@@ -10,8 +10,8 @@ pub struct DestFacts {
     pub takes_problems: bool,
     /// Its list has the transfer's root even if that gets no attributes: an rsync.
     pub lists_bare_top: bool,
-    /// It rejects paths of more than 4095 bytes: an rsync.
-    pub rejects_long_paths: bool,
+    /// It rejects longer paths: an rsync.
+    pub path_max_bytes: Option<usize>,
     /// Under `--append-verify`, the digest of a file covers the beginning that both ends have: an rsync.
     pub digests_prefix: bool,
     /// A file that could not be read to its end counts as transferred: by an rsync.
