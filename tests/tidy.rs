@@ -132,7 +132,13 @@ const FENCES: &[Fence] = &[
     Fence {
         // The engine and the roles of a session know their peers by ports (docs/PORTS.md).
         word: "proto::rsync",
-        only_in: &["rsync", "proto/", "cmd/", "cli/", "transport/daemon_socket.rs"],
+        only_in: &[
+            "rsync",
+            "proto/",
+            "cmd/",
+            "cli/",
+            "transport/daemon_socket.rs",
+        ],
     },
     Fence {
         // Paths that a user or an operator names are opened by fs/trusted_path.rs. These open source operands, and
