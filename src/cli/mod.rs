@@ -553,7 +553,7 @@ pub fn settle_session(
         return Err(Error::new(Exit::Protocol, words)
             .with_hint("the server carries out only dry runs: add --dry-run"));
     }
-    if !serve.sends && walked.args.select.remove_source == RemoveSource::No {
+    if !serve.sends && walked.args.remove_source_files.is_none() {
         // The sender has the sources, and does not remove them.
         options.select.remove_source = RemoveSource::No;
     }
