@@ -79,8 +79,10 @@ fn send(child: &Child, signal: Signal) {
     let bits = |line: &str| u64::from_str_radix(line.trim(), 16).unwrap_or(0);
     until(|| {
         let status = std::fs::read_to_string(&path).unwrap_or_default();
+        // What ended the program stays pending.
+        let has_ended = status.contains("State:\tZ");
         let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-        pending.map_or(0, bits) == 0
+        has_ended || pending.map_or(0, bits) == 0
     });
 }
 
