@@ -215,7 +215,8 @@ impl<'a> Sender<'a> {
             .any_checksum_cache()
             .and_then(|cache| cache.end())
         {
-            (self.report)(warning)?;
+            // A receiver that has everything may have left. That its warning is lost must not end the run with an error.
+            let _ = (self.report)(warning);
         }
         if self.profile {
             for line in self.peer.costs() {
