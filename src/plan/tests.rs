@@ -9,7 +9,7 @@ use crate::plan::compared::Perms;
 use std::sync::Arc;
 
 /// The policy of `-a` by the super-user.
-fn archive() -> Policy {
+pub(super) fn archive() -> Policy {
     Policy {
         check: Check::default(),
         preserve: Preserve {

@@ -5,27 +5,15 @@ use crate::flist::entry::Stat;
 use crate::plan::Reason;
 use std::sync::Arc;
 
-/// The policy of `-a` by the super-user.
+/// The policy of `-aX` by the super-user.
 fn archive() -> Policy {
+    let of_archive = crate::plan::tests::archive();
     Policy {
-        check: Check::default(),
         preserve: Preserve {
-            links: true,
-            perms: true,
-            owner: true,
-            group: true,
-            times: true,
-            devices: true,
-            specials: true,
             xattrs: 1,
-            ..Preserve::default()
+            ..of_archive.preserve
         },
-        append: false,
-        max_size_bytes: None,
-        min_size_bytes: None,
-        list_only: false,
-        may_make_devices: true,
-        same_acls: |one, other| one == other,
+        ..of_archive
     }
 }
 
