@@ -29,14 +29,13 @@ impl Part {
 /// A piece of the source.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceRange<'a> {
-    /// Its bytes, followed by those that a match may extend into: one row of blocks behind the last position to search.
+    /// Its bytes, followed by those that a match may extend into: one row of blocks behind the last position to search,
+    /// or fewer if the source ends there.
     pub bytes: &'a [u8],
     /// The offset of the first byte in the source.
     pub offset: u64,
     /// How many positions at the beginning to search; a match at one of them may end behind them.
     pub positions: usize,
-    /// Whether the source ends with this stretch.
-    pub is_end: bool,
 }
 
 /// Searches a source, stretch by stretch.
@@ -241,15 +240,16 @@ impl<'a> BlockScanner<'a> {
     }
 
     /// Matches the last block at the end of the source, if it is shorter than the others and cannot be found by
-    /// rolling.
+    /// rolling. Where the source goes on, a whole row is behind the positions to search, and the block is never at one
+    /// of them.
     fn match_last_block(&self, range: SourceRange<'_>, from: usize) -> Option<(usize, BlockMatch)> {
         let block = self.index.full_blocks();
         let tag = self.index.signature().tags().get(block)?;
         let at = range.bytes.len().checked_sub(self.len_of(block))?;
         let shift = self.offset_of(block) as i64 - (range.offset + at as u64) as i64;
-        let counts =
-            range.is_end && at >= from && at < range.positions && !(self.in_place && shift < 0);
-        if counts && self.tag(Sum::from_bytes(&range.bytes[at..])) == *tag {
+        let is_searched = (from..range.positions).contains(&at);
+        let is_allowed = !self.in_place || shift >= 0;
+        if is_searched && is_allowed && self.tag(Sum::from_bytes(&range.bytes[at..])) == *tag {
             Some((at, BlockMatch { block, shift }))
         } else {
             None
@@ -331,7 +331,6 @@ mod tests {
             bytes,
             offset,
             positions: bytes.len() - BLOCK + 1,
-            is_end: false,
         }
     }
 

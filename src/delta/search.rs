@@ -81,7 +81,6 @@ pub(super) fn search_by(
             bytes: &window[..filled],
             offset: emitter.emitted_bytes(),
             positions,
-            is_end,
         };
         let done = scanner.scan(range, &mut parts);
         emit_parts(&mut emitter, &window[..done], 0, &mut parts)?;
@@ -254,21 +253,20 @@ impl<'a> SearchPlan<'a> {
         bytes.resize(wanted, 0);
         let filled = fill_at(read_at, offset, &mut bytes)?;
         bytes.truncate(filled);
-        let is_end = filled < wanted || offset + filled as u64 == self.len;
         let positions = filled.min(self.segment_len as usize);
         let mut parts = Vec::new();
         let range = SourceRange {
             bytes: &bytes,
             offset,
             positions,
-            is_end,
         };
         let done = BlockScanner::new(self.index, self.len, self.in_place).scan(range, &mut parts);
         Ok(SearchSegment {
             offset,
             done,
             parts,
-            is_end: is_end && done == filled,
+            // Where the source goes on, a whole row is behind the positions, and no match extends as far.
+            is_end: done == filled,
             bytes,
         })
     }
