@@ -106,22 +106,19 @@ impl BlockIndex {
             kept_by_sum: HashMap::new(),
         });
         loop {
+            // Behind a window, `until_staying` looks at one more block.
             if !is_end && buffer.len() - at <= 2 * block_len {
-                if at - literal >= LITERAL_BYTES || literal > 0 {
-                    emit_literal(&buffer[literal..at], emit)?;
-                    buffer.drain(..at);
-                    offset += at as u64;
-                    (literal, at) = (0, 0);
-                }
+                emit_literal(&buffer[literal..at], emit)?;
+                buffer.drain(..at);
+                offset += at as u64;
+                (literal, at) = (0, 0);
                 let start = buffer.len();
-                buffer.resize(start + READ_BYTES + block_len, 0);
+                buffer.resize(start + READ_BYTES.max(block_len), 0);
                 let got = read_at(offset + start as u64, &mut buffer[start..])?;
                 buffer.truncate(start + got);
                 hasher.update(&buffer[start..]);
                 is_end = got == 0;
-                if !is_end {
-                    continue;
-                }
+                continue;
             }
             let len = block_len.min(buffer.len() - at);
             if len == 0 || self.head.count == 0 {
