@@ -130,13 +130,19 @@ impl<'a> Index<'a> {
     pub fn with_tag(&self, tag: Tag) -> &[u32] {
         let bits = tag.first_bits();
         // Rejects nearly all false positives before reading tables that may not be in the cache.
-        let (word, bit) = second_place(bits, self.second_filter.len());
-        if self.second_filter[word] >> bit & 1 == 0 {
+        if !self.may_have_tag(bits) {
             return &[];
         }
         let at = (bits >> self.starts_shift) as usize;
         let blocks = &self.sorted[self.starts[at] as usize..self.starts[at + 1] as usize];
         self.narrow(blocks, 0, tag)
+    }
+
+    /// Returns whether a block may have a tag that begins with these bits. At most 1 in 32 that no block has is a false
+    /// positive, also among those that [`Index::may_have`] does not reject.
+    fn may_have_tag(&self, first_bits: u32) -> bool {
+        let (word, bit) = second_place(first_bits, self.second_filter.len());
+        self.second_filter[word] >> bit & 1 == 1
     }
 
     /// Returns those of `blocks` whose `nth` follower has this tag; follower 0 is the block itself.
@@ -160,4 +166,45 @@ impl<'a> Index<'a> {
 fn second_place(first_bits: u32, words: usize) -> (usize, u32) {
     let mixed = first_bits.wrapping_mul(0x9e37_79b1);
     (mixed as usize & (words - 1), mixed >> 26)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sum of one of many blocks that are all different.
+    fn sum(number: u32) -> Sum {
+        Sum::from_bytes(&number.to_le_bytes().repeat(16))
+    }
+
+    /// A search through new data costs little because the filters reject nearly all of it.
+    #[test]
+    fn filters_reject_nearly_all_sums_that_no_block_has() {
+        const BLOCKS: u32 = 4096;
+        let basis: Vec<u8> = (0..BLOCKS)
+            .flat_map(|number| number.to_le_bytes().repeat(16))
+            .collect();
+        let read_at = |offset: u64, buffer: &mut [u8]| {
+            buffer.copy_from_slice(&basis[offset as usize..][..buffer.len()]);
+            Ok(buffer.len())
+        };
+        let signature = Signature::read(basis.len() as u64, 64, 1, &read_at).unwrap();
+        let index = Index::new(&signature, basis.len() as u64);
+        let in_first = |number: &u32| index.may_have(sum(*number));
+        let in_second = |number: &u32| {
+            let bits = Tag::from_sum(sum(*number), signature.tag_len()).first_bits();
+            index.may_have_tag(bits)
+        };
+
+        assert_eq!((0..BLOCKS).filter(in_first).count(), BLOCKS as usize);
+        assert_eq!((0..BLOCKS).filter(in_second).count(), BLOCKS as usize);
+
+        let others = || BLOCKS..BLOCKS + 100_000;
+        let first = others().filter(in_first).count();
+        let second = others().filter(in_second).count();
+        let both = others().filter(in_first).filter(in_second).count();
+        assert!(first <= 100_000 / 300, "{first}");
+        assert!(second <= 100_000 / 30, "{second}");
+        assert!(both <= 10, "{both}");
+    }
 }

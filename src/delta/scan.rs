@@ -339,9 +339,12 @@ mod tests {
         let signature = signature(&noise(10 * BLOCK, 1));
         let index = Index::new(&signature, 1000);
         let mut scanner = BlockScanner::new(&index, 1000, false);
-        // Only one position may have a block; it has none.
-        let source = noise(1000, 0x5000_0000);
+        // Some positions look like a block to the filters; none has one.
+        let source = noise(20_000, 0x5000_0000);
         let range = range(&source, 0);
+        let seeming = (0..range.positions)
+            .filter(|at| index.may_have(Sum::from_bytes(&source[*at..at + BLOCK])));
+        assert!(seeming.count() > 10);
         let before = scanner.credit;
         assert!(scanner.seek(range, 100).is_none());
         let scanned = (range.positions - 100) as i64;
@@ -477,5 +480,85 @@ mod tests {
         let scanner = BlockScanner::new(&index, 1000, true);
         let moved = range(&basis[2 * BLOCK..], 2 * BLOCK as u64);
         assert_eq!(scanner.until_staying(moved, 1, 9), Some(BLOCK - 1));
+        // The source is longer than the basis.
+        let longer = [&basis[..], &basis].concat();
+        let behind = scanner.until_staying(range(&longer, 0), 9 * BLOCK + 1, 9);
+        assert_eq!(behind, None);
+    }
+
+    #[test]
+    fn lone_block_is_found_where_it_is_expected() {
+        let basis = noise(10 * BLOCK, 1);
+        let signature = signature(&basis);
+        // A lone block is enough for a short source. A long one may have the tag of a block by chance.
+        for (source_len, row, elsewhere) in [(1, 1, Some((100, 3))), (1 << 50, 2, None)] {
+            let index = Index::new(&signature, source_len);
+            assert_eq!(index.row(), row);
+            let seek = |at: usize| {
+                let mut source = noise(1000, 0x5000_0000);
+                source[at..at + BLOCK].copy_from_slice(&basis[3 * BLOCK..4 * BLOCK]);
+                let mut scanner = BlockScanner::new(&index, source_len, false);
+                let found = scanner.seek(range(&source, 0), 1);
+                found.map(|(at, found)| (at, found.block))
+            };
+            assert_eq!(seek(3 * BLOCK), Some((3 * BLOCK, 3)));
+            assert_eq!(seek(100), elsewhere);
+        }
+    }
+
+    /// The last block is shorter, and begins like the first one.
+    #[test]
+    fn short_block_is_expected_where_a_full_one_seems_to_be() {
+        let full = noise(BLOCK, 1);
+        let signature = signature(&[&full[..], &full[..30]].concat());
+        let index = Index::new(&signature, 1000);
+        let source = full.repeat(3);
+        let sum = Sum::from_bytes(&full);
+        for (shift, sum, expected) in [
+            (0, Some(sum), Some(0)),
+            (0, None, Some(0)),
+            (BLOCK as i64, Some(sum), Some(1)),
+            (BLOCK as i64, None, Some(1)),
+            (2 * BLOCK as i64, Some(sum), None),
+        ] {
+            let mut scanner = BlockScanner::new(&index, 1000, false);
+            scanner.shifts = [shift; 4];
+            let found = scanner.expected(range(&source, 0), 0, sum);
+            assert_eq!(found.map(|found| found.block), expected, "{shift} {sum:?}");
+        }
+    }
+
+    /// The last block is shorter than the others. It is 30 bytes long and at 640 in the basis.
+    #[test]
+    fn last_block_is_found_at_the_end_of_the_source() {
+        let basis = noise(10 * BLOCK + 30, 1);
+        let signature = signature(&basis);
+        let index = Index::new(&signature, 1000);
+        let at_the_end = |before: usize, from: usize, positions: usize, in_place: bool| {
+            let source = [&noise(before, 0x5000_0000)[..], &basis[10 * BLOCK..]].concat();
+            let range = SourceRange {
+                bytes: &source,
+                offset: 0,
+                positions,
+            };
+            let scanner = BlockScanner::new(&index, 1000, in_place);
+            let found = scanner.match_last_block(range, from);
+            found.map(|(at, found)| (at, found.block, found.shift))
+        };
+        for (before, from, positions, in_place, expected) in [
+            (100, 0, 130, false, Some((100, 10, 540))),
+            (100, 100, 101, false, Some((100, 10, 540))),
+            // Another part of the source has it.
+            (100, 101, 130, false, None),
+            (100, 0, 100, false, None),
+            // In place, it moves only to the front.
+            (100, 0, 130, true, Some((100, 10, 540))),
+            (640, 0, 670, true, Some((640, 10, 0))),
+            (641, 0, 671, true, None),
+            (641, 0, 671, false, Some((641, 10, -1))),
+        ] {
+            let found = at_the_end(before, from, positions, in_place);
+            assert_eq!(found, expected, "{before} {from} {positions} {in_place}");
+        }
     }
 }

@@ -295,3 +295,123 @@ fn emit_parts(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: usize = 64;
+
+    fn read_at(bytes: &[u8]) -> impl Fn(u64, &mut [u8]) -> io::Result<usize> + Sync {
+        |offset, buffer| io::Read::read(&mut &bytes[offset as usize..], buffer)
+    }
+
+    /// A thread reads a segment of four blocks, and the row of blocks behind it that a match may extend into.
+    #[test]
+    fn segment_is_searched_with_the_row_behind_it() {
+        // The basis has none of the blocks of the source.
+        let signature = Signature::read(640, BLOCK as u32, 1, &read_at(&[1; 640])).unwrap();
+        let source = [2; 1000];
+        for (number, len, row, read_bytes, done, is_end) in [
+            (0, 1000, 1, 320, 256, false),
+            (1, 1000, 1, 320, 256, false),
+            (2, 1000, 1, 320, 256, false),
+            (3, 1000, 1, 232, 232, true),
+            // Longer rows need more bytes.
+            (0, 1000, 2, 384, 256, false),
+            // The rest of the source is shorter than a row.
+            (0, 300, 1, 300, 256, false),
+            (1, 300, 1, 44, 44, true),
+            // The source is shorter than expected.
+            (3, 5000, 1, 232, 232, true),
+            (4, 5000, 1, 0, 0, true),
+            // It has grown.
+            (1, 500, 1, 244, 244, true),
+        ] {
+            let source_len = if row == 1 { len } else { 1 << 50 };
+            let index = Index::new(&signature, source_len);
+            assert_eq!(index.row(), row);
+            let plan = SearchPlan::new(&index, len, false, 4 * BLOCK);
+            let reader = |offset: u64, buffer: &mut [u8]| {
+                read_at(&source)(offset.min(source.len() as u64), buffer)
+            };
+            let segment = plan.search(number, &reader).unwrap();
+            assert_eq!(segment.offset, number * 256);
+            assert_eq!(
+                (segment.bytes.len(), segment.done, segment.is_end),
+                (read_bytes, done, is_end),
+                "{number} of {len}"
+            );
+        }
+    }
+
+    #[test]
+    fn buffer_of_a_segment_is_used_again() {
+        let signature = Signature::read(640, BLOCK as u32, 1, &read_at(&[1; 640])).unwrap();
+        let index = Index::new(&signature, 1000);
+        let plan = SearchPlan::new(&index, 1000, false, 4 * BLOCK);
+        let first = plan.search(0, &read_at(&[2; 1000])).unwrap();
+        let address = first.bytes.as_ptr();
+        plan.give_back(first.bytes);
+        let second = plan.search(1, &read_at(&[2; 1000])).unwrap();
+        assert_eq!(second.bytes.as_ptr(), address);
+    }
+
+    /// The window is two rows long if blocks are long, so that each pass searches half of it.
+    #[test]
+    fn source_is_read_in_few_pieces() {
+        let signature = Signature::read(640, BLOCK as u32, 1, &read_at(&[1; 640])).unwrap();
+        let source = [2; 6400];
+        for (window_bytes, expected_reads) in [(1, 100), (1000, 8), (6401, 2)] {
+            let mut rest = &source[..];
+            let mut reads = 0;
+            let mut read = |piece: &mut [u8]| {
+                reads += 1;
+                io::Read::read(&mut rest, piece)
+            };
+            search_by(
+                window_bytes,
+                &signature,
+                6400,
+                false,
+                &mut read,
+                &mut |_| Ok(()),
+            )
+            .unwrap();
+            assert_eq!(reads, expected_reads, "{window_bytes}");
+        }
+    }
+
+    /// The last match of a segment may extend into the next one.
+    #[test]
+    fn bytes_that_are_already_emitted_are_skipped() {
+        let parts = [Part::Copy(640, 10), Part::Literal(5), Part::Copy(64, 10)];
+        let source: Vec<u8> = (0..25).collect();
+        for (skipped, expected) in [
+            (0, "640+10 5 64+10"),
+            (4, "644+6 5 64+10"),
+            (10, "5 64+10"),
+            (12, "3 64+10"),
+            (15, "64+10"),
+            (16, "65+9"),
+            (25, ""),
+        ] {
+            let mut ops = Vec::new();
+            let mut emit = |op: Op<'_>| {
+                ops.push(match op {
+                    Op::Data(bytes) => bytes.len().to_string(),
+                    Op::Copy {
+                        offset_bytes,
+                        len_bytes,
+                    } => format!("{offset_bytes}+{len_bytes}"),
+                });
+                Ok(())
+            };
+            let mut emitter = Emitter::new(&mut emit);
+            let mut parts = parts.to_vec();
+            emit_parts(&mut emitter, &source[skipped..], skipped, &mut parts).unwrap();
+            emitter.finish().unwrap();
+            assert_eq!(ops.join(" "), expected, "{skipped}");
+        }
+    }
+}

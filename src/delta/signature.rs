@@ -229,6 +229,31 @@ mod tests {
     }
 
     #[test]
+    fn basis_is_read_once_in_large_pieces() {
+        let reads = Mutex::new(Vec::new());
+        let read_at = |offset: u64, buffer: &mut [u8]| {
+            reads.lock().push((offset, buffer.len()));
+            Ok(buffer.len())
+        };
+        Signature::read(1_200_000, 700, 1, &read_at).unwrap();
+        // 748 blocks fit half a mebibyte.
+        let expected = [(0, 523_600), (523_600, 523_600), (1_047_200, 152_800)];
+        assert_eq!(*reads.lock(), expected);
+    }
+
+    #[test]
+    fn signature_of_the_maximum_length_is_decoded() {
+        let most = blocks_max(TAG_MAX_BYTES);
+        for (blocks, is_valid) in [(most, true), (most + 1, false)] {
+            let mut bytes = 64u32.to_le_bytes().to_vec();
+            bytes.extend_from_slice(&(blocks * 64).to_le_bytes());
+            bytes.push(TAG_MAX_BYTES as u8);
+            bytes.resize(HEADER_BYTES + blocks as usize * TAG_MAX_BYTES, 0);
+            assert_eq!(Signature::decode(&bytes).is_ok(), is_valid, "{blocks}");
+        }
+    }
+
+    #[test]
     fn truncated_basis_is_an_error() {
         let error = Signature::read(5000, 512, 2, &reader(&[1; 4999])).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
@@ -260,6 +285,17 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_read_behind_a_full_buffer() {
+        let reads = Mutex::new(Vec::new());
+        let read_at = |offset: u64, buffer: &mut [u8]| {
+            reads.lock().push((offset, buffer.len()));
+            Ok(buffer.len().min(6))
+        };
+        assert_eq!(fill_at(&read_at, 100, &mut [0; 10]).unwrap(), 10);
+        assert_eq!(*reads.lock(), [(100, 10), (106, 4)]);
+    }
+
+    #[test]
     fn empty_basis_has_no_blocks() {
         let signature = Signature::read(0, 512, 2, &reader(b"")).unwrap();
         assert_eq!(signature.tags(), []);
@@ -273,6 +309,8 @@ mod tests {
             .unwrap()
             .encode();
         assert!(Signature::decode(&good).is_ok());
+        let error = Signature::decode(&good[..3]).unwrap_err();
+        assert_eq!(error.to_string(), "the blocks of a basis end early");
         for len in 0..good.len() {
             assert!(Signature::decode(&good[..len]).is_err(), "cut to {len}");
         }

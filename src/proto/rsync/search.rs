@@ -296,6 +296,7 @@ mod tests {
     use super::*;
     use crate::options::Checksum;
     use proptest::prelude::*;
+    use std::cell::Cell;
 
     const SUMS: Sums = Sums {
         checksum: Checksum::Xxh128,
@@ -304,59 +305,209 @@ mod tests {
         is_implied: false,
     };
 
-    /// Searches `new` for blocks of `old`, and rebuilds it from the result. Returns it with the count of literal bytes.
-    fn rebuilt(old: &[u8], new: &[u8], block_len: u32, in_place: bool) -> (Vec<u8>, usize) {
-        let (out, literal_bytes, _) = searched(old, new, block_len, in_place);
-        (out, literal_bytes)
+    /// What a search of `new` for blocks of `old` found.
+    struct Found {
+        /// The file that the receiver makes of it.
+        out: Vec<u8>,
+        /// The lengths of all literals as they are passed on.
+        literals: Vec<usize>,
+        literal_bytes: usize,
+        /// The bytes that are copied to another place.
+        moved_bytes: usize,
+        strong_sums: u64,
     }
 
-    /// As above, also with the count of bytes that are copied to another place.
-    fn searched(old: &[u8], new: &[u8], block_len: u32, in_place: bool) -> (Vec<u8>, usize, usize) {
+    /// Searches `new` for blocks of `old`, and rebuilds it from the result. A read returns at most `read_max_bytes`.
+    fn search_by_reads(
+        old: &[u8],
+        new: &[u8],
+        block_len: u32,
+        in_place: bool,
+        read_max_bytes: usize,
+    ) -> Found {
         let head = SumHead::of_basis(old.len() as u64, Some(block_len), &SUMS, 32, false).unwrap();
         let mut request = Vec::new();
         head.encode(&mut request);
-        old.chunks(block_len as usize)
-            .for_each(|block| BlockSum::of_block(block, &head, &SUMS).encode(&head, &mut request));
+        for block in old.chunks(block_len as usize) {
+            BlockSum::of_block(block, &head, &SUMS).encode(&head, &mut request);
+        }
         let index = BlockIndex::decode(&request, SUMS, 32).unwrap();
+        let emitted_bytes = Cell::new(0);
         let read_at = |offset: u64, into: &mut [u8]| {
+            // Memory is bounded: two blocks that were read before, and what one read adds.
+            let held_bytes = offset as usize + into.len() - emitted_bytes.get();
+            assert!(held_bytes <= READ_BYTES + 2 * block_len as usize);
             let rest = &new[(offset as usize).min(new.len())..];
-            let len = rest.len().min(into.len());
+            let len = rest.len().min(into.len()).min(read_max_bytes);
             into[..len].copy_from_slice(&rest[..len]);
             Ok(len)
         };
-        let mut out = Vec::new();
-        let mut literal_bytes = 0;
-        let mut moved_bytes = 0;
+        let mut found = Found {
+            out: Vec::new(),
+            literals: Vec::new(),
+            literal_bytes: 0,
+            moved_bytes: 0,
+            strong_sums: 0,
+        };
         let mut basis = old.to_vec();
-        let digest = index.search(in_place, &read_at, &mut |op, _| {
-            let from = out.len();
+        let mut emit = |op: Op<'_>, _: &[u8]| {
+            let from = found.out.len();
             match op {
                 Op::Data(data) => {
-                    literal_bytes += data.len();
-                    out.extend_from_slice(data);
+                    found.literals.push(data.len());
+                    found.literal_bytes += data.len();
+                    found.out.extend_from_slice(data);
                 }
                 Op::Copy {
                     offset_bytes,
                     len_bytes,
                 } => {
-                    moved_bytes += if offset_bytes == from as u64 {
-                        0
-                    } else {
-                        len_bytes as usize
-                    };
-                    out.extend_from_slice(&basis[offset_bytes as usize..][..len_bytes as usize]);
+                    if offset_bytes != from as u64 {
+                        found.moved_bytes += len_bytes as usize;
+                    }
+                    let copied = &basis[offset_bytes as usize..][..len_bytes as usize];
+                    found.out.extend_from_slice(copied);
                 }
             }
             if in_place {
-                basis.resize(basis.len().max(out.len()), 0);
-                basis[from..out.len()].copy_from_slice(&out[from..]);
+                basis.resize(basis.len().max(found.out.len()), 0);
+                basis[from..found.out.len()].copy_from_slice(&found.out[from..]);
             }
+            emitted_bytes.set(found.out.len());
             Ok(())
-        });
+        };
+        let digest = index.search_counted(in_place, &read_at, &mut emit, &mut found.strong_sums);
         let mut hasher = ContentHasher::new(SUMS.digested_by());
         hasher.update(new);
         assert_eq!(digest.unwrap(), hasher.finish());
-        (out, literal_bytes, moved_bytes)
+        found
+    }
+
+    fn searched(old: &[u8], new: &[u8], block_len: u32, in_place: bool) -> Found {
+        search_by_reads(old, new, block_len, in_place, usize::MAX)
+    }
+
+    /// Returns the rebuilt file with the count of literal bytes.
+    fn rebuilt(old: &[u8], new: &[u8], block_len: u32, in_place: bool) -> (Vec<u8>, usize) {
+        let found = searched(old, new, block_len, in_place);
+        (found.out, found.literal_bytes)
+    }
+
+    /// Bytes without equal blocks.
+    fn noise(len: u32) -> Vec<u8> {
+        (0..len)
+            .map(|n| n.wrapping_mul(0x9e37_79b1))
+            .map(|mixed| (mixed >> 24) as u8 ^ (mixed >> 11) as u8)
+            .collect()
+    }
+
+    /// A pair of files, by name.
+    fn pair(name: &str, block_len: usize) -> (Vec<u8>, Vec<u8>) {
+        let old = noise(100 * block_len as u32);
+        let zeros = vec![0; 100 * block_len];
+        // Like zeros to the rolling sum.
+        let mut seeming = zeros.clone();
+        for block in seeming[30 * block_len..].chunks_mut(block_len) {
+            block[..3].copy_from_slice(&[1, 0xfe, 1]);
+        }
+        let mut changed = zeros.clone();
+        changed[10 * block_len + 5] = 1;
+        match name {
+            "equal" => (old.clone(), old),
+            "prefixed" => (old.clone(), [b"inserted", &old[..]].concat()),
+            "cut" => (old.clone(), old[8..].to_vec()),
+            "unknown" => (zeros, old),
+            "no basis" => (Vec::new(), old),
+            "zeros, one changed" => (zeros, changed),
+            "zeros behind other data, one changed" => {
+                let first = noise(block_len as u32);
+                (
+                    [&first[..], &zeros].concat(),
+                    [&first[..], &changed].concat(),
+                )
+            }
+            "zeros where blocks only seem to be" => (seeming, changed),
+            _ => unreachable!(),
+        }
+    }
+
+    /// The cost of a search in blocks of 700 bytes. The table has literal bytes, in how many pieces; bytes that are
+    /// copied to another place; strong sums.
+    #[test]
+    fn search_costs_few_literal_bytes_and_strong_sums() {
+        let cost = |name, in_place| {
+            let (old, new) = pair(name, 700);
+            let found = searched(&old, &new, 700, in_place);
+            assert!(found.out == new, "{name}");
+            (
+                found.literal_bytes,
+                found.literals.len(),
+                found.moved_bytes,
+                found.strong_sums,
+            )
+        };
+        for (name, anew, in_place) in [
+            ("equal", (0, 0, 0, 100), (0, 0, 0, 100)),
+            // In place, what moves back has been overwritten.
+            ("prefixed", (8, 1, 70_000, 100), (70_008, 4, 0, 100)),
+            // Without its first bytes, the first block is sent. In place, a moved block is also compared with the one
+            // that could stay.
+            ("cut", (692, 1, 69_300, 99), (692, 1, 69_300, 198)),
+            ("unknown", (70_000, 4, 0, 0), (70_000, 4, 0, 0)),
+            ("no basis", (70_000, 3, 0, 0), (70_000, 3, 0, 0)),
+            // The zeros behind the change move. The last ones are fewer than a block; they are tried at each length. In
+            // place, the zeros stay again behind a few blocks that move.
+            (
+                "zeros, one changed",
+                (700, 2, 62_300, 461),
+                (700, 2, 11_200, 117),
+            ),
+            (
+                "zeros behind other data, one changed",
+                (700, 2, 62_300, 465),
+                (700, 2, 11_200, 118),
+            ),
+            (
+                "zeros where blocks only seem to be",
+                (700, 2, 62_300, 461),
+                (700, 2, 60_200, 187),
+            ),
+        ] {
+            assert_eq!(cost(name, false), anew, "{name}");
+            assert_eq!(cost(name, true), in_place, "{name}, in place");
+        }
+    }
+
+    #[test]
+    fn result_does_not_depend_on_how_much_a_read_returns() {
+        for name in [
+            "prefixed",
+            "cut",
+            "zeros, one changed",
+            "zeros behind other data, one changed",
+            "zeros where blocks only seem to be",
+        ] {
+            let (old, new) = pair(name, 40);
+            for in_place in [false, true] {
+                let cost = |read_max_bytes: usize| {
+                    let found = search_by_reads(&old, &new, 40, in_place, read_max_bytes);
+                    assert!(found.out == new, "{name}");
+                    (found.literal_bytes, found.moved_bytes, found.strong_sums)
+                };
+                let whole = cost(usize::MAX);
+                assert_eq!(cost(30), whole, "{name} {in_place}");
+                assert_eq!(cost(100), whole, "{name} {in_place}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_literal_is_passed_on_in_pieces() {
+        let found = searched(&[1; 7000], &noise(1_000_000), 700, false);
+        assert_eq!(found.literal_bytes, 1_000_000);
+        assert_eq!(found.literals.iter().max(), Some(&LITERAL_BYTES));
+        // 31 would be enough, but a read may end within a piece.
+        assert_eq!(found.literals.len(), 32);
     }
 
     #[test]
@@ -364,11 +515,11 @@ mod tests {
         let old = vec![0; 600_000];
         let mut new = old.clone();
         new[300_123..300_126].copy_from_slice(b"new");
-        let (out, literal_bytes, moved_bytes) = searched(&old, &new, 700, true);
-        assert!(
-            out == new && literal_bytes <= 1400 && moved_bytes <= 17 * 700,
-            "{literal_bytes}, {moved_bytes}"
-        );
+        let found = searched(&old, &new, 700, true);
+        assert!(found.out == new);
+        // The bytes of one block: up to the change, and from the moved blocks to those that stay.
+        assert_eq!(found.literal_bytes, 700);
+        assert_eq!(found.moved_bytes, MOVED_IN_A_ROW as usize * 700);
     }
 
     /// Few bytes are sent although blocks of short runs of zeros could stay.
@@ -382,15 +533,13 @@ mod tests {
         }
         let mut new = old.clone();
         new.remove(1000);
-        let (out, literal_bytes, _) = searched(&old, &new, 700, true);
+        let (out, literal_bytes) = rebuilt(&old, &new, 700, true);
         assert!(out == new && literal_bytes <= 700, "{literal_bytes}");
     }
 
     #[test]
     fn shifted_blocks_and_the_short_last_one_are_found() {
-        let old: Vec<u8> = (0..600_000u32)
-            .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
-            .collect();
+        let old = noise(600_000);
         let mut new = old.clone();
         new.splice(1000..1000, *b"inserted");
         let (out, literal_bytes) = rebuilt(&old, &new, 700, false);
@@ -448,29 +597,26 @@ mod tests {
         let equal = vec![b'x'; 200_000];
         let periodic: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
         let block_len = 700;
-        for (file, in_place) in [&equal, &periodic]
-            .into_iter()
-            .flat_map(|file| [(file, false), (file, true)])
-        {
-            let blocks = (file.len() / block_len) as u64;
+        let blocks = (equal.len() / block_len) as u64;
+        for (file, in_place, expected) in [
+            (&equal, false, 285),
+            (&equal, true, 567),
+            (&periodic, false, 1201),
+            (&periodic, true, 1201),
+        ] {
             let never = strong_sums(file, block_len, 2_000, in_place, |_| false);
-            let most = STRONG_SUMS_MORE + (STRONG_SUMS_PER_BLOCK + 1) * blocks;
-            assert!((1..=most).contains(&never), "{never}");
+            // From then on, each length of a block adds four.
+            let most = STRONG_SUMS_MORE + 1 + STRONG_SUMS_PER_BLOCK * (blocks - 1);
+            assert_eq!(never, most);
             // What matches does not pay for what does not.
             let sometimes = strong_sums(file, block_len, 2_000, in_place, |it| it % 97 == 0);
-            assert!((1..=most).contains(&sometimes), "{sometimes}");
+            assert_eq!(sometimes, expected);
         }
     }
 
     #[test]
     fn blocks_are_found_behind_windows_that_only_seem_to_match() {
-        let file: Vec<u8> = [
-            vec![b'x'; 100_000],
-            (0..100_000u32)
-                .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
-                .collect(),
-        ]
-        .concat();
+        let file: Vec<u8> = [vec![b'x'; 100_000], noise(100_000)].concat();
         let mut basis = file.clone();
         // The same rolling sum, but not the same block.
         for block in basis[..100_000].chunks_exact_mut(700) {
