@@ -461,6 +461,39 @@ exec sh -c \"$*\"\n";
     assert_eq!(code, Some(0), "{text}");
 }
 
+/// A server reads the source faster than it sends it. So the client knows the length of the whole list while it still
+/// waits for the content of the first files. Directories that are the same are done.
+#[test]
+fn pull_knows_the_length_of_a_list_that_has_not_come() {
+    let scene = Scene::empty();
+    for dir in ["src", "dst"] {
+        scene.tree(dir).text("a/same1 a/same2 a/same3");
+    }
+    let names: Vec<String> = (0..500).map(|at| format!("c/new{at}")).collect();
+    scene.tree("src").text(&names.join(" "));
+    // Longer than what may be sent ahead.
+    let image = scene.path("src/b/disk.img");
+    std::fs::create_dir(scene.path("src/b")).expect("scratch can be written");
+    let image = std::fs::File::create(image).expect("scratch can be written");
+    image.set_len(64 << 20).expect("scratch supports holes");
+    let ssh = FAKE_SSH.to_owned() + "exec sh -c \"$*\"\n";
+    write_script(&scene.path("ssh"), &ssh);
+
+    let mut screen = Screen::new("far list", scene.top(), 120, 24);
+    let rsync_path = format!("--rsync-path={}", oracle::under_test().display());
+    let args = ["-a", "--ui", "-e", "./ssh", &rsync_path, "host:src/", "dst"];
+    let mut command = sparsync(&scene, &args);
+    // A file in a new directory is created under its name.
+    held(&mut command, &scene).env("SPARSYNC_FAULT_IN", "create");
+    let child = screen.start(&mut command);
+    screen.shows("held at the first file");
+    release(&scene);
+    // How many bytes were sent depends on how many grants were sent.
+    let (code, text) = screen.leaves(child);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("501 of 504 files copied"), "{text}");
+}
+
 /// What a stopped run says is true: so many files are in place, and a second run copies the others.
 #[test]
 fn stopped_run_tells_how_many_files_are_in_place() {

@@ -453,7 +453,7 @@ impl NativeClient<'_> {
         let peer = NativeDest {
             connection,
             inbox: &inbox,
-            facts: dest_facts(takes_unrequested),
+            facts: dest_facts(takes_unrequested, false),
             plan: run_context.process.stored,
             waits_for_dirs: wants.progress,
         };
@@ -632,12 +632,15 @@ pub fn receiver_handler<'a>(
     at_server: Option<AtServer<'a>>,
 ) -> ReceiverHandler<'a> {
     let accepts_unrequested = Shortcuts::for_run(run_context.options, wants).unrequested;
+    let displayed = run_context.gauge.filter(|gauge| gauge.is_displayed());
+    let takes_totals = displayed.map(Arc::as_ref);
     ReceiverHandler {
         inbox,
         connection,
         accepts_unrequested,
         at_server,
         interrupted: run_context.interrupted,
+        takes_totals,
         max_alloc_bytes: run_context.options.connect.max_alloc_bytes,
     }
 }

@@ -10,6 +10,7 @@ use crate::plan::planned::StoredPlan;
 use crate::proto::{Class, ContentDigest, DirId, DirListing, FileId, Lane, Message, Roots, cut};
 use crate::report::Tally;
 use crate::report::event::Problem;
+use crate::report::progress::SourceTotals;
 use crate::session::connection::EndHandler;
 use crate::session::sender::{ContentSink, DestFacts, DestPeer, SenderJob};
 use std::sync::Arc;
@@ -65,6 +66,10 @@ impl DestPeer for NativeDest<'_> {
             }
         });
         sent
+    }
+
+    fn send_totals(&self, totals: SourceTotals) -> Result<()> {
+        self.connection.send(&Message::Totals(totals))
     }
 
     fn end_listings(&self, counted: &Tally) -> Result<()> {

@@ -83,6 +83,7 @@ mod tests {
             accepts_unrequested: false,
             at_server: None,
             interrupted: &AtomicBool::new(false),
+            takes_totals: None,
             max_alloc_bytes: None,
         };
         handler

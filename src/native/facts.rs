@@ -43,11 +43,12 @@ pub fn source_facts(checksums: &SessionChecksums) -> SourceFacts {
 }
 
 /// Returns the facts about a sparsync that has the destination. `takes_unrequested`: the options permit to send it content that it
-/// has not requested.
-pub fn dest_facts(takes_unrequested: bool) -> DestFacts {
+/// has not requested. `takes_totals`: it is the client and has a display.
+pub fn dest_facts(takes_unrequested: bool, takes_totals: bool) -> DestFacts {
     DestFacts {
         takes_unrequested,
         takes_problems: true,
+        takes_totals,
         lists_bare_top: false,
         path_max_bytes: None,
         digests_prefix: false,

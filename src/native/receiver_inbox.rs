@@ -12,6 +12,7 @@ use crate::proto::limits::DIR_MAX_BYTES;
 use crate::proto::{Class, ContentDigest, DirId, DirListing, FileId, Joiner, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::Event;
+use crate::report::gauge::Gauge;
 use crate::session::connection::{EndHandler, unexpected, wait_for};
 use crate::session::receiver::EventSource;
 use crate::session::receiver::listing_queue::ListingQueue;
@@ -145,6 +146,8 @@ pub struct ReceiverHandler<'a> {
     pub at_server: Option<AtServer<'a>>,
     /// Set when the sender is the client and reports that its user stopped the run.
     pub interrupted: &'a AtomicBool,
+    /// Shows the totals that the sender sends, if they were requested.
+    pub takes_totals: Option<&'a Gauge>,
     /// The most memory that the listing of one directory may take, in bytes; `None`: no limit.
     pub max_alloc_bytes: Option<u64>,
 }
@@ -398,6 +401,12 @@ impl MessageHandler for ReceiverHandler<'_> {
                 }
                 state.has_roots = true;
                 state.roots = Some(*roots);
+            }
+            Message::Totals(totals) => {
+                let gauge = self.takes_totals;
+                let gauge = gauge.ok_or_else(|| unexpected("totals that were not requested"))?;
+                gauge.list_of_source(&totals);
+                return Ok(());
             }
             message @ (Message::Dir(_) | Message::More { .. }) if state.dirs_ended.is_none() => {
                 self.part_of_dir(state, message, cost)?;

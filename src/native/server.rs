@@ -23,7 +23,7 @@ use crate::native::shortcuts::Shortcuts;
 use crate::native::source::NativeSource;
 use crate::options::{Options, Output, PlanUse};
 use crate::plan::planned::StoredPlan;
-use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
+use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST, TAKES_TOTALS};
 use crate::proto::{
     Dialect, DirListing, Encoder, Greeting, Message, ProtocolSupport, Roots, Setup,
 };
@@ -341,7 +341,7 @@ impl Server<'_> {
             let peer = NativeDest {
                 connection,
                 inbox: &inbox,
-                facts: dest_facts(shortcuts.unrequested),
+                facts: dest_facts(shortcuts.unrequested, theirs.features & TAKES_TOTALS != 0),
                 plan: None,
                 waits_for_dirs: setup.wants.progress,
             };

@@ -11,6 +11,7 @@ use crate::path::RelPath;
 use crate::plan::planned::PlannedAction;
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
+use crate::report::progress::SourceTotals;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -47,6 +48,9 @@ pub const TAKES_ZLIB: u64 = 1 << 4;
 /// The client has another way to reach this machine; the server has not granted this client full access. If both set
 /// this, the server sends [`Message::Verdict`] before it does anything.
 pub const ASKS_FIRST: u64 = 1 << 5;
+
+/// The side is a receiver at the client, and shows how far the run is: the server sends [`Message::Totals`].
+pub const TAKES_TOTALS: u64 = 1 << 6;
 
 /// Moves the session to another connection, between these two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -321,6 +325,8 @@ pub enum Message {
         /// The listing is complete.
         last: bool,
     },
+    /// S at V to R at C that has [`TAKES_TOTALS`]: how long the list is, which the scanners know long before it is sent.
+    Totals(SourceTotals),
     /// S to R: all listings were sent. With the sender's counts from its walk.
     DirsEnd(Box<Tally>),
     /// R to S: requests the content of a file.

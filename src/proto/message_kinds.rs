@@ -66,6 +66,7 @@ kinds! {
     WANT_DIGEST = 25 WantDigest SHORT_MAX_BYTES;
     FILE_DIGEST = 26 FileDigest SHORT_MAX_BYTES;
     PLAN = 27 Plan FRAME_MAX_BYTES;
+    TOTALS = 28 Totals SHORT_MAX_BYTES;
 }
 
 /// Returns the row of a number; `None` for a kind that does not exist.
@@ -99,6 +100,8 @@ pub fn class_of(message: &Message) -> Option<Class> {
         // These are few and sent once, or must get through when every window is used up.
         Message::Setup(_) | Message::Roots(_) | Message::WantsEnd(_) | Message::Bye(_) => None,
         Message::Verdict { .. } => None,
+        // It is consumed at once, and a sender makes a few in a second.
+        Message::Totals(_) => None,
         Message::Grant { .. }
         | Message::Ping
         | Message::Fail { .. }

@@ -12,6 +12,7 @@ use super::message_kinds::{self, Row, row_of};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::FileId;
+use crate::report::progress::{EntryCounts, ListTotal, SourceTotals};
 
 /// The native encoding of one protocol version.
 pub struct Native {
@@ -265,6 +266,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         Message::Meet(meeting) => encoding::put_meeting(w, meeting)?,
         Message::Blocked(class) => w.number(*class),
         Message::Plan(piece) => encoding::put_plan_piece(w, piece)?,
+        Message::Totals(totals) => put_totals(w, totals),
         Message::Verdict { refused } => {
             w.flags(&[refused.is_some()]);
             if let Some(why) = refused {
@@ -388,6 +390,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
             }
         }
         message_kinds::PLAN => Message::Plan(encoding::get_plan_piece(r)?),
+        message_kinds::TOTALS => Message::Totals(get_totals(r)?),
         number => return Err(r.unknown("kind", number)),
     })
 }
@@ -408,6 +411,32 @@ fn check_range(offset_bytes: u64, len_bytes: u64) -> std::result::Result<(), &'s
         Some(end) if end <= FILE_MAX_BYTES => Ok(()),
         _ => Err("ends beyond FILE_MAX_BYTES"),
     }
+}
+
+fn put_totals(w: &mut Writer, totals: &SourceTotals) {
+    let SourceTotals { list, unchanged } = totals;
+    w.flags(&[list.complete]);
+    w.varint(list.entries);
+    w.varint(list.bytes);
+    w.varint(unchanged.entries);
+    w.varint(unchanged.files);
+    w.varint(unchanged.bytes);
+}
+
+fn get_totals(r: &mut Reader) -> Result<SourceTotals> {
+    let [complete] = r.flags::<1>("totals")?;
+    Ok(SourceTotals {
+        list: ListTotal {
+            complete,
+            entries: r.varint("entries")?,
+            bytes: r.varint("bytes")?,
+        },
+        unchanged: EntryCounts {
+            entries: r.varint("unchanged entries")?,
+            files: r.varint("unchanged files")?,
+            bytes: r.varint("unchanged bytes")?,
+        },
+    })
 }
 
 fn put_file(w: &mut Writer, file: &FileId) {

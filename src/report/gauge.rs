@@ -3,7 +3,7 @@
 //! All counters are relaxed: the display may be a moment behind, and no thread waits for another one. Only files of
 //! `LARGE_BYTES` or more take a lock, when they begin and end.
 
-use super::progress::ListTotal;
+use super::progress::{ListTotal, SourceTotals};
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -28,6 +28,11 @@ pub struct Gauge {
     listed_entries: AtomicU64,
     listed_bytes: AtomicU64,
     list_is_complete: AtomicBool,
+    /// Set once the end with the source has sent its totals: the list that has come is shorter.
+    has_totals: AtomicBool,
+    unchanged_entries: AtomicU64,
+    unchanged_files: AtomicU64,
+    unchanged_bytes: AtomicU64,
     done_entries: AtomicU64,
     done_bytes: AtomicU64,
     copied_files: AtomicU64,
@@ -143,8 +148,24 @@ impl Gauge {
         self.has_answer.store(true, Relaxed);
     }
 
-    /// Sets the length of the list as far as it is known.
+    /// Sets the length of the list as far as it is known at this end.
     pub fn list(&self, total: ListTotal) {
+        if !self.has_totals.load(Relaxed) {
+            self.set_list(total);
+        }
+    }
+
+    /// Sets what the end with the source knows. Directories that it does not list count as done.
+    pub fn list_of_source(&self, totals: &SourceTotals) {
+        let SourceTotals { list, unchanged } = totals;
+        self.has_totals.store(true, Relaxed);
+        self.set_list(*list);
+        self.unchanged_entries.store(unchanged.entries, Relaxed);
+        self.unchanged_files.store(unchanged.files, Relaxed);
+        self.unchanged_bytes.store(unchanged.bytes, Relaxed);
+    }
+
+    fn set_list(&self, total: ListTotal) {
         self.listed_entries.store(total.entries, Relaxed);
         self.listed_bytes.store(total.bytes, Relaxed);
         self.list_is_complete.store(total.complete, Relaxed);
@@ -207,6 +228,10 @@ impl Gauge {
             listed_entries,
             listed_bytes,
             list_is_complete,
+            has_totals,
+            unchanged_entries,
+            unchanged_files,
+            unchanged_bytes,
             done_entries,
             done_bytes,
             copied_files,
@@ -228,6 +253,9 @@ impl Gauge {
         let counters = [
             listed_entries,
             listed_bytes,
+            unchanged_entries,
+            unchanged_files,
+            unchanged_bytes,
             done_entries,
             done_bytes,
             copied_files,
@@ -240,7 +268,7 @@ impl Gauge {
         for counter in counters {
             counter.store(0, Relaxed);
         }
-        for flag in [list_is_complete, is_deleting] {
+        for flag in [list_is_complete, has_totals, is_deleting] {
             flag.store(false, Relaxed);
         }
         large.lock().clear();
@@ -278,6 +306,9 @@ impl Gauge {
         let mut files: Vec<_> = self.large.lock().clone();
         files.sort_by_key(|file| std::cmp::Reverse(file.len_bytes));
         files.truncate(files_max);
+        let load = |counter: &AtomicU64| counter.load(Relaxed);
+        // A peer can send any number.
+        let sum = |one: &AtomicU64, other: &AtomicU64| load(one).saturating_add(load(other));
         let files = files.iter().map(|file| {
             (
                 file.path.clone(),
@@ -292,8 +323,8 @@ impl Gauge {
             ),
             list_is_complete: self.list_is_complete.load(Relaxed),
             done: (
-                self.done_entries.load(Relaxed),
-                self.done_bytes.load(Relaxed),
+                sum(&self.done_entries, &self.unchanged_entries),
+                sum(&self.done_bytes, &self.unchanged_bytes),
             ),
             copied: (
                 self.copied_files.load(Relaxed),
@@ -303,7 +334,7 @@ impl Gauge {
                 self.given_up_files.load(Relaxed),
                 self.given_up_bytes.load(Relaxed),
             ),
-            skipped: self.skipped_files.load(Relaxed),
+            skipped: sum(&self.skipped_files, &self.unchanged_files),
             deleted: self.deleted.load(Relaxed),
             renamed: self.renamed_files.load(Relaxed),
             reconnections: self.reconnections.load(Relaxed),
@@ -386,6 +417,7 @@ impl Drop for FileMark {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::progress::EntryCounts;
 
     #[test]
     fn file_counts_once_with_its_length() {
@@ -427,6 +459,36 @@ mod tests {
         assert_eq!((counts.done.0, counts.given_up), (4, (1, 100)));
         gauge.skip(2);
         assert_eq!(gauge.counts(0).skipped, 2);
+        let list = ListTotal {
+            entries: 50,
+            bytes: 1 << 30,
+            complete: true,
+        };
+        let unchanged = EntryCounts {
+            entries: 7,
+            files: 6,
+            bytes: 1000,
+        };
+        gauge.list_of_source(&SourceTotals { list, unchanged });
+        // What has come is shorter.
+        gauge.list(ListTotal::default());
+        let counts = gauge.counts(9);
+        assert_eq!(
+            (counts.listed, counts.list_is_complete),
+            ((50, 1 << 30), true)
+        );
+        assert_eq!((counts.done, counts.skipped), ((11, (12 << 20) + 1205), 8));
+        // A peer can send any number.
+        let endless = EntryCounts {
+            entries: u64::MAX,
+            files: u64::MAX,
+            bytes: u64::MAX,
+        };
+        gauge.list_of_source(&SourceTotals {
+            list,
+            unchanged: endless,
+        });
+        assert_eq!(gauge.counts(9).done, (u64::MAX, u64::MAX));
         gauge.delete();
         gauge.rename();
         gauge.reconnect();

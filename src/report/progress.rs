@@ -38,6 +38,26 @@ pub struct ListTotal {
     pub complete: bool,
 }
 
+/// How much the source has, as far as the end that reads it knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SourceTotals {
+    /// The whole list.
+    pub list: ListTotal,
+    /// What of it is in directories that are not listed, because the destination has the same.
+    pub unchanged: EntryCounts,
+}
+
+/// Numbers of entries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EntryCounts {
+    /// The entries of all kinds.
+    pub entries: u64,
+    /// The regular files among them.
+    pub files: u64,
+    /// The total length of the files and symlinks.
+    pub bytes: u64,
+}
+
 /// The state of the run, and the lines that show it.
 #[derive(Debug)]
 pub struct Meter {

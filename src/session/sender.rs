@@ -6,6 +6,7 @@ mod facts;
 mod listings;
 mod peer;
 mod roots;
+mod totals;
 
 pub use self::dest_dirs::{DestDirs, DestDirsWalk, DirComparison};
 pub use self::facts::DestFacts;
@@ -13,6 +14,7 @@ use self::listings::ListingSender;
 pub use self::peer::{BasisFate, ContentRequest, ContentSink, DestPeer, SenderJob};
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
+use self::totals::TotalsSender;
 use crate::apply::SourceFile as SourceRemoval;
 use crate::apply::block_sums::SearchedFile;
 use crate::apply::file::failure::{cannot_open, cannot_read, diminished, no_longer_regular};
@@ -48,8 +50,8 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
+use std::sync::{Arc, mpsc};
 
 /// The sender of a session.
 pub struct Sender<'a> {
@@ -163,6 +165,7 @@ impl<'a> Sender<'a> {
         };
         let kept = Mutex::new(HashMap::new());
         let removed = Mutex::new(Tally::default());
+        let totals = TotalsSender::default();
         std::thread::scope(|scope| {
             // After an error, threads may wait for requests that never come. After a normal end none do.
             let _end = OnDrop(|| self.peer.close());
@@ -175,10 +178,18 @@ impl<'a> Sender<'a> {
                     }
                 })?;
             }
+            // Dropped at the end of the scope, which ends the thread.
+            let (_going, over) = mpsc::channel();
+            if self.facts().takes_totals {
+                let totals = &totals;
+                let list = prefetch.counter();
+                spawn(scope, "totals", move || totals.run(self.peer, list, over))?;
+            }
             let mut listing_sender = ListingSender {
                 sender: self,
                 prefetch,
                 kept: &kept,
+                totals: &totals,
                 named,
                 dest_dirs: None,
                 next_id: 0,

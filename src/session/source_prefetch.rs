@@ -221,7 +221,7 @@ pub struct SourcePrefetch<'l> {
     good_for: Option<Duration>,
 }
 
-impl SourcePrefetch<'_> {
+impl<'l> SourcePrefetch<'l> {
     /// Returns the user and group names of this machine.
     pub fn ids(&self) -> &Ids {
         self.scanner.walk().ids
@@ -230,6 +230,12 @@ impl SourcePrefetch<'_> {
     /// Returns the length of the list so far.
     pub fn count_so_far(&self) -> ListTotal {
         self.scanner.listed()
+    }
+
+    /// Returns a function that other threads may call as [`SourcePrefetch::count_so_far`].
+    pub fn counter(&self) -> impl Fn() -> ListTotal + Send + use<'l> {
+        let scanner = self.scanner;
+        move || scanner.listed()
     }
 
     /// Whether the results so far are recent enough to be used.

@@ -26,7 +26,7 @@ fn alpn_contains_the_newest_version() {
 }
 
 /// The kind of a message that version 2 introduced.
-const FINISHED: u8 = 28;
+const FINISHED: u8 = 29;
 /// The message of version 1 that it replaces.
 const END: u8 = 15;
 
@@ -224,7 +224,7 @@ fn incompatible_versions_end_the_run_at_both_ends() {
 
 #[test]
 fn message_kind_of_a_later_version_is_rejected() {
-    let words = "unknown message kind 28: protocol version 1 is in use, 1 is the newest known";
+    let words = "unknown message kind 29: protocol version 1 is in use, 1 is the newest known";
     let stage = Stage::new();
     let ended = serve(&stage, &["-r"], false, |peer| {
         peer.greet(Some(setup(false)));

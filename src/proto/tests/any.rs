@@ -19,6 +19,7 @@ use crate::proto::{
 };
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, ReusedBy, Update, Wants, Weight};
+use crate::report::progress::{EntryCounts, ListTotal, SourceTotals};
 use crate::report::tally::Kinds;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -875,6 +876,24 @@ pub fn message() -> BoxedStrategy<Message> {
         Just(Message::Ping).boxed(),
         select(Class::ALL.to_vec())
             .prop_map(Message::Blocked)
+            .boxed(),
+        (any::<bool>(), any::<[u64; 5]>())
+            .prop_map(
+                |(complete, [entries, bytes, passed, files, passed_bytes])| {
+                    Message::Totals(SourceTotals {
+                        list: ListTotal {
+                            entries,
+                            bytes,
+                            complete,
+                        },
+                        unchanged: EntryCounts {
+                            entries: passed,
+                            files,
+                            bytes: passed_bytes,
+                        },
+                    })
+                },
+            )
             .boxed(),
         option::of(bytes())
             .prop_map(|refused| Message::Verdict { refused })

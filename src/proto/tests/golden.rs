@@ -18,6 +18,7 @@ use crate::proto::{
 };
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, ReusedBy, Update, Wants, Weight};
+use crate::report::progress::{EntryCounts, ListTotal, SourceTotals};
 use crate::report::tally::Kinds;
 use std::sync::Arc;
 
@@ -392,6 +393,14 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
             Message::Plan(PlanPiece { actions: Vec::new(), creates_dest: true, is_last: true }),
             "1b 02 | 03 00".into(),
         ),
+        (
+            "Totals",
+            Message::Totals(SourceTotals {
+                list: ListTotal { entries: 300, bytes: 70_000, complete: true },
+                unchanged: EntryCounts { entries: 3, files: 2, bytes: 128 },
+            }),
+            "1c 0a | 01 ac02 f0a204 | 03 02 8001".into(),
+        ),
         ("Verdict", Message::Verdict { refused: None }, "18 01 | 00".into()),
         ("Verdict: no", Message::Verdict { refused: Some(b"oh".to_vec()) }, "18 04 | 01 02|6f68".into()),
         (
@@ -540,7 +549,7 @@ fn messages_encode_to_and_decode_from_golden_bytes() {
 fn every_kind_has_golden_bytes() {
     let kinds: std::collections::BTreeSet<u8> =
         table().iter().map(|(_, _, hex)| bytes(hex)[0]).collect();
-    assert_eq!(kinds, (1..=27).collect());
+    assert_eq!(kinds, (1..=28).collect());
 }
 
 #[test]

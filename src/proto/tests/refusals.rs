@@ -699,6 +699,7 @@ fn out_of_range_numbers_are_rejected() {
         &frame(24, "02"),
         "invalid message Verdict: verdict",
     );
+    refused("totals", &frame(28, "02"), "invalid message Totals: totals");
     refused(
         "a digest",
         &frame(26, "00 00 02"),
@@ -715,8 +716,8 @@ fn out_of_range_numbers_are_rejected() {
 fn malformed_frames_are_rejected() {
     refused(
         "unknown kind",
-        &frame(28, ""),
-        "unknown message kind 28: protocol version 1 is in use, 1 is the newest known",
+        &frame(29, ""),
+        "unknown message kind 29: protocol version 1 is in use, 1 is the newest known",
     );
     refused("kind 0", &frame(0, ""), "unknown message kind 0");
     refused(

@@ -8,6 +8,7 @@ use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::{ContentDigest, DirId, DirListing, FileId, Lane, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
+use crate::report::progress::SourceTotals;
 use crate::rsync::dest::encoder::DestEncoder;
 use crate::rsync::dest::inbox::{DestInbox, Order};
 use crate::rsync::session_terms::RsyncTerms;
@@ -124,6 +125,11 @@ impl DestPeer for RsyncDest<'_> {
         self.send(|encoder, out| encoder.send_listing(listing, out))
     }
 
+    /// Its facts say that it does not take them.
+    fn send_totals(&self, _: SourceTotals) -> Result<()> {
+        Ok(())
+    }
+
     fn end_listings(&self, counted: &Tally) -> Result<()> {
         self.inbox.has_sent_all();
         self.send(|encoder, out| encoder.end_listings(counted.clone(), out))
@@ -232,6 +238,7 @@ fn rsync_facts() -> DestFacts {
     DestFacts {
         takes_unrequested: false,
         takes_problems: false,
+        takes_totals: false,
         lists_bare_top: true,
         path_max_bytes: Some(PATH_MAX_BYTES),
         digests_prefix: true,

@@ -8,6 +8,8 @@ pub struct DestFacts {
     /// It gets the problems and notes of this end with listings and files, and reports them: a sparsync. An rsync does not
     /// learn of them, so this end reports them.
     pub takes_problems: bool,
+    /// It shows how far the run is, and wants to know how long the list is before it has all of it: a sparsync.
+    pub takes_totals: bool,
     /// Its list has the transfer's root even if that gets no attributes: an rsync.
     pub lists_bare_top: bool,
     /// It rejects longer paths: an rsync.

@@ -2,6 +2,7 @@
 
 use super::dest_dirs::{DestDirsWalk, DirComparison};
 use super::roots::SentNames;
+use super::totals::TotalsSender;
 use super::{BasisFate, ContentRequest, KeptDir, Sender};
 use crate::apply::file::failure::cannot_open;
 use crate::digest::PlainDigest;
@@ -10,6 +11,7 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::path::RelPath;
 use crate::proto::{Basis, ContentDigest, DirId, DirListing, FileId, Lane};
 use crate::report::Tally;
+use crate::report::progress::EntryCounts;
 use crate::session::source_prefetch::{ScannedSource, SourcePrefetch};
 use crate::walk::cold_files::{COLD_FILES_MAX, read_ahead};
 use crate::walk::{ComparedSource, ListedDir, OPEN_PLACES_MAX, SourceDir, TaskId};
@@ -42,6 +44,7 @@ pub(super) struct ListingSender<'t, 'a, 'l> {
     pub(super) sender: &'t Sender<'a>,
     pub(super) prefetch: &'t SourcePrefetch<'l>,
     pub(super) kept: &'t Mutex<HashMap<DirId, Arc<KeptDir>>>,
+    pub(super) totals: &'t TotalsSender,
     pub(super) named: SentNames<'t>,
     /// What the destination already has; `None`: that is not known, so everything is listed.
     pub(super) dest_dirs: Option<Box<dyn DestDirsWalk + 't>>,
@@ -133,7 +136,13 @@ impl ListingSender<'_, '_, '_> {
                 gauge.skip(tally.listed.files);
             }
         }
-        if !is_same {
+        if is_same {
+            self.totals.pass(EntryCounts {
+                entries: listed.tally.listed.total(),
+                files: listed.tally.listed.files,
+                bytes: listed.tally.total_bytes,
+            });
+        } else {
             debug_assert!(parent_was_sent || itself.is_some());
             self.send_listing(listed, itself, is_absent)?;
         }

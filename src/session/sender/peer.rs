@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::proto::{Basis, ContentDigest, DirId, DirListing, FileId, Lane, Roots};
 use crate::report::Tally;
 use crate::report::event::Problem;
+use crate::report::progress::SourceTotals;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -32,6 +33,9 @@ pub trait DestPeer: Sync {
 
     /// Sends the listing of a directory, in the order of the walk.
     fn send_listing(&self, listing: DirListing) -> Result<()>;
+
+    /// Sends how long the list is. Called only if the peer [takes](DestFacts::takes_totals) that.
+    fn send_totals(&self, totals: SourceTotals) -> Result<()>;
 
     /// Notes that all listings were sent. `counted`: what they contain.
     fn end_listings(&self, counted: &Tally) -> Result<()>;

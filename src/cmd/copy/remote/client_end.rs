@@ -9,6 +9,8 @@ use crate::filter::Parsed;
 use crate::native::client::NativeClient;
 use crate::native::compression_choice;
 use crate::options::ArgStyle;
+use crate::options::output::Ui;
+use crate::proto::message::TAKES_TOTALS;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::event::Wants;
 use crate::session::client::Client;
@@ -22,12 +24,17 @@ pub(super) enum Paths {
     OnCommandLine,
 }
 
-/// Returns the protocol versions and features of this program.
-pub(super) fn support() -> ProtocolSupport {
-    ProtocolSupport::ours(compression_choice::features(None))
-}
-
 impl RemoteCopy {
+    /// Returns the protocol versions and features of this program in this run.
+    pub(super) fn support(&self) -> ProtocolSupport {
+        let mut support = ProtocolSupport::ours(compression_choice::features(None));
+        let has_display = self.options.output.ui != Ui::Off;
+        if has_display && self.far.operand.server_sends {
+            support.features |= TAKES_TOTALS;
+        }
+        support
+    }
+
     /// Returns how a remote side that a remote shell starts learns its paths.
     pub(super) fn paths_by_shell(&self) -> Paths {
         // A daemon has its arguments before the session.
@@ -106,7 +113,7 @@ impl RemoteCopy {
         NativeClient {
             client,
             key: self.key,
-            support: support(),
+            support: self.support(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reaches the program at the other end, by the planned route.
 
-use super::client_end::{Paths, support};
+use super::client_end::Paths;
 use super::session_transport::SessionTransport;
 use crate::cmd::copy::remote_copy::RemoteCopy;
 use crate::cmd::copy::route::RoutePlan;
@@ -14,7 +14,6 @@ use crate::exit::Exit;
 use crate::native::client::{FirstWords, NativeClient};
 use crate::native::early_scan::EarlyScan;
 use crate::options::{FilesFrom, TransportChoice};
-use crate::proto::ProtocolSupport;
 use crate::proto::message::ASKS_FIRST;
 use crate::transport::Link;
 use crate::trust::files::List as _;
@@ -197,10 +196,8 @@ impl RemoteCopy {
         *prepared = may_read
             .then(|| copy::prepare(env, &self.options, self.far.operand.server_sends))
             .and_then(Result::ok);
-        let support = ProtocolSupport {
-            features: support().features | features,
-            ..support()
-        };
+        let mut support = self.support();
+        support.features |= features;
         let Some(prepared) = prepared else {
             // Without the rules there can be no prefetch, so only the greeting goes out early.
             return FirstWords::greeting(&support, &self.options, self.key, early);

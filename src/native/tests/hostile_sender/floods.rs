@@ -51,6 +51,7 @@ fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
         accepts_unrequested: true,
         at_server: Some(crate::native::receiver_inbox::AtServer { plan: None }),
         interrupted: &AtomicBool::new(false),
+        takes_totals: None,
         max_alloc_bytes,
     };
     let receive_message = |message: Message, cost: u64| {

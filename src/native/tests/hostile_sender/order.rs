@@ -96,6 +96,12 @@ refused!(
     [Message::Event(crate::report::event::Event::Checked(1))]
 );
 refused!(
+    totals_without_a_request_are_rejected,
+    Protocol,
+    "totals that were not requested",
+    [Message::Totals(Default::default())]
+);
+refused!(
     early_bye_is_rejected,
     Protocol,
     "protocol error",
