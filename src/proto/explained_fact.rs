@@ -251,6 +251,7 @@ fn get_state(r: &mut Reader) -> Result<EntryState> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::InTheWay;
 
     #[test]
     fn facts_without_values_are_decoded_as_they_were_encoded() {
@@ -263,6 +264,43 @@ mod tests {
             let explained = Explained {
                 path: b"a".to_vec(),
                 fact,
+            };
+            let mut out = Vec::new();
+            put(&mut Writer::new("Test", &mut out), &explained).unwrap();
+            let decoded = get(&mut Reader::new("Test", &out)).unwrap();
+            assert_eq!(format!("{decoded:?}"), format!("{explained:?}"));
+        }
+    }
+
+    #[test]
+    fn changes_of_a_decision_are_decoded_as_they_were_encoded() {
+        let changes = Changes::NEW | Changes::TIME;
+        for outcome in [
+            DecidedOutcome::Adjust(changes),
+            DecidedOutcome::Create(changes),
+            DecidedOutcome::Transfer(changes),
+            DecidedOutcome::CopyAlternate(changes),
+        ] {
+            let explained = Explained {
+                path: b"a".to_vec(),
+                fact: Fact::Decided(Box::new(DecidedFact {
+                    outcome,
+                    in_the_way: InTheWay::Other,
+                    source: EntryState {
+                        kind: Kind::File,
+                        mode: 0o100_644,
+                        uid: None,
+                        gid: None,
+                        len_bytes: Some(300),
+                        mtime: None,
+                        target: None,
+                        rdev: None,
+                        ctime: None,
+                        digest: None,
+                        attributes: Vec::new(),
+                    },
+                    dest: None,
+                })),
             };
             let mut out = Vec::new();
             put(&mut Writer::new("Test", &mut out), &explained).unwrap();

@@ -492,3 +492,37 @@ fn get_basis(r: &mut Reader) -> Result<Basis> {
         number => return Err(r.unknown("basis", number)),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise the body is moved once more, to make room for its length.
+    #[test]
+    fn estimate_takes_as_many_bytes_as_the_length() {
+        let file = FileId { dir: 3, entry: 300 };
+        let lane = Lane::Requested;
+        for message in [
+            Message::Data {
+                lane,
+                data: vec![1; 127],
+            },
+            Message::Whole {
+                file,
+                lane,
+                data: vec![1; 3000],
+                digest: [2; 20],
+            },
+            Message::Want {
+                file,
+                lane,
+                basis: Basis::Blocks(vec![1; 3000]),
+            },
+        ] {
+            let mut body = Vec::new();
+            put_body(&mut Writer::new("Test", &mut body), &message).unwrap();
+            let estimated = varint_len(likely_len(&message) as u64);
+            assert_eq!(estimated, varint_len(body.len() as u64), "{message:?}");
+        }
+    }
+}

@@ -1138,6 +1138,48 @@ mod tests {
     }
 
     #[test]
+    fn file_without_a_digest_has_zeros() {
+        let options = ListOptions {
+            digest_len_bytes: 16,
+            ..of_protocol(32)
+        };
+        let file = FileEntry::new("a", FILE);
+        let bytes = encoded(options, std::slice::from_ref(&file));
+        assert!(bytes.ends_with(&[0; 16]));
+        assert_eq!(decoded(options, &[file])[0].digest, [0; 16]);
+    }
+
+    /// The shared part counts too.
+    #[test]
+    fn path_is_as_long_as_allowed() {
+        let path = |len| [b"x".repeat(255), b"/y".repeat((len - 255) / 2)].concat();
+        for (len, is_valid) in [(PATH_MAX_BYTES, true), (PATH_MAX_BYTES + 2, false)] {
+            let options = of_protocol(32);
+            let entries = [path(255), path(len)].map(|path| FileEntry::new(path, FILE));
+            let bytes = encoded(options, &entries);
+            let mut input = &bytes[..];
+            let mut decoder = ListDecoder::new(options);
+            decoder.next(&mut input).unwrap();
+            assert_eq!(decoder.next(&mut input).is_ok(), is_valid, "{len}");
+        }
+    }
+
+    #[test]
+    fn major_number_is_sent_if_it_changes() {
+        let options = ListOptions {
+            devices: true,
+            ..of_protocol(32)
+        };
+        let device = |major| FileEntry {
+            rdev: (major, 7),
+            ..FileEntry::new("a", DEVICE)
+        };
+        let len = |majors: [u32; 2]| encoded(options, &majors.map(device)).len();
+        // A number of three bytes, or a flag in one.
+        assert_eq!(len([70_001, 70_000]) - len([70_000, 70_000]), 2);
+    }
+
+    #[test]
     fn small_minor_numbers_take_one_byte_before_protocol_30() {
         let options = ListOptions {
             devices: true,

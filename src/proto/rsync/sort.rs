@@ -137,4 +137,13 @@ mod tests {
         assert_eq!(dropped, [4, 0, 2]);
         assert!(entries[1].is_top_dir && entries[1].has_content);
     }
+
+    /// Before protocol 29, the first of a file and a directory stays, and takes nothing over.
+    #[test]
+    fn only_directories_are_joined() {
+        let mut entries = [FileEntry::new("a", FILE), FileEntry::new("a", DIR)];
+        let dropped = drop_duplicates(&mut entries, &[0, 1], 28);
+        assert_eq!(dropped, [1]);
+        assert!(!entries[0].is_repeated);
+    }
 }

@@ -575,3 +575,26 @@ fn run_zstd(decoder: &mut ZstdDecoder<'static>, packed: &[u8]) -> Result<(usize,
     }
     Ok((input.pos(), literal))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_ends_too_early_is_not_skipped() {
+        // Ten bytes are announced.
+        for (is_compressed, head) in [(false, &[10, 0, 0, 0][..]), (true, &[DATA, 10])] {
+            for (len, fits) in [(9, false), (10, true)] {
+                let end = if is_compressed { vec![END] } else { vec![0; 4] };
+                let whole = [head, &[1; 10], &end].concat();
+                let bytes = if fits {
+                    &whole[..]
+                } else {
+                    &whole[..head.len() + len]
+                };
+                let error = skip(&mut &bytes[..], is_compressed).err();
+                assert_eq!(error.is_none(), fits, "{is_compressed}");
+            }
+        }
+    }
+}

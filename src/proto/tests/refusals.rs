@@ -1036,6 +1036,22 @@ fn encoder_rejects_messages_that_decoders_reject() {
         bytes: GRANT_MAX_BYTES + 1,
     };
     assert!(says(grant).contains("bytes are more than GRANT_MAX_BYTES"));
+    for largest in [
+        Message::Want {
+            file,
+            lane: Lane::Requested,
+            basis: Basis::Prefix {
+                len_bytes: FILE_MAX_BYTES,
+                digest: None,
+            },
+        },
+        Message::Grant {
+            class: Class::Wants,
+            bytes: GRANT_MAX_BYTES,
+        },
+    ] {
+        assert!(decoded(&encoded(&largest)).is_ok(), "{largest:?}");
+    }
     let setup = Setup {
         words: vec![vec![0; WORD_MAX_BYTES + 1]],
         ..golden::setup()
