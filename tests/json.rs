@@ -275,6 +275,50 @@ fn lists_of_hosts_and_grants_are_those_of_the_schema() {
 }
 
 #[test]
+fn files_that_were_not_sent_tell_where_they_came_from() {
+    let dir = trees();
+    for name in ["moved", "src/copy", "src/kept", "dst/kept"] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, if name == "moved" { "moved" } else { "copied" })
+            .expect("scratch can be written");
+        let file = std::fs::File::options()
+            .append(true)
+            .open(&path)
+            .expect("it was just written");
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(86_400))
+            .expect("its time can be set");
+    }
+    std::fs::copy(dir.path().join("moved"), dir.path().join("src/to"))
+        .expect("scratch can be written");
+    std::fs::rename(dir.path().join("moved"), dir.path().join("dst/from"))
+        .expect("scratch can be written");
+    let (code, lines) = lines(
+        dir.path(),
+        &["-a", "--delete", "--detect-renamed", "src/", "dst"],
+    );
+    assert_eq!(code, Some(0));
+    let mut reused: Vec<_> = lines
+        .iter()
+        .filter(|line| line["type"] == "reused")
+        .map(|line| {
+            let [how, path] = ["how", "path"].map(|key| line[key].as_str().unwrap_or_default());
+            let from = line["from"]["path"].as_str().unwrap_or_default();
+            format!("{how} {from} => {path}, {}", line["size_bytes"])
+        })
+        .collect();
+    reused.sort();
+    assert_eq!(reused, ["copied kept => copy, 6", "renamed from => to, 5"]);
+    let summary = lines
+        .iter()
+        .find(|line| line["type"] == "summary")
+        .expect("the run ends with one");
+    assert_eq!(
+        (&summary["reused_files"], &summary["reused_bytes"]),
+        (&2.into(), &11.into())
+    );
+}
+
+#[test]
 fn bytes_of_a_name_are_kept() {
     let dir = trees();
     let (_, lines) = lines(dir.path(), &["-r", "src/sub/", "dst"]);

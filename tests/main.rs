@@ -70,6 +70,7 @@ mod shell;
 mod signals;
 mod stock;
 mod stock_server;
+mod swapped;
 mod tidy;
 mod traffic;
 mod trust_links;

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::faults::{Stage, Trees, write};
-use crate::kit::{Acl, World, diff, files, is_temp, oracle, synctest};
+use crate::kit::{Acl, Scene, World, diff, files, is_temp, oracle, synctest};
 
 /// A renamed directory, a moved file, a renamed file, a copy, a new file, and files that stay or change.
 const SOURCE: &str = "new/a=alpha new/sub/b=beta@5 new/%750 moved/c=gamma@7 d/renamed=delta@9 d/copy=kept@11 d/kept=kept@11 \
-    fresh=nothing changed=after";
+    fresh=nothing changed=after@33";
 const DEST: &str = "old/a=alpha old/sub/b=beta@5 c=gamma@7 d/before=delta@9 d/kept=kept@11 gone=bye empty= changed=before@-3";
 
 const MOVED: &str = "--detect-renamed=moved";
@@ -24,7 +24,7 @@ fn reorganised(w: &World) -> &World {
 
 /// Compares with rsync, and checks which files came from where.
 #[track_caller]
-fn reuses(w: &World, own: &str, options: &[&str], lines: &[&str]) {
+pub fn reuses(w: &World, own: &str, options: &[&str], lines: &[&str]) {
     w.keep_dest();
     w.agree_beside(&[own], options);
     w.restore_dest();
@@ -451,7 +451,7 @@ snapshots!(
 synctest!(statistics_count_what_was_linked, |w: World| {
     snapshot(&w);
     w.alone(&["-a", "--stats", "--link-dest=../alt", MOVED])
-        .prints("Number of new files taken from other files: 3 (14 bytes)")
+        .prints("Number of files taken from other files: 3 (14 bytes)")
         .prints("Number of regular files transferred: 7")
         .prints("Total transferred file size: 35 bytes");
 });
@@ -755,6 +755,31 @@ synctest!(search_is_bounded_in_directories_of_both_ends, |w: World| {
     }
 });
 
+synctest!(names_at_the_destination_are_bounded, |w: World| {
+    w.only_local("the hook is set for the client");
+    w.env("SPARSYNC_TWIN_ENTRIES", "3");
+    let note =
+        "sparsync: --detect-renamed has looked at a part of the files, because they are many";
+    let kept = "d/1=11111@9 d/2=22222@10 d/3=33333@11";
+    w.tree("alt", "c=gamma@7");
+    w.source(kept).source("moved/c=gamma@7").dest(kept);
+    w.keep_dest();
+    for is_cut in [false, true] {
+        if is_cut {
+            w.restore_dest();
+            w.source("d/4=44444@12").dest("d/4=44444@12");
+        }
+        let ran = w
+            .alone(&["-a", "--link-dest=../alt", MOVED, "--info=rename"])
+            .exits(0);
+        if is_cut {
+            ran.prints(note).prints("copied ../alt/c => moved/c");
+        } else {
+            ran.never_prints(note).prints("linked ../alt/c => moved/c");
+        }
+    }
+});
+
 // ── what prevents a rename ──────────────────────────────────────────────────────────────────────
 moves!(backups, ["-aib", "--delete-after"], ALL_COPIED);
 moves!(
@@ -818,7 +843,7 @@ synctest!(progress_counts_each_file, |w: World| {
 synctest!(statistics_count_what_was_not_sent, |w: World| {
     reorganised(&w);
     w.alone(&["-a", "--delete", "--stats", MOVED])
-        .prints("Number of new files taken from other files: 3 (14 bytes)")
+        .prints("Number of files taken from other files: 3 (14 bytes)")
         .prints("Number of regular files transferred: 7")
         .prints("Total transferred file size: 35 bytes");
 });
@@ -1057,6 +1082,65 @@ synctest!(default_acl_of_the_new_directory, as root, |w: World| {
     reuses(w, MOVED, &["-ai", "--delete"], &["copied p/c4 => acl/c4"]);
 });
 
+// ── full disks ──────────────────────────────────────────────────────────────────────────────────
+
+synctest!(no_room_for_copies, as root, |w: World| {
+    w.not_pushed_to_stock("an rsync cannot receive")
+        .not_served("an rsync has no such option");
+    w.source("new/a*600000@5 old/a*600000@5 small").dest("");
+    w.mount_tmpfs("dst", 1 << 20);
+    w.dest("old/a*600000@5");
+    w.alone(&["-ai", MOVED]).exits(11).warns("No space left on device (28)");
+    // The old file is still complete, and the new one does not exist.
+    w.alone_paths(&["-aicn"], &["src/old/", "dst/old/"]).exits(0).never_prints("f");
+    w.alone_paths(&["-ain"], &["src/new/", "dst/new/"]).exits(0).prints("f+++++++++ a");
+});
+
+// ── a daemon ────────────────────────────────────────────────────────────────────────────────────
+
+#[test]
+fn twins_that_a_daemon_hides_are_not_used() {
+    for (module, is_hidden) in [
+        ("", false),
+        ("exclude = /old/a", true),
+        ("filter = - /old/***", true),
+    ] {
+        let scene = Scene::empty();
+        let is_root = rustix::process::geteuid().is_root();
+        let owner = if is_root { "uid = 0\ngid = 0\n" } else { "" };
+        scene.daemon_config(&format!(
+            "use chroot = no\nlog file = /dev/null\n{owner}[m]\npath = TOP/mod\nread only = no\n{module}\n"
+        ));
+        write(&scene.path("src/new/a"), "alpha", 2);
+        write(&scene.path("mod/old/a"), "alpha", 2);
+        let push = |own: &[&str]| {
+            scene
+                .program(oracle::under_test())
+                .args(["-a", "--delete", "--info=rename"])
+                .args(own)
+                .args(["src/", "rsync://localhost/m/"])
+                .env(
+                    "RSYNC_CONNECT_PROG",
+                    scene.daemon_command(oracle::under_test()),
+                )
+                .output()
+                .expect("the program can be started")
+        };
+        let output = push(&[MOVED]);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        if !is_hidden {
+            assert!(output.status.success(), "{output:?}");
+            assert!(stdout.contains("renamed old/a => new/a"), "{output:?}");
+            continue;
+        }
+        // Modules with filters speak rsync's protocol, in which there are no twins: nothing is changed.
+        assert_eq!(output.status.code(), Some(4), "{module}: {output:?}");
+        assert!(scene.path("mod/old/a").exists() && !scene.path("mod/new").exists());
+        assert!(push(&[]).status.success(), "{module}");
+        assert!(scene.path("mod/old/a").exists() && scene.path("mod/new/a").exists());
+    }
+}
+
 // ── kills and errors ────────────────────────────────────────────────────────────────────────────
 
 /// Everything that is renamed in [`kills_lose_nothing`].
@@ -1089,12 +1173,17 @@ pub fn build_snapshot(top: &Path) {
 /// both trees have may be lost, and the next run must finish the job.
 #[track_caller]
 fn nothing_is_lost(hook: &str, suffix: &str, own: &str, options: &[&str]) {
-    nothing_is_lost_of(build, hook, suffix, own, options);
+    nothing_is_lost_of((build, false), (hook, suffix), own, options);
 }
 
-/// Does that for trees that `build` makes.
+/// Does that for trees that `build` makes. If `may_be_held`, content that has a temporary name is not lost.
 #[track_caller]
-fn nothing_is_lost_of(build: fn(&Path), hook: &str, suffix: &str, own: &str, options: &[&str]) {
+pub fn nothing_is_lost_of(
+    (build, may_be_held): (fn(&Path), bool),
+    (hook, suffix): (&str, &str),
+    own: &str,
+    options: &[&str],
+) {
     let trees = Trees {
         options: &[],
         build,
@@ -1106,8 +1195,8 @@ fn nothing_is_lost_of(build: fn(&Path), hook: &str, suffix: &str, own: &str, opt
     let own = [options, &[own]].concat();
     for n in 1.. {
         let stage = Stage::new(&trees);
-        let before = contents(&stage.top.join("dst"));
-        let needed = contents(&stage.top.join("src"));
+        let before = contents(&stage.top.join("dst"), may_be_held);
+        let needed = contents(&stage.top.join("src"), may_be_held);
         // Each failure is logged, so a run without one has no further call.
         let log = stage.top.with_extension("log");
         let hooks = [
@@ -1128,10 +1217,12 @@ fn nothing_is_lost_of(build: fn(&Path), hook: &str, suffix: &str, own: &str, opt
                 "{shown}"
             );
         }
-        let after = contents(&stage.top.join("dst"));
+        let after = contents(&stage.top.join("dst"), may_be_held);
         // What a directory or a file needs that cannot be listed is not known.
         let stderr = String::from_utf8_lossy(&broken.stderr);
-        let is_listed = !stderr.contains("opendir") && !stderr.contains("[sender] ");
+        let is_listed = !["opendir", "[sender] ", "failed to stat"]
+            .iter()
+            .any(|words| stderr.contains(words));
         for content in before.intersection(&needed).filter(|_| is_listed) {
             assert!(
                 after.contains(content),
@@ -1157,19 +1248,15 @@ fn nothing_is_lost_of(build: fn(&Path), hook: &str, suffix: &str, own: &str, opt
     }
 }
 
-fn contents(top: &Path) -> BTreeSet<Vec<u8>> {
-    files(top)
-        .into_iter()
-        .filter(|(path, _)| {
-            !is_temp(
-                &path
-                    .file_name()
-                    .expect("a file has a name")
-                    .to_string_lossy(),
-            )
-        })
-        .map(|(_, content)| content)
-        .collect()
+/// Returns the contents of all files, and of those with temporary names if `with_temps`.
+fn contents(top: &Path, with_temps: bool) -> BTreeSet<Vec<u8>> {
+    let is_counted = |path: &Path| {
+        let name = path.file_name().expect("a file has a name");
+        with_temps || !is_temp(&name.to_string_lossy())
+    };
+    let found = files(top).into_iter();
+    let counted = found.filter(|(path, _)| is_counted(path));
+    counted.map(|(_, content)| content).collect()
 }
 
 #[test]
@@ -1201,7 +1288,8 @@ fn kills_and_errors_lose_nothing_of_snapshots() {
     for tree in ["--link-dest=../alt", "--copy-dest=../alt"] {
         for (hook, suffix) in [("SPARSYNC_KILL_AT", ""), ("SPARSYNC_FAIL_AT", ":EIO")] {
             for own in [QUICK, SAME] {
-                nothing_is_lost_of(build_snapshot, hook, suffix, own, &["-a", tree]);
+                let trees = (build_snapshot as fn(&Path), false);
+                nothing_is_lost_of(trees, (hook, suffix), own, &["-a", tree]);
             }
         }
     }

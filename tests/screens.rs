@@ -189,6 +189,49 @@ fn plain_terminals_get_no_control_sequences_that_they_lack() {
 }
 
 #[test]
+fn renamed_files_are_counted() {
+    let scene = Scene::empty();
+    for [source, dest] in [["src/new/1", "dst/old/1"], ["src/new/2", "dst/old/2"]] {
+        for path in [source, dest] {
+            let dir = scene.path(path);
+            std::fs::create_dir_all(dir.parent().expect("it has a parent"))
+                .expect("scratch can be written");
+            std::fs::write(scene.path(path), "content").expect("scratch can be written");
+            let file = std::fs::File::options()
+                .append(true)
+                .open(scene.path(path))
+                .expect("it was just written");
+            file.set_modified(std::time::UNIX_EPOCH)
+                .expect("its time can be set");
+        }
+    }
+    let mut screen = Screen::new("renamed", scene.top(), 120, 24);
+    let mut command = sparsync(
+        &scene,
+        &[
+            "-a",
+            "--delete",
+            "--detect-renamed=moved",
+            "--ui",
+            "src/",
+            "dst",
+        ],
+    );
+    // At the second rename.
+    held(&mut command, &scene).env("SPARSYNC_FAULT_IN", "rename");
+    let gate = format!("2:{}", scene.path("gate").display());
+    let child = screen.start(command.env("SPARSYNC_HOLD_AT", gate));
+    screen.shows("held");
+    release(&scene);
+    assert_eq!(
+        screen.ends(child, "ended"),
+        Some(0),
+        "{:?}",
+        screen.written()
+    );
+}
+
+#[test]
 fn lines_take_the_place_of_the_display() {
     let scene = scene_with("disk.img");
     let mut screen = Screen::new("lines", scene.top(), 200, 24);

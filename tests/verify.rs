@@ -165,7 +165,7 @@ synctest!(copied_from_twin, |w: World| {
     ];
     w.alone(&options)
         .exits(0)
-        .prints("Number of new files taken from other files: 1 (8 bytes)")
+        .prints("Number of files taken from other files: 1 (8 bytes)")
         .prints("Number of files verified: 2 (11 bytes read back)");
     w.restore_dest();
     w.env("SPARSYNC_SPOIL_WRITE", "MARK");

@@ -1,6 +1,7 @@
 //! Transfers the content of a file to its final name.
 
 pub mod failure;
+mod hold_twin;
 mod in_place;
 mod open_content;
 mod share_blocks;
@@ -54,7 +55,7 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
             report_twin(job, &twin, how, out);
         }
         if let Some(twin) = job.any_twin() {
-            job.context.twins.placed(&twin);
+            job.context.twins.placed(job.context, &twin);
         }
         return false;
     }
@@ -80,7 +81,8 @@ pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool 
     match brought {
         Ok(()) => {
             if let Some(twin) = job.any_twin() {
-                job.context.twins.placed(&twin);
+                let problem = job.context.twins.placed(job.context, &twin);
+                out.events.extend(problem.map(Event::Problem));
             }
             true
         }
@@ -200,8 +202,9 @@ fn report_twin(job: &Job<'_>, twin: &Twin, how: ReusedBy, out: &mut Outcome<'_>)
 
 /// Counts and reports a new file that was renamed from its twin or linked to it.
 pub fn report_reused(job: &Job<'_>, twin: &Twin, how: ReusedBy, out: &mut Outcome<'_>) {
-    job.context.twins.placed(twin);
     let context = job.context;
+    let problem = context.twins.placed(context, twin);
+    out.events.extend(problem.map(Event::Problem));
     let len_bytes = job.source().len_bytes;
     let changes = job.transferred().unwrap_or(Changes::NEW);
     count(out, len_bytes, changes, 0);

@@ -321,8 +321,10 @@ impl<'a> Generator<'a> {
         if self.deletions.has_source_failed() {
             search.never_link();
         }
+        let mut unwritten_bytes = 0_u64;
         for plan in self.pool.held_plans() {
             search.look_at(plan);
+            unwritten_bytes = unwritten_bytes.saturating_add(to_transfer(plan).1);
         }
         search.look_into_alternates();
         let FoundTwins {
@@ -337,7 +339,7 @@ impl<'a> Generator<'a> {
         if has_extras {
             self.deletions.wait_for_end();
         }
-        self.context.twins.settle(twins);
+        self.context.twins.settle(twins, unwritten_bytes);
         Ok(())
     }
 

@@ -10,9 +10,9 @@ use crate::fs::root::Dir;
 use crate::fs::write::{remove_stale_unseen, temp_name};
 use crate::fs::{sys, xattr};
 use crate::path::RelPath;
-use crate::plan::TimesToSet;
+use crate::plan::{Action, Changes, Decision, InTheWay, TimesToSet};
 use crate::report::event::{ErrorRole, Event, Problem, ReusedBy};
-use crate::walk::{DirPlan, Step};
+use crate::walk::{DirPlan, NONE, Step};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -43,21 +43,38 @@ pub struct OpenHeirDir {
     dest_dir: DestDir,
 }
 
-/// A new file that waits for the end of the run.
+/// A new file that waits for the end of the run. There can be many.
 pub struct Heir {
     dir: Arc<HeirDir>,
-    step: Step,
+    /// Its index in the listing of the source.
+    source: u32,
+    changes: Changes,
 }
 
 impl Heir {
-    /// Creates the heir for a step.
-    pub fn new(dir: Arc<HeirDir>, step: Step) -> Heir {
-        Heir { dir, step }
+    /// Creates the heir for a file that the destination lacks. `source`: its index in the listing of the source.
+    pub fn new(dir: Arc<HeirDir>, source: u32, changes: Changes) -> Heir {
+        Heir {
+            dir,
+            source,
+            changes,
+        }
     }
 
     /// Returns the path of its file.
     pub fn path(&self) -> RelPath {
-        self.dir.path.join(self.dir.plan.name_of(&self.step))
+        self.dir.path.join(self.dir.plan.name_of(&self.step()))
+    }
+
+    fn step(&self) -> Step {
+        Step {
+            source: self.source,
+            dest: NONE,
+            decision: Decision {
+                action: Action::Transfer(self.changes),
+                in_the_way: InTheWay::Nothing,
+            },
+        }
     }
 
     /// Opens its directory, or takes that of the last heir.
@@ -105,7 +122,7 @@ impl Heir {
             }
         };
         let dest_dir = &opened.dest_dir;
-        let job = Job::new(context, plan, self.step, dest_dir);
+        let job = Job::new(context, plan, self.step(), dest_dir);
         if let (Some(twin), Some(from)) = (job.twin(), from) {
             if context.is_dry() {
                 entry::perform(&job, out);
@@ -130,14 +147,20 @@ fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result
     let Some(dir) = &job.dest_dir.dir else {
         return Ok(false);
     };
-    let file = context.open_read(from, name)?;
-    let stat = sys::fstat(file.as_fd())?;
-    let has_xattrs = xattr::At::Fd(file.as_fd())
+    // Its name is used, because what is renamed then is what has that name. There may be many, so each call counts.
+    let stat = sys::stat(from.fd(), name, false)?;
+    let from_fd = from.fd();
+    let has_xattrs = xattr::At::Name { dir: from_fd, name }
         .names()
         .is_ok_and(|names| names.is_some_and(|names| !names.is_empty()));
     let is_single = twin.is(&stat) && stat.nlink == 1;
     if !is_single || has_xattrs || !job.gets_ids_of_new_file(dir, &stat)? {
         return Ok(false);
+    }
+    // If all may read it, it need not be tried.
+    let is_readable = context.is_super || stat.mode & 0o444 == 0o444;
+    if !is_readable {
+        context.open_read(from, name)?;
     }
     let source = job.source();
     let has_bare_source = source.xattrs().is_empty() && source.acls().0.is_empty();
@@ -165,7 +188,7 @@ fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result
         ..Has::default()
     };
     let full = || job.full();
-    let target = job.target((file.as_fd(), b""), &full, ErrorRole::Receiver);
+    let target = job.target((from_fd, name), &full, ErrorRole::Receiver);
     let mut events = Vec::new();
     let mode = job.wanted_mode();
     let has_owner = attributes::finish(context, target, source, has, mode, &mut events);
@@ -174,7 +197,7 @@ fn rename(job: &Job<'_>, twin: &Twin, (from, name): (&Dir, &[u8])) -> io::Result
         return Ok(false);
     }
     if context.options.place.fsync {
-        sys::fsync(file.as_fd())?;
+        sys::fsync(context.open_read(from, name)?.as_fd())?;
     }
     job.dest_dir.last.touch();
     sys::rename_new(from.fd(), name, dir.fd(), job.name())?;

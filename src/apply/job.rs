@@ -90,7 +90,7 @@ impl<'a> Job<'a> {
         self.plan.decided().hits.get(&self.step.source)
     }
 
-    /// Returns the file of the destination whose content it takes, if the destination still lacks it.
+    /// Returns the file of the destination whose content it takes, if what it replaces is still as it was found.
     pub fn twin(&self) -> Option<Twin> {
         self.any_twin().filter(|twin| twin.reuse != Reuse::Basis)
     }
@@ -100,9 +100,9 @@ impl<'a> Job<'a> {
         self.any_twin().filter(|twin| twin.reuse == Reuse::Basis)
     }
 
-    /// Returns its twin, whatever is done with that, if the destination still lacks it.
+    /// Returns its twin, whatever is done with that, if what it replaces is still as it was found.
     pub fn any_twin(&self) -> Option<Twin> {
-        if self.any_dest().is_none() && self.is_transferred() {
+        if self.existing_now.is_none() && self.is_transferred() {
             self.context.twins.of(self.plan, &self.step)
         } else {
             None
@@ -241,15 +241,12 @@ impl<'a> Job<'a> {
     pub fn gets_ids_of_new_file(&self, dir: &Dir, stat: &Stat) -> io::Result<bool> {
         let preserve = &self.context.policy.preserve;
         let source = self.source();
-        let parent = sys::fstat(dir.fd())?;
-        let (uid, gid) = sys::ids();
+        let inherited = self.dest_dir.inherited(dir)?;
         let sets_owner = preserve.owner && source.uid != NO_ID;
         let sets_group = preserve.group && source.gid != NO_ID;
-        let has_owner = sets_owner || stat.uid == uid;
-        // The group of a new file is that of the process or that of the directory, depending on the file system.
-        let passes_group_on = parent.mode & 0o2000 != 0 || parent.gid == gid;
-        let has_group = sets_group || passes_group_on && stat.gid == parent.gid;
-        Ok(parent.dev == stat.dev && has_owner && has_group)
+        let has_owner = sets_owner || stat.uid == inherited.uid;
+        let has_group = sets_group || Some(stat.gid) == inherited.gid;
+        Ok(inherited.dev == stat.dev && has_owner && has_group)
     }
 
     fn is_transferred(&self) -> bool {

@@ -17,6 +17,7 @@ pub mod file;
 pub mod fuzzy_basis;
 pub mod hard_links;
 pub mod heirs;
+pub mod held_twins;
 pub mod job;
 pub mod partial;
 mod read_ahead;
@@ -465,6 +466,15 @@ impl ContentPiece {
     }
 }
 
+/// What a new file has before its attributes are set.
+#[derive(Debug, Clone, Copy)]
+pub struct NewFileAttributes {
+    pub dev: u64,
+    pub uid: u32,
+    /// `None`: it is not known.
+    pub gid: Option<u32>,
+}
+
 /// A directory of the destination in which work is done. The generator makes it when it enters the directory, and all work
 /// there shares it. Only what its first use finds out is added later.
 pub struct DestDir {
@@ -474,6 +484,7 @@ pub struct DestDir {
     /// Its last touch, which runs when all work in and below it is done.
     pub last: Arc<LastTouch>,
     new_ids: OnceLock<Option<(u32, u32)>>,
+    inherited: OnceLock<NewFileAttributes>,
     default_acl: OnceLock<Option<Vec<u8>>>,
 }
 
@@ -485,6 +496,7 @@ impl DestDir {
             dir,
             last,
             new_ids: OnceLock::new(),
+            inherited: OnceLock::new(),
             default_acl: OnceLock::new(),
         }
     }
@@ -495,6 +507,23 @@ impl DestDir {
         *self
             .new_ids
             .get_or_init(|| sys::fstat(first).ok().map(|stat| (stat.uid, stat.gid)))
+    }
+
+    /// Returns what a new file in it has before its attributes are set. `dir`: this directory.
+    pub fn inherited(&self, dir: &Dir) -> io::Result<NewFileAttributes> {
+        if let Some(known) = self.inherited.get() {
+            return Ok(*known);
+        }
+        let stat = sys::fstat(dir.fd())?;
+        let (uid, gid) = sys::ids();
+        // The group of a new file is that of the process or that of the directory, depending on the file system.
+        let is_known = stat.mode & 0o2000 != 0 || stat.gid == gid;
+        let found = NewFileAttributes {
+            dev: stat.dev,
+            uid,
+            gid: if is_known { Some(stat.gid) } else { None },
+        };
+        Ok(*self.inherited.get_or_init(|| found))
     }
 
     /// Returns the default ACL, which new files inherit. Empty if it cannot be read.

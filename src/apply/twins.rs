@@ -1,26 +1,32 @@
-//! `--detect-renamed`: new files that take the content of equal files of the destination or of an alternate tree, their
-//! twins.
+//! `--detect-renamed`: new and changed files that take the content of equal files of the destination or of an alternate
+//! tree, their twins.
 //!
-//! The twins of a run are settled before anything is done. A twin is copied at the turn of the new file, or it is renamed
-//! in place of its deletion, which waits for the end of the run. One in a tree of `--link-dest` gets another name. Each is
-//! examined again right before that. If it has changed, the content comes from the source, as without the option. No twin
-//! is deleted before each file that takes its content has its name.
+//! The twins of a run are settled before anything is done. A twin is copied at the turn of the file that takes its content,
+//! or it is renamed in place of its deletion, which waits for the end of the run. One in a tree of `--link-dest` gets another
+//! name. Each is examined again right before that. If it has changed, the content comes from the source, as without the
+//! option. No twin is deleted before each file that takes its content has its name, and the old content of one that is
+//! replaced is held until then ([`held_twins`](crate::apply::held_twins)).
 
 use crate::apply::Context;
+use crate::apply::dir_finalize::LastTouch;
+use crate::apply::held_twins::{HeldTwins, OldContent};
 use crate::digest::Comparison;
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
+use crate::fs::probe::space;
 use crate::fs::root::Dir;
-use crate::fs::trusted_path;
+use crate::fs::{errno, sys, trusted_path};
 use crate::path::{self, RelPath};
-use crate::plan::renamed::TwinCandidates;
+use crate::plan::renamed::{TwinCandidates, TwinFate};
 use crate::proto::ContentDigest;
+use crate::report::event::{ErrorRole, Problem};
 use crate::walk::{DirPlan, Step};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-/// A file of the destination or of an alternate tree whose content a new file takes.
+/// A file of the destination or of an alternate tree whose content another file takes.
 #[derive(Debug)]
 pub struct Twin {
     /// The index of the alternate tree; `None`: it is at the destination.
@@ -32,9 +38,11 @@ pub struct Twin {
     pub len_bytes: u64,
     pub identity: TwinIdentity,
     pub reuse: Reuse,
-    /// It is not deleted before the new file has its name. Of a file with several names, one is copied, and it is not
-    /// known which.
+    /// It is not deleted before the new file has its name, nor its old content. Of a file with several names, one is
+    /// copied, and it is not known which.
     pub is_awaited: bool,
+    /// Where its content is, if the run has changed it.
+    pub held: Option<OldContent>,
 }
 
 /// By what a twin is recognized when it is used.
@@ -92,6 +100,11 @@ impl Twin {
         open_dir(context, self.tree, &self.path.parent().unwrap_or_default())
     }
 
+    /// Returns the path of another name in its directory.
+    pub fn sibling(&self, name: &[u8]) -> RelPath {
+        self.path.parent().unwrap_or_default().join(name)
+    }
+
     /// Returns the path under which it is reported.
     pub fn shown(&self, context: &Context<'_>) -> Vec<u8> {
         match self.tree {
@@ -100,13 +113,14 @@ impl Twin {
         }
     }
 
-    /// Returns whether a file with these attributes can be it.
+    /// Returns whether a file with these attributes can be it, or holds its content.
     pub fn is(&self, stat: &Stat) -> bool {
-        let is_found = match self.identity {
-            TwinIdentity::Found { inode, mtime } => {
-                ((stat.dev, stat.ino), stat.mtime) == (inode, mtime)
-            }
-            TwinIdentity::New(_) => true,
+        let found = ((stat.dev, stat.ino), stat.mtime);
+        let is_found = match (&self.held, &self.identity) {
+            (Some(OldContent::Lost), _) => false,
+            (Some(OldContent::Held(held)), _) => found == (held.inode, held.mtime),
+            (None, TwinIdentity::Found { inode, mtime }) => found == (*inode, *mtime),
+            (None, TwinIdentity::New(_)) => true,
         };
         is_found && Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes == self.len_bytes
     }
@@ -163,10 +177,16 @@ impl SettledTwins {
                 identity: TwinIdentity::New(original.digest),
                 reuse,
                 is_awaited,
+                held: None,
             });
         }
+        Some(self.candidate(at, reuse, is_awaited))
+    }
+
+    /// Returns a candidate as a twin.
+    fn candidate(&self, at: u32, reuse: Reuse, is_awaited: bool) -> Twin {
         let file = self.candidates.get(at);
-        Some(Twin {
+        Twin {
             tree: file.tree,
             path: file.path(),
             candidate: Some(at),
@@ -177,7 +197,8 @@ impl SettledTwins {
             },
             reuse,
             is_awaited,
-        })
+            held: None,
+        }
     }
 }
 
@@ -189,11 +210,17 @@ pub struct Twins {
     compared_by: OnceLock<Comparison>,
     /// How many files need the content of a twin and do not have their names yet, by the index of the candidate.
     needed: Mutex<Vec<u32>>,
+    /// Those that the run has changed while others need their content.
+    held: HeldTwins,
+    /// How many bytes the run writes at most.
+    unwritten_bytes: AtomicU64,
 }
 
 impl Twins {
-    /// Sets the twins of the new files.
-    pub fn settle(&self, twins: SettledTwins) {
+    /// Sets the twins, and how many bytes the run writes at most.
+    pub fn settle(&self, twins: SettledTwins, unwritten_bytes: u64) {
+        self.unwritten_bytes
+            .store(unwritten_bytes, Ordering::Relaxed);
         let mut needed = vec![0; twins.candidates.count() as usize];
         for twin in twins.by_dir.values().flatten() {
             if twin.is_awaited {
@@ -219,7 +246,47 @@ impl Twins {
     /// Returns the twin of the new file that a step is about.
     pub fn of(&self, plan: &DirPlan, step: &Step) -> Option<Twin> {
         let dir = &plan.found.listing.path;
-        self.settled.get()?.of(dir, step.source)
+        let twin = self.settled.get()?.of(dir, step.source)?;
+        let held = twin.candidate.and_then(|at| self.held.get(at));
+        Some(Twin { held, ..twin })
+    }
+
+    /// Returns a file of the destination that the run is about to change, if others still need its content and it is not
+    /// held yet.
+    pub fn to_hold(&self, path: &RelPath) -> Option<Twin> {
+        let settled = self.settled.get()?;
+        let at = self.candidate_at(path)?;
+        let changes = settled.candidates.get(at).fate == TwinFate::Changes;
+        if !changes || !self.is_needed_at(at) || self.held.get(at).is_some() {
+            return None;
+        }
+        Some(settled.candidate(at, Reuse::Copied, true))
+    }
+
+    /// Returns whether there will be room for everything that the run writes, if these bytes are not free. Otherwise a file
+    /// would fail that has room if no content is held.
+    pub fn has_room_beside(&self, bytes: u64, dir: &Dir) -> bool {
+        let needed = self.unwritten_bytes.load(Ordering::Relaxed);
+        space(dir.fd()).is_ok_and(|space| space.free_bytes >= needed.saturating_add(bytes))
+    }
+
+    /// Records where the old content of a twin is, before the run changes the twin. Returns `false` if it is not needed
+    /// any more.
+    pub fn hold(&self, twin: &Twin, old: OldContent, last: &Arc<LastTouch>) -> bool {
+        let Some(at) = twin.candidate else {
+            return false;
+        };
+        self.held.add(at, old, last, || self.is_needed_at(at))
+    }
+
+    /// Returns whether a name of a directory is that of a file that holds the content of a twin.
+    pub fn is_held_as(&self, dir: &RelPath, name: &[u8]) -> bool {
+        self.held.has(dir, name)
+    }
+
+    /// Forgets the files that hold content. Those that are still needed stay, and the next run removes them.
+    pub fn leave_held(&self) {
+        self.held.leave();
     }
 
     /// Returns the index of a file of the destination, if it is a candidate.
@@ -227,14 +294,37 @@ impl Twins {
         self.settled.get()?.candidates.find(path)
     }
 
-    /// Records that a new file with this twin is complete.
-    pub fn placed(&self, twin: &Twin) {
-        if let Some(at) = twin.candidate
-            && twin.is_awaited
-        {
+    /// Records that a file with this twin is complete. What held the content for it is removed if no other file needs that.
+    pub fn placed(&self, context: &Context<'_>, twin: &Twin) -> Option<Problem> {
+        let at = twin.candidate?;
+        if !twin.is_awaited {
+            return None;
+        }
+        let is_last = {
             let count = &mut self.needed.lock()[at as usize];
             *count = count.saturating_sub(1);
+            *count == 0
+        };
+        if is_last {
+            self.remove_held(context, at)
+        } else {
+            None
         }
+    }
+
+    /// Removes what holds the content of a twin. Returns the error.
+    fn remove_held(&self, context: &Context<'_>, at: u32) -> Option<Problem> {
+        let (old, _last) = self.held.take(at)?;
+        let OldContent::Held(held) = old else {
+            return None;
+        };
+        let parent = held.path.parent().unwrap_or_default();
+        let dir = context.dest?.open_dir_to_search(&parent);
+        let unlinked = dir.and_then(|dir| sys::unlink(dir.fd(), held.path.name()));
+        let error = errno::if_there(unlinked).err()?;
+        let full = context.full(held.path.as_bytes());
+        let role = ErrorRole::Receiver;
+        Some(Problem::failed(role, "unlink", &full, &error))
     }
 
     /// Records that a new file with this twin could not be placed.
@@ -249,6 +339,10 @@ impl Twins {
     /// Returns whether a file must not be deleted, because another one needs its content.
     pub fn is_needed(&self, path: &RelPath) -> bool {
         self.candidate_at(path)
-            .is_some_and(|at| self.needed.lock()[at as usize] > 0)
+            .is_some_and(|at| self.is_needed_at(at))
+    }
+
+    fn is_needed_at(&self, at: u32) -> bool {
+        self.needed.lock()[at as usize] > 0
     }
 }

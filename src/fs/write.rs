@@ -514,6 +514,12 @@ pub fn temp_name(name: &[u8]) -> Vec<u8> {
     nth_temp_name(name, 0)
 }
 
+/// Returns the temp name for `name` that is used last: no file that is being written has it, and none that is placed removes
+/// it.
+pub fn last_temp_name(name: &[u8]) -> Vec<u8> {
+    nth_temp_name(name, LETTERS.len() - 1)
+}
+
 /// Returns a temp name for `name`, `.name.XXXXXX`. Truncates the name if it would become too long.
 fn nth_temp_name(name: &[u8], attempt: usize) -> Vec<u8> {
     let keep = name.len().min(NAME_MAX - SUFFIX_LEN - 2);

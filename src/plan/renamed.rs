@@ -23,9 +23,9 @@ pub enum Criterion {
 /// The digest of the content of a file.
 pub type Digest = [u8; CONTENT_LEN_BYTES];
 
-/// A regular file that the destination lacks.
+/// A regular file that the destination lacks, or has with another content.
 #[derive(Debug, Clone, Copy)]
-pub struct AbsentFile<'a> {
+pub struct NeededFile<'a> {
     pub dir: &'a RelPath,
     pub name: &'a [u8],
     pub len_bytes: u64,
@@ -38,10 +38,45 @@ pub struct AbsentFile<'a> {
     pub may_be_late: bool,
     /// It may be another name of a file of an alternate tree.
     pub may_be_linked: bool,
+    /// It may take the content of a file that the run changes, if that waits until it has its name.
+    pub may_be_awaited: bool,
+    /// What it replaces.
+    pub old: OldFile,
 }
 
-/// A regular file of the destination, which keeps its content until the run deletes it, if it does, or of an alternate
-/// tree.
+/// What the destination has under the name of a file that it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldFile {
+    /// Nothing.
+    Missing,
+    /// A file with another content; its index, if it is a candidate.
+    Replaced(Option<u32>),
+}
+
+/// What the run does with a file of the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TwinFate {
+    /// It keeps its content.
+    Stays,
+    /// It gets another content.
+    Changes,
+    /// It is probably deleted, and has other names.
+    Extra,
+    /// It is probably deleted, and has no other name, so it can be renamed.
+    LeftOver,
+}
+
+impl TwinFate {
+    /// Returns whether the run will probably delete the file.
+    pub fn is_extra(self) -> bool {
+        match self {
+            TwinFate::Extra | TwinFate::LeftOver => true,
+            TwinFate::Stays | TwinFate::Changes => false,
+        }
+    }
+}
+
+/// A regular file of the destination or of an alternate tree.
 #[derive(Debug, Clone, Copy)]
 pub struct TwinCandidate<'a> {
     /// The index of the alternate tree; `None`: it is at the destination.
@@ -55,10 +90,7 @@ pub struct TwinCandidate<'a> {
     pub mtime: Time,
     /// The digest of its content, if it is known.
     pub digest: Option<&'a Digest>,
-    /// The run will probably delete it.
-    pub is_extra: bool,
-    /// It has no other name either, so it can be renamed.
-    pub is_left_over: bool,
+    pub fate: TwinFate,
     /// It is in a tree of `--link-dest`, and the destination has no name of it.
     pub is_linkable: bool,
 }
@@ -95,8 +127,7 @@ struct CandidateFile {
     /// The index of its directory.
     dir: u32,
     name_len_bytes: u8,
-    is_extra: bool,
-    is_left_over: bool,
+    fate: TwinFate,
     is_linkable: bool,
 }
 
@@ -148,8 +179,7 @@ impl TwinCandidates {
             // There are not more directories than files.
             dir: (self.dirs.len() - 1) as u32,
             name_len_bytes,
-            is_extra: file.is_extra,
-            is_left_over: file.is_left_over,
+            fate: file.fate,
             is_linkable: file.is_linkable,
         });
     }
@@ -172,8 +202,7 @@ impl TwinCandidates {
             len_bytes: file.len_bytes,
             mtime: file.mtime(),
             digest: digest.and_then(Option::as_ref),
-            is_extra: file.is_extra,
-            is_left_over: file.is_left_over,
+            fate: file.fate,
             is_linkable: file.is_linkable,
         }
     }
@@ -306,7 +335,7 @@ impl<'a> Key<'a> {
     }
 }
 
-impl<'a> AbsentFile<'a> {
+impl<'a> NeededFile<'a> {
     fn key(&self, criterion: Criterion) -> Option<Key<'a>> {
         let attributes = (self.len_bytes, self.mtime);
         Key::new(criterion, self.name, attributes, self.digest)
@@ -368,15 +397,20 @@ impl UnreadFile {
     }
 }
 
-/// Returns which files can be equal to each other: new files to candidates, and new files to other new files.
+/// Returns which files can be equal to each other: needed files to candidates, except to those that they replace, and new
+/// files to other new files.
 pub fn worth_reading<'a>(
-    new: impl Iterator<Item = AbsentFile<'a>>,
+    new: impl Iterator<Item = NeededFile<'a>>,
     candidates: &TwinCandidates,
 ) -> WorthReading {
     // Sorted lists, because tables would take several times the memory.
     let mut all_new = Vec::new();
+    let mut replaced = HashMap::new();
     for (at, file) in (0..).zip(new) {
         all_new.push(UnreadFile::new(at, file.len_bytes, file.mtime));
+        if let OldFile::Replaced(candidate) = file.old {
+            replaced.insert(at, candidate);
+        }
     }
     all_new.sort_unstable();
     let mut all_candidates = Vec::with_capacity(candidates.files.len());
@@ -392,25 +426,38 @@ pub fn worth_reading<'a>(
         rest = &rest[rest.partition_point(|file| file.len_bytes < len_bytes)..];
         let candidates = &rest[..rest.partition_point(|file| file.len_bytes == len_bytes)];
 
+        let replaces = |file: &UnreadFile, candidate: &UnreadFile| {
+            replaced.get(&file.at) == Some(&Some(candidate.at))
+        };
         let are_many_candidates = candidates.len() > READ_MAX;
         for candidate in candidates {
-            if !are_many_candidates || candidate.count_in(new) > 0 {
+            let is_like_any = if are_many_candidates {
+                candidate.count_in(new) > 0
+            } else {
+                new.len() > 1 || !replaces(&new[0], candidate)
+            };
+            if is_like_any {
                 worth.candidates.push(candidate.at);
             }
         }
         // More than one of the new files can have the same content.
         let are_many_new = new.len() > READ_MAX;
+        let is_new = |file: &UnreadFile| !replaced.contains_key(&file.at);
+        let new_count = new.iter().filter(|file| is_new(file)).count();
         for file in new {
             let has_candidate = if are_many_candidates {
                 file.count_in(candidates) > 0
             } else {
-                !candidates.is_empty()
+                candidates
+                    .iter()
+                    .any(|candidate| !replaces(file, candidate))
             };
             let has_other = if are_many_new {
                 file.count_in(new) > 1
             } else {
-                new.len() > 1
+                new_count > 1
             };
+            let has_other = has_other && is_new(file);
             if has_candidate || has_other {
                 worth.new.push(file.at);
             }
@@ -495,12 +542,13 @@ impl<'a> Stock<'a> {
     }
 }
 
-/// Finds a candidate for each new file, in the order in which they are given. Each candidate is renamed once at most, and
-/// gets one new name at most, so that new files never become names of one file. With [`Criterion::Digest`], a new file
-/// without a candidate is copied from the first equal one that was given, if there is one.
+/// Finds a candidate for each file that is needed, in the order in which they are given. Each candidate is renamed once at
+/// most, and gets one new name at most, so that new files never become names of one file. With [`Criterion::Digest`], a new
+/// file without a candidate is copied from the first equal one that was given, if there is one.
 ///
-/// What can be renamed is preferred, because that copies nothing; then what can be linked; then the same name, then the
-/// nearest path, then the destination, then the smallest path. The order of the candidates does not matter.
+/// What can be renamed is preferred, because that copies nothing; then what can be linked; then what stays, because its
+/// content is not held; then the same name, then the nearest path, then the destination, then the smallest path. The order
+/// of the candidates does not matter.
 pub struct Matcher<'a> {
     criterion: Criterion,
     candidates: &'a TwinCandidates,
@@ -518,7 +566,7 @@ impl<'a> Matcher<'a> {
     /// Creates it for these candidates.
     pub fn new(criterion: Criterion, candidates: &'a TwinCandidates) -> Matcher<'a> {
         let is_linkable = |candidate: &TwinCandidate<'_>| candidate.is_linkable;
-        let is_left_over = |candidate: &TwinCandidate<'_>| candidate.is_left_over;
+        let is_left_over = |candidate: &TwinCandidate<'_>| candidate.fate == TwinFate::LeftOver;
         Matcher {
             criterion,
             candidates,
@@ -530,11 +578,12 @@ impl<'a> Matcher<'a> {
     }
 
     /// Returns the match of the next new file, which has the index `at`.
-    pub fn next(&mut self, at: u32, file: &AbsentFile<'a>) -> Option<TwinMatch> {
+    pub fn next(&mut self, at: u32, file: &NeededFile<'a>) -> Option<TwinMatch> {
         let key = file.key(self.criterion)?;
         let choice = self.choose(key, file);
         // Others have no digest.
-        if choice.is_some() || self.criterion != Criterion::Digest {
+        let is_new = file.old == OldFile::Missing;
+        if choice.is_some() || self.criterion != Criterion::Digest || !is_new {
             return choice;
         }
         let original = *self.first.entry(file.digest?).or_insert(at);
@@ -545,7 +594,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    fn choose(&mut self, key: Key<'_>, file: &AbsentFile<'_>) -> Option<TwinMatch> {
+    fn choose(&mut self, key: Key<'_>, file: &NeededFile<'_>) -> Option<TwinMatch> {
         let equal = self.all.equal(key);
         let left_over = self.nearest(file, &self.all.order[equal.left.clone()]);
         if let Some(candidate) = left_over
@@ -565,7 +614,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// Takes the nearest candidate that can be linked and has no new name yet.
-    fn take_linkable(&mut self, key: Key<'_>, file: &AbsentFile<'_>) -> Option<u32> {
+    fn take_linkable(&mut self, key: Key<'_>, file: &NeededFile<'_>) -> Option<u32> {
         loop {
             let left = self.linkable.equal(key).left;
             let at = self.nearest(file, &self.linkable.order[left.clone()])?;
@@ -577,17 +626,32 @@ impl<'a> Matcher<'a> {
         }
     }
 
+    /// Returns whether a file may take the content of a candidate.
+    fn may_take(&self, file: &NeededFile<'_>, at: u32) -> bool {
+        let is_its_own = file.old == OldFile::Replaced(Some(at));
+        let changes = self.candidates.get(at).fate == TwinFate::Changes;
+        !is_its_own && (file.may_be_awaited || !changes)
+    }
+
     /// Returns the nearest one of the first few of these candidates.
-    fn nearest(&self, file: &AbsentFile<'_>, among: &[u32]) -> Option<u32> {
+    fn nearest(&self, file: &NeededFile<'_>, among: &[u32]) -> Option<u32> {
         let rank = |candidate: &TwinCandidate<'_>| {
             // A basis is more likely to be the right one if it has the same time.
             let is_less_likely =
                 self.criterion == Criterion::Length && candidate.mtime != file.mtime;
+            let changes = candidate.fate == TwinFate::Changes;
             let has_other_name = candidate.name != file.name;
             let steps = distance(candidate.dir, file.dir);
-            (is_less_likely, has_other_name, steps, candidate.tree)
+            (
+                is_less_likely,
+                changes,
+                has_other_name,
+                steps,
+                candidate.tree,
+            )
         };
         let compared = among.iter().copied().take(COMPARED_MAX);
+        let compared = compared.filter(|&at| self.may_take(file, at));
         compared.min_by(|&one, &other| {
             let one = self.candidates.get(one);
             let other = self.candidates.get(other);
@@ -629,7 +693,7 @@ mod tests {
         path: RelPath,
         digest: Option<Digest>,
         /// The rest.
-        file: AbsentFile<'static>,
+        file: NeededFile<'static>,
     }
 
     /// A candidate of a test.
@@ -649,8 +713,8 @@ mod tests {
     }
 
     impl NewFile {
-        fn get(&self) -> AbsentFile<'_> {
-            AbsentFile {
+        fn get(&self) -> NeededFile<'_> {
+            NeededFile {
                 dir: &self.dir,
                 name: self.path.name(),
                 digest: self.digest.as_ref(),
@@ -676,7 +740,7 @@ mod tests {
             dir: path.parent().unwrap(),
             path,
             digest: None,
-            file: AbsentFile {
+            file: NeededFile {
                 dir: no_dir(),
                 name: b"",
                 len_bytes,
@@ -685,6 +749,8 @@ mod tests {
                 may_be_renamed: true,
                 may_be_late: true,
                 may_be_linked: true,
+                may_be_awaited: true,
+                old: OldFile::Missing,
             },
         }
     }
@@ -703,8 +769,11 @@ mod tests {
                 len_bytes,
                 mtime: time(5, 6),
                 digest: None,
-                is_extra: is_left_over,
-                is_left_over,
+                fate: if is_left_over {
+                    TwinFate::LeftOver
+                } else {
+                    TwinFate::Stays
+                },
                 is_linkable: false,
             },
         }
@@ -973,6 +1042,61 @@ mod tests {
         assert_eq!(worth(&many, &[]).new, (0..8).collect::<Vec<_>>());
     }
 
+    fn replacing(text: &str, old: Option<u32>) -> NewFile {
+        let mut new = not_renamed(not_late(not_linked(new_file(text, 3))));
+        new.file.old = OldFile::Replaced(old);
+        new
+    }
+
+    fn changing(text: &str) -> Old {
+        let mut old = candidate(text, 3, false);
+        old.file.fate = TwinFate::Changes;
+        old
+    }
+
+    #[test]
+    fn swapped_files_take_the_content_of_each_other() {
+        let new = [replacing("x/f", Some(0)), replacing("y/f", Some(1))];
+        let candidates = [changing("x/f"), changing("y/f")];
+        let found = matches(Criterion::Moved, &new, &candidates);
+        assert_eq!(found, [copied(1), copied(0)]);
+
+        // A file is no twin of its successor.
+        let found = matches(Criterion::Moved, &new[..1], &candidates[..1]);
+        assert_eq!(found, [None]);
+        // What stays is preferred, although it is further away.
+        let candidates = [
+            changing("x/f"),
+            changing("y/f"),
+            candidate("a/b/f", 3, false),
+        ];
+        let found = matches(Criterion::Moved, &new[..1], &candidates);
+        assert_eq!(found, [copied(2)]);
+        // The names of one file are placed at different times.
+        let mut linked = replacing("x/f", Some(0));
+        linked.file.may_be_awaited = false;
+        let found = matches(Criterion::Moved, &[linked], &candidates[..2]);
+        assert_eq!(found, [None]);
+    }
+
+    #[test]
+    fn changed_files_are_only_read_if_others_can_be_equal() {
+        let candidates = [changing("a"), changing("b")];
+        let found = worth(&[replacing("a", Some(0))], &candidates[..1]);
+        assert_eq!(found, WorthReading::default());
+        let found = worth(&[replacing("a", Some(0))], &candidates);
+        assert_eq!((found.new, found.candidates), (vec![0], vec![1]));
+        let found = worth(&[replacing("c", None), replacing("d", None)], &[]);
+        assert_eq!(found, WorthReading::default());
+        let found = worth(&[replacing("c", None), new_file("d", 3)], &[]);
+        assert_eq!(found, WorthReading::default());
+        let found = worth(
+            &[replacing("a", Some(0)), new_file("d", 3)],
+            &candidates[..1],
+        );
+        assert_eq!((found.new, found.candidates), (vec![1], vec![0]));
+    }
+
     fn any_new() -> impl Strategy<Value = NewFile> {
         (any_path(), 1..3_u64, 0..2_u32, any::<bool>()).prop_map(
             |(path, len_bytes, nanos, may_be_renamed)| {
@@ -1042,7 +1166,7 @@ mod tests {
                 let candidate = candidates[at as usize].get();
                 prop_assert_eq!(candidate.key(how), file.get().key(how));
                 if *found == TwinMatch::Renamed(at) {
-                    prop_assert!(file.file.may_be_renamed && candidate.is_left_over);
+                    prop_assert!(file.file.may_be_renamed && candidate.fate == TwinFate::LeftOver);
                     prop_assert!(!renamed.contains(&at));
                     renamed.push(at);
                 }

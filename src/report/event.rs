@@ -187,7 +187,7 @@ pub fn strerror(error: &std::io::Error) -> Vec<u8> {
         .to_vec()
 }
 
-/// How a new file has taken the content of another one.
+/// How a file has taken the content of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReusedBy {
     /// The other file was renamed.
@@ -226,12 +226,12 @@ pub enum Event {
         /// Its mode, for formats.
         mode: u32,
     },
-    /// A new file has taken the content of another file of the destination or of an alternate tree, or would in a dry run
+    /// A file has taken the content of another file of the destination or of an alternate tree, or would in a dry run
     /// (`--detect-renamed`).
     Reused {
         /// The path of the other file below the destination, or below the alternate tree as the option gives that.
         from: Vec<u8>,
-        /// The path of the new file.
+        /// The path of the file.
         name: Vec<u8>,
         /// Its length, which was not sent.
         len_bytes: u64,

@@ -27,7 +27,7 @@ pub enum Line<'a> {
     Entry(&'a Item),
     /// An extra entry was deleted, or would be in a dry run.
     Delete(DeleteLine<'a>),
-    /// A new file has taken the content of another file of the destination or of an alternate tree, or would in a dry run.
+    /// A file has taken the content of another file of the destination or of an alternate tree, or would in a dry run.
     Reused(ReusedLine<'a>),
     /// A text for the user.
     Note(NoteLine<'a>),
@@ -154,7 +154,7 @@ pub struct SummaryLine {
     errors: u64,
     /// Files of the source that were changed while they were read.
     changed_sources: u64,
-    /// New files that took the content of other files of the destination.
+    /// Files that took the content of other files of the destination.
     reused_files: u64,
     reused_bytes: u64,
     /// Files that were read back and are as they were sent.
@@ -596,7 +596,7 @@ pub fn progress(
 pub struct EventCounts {
     /// Files of the source that were changed while they were read.
     pub changed_sources: u64,
-    /// New files that have taken the content of others, and their bytes.
+    /// Files that have taken the content of others, and their bytes.
     pub reused: (u64, u64),
     /// Files that were read back and are as they were sent, and how many bytes of them (`--verify`).
     pub verified: (u64, u64),

@@ -460,7 +460,7 @@ impl TextReporter {
             if self.counts.reused.0 > 0 {
                 _ = writeln!(
                     text,
-                    "Number of new files taken from other files: {} ({} bytes)",
+                    "Number of files taken from other files: {} ({} bytes)",
                     self.counts.reused.0, self.counts.reused.1
                 );
             }

@@ -41,6 +41,9 @@ impl RandomRenames {
         for _ in 0..1 + dice.below(6) {
             rename_one(&mut dice, &mut dest);
         }
+        if dice.one_in(2) {
+            rotate_some(&mut dice, &mut dest);
+        }
         let mut alternate = relative(&mut dice, &source);
         for _ in 0..dice.below(4) {
             rename_one(&mut dice, &mut alternate);
@@ -194,6 +197,28 @@ fn rename_one(dice: &mut Dice, tree: &mut Vec<Entry>) {
         Kind::HardLink(leader) => paths.contains(leader),
         _ => true,
     });
+}
+
+/// Gives the contents and times of two or more files to each other: a swap, or a longer cycle. As the tree of a destination,
+/// it is one in which each of these files has the content that another one is to get.
+fn rotate_some(dice: &mut Dice, tree: &mut [Entry]) {
+    let mut files = Vec::new();
+    for (at, entry) in tree.iter().enumerate() {
+        if matches!(entry.kind, Kind::File(_)) {
+            files.push(at);
+        }
+    }
+    let mut count = 2 + dice.below(3);
+    while files.len() > count {
+        files.swap_remove(dice.below(files.len()));
+    }
+    count = files.len();
+    for at in 1..count {
+        let (one, other) = (files[at - 1], files[at]);
+        let (kind, mtime) = (tree[one].kind.clone(), tree[one].mtime);
+        tree[one].kind = std::mem::replace(&mut tree[other].kind, kind);
+        tree[one].mtime = std::mem::replace(&mut tree[other].mtime, mtime);
+    }
 }
 
 /// Makes files of equal length and time equal: the option relies on that.

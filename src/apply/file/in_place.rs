@@ -3,6 +3,7 @@
 use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retry, open_basis};
 use crate::apply::file::failure::{Failure, io_failed};
+use crate::apply::file::hold_twin;
 use crate::apply::file::verify::read_back;
 use crate::apply::file::write_content::{fill, record_retry, redo, report_retry};
 use crate::apply::job::Job;
@@ -27,6 +28,9 @@ pub(super) fn overwrite<'c>(
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     let existing = job.dest().expect("checked before");
+    if !hold_twin::before_overwriting(job, dir) {
+        return Err(Failure::Stopped);
+    }
     let full = || job.full();
     // rsync treats a file that it cannot read as missing, and makes no backup of it.
     let counts = !job.context.finds_differences() || job.cannot_read_dest().is_none();

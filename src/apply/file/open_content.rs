@@ -2,12 +2,13 @@
 
 use crate::apply::content::Content;
 use crate::apply::file::failure::{Failure, cannot_open, cannot_read, diminished};
+use crate::apply::held_twins::OldContent;
 use crate::apply::job::Job;
 use crate::apply::twins::Twin;
 use crate::fs::sys;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Opens the content to be copied: the twin of a new file, or else the source.
+/// Opens the content to be copied: the twin, or else the source.
 pub(super) fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
     match job.twin().and_then(|twin| open_twin(job, &twin)) {
         Some(file) => Ok(Content::Twin(file)),
@@ -52,18 +53,35 @@ pub(super) fn open_source<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
     Ok(Content::File(file))
 }
 
-/// Opens a twin if it is unchanged.
+/// Opens a twin if it is unchanged, or else the file that holds its content.
 fn open_twin(job: &Job<'_>, twin: &Twin) -> Option<OwnedFd> {
     let dir = twin.open_dir(job.context)?;
-    let file = job.context.open_read(&dir, twin.path.name()).ok()?;
-    if is_unchanged(twin, &file) {
+    if twin.held.is_none()
+        && let Ok(file) = job.context.open_read(&dir, twin.path.name())
+        && is_unchanged(twin, &file)
+    {
+        return Some(file);
+    }
+    // If the run has changed it just now, its content was held before.
+    open_held(job)
+}
+
+/// Opens the file that holds the content of a twin that the run has changed.
+pub(super) fn open_held(job: &Job<'_>) -> Option<OwnedFd> {
+    let twin = job.twin()?;
+    let Some(OldContent::Held(held)) = &twin.held else {
+        return None;
+    };
+    let dir = twin.open_dir(job.context)?;
+    let file = job.context.open_read(&dir, held.path.name()).ok()?;
+    if is_unchanged(&twin, &file) {
         Some(file)
     } else {
         None
     }
 }
 
-/// Returns whether an open twin is still the file that was found.
+/// Returns whether an open file is still the twin that was found, or what holds its content.
 pub(super) fn is_unchanged(twin: &Twin, file: &OwnedFd) -> bool {
     sys::fstat(file.as_fd()).is_ok_and(|stat| twin.is(&stat))
 }

@@ -5,6 +5,7 @@ use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, NewContent, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
+use crate::apply::file::hold_twin;
 use crate::apply::file::share_blocks;
 use crate::apply::file::verify::read_back;
 use crate::apply::file::write_content::fill;
@@ -299,6 +300,11 @@ fn give_name(
             partial::forget(job, dir);
         }
         return Ok(());
+    }
+    // A file that is moved because there is no room has none for the old content. A backup can take the old name.
+    if matches!(naming, Naming::Rename) && job.replaces() && !hold_twin::before_replacing(job, dir)
+    {
+        return Err(Failure::Stopped);
     }
     // A new file that is written in place has its name already.
     let may_be_taken = job.replaces() || !pending.is_in_place();

@@ -7,7 +7,7 @@ use crate::apply::content::{
 use crate::apply::file::failure::{
     Failure, cannot_open, cannot_read, io_failed, no_longer_regular,
 };
-use crate::apply::file::open_content::{is_unchanged, open_source};
+use crate::apply::file::open_content::{is_unchanged, open_held, open_source};
 use crate::apply::file::{share_blocks, verify};
 use crate::apply::job::Job;
 use crate::apply::twins::{Twin, TwinIdentity};
@@ -37,11 +37,18 @@ pub(super) fn fill<'c>(
             if let Some(content_counts) = fill_from_twin(job, from, target, out)? {
                 return Ok(content_counts);
             }
+            begin_again(job, target)?;
+            // It may have been overwritten meanwhile.
+            if let Some(held) = open_held(job) {
+                if let Some(content_counts) = fill_from_twin(job, &held, target, out)? {
+                    return Ok(content_counts);
+                }
+                begin_again(job, target)?;
+            }
             *content = open_source(job)?;
-            sys::seek_to(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
-            sys::truncate(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
             let of_source = ContentTarget {
                 clones_content: false,
+                basis: None,
                 ..target
             };
             fill(job, content, of_source, out)
@@ -52,6 +59,12 @@ pub(super) fn fill<'c>(
             incoming,
         } => fill_from_peer(job, (*peer, *file), incoming, target, out),
     }
+}
+
+/// Discards what was written into a file, so that it can be written from its beginning.
+fn begin_again(job: &Job<'_>, target: ContentTarget<'_>) -> Result<(), Failure> {
+    let emptied = sys::seek_to(target.to, 0).and_then(|()| sys::truncate(target.to, 0));
+    emptied.map_err(|error| io_failed(job, "write", &error))
 }
 
 fn fill_from_peer<'c>(
@@ -199,23 +212,25 @@ fn stepper<'s>(job: &Job<'s>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bo
     }
 }
 
-/// Copies the twin of a new file. `None`: it cannot be read, or has changed meanwhile.
+/// Copies a twin. `None`: it cannot be read, or has changed meanwhile.
 fn fill_from_twin(
     job: &Job<'_>,
     from: &OwnedFd,
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<Option<ContentCounts>, Failure> {
+    let before = sys::version(from.as_fd()).ok();
+    let copied = copy_local(job, from.as_fd(), target, out).0;
+    // Whether the run has begun to overwrite it is asked afterwards.
     let Some(twin) = job.twin() else {
         return Ok(None);
     };
-    let before = sys::version(from.as_fd()).ok();
     let is_right = |content_counts: &ContentCounts| {
         content_counts.end_bytes == job.source().len_bytes
             && is_unchanged(&twin, from)
             && has_expected_content(job, &twin, from, before)
     };
-    match copy_local(job, from.as_fd(), target, out).0 {
+    match copied {
         // Nothing came from the source.
         Ok(content_counts) if is_right(&content_counts) => Ok(Some(ContentCounts {
             literal_bytes: 0,

@@ -499,6 +499,7 @@ impl<'a> Deletions<'a> {
             self.after(after, &mut chains, head)?;
         }
         self.remover.place_rest();
+        self.context.twins.leave_held();
         head.append(&mut self.remover.events);
         self.go_on()?;
         Ok(self.remover.held_back())
@@ -552,8 +553,11 @@ impl<'a> Deletions<'a> {
             {
                 Ok(mut extras) => {
                     extras.reverse();
+                    let twins = &self.context.twins;
                     extras.retain(|(name, is_dir)| {
-                        *is_dir || !remove_leftover(self.context, &dir, name)
+                        *is_dir
+                            || !twins.is_held_as(&after.path, name)
+                                && !remove_leftover(self.context, &dir, name)
                     });
                     let After { path, last, .. } = after;
                     self.remove_delayed(

@@ -77,11 +77,13 @@ impl Generator<'_> {
                     self.done_early(Member::new(plan, replaced, dest_dir))?,
                 );
             }
-            if let Some(twin) = self.twin_at_end(plan, step) {
+            if let (Some(twin), Action::Transfer(changes)) =
+                (self.twin_at_end(plan, step), step.decision.action)
+            {
                 batch.queue_until(at, &mut self.out)?;
                 batch.start = at + 1;
                 let dir = heir_dir.get_or_insert_with(|| Arc::new(HeirDir::new(plan, dest_dir)));
-                let heir = Heir::new(dir.clone(), *step);
+                let heir = Heir::new(dir.clone(), step.source, changes);
                 self.deletions.expect_heir(&twin, heir);
                 continue;
             }

@@ -1,8 +1,8 @@
 //! Finds the twins of a run (`--detect-renamed`) in the plans of all its directories, before anything is done.
 
 use super::twin_contents::{ContentReader, NewSource};
-use crate::apply::Context;
 use crate::apply::twins::{NewTwin, Original, Reuse, SettledTwins};
+use crate::apply::{Context, backup};
 use crate::error::Result;
 use crate::flist::{DirList, Entry, Kind, Time, order};
 use crate::fs::root::Dir;
@@ -11,7 +11,8 @@ use crate::fs::{read, sandbox, sys};
 use crate::options::{AltKind, DetectRenamed, When};
 use crate::path::RelPath;
 use crate::plan::renamed::{
-    AbsentFile, Criterion, Key, Matcher, TwinCandidate, TwinCandidates, TwinMatch, worth_reading,
+    Criterion, Key, Matcher, NeededFile, OldFile, TwinCandidate, TwinCandidates, TwinFate,
+    TwinMatch, worth_reading,
 };
 use crate::plan::{Action, InTheWay};
 use crate::proto::ContentDigest;
@@ -23,8 +24,8 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 
-/// How many new files, and how many files and directories that can be or have twins, are looked at. This bounds the memory of
-/// the search, and permits a million files in as many directories as that usually takes.
+/// How many new files, how many files and directories that can be or have twins, and how many names are looked at. This
+/// bounds the memory of the search, and permits a million files in as many directories as that usually takes.
 const ENTRIES_MAX: usize = 1 << 20;
 
 /// The search for twins.
@@ -34,7 +35,10 @@ pub(super) struct TwinSearch<'a> {
     criterion: Criterion,
     /// Extra files stay until the end of the run, so they can be twins.
     keeps_extras: bool,
-    /// The directories that have new files.
+    /// Files that the run changes can be twins, and have some. Otherwise their own old content is the better basis, or what
+    /// is appended to.
+    with_changed: bool,
+    /// The directories that have new files, or changed ones that take part.
     dirs: HashSet<RelPath>,
     /// Hashes of what the new files have in common with equal ones, and of their names.
     keys: HashSet<u64>,
@@ -79,18 +83,26 @@ pub(super) struct FoundTwins {
 struct SearchPlace {
     /// The index of the alternate tree; `None`: it is at the destination.
     tree: Option<usize>,
-    /// It will be deleted.
-    is_extra: bool,
+    fate: TwinFate,
 }
 
 /// Returns whether a step creates a file whose content can come from a twin.
 pub(super) fn is_new_file(plan: &DirPlan, step: &Step) -> bool {
+    step.dest == NONE && is_transferred_file(plan, step) && plan.source_of(step).len_bytes > 0
+}
+
+/// Returns whether a step changes the content of a file of the destination.
+fn is_changed_file(plan: &DirPlan, step: &Step) -> bool {
+    step.dest != NONE
+        && is_transferred_file(plan, step)
+        && plan.found.dest.list.entries[step.dest as usize].kind() == Kind::File
+}
+
+fn is_transferred_file(plan: &DirPlan, step: &Step) -> bool {
     let source = plan.source_of(step);
     matches!(step.decision.action, Action::Transfer(_))
         && step.decision.in_the_way == InTheWay::Nothing
-        && step.dest == NONE
         && source.kind() == Kind::File
-        && source.len_bytes > 0
         && !plan.found.listing.with_data
 }
 
@@ -120,6 +132,7 @@ impl<'a> TwinSearch<'a> {
             context,
             walk,
             criterion,
+            with_changed: criterion != Criterion::Length && options.place.append.is_none(),
             keeps_extras,
             dirs: HashSet::new(),
             keys: HashSet::new(),
@@ -141,7 +154,27 @@ impl<'a> TwinSearch<'a> {
         }
     }
 
-    /// Notes the new files of a directory that will be entered.
+    /// Returns whether a step is about a file whose content can come from a twin.
+    fn takes_twin(&self, plan: &DirPlan, step: &Step) -> bool {
+        is_new_file(plan, step)
+            || self.takes_part(plan, step)
+                && plan.source_of(step).len_bytes > 0
+                && self.is_decided_once(plan, step)
+    }
+
+    /// Returns whether a step changes the content of a file that can take, or be, a twin.
+    fn takes_part(&self, plan: &DirPlan, step: &Step) -> bool {
+        self.with_changed && is_changed_file(plan, step)
+    }
+
+    /// Returns whether a step that changes a file has what it replaces before it, as it was found. Otherwise its content
+    /// comes from the source, and what is held for it would stay.
+    fn is_decided_once(&self, plan: &DirPlan, step: &Step) -> bool {
+        let old = &plan.found.dest.list.entries[step.dest as usize];
+        old.inode.is_none() && backup::original_in(self.context, plan, step).is_none()
+    }
+
+    /// Notes the files of a directory that will be entered whose content can come from twins.
     pub(super) fn expect(&mut self, plan: &DirPlan) {
         // What the destination has there is found only later.
         if plan.found.dest.is_unseen || plan.found.dest.is_outside {
@@ -149,7 +182,7 @@ impl<'a> TwinSearch<'a> {
         }
         let mut has_new = false;
         for step in &plan.decided().steps {
-            if !is_new_file(plan, step) {
+            if !self.takes_twin(plan, step) {
                 continue;
             }
             if self.new_left == 0 {
@@ -174,7 +207,7 @@ impl<'a> TwinSearch<'a> {
         }
     }
 
-    /// Returns the new files, in the order of the list. `plans` has those of all directories.
+    /// Returns the files whose content can come from twins, in the order of the list. `plans` has those of all directories.
     fn new_files<'p>(&self, plans: impl Iterator<Item = &'p DirPlan>) -> NewFiles<'p> {
         let preserve = &self.context.policy.preserve;
         let mut with_new: Vec<_> = plans
@@ -192,7 +225,7 @@ impl<'a> TwinSearch<'a> {
         for (dir, plan) in (0..).zip(&with_new) {
             let from = files.len();
             for (step, it) in (0..).zip(&plan.decided().steps) {
-                if is_new_file(plan, it) {
+                if self.takes_twin(plan, it) {
                     files.push(NewPlace { dir, step });
                 }
             }
@@ -220,7 +253,7 @@ impl<'a> TwinSearch<'a> {
         if self.criterion != Criterion::Digest {
             return Ok(());
         }
-        let worth = worth_reading(new.iter(), &self.found);
+        let worth = worth_reading(new.iter(&self.found), &self.found);
         let reader = ContentReader::new(self.context);
         let mut new_digests = vec![None; new.files.len()];
         // What is needed to read a file takes several times the memory of its digest, so they are read in blocks. The peer
@@ -285,9 +318,11 @@ impl<'a> TwinSearch<'a> {
             if entry.is_dir() {
                 let is_extra = extras.binary_search(&at).is_ok();
                 if !in_both.contains(&at) && (!is_extra || self.keeps_extras) {
-                    let tree = None;
-                    let path = plan.found.listing.path.join(list.name(entry));
-                    self.look_into(SearchPlace { tree, is_extra }, path);
+                    let place = SearchPlace {
+                        tree: None,
+                        fate: fate_of(is_extra),
+                    };
+                    self.look_into(place, plan.found.listing.path.join(list.name(entry)));
                 }
             } else if self.may_be_twin(list.name(entry), entry) {
                 possible.push(at);
@@ -297,8 +332,8 @@ impl<'a> TwinSearch<'a> {
             return;
         }
 
-        let changing = changing(plan);
-        possible.retain(|at| !changing.contains(at));
+        let changes = self.changes(plan);
+        possible.retain(|at| changes.get(at) != Some(&Change::Unfit));
         let path = &plan.found.listing.path;
         let Some(Ok(dir)) = self.context.dest.map(|dest| dest.open_dir_to_search(path)) else {
             return;
@@ -312,9 +347,37 @@ impl<'a> TwinSearch<'a> {
             if !self.may_look_further() {
                 return;
             }
-            let tree = None;
-            self.examine(SearchPlace { tree, is_extra }, &dir, (path, name));
+            let fate = if changes.contains_key(&at) {
+                TwinFate::Changes
+            } else {
+                fate_of(is_extra)
+            };
+            self.examine(SearchPlace { tree: None, fate }, &dir, (path, name));
         }
+    }
+
+    /// Returns what the run does with the destination's entries that it changes or replaces, by their indices.
+    fn changes(&self, plan: &DirPlan) -> HashMap<u32, Change> {
+        let mut changes = HashMap::new();
+        for step in &plan.decided().steps {
+            let stays = matches!(
+                step.decision.action,
+                Action::Keep | Action::Adjust(_) | Action::Refuse(_)
+            );
+            if stays {
+                continue;
+            }
+            let change = if self.takes_part(plan, step) {
+                Change::Content
+            } else {
+                Change::Unfit
+            };
+            changes.insert(step.dest, change);
+        }
+        for sub in &plan.decided().subdirs {
+            changes.insert(sub.step.dest, Change::Unfit);
+        }
+        changes
     }
 
     /// Notes the files of which the destination has a name in this directory, or gets one from an alternate tree, in this run
@@ -353,14 +416,26 @@ impl<'a> TwinSearch<'a> {
         if noted.is_err() {
             self.never_link();
         }
+        self.limit_names();
+    }
+
+    /// Has files copied instead of linked if the destination has names of too many.
+    fn limit_names(&mut self) {
+        let is_full = |links: &LinkSearch| links.has_name.len() > self.new_max;
+        if self.links.as_ref().is_some_and(is_full) {
+            self.never_link();
+            self.is_cut = true;
+        }
     }
 
     /// Looks at the alternate trees.
     pub(super) fn look_into_alternates(&mut self) {
-        let is_extra = false;
         for tree in 0..self.context.alternates.len() {
-            let tree = Some(tree);
-            self.look_into(SearchPlace { tree, is_extra }, RelPath::root());
+            let place = SearchPlace {
+                tree: Some(tree),
+                fate: TwinFate::Stays,
+            };
+            self.look_into(place, RelPath::root());
         }
     }
 
@@ -461,7 +536,7 @@ impl<'a> TwinSearch<'a> {
 
     /// Notes a file if it is equal to a new one.
     fn examine(&mut self, place: SearchPlace, dir: &Dir, (path, name): (&RelPath, &[u8])) {
-        let SearchPlace { tree, is_extra } = place;
+        let SearchPlace { tree, fate } = place;
         let stat = match sys::stat(dir.fd(), name, false) {
             Ok(stat) => stat,
             Err(error) => {
@@ -477,6 +552,7 @@ impl<'a> TwinSearch<'a> {
             && links.lens_bytes.contains(&stat.len_bytes)
         {
             links.has_name.insert(inode);
+            self.limit_names();
         }
         let may_be_equal = self.may_be_equal(name, stat.len_bytes, stat.mtime);
         let is_file = Kind::of_mode(stat.mode) == Some(Kind::File);
@@ -502,8 +578,11 @@ impl<'a> TwinSearch<'a> {
             len_bytes: stat.len_bytes,
             mtime: stat.mtime,
             digest: None,
-            is_extra,
-            is_left_over: is_extra && stat.nlink == 1,
+            fate: if fate == TwinFate::Extra && stat.nlink == 1 {
+                TwinFate::LeftOver
+            } else {
+                fate
+            },
             is_linkable: false,
         });
     }
@@ -542,11 +621,11 @@ impl<'a> TwinSearch<'a> {
             let dir = first.dir;
             let mut of_dir = Vec::new();
             while new.files.get(at as usize).is_some_and(|it| it.dir == dir) {
-                let file = new.get(at);
+                let file = new.get(at, &self.found);
                 if let Some(found) = matcher.next(at, &file) {
                     let twin = self.new_twin(&new, at, found, &mut originals);
                     has_extras |=
-                        twin.reuse != Reuse::CopiedAtEnd && self.found.get(twin.at).is_extra;
+                        twin.reuse != Reuse::CopiedAtEnd && self.found.get(twin.at).fate.is_extra();
                     of_dir.push(twin);
                 }
                 at += 1;
@@ -577,12 +656,12 @@ impl<'a> TwinSearch<'a> {
         found: TwinMatch,
         originals: &mut Vec<Original>,
     ) -> NewTwin {
-        let file = new.get(at);
+        let file = new.get(at, &self.found);
         let entry = new.at(at).1.source;
         let (at, reuse) = match found {
             TwinMatch::CopiedFromNew(original) => {
                 let digest = file.digest.expect("files were matched by their digests");
-                let original = new.get(original);
+                let original = new.get(original, &self.found);
                 originals.push(Original {
                     path: original.dir.join(original.name),
                     len_bytes: file.len_bytes,
@@ -600,18 +679,17 @@ impl<'a> TwinSearch<'a> {
             TwinMatch::Copied(at) if self.criterion == Criterion::Length => (at, Reuse::Basis),
             TwinMatch::Copied(at) => (at, Reuse::Copied),
         };
-        // Of a file with several names, one is placed and the others are linked to it.
-        let has_names = !file.may_be_late;
+        let fate = self.found.get(at).fate;
         NewTwin {
             entry,
             at,
             reuse,
-            is_awaited: self.found.get(at).is_extra && !has_names,
+            is_awaited: file.may_be_awaited && fate != TwinFate::Stays,
         }
     }
 }
 
-/// The new files of a run, in the order of the list.
+/// The files of a run whose content can come from twins, in the order of the list.
 struct NewFiles<'p> {
     /// The plans of their directories.
     plans: Vec<&'p DirPlan>,
@@ -624,7 +702,7 @@ struct NewFiles<'p> {
     may_be_renamed: bool,
 }
 
-/// Where a new file is.
+/// Where such a file is.
 struct NewPlace {
     /// The index of the plan.
     dir: u32,
@@ -649,26 +727,37 @@ impl<'p> NewFiles<'p> {
         sources.collect()
     }
 
-    fn get(&self, at: u32) -> AbsentFile<'_> {
+    /// Returns a file. `candidates` must be sorted.
+    fn get(&self, at: u32, candidates: &TwinCandidates) -> NeededFile<'_> {
         let (plan, step) = self.at(at);
         let source = plan.source_of(step);
+        let old = if step.dest == NONE {
+            OldFile::Missing
+        } else {
+            let path = plan.found.listing.path.join(plan.name_of(step));
+            OldFile::Replaced(candidates.find(&path))
+        };
+        let is_new = old == OldFile::Missing;
         let has_names = self.hard_links && source.inode.is_some();
         let digest = self.digests.get(at as usize);
-        AbsentFile {
+        NeededFile {
             dir: &plan.found.listing.path,
             name: plan.name_of(step),
             len_bytes: source.len_bytes,
             mtime: source.mtime,
             digest: digest.and_then(Option::as_ref),
             // Other names are linked to it before the end of the run.
-            may_be_renamed: self.may_be_renamed && !has_names,
-            may_be_late: !has_names,
-            may_be_linked: !has_names,
+            may_be_renamed: self.may_be_renamed && is_new && !has_names,
+            may_be_late: is_new && !has_names,
+            may_be_linked: is_new && !has_names,
+            // Of a file with several names, one is placed and the others are linked to it.
+            may_be_awaited: !has_names,
+            old,
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = AbsentFile<'_>> {
-        (0..self.files.len() as u32).map(|at| self.get(at))
+    fn iter(&self, candidates: &TwinCandidates) -> impl Iterator<Item = NeededFile<'_>> {
+        (0..self.files.len() as u32).map(|at| self.get(at, candidates))
     }
 }
 
@@ -722,20 +811,20 @@ fn in_both(plan: &DirPlan) -> HashSet<u32> {
     steps.chain(subdirs).map(|step| step.dest).collect()
 }
 
-/// Returns the indices of the destination's entries that the run changes or replaces.
-fn changing(plan: &DirPlan) -> HashSet<u32> {
-    let mut changing = HashSet::new();
-    for step in &plan.decided().steps {
-        let stays = matches!(
-            step.decision.action,
-            Action::Keep | Action::Adjust(_) | Action::Refuse(_)
-        );
-        if !stays {
-            changing.insert(step.dest);
-        }
+/// What the run does with an entry of the destination.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// A regular file gets another content, and its old one can be held.
+    Content,
+    /// Anything else. Such a file is no twin.
+    Unfit,
+}
+
+/// Returns the fate of a file that the run does not change.
+fn fate_of(is_extra: bool) -> TwinFate {
+    if is_extra {
+        TwinFate::Extra
+    } else {
+        TwinFate::Stays
     }
-    for sub in &plan.decided().subdirs {
-        changing.insert(sub.step.dest);
-    }
-    changing
 }

@@ -80,7 +80,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         }))
         .support(Support::InSession),
-    Flag::optional("detect-renamed", "HOW", "take new files from equal files of the destination")
+    Flag::optional("detect-renamed", "HOW", "take files from equal files of the destination")
         .words(&["moved", "quick"])
         .negations(&["no-detect-renamed"])
         .effect(Effect::Revocable(
@@ -93,23 +93,28 @@ pub const FLAGS: &[Flag] = &[
             |args| args.detect_renamed = None,
         ))
         .man("A regular file that is new at the destination takes the content of an equal file there, or in a tree of \
-              --link-dest, --copy-dest, --clone-dest or --compare-dest, so that it is not sent. Without a value, files are equal if they \
-              have the same size and content: both ends read the files that can be equal, of more than 8 of one size only \
-              those with equal times. Then new files that are equal to each other are sent once, too. With `moved`, files are \
-              equal if they have the same size, modification time and name, in different directories; with `quick`, the name \
-              may differ. Then contents are not compared: as with any quick check, an unchanged size and time stand for an \
-              unchanged file. So the source of such a file is not opened, and one that cannot be read is not reported. If the \
-              equal file would be deleted in this run, it is renamed; this needs -t, and neither --backup nor, unless \
-              deletions come at the end, --max-delete. Otherwise it is copied, by sharing its blocks if the file system can. \
-              But of a file in a tree of --link-dest, the new one becomes another name, if it has all attributes that the new \
-              one must have, and as long as no two files of the destination become names of one file by that; so a snapshot of \
-              renamed files needs no space for them. Files in these trees are never renamed. The result is that of a run \
-              without the option, except for such links. But the whole list is held in memory, no content is sent before it is \
-              requested, and if a file is to be renamed, deletions wait for the end of the run. Files in directories that are \
-              the same at both ends are not looked at between machines. An rsync can be the sender, but not the receiver; it \
-              sends no digests, so without a value an equal or similar file of the same size is the basis of a delta, unless \
-              with --whole-file. With --checksum-cache, digests are kept for later runs. --info=rename prints where files came \
-              from."),
+              --link-dest, --copy-dest, --clone-dest or --compare-dest, so that it is not sent. So does a file that \
+              has changed, except with --append: if files were swapped or rotated, each takes what another one had. \
+              Without a value, files are equal if they have the same size and content: both ends read the files that \
+              can be equal, of more than 8 of one size only those with equal times. Then new files that are equal to \
+              each other are sent once, too. With `moved`, files are equal if they have the same size, modification \
+              time and name, in different directories; with `quick`, the name may differ. Then contents are not \
+              compared: as with any quick check, an unchanged size and time stand for an unchanged file. So the \
+              source of such a file is not opened, and one that cannot be read is not reported. If the equal file \
+              would be deleted in this run, it is renamed; this needs -t, and neither --backup nor, unless deletions \
+              come at the end, --max-delete. Otherwise it is copied, by sharing its blocks if the file system can. If \
+              this run changes the equal file, its old content stays under a temporary name, for which --inplace \
+              copies it, until the files that take it are complete; if one of them fails, until the next run. If \
+              there is no room for that, they are sent. But of a file in a tree of --link-dest, the new one becomes \
+              another name, if it has all attributes that the new one must have, and as long as no two files of the \
+              destination become names of one file by that; so a snapshot of renamed files needs no space for them. \
+              Files in these trees are never renamed. The result is that of a run without the option, except for such \
+              links. But the whole list is held in memory, no content is sent before it is requested, and if a file \
+              is to be renamed, deletions wait for the end of the run. Files in directories that are the same at both \
+              ends are not looked at between machines. An rsync can be the sender, but not the receiver; it sends no \
+              digests, so without a value an equal or similar file of the same size is the basis of a delta, unless \
+              with --whole-file. With --checksum-cache, digests are kept for later runs. --info=rename prints where \
+              files came from."),
     Flag::value("clone-dest", "DIR", "copy files from DIR if they are identical there, by sharing their blocks")
         .effect(Effect::Argument(|args, given| add_alt(args, AltKind::Copy, true, given.value)))
         .man("Like --copy-dest, but a copy of a file in DIR shares the blocks of that file, on a file system that can do that: \
