@@ -23,6 +23,7 @@ use crate::report::event::{ErrorRole, Problem};
 use crate::walk::{DirPlan, Step};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -92,6 +93,22 @@ pub fn open_dir(context: &Context<'_>, tree: Option<usize>, path: &RelPath) -> O
     let dir = root.open_dir_to_search(path).ok()?;
     trusted_path::check_inside(dir.fd()).ok()?;
     Some(dir)
+}
+
+/// Returns the problem if a file that has held content could not be removed. The next run removes it.
+pub fn cannot_remove(
+    context: &Context<'_>,
+    held: &RelPath,
+    unlinked: io::Result<()>,
+) -> Option<Problem> {
+    let error = errno::if_there(unlinked).err()?;
+    let full = context.full(held.as_bytes());
+    Some(Problem::failed(
+        ErrorRole::Receiver,
+        "unlink",
+        &full,
+        &error,
+    ))
 }
 
 impl Twin {
@@ -321,10 +338,7 @@ impl Twins {
         let parent = held.path.parent().unwrap_or_default();
         let dir = context.dest?.open_dir_to_search(&parent);
         let unlinked = dir.and_then(|dir| sys::unlink(dir.fd(), held.path.name()));
-        let error = errno::if_there(unlinked).err()?;
-        let full = context.full(held.path.as_bytes());
-        let role = ErrorRole::Receiver;
-        Some(Problem::failed(role, "unlink", &full, &error))
+        cannot_remove(context, &held.path, unlinked)
     }
 
     /// Records that a new file with this twin could not be placed.

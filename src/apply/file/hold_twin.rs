@@ -1,19 +1,20 @@
 //! Holds the content of twins that the run changes (`--detect-renamed`), right before that.
 
-use crate::apply::Context;
 use crate::apply::held_twins::{HeldFile, OldContent};
 use crate::apply::job::Job;
 use crate::apply::twins::Twin;
+use crate::apply::{Context, Outcome, twins};
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::root::Dir;
 use crate::fs::write::{last_temp_name, remove_stale};
 use crate::fs::{errno, sys};
+use crate::report::event::Event;
 use std::io;
 use std::os::fd::AsFd;
 
 /// Holds the content of a file that is about to be replaced, if other files need it. Returns `false` if that is not
 /// possible because the run was stopped: then the file must stay.
-pub fn before_replacing(job: &Job<'_>, dir: &Dir) -> bool {
+pub fn before_replacing(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
     let Some(twin) = job.context.twins.to_hold(&job.path) else {
         return true;
     };
@@ -25,22 +26,22 @@ pub fn before_replacing(job: &Job<'_>, dir: &Dir) -> bool {
     let held = link(&twin, dir, &name).or_else(|_| copy(job.context, &twin, dir, &name));
     // If both fail, the content comes from the source.
     match held {
-        Ok(held) => keep(job, &twin, dir, held),
+        Ok(held) => keep(job, &twin, dir, held, out),
         Err(_) if job.context.stopped() => return false,
         Err(_) => {}
     }
     true
 }
 
-/// Holds the content of a file that is about to be overwritten, if other files need it. A file that is copied from it at
-/// the same time finds afterwards that the content has another place now. Returns `false` as [`before_replacing`] does.
-pub fn before_overwriting(job: &Job<'_>, dir: &Dir) -> bool {
+/// Holds the content of a file that is about to be overwritten, if other files need it. A file that is copied from it
+/// at the same time finds afterwards that the content has another place now. Returns `false` as [`before_replacing`] does.
+pub fn before_overwriting(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
     let Some(twin) = job.context.twins.to_hold(&job.path) else {
         return true;
     };
     let name = last_temp_name(job.name());
     match copy(job.context, &twin, dir, &name) {
-        Ok(held) => keep(job, &twin, dir, held),
+        Ok(held) => keep(job, &twin, dir, held, out),
         Err(_) if job.context.stopped() => return false,
         Err(_) => {
             let last = &job.dest_dir.last;
@@ -51,14 +52,16 @@ pub fn before_overwriting(job: &Job<'_>, dir: &Dir) -> bool {
 }
 
 /// Records a file that holds the content of a twin, or removes it if that is not needed any more.
-fn keep(job: &Job<'_>, twin: &Twin, dir: &Dir, held: HeldFile) {
-    let name = held.path.name().to_vec();
+fn keep(job: &Job<'_>, twin: &Twin, dir: &Dir, held: HeldFile, out: &mut Outcome<'_>) {
+    let path = held.path.clone();
     let last = &job.dest_dir.last;
     last.touch();
-    if !job.context.twins.hold(twin, OldContent::Held(held), last) {
-        // What stays is removed by the next run.
-        let _ = sys::unlink(dir.fd(), &name);
+    if job.context.twins.hold(twin, OldContent::Held(held), last) {
+        return;
     }
+    let unlinked = sys::unlink(dir.fd(), path.name());
+    let problem = twins::cannot_remove(job.context, &path, unlinked);
+    out.events.extend(problem.map(Event::Problem));
 }
 
 /// Gives a twin another name. Fails if it is not the file that was found.

@@ -28,7 +28,7 @@ pub(super) fn overwrite<'c>(
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     let existing = job.dest().expect("checked before");
-    if !hold_twin::before_overwriting(job, dir) {
+    if !hold_twin::before_overwriting(job, dir, out) {
         return Err(Failure::Stopped);
     }
     let full = || job.full();

@@ -302,8 +302,8 @@ fn give_name(
         return Ok(());
     }
     // A file that is moved because there is no room has none for the old content. A backup can take the old name.
-    if matches!(naming, Naming::Rename) && job.replaces() && !hold_twin::before_replacing(job, dir)
-    {
+    let replaces = matches!(naming, Naming::Rename) && job.replaces();
+    if replaces && !hold_twin::before_replacing(job, dir, out) {
         return Err(Failure::Stopped);
     }
     // A new file that is written in place has its name already.
