@@ -75,7 +75,9 @@ impl RandomPlan {
             options.retain(|option| !keeps.iter().any(|start| option.starts_with(start)));
             options.extend(["-H", "--force"].map(str::to_owned));
         }
-        if let Some(backup) = backup_of(seed) {
+        // A directory that a backup beside its original keeps is in the way of a file: rsync hangs then.
+        let is_possible = |backup: &&str| !has_links || backup.contains("dir");
+        if let Some(backup) = backup_of(seed).filter(is_possible) {
             // The run would delete the backups.
             options.retain(|option| option != "--delete-excluded" || backup.contains("dir"));
             options.push(backup.to_owned());
