@@ -179,9 +179,12 @@ impl<'a> Remover<'a> {
         }
         if let Some(candidate) = self.context.twins.candidate_at(path)
             && let Some(heir) = self.heirs.take(candidate)
-            && self.pass_on(heir, Some((dir, path.name())))
         {
-            return self.went(path, Kind::File);
+            let heir_path = heir.path();
+            if self.pass_on(heir, Some((dir, path.name()))) {
+                self.record(dir, path, Some(&heir_path));
+                return self.went(path, Kind::File);
+            }
         }
         if self.context.twins.is_needed(path) {
             let start = b"sparsync: cannot delete \"".as_slice();
@@ -203,7 +206,7 @@ impl<'a> Remover<'a> {
             if keeps {
                 report_backup(self.context, dir, path, &mut self.events);
             }
-            self.record(dir, path);
+            self.record(dir, path, None);
             return self.went(path, kind);
         }
         let gone = if keeps {
@@ -366,7 +369,7 @@ impl<'a> Remover<'a> {
                 && self.backups_beside == backups_before
                 && let Ok(parent) = above.dir(dest)
             {
-                self.record(parent, path);
+                self.record(parent, path, None);
             }
             Ok(())
         } else {
@@ -421,8 +424,16 @@ impl<'a> Remover<'a> {
             }
         };
         stored.settle(number);
+        let heir = match action.heir_after(stored) {
+            Ok(heir) => heir,
+            Err(error) => {
+                self.fatal.get_or_insert(replay::unreadable(&error));
+                return PlannedDeletion::Unplanned;
+            }
+        };
+        let policy = self.context.policy;
         let verdict = match self.examined(dir, path) {
-            Some(entry) => match action.verdict_of_deletion(&entry) {
+            Some(entry) => match action.verdict_of_deletion(&entry, heir.as_ref(), policy) {
                 PlannedVerdict::Act if action.backup.is_some() => {
                     let place = backup::find_place(self.context, dir, path);
                     let end = action.no_backup(Some(&entry), &place);
@@ -442,12 +453,13 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// Records the deletion of an entry, if a plan is stored.
-    fn record(&mut self, dir: &Dir, path: &RelPath) {
+    /// Records the deletion of an entry, if a plan is stored. `heir`: the new file that the entry is renamed to.
+    fn record(&mut self, dir: &Dir, path: &RelPath, heir: Option<&RelPath>) {
         if self.context.wants.planned
             && let Some(entry) = self.examined(dir, path)
         {
             let mut action = PlannedAction::of_deletion(path.as_bytes().to_vec(), &entry);
+            action.heir = heir.map(|heir| heir.as_bytes().to_vec());
             if let Some(before) = &action.before
                 && !is_backup(self.context, path)
             {

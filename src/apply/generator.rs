@@ -16,6 +16,7 @@ mod plan_queue;
 mod planned;
 mod planned_backups;
 mod planned_groups;
+mod planned_twins;
 mod shared_files;
 mod steps;
 mod twin_contents;
@@ -303,6 +304,10 @@ impl<'a> Generator<'a> {
 
     /// Begins to search for files whose content new files take.
     fn begin_search(&mut self) {
+        if self.context.process.stored.is_some() {
+            // The plan has what was found.
+            return;
+        }
         let how = self.context.options.delta.detect_renamed;
         let has_files = self.context.dest.is_some() || !self.context.alternates.is_empty();
         if let Some(how) = how
@@ -315,6 +320,16 @@ impl<'a> Generator<'a> {
 
     /// Ends the search. All plans are held.
     fn end_search(&mut self) -> Result<()> {
+        if let Some(stored) = self.context.process.stored {
+            let walk = self.plans.walk();
+            let (found, problems) =
+                planned_twins::settle(&mut self.pool, stored, self.context, walk)?;
+            let problems = problems.into_iter().map(Event::Problem);
+            self.out.head.extend(problems);
+            // Files that the run changes are no twins in plans.
+            self.take_twins(found, 0);
+            return Ok(());
+        }
         let Some(mut search) = self.search.take().filter(TwinSearch::is_useful) else {
             return Ok(());
         };
@@ -327,11 +342,18 @@ impl<'a> Generator<'a> {
             unwritten_bytes = unwritten_bytes.saturating_add(to_transfer(plan).1);
         }
         search.look_into_alternates();
+        let found = search.settle(self.pool.held_plans())?;
+        self.take_twins(found, unwritten_bytes);
+        Ok(())
+    }
+
+    /// Notes which files take the content of which others. `unwritten_bytes`: what the run will write at most.
+    fn take_twins(&mut self, found: FoundTwins, unwritten_bytes: u64) {
         let FoundTwins {
             twins,
             has_extras,
             is_cut,
-        } = search.settle(self.pool.held_plans())?;
+        } = found;
         if is_cut {
             let line = b"sparsync: --detect-renamed has looked at a part of the files, because they are many";
             self.out.head.push(Event::Note(line.to_vec()));
@@ -340,7 +362,6 @@ impl<'a> Generator<'a> {
             self.deletions.wait_for_end();
         }
         self.context.twins.settle(twins, unwritten_bytes);
-        Ok(())
     }
 
     /// Keeps the time of a directory from being set before what may still change in it at any moment has been done.

@@ -15,7 +15,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
 use crate::fs::probe::space;
 use crate::fs::root::Dir;
-use crate::fs::{errno, sys, trusted_path};
+use crate::fs::{errno, sandbox, sys, trusted_path};
 use crate::path::{self, RelPath};
 use crate::plan::renamed::{TwinCandidates, TwinFate};
 use crate::proto::ContentDigest;
@@ -93,6 +93,20 @@ pub fn open_dir(context: &Context<'_>, tree: Option<usize>, path: &RelPath) -> O
     let dir = root.open_dir_to_search(path).ok()?;
     trusted_path::check_inside(dir.fd()).ok()?;
     Some(dir)
+}
+
+/// Returns whether a file of the destination, or of an alternate tree, or a directory above it is hidden from the client of
+/// this process.
+pub fn is_hidden(context: &Context<'_>, tree: Option<usize>, path: &RelPath) -> bool {
+    let root = match tree {
+        None => context.dest,
+        Some(tree) => context.alternates[tree].root.as_ref(),
+    };
+    let Some(root) = root else { return true };
+    let top = root.dir().fd();
+    let mut above = std::iter::successors(path.parent(), RelPath::parent);
+    above.any(|dir| !dir.is_root() && sandbox::hides(top, dir.as_bytes(), true))
+        || sandbox::hides(top, path.as_bytes(), false)
 }
 
 /// Returns the problem if a file that has held content could not be removed. The next run removes it.

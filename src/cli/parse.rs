@@ -99,6 +99,7 @@ impl GivenOption {
             (Polarity::Off, [first, ..]) => [b"--", first.as_bytes()].concat(),
             _ if !flag.long.is_empty() => match flag.arity {
                 Arity::Switch => [b"--", flag.long.as_bytes()].concat(),
+                Arity::Optional(_) if value.is_empty() => [b"--", flag.long.as_bytes()].concat(),
                 Arity::Value(_) | Arity::Optional(_) => {
                     [b"--", flag.long.as_bytes(), b"=", value.as_slice()].concat()
                 }

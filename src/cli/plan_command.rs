@@ -72,7 +72,7 @@ const APPLY_FLAGS: &[Flag] = &[
 ];
 
 /// The options of a copy that a plan records.
-const OF_PLANS: [&str; 101] = [
+const OF_PLANS: [&str; 102] = [
     "8-bit-output",
     "archive",
     "recursive",
@@ -151,6 +151,7 @@ const OF_PLANS: [&str; 101] = [
     "max-delete",
     "whole-file",
     "fuzzy",
+    "detect-renamed",
     "block-size",
     "sparse",
     "preallocate",

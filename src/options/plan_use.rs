@@ -21,7 +21,6 @@ pub fn unrecorded(options: &Options) -> Option<&'static str> {
         select,
         preserve,
         place,
-        delta,
         delete,
         ..
     } = options;
@@ -36,7 +35,6 @@ pub fn unrecorded(options: &Options) -> Option<&'static str> {
         (place.append.is_some(), "--append"),
         (place.inplace, "--inplace"),
         (place.partial && place.partial_dir.is_none(), "--partial"),
-        (delta.detect_renamed.is_some(), "--detect-renamed"),
         (
             select.remove_source != RemoveSource::No,
             "--remove-source-files",
@@ -51,9 +49,11 @@ pub fn unrecorded(options: &Options) -> Option<&'static str> {
 /// Returns the first of the options that differ from those of a client because of the command line of its server, and of which
 /// the plan records something else. `requested`: those of the client alone.
 pub fn unrequested(options: &Options, requested: &Options) -> Option<&'static str> {
-    if options.place.backup == requested.place.backup {
-        None
-    } else {
+    if options.place.backup != requested.place.backup {
         Some("--backup")
+    } else if options.delta.detect_renamed != requested.delta.detect_renamed {
+        Some("--detect-renamed")
+    } else {
+        None
     }
 }

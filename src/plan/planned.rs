@@ -1,5 +1,8 @@
 //! The actions of a stored plan (`sparsync plan`): what they record, and what `sparsync apply` does about each of them.
 
+mod twins;
+
+pub use self::twins::{PlannedTwin, TwinUse, is_usable};
 use super::{
     Action, Changes, Compared, Decision, NO_ID, Policy, Subject, attribute_changes, decide,
 };
@@ -190,6 +193,24 @@ impl EntryState {
         self.digest.is_none() || other.digest.is_none() || self.digest == other.digest
     }
 
+    /// Returns whether this is a state between two others: some attributes have been set. If none has, something else has
+    /// changed the entry. `gets_mtime`: the time may be one of them.
+    fn is_on_the_way(&self, before: &EntryState, wanted: &EntryState, gets_mtime: bool) -> bool {
+        let has_mtime = self.mtime == before.mtime || gets_mtime && self.mtime == wanted.mtime;
+        let but_ctime = EntryState {
+            ctime: before.ctime,
+            digest: before.digest,
+            ..self.clone()
+        };
+        but_ctime != *before
+            && self.has_content_of(before)
+            && has_mtime
+            && is_between(self.uid, before.uid, wanted.uid.map(Some))
+            && is_between(self.gid, before.gid, wanted.gid.map(Some))
+            && is_mode_between(self, before, wanted)
+            && are_attributes_between(self, before, wanted)
+    }
+
     /// Returns the digest of an attribute; `None`: it has none of this name.
     fn attribute(&self, name: &[u8]) -> Option<AttributeDigest> {
         let found = self.attributes.iter().find(|it| it.name == name)?;
@@ -228,6 +249,10 @@ pub struct PlannedAction {
     pub links: Option<HardLinks>,
     /// The backup that is made of what the destination has.
     pub backup: Option<PlannedBackup>,
+    /// The file whose content a new file takes (`--detect-renamed`).
+    pub twin: Option<Box<PlannedTwin>>,
+    /// Of the deletion of a twin that is renamed: the path of the new file.
+    pub heir: Option<Vec<u8>>,
 }
 
 /// The backup of what an action replaces or deletes.
@@ -327,6 +352,8 @@ pub enum ChangedEnd {
     Dest,
     /// The destination, or the directory of `--backup-dir`, where the backup of the entry belongs.
     Backup,
+    /// The file whose content the entry takes.
+    Twin,
 }
 
 impl PlannedAction {
@@ -347,6 +374,8 @@ impl PlannedAction {
             after: Some(EntryState::wanted(source, policy)),
             links: None,
             backup: None,
+            twin: None,
+            heir: None,
         })
     }
 
@@ -367,6 +396,8 @@ impl PlannedAction {
             after: Some(EntryState::wanted(source, policy)),
             links: None,
             backup: None,
+            twin: None,
+            heir: None,
         }
     }
 
@@ -380,6 +411,8 @@ impl PlannedAction {
             after: None,
             links: None,
             backup: None,
+            twin: None,
+            heir: None,
         }
     }
 
@@ -406,6 +439,8 @@ impl PlannedAction {
             after: Some(after),
             links: None,
             backup: None,
+            twin: None,
+            heir: None,
         }
     }
 
@@ -489,21 +524,7 @@ impl PlannedAction {
         if found.is_recorded(before) {
             return true;
         }
-        // Some attributes have been set. If none has, something else has changed the entry.
-        let is_adjusted = self.act == PlannedAct::Adjust;
-        let has_mtime = found.mtime == before.mtime || is_adjusted && found.mtime == wanted.mtime;
-        let but_ctime = EntryState {
-            ctime: before.ctime,
-            digest: before.digest,
-            ..found.clone()
-        };
-        but_ctime != *before
-            && found.has_content_of(before)
-            && has_mtime
-            && is_between(found.uid, before.uid, wanted.uid.map(Some))
-            && is_between(found.gid, before.gid, wanted.gid.map(Some))
-            && is_mode_between(&found, before, wanted)
-            && are_attributes_between(&found, before, wanted)
+        found.is_on_the_way(before, wanted, self.act == PlannedAct::Adjust)
     }
 
     /// Returns whether an interrupted run may have left nothing of the entry: what is in the way of another kind is removed
@@ -554,8 +575,24 @@ impl PlannedAction {
             && dest.is_some_and(|dest| EntryState::found(dest).has_content_of(wanted))
     }
 
-    /// Returns what to do about a deletion of an entry that is to be deleted now.
-    pub fn verdict_of_deletion(&self, dest: &Entry) -> PlannedVerdict {
+    /// Returns the state after of the new file that a deleted one is renamed to; `None`: it is just deleted. Fails if the plan
+    /// cannot be read any more.
+    pub fn heir_after(&self, stored: &dyn StoredPlan) -> std::io::Result<Option<EntryState>> {
+        let Some(heir) = &self.heir else {
+            return Ok(None);
+        };
+        let found = stored.action(heir, false)?;
+        Ok(found.and_then(|(_, heir)| heir.after))
+    }
+
+    /// Returns what to do about a deletion of an entry that is to be deleted now. `heir`: the state of the new file that the
+    /// entry is renamed to.
+    pub fn verdict_of_deletion(
+        &self,
+        dest: &Entry,
+        heir: Option<&EntryState>,
+        policy: &Policy,
+    ) -> PlannedVerdict {
         let Some(before) = &self.before else {
             return PlannedVerdict::Left(ChangedEnd::Dest);
         };
@@ -567,7 +604,7 @@ impl PlannedAction {
                     mode: before.mode | 0o200,
                     ..before.clone()
                 };
-        if found.is_recorded(before) || is_made_writable {
+        if is_made_writable || is_usable(dest, before, heir, policy) {
             PlannedVerdict::Act
         } else {
             PlannedVerdict::Left(ChangedEnd::Dest)

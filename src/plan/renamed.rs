@@ -235,6 +235,11 @@ impl TwinCandidates {
 
     /// Returns the index of a file of the destination, if it is a candidate. They must be sorted.
     pub fn find(&self, path: &RelPath) -> Option<u32> {
+        self.find_in(None, path)
+    }
+
+    /// Returns the index of a file of an alternate tree, or of the destination, if it is a candidate. They must be sorted.
+    pub fn find_in(&self, tree: Option<usize>, path: &RelPath) -> Option<u32> {
         let (dir, name) = split_parent(path.as_bytes());
         let found = self.files.binary_search_by(|file| {
             let its_dir = &self.dirs[file.dir as usize];
@@ -243,7 +248,7 @@ impl TwinCandidates {
                 its_dir.path.as_bytes(),
                 file.name(&self.names),
             )
-                .cmp(&(None, dir, name))
+                .cmp(&(tree, dir, name))
         });
         Some(found.ok()? as u32)
     }

@@ -7,6 +7,7 @@ use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::plan::planned::{
     AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction, PlannedBackup,
+    PlannedTwin, TwinUse,
 };
 use crate::report::event::Update;
 use base64::Engine as _;
@@ -14,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// The version of the format. A plan of another version is refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,6 +138,86 @@ struct ActionLine {
     hard_links: Option<HardLinksObject>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     backup: Option<BackupObject>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    twin: Option<TwinObject>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    heir: Option<PathText>,
+}
+
+/// The word for the use of a twin that is a new file itself.
+const COPIED_WHEN_NEW: &str = "copied_when_new";
+
+#[derive(Serialize, Deserialize)]
+struct TwinObject {
+    #[serde(rename = "use")]
+    twin_use: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    tree: Option<u32>,
+    #[serde(flatten)]
+    path: PathText,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    before: Option<StateObject>,
+    /// In hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    digest: Option<String>,
+}
+
+impl TwinObject {
+    fn new(twin: &PlannedTwin) -> TwinObject {
+        match twin {
+            PlannedTwin::Found {
+                twin_use,
+                tree,
+                path,
+                before,
+            } => TwinObject {
+                twin_use: twin_use.name().to_owned(),
+                tree: *tree,
+                path: PathText::new(path),
+                before: Some(StateObject::new(before)),
+                digest: None,
+            },
+            PlannedTwin::New { path, digest } => TwinObject {
+                twin_use: COPIED_WHEN_NEW.to_owned(),
+                tree: None,
+                path: PathText::new(path),
+                before: None,
+                digest: Some(hex_of(*digest)),
+            },
+        }
+    }
+
+    fn twin(self) -> Option<PlannedTwin> {
+        let path = self.path.bytes()?;
+        if path.is_empty() || RelPath::parse(&path).is_err() {
+            return None;
+        }
+        match (self.before, self.digest) {
+            (Some(before), None) => {
+                let twin_use = TwinUse::ALL
+                    .into_iter()
+                    .find(|it| it.name() == self.twin_use)?;
+                let before = before.state()?;
+                let is_renamed = twin_use == TwinUse::Renamed;
+                if before.kind != Kind::File || is_renamed && self.tree.is_some() {
+                    return None;
+                }
+                Some(PlannedTwin::Found {
+                    twin_use,
+                    tree: self.tree,
+                    path,
+                    before: Box::new(before),
+                })
+            }
+            (None, Some(digest)) if self.twin_use == COPIED_WHEN_NEW && self.tree.is_none() => {
+                Some(PlannedTwin::New {
+                    path,
+                    digest: digest_of(&digest)?,
+                })
+            }
+            (_, _) => None,
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -362,6 +443,8 @@ pub fn put(out: &mut Vec<u8>, line: &PlanLine) {
             after: action.after.as_ref().map(StateObject::new),
             hard_links: action.links.as_ref().map(HardLinksObject::new),
             backup: action.backup.as_ref().map(BackupObject::new),
+            twin: action.twin.as_deref().map(TwinObject::new),
+            heir: action.heir.as_deref().map(PathText::new),
         })),
         PlanLine::End { actions, digest } => StoredLine::PlanEnd(PlanEndLine {
             actions: *actions,
@@ -446,6 +529,14 @@ fn action_of(line: ActionLine) -> Option<PlannedAction> {
             Some(object) => Some(object.backup()?),
             None => None,
         },
+        twin: match line.twin {
+            Some(object) => Some(Box::new(object.twin()?)),
+            None => None,
+        },
+        heir: match line.heir {
+            Some(path) => Some(path.bytes()?),
+            None => None,
+        },
     };
     let is_deletion = act == PlannedAct::Delete;
     let has_states =
@@ -457,7 +548,12 @@ fn action_of(line: ActionLine) -> Option<PlannedAction> {
             .before
             .as_ref()
             .is_some_and(|before| before.kind != Kind::Dir);
-    if has_states && has_names && has_original {
+    // Only the content of a new file comes from another one, and only a file is renamed.
+    let is_new_file =
+        act == PlannedAct::Transfer && action.before.is_none() && action.links.is_none();
+    let has_twin = action.twin.is_none() || is_new_file;
+    let has_heir = action.heir.is_none() || is_deletion && action.kind() == Kind::File;
+    if has_states && has_names && has_original && has_twin && has_heir {
         Some(action)
     } else {
         None
@@ -516,6 +612,48 @@ mod tests {
                 path: b"../old/d/a\xfe\n~".to_vec(),
                 before: Some(older),
             }),
+            twin: None,
+            heir: None,
+        }
+    }
+
+    /// Returns a new file that takes the content of another one.
+    fn heir(twin: PlannedTwin) -> PlannedAction {
+        PlannedAction {
+            before: None,
+            links: None,
+            backup: None,
+            twin: Some(Box::new(twin)),
+            ..action()
+        }
+    }
+
+    fn found_twin(twin_use: TwinUse, tree: Option<u32>) -> PlannedTwin {
+        PlannedTwin::Found {
+            twin_use,
+            tree,
+            path: b"d/\xff".to_vec(),
+            before: Box::new(action().after.expect("it has one")),
+        }
+    }
+
+    fn new_twin() -> PlannedTwin {
+        PlannedTwin::New {
+            path: b"d/new".to_vec(),
+            digest: [9; 16],
+        }
+    }
+
+    /// Returns the deletion of a twin that is renamed.
+    fn passed_on() -> PlannedAction {
+        PlannedAction {
+            act: PlannedAct::Delete,
+            before: action().after,
+            after: None,
+            links: None,
+            backup: None,
+            heir: Some(b"d/\xfe".to_vec()),
+            ..action()
         }
     }
 
@@ -535,6 +673,10 @@ mod tests {
         for line in [
             PlanLine::Header(header),
             PlanLine::Action(Box::new(action())),
+            PlanLine::Action(Box::new(heir(found_twin(TwinUse::Renamed, None)))),
+            PlanLine::Action(Box::new(heir(found_twin(TwinUse::Linked, Some(1))))),
+            PlanLine::Action(Box::new(heir(new_twin()))),
+            PlanLine::Action(Box::new(passed_on())),
             end,
         ] {
             let mut out = Vec::new();
@@ -548,8 +690,8 @@ mod tests {
     #[test]
     fn other_versions_and_wrong_lines_are_refused_with_the_reason() {
         assert_eq!(
-            parse(br#"{"type":"plan","version":5,"new_field":[]}"#),
-            Err(other_version(5))
+            parse(br#"{"type":"plan","version":6,"new_field":[]}"#),
+            Err(other_version(6))
         );
         let mut deletion = action();
         deletion.act = PlannedAct::Delete;
@@ -558,7 +700,25 @@ mod tests {
         link.links = None;
         let mut backup = action();
         backup.before = None;
-        for wrong in [deletion, link, backup] {
+        let not_new = PlannedAction {
+            before: action().before,
+            ..heir(new_twin())
+        };
+        let of_dir = PlannedAction {
+            before: action().after.map(|state| EntryState {
+                kind: Kind::Dir,
+                mode: 0o040_755,
+                ..state
+            }),
+            ..passed_on()
+        };
+        let elsewhere = heir(found_twin(TwinUse::Renamed, Some(0)));
+        let nowhere = heir(PlannedTwin::New {
+            path: b"../d".to_vec(),
+            digest: [9; 16],
+        });
+        let twins = [not_new, of_dir, elsewhere, nowhere];
+        for wrong in [deletion, link, backup].into_iter().chain(twins) {
             let mut out = Vec::new();
             put(&mut out, &PlanLine::Action(Box::new(wrong)));
             assert_eq!(parse(&out), Err(damaged()));

@@ -93,6 +93,9 @@ pub fn left_alone(path: &[u8], end: ChangedEnd) -> Problem {
         ChangedEnd::Backup => {
             b"sparsync: left alone, because the place of its backup has changed since the plan: \""
         }
+        ChangedEnd::Twin => {
+            b"sparsync: left alone, because the file whose content it takes has changed since the plan: \""
+        }
     };
     Problem::new([start, path, b"\""].concat(), Weight::Failed)
 }

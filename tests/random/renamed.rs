@@ -147,7 +147,7 @@ fn reference() -> &'static Path {
 }
 
 /// Gives an entry another path, and what is in it with it, or copies it there.
-fn rename_one(dice: &mut Dice, tree: &mut Vec<Entry>) {
+pub fn rename_one(dice: &mut Dice, tree: &mut Vec<Entry>) {
     if tree.is_empty() {
         return;
     }
@@ -222,7 +222,7 @@ fn rotate_some(dice: &mut Dice, tree: &mut [Entry]) {
 }
 
 /// Makes files of equal length and time equal: the option relies on that.
-fn alike(mut tree: Vec<Entry>) -> Vec<Entry> {
+pub fn alike(mut tree: Vec<Entry>) -> Vec<Entry> {
     for entry in &mut tree {
         if let Kind::File(content) = &mut entry.kind {
             let text = format!("{}.", entry.mtime);

@@ -2,6 +2,7 @@
 
 use super::planned_backups;
 use super::planned_groups::{self, RecordedGroups};
+use super::planned_twins;
 use super::{EVENTS_AT_ONCE, Generator, Top};
 use crate::apply::{Context, DestDir};
 use crate::error::Result;
@@ -69,6 +70,7 @@ impl Generator<'_> {
                 let ends = (plan.source_of(step), plan.found.dest.entry(step.dest));
                 let dir = dest_dir.dir.as_ref();
                 planned_backups::add_backup(self.context, &mut action, ends, dir);
+                planned_twins::add_twin(self.context, &mut action, plan, step);
                 self.out.head.push(Event::Planned(Box::new(action)));
             }
         }

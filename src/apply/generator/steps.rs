@@ -105,7 +105,7 @@ impl Generator<'_> {
 
     /// Returns the twin of a new file that is placed at the end of the run.
     fn twin_at_end(&self, plan: &DirPlan, step: &Step) -> Option<Twin> {
-        if !is_new_file(plan, step) {
+        if !is_new_file(&plan.found, step) {
             return None;
         }
         let twin = self.context.twins.of(plan, step);

@@ -8,7 +8,7 @@ use crate::flist::{DirList, Entry, Kind, Time, order};
 use crate::fs::root::Dir;
 use crate::fs::write::is_temp_name;
 use crate::fs::{read, sandbox, sys};
-use crate::options::{AltKind, DetectRenamed, When};
+use crate::options::{AltKind, DetectRenamed, PlanUse, When};
 use crate::path::RelPath;
 use crate::plan::renamed::{
     Criterion, Key, Matcher, NeededFile, OldFile, TwinCandidate, TwinCandidates, TwinFate,
@@ -18,7 +18,7 @@ use crate::plan::{Action, InTheWay};
 use crate::proto::ContentDigest;
 use crate::report::event::Weight;
 use crate::walk::destination::DestWalk;
-use crate::walk::{DirPlan, NONE, Step};
+use crate::walk::{DirPlan, Found, NONE, Step};
 use crate::work::parallel::BLOCK;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -87,23 +87,23 @@ struct SearchPlace {
 }
 
 /// Returns whether a step creates a file whose content can come from a twin.
-pub(super) fn is_new_file(plan: &DirPlan, step: &Step) -> bool {
-    step.dest == NONE && is_transferred_file(plan, step) && plan.source_of(step).len_bytes > 0
+pub(super) fn is_new_file(found: &Found, step: &Step) -> bool {
+    step.dest == NONE && is_transferred_file(found, step) && found.source_of(step).len_bytes > 0
 }
 
 /// Returns whether a step changes the content of a file of the destination.
-fn is_changed_file(plan: &DirPlan, step: &Step) -> bool {
+fn is_changed_file(found: &Found, step: &Step) -> bool {
     step.dest != NONE
-        && is_transferred_file(plan, step)
-        && plan.found.dest.list.entries[step.dest as usize].kind() == Kind::File
+        && is_transferred_file(found, step)
+        && found.dest.list.entries[step.dest as usize].kind() == Kind::File
 }
 
-fn is_transferred_file(plan: &DirPlan, step: &Step) -> bool {
-    let source = plan.source_of(step);
+fn is_transferred_file(found: &Found, step: &Step) -> bool {
+    let source = found.source_of(step);
     matches!(step.decision.action, Action::Transfer(_))
         && step.decision.in_the_way == InTheWay::Nothing
         && source.kind() == Kind::File
-        && !plan.found.listing.with_data
+        && !found.listing.with_data
 }
 
 impl<'a> TwinSearch<'a> {
@@ -132,7 +132,10 @@ impl<'a> TwinSearch<'a> {
             context,
             walk,
             criterion,
-            with_changed: criterion != Criterion::Length && options.place.append.is_none(),
+            // A plan says of each file what it is before and after the run, and not when it changes.
+            with_changed: criterion != Criterion::Length
+                && options.place.append.is_none()
+                && options.plan_use == PlanUse::Free,
             keeps_extras,
             dirs: HashSet::new(),
             keys: HashSet::new(),
@@ -156,7 +159,7 @@ impl<'a> TwinSearch<'a> {
 
     /// Returns whether a step is about a file whose content can come from a twin.
     fn takes_twin(&self, plan: &DirPlan, step: &Step) -> bool {
-        is_new_file(plan, step)
+        is_new_file(&plan.found, step)
             || self.takes_part(plan, step)
                 && plan.source_of(step).len_bytes > 0
                 && self.is_decided_once(plan, step)
@@ -164,7 +167,7 @@ impl<'a> TwinSearch<'a> {
 
     /// Returns whether a step changes the content of a file that can take, or be, a twin.
     fn takes_part(&self, plan: &DirPlan, step: &Step) -> bool {
-        self.with_changed && is_changed_file(plan, step)
+        self.with_changed && is_changed_file(&plan.found, step)
     }
 
     /// Returns whether a step that changes a file has what it replaces before it, as it was found. Otherwise its content

@@ -612,12 +612,14 @@ each action the state of the entry before and after: kind, permission bits, owne
 as they are preserved, digests of extended attributes and ACLs with -X and -A, and of files also
 size and time; with -H also the set of names that a file has; with --backup also the path of the
 backup and what is there before; with -c also the digests of the contents that were read to be
-compared. It is compressed JSON Lines: `zstd -dc FILE` prints them, and docs/json-schema.json
-describes them. FILE is only readable by its owner, because it holds the names of files. It gets its
-name when it is complete.
+compared; with --detect-renamed also the file whose content a new file takes, with its state, and
+whether it is renamed, linked or copied. It is compressed JSON Lines: `zstd -dc FILE` prints them,
+and docs/json-schema.json describes them. FILE is only readable by its owner, because it holds the
+names of files. It gets its name when it is complete.
 
 The summary has the counts of the actions, the bytes of the files that are transferred, and the
-directories with the most bytes and with the most deletions.
+directories with the most bytes, renames and deletions. A file that is renamed does not count as
+deleted.
 
 If part of the source cannot be read, the plan lacks it, and the exit code is 23.
 
@@ -634,13 +636,12 @@ Other options are those of a copy: which entries take part (-r, -d, -R, -x, --ex
 like), attributes (-lptgoDEAXUH, --fake-super, --chmod, --chown and the like), deletions (--delete
 and the like, with --max-delete and --delete-missing-args), other trees (--link-dest, --copy-dest,
 --clone-dest, --compare-dest), backups (--backup, --backup-dir, --suffix), and how data is sent,
-written and the other machine is reached (--fuzzy, --partial-dir, --temp-dir, --delay-updates and
-the like). --times, which -a implies, is required. With -H, the whole list is read before the first
-action.
+written and the other machine is reached (--fuzzy, --detect-renamed, --partial-dir, --temp-dir,
+--delay-updates and the like). --times, which -a implies, is required. With -H, the whole list is
+read before the first action.
 
 Some options are rejected. --inplace, --append and --partial: an interruption leaves a file that no
-plan knows. --detect-renamed: a second name of the destination changes, and no action records what
-it had before. --remove-source-files: no action records what the source loses. -K: an entry of the
+plan knows. --remove-source-files: no action records what the source loses. -K: an entry of the
 destination is reached by two paths. --iconv: both ends have other paths. -H with --link-dest and
 the other trees, --existing or --ignore-existing: what an interruption has left would decide about
 the other names. --backup with --delete-excluded, unless --backup-dir names another directory: the
@@ -683,10 +684,19 @@ With -H, the names of a file belong together. Only the planned names are linked.
 other names of the file now, or one of its names has changed at either end, all of them are left
 alone.
 
+With --detect-renamed, the files whose content new files take are those of the plan: none is
+searched for. If one of them has changed, the new file is left alone. A file that an interruption
+has left with attributes of its new name is renamed. Without the deletions, files are copied, not
+renamed. A file that several new ones have in common is transferred once; if it is not as planned at
+the end, the content comes from the source. So does that of files with several names under -H.
+
 With --backup, an entry is left alone, too, if there is another entry than before where its backup
 belongs, or a directory, also of older backups. A backup that an interruption has left is completed,
 and none is made again. If --backup-dir is in the destination, it should be excluded: otherwise
 deletions may take part of it.
+
+With --delete-after, rule files that the run itself brings (-C, -F, dir-merge) can protect an entry
+whose deletion is planned. It is left alone, too.
 
 A plan of another version, one that was changed, and one that is truncated are refused before
 anything is changed. So is a plan with relative paths in another working directory, and one whose

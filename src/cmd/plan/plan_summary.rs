@@ -1,8 +1,8 @@
-//! The summary of a plan: its counts, the directories with the most bytes, and those with the most deletions.
+//! The summary of a plan: its counts, and the directories with the most bytes, renames and deletions.
 
 use crate::cmd::dir_counts::{self, DirCounts};
 use crate::flist::Kind;
-use crate::plan::planned::{PlannedAct, PlannedAction};
+use crate::plan::planned::{PlannedAct, PlannedAction, PlannedTwin, TwinUse};
 use crate::report::escape::{self, Charset};
 use crate::report::number::put_count;
 use crate::report::plan_line::{self, PlanHeader};
@@ -17,14 +17,29 @@ pub struct PlanSummary {
     linked: u64,
     from_alternates: u64,
     backed_up: u64,
+    renamed: u64,
+    from_twins: u64,
     deleted: u64,
     bytes_by_dir: DirCounts,
+    /// By the old and the new directory, see [`NEW_DIR`].
+    renames_by_dirs: DirCounts,
     deletions_by_dir: DirCounts,
 }
+
+/// Stands between the old and the new directory of renamed files. No path has it.
+const NEW_DIR: u8 = 0;
 
 impl PlanSummary {
     /// Counts an action.
     pub fn add(&mut self, action: &PlannedAction) {
+        if action.heir.is_some() {
+            // Nothing is lost. The new file counts.
+            return;
+        }
+        if let Some(twin) = &action.twin {
+            self.add_twin(action, twin);
+            return;
+        }
         if action.backup.is_some() {
             self.backed_up += 1;
         }
@@ -44,6 +59,24 @@ impl PlanSummary {
                 self.deleted += 1;
                 self.deletions_by_dir.add(parent(&action.path), 1);
             }
+        }
+    }
+
+    /// Counts a new file that takes the content of another one.
+    fn add_twin(&mut self, action: &PlannedAction, twin: &PlannedTwin) {
+        match twin {
+            PlannedTwin::Found {
+                twin_use: TwinUse::Renamed,
+                path,
+                ..
+            } => {
+                self.renamed += 1;
+                let mut dirs = parent(path).to_vec();
+                dirs.push(NEW_DIR);
+                dirs.extend_from_slice(parent(&action.path));
+                self.renames_by_dirs.add(&dirs, 1);
+            }
+            PlannedTwin::Found { .. } | PlannedTwin::New { .. } => self.from_twins += 1,
         }
     }
 
@@ -70,22 +103,24 @@ impl PlanSummary {
             put_count(&mut line, number, 1);
             line.extend_from_slice(words.as_bytes());
         }
-        if self.linked > 0 {
-            put_count(&mut line, self.linked, 1);
-            line.extend_from_slice(b" hard links, ");
-        }
-        if self.from_alternates > 0 {
-            put_count(&mut line, self.from_alternates, 1);
-            line.extend_from_slice(b" from other trees, ");
-        }
-        if self.backed_up > 0 {
-            put_count(&mut line, self.backed_up, 1);
-            line.extend_from_slice(b" backups, ");
+        let rarer = [
+            (self.renamed, " renamed, "),
+            (self.from_twins, " with the content of other files, "),
+            (self.linked, " hard links, "),
+            (self.from_alternates, " from other trees, "),
+            (self.backed_up, " backups, "),
+        ];
+        for (number, words) in rarer {
+            if number > 0 {
+                put_count(&mut line, number, 1);
+                line.extend_from_slice(words.as_bytes());
+            }
         }
         put_count(&mut line, self.deleted, 1);
         line.extend_from_slice(b" deleted");
         put_line(&mut out, &line);
         put_largest(&mut out, b"most bytes:", &self.bytes_by_dir);
+        put_largest(&mut out, b"most renames:", &self.renames_by_dirs);
         put_largest(&mut out, b"most deletions:", &self.deletions_by_dir);
         out
     }
@@ -111,9 +146,31 @@ pub fn action_line(action: &PlannedAction) -> Vec<u8> {
         line.extend_from_slice(b" => ");
         line.extend_from_slice(&links.first);
     }
+    if let Some(twin) = &action.twin {
+        line.extend_from_slice(&words_of(twin));
+    }
+    if let Some(heir) = &action.heir {
+        line.extend_from_slice(&[b" (renamed to ", &heir[..], b")"].concat());
+    }
     let mut out = Vec::new();
     put_line(&mut out, &line);
     out
+}
+
+/// Returns where a new file gets its content.
+fn words_of(twin: &PlannedTwin) -> Vec<u8> {
+    let (what, tree) = match twin {
+        PlannedTwin::Found { twin_use, tree, .. } => (twin_use.name(), *tree),
+        PlannedTwin::New { .. } => (TwinUse::Copied.name(), None),
+    };
+    let mut words = format!(" ({what} from ").into_bytes();
+    words.extend_from_slice(twin.path());
+    if let Some(tree) = tree {
+        let number = u64::from(tree) + 1;
+        words.extend_from_slice(format!(" in alternate tree {number}").as_bytes());
+    }
+    words.push(b')');
+    words
 }
 
 fn put_line(out: &mut Vec<u8>, line: &[u8]) {
@@ -138,13 +195,27 @@ fn put_largest(out: &mut Vec<u8>, title: &[u8], by_dir: &DirCounts) {
     for (dir, count) in dirs {
         let mut line = b"    ".to_vec();
         put_count(&mut line, count, 1);
-        line.extend_from_slice(b" in ");
-        if dir == dir_counts::ROOT {
-            line.extend_from_slice(b"the destination itself");
-        } else {
-            line.extend_from_slice(dir);
-            line.push(b'/');
+        let mut parts = dir.split(|byte| *byte == NEW_DIR);
+        let dir = parts.next().unwrap_or_default();
+        match parts.next() {
+            None => put_dir(&mut line, b" in ", dir),
+            Some(new) if new == dir => put_dir(&mut line, b" within ", dir),
+            Some(new) => {
+                put_dir(&mut line, b" from ", dir);
+                put_dir(&mut line, b" to ", new);
+            }
         }
         put_line(out, &line);
+    }
+}
+
+/// Appends words and a directory.
+fn put_dir(line: &mut Vec<u8>, words: &[u8], dir: &[u8]) {
+    line.extend_from_slice(words);
+    if dir == dir_counts::ROOT {
+        line.extend_from_slice(b"the destination itself");
+    } else {
+        line.extend_from_slice(dir);
+        line.push(b'/');
     }
 }

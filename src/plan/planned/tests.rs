@@ -460,7 +460,8 @@ fn names_of_a_file_are_placed_or_as_before() {
 #[test]
 fn only_what_was_found_is_deleted() {
     let verdict = |before: &Entry, found: &Entry| {
-        PlannedAction::of_deletion(b"a".to_vec(), before).verdict_of_deletion(found)
+        let deletion = PlannedAction::of_deletion(b"a".to_vec(), before);
+        deletion.verdict_of_deletion(found, None, &archive())
     };
     assert_eq!(verdict(&file(), &file()), PlannedVerdict::Act);
     assert_eq!(verdict(&file(), &but(&file(), |it| it.uid = 9)), LEFT);
@@ -475,8 +476,62 @@ fn only_what_was_found_is_deleted() {
     let closed = but(&file(), |it| it.mode = 0o100_444);
     assert_eq!(verdict(&closed, &file()), LEFT);
     let root = PlannedAction::of_new_root(0o755);
-    assert_eq!(root.verdict_of_deletion(&dir()), LEFT);
+    assert_eq!(root.verdict_of_deletion(&dir(), None, &archive()), LEFT);
     assert_eq!(root.after.map(|after| after.mode), Some(0o040_755));
+}
+
+#[test]
+fn a_twin_may_have_some_attributes_of_its_heir() {
+    let policy = archive();
+    let single = but(&file(), changed_at(7));
+    let before = EntryState::found(&single);
+    let new = but(&file(), |it| {
+        it.mode = 0o100_600;
+        it.uid = 8;
+        it.mtime = at(6);
+    });
+    let wanted = EntryState::wanted(&new, &policy);
+    let later = |change: &dyn Fn(&mut Entry)| but(&but(&single, changed_at(9)), change);
+    let is_usable = |found: &Entry, wanted| is_usable(found, &before, wanted, &policy);
+    assert!(is_usable(&single, None));
+    for (found, is_begun) in [
+        (later(&|it| it.mode = 0o100_600), true),
+        (later(&|it| it.uid = 8), true),
+        (later(&|it| it.mtime = at(6)), true),
+        // Nothing shows that this run has changed it.
+        (later(&|_| ()), false),
+        (later(&|it| it.mode = 0o100_666), false),
+        (later(&|it| it.len_bytes = 11), false),
+        (later(&|it| it.mtime = at(8)), false),
+    ] {
+        assert_eq!(is_usable(&found, Some(&wanted)), is_begun, "{found:?}");
+        assert!(!is_usable(&found, None), "{found:?}");
+        let deletion = PlannedAction::of_deletion(b"a".to_vec(), &single);
+        let verdict = deletion.verdict_of_deletion(&found, Some(&wanted), &policy);
+        assert_eq!(verdict == PlannedVerdict::Act, is_begun, "{found:?}");
+    }
+
+    // An access time leaves no other trace.
+    let touched = later(&|_| ());
+    let with_access_times = Policy {
+        preserve: Preserve {
+            atimes: true,
+            ..policy.preserve.clone()
+        },
+        ..policy
+    };
+    assert!(super::is_usable(
+        &touched,
+        &before,
+        Some(&wanted),
+        &with_access_times
+    ));
+    assert!(!super::is_usable(
+        &touched,
+        &before,
+        None,
+        &with_access_times
+    ));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::path::RelPath;
 use crate::plan::explained::{DecidedFact, DecidedOutcome, Explained, Fact, Fate};
 use crate::plan::planned::{
     AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction, PlannedBackup,
+    PlannedTwin, TwinUse,
 };
 use crate::plan::{Changes, InTheWay, Reason};
 use crate::proto::limits::{
@@ -620,6 +621,34 @@ fn planned_state() -> impl Strategy<Value = EntryState> {
         })
 }
 
+fn planned_twin() -> impl Strategy<Value = PlannedTwin> {
+    let its_path = || {
+        path()
+            .prop_map(|path| path.as_bytes().to_vec())
+            .prop_filter("not empty", |path| !path.is_empty())
+    };
+    let found = (
+        select(TwinUse::ALL.to_vec()),
+        option::of(any::<u32>()),
+        its_path(),
+        planned_state().prop_filter("a file", |state| state.kind == Kind::File),
+    );
+    prop_oneof![
+        found.prop_map(|(twin_use, tree, path, before)| PlannedTwin::Found {
+            twin_use,
+            tree: if twin_use == TwinUse::Renamed {
+                None
+            } else {
+                tree
+            },
+            path,
+            before: Box::new(before),
+        }),
+        (its_path(), any::<[u8; 16]>())
+            .prop_map(|(path, digest)| PlannedTwin::New { path, digest }),
+    ]
+}
+
 fn planned() -> impl Strategy<Value = PlannedAction> {
     let path = prop_oneof![
         Just(b".".to_vec()),
@@ -633,9 +662,11 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
         [planned_state(), planned_state()],
         (bytes(), any::<(u32, [u8; 16])>(), any::<bool>()),
         option::of((bytes(), option::of(planned_state()))),
+        option::of(planned_twin().boxed()),
+        option::of(bytes()),
     )
         .prop_map(
-            |(path, act, changes, before, [other, after], links, backup)| {
+            |(path, act, changes, before, [other, after], links, backup, twin, heir)| {
                 let backup = backup.map(|(path, before)| PlannedBackup { path, before });
                 let (first, (count, digest), has_links) = links;
                 let names = NameSet { count, digest };
@@ -645,18 +676,25 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
                 let has_original = before
                     .as_ref()
                     .is_some_and(|before| before.kind != Kind::Dir);
+                let links = if has_links || act == PlannedAct::HardLink {
+                    Some(links)
+                } else {
+                    None
+                };
+                let is_new = act == PlannedAct::Transfer && before.is_none() && links.is_none();
+                let is_file = before
+                    .as_ref()
+                    .is_some_and(|before| before.kind == Kind::File);
                 PlannedAction {
                     path,
                     act,
                     changes: Changes::from_bits(changes).expect("all bits are known"),
                     before,
                     after: if is_deletion { None } else { Some(after) },
-                    links: if has_links || act == PlannedAct::HardLink {
-                        Some(links)
-                    } else {
-                        None
-                    },
+                    links,
                     backup: if has_original { backup } else { None },
+                    twin: if is_new { twin.map(Box::new) } else { None },
+                    heir: if is_deletion && is_file { heir } else { None },
                 }
             },
         )
@@ -784,7 +822,10 @@ fn event() -> impl Strategy<Value = Event> {
         bytes().prop_map(Event::Begin),
         bytes().prop_map(Event::SourceChanged),
         (0..=FILE_MAX_BYTES).prop_map(|len_bytes| Event::Verified { len_bytes }),
-        planned().prop_map(|action| Event::Planned(Box::new(action))),
+        // On the stack of a test, it would be too large together with the others.
+        planned()
+            .prop_map(|action| Event::Planned(Box::new(action)))
+            .boxed(),
         explained().prop_map(|explained| Event::Explained(Box::new(explained))),
         [0..=FILE_MAX_BYTES, 0..=FILE_MAX_BYTES].prop_map(|[done_bytes, len_bytes]| {
             Event::Progress {

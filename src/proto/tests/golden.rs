@@ -461,6 +461,8 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
                 after: None,
                 links: None,
                 backup: None,
+                twin: None,
+                heir: None,
             })),
             "11 7d | 0c 7b|7b2274797065223a22616374696f6e222c22616374696f6e223a2264656c657465222c2270617468223a2261222c226974656d697a65223a222a64656c6574696e672020222c226368616e676573223a302c226265666f7265223a7b226b696e64223a22646972222c226d6f6465223a22303430373535227d7d0a",
         ),

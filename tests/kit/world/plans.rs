@@ -17,6 +17,16 @@ pub struct Applied {
     pub stderr: String,
 }
 
+/// Returns those of the options that rsync has. Without the others, a run ends alike.
+fn of_rsync(options: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let is_own = |option: &Vec<u8>| option.starts_with(b"--detect-renamed");
+    options
+        .iter()
+        .filter(|option| !is_own(option))
+        .cloned()
+        .collect()
+}
+
 impl World {
     /// Makes a plan with `options` for `src/` and `dst/`, which must change nothing. Returns what was printed.
     pub fn plan<A: AsRef<[u8]>>(&self, options: &[A]) -> Applied {
@@ -83,6 +93,29 @@ impl World {
         (seen.exit, self.left_in(1))
     }
 
+    /// Returns the new files of the plan that take the content of others, and these.
+    pub fn planned_twins(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let words = ["plan", "--show", "../the.plan", "--json"];
+        let words: Vec<_> = words
+            .map(|word| put_world(word.as_bytes(), &self.twins[1]))
+            .into();
+        let surroundings = self.surroundings_of(oracle::under_test(), 1);
+        let shown = run(oracle::under_test(), &words, &self.twins[1], &surroundings);
+        let mut found = Vec::new();
+        for line in shown.stdout.split(|byte| *byte == b'\n') {
+            let Ok(action) = serde_json::from_slice::<serde_json::Value>(line) else {
+                continue;
+            };
+            let path = |object: &serde_json::Value| {
+                object["path"].as_str().map(|it| it.as_bytes().to_vec())
+            };
+            if let (Some(path), Some(twin)) = (path(&action), path(&action["twin"])) {
+                found.push((path, twin));
+            }
+        }
+        found
+    }
+
     /// Applies the plan.
     pub fn apply(&self, options: &[&str]) -> Applied {
         let words = [&["apply"], options, &["../the.plan"]].concat();
@@ -108,7 +141,7 @@ impl World {
     pub fn rsync_leaves<A: AsRef<[u8]>>(&self, options: &[A]) -> (i32, Snapshot) {
         let options: Vec<_> = options.iter().map(|it| it.as_ref().to_vec()).collect();
         let operands = [b"src/".to_vec(), b"dst/".to_vec()];
-        let seen = self.see(oracle::rsync(), &options, &operands, 0);
+        let seen = self.see(oracle::rsync(), &of_rsync(&options), &operands, 0);
         (seen.exit, self.left_in(0))
     }
 
@@ -138,7 +171,7 @@ impl World {
         let options: Vec<_> = options.iter().map(|it| it.as_ref().to_vec()).collect();
         let operands: Vec<_> = operands.iter().map(|it| it.as_ref().to_vec()).collect();
         self.chown_to_runner();
-        let wanted = self.see(oracle::rsync(), &options, &operands, 0);
+        let wanted = self.see(oracle::rsync(), &of_rsync(&options), &operands, 0);
         let planned = self.try_plan(&options, &operands)?;
         if recorded == Recorded::Partly && planned.exit != 0 && wanted.exit != 0 {
             return Ok(());
