@@ -565,6 +565,29 @@ fn stopped_run_tells_how_many_files_are_in_place() {
     assert!(told <= found && told > 0, "{line}, found {found}");
 }
 
+/// In a push, the files may wait at the other end, so the line does not say that they are in place.
+#[test]
+fn stopped_push_tells_how_many_files_were_sent() {
+    let scene = scene_with("disk.img");
+    let hold = hold_at(&scene);
+    let program = oracle::under_test().display();
+    let hold = format!("SPARSYNC_FAULT_IN=create SPARSYNC_HOLD_AT={hold}");
+    scene.fake_shell("shell", &format!("shift\nexec env {hold} {program} \"$@\""));
+    scene.sh("mkfifo gate");
+    let mut screen = Screen::new("sent", scene.top(), 120, 24);
+    let dst = format!("box:{}", scene.path("dst").display());
+    let args = ["-a", "--ui", "-e", "./shell", "src/", &dst];
+    let child = screen.start(&mut sparsync(&scene, &args));
+    screen.until("  box, by ");
+    let gate = gate(&scene);
+    send(&child, Signal::INT);
+    drop(gate);
+    let (code, text) = screen.leaves(child);
+    assert_eq!(code, Some(20), "{text}");
+    let says_sent = text.contains(" entries are up to date or were sent, ");
+    assert!(says_sent, "{text}");
+}
+
 fn count_files(dir: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return 0;

@@ -300,8 +300,19 @@ fn fitting(parts: &[String], between: &str, columns: usize) -> String {
     line
 }
 
+/// What this process knows of the entries that it is done with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Knowledge {
+    /// They are in place.
+    InPlace,
+    /// They are up to date, or were sent. Whether the other end has written them is not known before the end.
+    Sent,
+    /// Nothing is written, because it is a dry run.
+    Compared,
+}
+
 /// Returns the line that remains of a run that was stopped.
-pub fn stopped(counts: &Counts) -> String {
+pub fn stopped(counts: &Counts, knowledge: Knowledge) -> String {
     // What failed, or was stopped, needs no more work in this run, but is not in place. Not everything that fails was begun.
     let missing = counts.given_up.0.max(counts.failures);
     let placed = Counts {
@@ -318,8 +329,17 @@ pub fn stopped(counts: &Counts) -> String {
     } else {
         (String::new(), "+")
     };
+    let done = match knowledge {
+        Knowledge::InPlace => "are in place",
+        Knowledge::Sent => "are up to date or were sent",
+        Knowledge::Compared => "were compared",
+    };
+    let next = match knowledge {
+        Knowledge::InPlace | Knowledge::Sent => "; run again to continue",
+        Knowledge::Compared => "",
+    };
     format!(
-        "stopped{at}: {} of {}{more} entries are in place, {}B of {}B{more}; run again to continue",
+        "stopped{at}: {} of {}{more} entries {done}, {}B of {}B{more}{next}",
         grouped(entries),
         grouped(of_entries),
         size(bytes),
@@ -733,7 +753,7 @@ mod tests {
     #[test]
     fn stopped_run_says_how_much_is_done() {
         assert_eq!(
-            stopped(&counts()),
+            stopped(&counts(), Knowledge::InPlace),
             "stopped at 42%: 12,345 of 45,678 entries are in place, 1.20GB of 2.85GB; run again to continue"
         );
         let growing = Counts {
@@ -741,8 +761,12 @@ mod tests {
             ..counts()
         };
         assert_eq!(
-            stopped(&growing),
-            "stopped: 12,345 of 45,678+ entries are in place, 1.20GB of 2.85GB+; run again to continue"
+            stopped(&growing, Knowledge::Sent),
+            "stopped: 12,345 of 45,678+ entries are up to date or were sent, 1.20GB of 2.85GB+; run again to continue"
+        );
+        assert_eq!(
+            stopped(&counts(), Knowledge::Compared),
+            "stopped at 42%: 12,345 of 45,678 entries were compared, 1.20GB of 2.85GB"
         );
         let failed = Counts {
             given_up: (2, 200_000_000),
@@ -750,7 +774,7 @@ mod tests {
             ..counts()
         };
         assert_eq!(
-            stopped(&failed),
+            stopped(&failed, Knowledge::InPlace),
             "stopped at 35%: 12,340 of 45,678 entries are in place, 1.00GB of 2.85GB; run again to continue"
         );
     }

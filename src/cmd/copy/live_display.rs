@@ -6,7 +6,7 @@ use crate::fs::sys;
 use crate::options::Options;
 use crate::options::output::Ui;
 use crate::report::escape::{Charset, Cursor};
-use crate::report::live::{self, Failures, FileTimes, Moment, Rates, Stall};
+use crate::report::live::{self, Failures, FileTimes, Knowledge, Moment, Rates, Stall};
 use crate::report::{Gauge, Tally, Traffic};
 use crate::transport::net::tls_upgrade::Progress;
 use crate::work::clock::Since;
@@ -96,11 +96,19 @@ pub struct LiveDisplay {
     gauge: Arc<Gauge>,
     thread: Mutex<Option<JoinHandle<()>>>,
     dry_run: bool,
+    /// Whether the other end writes what this one sends.
+    sends: bool,
 }
 
 impl LiveDisplay {
-    /// Starts the display and places it between this process and its streams; `None` if the run has no display.
-    pub fn start(env: &mut Env, options: &Options, route: LiveRoute) -> Option<LiveDisplay> {
+    /// Starts the display and places it between this process and its streams; `None` if the run has no display. `sends`:
+    /// another process writes what this one sends.
+    pub fn start(
+        env: &mut Env,
+        options: &Options,
+        route: LiveRoute,
+        sends: bool,
+    ) -> Option<LiveDisplay> {
         let kind = options.output.ui;
         if kind == Ui::Off {
             return None;
@@ -153,6 +161,7 @@ impl LiveDisplay {
             gauge,
             thread,
             dry_run: options.dry_run,
+            sends,
         })
     }
 
@@ -202,7 +211,12 @@ impl LiveDisplay {
         if !self.screen.state.lock().is_shown() {
             return;
         }
-        let line = live::stopped(&self.gauge.counts(0)) + "\n";
+        let knowledge = match (self.dry_run, self.sends) {
+            (true, _) => Knowledge::Compared,
+            (false, true) => Knowledge::Sent,
+            (false, false) => Knowledge::InPlace,
+        };
+        let line = live::stopped(&self.gauge.counts(0), knowledge) + "\n";
         self.screen.state.lock().write(vec![(1, line.into_bytes())]);
     }
 

@@ -414,7 +414,7 @@ fn carry_out(
 ) -> Exit {
     let Prepared { rules, listed, log } = prepared;
     let list_only = dest.is_none() || options.select.list_only;
-    let display = LiveDisplay::start(env, options, LiveRoute::local());
+    let display = LiveDisplay::start(env, options, LiveRoute::local(), false);
     let has_log = log.as_ref().is_ok_and(Option::is_some);
     let wants = wants(env, options, has_log, list_only, true);
     let gauge = progress_request::gauge(env, options, display.as_ref(), wants);

@@ -100,7 +100,9 @@ impl RemoteCopy {
             return fail(env, &error);
         }
 
-        let display = LiveDisplay::start(env, &self.options, self.live_route(&transport, is_rsync));
+        let route = self.live_route(&transport, is_rsync);
+        let sends = !self.far.operand.server_sends;
+        let display = LiveDisplay::start(env, &self.options, route, sends);
         keep_above_display(&transport, display.as_ref());
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = self.wants(env, has_log);
