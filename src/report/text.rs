@@ -1,9 +1,15 @@
 //! Prints rsync's lines to the given `Write`s.
 //!
-//! `choice` chooses the line of an entry; `format`, `list` and `progress` format it. This module brings the lines to
-//! the `screen` and the `log` in the right order, with a `summary` at the end.
+//! `choice` chooses the line of an entry; `format`, `list` and `progress` format it. This module receives the
+//! events of a run. Its parts bring the lines of one subject each to the `screen` and the `log`: those about the file
+//! list, entries, progress and the findings of a comparison, and the `summary` at the end.
 
+mod entry_lines;
+mod file_list_lines;
+mod findings;
 mod log;
+mod progress_lines;
+mod run_facts;
 mod screen;
 mod summary;
 #[cfg(test)]
@@ -11,115 +17,44 @@ mod tests;
 mod unchanged_first;
 
 pub use self::log::PutLine;
+pub use self::run_facts::{Banner, RunFacts};
+pub use self::summary::totals_line;
 
 use self::log::Log;
 use self::screen::Screen;
-use self::summary::{put_statistics, put_totals};
 use self::unchanged_first::UnchangedFirst;
-use super::comparison::{CheckCounts, DIFFERENT, finding_of};
+use super::comparison::CheckCounts;
 use super::escape::Charset;
-use super::event::{
-    BLOCKS_ARE_COPIED, DELETION_IS_SKIPPED, Event, Item, Problem, ReusedBy, Wants, Weight,
-};
+use super::event::{BLOCKS_ARE_COPIED, Event, Problem, Wants, Weight};
 use super::explainer::Explainer;
 use super::failed_paths::FailedPaths;
-use super::final_error::error_line;
-use super::format::{Constants, Format, Shown, put_link, put_name};
+use super::format::{Constants, Format};
 use super::gauge::Gauge;
 use super::json::{self, EventCounts};
 use super::line_filter::{Choice, LineKind};
-use super::list::{self, ListStyle};
 use super::live::Failures;
 use super::metrics::RunCounts;
-use super::progress::{self, ListTotal, Meter, ProgressScope};
+use super::progress::{Meter, ProgressScope};
 use super::tally::{Tally, Traffic};
 use super::times::LocalTimes;
-use crate::exit::Exit;
-use crate::flist::Kind;
-use crate::options::findings::{ComparisonKind, Finding};
-use crate::options::{Checksum, Output};
-use crate::plan::Changes;
+use crate::options::Output;
 use crate::plan::explained::Explained;
 use crate::plan::planned::PlannedAction;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How many files are remembered that may answer a request for progress.
 const REPORTED_MAX: usize = 1024;
 /// How many bytes for stdout are buffered before a write, if block-buffered.
 const BLOCK_BYTES: usize = 32 * 1024;
 
-/// Says that a comparison does not look for entries that only the destination has, because the source could not be read.
-const INCOMPLETE_COMPARISON: &[u8] =
-    b"sparsync check: part of the source could not be read: not all that is only at the destination is found";
-
 /// Returns the current time: seconds since 1970 and nanoseconds.
 pub type Clock = Arc<dyn Fn() -> (i64, u32) + Send + Sync>;
 
 /// Receives an action of a run that is recorded.
 pub type PutAction = Arc<Mutex<dyn FnMut(&PlannedAction) + Send>>;
-
-/// How the file list is built, as the first line states it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Banner {
-    /// No such line: without `-r`, `-d` and `--files-from`.
-    None,
-    /// `-r`, unless an option needs the whole list first.
-    Incremental,
-    /// The whole list first: `--no-inc-recursive`, `--delete-before`, `--delete-after`, `--delay-updates`,
-    /// `-m`; `-d` and `--files-from` without `-r`.
-    Whole,
-}
-
-/// What the reporter needs to know about the run besides [`Output`].
-#[derive(Debug, Clone)]
-pub struct RunFacts {
-    /// `-n`
-    pub dry_run: bool,
-    /// `--only-write-batch`
-    pub leaves_dest: bool,
-    /// `--list-only`: entries are listed as by `ls`.
-    pub list_only: bool,
-    /// The version of rsync's protocol, if it limits what is known.
-    pub protocol: Option<u8>,
-    /// `-U`: lists have a column for the access time.
-    pub atimes: bool,
-    /// See [`Banner`].
-    pub banner: Banner,
-    /// The process id for `%p` and the log file.
-    pub pid: u32,
-    /// Whether the locale's characters are UTF-8.
-    pub utf8_locale: bool,
-    /// Whether stdout is a terminal; then it is line-buffered unless `--outbuf` is given.
-    pub stdout_is_tty: bool,
-    /// Whether this process is the sender (also in a local copy): `%o` is `send`.
-    pub log_as_sender: bool,
-    /// `-o`; without it `%U` is 0.
-    pub keeps_owner: bool,
-    /// `-g`; without it `%G` is `DEFAULT`.
-    pub keeps_group: bool,
-    /// `-H`
-    pub keeps_hard_links: bool,
-    /// The algorithm of [`Item::digest`], which also determines the width of an empty `%C`.
-    pub sum: Checksum,
-    /// Absolute operands under `-R`, without the first slash, if this process is the sender. Lines about their entries
-    /// show that slash.
-    pub rooted: Vec<Vec<u8>>,
-    /// Only the log of a server is written. It has no entries of a dry run, and those without content only if its format
-    /// has `%i`.
-    pub at_server: bool,
-    /// Whether the program has its own name: called as rsync, it prints only what rsync prints.
-    pub is_named_ours: bool,
-    /// `--detect-renamed`
-    pub detects_renamed: bool,
-    /// `--verify`, unless nothing is written
-    pub verifies: bool,
-    /// `sparsync plan`: the actions of the run are recorded.
-    pub records_plan: bool,
-}
 
 /// Prints rsync's lines.
 pub struct TextReporter {
@@ -332,170 +267,6 @@ impl TextReporter {
         self.facts.is_named_ours && self.output.info.stats >= 2
     }
 
-    /// Prints that the file list is being built. Must be called first; a repeated run prints it only once.
-    pub fn banner(&mut self) {
-        if std::mem::replace(&mut self.has_begun, true) {
-            return;
-        }
-        let sends = self.constants.sends;
-        self.log_text(if sends {
-            b"building file list"
-        } else {
-            b"receiving file list"
-        });
-        if self.output.quiet || self.output.info.flist == 0 {
-            return;
-        }
-        let words: &[u8] = match (self.facts.banner, sends) {
-            (Banner::None, _) => return,
-            (Banner::Incremental, true) => b"sending incremental file list",
-            (Banner::Incremental, false) => b"receiving incremental file list",
-            (Banner::Whole, true) if self.output.info.flist >= 2 => b"building file list ... ",
-            (Banner::Whole, true) => b"building file list ... done",
-            (Banner::Whole, false) if self.output.info.flist >= 2 => b"receiving file list ... ",
-            (Banner::Whole, false) => b"receiving file list ... done",
-        };
-        self.count_is_due = self.counts_list();
-        match (self.count_is_due, sends) {
-            (false, _) => self.screen.print(words),
-            (true, true) => {
-                self.screen.print(words);
-                self.screen.put(b" 0 files...\r");
-                self.screen.flush();
-            }
-            // The receiver of a list prints nothing more before the list is complete.
-            (true, false) => {
-                self.screen.put(words);
-                self.screen.flush();
-            }
-        }
-    }
-
-    /// Returns whether the number of entries is printed before the first of them.
-    fn counts_list(&self) -> bool {
-        !self.output.quiet && self.facts.banner == Banner::Whole && self.output.info.flist >= 2
-    }
-
-    /// Sets the length of the list: entries, and the bytes of the files and symlinks among them. `complete` is false
-    /// while it grows. Needed for progress, and for `N files to consider`.
-    fn set_list_total(&mut self, entries: u64, bytes: u64, complete: bool) {
-        if let Some(meter) = &mut self.meter {
-            meter.total = ListTotal {
-                entries,
-                bytes,
-                complete,
-            };
-        }
-        if complete && self.count_is_due {
-            self.count_is_due = false;
-            let hundreds = if self.constants.sends {
-                entries.saturating_sub(1) / 100
-            } else {
-                0
-            };
-            for hundreds in 1..=hundreds {
-                self.screen
-                    .put(format!(" {} files...\r", hundreds * 100).as_bytes());
-            }
-            let mut line = std::mem::take(&mut self.line);
-            line.clear();
-            let files = if entries == 1 { "file" } else { "files" };
-            _ = write!(line, "{entries} {files} to consider");
-            self.screen.print(&line);
-            self.log_text(&line);
-            self.line = line;
-        }
-    }
-
-    /// Prints the statistics and the summary of a completed run, as the options request.
-    pub fn summary(&mut self, tally: &Tally, elapsed: Duration) {
-        let traffic = self.traffic.unwrap_or(tally.traffic());
-        self.totals = Some((traffic, tally.total_bytes));
-        self.screen.release();
-        self.answer_request(true);
-        self.finish_progress();
-        if let Some(counts) = self.comparison {
-            if self.output.json {
-                self.screen.put_object(&json::comparison(&counts));
-            } else {
-                self.screen
-                    .print(counts.summary(ComparisonKind::Trees).as_bytes());
-            }
-            return self.flush();
-        }
-        if self.output.json {
-            self.screen.put_object(&json::summary(
-                tally,
-                traffic,
-                elapsed,
-                self.facts.dry_run,
-                self.counts,
-            ));
-        }
-        if self.output.debug.deltasum >= 1 {
-            let line = format!(
-                "total: matches=0  hash_hits=0  false_alarms=0 data={}",
-                tally.literal_bytes
-            );
-            self.screen.print(line.as_bytes());
-            self.log_text(line.as_bytes());
-        }
-        if self.output.info.stats >= 2 {
-            self.screen.print(b"");
-            let mut text = Vec::new();
-            put_statistics(
-                &mut text,
-                tally,
-                traffic,
-                self.output.human,
-                self.facts.protocol,
-            );
-            if self.counts_changed_sources() && self.counts.changed_sources > 0 {
-                _ = writeln!(
-                    text,
-                    "Number of files changed while they were read: {}",
-                    self.counts.changed_sources
-                );
-            }
-            if self.counts.reused.0 > 0 {
-                _ = writeln!(
-                    text,
-                    "Number of files taken from other files: {} ({} bytes)",
-                    self.counts.reused.0, self.counts.reused.1
-                );
-            }
-            if self.facts.verifies {
-                _ = writeln!(
-                    text,
-                    "Number of files verified: {} ({} bytes read back)",
-                    self.counts.verified.0, self.counts.verified.1
-                );
-            }
-            self.print_and_log(&text);
-        }
-        if self.output.info.stats >= 1 {
-            self.screen.print(b"");
-            let mut text = Vec::new();
-            let remark: &[u8] = match (self.facts.dry_run, self.facts.leaves_dest) {
-                (true, _) => b" (DRY RUN)",
-                (false, true) => b" (BATCH ONLY)",
-                (false, false) => b"",
-            };
-            put_totals(
-                &mut text,
-                tally,
-                traffic,
-                elapsed,
-                self.output.human,
-                remark,
-            );
-            self.print_and_log(&text);
-        } else if self.constants.sends || tally.exit() == Exit::Ok {
-            self.log_totals();
-        }
-        self.flush();
-    }
-
     /// Adds bytes sent to and received from a peer.
     pub fn traffic(&mut self, more: Traffic) {
         let traffic = self.traffic.get_or_insert_default();
@@ -514,12 +285,6 @@ impl TextReporter {
     /// Returns the bytes sent to and received from a peer; `None` if there was none.
     pub fn measured_traffic(&self) -> Option<Traffic> {
         self.traffic
-    }
-
-    /// Records the totals of a run that ends before its summary, for the log file. Must be called before
-    /// [`TextReporter::final_error`].
-    pub fn interrupted(&mut self, tally: &Tally) {
-        self.totals = Some((self.traffic.unwrap_or(tally.traffic()), tally.total_bytes));
     }
 
     /// Handles one event. Its output is visible when this returns, or after the next flush.
@@ -603,85 +368,6 @@ impl TextReporter {
         }
     }
 
-    /// Counts an event of a comparison, and prints it if its finding is to be printed. Returns whether it is a finding.
-    fn compare(&mut self, event: &Event) -> bool {
-        let Some(counts) = &mut self.comparison else {
-            return false;
-        };
-        let finding = match event {
-            Event::Item(item) => finding_of(item),
-            Event::Deleted { .. } => Finding::DestOnly,
-            Event::Problem(problem) => {
-                match problem.weight {
-                    // The peer has printed it, and its line has been counted.
-                    _ if problem.line.is_empty() => {}
-                    Weight::SourceError | Weight::Failed => counts.unreadable += 1,
-                    Weight::Vanished | Weight::Warning => {}
-                }
-                return false;
-            }
-            // Nothing is created.
-            Event::Note(note) if note.starts_with(b"created directory ") => return true,
-            // Nothing is deleted.
-            Event::Note(note) if note == DELETION_IS_SKIPPED => {
-                self.error(INCOMPLETE_COMPARISON);
-                return true;
-            }
-            _ => return false,
-        };
-        counts.add(finding);
-        let printed = &self.output.compares;
-        if !printed.as_ref().is_some_and(|it| it.contain(finding)) {
-            return true;
-        }
-        if self.output.json {
-            let name = finding.name(ComparisonKind::Trees);
-            if let Some(line) = json::compared_entry(event, name) {
-                self.screen.put_object(&line);
-            }
-            return true;
-        }
-        match event {
-            Event::Item(item) => self.item(item),
-            Event::Deleted { name, kind, .. } => self.deleted(name, *kind),
-            _ => {}
-        }
-        true
-    }
-
-    /// Returns the exit code of a run that ended with this one: that of a comparison follows from its findings.
-    pub fn settled_exit(&self, exit: Exit) -> Exit {
-        match &self.comparison {
-            Some(counts) if exit == Exit::Ok => counts.exit(),
-            _ => exit,
-        }
-    }
-
-    /// Returns whether this is a comparison, which has its own last line.
-    pub fn is_comparison(&self) -> bool {
-        self.comparison.is_some()
-    }
-
-    /// Prints the last line: why the run failed. Prints nothing on success.
-    pub fn final_error(&mut self, exit: Exit, role: &str) {
-        self.screen.release();
-        let line = match exit {
-            // The counts say the same.
-            DIFFERENT | Exit::Partial if self.is_comparison() => Vec::new(),
-            _ => error_line(exit, role),
-        };
-        if !line.is_empty() {
-            if self.constants.sends {
-                self.log_totals();
-            }
-            self.put_error(&line);
-        }
-        if self.output.json {
-            self.screen.put_object(&json::end(exit, &line));
-        }
-        self.flush();
-    }
-
     /// Prints a line to stderr and the log file, with control bytes escaped.
     pub fn error(&mut self, line: &[u8]) {
         self.screen.release();
@@ -703,48 +389,6 @@ impl TextReporter {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-    }
-
-    /// Counts problems for the live display, and prints the answers to requests for progress, from now on.
-    pub fn set_gauge(&mut self, gauge: Option<&Arc<Gauge>>) {
-        self.gauge = gauge.cloned();
-        self.begun_ms = self.now_ms();
-    }
-
-    /// Prints the answer to a request for progress (SIGVTALRM) if it is due: after the line of its file. `is_end`: no
-    /// line follows.
-    fn answer_request(&mut self, is_end: bool) {
-        let Some(gauge) = &self.gauge else { return };
-        if !gauge.has_answer() {
-            return;
-        }
-        // The line of a file comes before or after its content, as the other end decides.
-        let reported = &self.reported;
-        let is_due = |path: &[u8]| is_end || reported.iter().any(|name| name == path);
-        let Some((path, counts)) = gauge.take_answer(is_due) else {
-            return;
-        };
-        if self.output.json {
-            let bytes = (counts.copied.1, counts.listed.1);
-            let total = ListTotal {
-                entries: counts.listed.0,
-                bytes: counts.listed.1,
-                complete: counts.list_is_complete,
-            };
-            let line = json::progress(Some(&path), bytes, counts.done.0, total);
-            self.screen.put_object(&line);
-            return self.flush();
-        }
-        let is_named = self.choice.name > 0 || self.format.is_some();
-        if !is_named || self.reported.back() != Some(&path) {
-            self.screen.print(&path);
-        }
-        let took = Duration::from_millis(u64::try_from(self.now_ms() - self.begun_ms).unwrap_or(0));
-        let mut line = Vec::new();
-        let is_tty = self.facts.stdout_is_tty;
-        progress::put_answer(&mut line, &counts, self.output.human, took, is_tty);
-        self.screen.put_moving(&line);
-        self.flush();
     }
 
     /// Passes the actions of the run on from now on.
@@ -845,222 +489,12 @@ impl TextReporter {
         }
     }
 
-    fn item(&mut self, item: &Item) {
-        let unknown;
-        let item = match self.facts.protocol {
-            Some(..29) if item.transfer => {
-                unknown = Item {
-                    changes: Changes::UNKNOWN,
-                    ..item.clone()
-                };
-                &unknown
-            }
-            _ => item,
-        };
-        let mut line = std::mem::take(&mut self.line);
-        line.clear();
-        if self.facts.list_only {
-            list::put_entry(&mut line, item, self.list_style(), &mut self.times);
-            self.print_line(&line);
-        } else {
-            self.count(item);
-            self.show(item, &mut line);
-            self.log_item(item, &mut line);
-        }
-        self.line = line;
-    }
-
-    /// Counts a file of a dry run, which has no progress events.
-    fn count(&mut self, item: &Item) {
-        if let Some(meter) = &mut self.meter
-            && self.facts.dry_run
-            && item.transfer
-        {
-            meter.count(item.len_bytes);
-        }
-    }
-
-    /// Prints the line for an entry. `line` is scratch space and must be empty.
-    fn show(&mut self, item: &Item, line: &mut Vec<u8>) {
-        let choice = self.choice.line(item);
-        match (choice, &self.format) {
-            _ if self.output.quiet => return,
-            (LineKind::Nothing, _) => return,
-            // Its object was printed.
-            (LineKind::Full, _) if self.output.json => return,
-            (LineKind::Full, Some(format)) => {
-                let now_secs = (self.clock)().0;
-                format.put(
-                    line,
-                    &Shown::item(item, &self.constants, now_secs),
-                    &mut self.times,
-                );
-            }
-            (LineKind::Full, None) if self.choice.name >= 1 => {
-                line.extend_from_slice(self.constants.slash_before(&item.name));
-                put_name(line, &item.name, item.kind);
-                put_link(line, item);
-            }
-            (LineKind::Full, None) => return,
-            (LineKind::Name, _) => line.extend_from_slice(&item.name),
-            (LineKind::UpToDate, _) => {
-                put_name(line, &item.name, item.kind);
-                line.extend_from_slice(b" is uptodate");
-            }
-        }
-        self.put_entry_line(item, choice, line);
-        if matches!(choice, LineKind::Name | LineKind::UpToDate) {
-            self.log_text(line);
-        }
-    }
-
-    fn put_entry_line(&mut self, item: &Item, choice: LineKind, line: &[u8]) {
-        let Some(order) = &mut self.unchanged_first else {
-            return self.screen.print(line);
-        };
-        let root_is_group =
-            self.facts.banner == Banner::Incremental && !self.facts.keeps_hard_links;
-        if order.begins_group(item, root_is_group) {
-            self.screen.release();
-        }
-        if choice == LineKind::Full && item.name != b"." {
-            self.screen.hold(line);
-        } else {
-            self.screen.print(line);
-        }
-    }
-
-    /// Logs an entry in the log's own format. `line` is scratch space.
-    fn log_item(&mut self, item: &Item, line: &mut Vec<u8>) {
-        if let Some(log) = &mut self.log
-            && !log.format.is_empty()
-            && self
-                .choice
-                .logs(item, self.facts.dry_run, log.format.has_itemize())
-            && (!self.facts.at_server
-                || item.transfer
-                || log.format.has_itemize() && !self.facts.dry_run)
-        {
-            let now_secs = (self.clock)().0;
-            line.clear();
-            log.format.put(
-                line,
-                &Shown::item(item, &self.constants, now_secs),
-                &mut self.times,
-            );
-            log.put(line, now_secs);
-        }
-    }
-
-    fn list_style(&self) -> ListStyle {
-        ListStyle {
-            human: self.output.human,
-            atimes: self.facts.atimes,
-        }
-    }
-
-    fn deleted(&mut self, name: &[u8], kind: Kind) {
-        let now_secs = (self.clock)().0;
-        let shown = Shown::deleted(name, kind, &self.constants, now_secs);
-        let mut line = std::mem::take(&mut self.line);
-        let info = &self.output.info;
-        if !self.output.quiet && (self.format.is_some() || info.del >= 1 || info.name >= 1) {
-            line.clear();
-            put_deletion(
-                &mut line,
-                self.format.as_ref(),
-                &shown,
-                name,
-                kind,
-                &mut self.times,
-            );
-            self.screen.print(&line);
-        }
-        if let Some(log) = &mut self.log
-            && !self.facts.dry_run
-        {
-            let shown = Shown::deleted(name, kind, &self.constants, now_secs);
-            line.clear();
-            put_deletion(
-                &mut line,
-                Some(&log.format),
-                &shown,
-                name,
-                kind,
-                &mut self.times,
-            );
-            log.put(&line, now_secs);
-        }
-        self.line = line;
-    }
-
-    fn missing(&mut self, name: &[u8]) {
-        let mut line = Vec::new();
-        list::put_missing(&mut line, name, self.list_style());
-        self.print_line(&line);
-    }
-
-    fn reuse(&mut self, from: &[u8], name: &[u8], how: ReusedBy) {
-        if self.output.info.rename >= 1 && !self.output.json {
-            self.print_line(&[how.word().as_bytes(), b" ", from, b" => ", name].concat());
-        }
-    }
-
     fn source_changed(&mut self, name: &[u8]) {
         self.counts.changed_sources += 1;
         if self.names_changed_sources() {
             let line = [b"sparsync: changed while it was read: \"", name, b"\""].concat();
             self.put_error(&line);
         }
-    }
-
-    fn begin(&mut self, name: &[u8]) {
-        if self.wants().begin && self.choice.name >= 1 && !self.facts.dry_run {
-            self.screen
-                .print(&[self.constants.slash_before(name), name].concat());
-        }
-    }
-
-    fn progress(&mut self, done_bytes: u64, len_bytes: u64) {
-        if self.facts.dry_run {
-            return;
-        }
-        let now_ms = self.now_ms();
-        let Some(meter) = &mut self.meter else { return };
-        self.line.clear();
-        let position = meter.position(done_bytes, len_bytes);
-        meter.update(&mut self.line, done_bytes, len_bytes, now_ms);
-        if !self.line.is_empty() {
-            if self.output.json {
-                let name = match meter.scope() {
-                    ProgressScope::File => Some(&*self.last_name),
-                    ProgressScope::Run => None,
-                };
-                self.screen
-                    .put_object(&json::progress(name, position, meter.checked, meter.total));
-            }
-            self.screen.put_moving(&self.line);
-            self.screen.flush();
-        }
-    }
-
-    /// Prints the last line of `--info=progress2`.
-    fn finish_progress(&mut self) {
-        let now_ms = self.now_ms();
-        if let Some(meter) = self.meter.take()
-            && meter.scope() == ProgressScope::Run
-        {
-            self.line.clear();
-            meter.finish(&mut self.line, now_ms);
-            self.screen.put_moving(&self.line);
-        }
-        self.screen.end_moving_line();
-    }
-
-    fn now_ms(&self) -> i64 {
-        let (secs, nanos) = (self.clock)();
-        secs.saturating_mul(1000)
-            .saturating_add(i64::from(nanos / 1_000_000))
     }
 
     /// Prints a line to stdout and the log file, unless the run is quiet.
@@ -1071,54 +505,9 @@ impl TextReporter {
         }
     }
 
-    /// Prints lines that each end with a newline.
-    fn print_and_log(&mut self, lines: &[u8]) {
-        for line in lines.split_inclusive(|&b| b == b'\n') {
-            let line = line.strip_suffix(b"\n").unwrap_or(line);
-            self.screen.print(line);
-            self.log_text(line);
-        }
-    }
-
     fn log_text(&mut self, line: &[u8]) {
         if let Some(log) = &mut self.log {
             log.put(line, (self.clock)().0);
-        }
-    }
-
-    /// Logs the short last line, once.
-    fn log_totals(&mut self) {
-        if let Some((traffic, total_bytes)) = self.totals.take() {
-            self.log_text(totals_line(traffic, total_bytes).as_bytes());
-        }
-    }
-}
-
-/// Returns the last line of a log.
-pub fn totals_line(
-    Traffic {
-        sent_bytes,
-        received_bytes,
-    }: Traffic,
-    total_bytes: u64,
-) -> String {
-    format!("sent {sent_bytes} bytes  received {received_bytes} bytes  total size {total_bytes}")
-}
-
-/// Formats a deletion. A format without its own mark for deletions is replaced by `deleting name`.
-fn put_deletion(
-    out: &mut Vec<u8>,
-    format: Option<&Format>,
-    shown: &Shown<'_>,
-    name: &[u8],
-    kind: Kind,
-    times: &mut LocalTimes,
-) {
-    match format.filter(|format| format.has_deletion()) {
-        Some(format) => format.put(out, shown, times),
-        None => {
-            out.extend_from_slice(b"deleting ");
-            put_name(out, name, kind);
         }
     }
 }

@@ -1,12 +1,162 @@
-//! The end of a completed run: the block of `--stats`, and the two lines of `-v`.
+//! The end of a run: the block of `--stats`, the two lines of `-v`, and the last line: why the run failed.
 
+use super::TextReporter;
+use crate::exit::Exit;
+use crate::options::findings::ComparisonKind;
+use crate::report::comparison::DIFFERENT;
+use crate::report::final_error::error_line;
+use crate::report::json;
 use crate::report::number::{put_count, put_fraction, put_fraction_grouped};
 use crate::report::tally::{Kinds, Tally, Traffic};
 use std::io::Write;
 use std::time::Duration;
 
+impl TextReporter {
+    /// Prints the statistics and the summary of a completed run, as the options request.
+    pub fn summary(&mut self, tally: &Tally, elapsed: Duration) {
+        let traffic = self.traffic.unwrap_or(tally.traffic());
+        self.totals = Some((traffic, tally.total_bytes));
+        self.screen.release();
+        self.answer_request(true);
+        self.finish_progress();
+        if let Some(counts) = self.comparison {
+            if self.output.json {
+                self.screen.put_object(&json::comparison(&counts));
+            } else {
+                self.screen
+                    .print(counts.summary(ComparisonKind::Trees).as_bytes());
+            }
+            return self.flush();
+        }
+        if self.output.json {
+            self.screen.put_object(&json::summary(
+                tally,
+                traffic,
+                elapsed,
+                self.facts.dry_run,
+                self.counts,
+            ));
+        }
+        if self.output.debug.deltasum >= 1 {
+            let line = format!(
+                "total: matches=0  hash_hits=0  false_alarms=0 data={}",
+                tally.literal_bytes
+            );
+            self.screen.print(line.as_bytes());
+            self.log_text(line.as_bytes());
+        }
+        if self.output.info.stats >= 2 {
+            self.screen.print(b"");
+            let mut text = Vec::new();
+            put_statistics(
+                &mut text,
+                tally,
+                traffic,
+                self.output.human,
+                self.facts.protocol,
+            );
+            if self.counts_changed_sources() && self.counts.changed_sources > 0 {
+                _ = writeln!(
+                    text,
+                    "Number of files changed while they were read: {}",
+                    self.counts.changed_sources
+                );
+            }
+            if self.counts.reused.0 > 0 {
+                _ = writeln!(
+                    text,
+                    "Number of files taken from other files: {} ({} bytes)",
+                    self.counts.reused.0, self.counts.reused.1
+                );
+            }
+            if self.facts.verifies {
+                _ = writeln!(
+                    text,
+                    "Number of files verified: {} ({} bytes read back)",
+                    self.counts.verified.0, self.counts.verified.1
+                );
+            }
+            self.print_and_log(&text);
+        }
+        if self.output.info.stats >= 1 {
+            self.screen.print(b"");
+            let mut text = Vec::new();
+            let remark: &[u8] = match (self.facts.dry_run, self.facts.leaves_dest) {
+                (true, _) => b" (DRY RUN)",
+                (false, true) => b" (BATCH ONLY)",
+                (false, false) => b"",
+            };
+            put_totals(
+                &mut text,
+                tally,
+                traffic,
+                elapsed,
+                self.output.human,
+                remark,
+            );
+            self.print_and_log(&text);
+        } else if self.constants.sends || tally.exit() == Exit::Ok {
+            self.log_totals();
+        }
+        self.flush();
+    }
+
+    /// Records the totals of a run that ends before its summary, for the log file. Must be called before
+    /// [`TextReporter::final_error`].
+    pub fn interrupted(&mut self, tally: &Tally) {
+        self.totals = Some((self.traffic.unwrap_or(tally.traffic()), tally.total_bytes));
+    }
+
+    /// Prints the last line: why the run failed. Prints nothing on success.
+    pub fn final_error(&mut self, exit: Exit, role: &str) {
+        self.screen.release();
+        let line = match exit {
+            // The counts say the same.
+            DIFFERENT | Exit::Partial if self.is_comparison() => Vec::new(),
+            _ => error_line(exit, role),
+        };
+        if !line.is_empty() {
+            if self.constants.sends {
+                self.log_totals();
+            }
+            self.put_error(&line);
+        }
+        if self.output.json {
+            self.screen.put_object(&json::end(exit, &line));
+        }
+        self.flush();
+    }
+
+    /// Prints lines that each end with a newline.
+    fn print_and_log(&mut self, lines: &[u8]) {
+        for line in lines.split_inclusive(|&b| b == b'\n') {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            self.screen.print(line);
+            self.log_text(line);
+        }
+    }
+
+    /// Logs the short last line, once.
+    fn log_totals(&mut self) {
+        if let Some((traffic, total_bytes)) = self.totals.take() {
+            self.log_text(totals_line(traffic, total_bytes).as_bytes());
+        }
+    }
+}
+
+/// Returns the last line of a log.
+pub fn totals_line(
+    Traffic {
+        sent_bytes,
+        received_bytes,
+    }: Traffic,
+    total_bytes: u64,
+) -> String {
+    format!("sent {sent_bytes} bytes  received {received_bytes} bytes  total size {total_bytes}")
+}
+
 /// Appends the block of `--stats`, without the blank line before it.
-pub(super) fn put_statistics(
+fn put_statistics(
     out: &mut Vec<u8>,
     tally: &Tally,
     traffic: Traffic,
@@ -86,7 +236,7 @@ pub(super) fn put_statistics(
 }
 
 /// Appends the lines of `-v`. `elapsed` is the time since the run began.
-pub(super) fn put_totals(
+fn put_totals(
     out: &mut Vec<u8>,
     tally: &Tally,
     Traffic {

@@ -1,15 +1,17 @@
 //! Tests: the lines for each event, compared with rsync's output.
 
 use super::*;
-use crate::flist::Time;
-use crate::options::{Debug, Info, LogFile, Outbuf, StderrMode};
+use crate::exit::Exit;
+use crate::flist::{Kind, Time};
+use crate::options::{Checksum, Debug, Info, LogFile, Outbuf, StderrMode};
 use crate::plan::changes::Changes;
-use crate::report::event::{Update, Weight};
+use crate::report::event::{Item, Update, Weight};
 use crate::report::format::tests::{item, link};
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
