@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use crate::faults::{Stage, Trees, write};
-use crate::kit::{Output, World, files, oracle, report_skip, synctest};
+use crate::kit::{Output, World, files, oracle, report_skip, synctest, tries_all_faults};
 
 /// A change in the middle of a run.
 struct Change {
@@ -603,7 +603,7 @@ fn two_runs_on_one_destination() {
 /// One session over QUIC and one over TLS. A plain test run takes a sample, `SPARSYNC_FAULTS=all` everything.
 #[test]
 fn two_network_sessions_on_one_destination() {
-    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let is_whole = tries_all_faults();
     let (quic, tls) = ("quic", "tls");
     for (nth, routes) in [
         [Route::Push(quic), Route::Push(tls)],

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::faults::{Stage, Trees, both, write};
-use crate::kit::{FAKE_SSH, Lens, Output, files, is_temp, oracle, report_skip, snapshot, until};
+use crate::kit::{
+    FAKE_SSH, Lens, Output, files, is_temp, oracle, report_skip, snapshot, tries_all_faults, until,
+};
 use rustix::fs::{self, FileType, Mode, OFlags};
 
 /// The injected errors, each with the number that rsync prints for it. `SHORT` transfers only one byte.
@@ -467,7 +469,7 @@ fn differ(printed: &str, wanted: &[String], got: &[String]) {
 
 /// Fails the calls of one process, one at a time: a sample of them, or all.
 fn fails(place: (End, Direction), cases: impl Iterator<Item = &'static Case>) {
-    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let is_whole = tries_all_faults();
     let mut failures = Vec::new();
     for (number, case) in cases.enumerate() {
         let mut wanted = Wanted::of(case);
@@ -637,7 +639,7 @@ fn failing_calls_in_the_server_of_a_pull() {
 
 /// Fails calls of a network run. Each place takes other option sets, unless all are tested.
 fn fails_over_network(transport: &'static str) {
-    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let is_whole = tries_all_faults();
     let ends = [End::NetClient(transport), End::Session(transport)];
     let ways = [Direction::Push, Direction::Pull];
     for (nth, place) in ends
@@ -723,7 +725,7 @@ fn failing_link_ends_the_run() {
     assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
     let wanted = trees(&twin.top);
     // In the sample, each use of the link meets one of the errors.
-    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let is_whole = tries_all_faults();
     let step = if is_whole { 1 } else { 3 };
     for way in [Direction::Push, Direction::Pull] {
         for end in [End::Client, End::Server] {

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::faults::{Stage, Trees, both, write};
 use crate::kit::Scene;
-use crate::kit::{Cut, Lens, Relay, Trigger, files, is_temp, report_skip, snapshot, until};
+use crate::kit::{
+    Cut, Lens, Relay, Trigger, files, is_temp, report_skip, snapshot, tries_all_faults, until,
+};
 use crate::reconnect::sessions_of;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
@@ -242,7 +244,7 @@ fn dies(transport: &'static str, way: Direction, victim: Victim, at: u64) -> boo
 
 /// Kills one process of a session at a sample of its calls, or at all.
 fn dies_at_each(transport: &'static str, way: Direction, victim: Victim, sample: &[u64]) {
-    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let is_whole = tries_all_faults();
     let all: &mut dyn Iterator<Item = u64> = if is_whole {
         &mut (1..)
     } else {
@@ -346,7 +348,7 @@ fn server_outlives(transport: &'static str, way: Direction, at: u64, error: &str
 
 #[test]
 fn the_server_outlives_failing_calls() {
-    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let is_whole = tries_all_faults();
     for (transport, way) in [("quic", Direction::Push), ("tls", Direction::Pull)] {
         let sample = [(1, "EIO"), (4, "EMFILE"), (9, "ENOMEM")].map(|(at, error)| (at..=at, error));
         let all =

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::faults::{Stage, Trees, write};
-use crate::kit::{FAKE_SSH, Lens, files, is_temp, oracle, snapshot, until};
+use crate::kit::{FAKE_SSH, Lens, files, is_temp, oracle, snapshot, tries_all_faults, until};
 use crate::random::seeds;
 
 /// The programs of a session.
@@ -385,7 +385,7 @@ fn try_all(numbers: Range<u64>, attempt: impl Fn(u64) -> bool + Sync) -> u64 {
 
 /// Returns the numbers of the changes to try: those of `SPARSYNC_RANDOM`, all, or a sample.
 fn numbers(sample: u64) -> Range<u64> {
-    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let is_whole = tries_all_faults();
     seeds(0..if is_whole { 2_000 } else { sample })
 }
 

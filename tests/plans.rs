@@ -4,7 +4,9 @@ mod renamed;
 
 use crate::faults::{Stage, Trees, both, write};
 use crate::json::check_line;
-use crate::kit::{Acl, HashedTree, Recorded, World, diff, oracle, report_skip, synctest};
+use crate::kit::{
+    Acl, HashedTree, Recorded, World, calls_with_faults, diff, oracle, report_skip, synctest,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -1378,7 +1380,7 @@ fn contents(top: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
-/// An `apply` that is killed at any call, and then repeated, ends as the run of rsync. `far`: options of the plan and its
+/// An `apply` that is killed at any call of a sample, and then repeated, ends as the run of rsync. `far`: options of the plan and its
 /// destination.
 fn killed_at_every_call(options: &[&str], far: &[&str], dest: &str, hook: &[(&str, String)]) {
     let scene = Trees {
@@ -1395,7 +1397,7 @@ fn killed_at_every_call(options: &[&str], far: &[&str], dest: &str, hook: &[(&st
     assert_eq!(twin.run_program(oracle::rsync(), &of_rsync, &[]).exit, 0);
     let wanted = twin.snapshot("dst");
     let wanted_backups = contents(&twin.top.join("bak"));
-    for n in 1.. {
+    for n in calls_with_faults(&format!("{options:?} {dest}")) {
         let stage = Stage::new(&scene);
         stage.script("shell", "#!/bin/sh\nshift\nexec sh -c \"exec $*\"\n");
         let plan_file = stage.top.with_extension("plan").display().to_string();

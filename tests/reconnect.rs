@@ -7,7 +7,7 @@
 //! reconnect.
 
 use crate::kit::Scene;
-use crate::kit::{Cut, Lens, Relay, Trigger, noise, oracle, snapshot, until};
+use crate::kit::{Cut, Lens, Relay, Trigger, noise, oracle, snapshot, tries_all_faults, until};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -630,7 +630,7 @@ fn copy_ends_soon_if_its_server_is_gone() {
 /// Loses the connection in one way under each option set: once, with varying direction and moment, or with
 /// SPARSYNC_FAULTS=all in both directions, early and late.
 fn loses_in_one_way(loss: Loss) {
-    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let is_whole = tries_all_faults();
     let mut failures = Vec::new();
     for (n, case) in CASES.iter().enumerate() {
         for (turn, (direction, share)) in [

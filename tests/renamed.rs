@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::faults::{Stage, Trees, write};
-use crate::kit::{Acl, Scene, World, diff, files, is_temp, oracle, synctest};
+use crate::kit::{Acl, Scene, World, calls_with_faults, diff, files, is_temp, oracle, synctest};
 
 /// A renamed directory, a moved file, a renamed file, a copy, a new file, and files that stay or change.
 const SOURCE: &str = "new/a=alpha new/sub/b=beta@5 new/%750 moved/c=gamma@7 d/renamed=delta@9 d/copy=kept@11 d/kept=kept@11 \
@@ -1169,7 +1169,7 @@ pub fn build_snapshot(top: &Path) {
     write(&top.join("dst/kept"), "kept", 5);
 }
 
-/// Runs rsync and the program under test, which fails or is killed at each call in turn, as `hook` says. No content that
+/// Runs rsync and the program under test, which fails or is killed at each call of a sample, as `hook` says. No content that
 /// both trees have may be lost, and the next run must finish the job.
 #[track_caller]
 fn nothing_is_lost(hook: &str, suffix: &str, own: &str, options: &[&str]) {
@@ -1193,7 +1193,7 @@ pub fn nothing_is_lost_of(
     assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
     let wanted = twin.snapshot_without_links_between();
     let own = [options, &[own]].concat();
-    for n in 1.. {
+    for n in calls_with_faults(&format!("{own:?} {suffix}")) {
         let stage = Stage::new(&trees);
         let before = contents(&stage.top.join("dst"), may_be_held);
         let needed = contents(&stage.top.join("src"), may_be_held);

@@ -31,8 +31,8 @@ pub use hashed_tree::{HashedTree, run_program};
 pub use relay::{Cut, Relay, Trigger};
 pub use route::{Route, Shell, ssh};
 pub use run::{
-    Output, Request, Surroundings, USUAL_UMASK, interrupt, run, spare_port, until, until_idle,
-    write_script,
+    Output, Request, Surroundings, USUAL_UMASK, calls_with_faults, interrupt, run, spare_port,
+    tries_all_faults, until, until_idle, write_script,
 };
 pub use scene::{Daemon, FAKE_SSH, Scene, assert_output, field_of, port_in};
 pub use terminal::{Screen, Terminal, set_size};

@@ -97,6 +97,23 @@ pub struct Request<'a> {
     pub interrupted: &'a dyn Fn(),
 }
 
+/// Returns whether all faults are tried (`SPARSYNC_FAULTS=all`), and not a sample of them.
+pub fn tries_all_faults() -> bool {
+    std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all")
+}
+
+/// Returns the numbers of the calls of a run at which a fault is tried: every one, or every fourth one. The samples of
+/// different cases are different ones.
+pub fn calls_with_faults(case: &str) -> impl Iterator<Item = usize> {
+    let (first, step) = if tries_all_faults() {
+        (1, 1)
+    } else {
+        let sum: usize = case.bytes().map(usize::from).sum();
+        (1 + sum % 4, 4)
+    };
+    (first..).step_by(step)
+}
+
 /// Waits until `is_so` returns true, which another process brings about. Fails after a time limit instead of hanging.
 #[track_caller]
 pub fn until(is_so: impl FnMut() -> bool) {
