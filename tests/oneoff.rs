@@ -244,8 +244,14 @@ struct Far {
 
 impl Far {
     fn open(scene: &Scene, client: &str) -> Far {
+        Far::open_with(scene, client, &[])
+    }
+
+    /// Opens it with these variables of its environment.
+    fn open_with(scene: &Scene, client: &str, env: &[(&str, &str)]) -> Far {
         let mut command = scene.command("far", "--server -logDtpre.iLsfxCIvuY . TOP/in/");
         command
+            .envs(env.iter().copied())
             .env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22")
             .env_remove("SSH_ORIGINAL_COMMAND");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -360,6 +366,18 @@ fn remote_server_exits_if_its_shell_ends_first() {
     let mut far = Far::open(&scene, &pin_of(&scene, "client"));
     drop(far.stdin.take());
     assert_eq!(far.ends(), Some(12));
+}
+
+/// A server waits for half a minute, which lasts half a second here.
+#[test]
+fn remote_server_exits_if_its_client_does_not_come() {
+    let scene = Scene::new();
+    let shortened = [("SPARSYNC_MINUTE_SECS", "1")];
+    let mut far = Far::open_with(&scene, &pin_of(&scene, "client"), &shortened);
+    // Its remote shell goes on.
+    let stdin = far.stdin.take();
+    assert_eq!(far.ends(), Some(12));
+    drop(stdin);
 }
 
 #[test]

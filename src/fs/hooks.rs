@@ -13,7 +13,7 @@
 //! whose calls then count from its first client on, `SPARSYNC_FAULT_IN=tmpfile` to the calls from the first one of this
 //! name on. `SPARSYNC_CALL_LOG=path` appends the thread and the name of each call to this file.
 //! `SPARSYNC_PANIC_AT_CLIENT=path` panics in the network thread of a server when a client connects and that file exists.
-//! `SPARSYNC_MINUTE_SECS=n` shortens the minutes of `--stop-after`. `SPARSYNC_TWIN_ENTRIES=n` limits how many entries
+//! `SPARSYNC_MINUTE_SECS=n` shortens the minutes of long waits. `SPARSYNC_TWIN_ENTRIES=n` limits how many entries
 //! `--detect-renamed` looks at.
 //! `SPARSYNC_REFUSE=linkat:EPERM,openat2:ENOSYS` has the kernel refuse calls always; `sys/refused_calls.rs` has the names.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
@@ -373,7 +373,7 @@ pub fn enter_client() {
     assert!(!is_due, "SPARSYNC_PANIC_AT_CLIENT");
 }
 
-/// Returns how many seconds a minute of `--stop-after` has; `None`: 60.
+/// Returns how many seconds a minute of a long wait has; `None`: 60.
 pub fn minute_secs() -> Option<u64> {
     number("SPARSYNC_MINUTE_SECS")
 }

@@ -296,7 +296,7 @@ pub fn narrow_link_bytes() -> Option<usize> {
     None
 }
 
-/// Returns how many seconds a minute of `--stop-after` has: 60, unless a test of debug builds wants fewer.
+/// Returns how many seconds a minute of a long wait has: 60, unless a test of debug builds wants fewer.
 pub fn minute_secs() -> u64 {
     #[cfg(debug_assertions)]
     return hooks::minute_secs().unwrap_or(60);

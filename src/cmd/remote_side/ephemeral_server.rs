@@ -26,10 +26,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the server waits for its client: longer than a client tries to connect.
-const COMES_WITHIN: Duration = Duration::from_secs(30);
 /// How often a wait checks whether the client can still come.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Returns how long the server waits for its client, which is longer than a client tries to connect: half a minute.
+fn comes_within() -> Duration {
+    Duration::from_secs(sys::minute_secs()) / 2
+}
 
 /// The server, once its client has connected.
 pub struct AcceptedEphemeral {
@@ -154,7 +157,7 @@ impl EphemeralAddress {
                     return Ok(client);
                 }
                 Ok(None) if stop.load(Ordering::Relaxed) => return Err(no_client(Exit::Signal)),
-                Ok(None) if cut.load(Ordering::Relaxed) || since.elapsed() >= COMES_WITHIN => {
+                Ok(None) if cut.load(Ordering::Relaxed) || since.elapsed() >= comes_within() => {
                     return Err(no_client(Exit::Stream));
                 }
                 Ok(None) => {}

@@ -407,14 +407,12 @@ impl DaemonConnection<'_> {
         {
             options.delta.compress.level = Some(1);
         }
-        if let Some(rate) = u64::try_from(self.args.bwlimit)
-            .ok()
-            .filter(|&rate| rate > 0)
-            .map(|rate| rate * 1024)
-        {
-            let limit = &mut options.connect.bwlimit_bytes_per_sec;
-            *limit = Some(limit.map_or(rate, |given| given.min(rate)));
-        }
+        let own_rate = match u64::try_from(self.args.bwlimit) {
+            Ok(kib @ 1..) => Some(kib * 1024),
+            Ok(0) | Err(_) => None,
+        };
+        let rate = &mut options.connect.bwlimit_bytes_per_sec;
+        *rate = lower(*rate, own_rate);
         if options.place.temp_dir.is_none() {
             options.place.temp_dir = self.text(values, Param::TempDir);
         }
@@ -425,7 +423,7 @@ impl DaemonConnection<'_> {
         // A client can only lower what protects this machine.
         let own = cli::own_max_alloc_bytes(&|name| self.env.var(name));
         let max_alloc = &mut options.connect.max_alloc_bytes;
-        *max_alloc = own.into_iter().chain(*max_alloc).min();
+        *max_alloc = lower(*max_alloc, own);
         let secs = u32::try_from(values.number(Param::Timeout)).unwrap_or(0);
         let timeout = &mut options.connect.timeout_secs;
         if secs > 0 && (*timeout == 0 || *timeout > secs) {
@@ -676,6 +674,11 @@ impl MessagePlace {
     }
 }
 
+/// Returns the lower one of two limits, that of the client and that of this daemon; `None` is no limit.
+fn lower(of_client: Option<u64>, own: Option<u64>) -> Option<u64> {
+    of_client.into_iter().chain(own).min()
+}
+
 /// Returns where the quote behind a message's path is, if the path begins behind the quote at `begin`.
 fn end_of_path(line: &[u8], begin: usize) -> Option<usize> {
     let ends = [
@@ -699,4 +702,18 @@ fn end_of_path(line: &[u8], begin: usize) -> Option<usize> {
         .or_else(|| line.len().checked_sub(1))?;
     let is_quote = end > begin && line[end] == b'"';
     if is_quote { Some(end) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lower;
+
+    #[test]
+    fn a_client_can_only_lower_a_limit() {
+        assert_eq!(lower(None, None), None);
+        assert_eq!(lower(None, Some(5)), Some(5));
+        assert_eq!(lower(Some(4), None), Some(4));
+        assert_eq!(lower(Some(4), Some(5)), Some(4));
+        assert_eq!(lower(Some(6), Some(5)), Some(5));
+    }
 }
