@@ -459,12 +459,18 @@ impl Stage {
 
     /// Runs a program with these arguments.
     pub fn run_words(&self, program: &Path, words: &[&str], env: &[(&str, String)]) -> Output {
-        let mut surroundings = self.surroundings.clone();
-        surroundings.env = env
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), value.clone()))
-            .collect();
+        let surroundings = self.surroundings_with(env);
         run(program, &bytes(words), &self.top, &surroundings)
+    }
+
+    fn surroundings_with(&self, env: &[(&str, String)]) -> Surroundings {
+        let env = env
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), value.clone()));
+        Surroundings {
+            env: env.collect(),
+            ..self.surroundings.clone()
+        }
     }
 
     /// Runs a copy with a server of its own, and waits until its session has ended. `hooks`: of the client, and of the
@@ -492,14 +498,15 @@ impl Stage {
     }
 
     /// Runs the program under test with these arguments and interrupts it.
-    pub fn interrupt(&self, words: &[&str], request: &Request<'_>) -> Output {
-        interrupt(
-            oracle::under_test(),
-            &bytes(words),
-            &self.top,
-            &self.surroundings,
-            request,
-        )
+    pub fn interrupt(
+        &self,
+        words: &[&str],
+        env: &[(&str, String)],
+        request: &Request<'_>,
+    ) -> Output {
+        let program = oracle::under_test();
+        let surroundings = self.surroundings_with(env);
+        interrupt(program, &bytes(words), &self.top, &surroundings, request)
     }
 
     /// Writes an executable script.

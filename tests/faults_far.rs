@@ -445,7 +445,7 @@ fn stops(way: Direction, shell: &str, to_all: bool, busy: &Busy) {
         ready: &|| (busy.begun)(&stage.top),
         interrupted: &|| (),
     };
-    let output = stage.interrupt(&words, &request);
+    let output = stage.interrupt(&words, &[], &request);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.exit == 20 && stderr.contains("(code 20)"),

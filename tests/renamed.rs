@@ -1249,7 +1249,7 @@ pub fn nothing_is_lost_of(
 }
 
 /// Returns the contents of all files, and of those with temporary names if `with_temps`.
-fn contents(top: &Path, with_temps: bool) -> BTreeSet<Vec<u8>> {
+pub fn contents(top: &Path, with_temps: bool) -> BTreeSet<Vec<u8>> {
     let is_counted = |path: &Path| {
         let name = path.file_name().expect("a file has a name");
         with_temps || !is_temp(&name.to_string_lossy())

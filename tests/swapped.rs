@@ -2,9 +2,13 @@
 
 use std::path::Path;
 
-use crate::faults::write;
-use crate::kit::{World, synctest};
-use crate::renamed::{nothing_is_lost_of, reuses};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
+use rustix::process::Signal;
+use std::cell::Cell;
+
+use crate::faults::{Stage, Trees, write};
+use crate::kit::{Request, World, oracle, synctest};
+use crate::renamed::{contents, nothing_is_lost_of, reuses};
 
 /// A swap, a cycle of three, rotated logs, and a file whose content two others take.
 const SOURCE: &str = "x=first@20 y=second@21 a/f=one.@30 b/f=two.@31 c/f=three@32 \
@@ -244,6 +248,54 @@ fn errors_lose_nothing() {
     for error in [":EIO", ":ENOSPC", ":EACCES"] {
         for options in [&["-a", "--delete"][..], &["-a", "--inplace"]] {
             nothing_is_lost_of((build, true), ("SPARSYNC_FAIL_AT", error), QUICK, options);
+        }
+    }
+}
+
+/// The client is stopped while it reads what the receiver compares. A file that it did not read because of that must not
+/// count as one that takes no content.
+#[test]
+fn stop_of_the_comparison_loses_nothing() {
+    let trees = Trees {
+        options: &[],
+        build,
+        backups: &[],
+    };
+    let program = oracle::under_test().display();
+    let far = format!("--rsync-path=env -u SPARSYNC_HOLD_AT {program}");
+    for n in 1..=8 {
+        let stage = Stage::new(&trees);
+        stage.script("shell", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+        let before = contents(&stage.top.join("dst"), true);
+        let needed = contents(&stage.top.join("src"), true);
+        let gate = stage.top.join("gate");
+        let mode = Mode::from_raw_mode(0o600);
+        mknodat(CWD, &gate, FileType::Fifo, mode, 0).expect("scratch supports fifos");
+        let held = Cell::new(None);
+        let request = Request {
+            signal: Signal::INT,
+            to_all: false,
+            ready: &|| {
+                let opened = openat(CWD, &gate, OFlags::WRONLY | OFlags::NONBLOCK, mode);
+                held.set(opened.ok());
+                let gate = held.take();
+                let is_held = gate.is_some();
+                held.set(gate);
+                is_held
+            },
+            interrupted: &|| drop(held.take()),
+        };
+        let env = [
+            ("SPARSYNC_FAULT_IN", "read".to_owned()),
+            ("SPARSYNC_HOLD_AT", format!("{n}:{}", gate.display())),
+        ];
+        let words = ["-a", SAME, "--rsh=./shell", &far, "src/", "far:dst/"];
+        let stopped = stage.interrupt(&words, &env, &request);
+        assert_eq!(stopped.exit, 20, "{}", stopped.stderr.escape_ascii());
+        let after = contents(&stage.top.join("dst"), true);
+        for content in before.intersection(&needed) {
+            let shown = content.escape_ascii();
+            assert!(after.contains(content), "{shown} is lost at read {n}");
         }
     }
 }

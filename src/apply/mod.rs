@@ -311,6 +311,12 @@ impl Context<'_> {
         self.stopped() || self.peer.is_some_and(ContentPeer::is_silent)
     }
 
+    /// Returns an error if the run is being stopped or has lost its peer.
+    pub fn fail_if_over(&self) -> Result<()> {
+        self.go_on()?;
+        self.peer.and_then(ContentPeer::failure).map_or(Ok(()), Err)
+    }
+
     /// Returns the digest that `%C` shows, of the rest of a file, or of `len_bytes` if devices take part, which may be
     /// endless. `None` if the file cannot be read or the run is over.
     fn shown_digest(&self, file: BorrowedFd<'_>, len_bytes: u64) -> Option<Vec<u8>> {
@@ -357,8 +363,12 @@ pub trait ContentPeer: Sync {
     fn digest(&self, file: FileId) -> Result<Option<ContentDigest>>;
     /// Ends the run with an error, and wakes all threads that wait for content.
     fn give_up(&self, error: &Error);
+    /// Returns why no more content will come. `None`: it can come.
+    fn failure(&self) -> Option<Error>;
     /// Returns whether no more content will come.
-    fn is_silent(&self) -> bool;
+    fn is_silent(&self) -> bool {
+        self.failure().is_some()
+    }
     /// Returns how the connection was lost. `None`: it was not, or the user stopped the run.
     fn loss(&self) -> Option<Loss>;
     /// Reports to the peer that a file has its name (`--remove-source-files`).

@@ -89,11 +89,6 @@ impl ReceiverInbox {
         self.state.lock()
     }
 
-    /// Returns whether no more messages will come.
-    pub(super) fn is_silent(&self) -> bool {
-        self.lock().failed.is_some()
-    }
-
     /// Records that no more messages will come, and why.
     pub(super) fn handle_end(&self, error: Error) {
         let mut state = self.lock();

@@ -212,8 +212,8 @@ impl ContentPeer for NativeSource<'_> {
         self.inbox.handle_end(error.clone());
     }
 
-    fn is_silent(&self) -> bool {
-        self.inbox.is_silent()
+    fn failure(&self) -> Option<Error> {
+        self.inbox.lock().failed.clone()
     }
 
     fn loss(&self) -> Option<Loss> {

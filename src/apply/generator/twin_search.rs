@@ -613,6 +613,8 @@ impl<'a> TwinSearch<'a> {
         let mut new = self.new_files(plans);
         self.found.sort();
         self.read_contents(&mut new)?;
+        // A file that was not read because the run is over would count as one that no other needs.
+        self.context.fail_if_over()?;
         self.permit_links();
 
         let mut matcher = Matcher::new(self.criterion, &self.found);

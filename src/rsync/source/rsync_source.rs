@@ -242,8 +242,8 @@ impl ContentPeer for RsyncSource<'_> {
         self.inbox.fail(error.clone());
     }
 
-    fn is_silent(&self) -> bool {
-        self.inbox.lock().failed.is_some()
+    fn failure(&self) -> Option<Error> {
+        self.inbox.lock().failed.clone()
     }
 
     fn loss(&self) -> Option<Loss> {

@@ -6,7 +6,8 @@ use crate::proto::{ContentDigest, FileId};
 use crate::walk::content_digest::{DigestTerms, ListedFile, digest_if_unchanged};
 
 impl Sender<'_> {
-    /// Returns the digest of a file that was listed. `None`: it cannot be read, or is not the listed one any more.
+    /// Returns the digest of a file that was listed. `None`: it cannot be read, or is not the listed one any more. Fails if it
+    /// was not read because the run is over: to the receiver, the file would need no content that another one loses.
     pub(super) fn digest_of(&self, kept: &KeptDir, file: FileId) -> Result<Option<ContentDigest>> {
         let entry = kept.regular_file(file)?;
         let Some(Some(place)) = kept.places.get(entry.origin as usize) else {
@@ -17,10 +18,11 @@ impl Sender<'_> {
         };
         let name = kept.name_of(entry);
         let select = &self.run_context.options.select;
+        let is_over = || self.peer.is_silent() || self.go_on().is_err();
         let terms = DigestTerms {
             by: &self.checksums.compared_by,
             cache: self.run_context.any_checksum_cache(),
-            is_over: &|| self.peer.is_silent() || self.go_on().is_err(),
+            is_over: &is_over,
         };
         let found = ListedFile {
             dir: &dir,
@@ -29,6 +31,10 @@ impl Sender<'_> {
             len_bytes: entry.len_bytes,
             mtime: entry.mtime,
         };
-        Ok(digest_if_unchanged(&found, &terms))
+        let digest = digest_if_unchanged(&found, &terms);
+        if digest.is_none() {
+            self.go_on()?;
+        }
+        Ok(digest)
     }
 }
