@@ -207,7 +207,7 @@ impl ListEncoder {
         }
         let mut put_id = |id: u32, has_name: bool, name: &Option<Vec<u8>>| {
             out.put_varint30(protocol, id.cast_signed());
-            if let (true, Some(name)) = (has_name, name) {
+            if has_name && let Some(name) = name {
                 out.put_short_string(name);
             }
         };
