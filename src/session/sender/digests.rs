@@ -32,6 +32,7 @@ impl Sender<'_> {
             mtime: entry.mtime,
         };
         let digest = digest_if_unchanged(&found, &terms);
+        // A receiver that is gone gets no answer anyway.
         if digest.is_none() {
             self.go_on()?;
         }
