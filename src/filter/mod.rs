@@ -17,8 +17,9 @@ mod module_rules;
 mod parse;
 mod pattern;
 mod rule;
+mod run_rules;
 
-pub use chain::{Chain, Rules};
+pub use chain::Chain;
 pub use compiled_rules::{ChainOptions, MERGE_DEPTH_MAX, too_deep};
 pub use module_rules::{ModuleRules, split_rules};
 pub use parse::{
@@ -29,3 +30,4 @@ pub use pattern::{has_wildcard, name_matches};
 pub use rule::{
     Cvs, FoundRule, Merge, MergeFormat, Parsed, Rule, RulePlace, Side, Sides, Text, Verdict,
 };
+pub use run_rules::Rules;
