@@ -8,9 +8,10 @@ use crate::flist::entry::Stat;
 use crate::flist::{Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::read::EntryAt;
+use crate::fs::replace;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
-use crate::fs::write::{self, Pending};
+use crate::fs::write::Pending;
 use crate::fs::{errno, read, read::Incomplete, root::Root, trusted_path};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
@@ -522,7 +523,7 @@ fn copy_across(
         finish(pending.fd(), b"");
         pending.place(to, new_name)?;
     } else {
-        write::put_over(to, new_name, |temp| {
+        replace::put_over(to, new_name, |temp| {
             match Kind::of_mode(stat.mode) {
                 Some(Kind::Symlink) => {
                     sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), temp)?
@@ -681,7 +682,7 @@ fn second_name(dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Resu
                 sys::rmdir(to.fd(), backup_name)?;
                 return sys::link(dir.fd(), name, to.fd(), backup_name);
             }
-            write::link_over(dir, name, to, backup_name)
+            replace::link_over(dir, name, to, backup_name)
         }
         Err(_) => sys::rename(dir.fd(), name, to.fd(), backup_name),
     }

@@ -6,7 +6,7 @@ use crate::apply::remove_source::leaving;
 use crate::apply::{Context, DelayedFile, SourceRemoval, backup};
 use crate::flist::order;
 use crate::fs::root::Dir;
-use crate::fs::{errno, sys, write};
+use crate::fs::{errno, replace, sys};
 use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
 use std::io;
@@ -68,7 +68,7 @@ pub(super) fn delay(job: &Job<'_>) {
 pub(super) fn stage_link(job: &Job<'_>, dir: &Dir, leader: (&Dir, &[u8])) -> io::Result<()> {
     let from = open_or_make(job.context, leader.0, job.context.staging_name())?;
     let to = open_or_make(job.context, dir, job.context.staging_name())?;
-    write::link(&from, leader.1, &to, job.name(), true)?;
+    replace::link(&from, leader.1, &to, job.name(), true)?;
     delay(job);
     Ok(())
 }

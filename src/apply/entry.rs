@@ -5,7 +5,7 @@ use crate::apply::job::Job;
 use crate::apply::{Context, Outcome, attributes, backup, file, remove_source};
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
-use crate::fs::{errno, sys, write, xattr};
+use crate::fs::{errno, replace, sys, xattr};
 use crate::options::CheckMode;
 use crate::plan::{self, Action, Changes, Reason, Subject};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
@@ -341,7 +341,7 @@ fn make_node(job: &Job<'_>, dir: &Dir) -> io::Result<()> {
             other => return other,
         }
     }
-    write::put_over(dir, job.name(), make)
+    replace::put_over(dir, job.name(), make)
 }
 
 /// Copies an entry of an alternate tree under `--copy-dest`, or because it could not be linked. If it is gone, the
@@ -369,7 +369,7 @@ fn link(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
         if !back_up_other_data(job, dir, out) {
             return false;
         }
-        match write::link(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
+        match replace::link(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
             Ok(()) => {}
             Err(error) if errno::cannot_link(&error) => return copy(job, Changes::NONE, out),
             Err(error) => {

@@ -6,7 +6,7 @@ use crate::apply::partial::open_partial;
 use crate::apply::{Chosen, Context, Similar};
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
-use crate::fs::write::is_temp_name;
+use crate::fs::temp_name::is_temp_name;
 use crate::fs::{read, sandbox, sys};
 use crate::path::{self, RelPath};
 use crate::plan::fuzzy::{Candidates, FuzzyCandidate};

@@ -4,7 +4,7 @@ use crate::apply::entry::{carry_out, checked, perform, refuse};
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, DestDir, Outcome, backup, delayed, remove_source};
 use crate::fs::root::Dir;
-use crate::fs::{errno, sys, write};
+use crate::fs::{errno, replace, sys};
 use crate::options::AltKind;
 use crate::path::RelPath;
 use crate::plan::explained::Fact;
@@ -342,7 +342,7 @@ impl Follower<'_> {
             return false;
         }
         self.linked(
-            write::link(
+            replace::link(
                 &leader_dir,
                 leader.path.name(),
                 dir,

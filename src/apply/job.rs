@@ -9,7 +9,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::sys;
-use crate::fs::write::temp_name;
+use crate::fs::temp_name::temp_name;
 use crate::fs::xattr::At;
 use crate::options::{CheckMode, RemoveSource};
 use crate::plan::{Action, Changes, InTheWay, NO_ID, chmod};

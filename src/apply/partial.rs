@@ -3,11 +3,11 @@
 use crate::apply::job::Job;
 use crate::apply::{ContentPeer, Context, Loss};
 use crate::flist::{Kind, Time};
+use crate::fs::leftover::{Leftover, remove_stale, remove_unseen};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
-use crate::fs::write::{
-    Leftover, Pending, is_superseded, is_temp_name, remove_stale, remove_unseen,
-};
+use crate::fs::temp_name::is_temp_name;
+use crate::fs::write::{Pending, is_superseded};
 use crate::fs::{sandbox, trusted_path};
 use std::io;
 

@@ -8,7 +8,8 @@ use super::DirKey;
 use super::record::{DigestRecord, RECORD_MAX_BYTES, files_in};
 use crate::fs::compare::read_until;
 use crate::fs::root::Dir;
-use crate::fs::write::{Pending, is_temp_name, name_of_temp};
+use crate::fs::temp_name::{is_temp_name, name_of_temp};
+use crate::fs::write::Pending;
 use crate::fs::{errno, read, sandbox, sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::work::clock;
@@ -252,7 +253,7 @@ mod tests {
         store.put((1, 2), &DigestRecord::default()).unwrap();
         store.put((1, 3), &DigestRecord::default()).unwrap();
         assert_eq!(store.stored().unwrap().records, 2);
-        let temp = |name: &[u8]| String::from_utf8(crate::fs::write::temp_name(name)).unwrap();
+        let temp = |name: &[u8]| String::from_utf8(crate::fs::temp_name::temp_name(name)).unwrap();
         let others = ["letter".to_owned(), temp(b"letter")];
         for name in others.iter().chain(&[temp(b"1-4.sums")]) {
             std::fs::write(top.path().join(name), "").unwrap();

@@ -1,7 +1,7 @@
 //! What the kernel and the file system of a directory support, found by trying. A probe leaves no file behind.
 
 use super::root::Dir;
-use super::write::create_unnamed;
+use super::unnamed_file::create_unnamed;
 use super::{errno, sys};
 use crate::flist::entry::Time;
 use rustix::fs::{self, StatVfsMountFlags};

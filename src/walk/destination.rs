@@ -11,7 +11,7 @@ use crate::flist::{DirList, Entry, Kind, Time};
 use crate::fs::errno;
 use crate::fs::read::{self, Wanted};
 use crate::fs::root::{Dir, Root};
-use crate::fs::write::{is_temp_name, name_of_temp};
+use crate::fs::temp_name::{is_temp_name, name_of_temp};
 use crate::options::{AltKind, Options};
 use crate::path::RelPath;
 use crate::plan::delete::{self, Extras};

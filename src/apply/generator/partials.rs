@@ -2,7 +2,7 @@
 
 use crate::apply::{Context, DestDir, partial};
 use crate::flist::{DirList, Kind};
-use crate::fs::write::is_temp_name;
+use crate::fs::temp_name::is_temp_name;
 use crate::fs::{read, sys};
 use crate::plan::Action;
 use crate::walk::DirPlan;

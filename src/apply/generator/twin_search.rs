@@ -6,7 +6,7 @@ use crate::apply::{Context, backup};
 use crate::error::Result;
 use crate::flist::{DirList, Entry, Kind, Time, order};
 use crate::fs::root::Dir;
-use crate::fs::write::is_temp_name;
+use crate::fs::temp_name::is_temp_name;
 use crate::fs::{read, sandbox, sys};
 use crate::options::{AltKind, DetectRenamed, PlanUse, When};
 use crate::path::RelPath;

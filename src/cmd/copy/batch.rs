@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::flist::Kind;
 use crate::fs::root::Dir;
-use crate::fs::{sys, trusted_path, write};
+use crate::fs::{sys, trusted_path, unnamed_file};
 use crate::options::{LinkOwners, Options};
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::rsync::decode_error::DecodeError;
@@ -103,7 +103,7 @@ fn open_file(env: &Env, name: &[u8], options: &Options) -> Result<BatchFile> {
 /// Creates a file without a name.
 fn temp_file(dir: &[u8]) -> io::Result<OwnedFd> {
     let dir = Dir::new(trusted_path::open_dir_to_search(dir, LinkOwners::Trusted)?);
-    let (file, _) = write::create_unnamed(&dir, b"sparsync-batch")?;
+    let (file, _) = unnamed_file::create_unnamed(&dir, b"sparsync-batch")?;
     Ok(file)
 }
 

@@ -8,7 +8,7 @@ use crate::fs::compare::SHORT_BYTES;
 use crate::fs::read::{self, EntryAt};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::FileVersion;
-use crate::fs::write::is_temp_name;
+use crate::fs::temp_name::is_temp_name;
 use crate::fs::{errno, sys};
 use crate::options::CheckMode;
 use crate::path::RelPath;
