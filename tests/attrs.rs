@@ -404,6 +404,18 @@ synctest!(unprivileged_user_owns_received_files, as user, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
+// A new destination inherits the bit and the group, as all directories in it do.
+synctest!(new_destination_below_a_setgid_directory, as root, |w: World| {
+    w.source("a sub/b").tree("top", "");
+    w.build("top", |t| drop(t.dir("g").mode(0o2775).owner(0, 1)));
+    for (at, options) in [&["-ri"][..], &["-rti"], &["-rlpi"], &["-ai"], &["-ri", "--chmod=Dg-w"]].iter().enumerate() {
+        let dest = format!("top/g/{at}/");
+        w.agree_paths(options, &["src/", &dest]).exits(0);
+    }
+    w.agree_paths(&["-ri", "--mkpath"], &["src/", "top/g/n/o"]).exits(0);
+    w.agree_paths(&["-ri"], &["src/a", "src/sub", "top/g/p/"]).exits(0);
+});
+
 synctest!(super_as_an_unprivileged_user_exits_23, as user, |w: World| {
     w.build("src", |t| {
         for mode in [0o555, 0o644, 0o777, 0o4755, 0o2775] {

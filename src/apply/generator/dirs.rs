@@ -73,23 +73,19 @@ pub(super) fn prepare_root(
     });
     let full = path::join(&dest.path, b".");
     let path = RelPath::root();
-    // A new root has already inherited the default ACL and the setgid bit of its parent.
-    let inherited = || {
-        DestDir::new(
+    let around = if existing.is_none() {
+        // A new root has already inherited the default ACL and the setgid bit of its parent.
+        let root = DestDir::new(
             RelPath::root(),
             Some(dest.dir().clone()),
             untouched(context, None),
-        )
-        .default_acl_mode()
-    };
-    let default_acl_mode = if existing.is_none() {
-        inherited()
+        );
+        root.passes_on()
     } else {
-        None
-    };
-    let around = chmod::Parent {
-        default_acl_mode,
-        setgid: false,
+        chmod::Parent {
+            default_acl_mode: None,
+            setgid: false,
+        }
     };
     let model = Model {
         context,
