@@ -252,6 +252,34 @@ synctest!(backups_of_backups, |w: World| {
     w.agree(&["-aib", "--delete"]).exits(0);
 });
 
+// What is replaced is backed up, even if it is itself a backup by its name. The backup of `f~` replaces `f~~`.
+synctest!(replaced_backups_are_backed_up, |w: World| {
+    w.source("f~=new f~~=same%600 g~->new g~~=same h~=new h~~")
+        .dest("f~=old@-9 f~~=same g~=old@-9 g~~=same h~=old@-9")
+        .keep_dest();
+    for options in [
+        &["-aib"][..],
+        &["-aibc"],
+        &["-ab", "--inplace"],
+        &["-aib", "--delay-updates"],
+        &["-aibH", "--delete"],
+    ] {
+        w.restore_dest().agree(options).exits(0);
+    }
+});
+
+synctest!(a_name_that_is_only_the_suffix_is_backed_up, |w: World| {
+    w.source("d/").dest("~ d/~ gone/~ .o d/.o").keep_dest();
+    w.agree(&["-aib", "--delete", "--delete-excluded"]).exits(0);
+    w.restore_dest()
+        .agree(&["-aib", "--delete-after", "--delete-excluded", "--suffix=.o"])
+        .exits(0);
+    w.source("~/x d/~/x")
+        .restore_dest()
+        .agree(&["-aib"])
+        .exits(0);
+});
+
 synctest!(a_deleted_backup_is_not_backed_up_again, |w: World| {
     w.source("a").dest("gone gone~ other.o");
     w.agree(&["-aib", "--delete", "--filter=R *~"])

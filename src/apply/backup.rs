@@ -170,13 +170,14 @@ pub fn copy_away(
     }
 }
 
-/// Returns whether a file is itself a backup beside its original. It is not backed up again.
+/// Returns whether a file is itself a backup beside its original: then it is deleted without another backup. As in rsync, a
+/// file at the top whose name is only the suffix is none, but one further down is.
 pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
     context
         .options
         .place
         .suffix_beside()
-        .is_some_and(|suffix| path.name().ends_with(suffix))
+        .is_some_and(|suffix| path.name().ends_with(suffix) && path.as_bytes() != suffix)
 }
 
 /// Returns the backup that an action makes of an entry, and what is there before; `None`: it makes none. `dir`: the directory
@@ -252,7 +253,7 @@ pub fn find_place(context: &Context<'_>, dir: &Dir, path: &RelPath) -> BackupPla
 pub fn original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> Option<usize> {
     let suffix = context.options.place.suffix_beside()?;
     let at = step_of(plan, plan.name_of(step).strip_suffix(suffix)?)?;
-    if !is_backed_up(suffix, plan, at) {
+    if !is_backed_up(plan, at) {
         return None;
     }
     Some(at)
@@ -262,7 +263,7 @@ pub fn original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> Option
 /// the backup once content has arrived; until then, rsync has set the attributes of the entry.
 pub fn replaced_in(context: &Context<'_>, plan: &DirPlan, at: usize) -> Option<usize> {
     let suffix = context.options.place.suffix_beside()?;
-    if context.is_dry() || !replaces_later(context, plan, at) || !is_backed_up(suffix, plan, at) {
+    if context.is_dry() || !replaces_later(context, plan, at) || !is_backed_up(plan, at) {
         return None;
     }
     let replaced = step_of(
@@ -317,11 +318,9 @@ fn step_of(plan: &DirPlan, name: &[u8]) -> Option<usize> {
         .ok()
 }
 
-/// Returns whether a step replaces an entry that is backed up; see [`is_backup`].
-fn is_backed_up(suffix: &[u8], plan: &DirPlan, at: usize) -> bool {
-    if plan.name_of(&plan.decided().steps[at]).ends_with(suffix) {
-        return false;
-    }
+/// Returns whether a step replaces an entry that is backed up. If that is itself a backup, it is backed up all the same:
+/// only what is deleted or in the way is not; see [`is_backup`].
+fn is_backed_up(plan: &DirPlan, at: usize) -> bool {
     let dest = plan.decided().steps[at].dest;
     let action = plan.decided().steps[at].decision.action;
     let replaces = matches!(
