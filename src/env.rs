@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "this is their home")]
 
 use crate::checksum_cache::ChecksumCache;
-use crate::plan::planned::StoredPlan;
+use crate::plan::planned::{IncompletePlan, StoredPlan};
 use crate::report::PutAction;
 use crate::report::escape::{Cursor, EscapedWriter};
 use crate::report::explainer::Explainer;
@@ -77,6 +77,8 @@ pub struct Env {
     pub failed_paths: Mutex<Option<FailedPaths>>,
     /// The plan that the run carries out, if there is one.
     pub stored_plan: Option<Arc<dyn StoredPlan>>,
+    /// The same plan, if it lacks a part of the run.
+    pub incomplete_plan: Option<IncompletePlan>,
     /// Receives the actions of the run, if they are recorded.
     pub record_action: Option<PutAction>,
     /// Collects what the run finds out about the paths to explain.
@@ -117,6 +119,7 @@ impl Env {
             progress_requested: Arc::new(AtomicBool::new(false)),
             failed_paths: Mutex::default(),
             stored_plan: None,
+            incomplete_plan: None,
             record_action: None,
             explainer: None,
             counts: Mutex::default(),

@@ -694,6 +694,14 @@ fn messages_of_plans() {
     }
     std::fs::write(book.scene.path("src/new"), "changed").unwrap();
     book.client("apply p");
+    book.scene.file("more/extra", "");
+    for line in [
+        "plan -a --delete --max-delete=0 src/ more/ -o q",
+        "plan --show q",
+        "apply q",
+    ] {
+        book.client(line);
+    }
     std::fs::remove_dir_all(book.scene.path("in")).unwrap();
     book.client("apply p");
     for verb in ["plan", "apply"] {

@@ -750,6 +750,61 @@ synctest!(an_rsync_at_the_other_end_is_refused, |w: World| {
     }
 });
 
+// What could not be seen is not in the plan, so a use of it that does all of its actions has not done all of the run.
+synctest!(uses_of_an_incomplete_plan_end_as_it_did, as user, |w: World| {
+    applied_here(&w).source("a d/b").dest("gone");
+    w.build("src", |t| drop(t.dir("closed").mode(0)));
+    // For the plan.
+    let beside = w.tested().parent().unwrap();
+    std::fs::set_permissions(beside, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let planned = w.plan(&["-a"]);
+    assert_eq!(planned.exit, 23, "{}", planned.stderr);
+    let why = "incomplete: not everything could be read or examined (exit 23)\n";
+    assert!(planned.stdout.contains(why), "{}", planned.stdout);
+
+    let closed = w.tested().join("src/closed");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(closed.join("new"), "").unwrap();
+    for _ in 0..2 {
+        let applied = w.apply(&[]);
+        assert_eq!(applied.exit, 23, "{}", applied.stderr);
+        let warning = "sparsync apply: the plan ../the.plan is incomplete, because not everything could be read or examined \
+                       when it was made: the rest is left as it is; make a new plan for it\n";
+        assert_eq!(applied.stderr.matches(warning).count(), 1, "{}", applied.stderr);
+        assert!(applied.stderr.starts_with(warning), "{}", applied.stderr);
+        assert!(!w.tested().join("dst/closed/new").exists());
+    }
+    let printed = w.apply(&["--json"]).stdout;
+    let is_warning = |line: &str| line.contains("\"severity\":\"warning\"") && line.contains("is incomplete");
+    assert!(printed.lines().any(is_warning), "{printed}");
+    assert!(printed.contains("\"exit_code\":23"), "{printed}");
+});
+
+synctest!(
+    deletions_that_were_stopped_count_as_such_later,
+    |w: World| {
+        applied_here(&w).source("a").dest("x y z");
+        let planned = w.plan(&["-a", "--delete", "--max-delete=2"]);
+        assert_eq!(planned.exit, 25, "{}", planned.stderr);
+        let applied = w.apply(&["--without-deletions"]);
+        assert_eq!(applied.exit, 0, "{}", applied.stderr);
+        assert_eq!(applied.stderr, "");
+        for _ in 0..2 {
+            let applied = w.apply(&[]);
+            assert_eq!(applied.exit, 25, "{}", applied.stderr);
+            let why = "is incomplete, because --max-delete stopped deletions when it was made: ";
+            assert!(applied.stderr.contains(why), "{}", applied.stderr);
+            let count = std::fs::read_dir(w.tested().join("dst")).unwrap().count();
+            assert_eq!(count, 2);
+        }
+        // A failure of the use weighs more.
+        std::fs::remove_file(w.tested().join("dst/a")).unwrap();
+        assert_eq!(w.plan(&["-a", "--delete", "--max-delete=0"]).exit, 25);
+        std::fs::write(w.tested().join("dst/a"), "by another").unwrap();
+        assert_eq!(w.apply(&[]).exit, 23);
+    }
+);
+
 // The plan knows nothing of what is in it.
 synctest!(names_in_a_directory_that_could_not_be_seen_stay, as user, |w: World| {
     w.not_served(NO_CLIENT)
@@ -935,8 +990,8 @@ fn changed_and_truncated_plans_are_refused() {
     };
     is_refused(
         &tree,
-        &with(0, "\"version\":5", "\"version\":4"),
-        "it has version 4 of the format, and this program reads version 5",
+        &with(0, "\"version\":6", "\"version\":5"),
+        "it has version 5 of the format, and this program reads version 6",
     );
     is_refused(
         &tree,
@@ -954,6 +1009,18 @@ fn changed_and_truncated_plans_are_refused() {
         "a line is not one of a plan",
     );
     let end = lines.len() - 1;
+    // As if the dry run had not ended with 0.
+    is_refused(
+        &tree,
+        &with(end - 1, "\"exit_code\":0", "\"exit_code\":23"),
+        "the digest in its last line",
+    );
+    let without_outcome = [&lines[..end - 1], &lines[end..]].concat();
+    is_refused(
+        &tree,
+        &compressed(&without_outcome),
+        "not in the order of a plan",
+    );
     is_refused(&tree, &compressed(&lines[..end]), "it is truncated");
     is_refused(
         &tree,
@@ -1106,7 +1173,7 @@ fn a_plan_of_many_files_is_applied_in_several_frames() {
         tree.well(&["plan", "-a", "t/", "d/", "-o", "p"]),
         tree.well(&["plan", "--show", "p"])
     );
-    assert!(lines_of(&tree, "p").len() == 2, "nothing is left");
+    assert!(lines_of(&tree, "p").len() == 3, "nothing is left");
 }
 
 // ── the other end ───────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,9 @@
 //! The actions of a stored plan (`sparsync plan`): what they record, and what `sparsync apply` does about each of them.
 
+mod gap;
 mod twins;
 
+pub use self::gap::{IncompletePlan, PlanGap};
 pub use self::twins::{PlannedTwin, TwinUse, is_usable};
 use super::{
     Action, Changes, Compared, Decision, NO_ID, Policy, Subject, attribute_changes, decide,

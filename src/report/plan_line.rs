@@ -2,12 +2,13 @@
 
 use super::itemize::{DELETING, itemize};
 use super::json::{JsonText, kind_name};
+use crate::exit::Exit;
 use crate::flist::{Kind, Time};
 use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::plan::planned::{
-    AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction, PlannedBackup,
-    PlannedTwin, TwinUse,
+    AttributeState, EntryState, HardLinks, NameSet, PlanGap, PlannedAct, PlannedAction,
+    PlannedBackup, PlannedTwin, TwinUse,
 };
 use crate::report::event::Update;
 use base64::Engine as _;
@@ -15,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// The version of the format. A plan of another version is refused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct PlanHeader {
 pub enum PlanLine {
     Header(PlanHeader),
     Action(Box<PlannedAction>),
+    /// The last line but one: what the plan lacks, if its dry run did not end with 0.
+    Outcome(Option<PlanGap>),
     /// The last line: the number of actions, and the BLAKE3 digest of all lines above in hexadecimal digits.
     End {
         actions: u64,
@@ -102,6 +105,7 @@ fn bytes_of(text: String, base64: Option<String>) -> Option<Vec<u8>> {
 enum StoredLine {
     Plan(HeaderLine),
     Action(Box<ActionLine>),
+    PlanOutcome(OutcomeLine),
     PlanEnd(PlanEndLine),
 }
 
@@ -113,6 +117,30 @@ struct HeaderLine {
     options: Vec<WordText>,
     operands: Vec<PathText>,
     cwd: PathText,
+}
+
+#[derive(Serialize, Deserialize)]
+struct OutcomeLine {
+    exit_code: u8,
+    /// Why the plan is incomplete, for people.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    incomplete: Option<String>,
+}
+
+impl OutcomeLine {
+    fn new(gap: Option<PlanGap>) -> OutcomeLine {
+        let exit = gap.map_or(Exit::Ok, PlanGap::exit);
+        OutcomeLine {
+            exit_code: exit.code(),
+            incomplete: gap.map(|gap| gap.reason().to_owned()),
+        }
+    }
+
+    fn outcome(&self) -> Option<PlanLine> {
+        let exit = Exit::of_code(self.exit_code)?;
+        let gap = PlanGap::of_exit(exit).ok()?;
+        Some(PlanLine::Outcome(gap))
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -446,6 +474,7 @@ pub fn put(out: &mut Vec<u8>, line: &PlanLine) {
             twin: action.twin.as_deref().map(TwinObject::new),
             heir: action.heir.as_deref().map(PathText::new),
         })),
+        PlanLine::Outcome(gap) => StoredLine::PlanOutcome(OutcomeLine::new(*gap)),
         PlanLine::End { actions, digest } => StoredLine::PlanEnd(PlanEndLine {
             actions: *actions,
             digest: digest.clone(),
@@ -465,6 +494,7 @@ pub fn parse(line: &[u8]) -> Result<PlanLine, String> {
             let action = action_of(*action).ok_or_else(damaged)?;
             Ok(PlanLine::Action(Box::new(action)))
         }
+        Ok(StoredLine::PlanOutcome(line)) => line.outcome().ok_or_else(damaged),
         Ok(StoredLine::PlanEnd(PlanEndLine { actions, digest })) => {
             Ok(PlanLine::End { actions, digest })
         }
@@ -677,6 +707,10 @@ mod tests {
             PlanLine::Action(Box::new(heir(found_twin(TwinUse::Linked, Some(1))))),
             PlanLine::Action(Box::new(heir(new_twin()))),
             PlanLine::Action(Box::new(passed_on())),
+            PlanLine::Outcome(None),
+            PlanLine::Outcome(Some(PlanGap::Failed)),
+            PlanLine::Outcome(Some(PlanGap::Vanished)),
+            PlanLine::Outcome(Some(PlanGap::DeletionsStopped)),
             end,
         ] {
             let mut out = Vec::new();
@@ -690,8 +724,8 @@ mod tests {
     #[test]
     fn other_versions_and_wrong_lines_are_refused_with_the_reason() {
         assert_eq!(
-            parse(br#"{"type":"plan","version":6,"new_field":[]}"#),
-            Err(other_version(6))
+            parse(br#"{"type":"plan","version":7,"new_field":[]}"#),
+            Err(other_version(7))
         );
         let mut deletion = action();
         deletion.act = PlannedAct::Delete;
@@ -723,7 +757,8 @@ mod tests {
             put(&mut out, &PlanLine::Action(Box::new(wrong)));
             assert_eq!(parse(&out), Err(damaged()));
         }
-        for line in [&b"{}"[..], b"x", b""] {
+        let no_plan = &br#"{"type":"plan_outcome","exit_code":20}"#[..];
+        for line in [no_plan, b"{}", b"x", b""] {
             assert_eq!(parse(line), Err(damaged()));
         }
     }

@@ -3,6 +3,7 @@
 use super::event::{Event, Weight};
 use crate::exit::Exit;
 use crate::flist::Kind;
+use crate::plan::planned::PlanGap;
 
 /// The number of entries of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -241,6 +242,18 @@ impl Tally {
         }
     }
 
+    /// Returns the exit code of a client that carries out an incomplete plan: that of one run, which also met what the plan
+    /// lacks.
+    pub fn exit_with_gap(&self, gap: PlanGap) -> Exit {
+        let mut whole = self.clone();
+        match gap {
+            PlanGap::Failed => whole.source_errors += 1,
+            PlanGap::Vanished => whole.vanished += 1,
+            PlanGap::DeletionsStopped => whole.delete_limit_reached = true,
+        }
+        whole.exit()
+    }
+
     /// Returns the same exit code at the server, where the two sides are swapped.
     pub fn exit_of_server(&self) -> Exit {
         Tally {
@@ -309,6 +322,32 @@ mod tests {
             ..Tally::default()
         };
         assert_eq!(source.exit(), Exit::Partial);
+    }
+
+    #[test]
+    fn gap_of_a_plan_counts_as_a_problem_of_the_run() {
+        let failed = Tally {
+            failed: 1,
+            ..Tally::default()
+        };
+        let vanished = Tally {
+            vanished: 1,
+            ..Tally::default()
+        };
+        let stopped = Tally {
+            delete_limit_reached: true,
+            ..Tally::default()
+        };
+        let [partial, gone, limit] = [Exit::Partial, Exit::Vanished, Exit::DelLimit];
+        for (tally, exits) in [
+            (Tally::default(), [partial, gone, limit]),
+            (failed, [partial, gone, partial]),
+            (vanished, [partial, gone, gone]),
+            (stopped, [partial, gone, limit]),
+        ] {
+            let found = PlanGap::ALL.map(|gap| tally.exit_with_gap(gap));
+            assert_eq!(found, exits, "{tally:?}");
+        }
     }
 
     #[test]

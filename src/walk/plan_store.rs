@@ -155,7 +155,7 @@ impl<F: Frames> PlanStore<F> {
         for line in text.split(|byte| *byte == b'\n') {
             match plan_line::parse(line) {
                 Ok(PlanLine::Action(action)) => actions.push(*action),
-                Ok(PlanLine::Header(_) | PlanLine::End { .. }) => {}
+                Ok(PlanLine::Header(_) | PlanLine::Outcome(_) | PlanLine::End { .. }) => {}
                 Err(_) if line.is_empty() => {}
                 Err(_) => return Err(changed()),
             }

@@ -621,7 +621,8 @@ The summary has the counts of the actions, the bytes of the files that are trans
 directories with the most bytes, renames and deletions. A file that is renamed does not count as
 deleted.
 
-If part of the source cannot be read, the plan lacks it, and the exit code is 23.
+If part of the source cannot be read, the plan lacks it, and the exit code is 23. --show says so,
+and `sparsync apply` ends with that code, even if all actions succeed.
 
 OPTIONS
   --output=FILE, -o       write the plan to FILE, which must be a regular file if it exists. -o is
@@ -694,6 +695,10 @@ With --backup, an entry is left alone, too, if there is another entry than befor
 belongs, or a directory, also of older backups. A backup that an interruption has left is completed,
 and none is made again. If --backup-dir is in the destination, it should be excluded: otherwise
 deletions may take part of it.
+
+A plan whose making ended with 23, 24 or 25 lacks a part of the run: something could not be read,
+files vanished, or --max-delete stopped deletions. A warning says so at the start, and the exit code
+is not 0: if nothing worse happens, it is the one of `sparsync plan`.
 
 With --delete-after, rule files that the run itself brings (-C, -F, dir-merge) can protect an entry
 whose deletion is planned. It is left alone, too.

@@ -198,6 +198,10 @@ pub fn reporter(
     for event in &trouble {
         reporter.report(event);
     }
+    if let Some(plan) = &env.incomplete_plan {
+        let warning = Problem::new(plan.warning(), Weight::Warning);
+        reporter.report(&Event::Problem(warning));
+    }
     reporter
 }
 
@@ -351,10 +355,14 @@ pub fn close(
         display.end();
     }
     let is_complete = ended.is_ok();
+    let own_exit = || match &env.incomplete_plan {
+        Some(plan) => tally.exit_with_gap(plan.gap),
+        None => tally.exit(),
+    };
     let exit = match ended {
         Ok(instead) => {
             reporter.summary(tally, since.elapsed());
-            let exit = reporter.settled_exit(instead.unwrap_or_else(|| tally.exit()));
+            let exit = reporter.settled_exit(instead.unwrap_or_else(own_exit));
             reporter.final_error(exit, role);
             exit
         }

@@ -14,7 +14,7 @@ use crate::cli::{Copy, Invocation};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::plan::planned::{PlannedAction, StoredPlan as _};
+use crate::plan::planned::{IncompletePlan, PlanGap, PlannedAction, StoredPlan as _};
 use crate::report::plan_line::PlanHeader;
 use crate::work::clock;
 use parking_lot::Mutex;
@@ -63,15 +63,12 @@ fn make(env: &mut Env, plan: NewPlan) -> Result<Exit> {
 
     let exit = run_copy(env, dry_run);
     env.record_action = None;
-    let is_complete = matches!(
-        exit,
-        Exit::Ok | Exit::Partial | Exit::Vanished | Exit::DelLimit
-    );
-    if !is_complete {
-        return Ok(exit);
-    }
+    let gap = match PlanGap::of_exit(exit) {
+        Ok(gap) => gap,
+        Err(exit) => return Ok(exit),
+    };
     if let Some(writer) = Arc::into_inner(writer) {
-        writer.into_inner().finish()?;
+        writer.into_inner().finish(gap)?;
     }
     env.reopen_stdout();
     show(env, &file, form)?;
@@ -86,8 +83,8 @@ fn show(env: &mut Env, file: &[u8], form: PlanForm) -> Result<()> {
         PlanForm::Lines => plan.each_line(|line| env.stdout.write_all(line)),
         PlanForm::Actions => plan
             .each_action(|action| env.stdout.write_all(&plan_summary::action_line(&action)))
-            .and_then(|()| env.stdout.write_all(&summary.text(&plan.header))),
-        PlanForm::Summary => env.stdout.write_all(&summary.text(&plan.header)),
+            .and_then(|()| env.stdout.write_all(&summary.text(&plan.header, plan.gap))),
+        PlanForm::Summary => env.stdout.write_all(&summary.text(&plan.header, plan.gap)),
     };
     let printed = printed.and_then(|()| env.stdout.flush());
     printed.map_err(|error| plan_file::unreadable(file, &error))
@@ -97,11 +94,23 @@ fn show(env: &mut Env, file: &[u8], form: PlanForm) -> Result<()> {
 pub fn apply(env: &mut Env, request: &ApplyRequest) -> Exit {
     match prepared(env, request) {
         Ok((copy, plan)) => {
+            env.incomplete_plan = incomplete(request, &plan);
             env.stored_plan = Some(Arc::new(plan));
             run_copy(env, copy)
         }
         Err(error) => fail(env, &error),
     }
+}
+
+/// Returns what the plan lacks, as far as the run was to do it.
+fn incomplete(request: &ApplyRequest, plan: &PlanFile) -> Option<IncompletePlan> {
+    let gap = plan.gap?;
+    // The run leaves them out as well.
+    if gap == PlanGap::DeletionsStopped && request.without_deletions {
+        return None;
+    }
+    let file = request.file.clone();
+    Some(IncompletePlan { file, gap })
 }
 
 /// Checks the plan and everything that it requires. Returns the run that carries it out.

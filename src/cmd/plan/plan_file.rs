@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{sys, trusted_path};
 use crate::options::LinkOwners;
-use crate::plan::planned::{PlannedAction, StoredPlan};
+use crate::plan::planned::{PlanGap, PlannedAction, StoredPlan};
 use crate::report::plan_line::{self, PlanHeader, PlanLine};
 use crate::walk::plan_store::{Frames, PlanStore, changed, next_frame};
 use std::fs::File;
@@ -17,6 +17,8 @@ use std::os::fd::AsFd as _;
 pub struct PlanFile {
     path: Vec<u8>,
     pub header: PlanHeader,
+    /// What it lacks of the run.
+    pub gap: Option<PlanGap>,
     store: PlanStore<FileFrames>,
     /// `--without-deletions`
     pub leaves_deletions: bool,
@@ -70,6 +72,7 @@ impl PlanFile {
         let mut plan = None::<PlanFile>;
         let mut file = Some(file);
         let mut hasher = StandardHasher::new(HashAlgorithm::Blake3);
+        let mut has_outcome = false;
         let mut end = None;
         loop {
             let at = position(path, &mut reader)?;
@@ -95,13 +98,17 @@ impl PlanFile {
                     (PlanLine::Header(header), None) => {
                         plan = file.take().map(|file| PlanFile::new(path, file, header));
                     }
-                    (PlanLine::Action(action), Some(plan)) => {
+                    (PlanLine::Action(action), Some(plan)) if !has_outcome => {
                         each(&action);
                         plan.store
                             .add(&action)
                             .ok_or_else(|| refused(path, "it has too many actions"))?;
                     }
-                    (PlanLine::End { actions, digest }, Some(plan)) => {
+                    (PlanLine::Outcome(gap), Some(plan)) if !has_outcome => {
+                        has_outcome = true;
+                        plan.gap = gap;
+                    }
+                    (PlanLine::End { actions, digest }, Some(plan)) if has_outcome => {
                         end = Some((actions == u64::from(plan.store.count()), digest));
                         continue;
                     }
@@ -143,6 +150,7 @@ impl PlanFile {
         PlanFile {
             path: path.to_vec(),
             header,
+            gap: None,
             store: PlanStore::new(frames),
             leaves_deletions: false,
             creates_dest: false,
@@ -171,7 +179,7 @@ impl PlanFile {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
             match plan_line::parse(line) {
                 Ok(PlanLine::Action(action)) => each(*action),
-                Ok(PlanLine::Header(_) | PlanLine::End { .. }) => Ok(()),
+                Ok(PlanLine::Header(_) | PlanLine::Outcome(_) | PlanLine::End { .. }) => Ok(()),
                 Err(_) => Err(changed()),
             }
         })

@@ -2,7 +2,7 @@
 
 use crate::cmd::dir_counts::{self, DirCounts};
 use crate::flist::Kind;
-use crate::plan::planned::{PlannedAct, PlannedAction, PlannedTwin, TwinUse};
+use crate::plan::planned::{PlanGap, PlannedAct, PlannedAction, PlannedTwin, TwinUse};
 use crate::report::escape::{self, Charset};
 use crate::report::number::put_count;
 use crate::report::plan_line::{self, PlanHeader};
@@ -80,8 +80,8 @@ impl PlanSummary {
         }
     }
 
-    /// Returns the lines.
-    pub fn text(&self, header: &PlanHeader) -> Vec<u8> {
+    /// Returns the lines. `gap`: what the plan lacks.
+    pub fn text(&self, header: &PlanHeader, gap: Option<PlanGap>) -> Vec<u8> {
         let mut out = Vec::new();
         let command = header.options.iter().chain(&header.operands);
         let command: Vec<_> = command.map(Vec::as_slice).collect();
@@ -119,6 +119,12 @@ impl PlanSummary {
         put_count(&mut line, self.deleted, 1);
         line.extend_from_slice(b" deleted");
         put_line(&mut out, &line);
+        if let Some(gap) = gap {
+            let reason = gap.reason();
+            let exit = gap.exit().code();
+            let line = format!("incomplete: {reason} (exit {exit})");
+            put_line(&mut out, line.as_bytes());
+        }
         put_largest(&mut out, b"most bytes:", &self.bytes_by_dir);
         put_largest(&mut out, b"most renames:", &self.renames_by_dirs);
         put_largest(&mut out, b"most deletions:", &self.deletions_by_dir);

@@ -3,7 +3,7 @@
 use crate::cmd::new_file::{NewFile, file_error};
 use crate::digest::{HashAlgorithm, StandardHasher};
 use crate::error::{Error, Result};
-use crate::plan::planned::PlannedAction;
+use crate::plan::planned::{PlanGap, PlannedAction};
 use crate::report::plan_line::{self, PlanHeader, PlanLine};
 use crate::walk::plan_store::{FRAME_BYTES, compressed};
 use std::io;
@@ -62,9 +62,10 @@ impl PlanWriter {
         self.frame.clear();
     }
 
-    /// Completes the plan, and gives it its name.
-    pub fn finish(mut self) -> Result<()> {
+    /// Completes the plan, and gives it its name. `gap`: what it lacks.
+    pub fn finish(mut self, gap: Option<PlanGap>) -> Result<()> {
         self.end_frame();
+        self.put(&PlanLine::Outcome(gap));
         let hasher =
             std::mem::replace(&mut self.hasher, StandardHasher::new(HashAlgorithm::Blake3));
         let digest: String = hasher

@@ -173,27 +173,31 @@ impl World {
         self.chown_to_runner();
         let wanted = self.see(oracle::rsync(), &of_rsync(&options), &operands, 0);
         let planned = self.try_plan(&options, &operands)?;
-        if recorded == Recorded::Partly && planned.exit != 0 && wanted.exit != 0 {
-            return Ok(());
-        }
         // An rsync does not learn from a daemon that deletions were stopped.
         let is_unknown = planned.exit == 25 && self.route().is_daemon();
+        // What failed in the dry run is not in the plan.
+        let is_part = recorded == Recorded::Partly && planned.exit != 0 && wanted.exit != 0;
         for phase in ["apply", "apply again"] {
             let applied = self.apply(&[]);
             let got = snapshot(&self.twins[1], self.lens.get());
-            // What the plan could not record was not done, which it has reported.
-            let is_whole = planned.exit == 0 && wanted.exit == 0;
-            let differences = [
-                diff::trees(&wanted.tree, &got),
-                (planned.exit != 0 && wanted.exit == 0 && !is_unknown).then(|| {
-                    format!(
-                        "  the plan exits with {}, rsync with {}\n",
-                        planned.exit, wanted.exit
-                    )
-                }),
-                (is_whole && applied.exit != 0).then(|| format!("  exit {}\n", applied.exit)),
-            ];
-            let differences: String = differences.into_iter().flatten().collect();
+            let mut differences = Vec::new();
+            if !is_part {
+                differences.extend(diff::trees(&wanted.tree, &got));
+            }
+            if planned.exit != 0 && wanted.exit == 0 && !is_unknown {
+                let exit = planned.exit;
+                differences.push(format!("  the plan exits with {exit}, rsync with 0\n"));
+            }
+            // What a run of sparsync reports as well, the plan reports, and each use of it.
+            if planned.exit == wanted.exit && applied.exit != wanted.exit {
+                let [exit, wanted] = [applied.exit, wanted.exit];
+                differences.push(format!("  exit {exit}, rsync and the plan {wanted}\n"));
+            }
+            if planned.exit != 0 && applied.exit == 0 {
+                let exit = planned.exit;
+                differences.push(format!("  exit 0, the plan {exit}\n"));
+            }
+            let differences = differences.concat();
             if !differences.is_empty() {
                 let told = format!(
                     "{differences}  planned\n{}\n{}\n  applied\n{}\n{}\n",
