@@ -252,6 +252,50 @@ fn errors_lose_nothing() {
     }
 }
 
+/// What could not be held, and has a temporary name that cannot be removed, is reported.
+#[test]
+fn names_that_cannot_be_removed_are_reported() {
+    fn swap(top: &Path) {
+        for (tree, x, y) in [("src", "alpha", "beta"), ("dst", "beta", "alpha")] {
+            write(&top.join(tree).join("x"), x, x.len() as u64);
+            write(&top.join(tree).join("y"), y, y.len() as u64);
+        }
+    }
+    let trees = Trees {
+        options: &[],
+        build: swap,
+        backups: &[],
+    };
+    for (first, options) in [
+        ("link", &["-a", QUICK][..]),
+        ("create", &["-a", "--inplace", QUICK]),
+    ] {
+        let mut is_over = false;
+        let mut n = 0;
+        while !is_over {
+            n += 1;
+            let stage = Stage::new(&trees);
+            let log = stage.top.with_extension("log");
+            let hooks = [
+                ("SPARSYNC_REFUSE", "unlink:EPERM".to_owned()),
+                ("SPARSYNC_FAULT_IN", first.to_owned()),
+                ("SPARSYNC_FAIL_AT", format!("{n}:EIO")),
+                ("SPARSYNC_FAULT_LOG", log.display().to_string()),
+            ];
+            let run = stage.run_program(oracle::under_test(), options, &hooks);
+            is_over = std::fs::remove_file(&log).is_err();
+            let left = std::fs::read_dir(stage.top.join("dst")).expect("it can be listed");
+            let left: Vec<_> = left
+                .map(|entry| entry.expect("it is there").file_name())
+                .filter(|name| name != "x" && name != "y")
+                .collect();
+            let shown = format!("{options:?}, {n}: {left:?}: {}", run.stderr.escape_ascii());
+            assert!(run.exit != 0 || left.is_empty(), "{shown}");
+        }
+        assert!(n > 3, "{n} calls from the first {first} on");
+    }
+}
+
 /// The client is stopped while it reads what the receiver compares. A file that it did not read because of that must not
 /// count as one that takes no content.
 #[test]

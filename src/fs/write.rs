@@ -288,7 +288,8 @@ impl Drop for Pending {
         if !self.finished
             && let Some(name) = &self.temp_name
         {
-            // What stays is removed by a later run, as after a crash.
+            // What stays is removed by a later run, as after a crash, and by this one if it writes the file again. It has
+            // no other name that could be wrong.
             let _ = sys::unlink(self.dir.fd(), name);
         }
     }

@@ -9,6 +9,7 @@ use crate::fs::leftover::remove_stale;
 use crate::fs::root::Dir;
 use crate::fs::temp_name::last_temp_name;
 use crate::fs::{errno, sys};
+use crate::path::RelPath;
 use crate::report::event::Event;
 use std::io;
 use std::os::fd::AsFd;
@@ -24,7 +25,8 @@ pub fn before_replacing(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool
     }
     let name = last_temp_name(job.name());
     // Not all file systems have hard links, and not all users may make them.
-    let held = link(&twin, dir, &name).or_else(|_| copy(job.context, &twin, dir, &name));
+    let held = link(job.context, &twin, dir, &name, out)
+        .or_else(|_| copy(job.context, &twin, dir, &name, out));
     // If both fail, the content comes from the source.
     match held {
         Ok(held) => keep(job, &twin, dir, held, out),
@@ -41,7 +43,7 @@ pub fn before_overwriting(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bo
         return true;
     };
     let name = last_temp_name(job.name());
-    match copy(job.context, &twin, dir, &name) {
+    match copy(job.context, &twin, dir, &name, out) {
         Ok(held) => keep(job, &twin, dir, held, out),
         Err(_) if job.context.stopped() => return false,
         Err(_) => {
@@ -60,13 +62,25 @@ fn keep(job: &Job<'_>, twin: &Twin, dir: &Dir, held: HeldFile, out: &mut Outcome
     if job.context.twins.hold(twin, OldContent::Held(held), last) {
         return;
     }
+    remove(job.context, &path, dir, out);
+}
+
+/// Removes a temporary name of a content that is not held. If that fails, it is reported: the run would leave the name
+/// behind and end with 0.
+fn remove(context: &Context<'_>, path: &RelPath, dir: &Dir, out: &mut Outcome<'_>) {
     let unlinked = sys::unlink(dir.fd(), path.name());
-    let problem = twins::cannot_remove(job.context, &path, unlinked);
+    let problem = twins::cannot_remove(context, path, unlinked);
     out.events.extend(problem.map(Event::Problem));
 }
 
 /// Gives a twin another name. Fails if it is not the file that was found.
-fn link(twin: &Twin, dir: &Dir, name: &[u8]) -> io::Result<HeldFile> {
+fn link(
+    context: &Context<'_>,
+    twin: &Twin,
+    dir: &Dir,
+    name: &[u8],
+    out: &mut Outcome<'_>,
+) -> io::Result<HeldFile> {
     with_free_name(dir, name, || {
         sys::link(dir.fd(), twin.path.name(), dir.fd(), name)
     })?;
@@ -78,14 +92,20 @@ fn link(twin: &Twin, dir: &Dir, name: &[u8]) -> io::Result<HeldFile> {
             mtime: stat.mtime,
         }),
         other => {
-            let _ = sys::unlink(dir.fd(), name);
+            remove(context, &twin.sibling(name), dir, out);
             Err(other.err().unwrap_or_else(errno::invalid))
         }
     }
 }
 
 /// Copies a twin. Fails if it is not the file that was found, or if there is no room.
-fn copy(context: &Context<'_>, twin: &Twin, dir: &Dir, name: &[u8]) -> io::Result<HeldFile> {
+fn copy(
+    context: &Context<'_>,
+    twin: &Twin,
+    dir: &Dir,
+    name: &[u8],
+    out: &mut Outcome<'_>,
+) -> io::Result<HeldFile> {
     if !context.twins.has_room_beside(twin.len_bytes, dir) {
         return Err(io::ErrorKind::StorageFull.into());
     }
@@ -123,7 +143,7 @@ fn copy(context: &Context<'_>, twin: &Twin, dir: &Dir, name: &[u8]) -> io::Resul
     };
     let held = copied();
     if held.is_err() {
-        let _ = sys::unlink(dir.fd(), name);
+        remove(context, &twin.sibling(name), dir, out);
     }
     held
 }

@@ -21,6 +21,7 @@ const TMPFILE_BIT: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
 #[rustfmt::skip]
 const CALLS: &[(&str, &[libc::c_long], CallUse)] = &[
     ("linkat", &[libc::SYS_linkat], CallUse::Always),
+    ("unlink", &[libc::SYS_unlinkat], CallUse::Is(2, 0)),
     ("tmpfile", &[libc::SYS_openat], CallUse::Has(2, TMPFILE_BIT)),
     ("renameat2", &[libc::SYS_renameat2], CallUse::Always),
     ("openat2", &[libc::SYS_openat2], CallUse::Always),
