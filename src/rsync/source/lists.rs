@@ -68,6 +68,26 @@ impl SortedList {
     }
 }
 
+/// A directory in the order in which a sender numbers them for its piecewise lists.
+pub(super) struct NumberedDir {
+    pub(super) path: RelPath,
+    /// The receiver gets its listing.
+    pub(super) is_walked: bool,
+    /// The listing is complete, so that other entries of the destination may be deleted.
+    pub(super) has_content: bool,
+}
+
+impl NumberedDir {
+    /// Returns a directory that the receiver does not get.
+    pub(super) fn left_out() -> NumberedDir {
+        NumberedDir {
+            path: RelPath::root(),
+            is_walked: false,
+            has_content: false,
+        }
+    }
+}
+
 /// The listing of a directory that is being assembled.
 pub(super) struct PendingListing {
     pub(super) message: DirListing,
