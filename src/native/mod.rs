@@ -19,6 +19,8 @@ pub mod shortcuts;
 
 pub mod dir_digest;
 
+pub mod dest_children;
+
 pub mod digest_exchange;
 
 pub mod dest_prescan;

@@ -3,7 +3,8 @@
 use crate::digest;
 use crate::error::Result;
 use crate::native::connection::NativeConnection;
-use crate::native::dir_digest::{Children, SourceDigester};
+use crate::native::dest_children::Children;
+use crate::native::dir_digest::SourceDigester;
 use crate::native::sender_inbox::{ReportsToSkip, SenderInbox};
 use crate::path::RelPath;
 use crate::proto::{Class, DestDirState};
