@@ -1339,6 +1339,11 @@ fn rules_of_a_module_hide_entries() {
         "exclude from = TOP/list",
         "include from = TOP/list\nexclude = *",
         "use chroot = no\nexclude = /hid *.bak",
+        // The modifier `/`, and rules for one side: those for the receiver are like others.
+        "use chroot = no\nfilter = -/_/hid -/_/sub/o.bak",
+        "use chroot = no\nfilter = -!/_/hid/*** ",
+        "filter = P_/hid P/_/x.bak H_/keep R_/keep/k -s_/keep",
+        "filter = -rs_/hid -p_/x.bak",
     ];
     each(&all, |rules| {
         let scene = scene();
@@ -1444,6 +1449,46 @@ fn push(more: &[&str], lines: &[&str]) {
             );
         }
     });
+}
+
+/// A client's rules for the absolute path see nothing above the module, nor do names of files of rules.
+#[test]
+fn absolute_paths_in_rules_begin_at_the_module() {
+    let rules = [
+        "-/_/a",
+        "-/_/sub/d",
+        "-/_sub/d",
+        "-/_/d",
+        "-/_**/mod/a",
+        "-/_/m*/a",
+        "-_/sub/d",
+        ":_/rules",
+        ":_rules",
+        ":/_rules",
+    ];
+    let modules = [PLAIN, "use chroot = yes\nuid = 0\ngid = 0"];
+    let cases = rules
+        .iter()
+        .flat_map(|rule| modules.map(|module| (*rule, module)));
+    each(&cases.collect::<Vec<_>>(), |(rule, module)| {
+        let scene = Modules::new();
+        scene.file_with_mode("mod/rules", "- /a\n-/ /sub/deep/e\n", 0o644);
+        scene.file_with_mode("mod/sub/rules", "- /d\n-/ /b?c\n", 0o644);
+        let rule = format!("--filter={rule}");
+        for from in ["h::m/", "h::m/sub/", "h::m/sub"] {
+            scene.agree(("", module), &["-r", &rule, from, "dst/"]);
+        }
+    });
+    // They protect from deletion.
+    push(
+        &["", "exclude = /k.bak"],
+        &[
+            "-r --delete --filter=P/_/sub/deep/e --filter=P/_/alt src/ h::m/",
+            "-r --delete --filter=P/_/sub/deep --filter=P/_/alt src/sub h::m/",
+            "-r --delete --filter=P_/sub/deep --filter=P/_/deep src/sub/ h::m/sub",
+            "-r --delete --delete-excluded --filter=-!/_/alt/*** src/ h::m/",
+        ],
+    );
 }
 
 #[test]

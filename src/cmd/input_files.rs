@@ -44,6 +44,8 @@ pub struct InputFiles {
     pub cvs_env: Option<Vec<u8>>,
     /// The rules of the module that a daemon serves.
     pub module: Option<Arc<ModuleRules>>,
+    /// The directory of that module, where the absolute paths of its client begin.
+    pub module_dir: Option<Vec<u8>>,
     /// The files of rules that were read.
     pub files: Vec<RuleFile>,
 }
@@ -64,6 +66,7 @@ impl InputFiles {
             cvs_home,
             cvs_env,
             module,
+            module_dir,
             files: _,
         } = self;
         let delete_excluded = options.delete.excluded;
@@ -74,6 +77,7 @@ impl InputFiles {
             cvs_home,
             cvs_env,
             module,
+            module_abs: module_dir.unwrap_or_default(),
             ..ChainOptions::default()
         };
         Rules::new(parsed, chain)
@@ -99,17 +103,13 @@ impl InputFiles {
 /// Reads the rules of the command line and the files that they name.
 pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
     let owners = options.preserve.link_owners;
-    let module_dir = if sandbox::is_module() {
-        Some(&env.cwd)
-    } else {
-        None
-    };
+    let module_dir = module_dir(env);
     let reader = RuleReader {
         env,
         from0: options.select.from0,
         owners,
         role: "client",
-        module_dir,
+        module_dir: module_dir.as_deref(),
         files: RefCell::default(),
     };
     let mut parsed = reader.all(&options.select.rules)?;
@@ -128,7 +128,17 @@ pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
         cvs_env,
         module: None,
         files,
+        module_dir,
     })
+}
+
+/// Returns the directory of the module that this process serves.
+pub fn module_dir(env: &Env) -> Option<Vec<u8>> {
+    if sandbox::is_module() {
+        Some(env.cwd.clone())
+    } else {
+        None
+    }
 }
 
 /// Reads the rules of a module and the files that they name.
@@ -215,7 +225,7 @@ struct RuleReader<'a> {
     /// The role in messages.
     role: &'static str,
     /// The directory of the module that is served, where the absolute paths of its client begin.
-    module_dir: Option<&'a Vec<u8>>,
+    module_dir: Option<&'a [u8]>,
     /// See [`InputFiles::files`].
     files: RefCell<Vec<RuleFile>>,
 }

@@ -34,7 +34,8 @@ pub struct ChainOptions {
     /// The side that this tree belongs to; `None` if both sides are queried. A `:` rule in a per-directory file that
     /// applies only to the other side is skipped, and its files are not read.
     pub side: Option<Side>,
-    /// The meaning of a leading `/` in a per-directory name: the module's path in a daemon, otherwise empty.
+    /// The directory of the module that a daemon serves, without a trailing slash; otherwise empty. Absolute paths in the
+    /// client's rules begin there: those of rules with the modifier `/`, and the names of per-directory files.
     pub module_abs: Vec<u8>,
     /// The text of `~/.cvsignore`, for `-C` rules.
     pub cvs_home: Option<Vec<u8>>,
@@ -42,6 +43,16 @@ pub struct ChainOptions {
     pub cvs_env: Option<Vec<u8>>,
     /// The rules of the module that a daemon serves. What they exclude takes no part, whatever the other rules are.
     pub module: Option<Arc<ModuleRules>>,
+}
+
+impl ChainOptions {
+    /// Returns an absolute path as rules see it: there is nothing above a module.
+    pub(super) fn seen<'a>(&self, path: &'a [u8]) -> &'a [u8] {
+        match path.strip_prefix(&self.module_abs[..]) {
+            Some(below) if below.is_empty() || below.starts_with(b"/") => below,
+            Some(_) | None => path,
+        }
+    }
 }
 
 /// Why the rules of a directory could not be read. This ends the run.
@@ -242,7 +253,8 @@ pub(super) struct ChainBuilder<'a> {
 impl ChainBuilder<'_> {
     /// Compiles a rule. `base_abs` is the directory of the merge file; `None` for a rule of the whole transfer.
     pub(super) fn compile(&self, rule: Rule, base_abs: Option<&[u8]>) -> Compiled {
-        let root_abs = &self.options.root_abs[..];
+        let root_abs = self.options.seen(&self.options.root_abs);
+        let base_abs = base_abs.map(|base_abs| self.options.seen(base_abs));
         let Rule {
             include,
             sides,

@@ -3,7 +3,7 @@
 use super::chain::Chain;
 use super::compiled_rules::{ChainOptions, clean, join};
 use super::parse::{Complaint, parse_filter};
-use super::rule::{Parsed, Side, Sides, Verdict};
+use super::rule::{Parsed, Rule, Side, Sides, Verdict};
 
 /// The rules of a module. They apply to every path in it, whatever a client transfers.
 #[derive(Debug)]
@@ -14,20 +14,26 @@ pub struct ModuleRules {
 }
 
 impl ModuleRules {
-    /// Returns the rules of the module at `dir`; `None` if there are none. As in rsync, rules for one side and
-    /// per-directory files have no effect.
+    /// Returns the rules of the module at `dir`; `None` if there are none. As in rsync, which reads them as a receiver,
+    /// rules for the sender alone have no effect, those for the receiver are like others, and per-directory files are not
+    /// read.
     pub fn new(parsed: Vec<Parsed>, dir: &[u8]) -> Option<ModuleRules> {
-        let applies = |parsed: &Parsed| match parsed {
-            Parsed::Rule(rule) => rule.sides == Sides::Unsaid,
-            Parsed::Cvs(_) | Parsed::Clear => true,
-            Parsed::Merge(_) | Parsed::Nothing => false,
+        let applied = |parsed: Parsed| match parsed {
+            Parsed::Rule(rule) if rule.sides == Sides::Sender => None,
+            Parsed::Rule(rule) => Some(Parsed::Rule(Rule {
+                sides: Sides::Unsaid,
+                ..rule
+            })),
+            Parsed::Cvs(_) | Parsed::Clear => Some(parsed),
+            Parsed::Merge(_) | Parsed::Nothing => None,
         };
-        let parsed = parsed.into_iter().filter(applies);
+        let parsed = parsed.into_iter().filter_map(applied);
         let dir = clean(dir);
         let chain = Chain::new(
             parsed,
             ChainOptions {
                 root_abs: dir.clone(),
+                module_abs: dir.clone(),
                 ..ChainOptions::default()
             },
         );

@@ -20,6 +20,10 @@ impl Rules {
     /// Creates the rules of a run. `parsed` is as for [`Chain::new`]; `options` omit the root and the side.
     pub fn new(parsed: impl Into<Arc<Vec<Parsed>>>, options: ChainOptions) -> Rules {
         let parsed = parsed.into();
+        let options = ChainOptions {
+            module_abs: clean(&options.module_abs),
+            ..options
+        };
         let looks_up = parsed.iter().any(|parsed| match parsed {
             Parsed::Rule(rule) => rule.absolute,
             Parsed::Merge(_) => true,

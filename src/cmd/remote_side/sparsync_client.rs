@@ -422,6 +422,7 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         cvs_home: setup.cvs_home.clone(),
         cvs_env: setup.cvs_env.clone(),
         files: Vec::new(),
+        module_dir: input_files::module_dir(env),
     };
     check_remote_words(setup)?;
     let rules = read.rules(&options);

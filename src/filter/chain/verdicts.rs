@@ -128,7 +128,8 @@ impl Chain {
         if rules.is_empty() || path.is_empty() {
             return None;
         }
-        let subject = CandidatePath::new(path, is_dir, &self.0.options.root_abs);
+        let options = &self.0.options;
+        let subject = CandidatePath::new(path, is_dir, options.seen(&options.root_abs));
         let applies = |rule: &Compiled| {
             rule.covers(side)
                 && !rule.xattr

@@ -568,7 +568,9 @@ fn path_error(
     {
         return Some(Error::usage(REJECTED));
     }
-    let dest = dest.filter(|dest| sandbox::is_hidden(dest))?;
+    // rsync does not know yet what it is, and checks it as a file and as a directory.
+    let excludes_top = rules.exclude(&top, false) || rules.exclude(&top, true);
+    let dest = dest.filter(|dest| excludes_top || sandbox::is_hidden(dest))?;
     let words = [
         b"ERROR: daemon has excluded destination \"".as_slice(),
         dest,
