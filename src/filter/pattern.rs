@@ -26,7 +26,7 @@ pub(super) struct CandidatePath<'a> {
 }
 
 impl<'a> CandidatePath<'a> {
-    /// Creates a subject. `root_abs` is the absolute path of the root without a trailing slash.
+    /// Creates the path of an entry. `root_abs` is the absolute path of the root without a trailing slash.
     pub(super) fn new(path: &'a [u8], is_dir: bool, root_abs: &'a [u8]) -> CandidatePath<'a> {
         let name_at = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         CandidatePath {
@@ -284,7 +284,7 @@ impl Test {
         }
     }
 
-    /// Returns the same for a pattern whose leading slash has been removed.
+    /// Returns the test for a pattern whose leading slash has been removed, and the part of `text` that it uses.
     fn anchored(text: &[u8]) -> (Test, Range<usize>) {
         let whole = 0..text.len();
         if !has_wildcard(text) {

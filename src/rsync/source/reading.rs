@@ -99,8 +99,9 @@ impl<'i, 'r> Reading<'i, 'r> {
         if has_all_lists {
             self.intake.inbox.end_list(self.counted.clone());
         }
-        // How many lists and phases the sender has ended. A server without any entry leaves at once.
+        // A server without any entry leaves at once.
         let is_empty = is_empty && !self.intake.is_served();
+        // How many lists and phases the sender has ended.
         let mut ended = 0;
         // Before protocol 29, there is no phase for delayed updates.
         let answered_phases = if self.intake.terms.protocol < 29 {
@@ -144,7 +145,7 @@ impl<'i, 'r> Reading<'i, 'r> {
         }
         let reported = self.controls.lock().io_error;
         let lacks_cause = self.intake.shared.lock().unsent > 0 && reported | self.io_error == 0;
-        // The text of a daemon comes with the messages, so one failure may be told twice. It counts once.
+        // The text of a daemon comes with the messages, so one failure may be reported twice. It counts once.
         let is_counted = (reported | self.io_error) & IO_ERROR_GENERAL != 0;
         if self.controls.lock().has_failed {
             if !is_counted {
