@@ -548,7 +548,7 @@ const PACKED: [Packed; 5] = [
     Packed {
         what: ".for_each(",
         instead: "write a loop",
-        most_in_engine: 6,
+        most_in_engine: 4,
         most_elsewhere: 0,
         is_in: |code| code.contains(".for_each("),
     },

@@ -59,10 +59,9 @@ impl Generator<'_> {
                 alternate: None,
             };
             if self.context.want_xattrs(Some(FileId::ROOT), source, &local) {
-                itself
-                    .take()
-                    .into_iter()
-                    .for_each(|top| self.root_itself(top, &plan));
+                if let Some(top) = itself.take() {
+                    self.root_itself(top, &plan);
+                }
                 self.out
                     .report_and_await_xattrs(Some(FileId::ROOT), source)?;
             }

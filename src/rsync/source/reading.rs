@@ -124,8 +124,9 @@ impl<'i, 'r> Reading<'i, 'r> {
                     held.sort_by(|(a, _), (b, _)| {
                         compare_paths((&path(a), true), (&path(b), true))
                     });
-                    held.into_iter()
-                        .try_for_each(|(listing, list)| self.deliver(listing, Some(list)))?;
+                    for (listing, list) in held {
+                        self.deliver(listing, Some(list))?;
+                    }
                     self.intake.inbox.end_list(self.counted.clone());
                 }
                 Ndx::Entry(index) => self.item(index)?,

@@ -149,9 +149,10 @@ impl Reading<'_, '_> {
                 listings.push(PendingListing::new(dir.path, first, dir.has_content));
             }
         }
-        listings
-            .into_iter()
-            .try_for_each(|listing| self.deliver(listing, None))
+        for listing in listings {
+            self.deliver(listing, None)?;
+        }
+        Ok(())
     }
 
     /// Returns what a listing says about a subdirectory, and its place among the numbered directories.
