@@ -167,7 +167,7 @@ fn names_take_the_columns_that_they_have() {
     }
 }
 
-/// There are no colors, whether or not the user wants none, and a terminal that can do nothing gets nothing.
+/// There are no colors, whether or not the user wants none, and a terminal that can only print lines gets lines.
 #[test]
 fn plain_terminals_get_no_control_sequences_that_they_lack() {
     for (variable, value) in [("NO_COLOR", "1"), ("NO_COLOR", ""), ("TERM", "dumb")] {

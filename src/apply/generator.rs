@@ -246,7 +246,7 @@ impl<'a> Generator<'a> {
     /// Shows how long the list is so far. The list may grow while files are copied, so this is called often.
     fn count_list(&self) {
         if let Some(gauge) = self.context.gauge {
-            gauge.list(self.pool.count_so_far());
+            gauge.list(self.pool.listed_so_far());
         }
     }
 }

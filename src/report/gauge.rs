@@ -25,6 +25,7 @@ pub struct Gauge {
     printer: OnceLock<AnswerPrinter>,
     /// Whether a live display shows the counters.
     is_displayed: bool,
+    roots: AtomicU64,
     listed_entries: AtomicU64,
     listed_bytes: AtomicU64,
     list_is_complete: AtomicBool,
@@ -177,6 +178,11 @@ impl Gauge {
         self.done_bytes.fetch_add(bytes, Relaxed);
     }
 
+    /// Counts the root of the trees, which is in no list and needs no work.
+    pub fn pass_root(&self) {
+        self.roots.store(1, Relaxed);
+    }
+
     /// Counts files that are left as they are. They are among those that need no work.
     pub fn skip(&self, files: u64) {
         self.skipped_files.fetch_add(files, Relaxed);
@@ -225,6 +231,7 @@ impl Gauge {
             has_answer: _,
             printer: _,
             is_displayed: _,
+            roots,
             listed_entries,
             listed_bytes,
             list_is_complete,
@@ -251,6 +258,7 @@ impl Gauge {
             large,
         } = self;
         let counters = [
+            roots,
             listed_entries,
             listed_bytes,
             unchanged_entries,
@@ -318,12 +326,12 @@ impl Gauge {
         });
         Counts {
             listed: (
-                self.listed_entries.load(Relaxed),
+                sum(&self.listed_entries, &self.roots),
                 self.listed_bytes.load(Relaxed),
             ),
             list_is_complete: self.list_is_complete.load(Relaxed),
             done: (
-                sum(&self.done_entries, &self.unchanged_entries),
+                sum(&self.done_entries, &self.unchanged_entries).saturating_add(load(&self.roots)),
                 sum(&self.done_bytes, &self.unchanged_bytes),
             ),
             copied: (
@@ -478,6 +486,10 @@ mod tests {
             ((50, 1 << 30), true)
         );
         assert_eq!((counts.done, counts.skipped), ((11, (12 << 20) + 1205), 8));
+        // The root is in no list.
+        gauge.pass_root();
+        let counts = gauge.counts(0);
+        assert_eq!((counts.listed.0, counts.done.0), (51, 12));
         // A peer can send any number.
         let endless = EntryCounts {
             entries: u64::MAX,

@@ -16,44 +16,83 @@ const NAME_COLUMNS: usize = 12;
 const WINDOW: Duration = Duration::from_secs(10);
 /// The shortest time over which a rate is measured.
 const WINDOW_MIN: Duration = Duration::from_millis(500);
+/// The parts of that time of which the median is taken.
+const SLICE: Duration = Duration::from_secs(1);
 /// From this time on, a run in which nothing moves is shown as stalled.
 const STALLED_AFTER: Duration = Duration::from_secs(3);
 /// A remaining time at or above this is not shown.
 const REMAINING_MAX_SECS: u64 = 100 * 3600;
 
+/// The bytes per second of the last seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Those that are copied.
+    pub copied: u64,
+    /// Those that need no more work, as far as what is left will go on like that: the mean of what is copied, and the
+    /// median second of what is skipped. Thousands of files are skipped at once, for example when the walk overtakes the
+    /// copy. In the mean, such a burst would make the remaining time too short for as long as the window has it.
+    pub done: u64,
+}
+
 /// Measures rates over the last seconds.
 #[derive(Debug, Default)]
 pub struct Rates {
-    /// Moments since the beginning, with the bytes copied and done by then.
+    /// Moments since the beginning, with the bytes copied and skipped by then.
     history: VecDeque<(Duration, u64, u64)>,
 }
 
 impl Rates {
-    /// Adds a moment. Returns the bytes copied and done per second; `None` if too little time has passed.
-    pub fn measure(&mut self, now: Duration, counts: &Counts) -> Option<(u64, u64)> {
+    /// Adds a moment. Returns the rates; `None` if too little time has passed.
+    pub fn measure(&mut self, now: Duration, counts: &Counts) -> Option<Rate> {
+        let copied = counts.copied.1;
+        let skipped = counts.done.1.saturating_sub(copied);
         // A run that is repeated counts from 0 again.
         if self
             .history
             .back()
-            .is_some_and(|newest| counts.done.1 < newest.2)
+            .is_some_and(|newest| copied < newest.1 || skipped < newest.2)
         {
             self.history.clear();
         }
-        self.history
-            .push_back((now, counts.copied.1, counts.done.1));
+        self.history.push_back((now, copied, skipped));
         while self.history.len() > 2 && self.history[1].0 + WINDOW <= now {
             self.history.pop_front();
         }
-        let &(since, copied, done) = self.history.front()?;
+        let &(since, copied_before, _) = self.history.front()?;
         let span = now.saturating_sub(since);
-        let rate = |bytes: u64| (bytes as f64 / span.as_secs_f64()) as u64;
-        (span >= WINDOW_MIN).then(|| {
-            (
-                rate(counts.copied.1.saturating_sub(copied)),
-                rate(counts.done.1.saturating_sub(done)),
-            )
+        if span < WINDOW_MIN {
+            return None;
+        }
+        let rate = per_second(copied - copied_before, span);
+        Some(Rate {
+            copied: rate,
+            done: rate.saturating_add(self.median_skipped()),
         })
     }
+
+    /// Returns the median of the bytes skipped per second, over the seconds of the history. The lower one of two: a burst
+    /// in one of two seconds is no rate.
+    fn median_skipped(&self) -> u64 {
+        let mut rates = Vec::new();
+        let mut begin = self.history.front();
+        for moment in &self.history {
+            let Some(&(since, _, before)) = begin else {
+                break;
+            };
+            let &(now, _, skipped) = moment;
+            if now >= since + SLICE {
+                rates.push(per_second(skipped - before, now - since));
+                begin = Some(moment);
+            }
+        }
+        rates.sort_unstable();
+        let middle = rates.len().saturating_sub(1) / 2;
+        rates.get(middle).copied().unwrap_or(0)
+    }
+}
+
+fn per_second(bytes: u64, span: Duration) -> u64 {
+    (bytes as f64 / span.as_secs_f64()) as u64
 }
 
 /// Measures how long the large files in progress still take.
@@ -123,8 +162,8 @@ impl Stall {
 pub struct Moment<'a> {
     /// The counters.
     pub counts: &'a Counts,
-    /// Bytes copied and done per second.
-    pub rates: Option<(u64, u64)>,
+    /// The rates, if enough time has passed.
+    pub rates: Option<Rate>,
     /// The seconds that each file in progress still takes, as far as they are known.
     pub files_left: &'a [Option<u64>],
     /// For how long nothing has moved, if that is long, and the peer that sends nothing.
@@ -209,9 +248,10 @@ fn phase(counts: &Counts) -> &'static str {
     }
 }
 
-/// Returns what has happened so far, the most important first: how many files were copied, and what else there was.
+/// Returns what has happened so far, the most important first: how many files were copied, and what else there was. A file
+/// that was renamed counts as nothing else.
 fn results(counts: &Counts) -> Vec<String> {
-    let mut results = vec![match counts.copied.0 {
+    let mut results = vec![match counts.copied.0.saturating_sub(counts.renamed) {
         1 => "1 file copied".to_owned(),
         files => format!("{} files copied", grouped(files)),
     }];
@@ -224,8 +264,10 @@ fn results(counts: &Counts) -> Vec<String> {
     if counts.renamed > 0 {
         results.push(format!("{} renamed", grouped(counts.renamed)));
     }
-    if counts.deleted > 0 {
-        results.push(format!("{} deleted", grouped(counts.deleted)));
+    // The rename counts a moment before its deletion, or after it.
+    let deleted = counts.deleted.saturating_sub(counts.renamed);
+    if deleted > 0 {
+        results.push(format!("{} deleted", grouped(deleted)));
     }
     match counts.reconnections {
         0 => {}
@@ -235,8 +277,7 @@ fn results(counts: &Counts) -> Vec<String> {
     results
 }
 
-/// Returns the entries and bytes that need no more work. The root of a tree is not in the list, and a peer may request a
-/// file again.
+/// Returns the entries and bytes that need no more work. A peer may request a file again.
 fn done(counts: &Counts) -> (u64, u64) {
     let (of_entries, of_bytes) = counts.listed;
     (counts.done.0.min(of_entries), counts.done.1.min(of_bytes))
@@ -269,12 +310,12 @@ fn parts(moment: &Moment<'_>) -> Vec<String> {
         parts.push(format!("stalled {secs} s: no data from {peer}"));
         return parts;
     }
-    let Some((copied, done)) = rates else {
+    let Some(Rate { copied, done }) = *rates else {
         return parts;
     };
-    parts.push(format!("{}B/s", size(*copied)));
+    parts.push(format!("{}B/s", size(copied)));
     let left = of_bytes - bytes;
-    let secs = left.checked_div(*done);
+    let secs = left.checked_div(done);
     if let Some(secs) = secs
         && left > 0
         && secs < REMAINING_MAX_SECS
@@ -386,10 +427,20 @@ impl Failures<'_> {
     }
 }
 
+/// New files that were renamed from others. The counts of the run have them as transferred, created and deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Renames {
+    /// How many there are.
+    pub files: u64,
+    /// Their total length.
+    pub bytes: u64,
+}
+
 /// Returns the lines that remain of a completed run: three, and one about problems if there were any. `traffic`: bytes
-/// sent to and received from a peer.
+/// sent to and received from a peer. What was renamed counts as nothing else.
 pub fn summary(
     tally: &Tally,
+    renames: Renames,
     traffic: Option<Traffic>,
     elapsed: Duration,
     dry_run: bool,
@@ -397,13 +448,21 @@ pub fn summary(
     failures: Option<&Failures<'_>>,
 ) -> Vec<String> {
     let (copied_files, copied_bytes) = tally.copied();
+    let copied_files = copied_files.saturating_sub(renames.files);
+    let copied_bytes = copied_bytes.saturating_sub(renames.bytes);
+    let created = tally.created.total().saturating_sub(renames.files);
+    let deleted = tally.deleted.total().saturating_sub(renames.files);
     let would = if dry_run { "would be " } else { "" };
+    let renamed = match renames.files {
+        0 => String::new(),
+        files => format!("{} {would}renamed, ", grouped(files)),
+    };
     let changed = format!(
-        "{} of {} files {would}copied, {} entries {would}created, {} {would}deleted",
+        "{} of {} files {would}copied, {renamed}{} entries {would}created, {} {would}deleted",
         grouped(copied_files),
         grouped(tally.listed.files),
-        grouped(tally.created.total()),
-        grouped(tally.deleted.total()),
+        grouped(created),
+        grouped(deleted),
     );
     let full = tally.total_bytes;
     let share = |bytes: u64| match full {
@@ -552,6 +611,10 @@ mod tests {
     use crate::flist::Kind;
 
     const SECS: Duration = Duration::from_secs(83);
+    const RATE: Rate = Rate {
+        copied: 103_400_000,
+        done: 110_000_000,
+    };
 
     fn counts() -> Counts {
         Counts {
@@ -580,7 +643,7 @@ mod tests {
     }
 
     fn shown(counts: &Counts, width: usize) -> Vec<String> {
-        let rates = Some((103_400_000, 110_000_000));
+        let rates = Some(RATE);
         let route = "box, by QUIC, port 28792";
         lines(
             &Moment {
@@ -673,7 +736,7 @@ mod tests {
         };
         assert_eq!(
             shown(&busy, 200)[0],
-            "copying, 1:23, 1,034 files copied, 3 FAILED, 44 skipped, 30 renamed, 1,200 deleted, 2 reconnections  box, by QUIC, port 28792"
+            "copying, 1:23, 1,004 files copied, 3 FAILED, 44 skipped, 30 renamed, 1,170 deleted, 2 reconnections  box, by QUIC, port 28792"
         );
     }
 
@@ -696,7 +759,7 @@ mod tests {
         let counts = counts();
         let moment = Moment {
             counts: &counts,
-            rates: Some((1000, 1000)),
+            rates: Some(RATE),
             files_left: &[],
             stalled: Some((Duration::from_millis(7900), "box")),
             elapsed: SECS,
@@ -714,7 +777,7 @@ mod tests {
         let counts = counts();
         let moment = Moment {
             counts: &counts,
-            rates: Some((103_400_000, 110_000_000)),
+            rates: Some(RATE),
             files_left: &[],
             stalled: None,
             elapsed: SECS,
@@ -818,24 +881,69 @@ mod tests {
         );
     }
 
+    fn moment(secs: u64, copied: u64, skipped: u64) -> (Duration, Counts) {
+        let counts = Counts {
+            copied: (0, copied),
+            done: (0, copied + skipped),
+            ..Counts::default()
+        };
+        (Duration::from_secs(secs), counts)
+    }
+
     #[test]
     fn rates_cover_the_last_seconds() {
         let mut rates = Rates::default();
-        let at = |secs: u64, done: u64| {
-            (
-                Duration::from_secs(secs),
-                Counts {
-                    done: (0, done),
-                    ..Counts::default()
-                },
-            )
+        let mut measure = |secs, copied| {
+            let (now, counts) = moment(secs, copied, 0);
+            let rate = rates.measure(now, &counts)?;
+            assert_eq!(rate.copied, rate.done);
+            Some(rate.copied)
         };
-        let mut measure = |(now, counts): (Duration, Counts)| rates.measure(now, &counts);
-        assert_eq!(measure(at(0, 0)), None);
-        assert_eq!(measure(at(1, 50)), Some((0, 50)));
-        assert_eq!(measure(at(20, 1000)), Some((0, 50)));
-        assert_eq!(measure(at(40, 1000)), Some((0, 0)));
-        assert_eq!(measure(at(41, 10)), None);
+        assert_eq!(measure(0, 0), None);
+        assert_eq!(measure(1, 50), Some(50));
+        assert_eq!(measure(20, 1000), Some(50));
+        assert_eq!(measure(40, 1000), Some(0));
+        // The run is repeated.
+        assert_eq!(measure(41, 10), None);
+    }
+
+    /// Returns the rate that counts for the remaining time after each second. `skipped`: the bytes skipped in it.
+    fn done_rates(skipped: &[u64]) -> Vec<u64> {
+        let mut rates = Rates::default();
+        let mut so_far = 0;
+        let (begin, none) = moment(0, 0, 0);
+        rates.measure(begin, &none);
+        let mut found = Vec::new();
+        for (at, more) in skipped.iter().enumerate() {
+            so_far += more;
+            let secs = at as u64 + 1;
+            // What is copied goes on at 10 bytes per second.
+            let (now, counts) = moment(secs, 10 * secs, so_far);
+            let rate = rates.measure(now, &counts);
+            found.push(rate.map_or(0, |rate| rate.done));
+        }
+        found
+    }
+
+    #[test]
+    fn burst_of_skipped_files_is_no_rate() {
+        let burst = [0, 0, 0, 0, 90_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(done_rates(&burst), [10; 18]);
+        // At the beginning, it is forgotten after a second.
+        assert_eq!(done_rates(&[90_000, 0, 0, 0]), [90_010, 10, 10, 10]);
+        assert_eq!(
+            done_rates(&[90_000, 90_000, 0, 0, 0]),
+            [90_010, 90_010, 90_010, 10, 10]
+        );
+    }
+
+    #[test]
+    fn files_that_are_skipped_all_the_time_count() {
+        assert_eq!(done_rates(&[500; 30]), [510; 30]);
+        let uneven: Vec<u64> = (0..30).map(|at| [400, 500, 600][at % 3]).collect();
+        for rate in &done_rates(&uneven)[2..] {
+            assert!([410, 510].contains(rate), "{rate}");
+        }
     }
 
     #[test]
@@ -848,6 +956,7 @@ mod tests {
         let of = |traffic, dry_run| {
             summary(
                 &tally,
+                Renames::default(),
                 traffic,
                 Duration::from_millis(2500),
                 dry_run,
@@ -884,6 +993,39 @@ mod tests {
     }
 
     #[test]
+    fn renamed_files_count_as_nothing_else() {
+        let mut tally = Tally::default();
+        for len_bytes in [1_000_000, 9_000_000] {
+            tally.list(Kind::File, len_bytes, 1);
+            tally.transfer(len_bytes, 0);
+            tally.created.add(Kind::File);
+        }
+        tally.deleted.add(Kind::File);
+        tally.deleted.add(Kind::Dir);
+        let renames = Renames {
+            files: 1,
+            bytes: 9_000_000,
+        };
+        let second = Duration::from_secs(1);
+        let shown = |dry_run| summary(&tally, renames, None, second, dry_run, "local copy", None);
+        assert_eq!(
+            shown(false),
+            [
+                "1 of 2 files copied, 1 renamed, 1 entries created, 1 deleted",
+                "0B written, 0.0% of a full copy (10.00MB)",
+                "1.0 s, 1.00MB/s, local copy",
+            ]
+        );
+        assert_eq!(
+            shown(true)[..2],
+            [
+                "1 of 2 files would be copied, 1 would be renamed, 1 entries would be created, 1 would be deleted",
+                "1.00MB would be copied, 10.0% of a full copy (10.00MB)",
+            ]
+        );
+    }
+
+    #[test]
     fn failures_are_shown_and_do_not_count_as_copied() {
         let mut tally = Tally::default();
         tally.list(Kind::File, 1_000_000, 1);
@@ -900,6 +1042,7 @@ mod tests {
         };
         let lines = summary(
             &tally,
+            Renames::default(),
             None,
             Duration::from_secs(1),
             false,

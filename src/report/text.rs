@@ -25,19 +25,20 @@ use self::screen::Screen;
 use self::unchanged_first::UnchangedFirst;
 use super::comparison::CheckCounts;
 use super::escape::Charset;
-use super::event::{BLOCKS_ARE_COPIED, Event, Problem, Wants, Weight};
+use super::event::{BLOCKS_ARE_COPIED, Event, Problem, ReusedBy, Wants, Weight};
 use super::explainer::Explainer;
 use super::failed_paths::FailedPaths;
 use super::format::{Constants, Format};
 use super::gauge::Gauge;
 use super::json::{self, EventCounts};
 use super::line_filter::{Choice, LineKind};
-use super::live::Failures;
+use super::live::{Failures, Renames};
 use super::metrics::RunCounts;
 use super::progress::{Meter, ProgressScope};
 use super::tally::{Tally, Traffic};
 use super::times::LocalTimes;
 use crate::options::Output;
+use crate::options::output::Ui;
 use crate::plan::explained::Explained;
 use crate::plan::planned::PlannedAction;
 use parking_lot::Mutex;
@@ -82,6 +83,8 @@ pub struct TextReporter {
     problems: Tally,
     /// What the tally does not have.
     counts: EventCounts,
+    /// The files that this attempt of the run has renamed.
+    renames: Renames,
     /// Whether it was printed that blocks cannot be shared.
     has_warned_of_copies: bool,
     /// The findings of `sparsync check`.
@@ -159,6 +162,7 @@ impl TextReporter {
             totals: None,
             problems: Tally::default(),
             counts: EventCounts::default(),
+            renames: Renames::default(),
             has_warned_of_copies: false,
             comparison: output.compares.is_some().then(CheckCounts::default),
             first_failure: None,
@@ -254,6 +258,7 @@ impl TextReporter {
                 && !self.facts.at_server
                 && (self.output.json
                     || self.output.info.rename >= 1
+                    || self.output.ui != Ui::Off
                     || self.output.info.stats >= 2),
             planned: self.facts.records_plan && !self.facts.at_server,
         }
@@ -280,6 +285,16 @@ impl TextReporter {
             tally: tally.clone(),
             traffic: self.traffic.unwrap_or(tally.traffic()),
         }
+    }
+
+    /// Returns the files that this attempt of the run has renamed, if [`Wants::reused`] is set.
+    pub fn renames(&self) -> Renames {
+        self.renames
+    }
+
+    /// Prepares for another attempt of the run, whose counts begin at 0 like those of its tally.
+    pub fn begin_again(&mut self) {
+        self.renames = Renames::default();
     }
 
     /// Returns the bytes sent to and received from a peer; `None` if there was none.
@@ -325,6 +340,10 @@ impl TextReporter {
             } => {
                 self.counts.reused.0 += 1;
                 self.counts.reused.1 += len_bytes;
+                if *how == ReusedBy::Rename {
+                    self.renames.files += 1;
+                    self.renames.bytes += len_bytes;
+                }
                 self.reuse(from, name, *how);
             }
             Event::Note(line) => self.print_line(line),

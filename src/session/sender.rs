@@ -199,6 +199,11 @@ impl<'a> Sender<'a> {
             };
             let mut counted = Tally::default();
             gathered.count(&mut counted, self.facts().lists_bare_top);
+            if gathered.top.is_some()
+                && let Some(gauge) = self.run_context.gauge
+            {
+                gauge.pass_root();
+            }
             self.report_all(problems, notes, &mut counted)?;
             if gathered.found > 0 || !gathered.missing.is_empty() {
                 listing_sender.dest_dirs = self.dest_dirs.map(|dest_dirs| dest_dirs.begin(whole));

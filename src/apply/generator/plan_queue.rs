@@ -412,6 +412,11 @@ impl<'a> PlanPool<'a> {
         count_so_far(self.plans, self.unnamed)
     }
 
+    /// Returns the same without entries that no plan contains.
+    pub(super) fn listed_so_far(&self) -> ListTotal {
+        self.plans.listed()
+    }
+
     /// Drops empty directories (`-m`). `on_skipped` receives their findings.
     pub(super) fn prune(&mut self, on_skipped: &mut OnSkipped<'_>) -> Result<()> {
         let order = self.order();

@@ -238,7 +238,7 @@ impl Generator<'_> {
         self.out.tally.list(Kind::Dir, 0, 1);
         self.out.checked(1);
         if let Some(gauge) = self.context.gauge {
-            gauge.pass(1, 0);
+            gauge.pass_root();
         }
         let place = plan.found.places.first().and_then(Option::as_ref);
         let (decision, problems) =

@@ -6,7 +6,7 @@ use crate::fs::sys;
 use crate::options::Options;
 use crate::options::output::Ui;
 use crate::report::escape::{Charset, Cursor};
-use crate::report::live::{self, Failures, FileTimes, Knowledge, Moment, Rates, Stall};
+use crate::report::live::{self, Failures, FileTimes, Knowledge, Moment, Rates, Renames, Stall};
 use crate::report::{Gauge, Tally, Traffic};
 use crate::transport::net::tls_upgrade::Progress;
 use crate::work::clock::Since;
@@ -44,11 +44,16 @@ pub fn settle(env: &mut Env, options: &mut Options, no_dest: bool) {
     };
     env.set_streams(cursor, output.eight_bit);
     let is_dumb = env.var("TERM").is_some_and(|name| name == "dumb");
-    let has_terminal = env.stdout_is_tty && env.stderr_is_tty && !is_dumb;
+    let has_terminal = env.stdout_is_tty && env.stderr_is_tty;
+    if output.ui == Ui::Live && has_terminal && is_dumb {
+        // Nothing can be drawn there.
+        output.ui = Ui::Plain;
+    }
     let is_ours = subcommand::is_ours(env.program.as_encoded_bytes());
+    // Without a terminal, `--ui` shows nothing: it may come from the environment of a job that writes a log.
     let is_possible = match output.ui {
         Ui::Off => false,
-        Ui::Unasked => has_terminal && is_ours && !output.is_requested(),
+        Ui::Unasked => has_terminal && !is_dumb && is_ours && !output.is_requested(),
         Ui::Live => has_terminal && !output.quiet && !output.json,
         Ui::Plain => !output.quiet && !output.json,
     };
@@ -224,6 +229,7 @@ impl LiveDisplay {
     pub fn summarize(
         &self,
         tally: &Tally,
+        renames: Renames,
         traffic: Option<Traffic>,
         elapsed: Duration,
         failures: Option<&Failures<'_>>,
@@ -234,7 +240,15 @@ impl LiveDisplay {
             return;
         }
         let route = state.route.shown();
-        let lines = live::summary(tally, traffic, elapsed, self.dry_run, &route, failures);
+        let lines = live::summary(
+            tally,
+            renames,
+            traffic,
+            elapsed,
+            self.dry_run,
+            &route,
+            failures,
+        );
         let text: String = lines.into_iter().map(|line| line + "\n").collect();
         state.write(vec![(1, text.into_bytes())]);
     }

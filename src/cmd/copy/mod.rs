@@ -395,6 +395,7 @@ pub fn close(
             let failures = reporter.failures(exit.code(), charset);
             display.summarize(
                 tally,
+                reporter.renames(),
                 reporter.measured_traffic(),
                 since.elapsed(),
                 failures.as_ref(),

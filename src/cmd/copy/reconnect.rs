@@ -154,6 +154,7 @@ impl Attempts<'_> {
                     let earlier =
                         problems_so_far(reporter.problems(), self.side.far.operand.server_sends);
                     *tally = Tally::default();
+                    reporter.begin_again();
                     made = Since::now();
                     ended = self.near.run(link, Some(first), None, reporter, tally);
                     tally.merge(&earlier);

@@ -244,6 +244,7 @@ impl RemoteCopy {
         let mut near = self.near(env, parts.rules, parts.listed, parts.wants, paths);
         near.client.gauge = parts.gauge;
         *tally = Tally::default();
+        reporter.begin_again();
         let ended = near.run(link, None, None, reporter, tally);
         tally.merge(&earlier);
         Some((shell, ended))
