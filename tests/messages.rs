@@ -122,6 +122,25 @@ synctest!(
     }
 );
 
+// Unless the format itemizes, the receiver says what is up to date, and the sender does not repeat it.
+synctest!(
+    unchanged_entries_and_new_links_are_printed_once,
+    |w: World| {
+        w.source("a=after b c==b d/e").dest("a=before b c=b d/e");
+        w.keep_dest();
+        for options in [
+            &["-avv", "--out-format=%n"][..],
+            &["-avv", "--out-format=%o %n"],
+            &["-avv", "--out-format=%i %n"],
+            &["-avvH", "--out-format=%n%L"],
+            &["-avvH"],
+            &["-avH"],
+        ] {
+            w.restore_dest().agree(options).exits(0);
+        }
+    }
+);
+
 synctest!(dry_run_is_marked_in_the_summary, |w: World| {
     w.source("a").dest("");
     w.agree(&["-avn"]).prints("(DRY RUN)");

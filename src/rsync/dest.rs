@@ -22,6 +22,7 @@ use self::shared::DestConnectionState;
 use crate::error::Result;
 use crate::options::Options;
 use crate::report::event::Wants;
+use crate::report::format::Format;
 use crate::rsync::session_terms::RsyncTerms;
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ pub(super) fn directions<'a>(
         reports.clone(),
         state.clone(),
     )?;
+    let format = options.output.out_format.as_deref().map(Format::parse);
+    let format_itemizes = format.is_some_and(|format| format.has_itemize());
     Ok((
         encoder,
         DestIntake {
@@ -50,6 +53,7 @@ pub(super) fn directions<'a>(
             is_server: false,
             options,
             wants,
+            format_itemizes,
             state,
             reports,
             inbox,

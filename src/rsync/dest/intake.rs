@@ -43,6 +43,8 @@ pub struct DestIntake<'a> {
     pub(super) is_server: bool,
     pub(super) options: &'a Options,
     pub(super) wants: Wants,
+    /// Whether the format of `--out-format` has `%i`.
+    pub(super) format_itemizes: bool,
     pub(super) state: Arc<DestConnectionState>,
     /// What this end reports, and what the receiver reports to it.
     pub(super) reports: Arc<SenderReports>,
@@ -348,13 +350,14 @@ impl<'a> DestIntake<'a> {
         } else {
             None
         };
-        // Without a format, the receiver reports what is up to date.
+        // Unless the format itemizes, the receiver reports what is up to date. A name that is linked already has an item
+        // without the other name.
         let output = &self.options.output;
-        let has_format = self.is_server || output.itemize > 0 || output.out_format.is_some();
-        let is_update = !changes.is_none()
-            || flags.has(ItemFlags::TRANSFER)
-            || has_format && linked_to.is_some();
-        if !(self.wants.items && is_update || self.wants.unchanged && has_format) {
+        let itemizes = output.itemize > 0 || self.format_itemizes;
+        let is_linked_now = linked_to.as_ref().is_some_and(|first| !first.is_empty());
+        let is_update = !changes.is_none() || flags.has(ItemFlags::TRANSFER) || is_linked_now;
+        let is_shown_unchanged = self.wants.unchanged && (self.is_server || itemizes);
+        if !(self.wants.items && is_update || is_shown_unchanged) {
             return Ok(None);
         }
         // Under `-c`, the list has them.
