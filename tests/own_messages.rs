@@ -558,6 +558,7 @@ fn messages_of_batches_and_measurements() {
         "-a -e TOP/ssh --rsync-path=rsync --clone-dest=../x src/ host:TOP/got/",
         "-a -e TOP/ssh --rsync-path=rsync --verify src/ host:TOP/got/",
         "-a -e TOP/ssh --rsync-path=rsync --verify=source host:TOP/src/ got/",
+        "-a -e TOP/ssh --rsync-path=rsync --verify --iconv=utf8 src/ host:TOP/got/",
     ] {
         let output = book
             .scene

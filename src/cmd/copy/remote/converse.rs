@@ -38,8 +38,8 @@ struct RunParts<'a> {
 
 /// A peer that speaks rsync's protocol: what it is, and what its user can do about it.
 struct OtherEnd {
-    what: &'static str,
-    hint: &'static str,
+    what: String,
+    hint: String,
 }
 
 fn is_protocol_error(error: &Error) -> bool {
@@ -299,18 +299,26 @@ impl RemoteCopy {
         None
     }
 
-    /// Describes a peer that speaks rsync's protocol.
+    /// Describes a peer that speaks rsync's protocol, by the reason for it.
     fn rsync_at_other_end(&self) -> OtherEnd {
+        // With such an option, a sparsync does so as well.
+        if let Some(option) = self.options.requires_rsync() {
+            return OtherEnd {
+                what: format!("{option} requires rsync's protocol"),
+                hint: format!("copy without {option}"),
+            };
+        }
         // A sparsync that is a daemon speaks rsync's protocol, too, if it refuses the copy.
         if self.far.operand.daemon.is_some() {
             OtherEnd {
-                what: "the daemon speaks rsync's protocol for this module",
-                hint: "install sparsync there; its modules do so if they are read-only, refuse an option, or have filters",
+                what: "the daemon speaks rsync's protocol for this module".to_owned(),
+                hint: "install sparsync there; its modules do so if they are read-only, refuse an option, or have filters"
+                    .to_owned(),
             }
         } else {
             OtherEnd {
-                what: "the other end is an rsync",
-                hint: "install sparsync there",
+                what: "the other end is an rsync".to_owned(),
+                hint: "install sparsync there".to_owned(),
             }
         }
     }
