@@ -697,7 +697,7 @@ fn messages_of_plans() {
     book.client("apply p");
     book.scene.file("more/extra", "");
     for line in [
-        "plan -a --delete --max-delete=0 src/ more/ -o q",
+        "plan -aO --delete --max-delete=0 src/ more/ -o q",
         "plan --show q",
         "apply q",
     ] {
