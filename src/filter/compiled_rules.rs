@@ -525,7 +525,6 @@ impl ChainBuilder<'_> {
                 }
                 Parsed::Merge(merge) if merge.per_dir => {
                     let side = if named { None } else { self.options.side };
-                    let at = RuleAt { source: b"", ..at };
                     if side.is_none_or(|side| merge.sides.cover(side, false)) {
                         self.add_group(*merge, group.sides, base_abs, at, &mut own.items);
                     } else if let Some(rule) = merge.own_exclude(group.sides) {

@@ -314,6 +314,7 @@ impl Merge {
         self.exclude_itself.then(|| Rule {
             sides,
             pattern: self.file_name().into(),
+            from_file: self.named_at.is_some(),
             ..Rule::default()
         })
     }

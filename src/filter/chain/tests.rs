@@ -3,7 +3,8 @@
 use super::*;
 use crate::exit::Exit;
 use crate::filter::{
-    MERGE_DEPTH_MAX, ModuleRules, RulePlace, Rules, Side, Verdict, parse_exclude, parse_filter,
+    MERGE_DEPTH_MAX, ModuleRules, Parsed, RulePlace, Rules, Side, Verdict, parse_exclude,
+    parse_filter, parse_merge,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -492,6 +493,60 @@ fn debug_output_hides_rules_read_from_files() {
         text(b"b"),
         "<rule from a file read earlier> [per-dir <rule from /r/.r line 2>]"
     );
+}
+
+// A rule file that excludes another one is the place of that rule, too.
+#[test]
+fn debug_output_hides_names_of_files_that_are_read_from_files() {
+    let files = Files::from([(".r", ":e .q\n.e inc"), ("inc", "- zz")]);
+    let root = at(&[":e .r"], &files, "");
+    let text = |path: &[u8]| {
+        let found = root.first_match(Side::Sender, path, false).unwrap();
+        String::from_utf8(found.text).unwrap()
+    };
+    assert_eq!(text(b".r"), ".r");
+    for path in [&b".q"[..], b"inc"] {
+        assert_eq!(text(path), "<rule from a file read earlier> [per-dir .r]");
+    }
+    assert_eq!(
+        place_of(&root, b".q"),
+        Some((".r".to_owned(), 1)),
+        "with its line"
+    );
+}
+
+/// Returns the file and line of the rule that decides about a file.
+fn place_of(chain: &Chain, path: &[u8]) -> Option<(String, u32)> {
+    match chain.deciding_rule(Side::Sender, path, false, false)?.place {
+        RulePlace::Dir { file, line } => Some((String::from_utf8(file).unwrap(), line)),
+        RulePlace::Run | RulePlace::Cvs => None,
+    }
+}
+
+// The user who names a file for the run knows the names of the files that it names.
+#[test]
+fn files_that_a_file_of_the_run_names_are_shown_by_their_names() {
+    let Ok(Parsed::Merge(merge)) = parse_filter(b". rules") else {
+        panic!("it is a merge rule");
+    };
+    let rules = parse_merge(b": .q", &merge, false).unwrap();
+    let options = ChainOptions {
+        root_abs: b"/r".to_vec(),
+        ..ChainOptions::default()
+    };
+    let files = Files::from([(".q", "- b")]);
+    let root = try_enter(&Chain::new(rules, options), "", &files).unwrap();
+    assert_eq!(place_of(&root, b"b"), Some((".q".to_owned(), 1)));
+}
+
+#[test]
+fn xattr_rules_of_files_have_no_base() {
+    let files = Files::from([("d/.r", "-x /user.a\n-x user.b")]);
+    let inside = at(&[": .r"], &files, "d");
+    for (name, is_copied) in [("user.a", false), ("user.b", false), ("user.c", true)] {
+        let verdict = inside.xattr_verdict(Side::Sender, name.as_bytes());
+        assert_eq!(verdict, Some(is_copied), "{name}");
+    }
 }
 
 #[test]

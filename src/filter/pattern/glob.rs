@@ -298,6 +298,29 @@ mod tests {
         assert!(!name_matches(&b"*a".repeat(2000), &b"a".repeat(1999)));
     }
 
+    #[test]
+    fn pattern_branches_if_a_star_follows_a_double_star() {
+        for (text, expected) in [
+            ("**a*", Some(true)),
+            ("*a**b*c", Some(true)),
+            ("**a*b**", Some(true)),
+            ("*a**", Some(false)),
+            ("*", Some(false)),
+            ("**", Some(false)),
+            ("**a[*]", Some(false)),
+            ("**a\\*", Some(false)),
+            ("[**]a*", Some(false)),
+            ("a?", Some(false)),
+            ("**a*[", None),
+            ("a\\", None),
+        ] {
+            assert_eq!(Glob::is_branching(text.as_bytes()), expected, "{text}");
+        }
+        let longest = "a".repeat(STATE_WORDS * 64 - 1);
+        assert_eq!(Glob::is_branching(longest.as_bytes()), Some(false));
+        assert_eq!(Glob::is_branching(format!("{longest}a").as_bytes()), None);
+    }
+
     proptest! {
         #[test]
         fn backtracking_agrees_with_exhaustive_search(
