@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::json::check_line;
 use crate::kit::{World, oracle, report_skip, synctest, until};
 
 const CACHE: &str = "--checksum-cache";
@@ -646,7 +647,7 @@ synctest!(command_verifies_contents, |w: World| {
         (&[], "expected stat, verify or clear"),
         (
             &["clear", "--progress"],
-            "--progress and --checksum-cache-force belong to verify",
+            "--progress, --json and --checksum-cache-force belong to verify",
         ),
     ] {
         let error = format!("sparsync cache: {message}\nhint: see `sparsync cache --help`\n");
@@ -694,6 +695,21 @@ synctest!(command_finds_what_has_changed_unseen, |w: World| {
     let found = cache_command(w, &["verify", "src"]);
     let counts = "8 intact, 1 damaged, 0 without a digest, 0 unreadable\n";
     assert_eq!(found, (format!("damaged d/g\n{counts}"), String::new(), 1));
+    let (printed, errors, exit) = cache_command(w, &["verify", "--json", "src"]);
+    assert_eq!((errors.as_str(), exit), ("", 1));
+    let lines: Vec<serde_json::Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("each line is an object"))
+        .collect();
+    for line in &lines {
+        check_line(line);
+    }
+    let damaged = serde_json::json!({"type": "damaged", "path": "d/g"});
+    let counts = serde_json::json!({
+        "type": "verification", "intact": 8, "damaged": 1, "without_digest": 0, "unreadable": 0,
+    });
+    let end = serde_json::json!({"type": "end", "exit_code": 1});
+    assert_eq!(lines, [damaged, counts, end]);
     // A run does not see it.
     w.alone(&["-ac", CACHE]).exits(0);
     assert_eq!(

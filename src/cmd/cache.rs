@@ -18,7 +18,8 @@ use crate::options::CacheChoice;
 use crate::path::RelPath;
 use crate::report::comparison::DIFFERENT;
 use crate::report::escape::{Charset, put};
-use crate::report::event::{Event, errno_words};
+use crate::report::event::{Event, Weight, errno_words};
+use crate::report::json::{self, VerifiedCounts};
 use crate::report::number::put_count;
 use crate::work::ordered_pool;
 use std::os::fd::AsFd;
@@ -38,12 +39,13 @@ pub fn run(env: &mut Env, wanted: &Cache) -> Result<Exit> {
             tree,
             progress,
             force,
+            json,
         } => {
             let choice = CacheChoice {
                 dir: Some(dir),
                 force: *force,
             };
-            verify(env, &choice, tree, *progress)
+            verify(env, &choice, tree, *progress, *json)
         }
     }
 }
@@ -104,8 +106,14 @@ enum Verified {
     Unreadable(std::io::Error),
 }
 
-/// Reads all files of a tree and compares their contents with the digests.
-fn verify(env: &mut Env, choice: &CacheChoice, tree: &[u8], progress: bool) -> Result<Exit> {
+/// Reads all files of a tree and compares their contents with the digests. `prints_json`: its output is JSON Lines.
+fn verify(
+    env: &mut Env,
+    choice: &CacheChoice,
+    tree: &[u8],
+    progress: bool,
+    prints_json: bool,
+) -> Result<Exit> {
     copy::handle_signals(env)?;
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let files = open_tree(tree)?;
@@ -143,6 +151,10 @@ fn verify(env: &mut Env, choice: &CacheChoice, tree: &[u8], progress: bool) -> R
                 Verified::Intact => counts.intact += 1,
                 Verified::Unknown => counts.unknown += 1,
                 Verified::Left => {}
+                Verified::Damaged if prints_json => {
+                    counts.damaged += 1;
+                    json::put(&mut lines, &json::damaged(path.as_bytes()));
+                }
                 Verified::Damaged => {
                     counts.damaged += 1;
                     lines.extend_from_slice(b"damaged ");
@@ -151,20 +163,33 @@ fn verify(env: &mut Env, choice: &CacheChoice, tree: &[u8], progress: bool) -> R
                 }
                 Verified::Unreadable(error) => {
                     counts.unreadable += 1;
-                    status.print(&unreadable(&path, &error));
+                    let line = unreadable(&path, &error);
+                    status.print(&line);
+                    if prints_json {
+                        json::put(&mut lines, &json::problem(&line, Weight::Failed));
+                    }
                 }
             },
         )
     })?;
     if let Some(Event::Problem(problem)) = cache.take_warning() {
         status.print(&problem.line);
+        if prints_json {
+            json::put(&mut lines, &json::problem(&problem.line, Weight::Warning));
+        }
     }
     if env.is_stopping() {
         return Err(Error::new(Exit::Signal, ""));
     }
-    lines.extend_from_slice(counts.summary().as_bytes());
+    let exit = exit_of(&counts);
+    if prints_json {
+        json::put(&mut lines, &json::verification(counts));
+        json::put(&mut lines, &json::end(exit, b""));
+    } else {
+        lines.extend_from_slice(summary(&counts).as_bytes());
+    }
     write_text(&mut env.stdout, &lines)?;
-    Ok(counts.exit())
+    Ok(exit)
 }
 
 /// Reads a file from its medium, and compares it with the digest of its version.
@@ -198,34 +223,23 @@ fn verify_file(
     }
 }
 
-/// How many files were found in which state.
-#[derive(Default)]
-struct VerifiedCounts {
-    intact: u64,
-    damaged: u64,
-    unknown: u64,
-    unreadable: u64,
+fn summary(counts: &VerifiedCounts) -> String {
+    format!(
+        "{} intact, {} damaged, {} without a digest, {} unreadable\n",
+        grouped(counts.intact),
+        grouped(counts.damaged),
+        grouped(counts.unknown),
+        grouped(counts.unreadable)
+    )
 }
 
-impl VerifiedCounts {
-    fn summary(&self) -> String {
-        format!(
-            "{} intact, {} damaged, {} without a digest, {} unreadable\n",
-            grouped(self.intact),
-            grouped(self.damaged),
-            grouped(self.unknown),
-            grouped(self.unreadable)
-        )
-    }
-
-    fn exit(&self) -> Exit {
-        if self.unreadable > 0 {
-            Exit::Partial
-        } else if self.damaged > 0 {
-            DIFFERENT
-        } else {
-            Exit::Ok
-        }
+fn exit_of(counts: &VerifiedCounts) -> Exit {
+    if counts.unreadable > 0 {
+        Exit::Partial
+    } else if counts.damaged > 0 {
+        DIFFERENT
+    } else {
+        Exit::Ok
     }
 }
 

@@ -51,6 +51,10 @@ pub enum Line<'a> {
     Compared(ComparedLine<'a>),
     /// The counts of `sparsync check`.
     Comparison(ComparisonLine),
+    /// A file that `sparsync cache verify` found to have another content than its digest.
+    Damaged(DamagedLine<'a>),
+    /// The counts of `sparsync cache verify`.
+    Verification(VerifiedCounts),
 }
 
 /// A path or another byte string.
@@ -276,6 +280,27 @@ pub struct ComparisonLine {
     source_only: u64,
     dest_only: u64,
     unreadable: u64,
+}
+
+/// See [`Line::Damaged`].
+#[derive(Serialize)]
+pub struct DamagedLine<'a> {
+    #[serde(flatten)]
+    path: JsonText<'a>,
+}
+
+/// How many files `cache verify` found in which state. See [`Line::Verification`].
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct VerifiedCounts {
+    /// They have the contents of their digests.
+    pub intact: u64,
+    /// They have other contents, although they seem to be the same versions.
+    pub damaged: u64,
+    /// No digest of their versions is stored.
+    #[serde(rename = "without_digest")]
+    pub unknown: u64,
+    /// They cannot be read.
+    pub unreadable: u64,
 }
 
 /// See [`Line::Digest`].
@@ -673,6 +698,18 @@ pub fn compared_entry<'a>(event: &'a Event, result: &'static str) -> Option<Line
         kind: Some(kind_name(kind)),
         itemize: Some(String::from_utf8_lossy(&columns).into_owned()),
     }))
+}
+
+/// Returns the line of a file that a disk has changed.
+pub fn damaged(path: &[u8]) -> Line<'_> {
+    Line::Damaged(DamagedLine {
+        path: JsonText::new(path),
+    })
+}
+
+/// Returns the line of the counts of `cache verify`.
+pub fn verification(counts: VerifiedCounts) -> Line<'static> {
+    Line::Verification(counts)
 }
 
 /// Returns the line of the counts of a comparison.

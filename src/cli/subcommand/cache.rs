@@ -20,6 +20,7 @@ fn read_words(words: &mut WordReader) -> Result<Verb> {
     let mut dir = None;
     let mut force = false;
     let mut progress = false;
+    let mut json = false;
     while let Some(word) = words.word()? {
         let name = match word {
             Argument::Short('h') => return Ok(Verb::Help(Some("cache"))),
@@ -37,6 +38,7 @@ fn read_words(words: &mut WordReader) -> Result<Verb> {
             "checksum-cache" => dir = Some(words.value("--checksum-cache")?.into_vec()),
             "checksum-cache-force" => force = true,
             "progress" => progress = true,
+            "json" => json = true,
             other => return Err(words.unknown_option(other)),
         }
     }
@@ -49,13 +51,14 @@ fn read_words(words: &mut WordReader) -> Result<Verb> {
             tree: tree.to_vec(),
             progress,
             force,
+            json,
         },
         [b"verify", ..] => return Err(words.wrong("expected one TREE")),
         [b"stat" | b"clear", ..] => return Err(words.wrong("unexpected operand")),
         _ => return Err(words.wrong("expected stat, verify or clear")),
     };
-    if (progress || force) && !matches!(action, CacheAction::Verify { .. }) {
-        return Err(words.wrong("--progress and --checksum-cache-force belong to verify"));
+    if (progress || force || json) && !matches!(action, CacheAction::Verify { .. }) {
+        return Err(words.wrong("--progress, --json and --checksum-cache-force belong to verify"));
     }
     Ok(Verb::Cache(Box::new(Cache { action, dir })))
 }

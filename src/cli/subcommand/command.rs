@@ -274,6 +274,8 @@ pub enum CacheAction {
         progress: bool,
         /// Trust the change times of any file system.
         force: bool,
+        /// Print JSON objects.
+        json: bool,
     },
 }
 

@@ -507,6 +507,8 @@ OPTIONS
   --checksum-cache=DIR    the directory of the digests; default: that of this user
   --checksum-cache-force  verify: trust the times of any file system
   --progress              verify: show the number of files and bytes on standard error
+  --json                  verify: print one JSON object for each damaged or unreadable file, and at
+                          last the counts and the exit code
   --help, -h              print this help
 
 EXAMPLES
