@@ -987,6 +987,27 @@ synctest!(fake_super_with_omit_link_times, as both, |w: World| {
     w.agree(&["-aiJ", "--fake-super"]).exits(0).prints("cLc.t...... l -> c");
 });
 
+// rsync reads the attributes of an entry only if it compares them.
+synctest!(attributes_that_are_not_compared_are_not_read, as user, |w: World| {
+    w.needs_xattrs().source("f l->x p| d/");
+    w.dest("").build("dst", |t| {
+        for name in ["f", "l", "p", "d"] {
+            t.file(name, "old").xattr("user.x", "v").mtime(90).mode(0);
+        }
+    });
+    w.keep_dest().once();
+    for (options, exit) in [
+        (&["-aiX", "--exclude=f"][..], 0),
+        (&["-aiX", "--ignore-existing", "--exclude=d"], 0),
+        (&["-aiXu"], 0),
+        (&["-aiX", "--max-size=0", "--exclude=f"], 0),
+        (&["-riX", "--exclude=f"], 0),
+        (&["-aiX", "--no-D", "--no-l", "--exclude=f"], 0),
+    ] {
+        w.restore_dest().agree(options).exits(exit);
+    }
+});
+
 synctest!(last_of_super_and_fake_super_wins, as root, |w: World| {
     w.needs_xattrs().build("src", |t| drop(t.file("a", "a").owner(7, 7).mode(0o4755)));
     for (dest, options) in [

@@ -396,8 +396,13 @@ impl DestWalk<'_> {
     ) {
         match looked {
             Ok(Some((stat, same))) => {
-                self.complete_dest(found, findings, pair.dest as usize, &stat);
+                let problem = self.complete_dest(found, findings, pair.dest as usize, &stat);
                 pair.same = same;
+                if let Some(problem) = problem
+                    && self.compares_attributes(found, pair)
+                {
+                    findings.problems.push(problem);
+                }
             }
             Ok(None) => pair.dest = NONE,
             Err(error) => {
@@ -405,6 +410,17 @@ impl DestWalk<'_> {
                 self.cannot_examine(found, findings, pair.source, &error);
             }
         }
+    }
+
+    /// Returns whether the attributes of the two entries of a pair are compared. rsync reads no others.
+    fn compares_attributes(&self, found: &Found, pair: &JoinedPair) -> bool {
+        let source = &found.listing.list.entries[pair.source as usize];
+        let dest = &found.dest.list.entries[pair.dest as usize];
+        let is_refused = matches!(
+            self.decide_one(found, pair).decision.action,
+            Action::Refuse(_)
+        );
+        !is_refused && dest.stands_for(source.kind())
     }
 
     /// Decides each pair, and which entries of the destination are extra.

@@ -251,16 +251,16 @@ impl DestWalk<'_> {
         found.dest.unknown.insert(name.to_vec());
     }
 
-    /// Fills in the attributes of an entry of the destination.
+    /// Fills in the attributes of an entry of the destination. Returns the problem if one cannot be read.
     pub(super) fn complete_dest(
         &self,
         found: &mut Found,
         findings: &mut Findings,
         at: usize,
         stat: &Stat,
-    ) {
+    ) -> Option<Problem> {
         let DestListing { list, dir, .. } = &mut found.dest;
-        let Some(dir) = dir else { return };
+        let dir = dir.as_ref()?;
         let (name, entry) = list.entry_mut(at);
         entry.set_stat(stat);
         let path = || found.listing.path.join(name).as_bytes().to_vec();
@@ -272,12 +272,13 @@ impl DestWalk<'_> {
             full: &full,
             path: &path,
         };
-        let Err(incomplete) = self.wanted.complete_dest(entry, &at) else {
-            return;
-        };
+        let incomplete = self.wanted.complete_dest(entry, &at).err()?;
         match unreadable_or_fatal("generator", incomplete, Weight::Failed) {
-            Ok(problem) => findings.problems.push(problem),
-            Err(error) => _ = findings.fatal.get_or_insert(error),
+            Ok(problem) => Some(problem),
+            Err(error) => {
+                findings.fatal.get_or_insert(error);
+                None
+            }
         }
     }
 
