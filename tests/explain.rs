@@ -359,8 +359,14 @@ synctest!(deletions, |w: World| {
 });
 
 synctest!(paths_are_found_as_the_operands_spell_them, |w: World| {
-    explained(&w).source("a d/f").dest("a old");
+    explained(&w).source("a d/f b:c/g").dest("a old");
     let operands = ["src", "dst/"];
+    // What `-i` prints is a path, too, even if it looks like one on another machine.
+    let told = |path: &str| {
+        let seen = w.try_explain(&[path], &["-a"], &["src/", "dst/"]).unwrap();
+        explanations(&seen.stdout).remove(0).verdict
+    };
+    assert_eq!([told("b:c/g"), told("b:none")], ["copied", "absent"]);
     let paths = [
         "src/a",
         "dst/src/d",

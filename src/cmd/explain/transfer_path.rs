@@ -129,7 +129,13 @@ impl TransferPaths {
                 return Some(path);
             }
         }
-        if !place.machine.is_empty() || given.starts_with(b"/") || path::climbs(given) {
+        // A name with a colon looks like a path on another machine.
+        let is_elsewhere = !place.machine.is_empty()
+            && self
+                .bases
+                .iter()
+                .any(|base| base.root.machine == place.machine);
+        if is_elsewhere || given.starts_with(b"/") || path::climbs(given) {
             return None;
         }
         let cleaned = path::without_climbing(given);
