@@ -359,6 +359,31 @@ fn a_deep_tree_is_walked_with_few_open_files() {
     assert!(removed.success());
 }
 
+/// Each file that waits for a thread keeps its directory open.
+#[test]
+fn files_in_many_directories_are_hashed_with_few_open_files() {
+    let names: Vec<Vec<u8>> = (0..400)
+        .map(|n| format!("{n}/a/b/f").into_bytes())
+        .collect();
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    let tree = HashedTree::new(&names);
+    let program = oracle::under_test().display();
+    let shell = format!(
+        "ulimit -n 24; {program} hash t >m && {program} check --manifest=m t && \
+         {program} cache verify --checksum-cache=none t"
+    );
+    let output = Command::new("sh")
+        .args(["-c", &shell])
+        .current_dir(tree.path(""))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        !String::from_utf8_lossy(&output.stderr).contains("Too many"),
+        "{output:?}"
+    );
+}
+
 #[test]
 fn a_closed_output_ends_the_run() {
     let names: Vec<Vec<u8>> = (0..3000).map(|n| format!("f{n}").into_bytes()).collect();

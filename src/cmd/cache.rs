@@ -4,7 +4,7 @@ use super::command_end::write_text;
 use super::copy;
 use super::hash::hash_file::{FileHashing, Hashed};
 use super::hash::status_line::StatusLine;
-use super::hash::tree_files::TreeEntry;
+use super::hash::tree_files::{TreeEntry, waiting_max};
 use super::hash::{open_tree, unreadable};
 use crate::checksum_cache::{ChecksumCache, Store};
 use crate::cli::subcommand::{Cache, CacheAction};
@@ -115,7 +115,6 @@ fn verify(
     prints_json: bool,
 ) -> Result<Exit> {
     copy::handle_signals(env)?;
-    sys::lift_open_files(sys::OPEN_FILES_MAX);
     let files = open_tree(tree)?;
     let cache = ChecksumCache::default();
     let status = StatusLine::new(env, progress, None);
@@ -130,6 +129,7 @@ fn verify(
     status.show_during(|| {
         ordered_pool::run(
             copy::threads(),
+            waiting_max(),
             |add| {
                 for found in files {
                     if env.stop.load(Relaxed) {

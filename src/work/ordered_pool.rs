@@ -6,20 +6,21 @@ use super::queue::Queue;
 use super::thread;
 use crate::error::Result;
 
-/// How many items wait for a thread.
-const WAITING_MAX: usize = 128;
+/// How many items wait for a thread at most.
+pub const WAITING_MAX: usize = 128;
 /// How many results wait for the result of an item before them, so that one long item does not stop the other threads.
 const EARLY_MAX: u64 = 16 * 1024;
 
 /// Calls `work` for each item on up to `threads` threads, and `take` with the results in order. `produce` runs on this
-/// thread, and gets the function that adds an item.
+/// thread, and gets the function that adds an item; `waiting_max` items wait for a thread.
 pub fn run<T: Send, R: Send>(
     threads: usize,
+    waiting_max: usize,
     produce: impl FnOnce(&mut dyn FnMut(T)) -> Result<()>,
     work: impl Fn(T) -> R + Sync,
     take: impl FnMut(R) + Send,
 ) -> Result<()> {
-    let queue = Queue::new(WAITING_MAX);
+    let queue = Queue::new(waiting_max);
     let order = InOrder::new(take);
     std::thread::scope(|scope| {
         let _close = OnDrop(|| queue.close());
@@ -70,7 +71,7 @@ mod tests {
             }
             item
         };
-        run(2, produce, work, |result| results.push(result)).unwrap();
+        run(2, WAITING_MAX, produce, work, |result| results.push(result)).unwrap();
         assert_eq!(results, (0..count).collect::<Vec<_>>());
     }
 
@@ -81,7 +82,7 @@ mod tests {
             add(7);
             Err(crate::error::Error::usage("enough"))
         };
-        let ended = run(4, produce, |item| item, |result| results.push(result));
+        let ended = run(4, 1, produce, |item| item, |result| results.push(result));
         assert!(ended.is_err());
         assert_eq!(results, [7]);
     }

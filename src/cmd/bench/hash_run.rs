@@ -2,7 +2,7 @@
 
 use crate::cmd::hash::hash_file::{FileHashing, Hashed};
 use crate::cmd::hash::status_line::StatusLine;
-use crate::cmd::hash::tree_files::TreeEntry;
+use crate::cmd::hash::tree_files::{TreeEntry, waiting_max};
 use crate::cmd::hash::{open_tree, unreadable};
 use crate::digest::HashAlgorithm;
 use crate::env::Env;
@@ -30,6 +30,7 @@ pub fn hash(
     let mut failed = None;
     ordered_pool::run(
         workers,
+        waiting_max(),
         |add| {
             for found in open_tree(source)? {
                 if env.stop.load(Relaxed) {

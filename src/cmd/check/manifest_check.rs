@@ -6,7 +6,7 @@ use super::expected_files::{self, ExpectedFile};
 use crate::cli::check_command::ManifestCheck;
 use crate::cmd::hash::hash_file::{FileHashing, Hashed};
 use crate::cmd::hash::status_line::StatusLine;
-use crate::cmd::hash::tree_files::{TreeEntry, TreeFiles};
+use crate::cmd::hash::tree_files::{TreeEntry, TreeFiles, waiting_max};
 use crate::cmd::hash::{open_tree, unreadable};
 use crate::cmd::{command_end, copy};
 use crate::digest::HashAlgorithm;
@@ -59,7 +59,6 @@ enum PathOutcome {
 pub fn run(env: &mut Env, wanted: &ManifestCheck) -> Result<Exit> {
     let (expected, own) = read_manifest(wanted)?;
     copy::handle_signals(env)?;
-    sys::lift_open_files(sys::OPEN_FILES_MAX);
     let files = open_tree(&wanted.tree)?;
     let status = StatusLine::new(env, wanted.progress, Some(expected.len() as u64));
     let checking = Checking {
@@ -83,6 +82,7 @@ pub fn run(env: &mut Env, wanted: &ManifestCheck) -> Result<Exit> {
     status.show_during(|| {
         ordered_pool::run(
             copy::threads(),
+            waiting_max(),
             |add| {
                 let is_stopping = || env.stop.load(Relaxed);
                 pair_up(files, &expected, wanted.one_way, &is_stopping, add);

@@ -13,7 +13,7 @@ use self::hash_file::{FileHashing, Hashed};
 use self::manifest::{put_line, unrepresentable};
 use self::manifest_output::ManifestOutput;
 use self::status_line::StatusLine;
-use self::tree_files::{TreeEntry, TreeFiles};
+use self::tree_files::{TreeEntry, TreeFiles, waiting_max};
 use super::copy;
 use crate::cli::operand::Operand;
 use crate::cli::subcommand::Hash;
@@ -38,7 +38,6 @@ enum HashTask {
 /// Writes the manifest.
 pub fn run(env: &mut Env, wanted: &Hash) -> Result<Exit> {
     copy::handle_signals(env)?;
-    sys::lift_open_files(sys::OPEN_FILES_MAX);
     let files = open_tree(&wanted.tree)?;
     let output = match &wanted.output {
         Some(path) => ManifestOutput::file(path, env.umask)?,
@@ -62,6 +61,7 @@ pub fn run(env: &mut Env, wanted: &Hash) -> Result<Exit> {
     status.show_during(|| {
         ordered_pool::run(
             threads,
+            waiting_max(),
             |add| {
                 for found in files {
                     if env.stop.load(Relaxed) {
@@ -99,8 +99,9 @@ pub fn run(env: &mut Env, wanted: &Hash) -> Result<Exit> {
     manifest.finish()
 }
 
-/// Opens the tree that the command line names.
+/// Opens the tree that the command line names. Lifts the limit of open files.
 pub fn open_tree(path: &[u8]) -> Result<TreeFiles> {
+    sys::lift_open_files(sys::OPEN_FILES_MAX);
     TreeFiles::open(path).map_err(|error| {
         let line = [
             b"sparsync: cannot open ".as_slice(),

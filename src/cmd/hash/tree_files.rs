@@ -6,6 +6,7 @@ use crate::fs::read::{ListedName, Names};
 use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::path::RelPath;
+use crate::work::ordered_pool;
 use std::cmp::Ordering;
 use std::io;
 
@@ -15,6 +16,13 @@ pub enum TreeEntry {
     Entry(Dir, RelPath),
     /// A directory that cannot be listed, or an entry of unknown type that cannot be examined.
     Unreadable(RelPath, io::Error),
+}
+
+/// Returns how many entries may wait for the threads that read them. Each can keep a directory open, and the walk and the
+/// threads need descriptors, too.
+pub fn waiting_max() -> usize {
+    let quarter = usize::try_from(sys::open_files_max() / 4).unwrap_or(usize::MAX);
+    quarter.clamp(1, ordered_pool::WAITING_MAX)
 }
 
 /// Walks a tree, one entry after the other. Follows no symlinks below its top. It holds the names of the directories that

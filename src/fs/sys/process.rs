@@ -161,6 +161,12 @@ pub fn lift_open_files(most: u64) {
     );
 }
 
+/// Returns how many files this process may have open.
+pub fn open_files_max() -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Marks inherited descriptors other than the standard streams as close-on-exec. Otherwise, child processes of a
 /// long-lived server would keep other programs' locks and pipes open.
 #[allow(unsafe_code)]
