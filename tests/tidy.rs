@@ -57,7 +57,7 @@ const FENCES: &[Fence] = &[
     },
     Fence {
         word: "unicode_width",
-        only_in: &["report/live.rs"],
+        only_in: &["report/live/terminal_text.rs"],
     },
     Fence {
         word: "toml::",
