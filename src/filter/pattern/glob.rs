@@ -41,7 +41,7 @@ enum PatternPart {
 }
 
 impl PatternPart {
-    /// Returns whether the token matches this byte; `false` for stars.
+    /// Returns whether the part matches this byte; `false` for stars.
     fn takes(self, byte: u8) -> bool {
         match self {
             PatternPart::Byte(b) => b == byte,
@@ -81,16 +81,16 @@ impl Glob<'_> {
         let mut has_double = false;
         let mut is_branching = false;
         while at < text.len() {
-            let (token, next) = glob.token(at)?;
-            has_double |= matches!(token, PatternPart::Stars);
-            is_branching |= has_double && matches!(token, PatternPart::Star);
+            let (part, next) = glob.part(at)?;
+            has_double |= matches!(part, PatternPart::Stars);
+            is_branching |= has_double && matches!(part, PatternPart::Star);
             at = next;
         }
         Some(is_branching)
     }
 
-    /// Returns the token at this position, and the position of the next one. `None` at the end, or if it is malformed.
-    fn token(&self, at: usize) -> Option<(PatternPart, usize)> {
+    /// Returns the part at this position, and the position of the next one. `None` at the end, or if it is malformed.
+    fn part(&self, at: usize) -> Option<(PatternPart, usize)> {
         let rest = self.text.get(at..)?;
         Some(match *rest.first()? {
             b'*' => match rest.iter().take_while(|&&b| b == b'*').count() {
@@ -120,10 +120,10 @@ impl Glob<'_> {
     /// Returns whether the pattern matches `text` from the start of some component to the end.
     pub(super) fn covers_tail(&self, text: &[u8], is_dir: bool) -> bool {
         let slash = self.triple && is_dir;
-        let first = self.token(0);
+        let first = self.part(0);
         // A leading `**/` also matches at the root.
         let skip = match first {
-            Some((PatternPart::Stars, second)) => match self.token(second) {
+            Some((PatternPart::Stars, second)) => match self.part(second) {
                 Some((PatternPart::Byte(b'/'), third)) => Some(third),
                 _ => None,
             },
@@ -158,28 +158,28 @@ impl Glob<'_> {
     ///
     /// This is sufficient: an earlier star could only match more of what a later star can match, too.
     fn walk(&self, from: usize, text: &[u8]) -> bool {
-        let mut token_at = from;
+        let mut part_at = from;
         let mut text_at = 0;
         let mut star: Option<(usize, usize)> = None;
         let mut stars: Option<(usize, usize)> = None;
         loop {
-            match self.token(token_at) {
+            match self.part(part_at) {
                 Some((PatternPart::Star, next)) => {
-                    token_at = next;
-                    star = Some((token_at, text_at));
+                    part_at = next;
+                    star = Some((part_at, text_at));
                     continue;
                 }
                 Some((PatternPart::Stars, next)) => {
-                    token_at = next;
-                    if token_at == self.text.len() {
+                    part_at = next;
+                    if part_at == self.text.len() {
                         return true;
                     }
-                    stars = Some((token_at, text_at));
+                    stars = Some((part_at, text_at));
                     star = None;
                     continue;
                 }
-                Some((token, next)) if text.get(text_at).is_some_and(|&b| token.takes(b)) => {
-                    token_at = next;
+                Some((part, next)) if text.get(text_at).is_some_and(|&b| part.takes(b)) => {
+                    part_at = next;
                     text_at += 1;
                     continue;
                 }
@@ -190,23 +190,23 @@ impl Glob<'_> {
                 && text.get(at).is_some_and(|&b| b != b'/')
             {
                 star = Some((resume, at + 1));
-                (token_at, text_at) = (resume, at + 1);
+                (part_at, text_at) = (resume, at + 1);
             } else if let Some((resume, at)) = stars
                 && let Some(next) = self.next_start(resume, text, at + 1)
             {
                 stars = Some((resume, next));
                 star = None;
-                (token_at, text_at) = (resume, next);
+                (part_at, text_at) = (resume, next);
             } else {
                 return false;
             }
         }
     }
 
-    /// Returns the first position from `at` on where the token after a `**` can match; `None` if there is none.
+    /// Returns the first position from `at` on where the part after a `**` can match; `None` if there is none.
     fn next_start(&self, resume: usize, text: &[u8], at: usize) -> Option<usize> {
         let rest = text.get(at..)?;
-        match self.token(resume)?.0 {
+        match self.part(resume)?.0 {
             PatternPart::Byte(wanted) => Some(at + rest.iter().position(|b| *b == wanted)?),
             PatternPart::Any | PatternPart::Class(_) | PatternPart::Star | PatternPart::Stars => {
                 Some(at)
@@ -214,7 +214,7 @@ impl Glob<'_> {
         }
     }
 
-    /// Matches by following all alternatives at once, with one bit for each position where the next token may begin.
+    /// Matches by following all alternatives at once, with one bit for each position where the next part may begin.
     ///
     /// With `slash`, the text has an additional slash at its end. With `restart`, the pattern may start at any
     /// component.
@@ -233,10 +233,10 @@ impl Glob<'_> {
                 while bits != 0 {
                     let state = word * 64 + bits.trailing_zeros() as usize;
                     bits &= bits - 1;
-                    match self.token(state) {
+                    match self.part(state) {
                         Some((PatternPart::Stars, _)) => self.add(next, state),
                         Some((PatternPart::Star, _)) if byte != b'/' => self.add(next, state),
-                        Some((token, after)) if token.takes(byte) => self.add(next, after),
+                        Some((part, after)) if part.takes(byte) => self.add(next, after),
                         Some(_) | None => continue,
                     }
                     alive = true;
@@ -260,7 +260,7 @@ impl Glob<'_> {
         let mut state = state;
         loop {
             states[state / 64] |= 1 << (state % 64);
-            match self.token(state) {
+            match self.part(state) {
                 Some((PatternPart::Star | PatternPart::Stars, next)) => state = next,
                 Some((PatternPart::Byte(_) | PatternPart::Any | PatternPart::Class(_), _))
                 | None => return,

@@ -1,6 +1,5 @@
 //! Writes zeros as holes (`--sparse`).
 
-use super::SMALL_BYTES;
 use crate::fs::{errno, sys};
 use rustix::fd::BorrowedFd;
 use std::io;
@@ -8,6 +7,8 @@ use std::ops::Range;
 
 /// The unit in which `--sparse` searches for zeros, as in rsync.
 const SPARSE_UNIT: usize = 1024;
+/// How many zeros are written by one call where holes are not supported.
+const ZEROS_BYTES: usize = 128 * 1024;
 
 /// Writes the units that are not all zero. Returns whether everything was zero. If `fresh` is false, punches holes for
 /// zeros in the old file.
@@ -132,11 +133,13 @@ pub(super) fn clear(to: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<(
 }
 
 fn write_zeros(to: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
-    let zeros = vec![0; len_bytes.min(SMALL_BYTES as u64) as usize];
+    let zeros = vec![0; len_bytes.min(ZEROS_BYTES as u64) as usize];
     let end = at + len_bytes;
-    (at..end)
-        .step_by(SMALL_BYTES)
-        .try_for_each(|at| sys::pwrite_all(to, &zeros[..zeros.len().min((end - at) as usize)], at))
+    for piece_at in (at..end).step_by(ZEROS_BYTES) {
+        let piece_bytes = (end - piece_at).min(zeros.len() as u64) as usize;
+        sys::pwrite_all(to, &zeros[..piece_bytes], piece_at)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -150,20 +153,20 @@ mod tests {
     fn zeros_written_over_data_become_holes() {
         use std::os::unix::fs::MetadataExt;
         let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&vec![7; 3 * SMALL_BYTES]).unwrap();
+        file.write_all(&vec![7; 3 * ZEROS_BYTES]).unwrap();
         let before = file.metadata().unwrap().blocks();
-        let mut piece = vec![0; SMALL_BYTES];
-        (piece[0], piece[SMALL_BYTES - 1]) = (1, 2);
-        assert!(!write_where_not_zero(file.as_fd(), &piece, SMALL_BYTES as u64, false).unwrap());
+        let mut piece = vec![0; ZEROS_BYTES];
+        (piece[0], piece[ZEROS_BYTES - 1]) = (1, 2);
+        assert!(!write_where_not_zero(file.as_fd(), &piece, ZEROS_BYTES as u64, false).unwrap());
         let mut got = Vec::new();
         file.seek(SeekFrom::Start(0)).unwrap();
         file.read_to_end(&mut got).unwrap();
-        let sevens = vec![7; SMALL_BYTES];
+        let sevens = vec![7; ZEROS_BYTES];
         assert_eq!(got, [&sevens[..], &piece, &sevens].concat());
         // All blocks of the piece except the first and the last are freed, if the file system supports holes.
         let freed_bytes = (before - file.metadata().unwrap().blocks()) * 512;
         assert!(
-            [0, SMALL_BYTES as u64 - 2 * BLOCK_BYTES as u64].contains(&freed_bytes),
+            [0, ZEROS_BYTES as u64 - 2 * BLOCK_BYTES as u64].contains(&freed_bytes),
             "{freed_bytes}"
         );
     }
@@ -171,13 +174,13 @@ mod tests {
     #[test]
     fn write_zeros_overwrites_exactly_its_range() {
         let mut file = tempfile::tempfile().unwrap();
-        let content = vec![7; 2 * SMALL_BYTES + 1000];
+        let content = vec![7; 2 * ZEROS_BYTES + 1000];
         file.write_all(&content).unwrap();
-        write_zeros(file.as_fd(), 5, SMALL_BYTES as u64 + 90).unwrap();
+        write_zeros(file.as_fd(), 5, ZEROS_BYTES as u64 + 90).unwrap();
         let mut got = Vec::new();
         file.seek(SeekFrom::Start(0)).unwrap();
         file.read_to_end(&mut got).unwrap();
-        let zeros = vec![0; SMALL_BYTES + 90];
+        let zeros = vec![0; ZEROS_BYTES + 90];
         assert_eq!(
             got,
             [&content[..5], &zeros, &content[5 + zeros.len()..]].concat()

@@ -83,10 +83,15 @@ impl Reading<'_, '_> {
             if parent != listing.message.path.as_bytes() || entry.mode == 0 {
                 return Err(violation("an entry outside of its directory"));
             }
-            let sub = self.sub(&entry, name, &named_dirs)?;
+            let subdir = self.subdir_of(&entry, name, &named_dirs)?;
             let converted = self.entry(&entry)?;
-            listing.push(place, name, converted, sub.as_ref().map(|sub| sub.0));
-            dirs.extend(sub.map(|(_, dir)| (place, Some(dir))));
+            listing.push(
+                place,
+                name,
+                converted,
+                subdir.as_ref().map(|(flags, _)| *flags),
+            );
+            dirs.extend(subdir.map(|(_, dir)| (place, Some(dir))));
         }
         if charset::of_names().is_some() {
             dirs.sort_by_key(|(place, _)| *place);
@@ -141,10 +146,15 @@ impl Reading<'_, '_> {
                 .ok()
                 .and_then(|parent| at.get(&parent).copied());
             let parent = parent.ok_or_else(|| violation("an entry without its directory"))?;
-            let sub = self.sub(&entry, name, &named_dirs)?;
+            let subdir = self.subdir_of(&entry, name, &named_dirs)?;
             let converted = self.entry(&entry)?;
-            listings[parent].push(place, name, converted, sub.as_ref().map(|sub| sub.0));
-            if let Some((_, dir)) = sub.filter(|(_, dir)| dir.is_walked) {
+            listings[parent].push(
+                place,
+                name,
+                converted,
+                subdir.as_ref().map(|(flags, _)| *flags),
+            );
+            if let Some((_, dir)) = subdir.filter(|(_, dir)| dir.is_walked) {
                 at.insert(dir.path.clone(), listings.len());
                 listings.push(PendingListing::new(dir.path, first, dir.has_content));
             }
@@ -156,7 +166,7 @@ impl Reading<'_, '_> {
     }
 
     /// Returns what a listing says about a subdirectory, and its place among the numbered directories.
-    fn sub(
+    fn subdir_of(
         &self,
         entry: &FileEntry,
         name: &[u8],
