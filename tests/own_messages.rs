@@ -696,6 +696,8 @@ fn messages_of_plans() {
     std::fs::write(book.scene.path("src/new"), "changed").unwrap();
     book.client("apply p");
     book.scene.file("more/extra", "");
+    std::fs::create_dir(book.scene.path("bare")).unwrap();
+    book.client("plan -a bare new -o r");
     for line in [
         "plan -aO --delete --max-delete=0 src/ more/ -o q",
         "plan --show q",

@@ -331,6 +331,27 @@ synctest!(
     }
 );
 
+// Applied again, the plan would make another directory in the first one.
+synctest!(new_name_of_an_empty_directory_is_refused, |w: World| {
+    applied_here(&w).source("e/ f/x");
+    for (from, to, exit) in [
+        ("src/e", "dst/e", 3),
+        ("src/e", "dst/new", 3),
+        ("src/e", "dst/new/", 0),
+        ("src/e/", "dst/new", 0),
+        ("src/f", "dst/new", 0),
+        ("src/f/x", "dst/new", 0),
+    ] {
+        w.dest("");
+        let planned = w.try_plan(&["-a"], &[from, to]).unwrap();
+        assert_eq!(planned.exit, exit, "{from} {to}: {}", planned.stderr);
+        let is_refused = planned
+            .stderr
+            .contains("is the new name of an empty directory");
+        assert_eq!(is_refused, exit == 3, "{}", planned.stderr);
+    }
+});
+
 ends_as_the_run!(access_times, ["-aU"]);
 ends_as_the_run!(partial_dir, ["-a", "--partial-dir=.part", "--delete"]);
 ends_as_the_run!(delayed_updates, ["-a", "--delay-updates", "--delete"]);

@@ -6,7 +6,7 @@ use crate::flist::{Entry, Kind};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::{acl, errno, trusted_path};
-use crate::options::{Check, LinkOwners, Options};
+use crate::options::{Check, LinkOwners, Options, PlanUse};
 use crate::path;
 use crate::report::event::{ErrorRole, Problem};
 use crate::walk::run_context::RunContext;
@@ -198,6 +198,9 @@ impl Search<'_> {
                 Err(error) => return Err(cannot_enter("change_dir#3", &parent_full, &error)),
             };
             if !self.facts.has_top {
+                if self.lone_dir_is_bare() && run_context.options.plan_use == PlanUse::Record {
+                    return Err(self.cannot_be_recorded());
+                }
                 let renamed = Some(path::file_name(arg).to_vec());
                 return Ok(Destination {
                     renamed,
@@ -294,6 +297,18 @@ impl Search<'_> {
             2.. if !self.arg.starts_with(b"/") => errno::outside(),
             1.. => errno::not_a_directory(),
         }
+    }
+
+    /// Once the empty directory has its new name, the destination is a directory, so that the same operands stand for an
+    /// entry below it.
+    fn cannot_be_recorded(&self) -> Error {
+        let line = [
+            b"sparsync plan: \"".as_slice(),
+            &self.shown(),
+            b"\" is the new name of an empty directory: a plan cannot record that",
+        ];
+        Error::new(Exit::FileSelect, line.concat())
+            .with_hint("end the source with a slash: the result is the same")
     }
 
     fn lone_dir_is_bare(&self) -> bool {

@@ -34,7 +34,8 @@ impl World {
             .unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
-    fn try_plan<A: AsRef<[u8]>, B: AsRef<[u8]>>(
+    /// Does what [`World::plan`] does, for other operands.
+    pub fn try_plan<A: AsRef<[u8]>, B: AsRef<[u8]>>(
         &self,
         options: &[A],
         operands: &[B],
