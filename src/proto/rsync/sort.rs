@@ -10,8 +10,8 @@ pub fn compare(a: &FileEntry, b: &FileEntry, protocol: u8) -> Ordering {
     if protocol < 29 {
         return a.path.cmp(&b.path);
     }
-    // `.` precedes everything.
-    let is_root = |entry: &FileEntry| entry.path == b"." && entry.is_dir();
+    // The root precedes everything. Under `-R`, a daemon in a chroot calls that of its module `/.`.
+    let is_root = |entry: &FileEntry| matches!(&entry.path[..], b"." | b"/.") && entry.is_dir();
     is_root(b)
         .cmp(&is_root(a))
         .then_with(|| compare_paths((&a.path, a.is_dir()), (&b.path, b.is_dir())))
@@ -111,6 +111,14 @@ mod tests {
             order(&names, 28),
             ["!", ".", "a", "a-dir", "a.dir", "a/x", "a0", "zz"]
         );
+    }
+
+    #[test]
+    fn root_of_a_module_precedes_everything() {
+        let names = [("/sub", DIR), ("/.", DIR), ("/a", FILE), ("/!", FILE)];
+        assert_eq!(order(&names, 32), ["/.", "/!", "/a", "/sub"]);
+        // A file can have the name.
+        assert_eq!(order(&[("/!", FILE), ("/.", FILE)], 32), ["/!", "/."]);
     }
 
     #[test]
