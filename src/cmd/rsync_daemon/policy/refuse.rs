@@ -164,9 +164,7 @@ impl RefusedOptions {
             "" if option.flag.short == Some('P') => self.first_implied(&PROGRESS),
             "delete" if self.names.contains("delete-during") => refuses("delete-before"),
             "remove-source-files" if self.sends => refuses("delete"),
-            long if long.starts_with("delete-") && long != "delete-missing-args" => {
-                refuses("delete")
-            }
+            long if long.starts_with("delete-") => refuses("delete"),
             "clone-dest" => refuses("copy-dest"),
             "compress-choice" if option.value.eq_ignore_ascii_case(b"none") => None,
             "compress-choice" | "new-compress" | "old-compress" => {
