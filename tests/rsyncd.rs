@@ -1210,6 +1210,14 @@ fn refused_options_end_the_session() {
         let seen = scene.call(program, ("", module), &["-aP", "mod/", "h::m/"]);
         seen.prints("The server is configured to refuse --partial");
     }
+    // Deletions by other options.
+    for program in [oracle::rsync(), oracle::under_test()] {
+        let module = format!("{PLAIN}\nrefuse options = delete\nread only = no");
+        let args = ["-aR", "--delete-missing-args", "./mod/a", "./a", "h::m/"];
+        let seen = scene.call(program, ("", &module), &args);
+        seen.prints("The server is configured to refuse --delete");
+        assert!(scene.path("mod/a").exists());
+    }
     // Such a module is served by rsync's protocol.
     let ours = scene.call_by(
         oracle::under_test(),
@@ -1449,6 +1457,46 @@ fn push(more: &[&str], lines: &[&str]) {
             );
         }
     });
+}
+
+/// With chroot, rsync calls the root of the list `/.`.
+#[test]
+fn whole_module_is_pulled_with_its_path() {
+    needs_root();
+    let scene = Modules::new();
+    let module = "use chroot = yes\nuid = 0\ngid = 0";
+    for protocol in ["28", "29", "30", "31", "32"] {
+        for from in ["h::m/", "h::m", "h::m/."] {
+            let args = ["-aR", &format!("--protocol={protocol}"), from, "dst/"];
+            let [theirs, ours] = [oracle::rsync(), oracle::under_test()]
+                .map(|client| scene.call_by(client, oracle::rsync(), ("", module), &args));
+            assert_eq!(
+                (ours.trees, ours.code),
+                (theirs.trees, theirs.code),
+                "{args:?}"
+            );
+            assert_eq!(ours.code, Some(0));
+        }
+    }
+}
+
+/// Clients protect the characters of a value from a shell, also of one that is a word of its own; not with `-s`.
+#[test]
+fn values_of_options_are_unescaped() {
+    push(
+        &[""],
+        &[
+            "-ab --backup-dir b*k src/ h::m/",
+            "-ab --backup-dir b\\k[' src/ h::m/",
+            "-ab --backup-dir=b\\k[' src/ h::m/",
+            "-ab --old-args --backup-dir b*k src/ h::m/",
+            "-abs --backup-dir b\\k[' src/ h::m/",
+            "-abs --backup-dir=b\\k[' src/ h::m/",
+            "-ab --suffix \\[' src/ h::m/",
+            "-abs --suffix \\[' src/ h::m/",
+            "-a --partial-dir p*k --delay-updates src/ h::m/",
+        ],
+    );
 }
 
 /// A client's rules for the absolute path see nothing above the module, nor do names of files of rules.

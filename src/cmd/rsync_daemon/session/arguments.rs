@@ -15,16 +15,30 @@ pub(super) struct Arguments {
     pub(super) is_limited: bool,
 }
 
+/// How a client protects the characters of its options from a shell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quoting {
+    /// By backslashes, also in values that are words of their own.
+    Backslashes,
+    /// Not at all: its arguments are secluded (`-s`).
+    Nothing,
+}
+
 impl Arguments {
-    pub(super) fn new(words: Vec<Vec<u8>>, module: &[u8], max_verbosity: i32) -> Arguments {
+    pub(super) fn new(
+        words: Vec<Vec<u8>>,
+        quoting: Quoting,
+        module: &[u8],
+        max_verbosity: i32,
+    ) -> Arguments {
         let line: Vec<_> = words.iter().cloned().map(OsString::from_vec).collect();
         let operands = cli::operands_of(&line);
         let mut words = words;
         let paths = words.split_off(words.len() - operands.min(words.len()));
         let mut options = words;
-        for option in &mut options {
-            if option.starts_with(b"--") {
-                *option = unescaped(option);
+        if quoting == Quoting::Backslashes {
+            for word in &mut options {
+                *word = unescaped(word);
             }
         }
         let requested = options.clone();

@@ -1,6 +1,6 @@
 //! The request of a client that may use a module: its arguments, the module's parameters for them, and the session.
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, Quoting};
 use super::hooks::request_vars;
 use super::{Accepted, DaemonConnection, ModulePlace, Refusal};
 use crate::cli::parse::GivenOption;
@@ -57,11 +57,12 @@ impl DaemonConnection<'_> {
         } = place;
         let name = &module.name;
         let values = &module.values;
-        let read = self.read_arguments(protocol, charset)?;
+        let (read, quoting) = self.read_arguments(protocol, charset)?;
         let excess = read
             .excess
             .map(|why| Error::new(Exit::Unsupported, format!("sparsync: {why}")));
-        let words = Arguments::new(read.words, name, values.number(Param::MaxVerbosity));
+        let max_verbosity = values.number(Param::MaxVerbosity);
+        let words = Arguments::new(read.words, quoting, name, max_verbosity);
         let line: Vec<_> = words
             .options
             .iter()
@@ -217,7 +218,8 @@ impl DaemonConnection<'_> {
         &mut self,
         protocol: u8,
         charset: Option<NameCharset>,
-    ) -> Result<ClientArgs, Refusal> {
+    ) -> Result<(ClientArgs, Quoting), Refusal> {
+        let mut quoting = Quoting::Backslashes;
         let mut read = decode_client_args(&mut self.input, args_end(protocol))?;
         let words = &mut read.words;
         if server_args::has_charset(words)
@@ -227,6 +229,7 @@ impl DaemonConnection<'_> {
         }
         if server_args::is_secluded(words) {
             server_args::take_secluded(words);
+            quoting = Quoting::Nothing;
             let more = decode_client_args(&mut self.input, 0)?;
             // The first one is the name of the program.
             let more_words = more.words.into_iter().skip(1);
@@ -236,7 +239,7 @@ impl DaemonConnection<'_> {
                 charset.convert_lists();
             }
         }
-        Ok(read)
+        Ok((read, quoting))
     }
 
     /// Returns the error for the first option that the module refuses.
