@@ -17,8 +17,8 @@ use super::rule::{Parsed, Rule, Sides};
 
 /// The rules in force in one directory. Immutable and cheap to clone.
 ///
-/// [`Rules::chain`] makes the one of a tree, and [`Chain::enter`] that of a directory from that of its parent. The walk
-/// keeps one per open directory, and threads share them.
+/// [`Rules::chain`](super::Rules::chain) makes the one of a tree, and [`Chain::enter`] that of a directory from that of its
+/// parent. The walk keeps one per open directory, and threads share them.
 #[derive(Clone, Debug)]
 pub struct Chain(Arc<Inner>);
 
