@@ -31,8 +31,11 @@ fn same(tree: &Tree) {
 }
 
 fn sparsync(scene: &Scene, args: &[&str]) -> Command {
-    let mut command = Command::new(oracle::under_test());
+    // A shell that runs the tests in the background ignores SIGQUIT, and children inherit that.
+    let mut command = Command::new("env");
     command
+        .arg("--default-signal=QUIT")
+        .arg(oracle::under_test())
         .args(args)
         .current_dir(scene.top())
         .env("LC_ALL", "C.UTF-8")
