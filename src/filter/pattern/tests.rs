@@ -50,6 +50,7 @@ fn pattern_matches_agree_with_rsync() {
         ("**/a/***", "a/ a/b x/a/ x/a/b", "a b/ x/a"),
         ("[[:]", "[ :", "a ]"),
         ("[a-\\c]", "a b c", "d - \\"),
+        ("[a-\\c-e]", "a b c - e", "d \\"),
         ("[\\]a]", "] a", "\\ b"),
         ("/**", "a a/ a/b", ""),
         ("/***", "a a/ a/b", ""),
