@@ -46,83 +46,113 @@ impl RsyncClient<'_> {
     /// Returns the filter rules that the server needs; an error for one that the protocol lacks. A server that sends adds
     /// the rules of `-C` itself.
     pub(super) fn wire_rules(&self, protocol: u8) -> impl Iterator<Item = Result<WireRule>> {
-        let Setup {
-            rules: parsed,
-            cvs_home,
-            cvs_env,
-            server_sends,
-            ..
-        } = &self.client.setup;
-        let options = &self.client.options;
-        let of_cvs = if options.select.cvs_exclude {
-            filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len()
+        let setup = &self.client.setup;
+        let select = &self.client.options.select;
+        // The rules of `-C` are the last ones.
+        let cvs_count = if select.cvs_exclude {
+            filter::cvs_rules(setup.cvs_home.as_deref(), setup.cvs_env.as_deref()).len()
         } else {
             0
         };
-        let given = parsed.len() - of_cvs;
-        let count = if *server_sends { given } else { parsed.len() };
-        let first = parsed[..count]
-            .iter()
-            .rposition(|parsed| matches!(parsed, Parsed::Clear))
-            .map_or(0, |at| at + 1);
-        let of_partials = Place::partials_rule(options.place.partial_dir.as_deref());
-        let deletes_excluded = options.delete.excluded;
-        let text_of = move |rule: &Parsed| {
-            if *server_sends {
-                rule.text_for_sender(deletes_excluded)
-            } else {
-                rule.text_for_receiver(deletes_excluded)
-            }
+        let (given, of_cvs) = setup.rules.split_at(setup.rules.len() - cvs_count);
+        let is_clear = |rule: &Parsed| matches!(rule, Parsed::Clear);
+        let first = given.iter().rposition(is_clear).map_or(0, |at| at + 1);
+        let of_cvs = if setup.server_sends { &[] } else { of_cvs };
+
+        let target = RuleTarget::new(setup, self.client.options, protocol);
+        let given = given[first..].iter().map(|rule| (rule, RuleOrigin::Given));
+        let of_cvs = of_cvs.iter().map(|rule| (rule, RuleOrigin::OptionC));
+        let rules = given.chain(of_cvs).flat_map(|(rule, origin)| {
+            let rules = expanded(rule, setup).into_iter();
+            rules.map(move |rule| (rule, origin))
+        });
+        rules.filter_map(move |(rule, origin)| target.wire_rule(&rule, origin).transpose())
+    }
+}
+
+/// Returns what is sent for a rule: itself, or in place of a `-C` between other rules, as in rsync, the patterns of the
+/// client.
+fn expanded<'a>(rule: &'a Parsed, setup: &Setup) -> Vec<Cow<'a, Parsed>> {
+    let Parsed::Cvs(cvs) = rule else {
+        return vec![Cow::Borrowed(rule)];
+    };
+    let patterns = filter::cvs_globals(cvs, setup.cvs_home.as_deref(), setup.cvs_env.as_deref());
+    patterns
+        .into_iter()
+        .map(|rule| Cow::Owned(Parsed::Rule(rule)))
+        .collect()
+}
+
+/// Where a rule comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RuleOrigin {
+    /// From the command line or a file of rules.
+    Given,
+    /// The option `-C` has added it.
+    OptionC,
+}
+
+/// What decides how rules are sent to a server.
+struct RuleTarget {
+    protocol: u8,
+    server_sends: bool,
+    deletes_excluded: bool,
+    /// The rule that hides partial directories, which an option has added.
+    of_partials: Option<Vec<u8>>,
+}
+
+impl RuleTarget {
+    fn new(setup: &Setup, options: &Options, protocol: u8) -> RuleTarget {
+        RuleTarget {
+            protocol,
+            server_sends: setup.server_sends,
+            deletes_excluded: options.delete.excluded,
+            of_partials: Place::partials_rule(options.place.partial_dir.as_deref()),
+        }
+    }
+
+    /// Returns a rule as it is sent; `None` if the server does not need it.
+    ///
+    /// # Errors
+    ///
+    /// If the rule cannot be expressed in the protocol.
+    fn wire_rule(&self, rule: &Parsed, origin: RuleOrigin) -> Result<Option<WireRule>> {
+        let text = if self.server_sends {
+            rule.text_for_sender(self.deletes_excluded)
+        } else {
+            rule.text_for_receiver(self.deletes_excluded)
         };
-        // As in rsync, `-C` stands for the patterns of the client.
-        let patterns_of = |parsed: &Parsed| match parsed {
-            Parsed::Cvs(cvs) => filter::cvs_globals(cvs, cvs_home.as_deref(), cvs_env.as_deref()),
-            _ => Vec::new(),
+        let Some(text) = text else {
+            return Ok(None);
         };
-        let expanded = (first..count)
-            .zip(&parsed[first..count])
-            .flat_map(move |(at, parsed)| {
-                let whole = Some(Cow::Borrowed(parsed))
-                    .filter(|parsed| !matches!(**parsed, Parsed::Cvs(_)));
-                let patterns = patterns_of(parsed)
-                    .into_iter()
-                    .map(|rule| Cow::Owned(Parsed::Rule(rule)));
-                whole
-                    .into_iter()
-                    .chain(patterns)
-                    .map(move |parsed| (at, parsed))
-            });
-        expanded.filter_map(move |(at, parsed)| {
-            let text = text_of(&parsed)?;
-            let rule = match WireRule::parse(&text, *handshake::VERSIONS.end()) {
-                Ok(rule) => rule,
-                Err(error) => return Some(Err(failed(error))),
-            };
-            // rsync discards these when it reads them.
-            if rule.pattern.len() > PATH_MAX_BYTES {
-                return None;
-            }
-            // Before protocol 29, a server adds the rule for the files of `-C` itself.
-            if protocol < 29
-                && at >= given
-                && rule.kind == RuleKind::DirMerge
-                && rule.modifiers.contains(&b'C')
-            {
-                return None;
-            }
-            // A sender need not know whether a rule is perishable, and the rules of options lose this word.
-            let may_stay = *server_sends || at >= given || of_partials.as_ref() == Some(&text);
-            let is_modern = protocol < 30 && rule.modifiers.contains(&b'p') && !may_stay;
-            // Before protocol 29, sides are left out, but not if they matter.
-            let needs_sides = protocol < 29 && !server_sends && deletes_excluded;
-            if is_modern || needs_sides || rule.text(protocol).is_err() {
-                return Some(Err(Error::new(
-                    Exit::Protocol,
-                    "filter rules are too modern for remote rsync.",
-                )));
-            }
-            Some(Ok(rule))
-        })
+        let rule = WireRule::parse(&text, *handshake::VERSIONS.end()).map_err(failed)?;
+        // rsync discards these when it reads them.
+        if rule.pattern.len() > PATH_MAX_BYTES {
+            return Ok(None);
+        }
+        let is_merge_of_cvs = origin == RuleOrigin::OptionC
+            && rule.kind == RuleKind::DirMerge
+            && rule.modifiers.contains(&b'C');
+        // Before protocol 29, a server adds the rule for the files of `-C` itself.
+        if self.protocol < 29 && is_merge_of_cvs {
+            return Ok(None);
+        }
+
+        // A sender need not know whether a rule is perishable, and the rules of options lose this word.
+        let may_lose_perishable = self.server_sends
+            || origin == RuleOrigin::OptionC
+            || self.of_partials.as_ref() == Some(&text);
+        let needs_perishable =
+            self.protocol < 30 && rule.modifiers.contains(&b'p') && !may_lose_perishable;
+        // Before protocol 29, sides are left out, but not if they matter.
+        let needs_sides = self.protocol < 29 && !self.server_sends && self.deletes_excluded;
+        if needs_perishable || needs_sides || rule.text(self.protocol).is_err() {
+            return Err(Error::new(
+                Exit::Protocol,
+                "filter rules are too modern for remote rsync.",
+            ));
+        }
+        Ok(Some(rule))
     }
 }
 

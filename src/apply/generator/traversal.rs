@@ -361,18 +361,20 @@ impl Generator<'_> {
         if !may_be_gone || self.context.is_dry() {
             return sub;
         }
+        if !parent.found.dest.list.entries[sub.step.dest as usize].is_dir() {
+            return sub;
+        }
         let name = parent.name_of(&sub.step);
-        let was_dir = parent.found.dest.list.entries[sub.step.dest as usize].is_dir();
-        let is_gone = matches!(errno::if_there(sys::stat(dir.fd(), name, true)), Ok(None));
-        let link = errno::if_there(sys::stat(dir.fd(), name, false));
         // If it cannot be examined now, the earlier decision stays.
-        let (true, true, Ok(link)) = (was_dir, is_gone, link) else {
+        let Ok(None) = errno::if_there(sys::stat(dir.fd(), name, true)) else {
             return sub;
         };
-        let source = parent.source_of(&sub.step);
+        let Ok(link) = errno::if_there(sys::stat(dir.fd(), name, false)) else {
+            return sub;
+        };
         let existing = link.as_ref().map(Entry::from_stat);
         let decision = plan::decide(
-            source,
+            parent.source_of(&sub.step),
             existing.as_ref(),
             None,
             plan::Subject::Entry,

@@ -92,24 +92,49 @@ impl<'i, 'r> Reading<'i, 'r> {
 
     /// Reads everything, until the goodbye.
     pub(super) fn run(mut self) -> decode_error::Result<()> {
-        let is_incremental = self.intake.is_incremental();
-        let is_empty = self.first_list()?;
-        let mut has_all_lists = !is_incremental;
-        self.intake.shared.lock().has_all_lists = has_all_lists;
-        if has_all_lists {
-            self.intake.inbox.end_list(self.counted.clone());
+        let has_left = self.first_list()?;
+        self.lists_and_contents(has_left)?;
+
+        let mut rest = Tally::default();
+        if !has_left {
+            rest = self.goodbye()?;
         }
-        // A server without any entry leaves at once.
-        let is_empty = is_empty && !self.intake.is_served();
-        // How many lists and phases the sender has ended.
-        let mut ended = 0;
+        self.add_reported_errors(&mut rest);
+
+        let is_old_client = self.intake.is_served() && self.intake.terms.protocol < 29;
+        // Such a client ends the last phase before the receiver has everything.
+        if has_left || is_old_client {
+            // The end of the reading closes the connection, so the receiver must have sent its last message.
+            let waited = self.intake.inbox.await_report();
+            waited.map_err(|error| self.controls.fail(error))?;
+        } else if !self.intake.inbox.has_all() {
+            return Err(violation("the end before all requested files"));
+        }
+        if !has_left {
+            let sent = self.connection.send(&RsyncMessage::Goodbye);
+            sent.map_err(|error| self.controls.fail(error))?;
+        }
+        let reported = self.controls.report_incomplete_lines();
+        reported.map_err(|error| self.controls.fail(error))?;
+        let ended = self.intake.inbox.end_session(rest);
+        ended.map_err(|error| self.controls.fail(error))
+    }
+
+    /// Reads the lists after the first one, and the answers to requests, until the sender has ended its last phase.
+    fn lists_and_contents(&mut self, has_left: bool) -> decode_error::Result<()> {
+        let mut has_all_lists = !self.intake.is_incremental();
+        if has_all_lists {
+            self.end_lists()?;
+        }
         // Before protocol 29, there is no phase for delayed updates.
-        let answered_phases = if self.intake.terms.protocol < 29 {
+        let phases_after_lists = if self.intake.terms.protocol < 29 {
             1
         } else {
             2
         };
-        while !has_all_lists || !is_empty && ended < self.list_count() + answered_phases {
+        // How many lists and phases the sender has ended.
+        let mut ended = 0;
+        while !has_all_lists || !has_left && ended < self.list_count() + phases_after_lists {
             let ndx = match &self.read_ahead {
                 Some((dir, _)) => Ndx::List(*dir),
                 None => self.indices.decode(self.input)?,
@@ -118,16 +143,7 @@ impl<'i, 'r> Reading<'i, 'r> {
                 Ndx::List(dir) if !has_all_lists => self.list_of(dir)?,
                 Ndx::ListsEnd if !has_all_lists => {
                     has_all_lists = true;
-                    self.intake.shared.lock().has_all_lists = true;
-                    let mut held = std::mem::take(&mut self.held);
-                    let path = |listing: &PendingListing| listing.message.path.as_bytes().to_vec();
-                    held.sort_by(|(a, _), (b, _)| {
-                        compare_paths((&path(a), true), (&path(b), true))
-                    });
-                    for (listing, list) in held {
-                        self.deliver(listing, Some(list))?;
-                    }
-                    self.intake.inbox.end_list(self.counted.clone());
+                    self.end_lists()?;
                 }
                 Ndx::Entry(index) => self.item(index)?,
                 Ndx::Done if has_all_lists || ended + 1 < self.list_count() => {
@@ -140,48 +156,49 @@ impl<'i, 'r> Reading<'i, 'r> {
             }
             sys::note_work();
         }
-        let mut rest = Tally::default();
-        if !is_empty {
-            rest = self.goodbye()?;
+        Ok(())
+    }
+
+    /// Passes on the listings that waited for the last list, and that it has come.
+    fn end_lists(&mut self) -> decode_error::Result<()> {
+        self.intake.shared.lock().has_all_lists = true;
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_by(|(a, _), (b, _)| {
+            let path_of_a = a.message.path.as_bytes();
+            let path_of_b = b.message.path.as_bytes();
+            compare_paths((path_of_a, true), (path_of_b, true))
+        });
+        for (listing, list) in held {
+            self.deliver(listing, Some(list))?;
         }
-        let reported = self.controls.lock().io_error;
-        let lacks_cause = self.intake.shared.lock().unsent > 0 && reported | self.io_error == 0;
-        // The text of a daemon comes with the messages, so one failure may be reported twice. It counts once.
-        let is_counted = (reported | self.io_error) & IO_ERROR_GENERAL != 0;
-        if self.controls.lock().has_failed {
-            if !is_counted {
+        self.intake.inbox.end_list(self.counted.clone());
+        Ok(())
+    }
+
+    /// Adds the errors of the sender that no list has reported.
+    fn add_reported_errors(&self, rest: &mut Tally) {
+        let (reported, has_failed) = {
+            let controls = self.controls.lock();
+            (controls.io_error, controls.has_failed)
+        };
+        let all = reported | self.io_error;
+        if has_failed {
+            // The text of a daemon comes with the messages, so one failure may be reported twice. It counts once.
+            if all & IO_ERROR_GENERAL == 0 {
                 rest.at_peer(|rest| rest.problem(Weight::Failed));
             }
-        } else if lacks_cause {
+        } else if all == 0 && self.intake.shared.lock().unsent > 0 {
+            // Requested files did not come, and the sender gave no reason.
             rest.problem(Weight::Failed);
         }
-        let io_error = reported & !self.io_error;
-        if io_error & IO_ERROR_GENERAL != 0 {
+        let new = reported & !self.io_error;
+        if new & IO_ERROR_GENERAL != 0 {
             rest.problem(Weight::SourceError);
         }
-        if io_error & IO_ERROR_VANISHED != 0 {
+        if new & IO_ERROR_VANISHED != 0 {
             rest.problem(Weight::Vanished);
         }
         rest.delete_limit_reached |= reported & IO_ERROR_DELETE_LIMIT != 0;
-        // Such a client ends the last phase before the receiver has everything.
-        if is_empty || self.intake.is_served() && self.intake.terms.protocol < 29 {
-            // The end of the reading closes the connection, so the receiver must have sent its last message.
-            let waited = self.intake.inbox.await_report();
-            waited.map_err(|error| self.controls.fail(error))?;
-        } else if !self.intake.inbox.has_all() {
-            return Err(violation("the end before all requested files"));
-        }
-        if !is_empty {
-            self.connection
-                .send(&RsyncMessage::Goodbye)
-                .map_err(|error| self.controls.fail(error))?;
-        }
-        let reported = self.controls.report_incomplete_lines();
-        reported.map_err(|error| self.controls.fail(error))?;
-        self.intake
-            .inbox
-            .end_session(rest)
-            .map_err(|error| self.controls.fail(error))
     }
 
     fn list_count(&self) -> usize {
@@ -207,12 +224,9 @@ impl<'i, 'r> Reading<'i, 'r> {
                 return Err(violation("unexpected index after the statistics"));
             }
         }
-        let ms = |number: i64| number.unsigned_abs();
-        let (list_generation_ms, list_transfer_ms) =
-            (ms(stats.list_build_ms), ms(stats.list_send_ms));
         Ok(Tally {
-            list_generation_ms,
-            list_transfer_ms,
+            list_generation_ms: stats.list_build_ms.unsigned_abs(),
+            list_transfer_ms: stats.list_send_ms.unsigned_abs(),
             ..Tally::default()
         })
     }
