@@ -303,8 +303,8 @@ impl IdNames for LocalAccounts {
         self.ids.name(class, id).map(|name| name.to_vec())
     }
 
-    fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
-        self.source_name(class, id)
+    fn name_of_zero(&self, class: IdClass) -> Option<Vec<u8>> {
+        self.source_name(class, 0)
     }
 
     fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32> {

@@ -1480,6 +1480,34 @@ fn whole_module_is_pulled_with_its_path() {
     }
 }
 
+/// In a chroot without a list of users, id 0 has no name: maps go by the names of the sender.
+#[test]
+fn root_has_no_name_in_a_chroot() {
+    needs_root();
+    let scene = Modules::new();
+    scene.sh("chown -h 5:7 mod/a; chown -h 4321:4321 mod/sub/d");
+    for module in WRITABLE {
+        for protocol in ["29", "30", "32"] {
+            for from in [":", "root:", "?*:", "0:", "*:"] {
+                let maps = format!("--usermap={from}77 --groupmap={from}88");
+                let args: Vec<_> = maps.split(' ').collect();
+                let protocol = format!("--protocol={protocol}");
+                let args = [&["-a", &protocol], &args[..], &["h::m/", "dst/"]].concat();
+                let (rsync, sparsync) = (oracle::rsync(), oracle::under_test());
+                for daemon in [rsync, sparsync] {
+                    let [theirs, ours] = [rsync, sparsync]
+                        .map(|client| scene.call_by(client, daemon, ("", module), &args));
+                    assert_eq!(
+                        (ours.trees, ours.code),
+                        (theirs.trees, theirs.code),
+                        "{module} {args:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// Clients protect the characters of a value from a shell, also of one that is a word of its own; not with `-s`.
 #[test]
 fn values_of_options_are_unescaped() {

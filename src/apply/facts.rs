@@ -27,13 +27,16 @@ pub struct SourceFacts {
     /// gets a digest of the beginning with the request instead.
     pub digests_prefix: bool,
     /// Under `--backup`, the peer takes it for granted that each basis is the backup of its file, which nothing
-    /// overwrites: rsyncs before protocol 29, which are not told.
+    /// overwrites: rsyncs before protocol 29, to which no request can say otherwise.
     pub presumes_backup: bool,
     /// It lists further directories only after it was informed that earlier ones are finished: all rsyncs. A sparsync
     /// lists as far ahead as its window permits.
     pub lists_in_turn: bool,
     /// It answers a request for the digest of a single file ([`crate::apply::ContentPeer::ask_digest`]): a sparsync.
     pub digests: bool,
+    /// It sends the names of user 0 and group 0 like all others, so those that do not come have no name: a sparsync, and an
+    /// rsync with the capability letter `u`. For others, id 0 is the same user everywhere.
+    pub names_zero: bool,
     /// The sums of the blocks of a basis.
     pub block_sums: Arc<dyn BlockSums>,
     /// The digest for comparing contents that both ends have.

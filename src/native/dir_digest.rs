@@ -195,7 +195,7 @@ impl Digester<'_> {
         let name = self.name(class, id);
         let number = IdTo::Id(id);
         let name_to = match &name {
-            // The name of id 0 is not sent: it is the same user everywhere.
+            // Unless a pair matches, id 0 is the same user everywhere.
             Some(name) if id != 0 => Some(IdTo::Name(name.to_vec())),
             _ => None,
         };
@@ -261,8 +261,6 @@ impl Digester<'_> {
             return;
         }
         text.push(u8::from(self.options.preserve.numeric_ids));
-        // The receiver maps id 0 by its own name of it.
-        put_bytes(text, self.name(class, 0).as_deref().unwrap_or_default());
         for IdMap { from, to } in maps {
             match from {
                 IdFrom::Name(pattern) => put_target(text, &IdTo::Name(pattern.clone())),

@@ -37,6 +37,7 @@ pub fn source_facts(checksums: &SessionChecksums) -> SourceFacts {
         presumes_backup: false,
         lists_in_turn: false,
         digests: true,
+        names_zero: true,
         block_sums: checksums.block_sums.clone(),
         compared_by: checksums.compared_by.clone(),
     }

@@ -29,10 +29,10 @@ impl IdClass {
 
 /// User and group names on both sides. In a local copy both sides are the same.
 pub trait IdNames {
-    /// Returns the sender's name for an id. Not called for 0, and never under `--numeric-ids`.
+    /// Returns the sender's name for an id that is not 0. Never called under `--numeric-ids`.
     fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>>;
-    /// Returns the receiver's name for an id. Called only for 0, whose name is not sent.
-    fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>>;
+    /// Returns the name of id 0: the one at the sender, or that of the receiver if the sender does not send names of id 0.
+    fn name_of_zero(&self, class: IdClass) -> Option<Vec<u8>>;
     /// Returns the receiver's id for a name.
     fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32>;
 }
@@ -176,7 +176,7 @@ impl Table {
     fn look(&self, id: u32, numeric_ids: bool, names: &dyn IdNames) -> u32 {
         let name = match (numeric_ids, id) {
             (true, _) => None,
-            (false, 0) => names.dest_name(self.class, 0),
+            (false, 0) => names.name_of_zero(self.class),
             (false, _) => names.source_name(self.class, id),
         };
         let by_map = first_match(&self.pairs, |(from, _)| from, id, name.as_deref());
@@ -223,8 +223,8 @@ mod tests {
                 .map(|(_, n)| n.as_bytes().to_vec())
         }
 
-        fn dest_name(&self, _: IdClass, id: u32) -> Option<Vec<u8>> {
-            (id == 0).then(|| b"root".to_vec())
+        fn name_of_zero(&self, _: IdClass) -> Option<Vec<u8>> {
+            Some(b"root".to_vec())
         }
 
         fn dest_id(&self, _: IdClass, name: &[u8]) -> Option<u32> {
@@ -277,7 +277,7 @@ mod tests {
                 None
             }
 
-            fn dest_name(&self, _: IdClass, _: u32) -> Option<Vec<u8>> {
+            fn name_of_zero(&self, _: IdClass) -> Option<Vec<u8>> {
                 Some(b"root".to_vec())
             }
 

@@ -146,6 +146,7 @@ impl RsyncTerms {
             presumes_backup: self.protocol < 29,
             lists_in_turn: true,
             digests: false,
+            names_zero: self.flags.has(CompatFlags::ID0_NAMES),
             block_sums: checksums.block_sums,
             compared_by: checksums.compared_by,
         }

@@ -131,6 +131,7 @@ impl Receiver<'_> {
         let accounts = PeerAccounts {
             ids: Ids::new(),
             source_names: RwLock::default(),
+            names_zero: self.peer.facts().names_zero,
         };
         accounts.learn(&roots.ids);
         let compare = |source: ComparedSource<'_>, dest: ComparedDest<'_>| {
@@ -242,6 +243,8 @@ fn same_digest(
 struct PeerAccounts {
     ids: Ids,
     source_names: RwLock<HashMap<(bool, u32), Vec<u8>>>,
+    /// See [`SourceFacts`](crate::apply::facts::SourceFacts).
+    names_zero: bool,
 }
 
 impl PeerAccounts {
@@ -264,8 +267,12 @@ impl IdNames for PeerAccounts {
         source_names.get(&(class == IdClass::Group, id)).cloned()
     }
 
-    fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
-        self.ids.name(class, id).map(|name| name.to_vec())
+    fn name_of_zero(&self, class: IdClass) -> Option<Vec<u8>> {
+        if self.names_zero {
+            self.source_name(class, 0)
+        } else {
+            self.ids.name(class, 0).map(|name| name.to_vec())
+        }
     }
 
     fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32> {

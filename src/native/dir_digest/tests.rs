@@ -76,8 +76,8 @@ impl IdNames for BothIds<'_> {
             .map(|name| name.to_vec())
     }
 
-    fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
-        self.dest.name(class, id).map(|name| name.to_vec())
+    fn name_of_zero(&self, class: IdClass) -> Option<Vec<u8>> {
+        self.source_name(class, 0)
     }
 
     fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32> {

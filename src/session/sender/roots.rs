@@ -152,7 +152,7 @@ impl SentNames<'_> {
             .into_iter()
             .chain(in_acls)
         {
-            if !self.is_on || id == 0 || !self.sent.insert((is_group, id)) {
+            if !self.is_on || !self.sent.insert((is_group, id)) {
                 continue;
             }
             if let Some(name) = self.ids.name(IdClass::new(is_group), id) {
