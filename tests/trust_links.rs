@@ -281,3 +281,96 @@ synctest!(merge_file_of_listed_names_behind_an_untrusted_link, as root, |w: Worl
     planted(&w, "src/d/.rules", "rules");
     w.once().agree(&["-ai", "--filter=: .rules", "--files-from=list"]).exits(0).warns(LINE);
 });
+
+// ── the names in a list ─────────────────────────────────────────────────────────────────────────
+/// Declares a case that copies each of these names by a list with the options.
+macro_rules! listed {
+    ($name:ident, [$($option:expr),*], [$($listed:expr),+]) => {
+        synctest!($name, as root, |w: World| {
+            w.not_pulled_from_own_daemon("see docs/DIFFERENCES.md");
+            w.source("a d/e/f d/g").tree("t", "x y/z");
+            w.tree("src", "good->../t d/good->../../t");
+            planted(&w, "src/l", "../t");
+            planted(&w, "src/d/l", "../../t");
+            planted(&w, "src/file", "../t/x");
+            planted(&w, "t/back", "../src/d");
+            w.dest("").keep_dest();
+            for listed in [$($listed),+] {
+                w.file("list", &format!("a\n{listed}\nd/g\n"));
+                w.restore_dest().stderr_unordered().agree(&["-ai", "--files-from=list", $($option),*]);
+            }
+        });
+    };
+}
+
+listed!(
+    names_behind_links,
+    [],
+    [
+        "l",
+        "l/",
+        "l/.",
+        "l/x",
+        "l/y/",
+        "l/y/z",
+        "d/l/x",
+        "d/./l/x",
+        "l/./y/z",
+        "file",
+        "file/",
+        "good/",
+        "good/x",
+        "good/y/",
+        "good/back/g",
+        "d/good/x",
+        "l/none"
+    ]
+);
+listed!(
+    names_behind_links_of_whole_trees,
+    ["-r"],
+    [
+        "l",
+        "l/",
+        "l/.",
+        "l/x",
+        "l/y/",
+        "l/y/z",
+        "d/l/x",
+        "d/./l/x",
+        "l/./y/z",
+        "file",
+        "file/",
+        "good/",
+        "good/x",
+        "good/y/",
+        "good/back/g",
+        "d/good/x",
+        "l/none"
+    ]
+);
+listed!(
+    names_behind_links_without_their_path,
+    ["--no-R"],
+    ["l/x", "l/y/", "d/l/x", "good/x"]
+);
+listed!(
+    names_behind_links_that_are_followed,
+    ["-L"],
+    ["l/x", "l/y/", "d/l/x", "good/x"]
+);
+listed!(
+    names_behind_links_to_directories_that_are_followed,
+    ["-k"],
+    ["l/x", "l/y/", "d/l/x", "good/x"]
+);
+listed!(
+    names_behind_unsafe_links_that_are_followed,
+    ["--copy-unsafe-links"],
+    ["l/x", "l/y/", "d/l/x", "good/x"]
+);
+listed!(
+    names_behind_links_are_permitted,
+    ["--insecure-links"],
+    ["l/x", "l/y/", "d/l/x", "good/x"]
+);

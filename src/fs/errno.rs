@@ -38,6 +38,11 @@ pub fn is_unreachable(error: &io::Error) -> bool {
     ) || super::sandbox::is_outside(error)
 }
 
+/// Returns whether a directory may not have been opened because a symlink in its path is not followed.
+pub fn may_be_link(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR))
+}
+
 /// Returns whether the type of a file has no text, for example because it is a directory.
 pub fn is_no_text(error: &io::Error) -> bool {
     matches!(

@@ -3,8 +3,9 @@
 //! [`Root::open_dir`] opens directories below it, and the kernel confines the path. All other operations apply to a
 //! single name in an open directory and do not follow symlinks.
 
-use super::errno;
 use super::sys::{self, Follow};
+use super::{errno, trusted_path};
+use crate::options::LinkOwners;
 use crate::path::RelPath;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
@@ -58,6 +59,15 @@ pub struct Root {
     follow: Follow,
 }
 
+/// What an opened directory is for.
+#[derive(Clone, Copy)]
+enum Access {
+    /// It can be listed.
+    List,
+    /// It only gives access to names in it.
+    Search,
+}
+
 /// The maximum part of a long path that is walked in one call.
 const STEP_BYTES: usize = sys::PATH_MAX - 256;
 
@@ -74,14 +84,14 @@ impl Root {
 
     /// Opens a directory below the top. Its path may be of any length.
     pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
-        self.open_with(path, sys::open_dir)
+        self.open_with(path, Access::List)
     }
 
     /// Opens a directory below the top. If it cannot be listed, opens it only to access names in it.
     pub fn open_dir_to_search(&self, path: &RelPath) -> io::Result<Dir> {
         match self.open_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.open_with(path, sys::open_dir_to_search)
+                self.open_with(path, Access::Search)
             }
             other => other,
         }
@@ -97,11 +107,7 @@ impl Root {
         }
     }
 
-    fn open_with(
-        &self,
-        path: &RelPath,
-        open: impl Fn(BorrowedFd<'_>, &[u8], Follow) -> io::Result<OwnedFd>,
-    ) -> io::Result<Dir> {
+    fn open_with(&self, path: &RelPath, access: Access) -> io::Result<Dir> {
         if path.is_root() {
             return Ok(self.dir.clone());
         }
@@ -113,11 +119,29 @@ impl Root {
                 .rposition(|&b| b == b'/')
                 .ok_or(io::ErrorKind::InvalidFilename)?;
             let from = current.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
-            current = Some(sys::open_dir_to_search(from, &rest[..cut], self.follow)?);
+            current = Some(self.open_below(from, &rest[..cut], Access::Search)?);
             rest = &rest[cut + 1..];
         }
         let from = current.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
-        Ok(Dir::new(open(from, rest, self.follow)?))
+        Ok(Dir::new(self.open_below(from, rest, access)?))
+    }
+
+    /// Opens a directory below another one. The kernel resolves the path unless it contains symlinks whose owners count.
+    fn open_below(&self, at: BorrowedFd<'_>, path: &[u8], access: Access) -> io::Result<OwnedFd> {
+        let opened = match access {
+            Access::List => sys::open_dir(at, path, self.follow),
+            Access::Search => sys::open_dir_to_search(at, path, self.follow),
+        };
+        match opened {
+            Err(error) if self.follow == Follow::Trusted && errno::may_be_link(&error) => {
+                let owners = LinkOwners::Trusted;
+                match access {
+                    Access::List => trusted_path::open_dir_in(at, path, owners),
+                    Access::Search => trusted_path::open_dir_in_to_search(at, path, owners),
+                }
+            }
+            opened => opened,
+        }
     }
 
     /// Returns the absolute path of an entry below, for messages.

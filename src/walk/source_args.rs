@@ -18,7 +18,8 @@ use crate::flist::Kind;
 use crate::flist::entry::Stat;
 use crate::fs::root::Root;
 use crate::fs::sys::{self, Follow};
-use crate::options::Select;
+use crate::fs::{sandbox, trusted_path};
+use crate::options::{LinkOwners, Select};
 use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::arg_path::{as_given, clean_dots, resolved};
@@ -141,6 +142,24 @@ impl<'a> Gatherer<'a> {
         self.select.opens_link_targets() || self.select.copy_dirlinks
     }
 
+    /// Returns which symlinks in the paths below a base are followed. As in rsync, the names of a list are trusted less than
+    /// those on the command line. No symlink leads out of a module.
+    fn follow_below_base(&self) -> Follow {
+        if self.follows_links() {
+            return Follow::Anywhere;
+        }
+        if !self.select.relative {
+            return Follow::Never;
+        }
+        let owners = self.run_context.options.preserve.link_owners;
+        let is_list = self.select.files_from.is_some();
+        if is_list && owners == LinkOwners::Trusted && !sandbox::is_module() {
+            Follow::Trusted
+        } else {
+            Follow::Anywhere
+        }
+    }
+
     /// Returns the open directory of a path. Each is opened only once.
     fn base(&mut self, dir: &[u8], shown: &[u8]) -> Result<Arc<Base>> {
         let dir = dir
@@ -158,11 +177,7 @@ impl<'a> Gatherer<'a> {
             Error::new(Exit::Partial, problem.line).by("sender")
         };
         let open = enter(dir).map_err(cannot_enter)?;
-        let follow = if self.follows_links() || self.select.relative {
-            Follow::Anywhere
-        } else {
-            Follow::Never
-        };
+        let follow = self.follow_below_base();
         let chain = self.run_context.rules.chain(Side::Sender, &full);
         // Without `.` elements. `..` elements stay.
         let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown));
@@ -259,6 +274,10 @@ impl<'a> Gatherer<'a> {
         } else {
             Weight::SourceError
         };
+        if trusted_path::is_refused(error) {
+            let refusal = Problem::new(trusted_path::REFUSAL, Weight::Warning);
+            self.out.problems.push(refusal);
+        }
         self.out
             .problems
             .push(Problem::failed(ErrorRole::Sender, "link_stat", full, error).weighing(weight));

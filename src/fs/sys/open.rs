@@ -14,6 +14,9 @@ pub enum Follow {
     Never,
     /// Those that stay below the directory where the walk starts.
     Inside,
+    /// Those of root and of this user, wherever they lead. [`Root`](crate::fs::root::Root) resolves them; to the functions
+    /// here, each symlink is an error.
+    Trusted,
     /// All.
     Anywhere,
 }
@@ -47,7 +50,7 @@ fn open_dir_with(
     attempt(Call::OpenDir, || {
         let path: &[u8] = if path.is_empty() { b"." } else { path };
         let resolve = match follow {
-            Follow::Never => {
+            Follow::Never | Follow::Trusted => {
                 ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS
             }
             Follow::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
@@ -96,7 +99,7 @@ pub(in crate::fs) fn stepwise(
     while let Some(element) = ahead.pop() {
         let is_last = ahead.is_empty();
         if element == b".." {
-            if follow == Follow::Never || entered.pop().is_none() {
+            if follow != Follow::Inside || entered.pop().is_none() {
                 return Err(Errno::LOOP.into());
             }
             if is_last {

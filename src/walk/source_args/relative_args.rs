@@ -19,7 +19,8 @@ use super::node_builder::NodeBuilder;
 use crate::error::{Error, Result};
 use crate::flist::Kind;
 use crate::flist::entry::Stat;
-use crate::fs::{errno, sandbox, sys};
+use crate::fs::sys::Follow;
+use crate::fs::{errno, sandbox, sys, trusted_path};
 use crate::options::Recurse;
 use crate::options::select::MissingArgs;
 use crate::path::RelPath;
@@ -111,6 +112,13 @@ impl Gatherer<'_> {
         let dir = base
             .root
             .open_dir_to_search(&path.parent().unwrap_or_default())?;
+        if content
+            && self.follow_below_base() == Follow::Trusted
+            && let Err(error) = base.root.open_dir_to_search(&path)
+            && trusted_path::is_refused(&error)
+        {
+            return Err(error);
+        }
         let found = sys::stat(dir.fd(), path.name(), self.select.copy_links || content);
         if !content {
             return found.map(itself);
