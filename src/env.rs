@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "this is their home")]
 
 use crate::checksum_cache::ChecksumCache;
+use crate::exit::Exit;
+use crate::fs::sys::exit_at_later_signal;
 use crate::plan::planned::{IncompletePlan, StoredPlan};
 use crate::report::PutAction;
 use crate::report::escape::{Cursor, EscapedWriter};
@@ -65,8 +67,6 @@ pub struct Env {
     pub stop: Arc<AtomicBool>,
     /// Set only by these signals and by the deadline.
     pub stop_requested: Arc<AtomicBool>,
-    /// Set only by these signals. A second signal ends the process at once.
-    signalled: Arc<AtomicBool>,
     /// [`Env::handle_signals`] was called.
     handles_signals: AtomicBool,
     /// Set by the deadline of `--stop-after` or `--stop-at`.
@@ -113,7 +113,6 @@ impl Env {
             umask: crate::fs::sys::take_umask(),
             stop: Arc::new(AtomicBool::new(false)),
             stop_requested: Arc::new(AtomicBool::new(false)),
-            signalled: Arc::new(AtomicBool::new(false)),
             handles_signals: AtomicBool::new(false),
             timed_out: Arc::new(AtomicBool::new(false)),
             progress_requested: Arc::new(AtomicBool::new(false)),
@@ -166,19 +165,19 @@ impl Env {
         std::env::var_os(name)
     }
 
-    /// Makes SIGINT, SIGTERM and SIGHUP set [`Env::stop`] instead of ending the process. A second signal ends it at
-    /// once. A second call has no effect: its handlers would take the first signal for the second.
+    /// Makes SIGINT, SIGTERM and SIGHUP set [`Env::stop`] instead of ending the process. A later one ends it at once; see
+    /// [`exit_at_later_signal`]. A second call has no effect.
     pub fn handle_signals(&self) -> std::io::Result<()> {
         if self.handles_signals.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        for signal in [
+        let signals = [
             signal_hook::consts::SIGINT,
             signal_hook::consts::SIGTERM,
             signal_hook::consts::SIGHUP,
-        ] {
-            signal_hook::flag::register_conditional_shutdown(signal, 20, self.signalled.clone())?;
-            signal_hook::flag::register(signal, self.signalled.clone())?;
+        ];
+        exit_at_later_signal(&signals, Exit::Signal.code().into())?;
+        for signal in signals {
             signal_hook::flag::register(signal, self.stop_requested.clone())?;
             signal_hook::flag::register(signal, self.stop.clone())?;
         }
@@ -194,8 +193,9 @@ impl Env {
 
     /// Like [`Env::handle_signals`], for a server: SIGHUP has no effect, so a closed terminal does not stop it.
     pub fn handle_end_signals(&self) -> std::io::Result<()> {
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 20, self.stop.clone())?;
+        let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+        exit_at_later_signal(&signals, Exit::Signal.code().into())?;
+        for signal in signals {
             signal_hook::flag::register(signal, self.stop.clone())?;
         }
         signal_hook::flag::register(

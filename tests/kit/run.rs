@@ -203,6 +203,15 @@ pub fn interrupt(
         false => kill_process(pid, request.signal),
     };
     signalled.expect("a child that was not waited for can be signalled");
+    // `timeout` signals its command and then the group of processes, and terminals do the like: one event.
+    if request.signal != Signal::KILL {
+        let other = if request.signal == Signal::TERM {
+            Signal::INT
+        } else {
+            Signal::TERM
+        };
+        let _ = kill_process(pid, other);
+    }
     (request.interrupted)();
     let since = Instant::now();
     let output = collect(child, program);

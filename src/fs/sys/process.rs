@@ -4,6 +4,8 @@ use super::{list, open_dir_path};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Mode;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Returns cryptographically secure random bytes.
@@ -24,6 +26,38 @@ fn urandom() -> io::Result<OwnedFd> {
     use rustix::fs::{self, Mode, OFlags};
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(fs::open(c"/dev/urandom", flags, Mode::empty())?)
+}
+
+/// Signals that follow the first one within this time belong to it: `timeout` signals its command and then the group of
+/// processes to which that belongs, and a terminal that is closed signals its foreground group as its shell does.
+const SAME_EVENT_MS: u64 = 500;
+
+/// Makes the process exit with `status` when one of these signals comes after an earlier one, and not because of the same
+/// event.
+#[allow(unsafe_code)]
+pub fn exit_at_later_signal(signals: &[i32], status: i32) -> io::Result<()> {
+    // When the first one came, in milliseconds since the start of the machine; 0: none has come.
+    let first_ms = Arc::new(AtomicU64::new(0));
+    for &signal in signals {
+        let first_ms = first_ms.clone();
+        let exit_if_later = move || {
+            let now_ms = uptime_ms();
+            let first = first_ms.compare_exchange(0, now_ms, Ordering::SeqCst, Ordering::SeqCst);
+            if first.is_err_and(|first| now_ms.saturating_sub(first) >= SAME_EVENT_MS) {
+                signal_hook::low_level::exit(status);
+            }
+        };
+        // SAFETY: the handler reads a clock, uses an atomic number and exits, all of which are safe in a handler.
+        unsafe { signal_hook::low_level::register(signal, exit_if_later) }?;
+    }
+    Ok(())
+}
+
+/// Returns the time since the start of the machine, in milliseconds, at least 1.
+fn uptime_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let ms = now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000;
+    ms.max(1)
 }
 
 /// Returns the effective user and group of this process.
