@@ -71,6 +71,38 @@ synctest!(partial_keeps_the_incomplete_file, |w: World| {
     resumes_with(&w, &["-a"]);
 });
 
+synctest!(what_an_incomplete_file_replaces_is_backed_up, |w: World| {
+    large(&w);
+    w.dest("big=old").keep_dest();
+    let old = |backup: &str| std::fs::read(w.tested().join(backup)).expect("the backup exists");
+    for (options, backup) in [
+        ("--partial", "dst/big~"),
+        ("--partial --suffix=.old", "dst/big.old"),
+        ("--partial --backup-dir=kept", "dst/kept/big"),
+        ("--partial-dir=.", "dst/big~"),
+        ("--inplace", "dst/big~"),
+        ("--append", "dst/big~"),
+    ] {
+        w.restore_dest();
+        let options: Vec<_> = options.split(' ').chain(["-ab", SLOWLY]).collect();
+        leave_the_same(&w, &options, Signal::INT, |world| {
+            under_way(world) || overwritten(world)
+        });
+        assert_eq!(old(backup), b"old", "{options:?}");
+        assert!(overwritten(w.tested()), "{options:?}");
+    }
+    for options in [
+        &["-ab", "--partial-dir=part"][..],
+        &["-ab", "--partial", "--delay-updates"],
+    ] {
+        w.restore_dest();
+        leave_the_same(&w, &[options, &[SLOWLY]].concat(), Signal::INT, |world| {
+            under_way(world)
+        });
+        old_file_stays(&w);
+    }
+});
+
 synctest!(
     without_perms_a_partial_file_gets_the_mode_of_the_file,
     |w: World| {

@@ -1,7 +1,7 @@
 //! Directories for unfinished files, and the parts of interrupted transfers that are kept there (`--partial`).
 
 use crate::apply::job::Job;
-use crate::apply::{ContentPeer, Context, Loss};
+use crate::apply::{ContentPeer, Context, Loss, Outcome, backup};
 use crate::flist::{Kind, Time};
 use crate::fs::leftover::{Leftover, remove_stale, remove_unseen};
 use crate::fs::root::Dir;
@@ -9,10 +9,19 @@ use crate::fs::sys::{self, Follow};
 use crate::fs::temp_name::is_temp_name;
 use crate::fs::write::{Pending, is_superseded};
 use crate::fs::{sandbox, trusted_path};
+use crate::report::event::{ErrorRole, Problem};
 use std::io;
 
 /// The time of a partial file under its final name: with the epoch, the next quick check sees a difference.
 const NEVER_THE_SAME: Time = Time { secs: 0, nanos: 0 };
+
+/// Why an interrupted file could not be kept.
+pub(super) enum NotKept {
+    /// It could not be renamed.
+    Rename(io::Error),
+    /// What it would replace could not be backed up.
+    NoBackup(Problem),
+}
 
 /// Opens a directory for unfinished files, creating it if needed. Replaces a non-directory of that name.
 pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
@@ -64,8 +73,14 @@ pub(super) fn is_kept(job: &Job<'_>) -> bool {
 }
 
 /// Keeps an interrupted file if the options require it, or if the client may repeat the run by itself. Without these, a
-/// lost connection leaves nothing, as in rsync: when Ctrl-C ends a remote shell, the server sees the same. Returns an error if it could not be renamed.
-pub(super) fn keep(job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {
+/// lost connection leaves nothing, as in rsync: when Ctrl-C ends a remote shell, the server sees the same.
+pub(super) fn keep(
+    job: &Job<'_>,
+    dir: &Dir,
+    pending: Pending,
+    out: &mut Outcome<'_>,
+) -> Result<(), NotKept> {
+    let renamed = |result: io::Result<()>| result.map_err(NotKept::Rename);
     let place = &job.context.options.place;
     let loss = job.context.peer.and_then(ContentPeer::loss);
     if loss == Some(Loss::Repeated) && job.context.resumes(job.source().len_bytes) {
@@ -73,9 +88,9 @@ pub(super) fn keep(job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()>
         return Ok(());
     }
     match (&place.partial_dir, loss) {
-        (Some(name), Some(_)) if place.partial => keep_after_loss(job, dir, name, pending),
+        (Some(name), Some(_)) if place.partial => keep_after_loss(job, dir, name, pending, out),
         (Some(name), None) if place.partial => match open_or_make(job.context, dir, name) {
-            Ok(partial_dir) => pending.place(&partial_dir, job.name()),
+            Ok(partial_dir) => place_in(&partial_dir, job, dir, pending, out),
             // Like rsync, which does not report it.
             Err(_) => Ok(()),
         },
@@ -91,24 +106,62 @@ pub(super) fn keep(job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()>
                 // Otherwise it keeps the current time, which differs from the source's as well.
                 let _ = sys::utimes(pending.fd(), b"", None, Some(NEVER_THE_SAME));
             }
-            match loss {
-                // Another run may have finished the file since.
-                Some(Loss::Final) => {
-                    pending.place_unless_superseded(dir, job.name(), !job.replaces())
-                }
-                _ => pending.place(dir, job.name()),
+            // Another run may have finished the file since. The backup is that run's then.
+            let may_be_superseded = loss == Some(Loss::Final) && !pending.is_in_place();
+            if may_be_superseded && is_superseded(pending.birth(), dir, job.name()) {
+                pending.discard();
+                return Ok(());
             }
+            if !pending.is_in_place() {
+                back_up(job, dir, out)?;
+            }
+            renamed(if may_be_superseded {
+                pending.place_unless_superseded(dir, job.name(), !job.replaces())
+            } else {
+                pending.place(dir, job.name())
+            })
         }
     }
 }
 
+/// Backs up what a part replaces under the final name.
+fn back_up(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> Result<(), NotKept> {
+    if !backup::may_replace(job.context, job.replaces(), &job.path) {
+        return Ok(());
+    }
+    let role = ErrorRole::Receiver;
+    let backed_up = backup::back_up(job.context, role, dir, &job.path, &mut out.events);
+    backed_up.map(drop).map_err(NotKept::NoBackup)
+}
+
+/// Keeps a part in `--partial-dir`. That may be the directory of the file itself.
+fn place_in(
+    partial_dir: &Dir,
+    job: &Job<'_>,
+    dir: &Dir,
+    pending: Pending,
+    out: &mut Outcome<'_>,
+) -> Result<(), NotKept> {
+    if is_same_dir(partial_dir, dir) {
+        back_up(job, dir, out)?;
+    }
+    let placed = pending.place(partial_dir, job.name());
+    placed.map_err(NotKept::Rename)
+}
+
 /// Keeps a part in `--partial-dir`, unless another run has finished the file since the connection was lost.
-fn keep_after_loss(job: &Job<'_>, dir: &Dir, name: &[u8], pending: Pending) -> io::Result<()> {
+fn keep_after_loss(
+    job: &Job<'_>,
+    dir: &Dir,
+    name: &[u8],
+    pending: Pending,
+    out: &mut Outcome<'_>,
+) -> Result<(), NotKept> {
     let born = pending.birth();
     if is_superseded(born, dir, job.name()) {
         pending.discard();
     } else if let Ok(partial_dir) = open_or_make(job.context, dir, name) {
-        pending.place(&partial_dir, job.name())?;
+        place_in(&partial_dir, job, dir, pending, out)?;
     }
     // A run that finishes the file looks here only afterwards, so one of the two runs removes the part.
     if is_superseded(born, dir, job.name()) {

@@ -10,6 +10,7 @@ use crate::apply::file::share_blocks;
 use crate::apply::file::verify::read_back;
 use crate::apply::file::write_content::fill;
 use crate::apply::job::Job;
+use crate::apply::partial::NotKept;
 use crate::apply::{Outcome, TempDir, attributes, backup, partial, refusal};
 use crate::fs::probe::space;
 use crate::fs::root::Dir;
@@ -172,9 +173,11 @@ pub(super) fn replace<'c>(
                 // they are.
                 set_attributes(job, &pending, mode, TimesToSet::Neither, out);
             }
-            if let Err(error) = partial::keep(job, dir, pending) {
-                // The part that should have been kept is lost.
-                rename_failed(job, &error).report(out);
+            // The part that should have been kept is lost.
+            match partial::keep(job, dir, pending, out) {
+                Ok(()) => {}
+                Err(NotKept::Rename(error)) => rename_failed(job, &error).report(out),
+                Err(NotKept::NoBackup(problem)) => no_backup(problem).report(out),
             }
             Err(failure)
         }
