@@ -992,3 +992,32 @@ synctest!(
             .exits(0);
     }
 );
+
+// A name that becomes a link is replaced whatever its length. One that is too long never leads: others do not become
+// links of it.
+synctest!(names_of_a_file_that_is_appended_to, |w: World| {
+    w.source("f=0123456789 h==f k==f n==f");
+    for dest in [
+        "f=012 h=zzzzzzzzzz k=yyyyyyyyyyyyyyyy",
+        "f=012 h=0123456789 k=zzzzzzzzzz n==k",
+        "f=zzzzzzzzzz h=012 k=zzzzzzzzzz n=yyyyyyyyyyyyyyyy",
+        "f=zzzzzzzzzz h==f k=012 n=zzzzzzzzzz",
+        "h=012 k=zzzzzzzzzz n=yyyyyyyyyyyyyyyy",
+        "k=zzzzzzzzzz",
+        "h=zzzzzzzzzz n=012",
+        "f=zzzzzzzzzz h=yyyyyyyyyyyyyyyy k==h n=0123456789",
+    ] {
+        for options in [
+            ["-aHi", "--append"],
+            ["-aHi", "--append-verify"],
+            ["-aHib", "--append"],
+            ["-aHic", "--append"],
+            ["-aHin", "--append"],
+        ] {
+            w.change(|twin| {
+                let _ = std::fs::remove_dir_all(twin.join("dst"));
+            });
+            w.dest(dest).agree(&options);
+        }
+    }
+});

@@ -8,10 +8,11 @@ use crate::fs::{errno, replace, sys};
 use crate::options::AltKind;
 use crate::path::RelPath;
 use crate::plan::explained::Fact;
-use crate::plan::{self, Action, Changes, Reason, Subject, unkept_time};
+use crate::plan::{self, Action, Changes, Policy, Reason, Subject, unkept_time};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
 use crate::work::latch::Gate;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -198,7 +199,8 @@ impl Follower<'_> {
             .as_ref()
             .map(|alt| alt.kind);
         Ok(match job.step.decision.action {
-            Action::Refuse(reason) => return Err(reason),
+            // A link replaces the file, whatever its length.
+            Action::Refuse(reason) if reason != Reason::NothingToAppend => return Err(reason),
             _ if self.joined_elsewhere => Changes::NONE,
             Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
             // Otherwise the alternate tree's entry does not count for a follower.
@@ -207,7 +209,7 @@ impl Follower<'_> {
                 job.any_dest(),
                 Some(true),
                 Subject::Included,
-                job.context.policy,
+                &self.policy(),
             )
             .action
             {
@@ -228,6 +230,19 @@ impl Follower<'_> {
                 Action::Link | Action::Copy(_) | Action::Elsewhere => Changes::NONE,
             },
         })
+    }
+
+    /// Returns how a name is compared that gets a link: nothing is appended to it.
+    fn policy(&self) -> Cow<'_, Policy> {
+        let policy = self.job.context.policy;
+        if policy.append {
+            Cow::Owned(Policy {
+                append: false,
+                ..policy.clone()
+            })
+        } else {
+            Cow::Borrowed(policy)
+        }
     }
 
     /// Reports the link. `is_linked`: the names were linked before.

@@ -9,7 +9,7 @@ use crate::apply::hard_links::{Leader, PlacedLeader};
 use crate::apply::job::Job;
 use crate::flist::Kind;
 use crate::path::RelPath;
-use crate::plan::Action;
+use crate::plan::{Action, Reason};
 use crate::walk::{DirPlan, Step};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -67,9 +67,12 @@ impl<'a> LinkGroups<'a> {
     /// Returns the inode that a step shares with other names of its group. `None` if the step stands alone: it has one
     /// name only, or is left alone.
     pub(super) fn group_of(&self, plan: &DirPlan, step: &Step) -> Option<DevIno> {
-        if !self.context.policy.preserve.hard_links
-            || matches!(step.decision.action, Action::Refuse(_))
-        {
+        let stands_alone = match step.decision.action {
+            // It may follow: nothing is appended to a name that becomes a link.
+            Action::Refuse(reason) => reason != Reason::NothingToAppend,
+            _ => false,
+        };
+        if !self.context.policy.preserve.hard_links || stands_alone {
             return None;
         }
         plan.source_of(step)
@@ -86,13 +89,13 @@ impl<'a> LinkGroups<'a> {
     /// their own turn.
     ///
     /// A name that is not needed because of `--compare-dest` becomes a link if there is a leader. It never leads: rsync
-    /// 3.5.0 then hangs.
+    /// 3.5.0 then hangs. The same holds for a file that is too long for `--append`, as in rsync.
     pub(super) fn add(&mut self, inode: DevIno, member: Member) -> Vec<Work> {
         let is_over = self.count_down(inode);
         let near = self.near.entry(inode);
         let work = match self.leaders.get(inode) {
             Some(leader) => vec![Work::Follow(member, leader)],
-            None if member.job(self.context).step.decision.action == Action::Elsewhere => {
+            None if never_leads(member.job(self.context).step.decision.action) => {
                 std::iter::once(Work::Step(member))
                     .chain(self.release(inode))
                     .collect()
@@ -166,6 +169,11 @@ impl<'a> LinkGroups<'a> {
             Some(near.place(last, context).0)
         })
     }
+}
+
+/// Returns whether a name may only follow another one, or stands alone.
+fn never_leads(action: Action) -> bool {
+    matches!(action, Action::Elsewhere | Action::Refuse(_))
 }
 
 impl LookaheadGroup {
