@@ -435,6 +435,7 @@ links_as_the_run!(
 );
 
 links_as_the_run!(hard_links_and_deletions, ["-aH", "--delete"]);
+links_as_the_run!(all_links_again, ["-aHI", "--delete"]);
 links_as_the_run!(
     hard_links_and_deletions_before,
     ["-aHI", "--delete-before", "--force"]
@@ -1137,6 +1138,10 @@ fn options_that_a_plan_cannot_record_are_refused() {
         );
         assert_eq!(output.status.code(), Some(1), "{option}");
     }
+    let output = tree.run(&["plan", "-aHIb", "t/", "d/", "-o", "q"]);
+    let words = "-H cannot be used with --ignore-times and --backup: a plan cannot record";
+    assert!(String::from_utf8_lossy(&output.stderr).contains(words));
+    assert_eq!(output.status.code(), Some(1));
     let output = tree.run(&["plan", "-ab", "--delete-excluded", "t/", "d/", "-o", "q"]);
     let words = "--backup cannot be used with --delete-excluded, unless --backup-dir names another directory";
     assert!(String::from_utf8_lossy(&output.stderr).contains(words));

@@ -7,7 +7,7 @@ use super::flag::{Effect, Flag, Polarity};
 use super::parse::{self, GivenOption, Walked};
 use super::{Copy, Invocation, Request, subcommand};
 use crate::error::{Error, Result};
-use crate::options::{Options, Output, PlanUse, Recurse};
+use crate::options::{CheckMode, Options, Output, PlanUse, Recurse};
 use crate::path::RelPath;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -338,6 +338,11 @@ fn check_combination(verb: &str, options: &Options) -> Result<()> {
         None if options.check.ignore_existing => "--ignore-existing",
         // An entry of another kind is removed, and then counts as missing.
         None if options.check.existing_only => "--existing",
+        // The state of a file with several names lacks its ctime. So one that is replaced by a file of the same size and
+        // time looks as before, and would be backed up again.
+        None if options.check.mode == CheckMode::IgnoreTimes && options.place.backup.is_some() => {
+            "--ignore-times and --backup"
+        }
         None => return Ok(()),
     };
     if !options.preserve.hard_links {

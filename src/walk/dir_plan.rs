@@ -312,6 +312,12 @@ impl DirPlan {
         self.decided.steps.retain(|step| !is_dropped(found, step));
     }
 
+    /// Changes the decisions of steps, or drops them: `settle` returns whether a step stays.
+    pub fn settle_steps(&mut self, mut settle: impl FnMut(&Found, &mut Step) -> bool) {
+        let found = &self.found;
+        self.decided.steps.retain_mut(|step| settle(found, step));
+    }
+
     /// Passes the leftovers of crashed runs once. Those that `remove` removes are no extra entries.
     pub fn pass_leftovers(&mut self, mut remove: impl FnMut(&Dir, &[u8]) -> bool) {
         let DestListing { list, dir, .. } = &self.found.dest;

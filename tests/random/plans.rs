@@ -97,6 +97,10 @@ impl RandomPlan {
         if let Some(backup) = backup_of(seed).filter(is_possible) {
             // The run would delete the backups.
             options.retain(|option| option != "--delete-excluded" || backup.contains("dir"));
+            // A plan cannot record what these do together.
+            options.retain(|option| {
+                !has_links || !["-I", "--ignore-times"].contains(&option.as_str())
+            });
             options.push(backup.to_owned());
         }
         let renames = renames_of(seed);

@@ -190,26 +190,52 @@ pub(super) fn restrict(
     let mut problems = Vec::new();
     let mut reported = Ok(());
     pool.each_held(&mut |plan, is_entered| {
-        plan.drop_steps(|found, step| {
+        plan.settle_steps(|found, step| {
             let group = source_file(found, step).and_then(|inode| groups.get(&inode));
-            let end = match group.map(FoundGroup::verdict) {
-                None | Some(GroupVerdict::Act) => return false,
-                Some(GroupVerdict::Unplanned) => return true,
-                Some(GroupVerdict::Left(end)) => end,
+            let Some(group) = group else {
+                return true;
             };
             let path = found.listing.path.join(found.name_of(step));
-            match stored.action(path.as_bytes(), false) {
-                Ok(Some(_)) if is_entered => {
-                    problems.push(replay::left_alone(path.as_bytes(), end));
+            let planned = match stored.action(path.as_bytes(), false) {
+                Ok(planned) => planned.map(|(_, action)| action),
+                Err(error) => {
+                    reported = Err(error);
+                    return false;
                 }
-                Ok(_) => {}
-                Err(error) => reported = Err(error),
+            };
+            match group.verdict() {
+                GroupVerdict::Act => {
+                    keep_what_is_placed(planned.as_ref(), found, step, context);
+                    true
+                }
+                GroupVerdict::Unplanned => false,
+                GroupVerdict::Left(end) => {
+                    if is_entered && planned.is_some() {
+                        problems.push(replay::left_alone(path.as_bytes(), end));
+                    }
+                    false
+                }
             }
-            true
         });
     });
     reported.map_err(|error| replay::unreadable(&error))?;
     Ok(problems)
+}
+
+/// Keeps a name that is as the plan leaves it, even if the options would have it done again (`--ignore-times`): a second
+/// backup of it would replace the first one.
+fn keep_what_is_placed(
+    planned: Option<&PlannedAction>,
+    found: &Found,
+    step: &mut Step,
+    context: &Context<'_>,
+) {
+    let source = found.source_of(step);
+    let dest = found.dest.entry(step.dest);
+    let state = state_of_name(planned, source, dest, step.decision, context.policy);
+    if matches!(state, NameState::Placed) {
+        step.decision.action = Action::Keep;
+    }
 }
 
 /// Adds the names of a directory to their groups, with what the plan has for them, which is settled by that. Names in a

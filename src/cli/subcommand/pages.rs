@@ -646,8 +646,8 @@ read before the first action.
 Some options are rejected. --inplace, --append and --partial: an interruption leaves a file that no
 plan knows. --remove-source-files: no action records what the source loses. -K: an entry of the
 destination is reached by two paths. --iconv: both ends have other paths. -H with --link-dest and
-the other trees, --existing or --ignore-existing: what an interruption has left would decide about
-the other names. --backup with --delete-excluded, unless --backup-dir names another directory: the
+the other trees, --existing, --ignore-existing, or -I and --backup: what an interruption has left
+would decide about the other names. --backup with --delete-excluded, unless --backup-dir names another directory: the
 run would delete the backups. With --backup, the source cannot have an entry with the name of a
 backup beside its original, such as `a~` beside an `a` that is replaced: the run would make that
 backup and then replace it.
