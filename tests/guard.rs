@@ -141,6 +141,26 @@ synctest!(
     }
 );
 
+// A list can be empty although the source is not.
+synctest!(
+    a_remote_source_of_which_nothing_takes_part_empties_a_destination,
+    |w: World| {
+        w.only_pulled("the client knows the source before the run");
+        let extra: String = (0..29).map(|n| format!(" gone/f{n}")).collect();
+        w.source("a.o b.o").dest(&extra).keep_dest();
+        for timing in TIMINGS {
+            w.restore_dest()
+                .agree(&["-a", timing, "--exclude=*.o"])
+                .exits(0);
+        }
+        for option in ["--max-size=0", "-C", "--filter=-! */"] {
+            w.restore_dest().agree(&["-a", "--delete", option]).exits(0);
+        }
+        w.source("d/");
+        w.restore_dest().agree(&["-am", "--delete"]).exits(0);
+    }
+);
+
 synctest!(
     a_remote_source_that_cannot_be_read_does_not_count_as_empty,
     as user,
@@ -323,6 +343,64 @@ fn called_as_rsync_an_empty_source_empties_a_destination() {
         .status()
         .unwrap();
     assert_eq!(ended.code(), Some(0));
+    assert_eq!(std::fs::read_dir(top.join("dst")).unwrap().count(), 0);
+}
+
+/// A plan whose run would be refused is not made, and what the run would do is explained with its error.
+#[test]
+fn guards_hold_for_plans_and_explanations() {
+    let dir = trees();
+    let top = dir.path();
+    for n in 0..30 {
+        std::fs::write(top.join(format!("dst/{n}")), "").unwrap();
+    }
+    std::fs::create_dir(top.join("empty")).unwrap();
+    let run = |words: &[&str]| {
+        let command = &mut Command::new(oracle::under_test());
+        let output = command.args(words).current_dir(top).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), stderr)
+    };
+    let refused = [
+        (&[][..], 25, "but the source has none"),
+        (&["--delete-guard=3"], 25, "more than 3"),
+        (
+            &["--no-delete-guard", "--fail-if-empty"],
+            3,
+            "the source is empty",
+        ),
+    ];
+    for (options, exit, message) in refused {
+        let plan = ["plan", "-a", "--delete", "-o", "p", "empty/", "dst/"];
+        let (code, stderr) = run(&[&plan[..], options].concat());
+        assert!(stderr.contains(message), "{stderr}");
+        assert_eq!(code, Some(exit), "{stderr}");
+        assert!(!top.join("p").exists());
+
+        let explain = ["explain", "dst/7", "--", "-a", "--delete", "empty/", "dst/"];
+        let (code, stderr) = run(&[&explain[..], options].concat());
+        assert!(
+            stderr.contains("the run itself would change nothing"),
+            "{stderr}"
+        );
+        assert!(stderr.contains(message), "{stderr}");
+        assert_eq!(code, Some(0), "{stderr}");
+    }
+    for option in [
+        "--no-delete-guard",
+        "--delete-guard=100%",
+        "--delete-guard=40",
+    ] {
+        let plan = [
+            "plan", "-a", "--delete", option, "-o", "p", "empty/", "dst/",
+        ];
+        assert_eq!(run(&plan), (Some(0), String::new()));
+        let explain = [
+            "explain", "dst/7", "--", "-a", "--delete", option, "empty/", "dst/",
+        ];
+        assert_eq!(run(&explain), (Some(0), String::new()));
+    }
+    assert_eq!(run(&["apply", "p"]).0, Some(0));
     assert_eq!(std::fs::read_dir(top.join("dst")).unwrap().count(), 0);
 }
 

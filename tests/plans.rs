@@ -1106,7 +1106,7 @@ fn options_that_a_plan_cannot_record_are_refused() {
         "--remove-source-files",
         "-K",
         "--write-batch=x",
-        "--delete-guard=5",
+        "--lock",
     ] {
         let output = tree.run(&["plan", "-a", option, "t/", "d/", "-o", "q"]);
         let stderr = String::from_utf8_lossy(&output.stderr);

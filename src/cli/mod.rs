@@ -28,7 +28,7 @@ use crate::exit::Exit;
 use crate::options::permits::Permits;
 use crate::options::{
     ArgStyle, Checksum, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners, Options,
-    RemoveSource,
+    RemoveSource, Select,
 };
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use args::{Args, PrintRequest};
@@ -363,7 +363,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     options.delete.refuses_empty_source = guard.delete == DeleteGuard::EmptySource
         && far.as_ref().is_some_and(|far| far.operand.server_sends)
         && sources.len() == 1
-        && options.select.files_from.is_none();
+        && lists_whole_source(&options.select);
     Ok(Request::Copy(Box::new(Copy {
         options,
         sources,
@@ -371,6 +371,16 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         far,
         guard,
     })))
+}
+
+/// Returns whether the list of a source without entries is empty, and that of any other is not.
+fn lists_whole_source(select: &Select) -> bool {
+    let leaves_out_by_rules = !select.rules.is_empty() || select.cvs_exclude;
+    let leaves_out_by_size = select.max_size_bytes.is_some() || select.min_size_bytes.is_some();
+    select.files_from.is_none()
+        && !leaves_out_by_rules
+        && !leaves_out_by_size
+        && !select.prune_empty_dirs
 }
 
 /// Settles the options that a client sent; see [`Far::words`].

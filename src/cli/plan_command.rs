@@ -28,9 +28,34 @@ pub struct NewPlan {
     pub form: PlanForm,
     /// The dry run whose actions are recorded.
     pub dry_run: Copy,
+    /// The run of which it is a plan.
+    pub guarded: GuardedRun,
     /// The options that the plan records.
     pub options: Vec<Vec<u8>>,
     pub operands: Vec<Vec<u8>>,
+}
+
+/// A run that is not carried out, with what must hold before it may change anything.
+#[derive(Debug)]
+pub struct GuardedRun {
+    pub copy: Copy,
+    /// Its command line, without the name of the program.
+    pub words: Vec<Vec<u8>>,
+}
+
+impl GuardedRun {
+    fn new(
+        call: &Invocation<'_>,
+        verb: &str,
+        options: &[Vec<u8>],
+        guards: &[Vec<u8>],
+        operands: &[Vec<u8>],
+    ) -> Result<GuardedRun> {
+        Ok(GuardedRun {
+            copy: copy_of(call, verb, options, guards, operands)?,
+            words: [options, guards, &[b"--".to_vec()], operands].concat(),
+        })
+    }
 }
 
 /// How a plan is shown.
@@ -178,6 +203,8 @@ const OF_PLANS: [&str; 102] = [
 ];
 /// The same for options that are only letters.
 const LETTERS_OF_PLANS: [char; 2] = ['F', 'D'];
+/// Options that must hold before a run. A plan does not record them, because it is not made unless they hold.
+const OF_GUARDS: [&str; 3] = ["delete-guard", "require-mount", "fail-if-empty"];
 /// Options without an effect on a plan, which the user may be used to.
 const WITHOUT_EFFECT: [&str; 6] = [
     "verbose",
@@ -285,11 +312,14 @@ pub fn read_plan(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
     }
 
     let mut options = Vec::new();
+    let mut guards = Vec::new();
     for given in &walked.given {
         let Flag { long, short, .. } = *given.flag;
         let is_letter = long.is_empty() && short.is_some_and(|it| LETTERS_OF_PLANS.contains(&it));
         if is_letter || OF_PLANS.contains(&long) {
             options.push(given.word());
+        } else if OF_GUARDS.contains(&long) {
+            guards.push(given.word());
         } else if !WITHOUT_EFFECT.contains(&long) && !is_own(PLAN_FLAGS, given) {
             return Err(not_permitted(
                 "plan",
@@ -305,8 +335,10 @@ pub fn read_plan(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
         return Err(wrong("plan", "expected SRC and DST"));
     }
     let operands = operands_of(&walked);
+    let guarded = GuardedRun::new(call, "plan", &options, &guards, &operands)?;
     let mut dry_run = silent_dry_run(call, "plan", &options, &operands)?;
     dry_run.options.plan_use = PlanUse::Record;
+    dry_run.options.delete.refuses_empty_source = guarded.copy.options.delete.refuses_empty_source;
     if !dry_run.options.preserve.times {
         return Err(wrong(
             "plan",
@@ -321,6 +353,7 @@ pub fn read_plan(call: &Invocation<'_>, words: &[OsString]) -> Result<Request> {
         file,
         form,
         dry_run,
+        guarded,
         options,
         operands,
     }))))
@@ -511,12 +544,14 @@ pub struct ExplainRequest {
     pub json: bool,
     /// The dry run that explains them.
     pub dry_run: Copy,
+    /// The run that is explained.
+    pub guarded: GuardedRun,
     /// The operands of the copy as given.
     pub operands: Vec<Vec<u8>>,
 }
 
 /// Options without an effect on what a copy does: they print, or write a file beside it.
-const IGNORED_BY_EXPLAIN: [&str; 24] = [
+const IGNORED_BY_EXPLAIN: [&str; 23] = [
     "verbose",
     "quiet",
     "dry-run",
@@ -538,7 +573,6 @@ const IGNORED_BY_EXPLAIN: [&str; 24] = [
     "metrics-file",
     "failed-list",
     "lock",
-    "delete-guard",
     "motd",
     "verify",
 ];
@@ -599,6 +633,7 @@ pub fn read_explain(call: &Invocation<'_>, words: &[OsString]) -> Result<Request
         return Err(error);
     }
     let mut options = Vec::new();
+    let mut guards = Vec::new();
     for given in &walked.given {
         let long = given.flag.long;
         if OF_OTHER_RUNS.contains(&long) || walked.args.is_server_side {
@@ -606,6 +641,8 @@ pub fn read_explain(call: &Invocation<'_>, words: &[OsString]) -> Result<Request
         }
         if long.is_empty() && given.flag.short == Some(PARTIAL_PROGRESS) {
             options.push(b"--partial".to_vec());
+        } else if OF_GUARDS.contains(&long) {
+            guards.push(given.word());
         } else if !IGNORED_BY_EXPLAIN.contains(&long) {
             options.push(given.word());
         }
@@ -614,6 +651,7 @@ pub fn read_explain(call: &Invocation<'_>, words: &[OsString]) -> Result<Request
         return Err(wrong("explain", "expected SRC and DST after `--`"));
     }
     let operands = operands_of(&walked);
+    let guarded = GuardedRun::new(call, "explain", &options, &guards, &operands)?;
     let mut dry_run = silent_dry_run(call, "explain", &options, &operands)?;
     if dry_run.dest.is_none() || dry_run.options.select.list_only {
         return Err(wrong("explain", "expected a copy, not a listing"));
@@ -623,6 +661,7 @@ pub fn read_explain(call: &Invocation<'_>, words: &[OsString]) -> Result<Request
         paths,
         json,
         dry_run,
+        guarded,
         operands,
     }))))
 }

@@ -587,6 +587,9 @@ that directory is named.
 Of a rule in a file of the trees, only the place is printed, because a server may read files that
 its user cannot read.
 
+If the whole run would change nothing, because of --delete-guard, --require-mount or
+--fail-if-empty, its error is printed on standard error after that.
+
 Options that only print or log are ignored. An rsync at the other end is not enough: both ends must
 be a sparsync.
 
@@ -651,6 +654,11 @@ would decide about the other names. --backup with --delete-excluded, unless --ba
 run would delete the backups. With --backup, the source cannot have an entry with the name of a
 backup beside its original, such as `a~` beside an `a` that is replaced: the run would make that
 backup and then replace it.
+
+--delete-guard, --require-mount and --fail-if-empty hold for the making of a plan, as for the run: if
+one refuses the run, there is no plan. So a source without entries gives none that empties a
+destination of more than 20 entries, unless --no-delete-guard permits it. `sparsync apply` has no
+guard: it does what the plan shows.
 
 Files that options name, such as that of --exclude-from, are read again by `sparsync apply`. An
 rsync at the other end is not enough: both ends must be a sparsync.

@@ -11,6 +11,7 @@ use self::rule_text::RuleTexts;
 use self::transfer_path::TransferPaths;
 use self::verdict::{Explanation, PathVerdict, Views};
 use super::command_end::{check_cwd, fail, write_text};
+use super::copy::guard::admit_described;
 use super::input_files;
 use crate::cli::Copy;
 use crate::cli::plan_command::{self, ExplainRequest};
@@ -39,6 +40,7 @@ fn explain(
         paths,
         json,
         mut dry_run,
+        guarded,
         operands,
     } = request;
     check_cwd(env, &dry_run)?;
@@ -101,5 +103,10 @@ fn explain(
         }
     }
     write_text(&mut env.stdout, &out)?;
+    if let Err(error) = admit_described(env, &guarded) {
+        let line = "sparsync explain: the run itself would change nothing, because it would end with this error:\n";
+        write_text(&mut env.stderr, line.as_bytes())?;
+        fail(env, &error);
+    }
     Ok(exit)
 }

@@ -8,6 +8,7 @@ use self::plan_file::PlanFile;
 use self::plan_summary::PlanSummary;
 use self::plan_writer::PlanWriter;
 use super::command_end::{check_cwd, fail};
+use super::copy::guard::admit_described;
 use super::{input_files, run_copy};
 use crate::cli::plan_command::{self, ApplyRequest, NewPlan, PlanForm, PlanRequest};
 use crate::cli::{Copy, Invocation};
@@ -37,6 +38,7 @@ fn make(env: &mut Env, plan: NewPlan) -> Result<Exit> {
         file,
         form,
         dry_run,
+        guarded,
         options,
         operands,
     } = plan;
@@ -48,6 +50,7 @@ fn make(env: &mut Env, plan: NewPlan) -> Result<Exit> {
         ))
         .with_hint("write it to a regular file"));
     }
+    admit_described(env, &guarded)?;
     let header = PlanHeader {
         program: concat!("sparsync ", env!("CARGO_PKG_VERSION")).to_owned(),
         made_unix_secs: clock::now_unix().0,

@@ -6,6 +6,7 @@ mod run_lock;
 use self::deletions::Counted;
 use self::run_lock::RunLock;
 use crate::cli::Copy;
+use crate::cli::plan_command::GuardedRun;
 use crate::cmd::dir_counts;
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -40,6 +41,17 @@ pub fn admit(env: &mut Env, wanted: &Copy) -> Result<Admitted> {
         deletions_max: deletions_max(env, wanted)?,
         lock,
     })
+}
+
+/// As [`admit`], for a run that a verb is about.
+pub fn admit_described(env: &mut Env, run: &GuardedRun) -> Result<()> {
+    let words = run.words.iter().map(|word| os_str(word).to_owned());
+    let args = std::mem::replace(&mut env.args, words.collect());
+    let program = std::mem::replace(&mut env.program, "sparsync".into());
+    let admitted = admit(env, &run.copy);
+    env.args = args;
+    env.program = program;
+    admitted.map(drop)
 }
 
 /// Returns how many entries the run may delete; `None`: the guard sets no bound.
