@@ -30,6 +30,7 @@ mod errors;
 mod exit;
 mod explain;
 mod failed_list;
+mod far_paths;
 mod faults;
 mod faults_far;
 mod faults_net;

@@ -135,7 +135,10 @@ pub fn resolve_for_server(args: &Args) -> Result<Options> {
         settled,
         files_from,
         args.select.list_only,
-        policies::connect(args, env),
+        Connect {
+            args: policies::arg_style(args, env),
+            ..policies::connect(args, env)
+        },
         env,
     )
 }

@@ -26,7 +26,7 @@ pub use parse::{
     BadRule, cvs_globals, cvs_rules, line_of_pattern, parse_exclude, parse_filter, parse_from,
     parse_include, parse_merge,
 };
-pub use pattern::{has_wildcard, name_matches};
+pub use pattern::{class_len, has_wildcard, name_matches};
 pub use rule::{
     Cvs, FoundRule, Merge, MergeFormat, Parsed, Rule, RulePlace, Side, Sides, Text, Verdict,
 };

@@ -9,7 +9,7 @@ mod glob;
 mod tests;
 
 use self::glob::Glob;
-pub use self::glob::{has_wildcard, name_matches};
+pub use self::glob::{class_len, has_wildcard, name_matches};
 use std::cell::OnceCell;
 use std::ops::Range;
 

@@ -266,7 +266,8 @@ pub fn escape_option(word: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// Escapes a path. Wildcards keep their meaning for the shell, and so does a backslash before a wildcard.
+/// Escapes a path. Wildcards keep their meaning for the shell, and so does a backslash before a wildcard, or a `!` that
+/// inverts a class. rsync escapes that one, and then refuses what the shell finds.
 fn escape_path(path: &[u8], server_sends: bool) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(path.len());
     // `~name` alone can be a requested file; with a slash it is a home directory.
@@ -275,12 +276,23 @@ fn escape_path(path: &[u8], server_sends: bool) -> Vec<u8> {
     }
     for (at, &byte) in path.iter().enumerate() {
         let guards = byte == b'\\' && path.get(at + 1).is_some_and(|&next| is_wildcard(next));
-        if is_special(byte) && !guards {
+        let inverts = byte == b'!' && at > 0 && path[at - 1] == b'[';
+        if is_special(byte) && !guards && !inverts {
             escaped.push(b'\\');
         }
         escaped.push(byte);
     }
     escaped
+}
+
+/// Returns whether a shell makes something else of a path that is not escaped (`--old-args`) than of an escaped one.
+pub fn splits_path(path: &[u8], server_sends: bool) -> bool {
+    escape_path(path, server_sends) != path
+}
+
+/// Returns whether a shell makes something else of an option that is not escaped than of an escaped one.
+pub fn splits_word(word: &[u8]) -> bool {
+    escape_option(word) != word
 }
 
 fn plain_command(argv: &[Vec<u8>]) -> io::Result<Command> {

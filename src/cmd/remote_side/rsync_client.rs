@@ -9,7 +9,8 @@ use crate::exit::Exit;
 use crate::filter::{ModuleRules, Parsed};
 use crate::flist::Kind;
 
-use crate::fs::{charset, glob, sandbox, sys};
+use crate::fs::glob::{self, WildcardRules};
+use crate::fs::{charset, sandbox, sys};
 use crate::options::{FilesFrom, Options};
 use crate::proto::rsync::daemon::decode_secluded_args;
 use crate::proto::rsync::handshake::Capabilities;
@@ -120,7 +121,7 @@ fn with_secluded_args(
         .serve
         .operands
         .iter()
-        .flat_map(|path| glob::expand(path))
+        .flat_map(|path| glob::expand(b"", path, WildcardRules::Rsync))
         .collect();
     Ok((request, link))
 }

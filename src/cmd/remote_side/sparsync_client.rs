@@ -8,15 +8,18 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side;
+use crate::fs::glob::{self, WildcardRules};
 use crate::fs::sandbox::{self, Sandbox};
-use crate::fs::{glob, ids, landlock, sys, trusted_path};
+use crate::fs::{ids, landlock, sys, trusted_path};
 use crate::native::compression_choice;
 use crate::native::handshake;
 use crate::native::handshake::Opening;
 use crate::native::server::{Server, SettledSetup};
 use crate::options::CacheChoice;
 use crate::options::permits::Permits;
-use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, PlanUse, RemoveSource, plan_use};
+use crate::options::{
+    ArgStyle, FilesFrom, LinkOwners, Options, PeerLinks, PlanUse, RemoveSource, plan_use,
+};
 use crate::proto::greeting::MAGIC;
 use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::daemon::decode_args;
@@ -432,10 +435,14 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         [] => authority
             .command_line()
             .map_or_else(Vec::new, |serve| serve.operands.clone()),
-        // No shell has expanded these.
+        // No shell has expanded these. With --secluded-args, one would not have over ssh either.
+        operands if options.connect.args == ArgStyle::Secluded => operands
+            .iter()
+            .flat_map(|path| glob::expand(b"", path, WildcardRules::Rsync))
+            .collect(),
         operands => operands
             .iter()
-            .flat_map(|path| glob::expand(&at_home(env, path)))
+            .flat_map(|path| expand_as_login_shell(env, path, setup.server_sends))
             .collect(),
     };
     if operands.is_empty() && (setup.server_sends || !options.select.list_only) {
@@ -621,10 +628,23 @@ fn beyond(setup: &Setup, options: &Options, operands: &[Vec<u8>]) -> Option<Erro
     })
 }
 
-/// Expands `~` and `~name` at the beginning of a path to a home directory, as a login shell does.
-fn at_home(env: &Env, path: &[u8]) -> Vec<u8> {
+/// Expands wildcards, and `~` and `~name` at the beginning of a path, as the login shell would in a copy over ssh. There
+/// the client escapes the `~` of a source that has no slash, which may be the name of a file.
+fn expand_as_login_shell(env: &Env, path: &[u8], is_source: bool) -> Vec<Vec<u8>> {
+    let is_name = is_source && !path.contains(&b'/');
+    let (home, below) = if is_name {
+        (Vec::new(), path)
+    } else {
+        split_home(env, path)
+    };
+    glob::expand(&home, below, WildcardRules::Shell)
+}
+
+/// Splits a path that begins with `~` or `~name` into that home directory and the rest. The home directory of another
+/// path is empty.
+fn split_home<'a>(env: &Env, path: &'a [u8]) -> (Vec<u8>, &'a [u8]) {
     let Some(rest) = path.strip_prefix(b"~") else {
-        return path.to_vec();
+        return (Vec::new(), path);
     };
     let name_len = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
     let (name, below) = rest.split_at(name_len);
@@ -633,5 +653,8 @@ fn at_home(env: &Env, path: &[u8]) -> Vec<u8> {
     } else {
         ids::home_of(name)
     };
-    home.map_or_else(|| path.to_vec(), |home| [&home, below].concat())
+    match home {
+        Some(home) => (home, below),
+        None => (Vec::new(), path),
+    }
 }

@@ -26,6 +26,16 @@ pub fn has_wildcard(text: &[u8]) -> bool {
     text.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
 
+/// Returns the length of the class that a pattern begins with, such as `[a-z]`; `None` if its bracket is not closed.
+pub fn class_len(pattern: &[u8]) -> Option<usize> {
+    if !pattern.starts_with(b"[") {
+        return None;
+    }
+    let mut len = 1;
+    parse_class(pattern, &mut len)?;
+    Some(len)
+}
+
 /// A part of a pattern.
 #[derive(Clone, Copy, Debug)]
 enum PatternPart {

@@ -136,9 +136,14 @@ impl RemoteCopy {
             paths: wants.paths && !self.far.operand.server_sends,
             ..wants
         };
+        let mut words = self.far.words.clone();
+        if paths_in_setup && self.options.connect.args == ArgStyle::Secluded {
+            // It decides how the server expands the paths.
+            words.push(b"--secluded-args".to_vec());
+        }
         Setup {
             server_sends: self.far.operand.server_sends,
-            words: self.far.words.clone(),
+            words,
             remote_words: self.far.remote_words.clone(),
             rules: if self.far.operand.server_sends {
                 Parsed::for_sender(&rules.parsed)

@@ -16,7 +16,8 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::ModuleRules;
 use crate::fs::charset::{self, NameCharset};
-use crate::fs::{glob, sandbox, sys};
+use crate::fs::glob::{self, WildcardRules};
+use crate::fs::{sandbox, sys};
 use crate::options::{
     FilesFrom, LinkOwners, Options, PeerLinks, Preserve, RemoveSource, RuleArg, StderrMode,
 };
@@ -152,7 +153,7 @@ impl DaemonConnection<'_> {
             .serve
             .operands
             .iter()
-            .flat_map(|path| glob::expand(path))
+            .flat_map(|path| glob::expand(b"", path, WildcardRules::Rsync))
             .collect();
         let link = self.link(options.connect.timeout_secs)?;
         sys::lift_open_files(sys::OPEN_FILES_MAX);
