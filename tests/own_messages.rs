@@ -444,6 +444,7 @@ fn messages_of_command_lines() {
         );
     }
     book.client("-a --transport=tls --iconv=utf8,latin1 src/ host:b");
+    book.client("-a --transport=tls --old-args src/ host:~a;b");
     book.client("-a src/ sparsync://nowhere/b");
     book.client("-a --transport=tls src/ nowhere:b");
     book.compare();

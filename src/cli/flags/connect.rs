@@ -31,7 +31,8 @@ pub const FLAGS: &[Flag] = &[
             |args| args.old_args = Some(0),
         ))
         .connection()
-        .man("An empty destination means the current directory."),
+        .man("An empty destination means the current directory. Over QUIC and TLS no shell splits anything: arguments in \
+              which a shell would change more than wildcards are copied over ssh, or refused if the route was given."),
     Flag::switch("secluded-args", "send file names over the connection instead of the remote command line")
         .short('s')
         .aliases(&["protect-args"])

@@ -1,9 +1,10 @@
 //! Chooses the route to another machine from the options and from what is known of that machine. Connects to nothing.
 
-use crate::cli::RemoteOperand;
+use crate::cli::{Far, RemoteOperand};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{Connect, Options, TransportChoice};
+use crate::options::{ArgStyle, Connect, Options, TransportChoice};
+use crate::transport::shell;
 use crate::trust::peers::{Peer, Peers, Transport};
 use crate::trust::timestamp::Timestamp;
 
@@ -30,6 +31,39 @@ pub enum RoutePlan {
     EphemeralServer,
 }
 
+/// A copy for which a route is chosen.
+#[derive(Clone, Copy)]
+pub struct RouteRequest<'a> {
+    /// The other machine.
+    pub operand: &'a RemoteOperand,
+    /// The settled options.
+    pub options: &'a Options,
+    /// Because of `--old-args`, a remote shell must split or expand something that is escaped otherwise.
+    pub is_split: bool,
+}
+
+impl<'a> RouteRequest<'a> {
+    /// Returns the request of a copy of these paths on the other machine.
+    pub fn new(far: &'a Far, options: &'a Options, paths: &[Vec<u8>]) -> RouteRequest<'a> {
+        let pulls = far.operand.server_sends;
+        let splits_word = |words: &[Vec<u8>]| words.iter().any(|word| shell::splits_word(word));
+        let splits_path = || {
+            paths.iter().any(|path| shell::splits_path(path, pulls))
+                || splits_word(&far.remote_words)
+        };
+        let is_split = match options.connect.args {
+            ArgStyle::Escaped | ArgStyle::Secluded => false,
+            ArgStyle::OldPaths => splits_path(),
+            ArgStyle::OldAll => splits_path() || splits_word(&far.words),
+        };
+        RouteRequest {
+            operand: &far.operand,
+            options,
+            is_split,
+        }
+    }
+}
+
 /// Returns the reason for [`RoutePlan::ShellAfterTrouble`].
 pub fn earlier_trouble(peer: &Peer) -> String {
     let why = peer
@@ -46,17 +80,25 @@ pub fn earlier_trouble(peer: &Peer) -> String {
 /// it is called only if the answer matters. Fails with a usage error if the options contradict each other, and with
 /// [`Exit::StartClient`] if the options require a server and the host is not enrolled.
 pub fn plan(
-    far: &RemoteOperand,
-    options: &Options,
+    request: RouteRequest<'_>,
     peers: &Peers,
     now: Timestamp,
     proxied: &dyn Fn() -> bool,
 ) -> Result<RoutePlan> {
+    let RouteRequest {
+        operand: far,
+        options,
+        is_split,
+    } = request;
     let connect = &options.connect;
     let name = named(far);
     // `user@host` is a different account, and so a different peer, than `host`. This also holds in a URL.
     let known = peers.find(&name);
     let dial = |transports: &[Transport], or_shell: bool| match known {
+        _ if is_split => Err(Error::usage(
+            "sparsync: --old-args is possible only over a remote shell for these arguments",
+        )
+        .with_hint("give each path as an operand of its own, with --no-old-args")),
         Some(peer) => {
             let mut peer = peer.clone();
             peer.port = far.server.flatten().unwrap_or(peer.port);
@@ -122,6 +164,7 @@ pub fn plan(
         TransportChoice::Auto if is_other_program => Ok(RoutePlan::Shell(Some(
             "--rsync-path names another program than that of the server",
         ))),
+        TransportChoice::Auto if is_split => Ok(RoutePlan::Shell(known.map(|_| "--old-args"))),
         TransportChoice::Auto => match known {
             None => Ok(RoutePlan::Shell(None)),
             Some(peer) => match peer.winner(now) {
@@ -210,7 +253,12 @@ mod tests {
             connect: connect.clone(),
             ..Options::default()
         };
-        plan(&far(host, server), &options, &peers, NOW, &|| false)
+        let request = RouteRequest {
+            operand: &far(host, server),
+            options: &options,
+            is_split: false,
+        };
+        plan(request, &peers, NOW, &|| false)
     }
 
     fn by(transport: TransportChoice) -> Connect {
@@ -399,6 +447,63 @@ mod tests {
     }
 
     #[test]
+    fn arguments_that_a_shell_splits_select_the_shell_route() {
+        let peers = Peers {
+            hosts: vec![peer(None)],
+        };
+        for (style, path, is_split) in [
+            (ArgStyle::OldPaths, "a b", true),
+            (ArgStyle::OldPaths, "~me", true),
+            (ArgStyle::OldPaths, "/a/*.[ch]", false),
+            (ArgStyle::OldAll, "{a,b}", true),
+            (ArgStyle::OldAll, "a", true),
+            (ArgStyle::Escaped, "a b", false),
+            (ArgStyle::Secluded, "a b", false),
+        ] {
+            let planned = |transport, url, host| {
+                let options = Options {
+                    connect: Connect {
+                        args: style,
+                        ..by(transport)
+                    },
+                    ..Options::default()
+                };
+                let far = Far {
+                    operand: RemoteOperand {
+                        server_sends: true,
+                        ..far(host, url)
+                    },
+                    is_child: false,
+                    words: vec![b"--exclude=*.o".to_vec()],
+                    remote_words: Vec::new(),
+                    server_words: Vec::new(),
+                };
+                let paths = [path.as_bytes().to_vec()];
+                let request = RouteRequest::new(&far, &options, &paths);
+                assert_eq!(request.is_split, is_split, "{style:?} {path}");
+                plan(request, &peers, NOW, &|| false)
+            };
+            if !is_split {
+                let quic = planned(TransportChoice::Quic, None, "box");
+                assert_eq!(transports(quic).0, [Transport::Quic], "{style:?} {path}");
+                continue;
+            }
+            let auto = planned(TransportChoice::Auto, None, "box").unwrap();
+            assert_eq!(auto, RoutePlan::Shell(Some("--old-args")));
+            for (transport, url) in [
+                (TransportChoice::Quic, None),
+                (TransportChoice::Tls, None),
+                (TransportChoice::Auto, Some(None)),
+            ] {
+                let error = planned(transport, url, "box").unwrap_err();
+                assert_eq!(error.exit, Exit::Usage, "{transport:?} {path}");
+            }
+            let single_use = planned(TransportChoice::Quic, None, "other").unwrap();
+            assert_eq!(single_use, RoutePlan::EphemeralServer);
+        }
+    }
+
+    #[test]
     fn proxied_host_uses_ssh_unless_quic_worked_recently() {
         let peers = |last| Peers {
             hosts: vec![peer(last)],
@@ -407,14 +512,19 @@ mod tests {
             connect: by(TransportChoice::Auto),
             ..Options::default()
         };
+        let request = RouteRequest {
+            operand: &far("box", None),
+            options: &auto,
+            is_split: false,
+        };
         assert!(matches!(
-            plan(&far("box", None), &auto, &peers(None), NOW, &|| true),
+            plan(request, &peers(None), NOW, &|| true),
             Ok(RoutePlan::Shell(_))
         ));
         // QUIC worked a short while ago, so the proxy is not checked.
         let won = peers(Some((Transport::Quic, 1001)));
         assert!(matches!(
-            plan(&far("box", None), &auto, &won, NOW, &|| true),
+            plan(request, &won, NOW, &|| true),
             Ok(RoutePlan::Server { .. })
         ));
     }

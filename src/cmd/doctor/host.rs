@@ -8,7 +8,7 @@ use super::route_check::route_check;
 use super::ssh_login::SshLogin;
 use crate::cli::subcommand::RemoteHost;
 use crate::cli::{self, Invocation, Request};
-use crate::cmd::copy::route::{self, RoutePlan};
+use crate::cmd::copy::route::{self, RoutePlan, RouteRequest};
 use crate::cmd::copy::via_server;
 use crate::cmd::{enroll, input_files};
 use crate::env::Env;
@@ -55,7 +55,11 @@ pub(super) fn check(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHo
             .is_proxied
     };
     let plan = match &copy.far {
-        Some(far) => route::plan(&far.operand, &copy.options, &peers, now(), &facts),
+        Some(far) => {
+            // No paths, which could need a shell, are known here.
+            let request = RouteRequest::new(far, &copy.options, &[]);
+            route::plan(request, &peers, now(), &facts)
+        }
         None => Ok(RoutePlan::Shell(None)),
     };
     let identity = Identity::load(places);

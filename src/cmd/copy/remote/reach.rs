@@ -3,7 +3,7 @@
 use super::client_end::Paths;
 use super::session_transport::SessionTransport;
 use crate::cmd::copy::remote_copy::RemoteCopy;
-use crate::cmd::copy::route::RoutePlan;
+use crate::cmd::copy::route::{RoutePlan, RouteRequest};
 use crate::cmd::copy::via_server::{ServerOrShell, ServerRoute};
 use crate::cmd::copy::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use crate::cmd::copy::{Prepared, route, via_child, via_ephemeral, via_server};
@@ -95,7 +95,8 @@ impl RemoteCopy {
         let umask = env.umask;
         let proxied =
             || via_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
-        match route::plan(&self.far.operand, &self.options, &peers, now, &proxied)? {
+        let request = RouteRequest::new(&self.far, &self.options, self.far_paths());
+        match route::plan(request, &peers, now, &proxied)? {
             RoutePlan::Shell(why) => {
                 if let Some(why) = why {
                     self.print_route(env, &format!("a remote shell: {why}"));
