@@ -27,7 +27,8 @@ pub fn split_path(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Returns the arguments for a daemon after the options. `paths` begin with a module; `module`: that of the first one.
-pub fn path_args(paths: &[Vec<u8>], module: &[u8]) -> Vec<Vec<u8>> {
+/// `splits`: a daemon may find several paths in one (`--old-args`).
+pub fn path_args(paths: &[Vec<u8>], module: &[u8], splits: bool) -> Vec<Vec<u8>> {
     let separator = [b" ", module, b"/"].concat();
     let guarded = [b"[ ]", module, b"/"].concat();
     let arg = |path: &Vec<u8>| {
@@ -36,6 +37,9 @@ pub fn path_args(paths: &[Vec<u8>], module: &[u8]) -> Vec<Vec<u8>> {
         } else {
             [&path[..], b"/"].concat()
         };
+        if splits {
+            return rest;
+        }
         // A daemon separates its arguments there.
         let mut arg = Vec::new();
         while let Some(at) = rest
@@ -450,8 +454,14 @@ mod tests {
                 .map(|path| path.as_bytes().to_vec())
                 .collect::<Vec<_>>()
         };
-        let sent = path_args(&paths(&["m", "m/", "m/a b", "m/x m/a m/b", "n"]), b"m");
+        let sent = path_args(
+            &paths(&["m", "m/", "m/a b", "m/x m/a m/b", "n"]),
+            b"m",
+            false,
+        );
         assert_eq!(sent, paths(&["m/", "m/", "m/a b", "m/x[ ]m/a[ ]m/b", "n/"]));
+        let split = path_args(&paths(&["m", "m/x m/a"]), b"m", true);
+        assert_eq!(split, paths(&["m/", "m/x m/a"]));
         for (path, seen) in [
             ("m", "./"),
             ("m/", "./"),

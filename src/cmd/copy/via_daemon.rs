@@ -253,7 +253,12 @@ impl DaemonClient<'_> {
         words.extend_from_slice(&side.far.remote_words);
         let mode = side.far.operand.server_sends.then(|| b"--sender".to_vec());
         let start = std::iter::once(b"--server".to_vec()).chain(mode);
-        let end = std::iter::once(b".".to_vec()).chain(path_args(side.far_paths(), module));
+        let splits = match side.options.connect.args {
+            ArgStyle::OldPaths | ArgStyle::OldAll => true,
+            ArgStyle::Escaped | ArgStyle::Secluded => false,
+        };
+        let paths = path_args(side.far_paths(), module, splits);
+        let end = std::iter::once(b".".to_vec()).chain(paths);
         match side.options.connect.args {
             ArgStyle::Secluded => {
                 let rest = words.split_off(server_args::unsecluded(&words));
