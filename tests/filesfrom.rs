@@ -368,6 +368,57 @@ macro_rules! has_missing_names {
     };
 }
 
+// It stands for the destination, as a single file does.
+synctest!(one_missing_name_creates_no_destination, |w: World| {
+    w.source("a d/x").dest("gone kept").file("list", "gone\n");
+    for missing in ["--delete-missing-args", "--ignore-missing-args"] {
+        for option in ["-i", "--mkpath"] {
+            for dest in ["new", "new/", "no/new", "dst/"] {
+                w.agree_paths(
+                    &["-ri", missing, option, "--files-from=list"],
+                    &["src", dest],
+                );
+            }
+        }
+    }
+});
+
+synctest!(one_missing_name_deletes_the_destination, |w: World| {
+    w.source("a").dest("kept").file("list", "gone\n");
+    w.agree_paths(
+        &["-ri", "--delete-missing-args", "--files-from=list"],
+        &["src", "dst/kept"],
+    );
+    w.agree_paths(&["-riR", "--delete-missing-args"], &["src/./gone", "new"]);
+});
+
+synctest!(which_missing_names_create_the_destination, |w: World| {
+    w.source("a d/x").dest("");
+    for list in [
+        "gone\ngone\n",
+        "./gone\n",
+        "d/gone\n",
+        "gone/\n",
+        "gone\nnone/x\n",
+    ] {
+        w.file("list", list);
+        w.agree_paths(
+            &["-ri", "--delete-missing-args", "--files-from=list"],
+            &["src", "new"],
+        );
+        // Without incremental recursion, rsync warns about an absent directory in a second line, about ACLs.
+        if !list.contains("none") {
+            let options = [
+                "-r",
+                "--no-inc-recursive",
+                "--delete-missing-args",
+                "--files-from=list",
+            ];
+            w.agree_paths(&options, &["src", "new"]);
+        }
+    }
+});
+
 has_missing_names!(marker_below_a_missing_directory, "z/f\nnope/./x\n", ["-r"]);
 has_missing_names!(
     marker_below_a_missing_directory_stops_deletion,

@@ -154,10 +154,16 @@ impl Gatherer<'_> {
             MissingArgs::Ignore if is_missing => {}
             MissingArgs::Delete if is_missing => {
                 let is_listed = self.imply_existing(base, leading);
-                if is_listed && let Ok(whole) = RelPath::parse(whole) {
-                    self.out.missing.push(whole);
+                if is_listed && let Ok(missing) = RelPath::parse(whole) {
+                    self.out.missing.push(missing);
                 }
-                self.entries += 2;
+                // Alone in the list and in no directory, the name stands for the destination, like that of a file.
+                if leading.is_empty() {
+                    self.entries += 1;
+                    self.out.single = Some(whole.to_vec());
+                } else if is_listed {
+                    self.entries += 2;
+                }
             }
             _ => self.cannot_stat(&base.root.full(whole), error),
         }
@@ -326,6 +332,7 @@ impl Gatherer<'_> {
         let existing = existing.count();
         if !self.select.no_implied_dirs {
             self.imply(base, &leading[..existing]);
+            self.entries += if existing > 0 { 2 } else { 0 };
         }
         for len in existing + 1..=leading.len() {
             let dir = leading[..len].join(&b'/');
