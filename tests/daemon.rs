@@ -196,6 +196,67 @@ fn modules_are_listed() {
 }
 
 #[test]
+fn old_arguments_are_split_by_the_daemon() {
+    let scene = Modules::new();
+    for daemon in [oracle::rsync(), oracle::under_test()] {
+        let daemon = scene.daemon_command(daemon);
+        let env = [("RSYNC_CONNECT_PROG", &daemon[..])];
+        for style in ["--old-args", "--no-old-args"] {
+            for operand in ["h::m/a m/b c m/sub/b", "h::m/b c", "h::m/a hidden/a"] {
+                scene.sh("rm -rf dst");
+                let args = ["-i", style, operand, "dst/"];
+                let [wanted, got] = [oracle::rsync(), oracle::under_test()]
+                    .map(|program| scene.see(program, &[&args[..], &["-n"]].concat(), &env, ""));
+                assert_eq!((got.0, &got.1), (wanted.0, &wanted.1), "{daemon} {args:?}");
+            }
+        }
+        let all = scene.see(
+            oracle::under_test(),
+            &["-i", "--old-args", "h::m/a m/b c", "dst/"],
+            &env,
+            "",
+        );
+        assert_eq!(
+            (all.0, scene.path("dst/b c").exists()),
+            (0, true),
+            "{all:?}"
+        );
+    }
+}
+
+#[test]
+fn the_daemon_logs_the_changes_of_transferred_files() {
+    let scene = Modules::new();
+    let is_root = rustix::process::geteuid().is_root();
+    let owner = if is_root { "uid = 0\ngid = 0\n" } else { "" };
+    let logged = "log file = TOP/log\ntransfer logging = yes\nlog format = %o %i %n";
+    scene.daemon_config(&format!(
+        "use chroot = no\n{owner}[m]\npath = TOP/mod\n{logged}\n"
+    ));
+    scene.sh("mkdir mod/sub/empty; ln mod/a mod/other");
+    let has_ended = || scene.sh("grep -c 'total size' log || true").trim() == "1";
+    for daemon in [oracle::rsync(), oracle::under_test()] {
+        let daemon = scene.daemon_command(daemon);
+        let env = [("RSYNC_CONNECT_PROG", &daemon[..])];
+        for options in ["-r", "-a", "-ai", "-aH", "-an", "-rv", "-aHvv", "-aX"] {
+            let args = [options, "h::m/", "dst/"];
+            let [wanted, got] = [oracle::rsync(), oracle::under_test()].map(|program| {
+                scene.sh("rm -rf dst log; mkdir dst; echo old >dst/a; touch -d @9 dst/a");
+                let seen = scene.see(program, &args, &env, "");
+                assert_eq!(seen.0, 0, "{args:?} {seen:?}");
+                // The daemon ends after its client.
+                until(has_ended);
+                scene.sh("grep 'send <' log | sed 's/.*] //'")
+            });
+            assert_eq!(got, wanted, "{daemon} {args:?}");
+            let is_logged = got.contains("<f.s") && got.contains("<f+++++++++ b c");
+            // A dry run transfers nothing.
+            assert!(is_logged || options == "-an", "{args:?} {got}");
+        }
+    }
+}
+
+#[test]
 fn content_of_a_module_is_listed() {
     let scene = Modules::new();
     for path in [

@@ -47,7 +47,7 @@ use crate::fs::root::{Dir, Root};
 use crate::fs::{acl, errno, sys, trusted_path};
 use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
-use crate::plan::{BasisName, Policy, chmod};
+use crate::plan::{BasisName, Changes, Policy, chmod};
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Item, Problem, Weight};
 use crate::report::format::Format;
@@ -387,6 +387,8 @@ pub struct Submission {
     pub file: FileId,
     /// Its content is requested: what this end has of it.
     pub content: Option<RequestedBasis>,
+    /// What differs in a file of which content is requested, for the log of a peer that gets no items.
+    pub changes: Changes,
     /// The abbreviated values that are requested with the item.
     pub values: RequestedValues,
     /// How the peer prints it; `None` if the peer gets no items.

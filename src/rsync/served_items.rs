@@ -126,7 +126,8 @@ pub(super) fn head_of(item: &Item) -> ItemHead {
     }
 }
 
-fn flags_of(changes: Changes, kind: Kind) -> ItemFlags {
+/// Returns the flags that report changes of an entry of this kind.
+pub(super) fn flags_of(changes: Changes, kind: Kind) -> ItemFlags {
     let is_link = kind == Kind::Symlink;
     [
         (Changes::CHECKSUM, ItemFlags::REPORT_CHANGE),

@@ -395,6 +395,7 @@ impl<'a> Outbox<'a> {
             peer.submit(Submission {
                 file,
                 content: Some(basis),
+                changes,
                 values: context.wanted_values.take(file),
                 item,
             })?;
@@ -467,6 +468,7 @@ fn submit_item(
     peer.submit(Submission {
         file,
         content: None,
+        changes: item.changes,
         values: context.wanted_values.take(file),
         item: Some(Box::new(item.clone())),
     })

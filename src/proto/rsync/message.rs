@@ -2,7 +2,7 @@
 
 use crate::flist::FileId;
 use crate::flist::abbreviated::RequestedValues;
-use crate::plan::BasisName;
+use crate::plan::{BasisName, Changes};
 use crate::proto::{Basis, DirId};
 use crate::report::Tally;
 use crate::report::event::Item;
@@ -59,6 +59,8 @@ pub struct FileRequest {
     pub basis: Basis,
     /// Which file the basis is; `None`: the one that the new one replaces.
     pub name: Option<BasisName>,
+    /// What differs, for the log of a peer that gets no other items.
+    pub changes: Changes,
     /// The values of its attributes that are requested.
     pub values: RequestedValues,
     /// How the peer prints it; `None` if it gets no other items.

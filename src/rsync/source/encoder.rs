@@ -5,7 +5,7 @@ use crate::flist::Kind;
 use crate::flist::abbreviated::RequestedValues;
 use crate::fs::charset;
 use crate::options::{LinkOwners, Options};
-use crate::plan::BasisName;
+use crate::plan::{BasisName, Changes};
 use crate::proto::rsync::attributes::encode_xattr_request;
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
@@ -19,7 +19,7 @@ use crate::rsync::basis;
 use crate::rsync::block_sums::RsyncBlockSums;
 use crate::rsync::error::undecodable as failed;
 use crate::rsync::framing::{Framing, TextOutput};
-use crate::rsync::served_items::{deletions_of, head_of};
+use crate::rsync::served_items::{deletions_of, flags_of, head_of};
 use crate::rsync::session_terms::{PHASE_DELETED, RsyncTerms, phases};
 use crate::rsync::source::{SentRequest, SourceShared};
 use crate::session::connection::{Connection, Urgency, WireOutput};
@@ -163,12 +163,14 @@ impl SourceEncoder {
             attempt,
             basis,
             name,
+            changes,
             values,
             item,
         } = request;
         let flags = match item {
             Some(item) => head_of(item).flags,
-            None => ItemFlags::TRANSFER,
+            // A daemon may log them. With the flag for extended attributes, a part about those would follow.
+            None => ItemFlags::TRANSFER | flags_of(changes.without(Changes::XATTR), Kind::File),
         };
         let takes_blocks = self.takes_blocks && (!self.appends || *attempt == Attempt::Again);
         let is_named = takes_blocks && basis.blocks().is_some();

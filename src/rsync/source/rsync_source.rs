@@ -8,6 +8,7 @@ use crate::flist::abbreviated::{AbbreviatedValue, RequestedValues};
 use crate::flist::{Entry, FileId};
 use crate::fs::sys;
 use crate::options::Compression;
+use crate::plan::Changes;
 use crate::proto::rsync::message::{Attempt, FileRequest, RsyncMessage};
 use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{Basis, ContentDigest, DirId, DirListing, Roots};
@@ -172,6 +173,7 @@ impl ContentPeer for RsyncSource<'_> {
         let Submission {
             file,
             content,
+            changes,
             values,
             item,
         } = submission;
@@ -187,6 +189,7 @@ impl ContentPeer for RsyncSource<'_> {
             attempt: Attempt::First,
             basis: basis.basis,
             name: basis.name,
+            changes,
             values,
             item,
         }))
@@ -303,6 +306,7 @@ impl RsyncSource<'_> {
             attempt: Attempt::Again,
             basis,
             name: None,
+            changes: Changes::default(),
             values: RequestedValues::default(),
             item,
         }))
