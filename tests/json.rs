@@ -1,13 +1,16 @@
 //! `--json`: every line is an object of docs/json-schema.json, and agrees with what rsync prints.
 
 use crate::enroll::{enroll, shell_to_server};
-use crate::kit::Scene;
-use crate::kit::oracle;
+use crate::kit::{Scene, World, oracle, synctest, until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A source and a destination in a directory of their own.
 fn trees() -> tempfile::TempDir {
@@ -440,4 +443,51 @@ fn run_for_the_installed_rsync_is_refused() {
         "{errors}"
     );
     assert_eq!(output.status.code(), Some(4));
+}
+
+/// Creates an executable script.
+fn script(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("scratch can be written");
+    std::fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it is ours");
+    path.display().to_string()
+}
+
+/// Returns the values of a field of the lines of one type.
+fn values<'v>(lines: &'v [Value], kind: &str, field: &str) -> Vec<&'v str> {
+    let of_kind = lines.iter().filter(|line| line["type"] == kind);
+    of_kind.filter_map(|line| line[field].as_str()).collect()
+}
+
+#[test]
+fn lines_before_a_session_are_notes() {
+    let dir = trees();
+    let top = dir.path().display();
+    let shell = script(dir.path(), "shell", "shift\nexec sh -c \"$*\"");
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    let [far_source, far_dest] = ["src/", "pushed/"].map(|path| format!("h:{top}/{path}"));
+    let opening = "opening connection using: ";
+    let by_shell = ["-rvv", "-e", &shell, &program];
+    let stock = ["-rvv", "-e", &shell];
+    run(
+        oracle::under_test(),
+        dir.path(),
+        &["-a", "--write-batch=batch", "src/", "written/"],
+    );
+    let settings = ["-rlvv", "--read-batch=batch"];
+    for (args, operands, start) in [
+        (&by_shell[..], &["src/", &far_dest][..], opening),
+        (&by_shell, &[&far_source, "pulled/"], opening),
+        (&by_shell, &[&far_source], opening),
+        (&stock, &["src/", &far_dest], opening),
+        (&settings, &["read/"], "Setting the "),
+    ] {
+        let (code, lines) = lines(dir.path(), &[args, operands].concat());
+        let notes = values(&lines, "note", "text");
+        assert_eq!(code, Some(0), "{args:?} {operands:?}");
+        assert!(
+            notes.iter().any(|note| note.starts_with(start)),
+            "{notes:?}"
+        );
+    }
 }

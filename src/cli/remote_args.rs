@@ -285,6 +285,13 @@ pub fn words(
         b"--executability" => !args.preserve.perms,
         _ => true,
     });
+    if args.json {
+        // It implies --itemize-changes, and is not sent.
+        words.retain(|word| !matches!(&word[..], b"--itemize-changes" | b"--no-itemize-changes"));
+        for _ in 0..args.itemize {
+            words.push(b"--itemize-changes".to_vec());
+        }
+    }
     let is_whole_by_default = !given.iter().any(|given| given.flag.long == "whole-file");
     if is_whole_by_default && args.whole_file == Some(true) {
         words.push(b"--whole-file".to_vec());
@@ -473,6 +480,12 @@ mod tests {
                 "--log-file=x --log-file-format=%n -i --out-format=%n --stop-after=3 s h:d",
                 "--itemize-changes --out-format=%n",
             ),
+            ("--json -rP s h:d", "--recursive -P --itemize-changes"),
+            (
+                "--json -rii s h:d",
+                "--recursive --itemize-changes --itemize-changes",
+            ),
+            ("--json -i --no-i s h:d", "--itemize-changes"),
             (
                 "--rsync-path=x -4 -s --timeout=3 --bwlimit=5 --protocol=31 s h:d",
                 "--timeout=3 --bwlimit=5",

@@ -2,6 +2,7 @@
 
 pub mod bench_chart;
 pub mod comparison;
+pub mod early_line;
 pub mod escape;
 pub mod event;
 pub mod explainer;

@@ -14,6 +14,8 @@ use crate::options::{LinkOwners, Options};
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::handshake::VERSIONS;
+use crate::report::early_line;
+use crate::report::escape::Charset;
 use crate::report::event::errno_words;
 use crate::rsync::batch::player::{BatchFile, not_copied};
 use crate::rsync::batch::recorded_options;
@@ -41,11 +43,16 @@ pub fn open(env: &mut Env, name: &[u8], options: &mut Options) -> Result<(BatchF
     let mut lines = Vec::new();
     let taken = recorded_options::take_over(&header, options, &mut lines);
     if options.output.verbose > 0 && !options.output.quiet {
-        // A lost notice does not affect the copy.
+        let charset = Charset::for_locale(super::utf8_locale(env), options.output.eight_bit);
+        let mut text = Vec::new();
         for line in &lines {
-            let _ = writeln!(env.stdout, "{line}");
+            early_line::put(&mut text, line.as_bytes(), &options.output, charset);
         }
-        let _ = env.stdout.flush();
+        // A lost notice does not affect the copy.
+        let _ = env
+            .stdout
+            .write_all(&text)
+            .and_then(|()| env.stdout.flush());
     }
     taken.map(|()| (file, header))
 }

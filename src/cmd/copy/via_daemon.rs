@@ -11,9 +11,9 @@ use crate::options::{ArgStyle, Connect, StderrMode};
 use crate::proto::greeting::{BEHIND_RSYNC_OLDEST, MAGIC};
 use crate::proto::rsync::handshake::VERSIONS;
 use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
+use crate::report::early_line;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
-use crate::report::json;
 use crate::rsync;
 use crate::rsync::daemon::{
     Credentials, DaemonTalk, DaemonUser, ModuleAnswer, path_args, split_path,
@@ -381,11 +381,10 @@ impl DaemonClient<'_> {
             &mut self.env.stdout
         };
         let mut text = Vec::new();
-        if self.side.options.output.json && !is_error {
-            json::put(&mut text, &json::note(line));
+        if is_error {
+            early_line::put_text(&mut text, line, self.charset);
         } else {
-            escape::put(&mut text, line, self.charset);
-            text.push(b'\n');
+            early_line::put(&mut text, line, &self.side.options.output, self.charset);
         }
         // A lost line does not affect the copy.
         let _ = out.write_all(&text).and_then(|()| out.flush());

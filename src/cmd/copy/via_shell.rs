@@ -13,6 +13,7 @@ use crate::options::{ArgStyle, StderrMode};
 use crate::path;
 use crate::proto::rsync::daemon::secluded_args;
 use crate::proto::rsync::handshake::{VERSION_MISMATCH, version_bytes};
+use crate::report::early_line;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::rsync::newest_version;
@@ -345,17 +346,12 @@ impl<'a> ByShell<'a> {
         if output.debug.cmd == 0 || output.quiet {
             return;
         }
-        let to = if output.stderr == StderrMode::All {
-            &mut held.stderr
+        let line = shell::shown("opening connection using", argv);
+        if output.stderr == StderrMode::All {
+            early_line::put_text(&mut held.stderr, &line, self.charset);
         } else {
-            &mut held.stdout
-        };
-        escape::put(
-            to,
-            &shell::shown("opening connection using", argv),
-            self.charset,
-        );
-        to.push(b'\n');
+            early_line::put(&mut held.stdout, &line, output, self.charset);
+        }
     }
 
     /// Returns the error for a shell that ended before the remote side sent anything.
