@@ -246,7 +246,17 @@ fn a_locked_destination_is_refused_or_awaited() {
 
     // The same destination by another path, and with another form of its name.
     let absolute = format!("{}/dst/", top.display());
-    for dest in ["dst", &absolute] {
+    std::os::unix::fs::symlink("dst", top.join("link")).unwrap();
+    let spellings = [
+        "dst",
+        "./dst//",
+        "dst/.",
+        "src/../dst/",
+        "link",
+        "link/",
+        &absolute,
+    ];
+    for dest in spellings {
         let refused = sparsync(top, &["-a", "--lock", "src/", dest])
             .output()
             .unwrap();

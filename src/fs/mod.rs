@@ -53,6 +53,7 @@ pub mod leftover;
 pub mod medium;
 pub mod probe;
 pub mod read;
+pub mod real_path;
 pub mod replace;
 pub mod root;
 pub mod source_reader;

@@ -5,10 +5,12 @@ use crate::digest;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::fs::real_path::real_path;
 use crate::fs::sys;
 use crate::options::Lock;
 use crate::trust::files;
 use crate::trust::paths::Places;
+use crate::walk::arg_path;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -66,26 +68,37 @@ impl RunLock {
     }
 }
 
-/// Returns what identifies the destination: the absolute path, or the host and the path as given.
+/// Returns what identifies the destination: its real path; or user, host and path of a destination at another machine,
+/// of which this machine knows only the text.
 fn dest(env: &Env, wanted: &Copy) -> Vec<u8> {
     let path = wanted.dest.as_deref().unwrap_or_default();
     match &wanted.far {
         Some(far) if !far.operand.server_sends && !far.is_child => {
-            let user = far.operand.user.as_deref().unwrap_or_default();
-            [user, b"@", &far.operand.host, b":", path].concat()
-        }
-        _ => {
-            let mut absolute = if path.starts_with(b"/") {
-                path.to_vec()
-            } else {
-                [&env.cwd[..], b"/", path].concat()
-            };
-            while absolute.len() > 1 && absolute.ends_with(b"/") {
-                absolute.pop();
+            let operand = &far.operand;
+            let mut dest = Vec::new();
+            if let Some(user) = &operand.user {
+                dest.extend_from_slice(user);
+                dest.push(b'@');
             }
-            absolute
+            dest.extend_from_slice(&operand.host);
+            dest.extend_from_slice(if operand.daemon.is_some() {
+                b"::"
+            } else {
+                b":"
+            });
+            dest.extend(tidied(path));
+            dest
         }
+        Some(_) | None => real_path(&arg_path::as_given(&env.cwd, path)),
     }
+}
+
+/// Returns a path without the parts that have no meaning on any machine: `.`, and slashes that are doubled or at the end.
+fn tidied(path: &[u8]) -> Vec<u8> {
+    let names = path.split(|byte| *byte == b'/');
+    let names: Vec<&[u8]> = names.filter(|name| !matches!(*name, b"" | b".")).collect();
+    let start: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
+    [start, &names.join(&b'/')].concat()
 }
 
 /// Describes the process that holds a lock.
@@ -98,5 +111,26 @@ fn holder(dir: &OwnedFd, name: &str) -> String {
             format!("process {pid}")
         }
         _ => "another process".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_that_mean_the_same_everywhere_are_one() {
+        for (given, wanted) in [
+            ("/a/b/", "/a/b"),
+            ("//a/./b//.", "/a/b"),
+            ("./a", "a"),
+            ("mod/a/", "mod/a"),
+            ("a/../b", "a/../b"),
+            ("~/a/", "~/a"),
+            (".", ""),
+            ("/", "/"),
+        ] {
+            assert_eq!(tidied(given.as_bytes()), wanted.as_bytes(), "{given}");
+        }
     }
 }
