@@ -1226,6 +1226,7 @@ fn refused_options_end_the_session() {
         &["-a", "--verify", "mod/", "h::m/"],
     );
     ours.prints("--verify is not possible: the daemon speaks rsync's protocol for this module")
+        .prints("hint: copy without the option, or use a module of a sparsync daemon that permits this copy")
         .exits(4);
     scene.agree(
         ("", "refuse options = * !a !v !compress*"),

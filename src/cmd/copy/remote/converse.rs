@@ -36,6 +36,11 @@ struct RunParts<'a> {
     display: Option<&'a LiveDisplay>,
 }
 
+/// What a user can do about a daemon that speaks rsync's protocol for a module. docs/DIFFERENCES.md has the same list.
+const FOR_NATIVE_MODULES: &str = "use a module of a sparsync daemon that permits this copy and each -v, and that has no \
+    `exclude` or other rules, `charset`, `fake super`, `ignore nonreadable`, `incoming chmod`, `name converter`, \
+    `outgoing chmod`, `refuse options` or `transfer logging`";
+
 /// A peer that speaks rsync's protocol: what it is, and what its user can do about it.
 struct OtherEnd {
     what: String,
@@ -312,8 +317,7 @@ impl RemoteCopy {
         if self.far.operand.daemon.is_some() {
             OtherEnd {
                 what: "the daemon speaks rsync's protocol for this module".to_owned(),
-                hint: "install sparsync there; its modules do so if they are read-only, refuse an option, or have filters"
-                    .to_owned(),
+                hint: FOR_NATIVE_MODULES.to_owned(),
             }
         } else {
             OtherEnd {
