@@ -62,9 +62,20 @@ synctest!(names_end_with_nul_bytes_on_request, as user, |w: World| {
     w.change(|twin| set_mode(&twin.join("src/a\nb"), 0));
     w.alone(&["-a", SENT, "--failed-list=list", "--from0"]).exits(23);
     assert_eq!(read(&w, "list"), "a\nb\0");
-    let message = "sparsync: 1 problem is not in list: no path of the transfer can be listed";
+    let message = "sparsync: 1 problem is not in list: names with a newline or carriage return cannot be in a list of lines";
     w.alone(&["-a", SENT, "--failed-list=list"]).exits(23).warns(message);
     assert_eq!(read(&w, "list"), "");
+});
+
+synctest!(failed_deletions_are_counted_and_not_listed, as user, |w: World| {
+    w.not_served(NO_CLIENT);
+    w.not_with_daemon("a daemon of root deletes what the user cannot");
+    w.source("a kept/b").dest("kept/old kept/older");
+    w.build("dst/kept", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));
+    let run = w.alone(&["-r", SENT, "--delete", "--failed-list=list"]).exits(23);
+    let run = run.warns("sparsync: 2 problems are not in list: entries that were not deleted are not listed");
+    assert!(!run.stderr.contains("hint: "), "{}", run.stderr);
+    assert!(!run.stderr.contains("no path of the transfer"), "{}", run.stderr);
 });
 
 synctest!(source_directory_with_its_name, as user, |w: World| {

@@ -16,7 +16,7 @@ use crate::path::RelPath;
 use crate::plan::delete::{Limit, is_protected, may_empty};
 use crate::plan::explained::{Fact, Fate};
 use crate::plan::planned::{ChangedEnd, PlannedAction, PlannedVerdict};
-use crate::report::event::{ErrorRole, Event, Problem, Weight};
+use crate::report::event::{CANNOT_DELETE, ErrorRole, Event, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::{enter_dir, replay};
 use std::io;
@@ -187,9 +187,8 @@ impl<'a> Remover<'a> {
             }
         }
         if self.context.twins.is_needed(path) {
-            let start = b"sparsync: cannot delete \"".as_slice();
             let end = b"\": the new file that takes its content was not placed";
-            let line = [start, path.as_bytes(), end].concat();
+            let line = [CANNOT_DELETE, path.as_bytes(), end].concat();
             self.events
                 .push(Event::Problem(Problem::new(line, Weight::Failed)));
             return Removed::Stays;

@@ -119,6 +119,9 @@ pub struct Problem {
 /// The end of the warning that blocks cannot be shared (`--clone-dest`), which is printed once.
 pub const BLOCKS_ARE_COPIED: &[u8] = b"; files are copied where blocks cannot be shared";
 
+/// The start of the line about a file that is not deleted because other files need its content. Its path follows.
+pub const CANNOT_DELETE: &[u8] = b"sparsync: cannot delete \"";
+
 /// A line that is printed instead of deletions after the source could not be read.
 pub const DELETION_IS_SKIPPED: &[u8] = b"IO error encountered -- skipping file deletion";
 

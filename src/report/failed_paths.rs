@@ -3,6 +3,7 @@
 //! The lines are rsync's, and a peer reports nothing else, whichever program it is. So they are the one source that exists
 //! on every route.
 
+use super::event::CANNOT_DELETE;
 use std::collections::BTreeSet;
 
 /// A directory or file of the transfer, as lines about its entries name it.
@@ -24,9 +25,23 @@ pub struct FailedPaths {
     /// The path of the whole transfer: its root, or a single file or directory in it.
     whole: Vec<u8>,
     found: BTreeSet<Vec<u8>>,
+    /// How many problems name no path of the transfer.
     unnamed: u64,
+    /// How many problems are about deletions.
+    deletions: u64,
     /// Whether the peer prints its errors itself, so that they are not seen here.
     pub lacks_peer: bool,
+}
+
+/// How many problems a list lacks, by the reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unlisted {
+    /// They name no path of the transfer.
+    pub unnamed: u64,
+    /// Their paths have newlines, which only a list with NUL bytes can hold.
+    pub newlines: u64,
+    /// They are about entries that were to be deleted, which are not in the transfer.
+    pub deletions: u64,
 }
 
 /// What a line names.
@@ -58,7 +73,10 @@ impl FailedPaths {
     /// Adds the path that the line of a problem names.
     pub fn note(&mut self, line: &[u8]) {
         let path = match named(line) {
-            Some(Named::Extra) => return,
+            Some(Named::Extra) => {
+                self.deletions += 1;
+                return;
+            }
             Some(Named::Relative(path)) => Some(components(path)),
             Some(Named::Full(path)) => self.relative(components(path)),
             Some(Named::Temporary(path)) => {
@@ -77,14 +95,18 @@ impl FailedPaths {
         }
     }
 
-    /// Returns the list in the form that `--files-from` reads, and how many problems it lacks: they name no path of the
-    /// transfer, or one that only a list with NUL bytes can hold. `from0`: the option that ends names with NUL bytes.
-    pub fn text(&self, from0: bool) -> (Vec<u8>, u64) {
+    /// Returns the list in the form that `--files-from` reads, and how many problems it lacks. `from0`: the option that ends
+    /// names with NUL bytes.
+    pub fn text(&self, from0: bool) -> (Vec<u8>, Unlisted) {
         let mut text = Vec::new();
-        let mut missing = self.unnamed;
+        let mut unlisted = Unlisted {
+            unnamed: self.unnamed,
+            newlines: 0,
+            deletions: self.deletions,
+        };
         for path in &self.found {
             if !from0 && path.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
-                missing += 1;
+                unlisted.newlines += 1;
                 continue;
             }
             if !from0 && (path.starts_with(b"#") || path.starts_with(b";")) {
@@ -94,7 +116,7 @@ impl FailedPaths {
             text.extend_from_slice(path);
             text.push(if from0 { 0 } else { b'\n' });
         }
-        (text, missing)
+        (text, unlisted)
     }
 
     /// Returns a path relative to the transfer. The deepest place that contains it decides.
@@ -135,6 +157,9 @@ fn named(line: &[u8]) -> Option<Named<'_>> {
     {
         return Some(Named::Relative(&line[at + 2..]));
     }
+    if is_about_deletion(line) {
+        return Some(Named::Extra);
+    }
     let open = line.iter().position(|byte| *byte == b'"')?;
     let what = &line[..open];
     let rest = &line[open + 1..];
@@ -142,9 +167,6 @@ fn named(line: &[u8]) -> Option<Named<'_>> {
     let ends = [&b"\" failed: "[..], b"\": ", b"\" (in "];
     let end = ends.iter().filter_map(|end| rfind(rest, end)).max();
     let quoted = &rest[..end.unwrap_or_else(|| rfind(rest, b"\"").unwrap_or(rest.len()))];
-    if find(what, b"delete_file").is_some() {
-        return Some(Named::Extra);
-    }
     if what.ends_with(b"mkstemp ") {
         return Some(Named::Temporary(quoted));
     }
@@ -156,6 +178,14 @@ fn named(line: &[u8]) -> Option<Named<'_>> {
     let first = [&b"\" -> \""[..], b"\" => "];
     let first = first.iter().find_map(|between| find(quoted, between));
     Some(Named::Full(&quoted[..first.unwrap_or(quoted.len())]))
+}
+
+/// Returns whether a line is about an entry that was to be deleted. `rsync: [generator] delete_file: unlink(PATH) failed`
+/// has no quotes.
+fn is_about_deletion(line: &[u8]) -> bool {
+    let of_role = line.strip_prefix(b"rsync: [");
+    let what = of_role.and_then(|rest| Some(&rest[find(rest, b"] ")? + 2..]));
+    what.is_some_and(|what| what.starts_with(b"delete_file: ")) || line.starts_with(CANNOT_DELETE)
 }
 
 /// Returns the name of the file that a temporary file `.NAME.XXXXXX` replaces.
@@ -200,7 +230,7 @@ mod tests {
         }
     }
 
-    fn listed(lines: &[&str]) -> (String, u64) {
+    fn listed(lines: &[&str]) -> (String, Unlisted) {
         let sources = vec![
             root("/top/src", false, ""),
             root("/top/other", false, "other"),
@@ -210,8 +240,8 @@ mod tests {
         for line in lines {
             paths.note(line.as_bytes());
         }
-        let (text, missing) = paths.text(false);
-        (String::from_utf8(text).expect("it is ASCII"), missing)
+        let (text, unlisted) = paths.text(false);
+        (String::from_utf8(text).expect("it is ASCII"), unlisted)
     }
 
     #[test]
@@ -230,18 +260,26 @@ mod tests {
             r##"rsync: [sender] read errors mapping "/top/src/#c": Input/output error (5)"##,
         ];
         let wanted = "./#c\n.\nd/a\ne/f.g\ne/h\nl\nother/sub\nw: x\nx\ny\nz/v\n";
-        assert_eq!(listed(&lines), (wanted.to_owned(), 0));
+        assert_eq!(listed(&lines), (wanted.to_owned(), Unlisted::default()));
     }
 
     #[test]
     fn deletions_are_no_transfers_and_other_places_are_counted() {
         let lines = [
-            r#"rsync: [generator] delete_file: unlink(gone) "/dst/gone" failed: Permission denied (13)"#,
+            "rsync: [generator] delete_file: unlink(gone) failed: Permission denied (13)",
+            "rsync: [generator] delete_file: rmdir(\"d\") failed: Permission denied (13)",
+            "rsync: [generator] delete_file: unlink(a/b) (in mod) failed: Permission denied (13)",
+            r#"sparsync: cannot delete "d/e": the new file that takes its content was not placed"#,
             r#"rsync: [sender] opendir "/elsewhere/a" failed: Permission denied (13)"#,
             "rsync: no path",
             "rsync: [sender] opendir \"/top/src/a\nb\" failed: Permission denied (13)",
         ];
-        assert_eq!(listed(&lines), (String::new(), 3));
+        let unlisted = Unlisted {
+            unnamed: 2,
+            newlines: 1,
+            deletions: 4,
+        };
+        assert_eq!(listed(&lines), (String::new(), unlisted));
     }
 
     proptest::proptest! {

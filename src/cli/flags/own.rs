@@ -158,7 +158,8 @@ pub const FLAGS: &[Flag] = &[
         .man("FILE lists the files and directories with an error that makes the exit code 23, relative to the transfer, each \
               with a newline at its end, or a NUL with --from0. It is replaced as a whole at the end of the run, also \
               after a signal or a lost connection, has mode 0600, and is empty if nothing failed. A run that ends before it \
-              begins to copy leaves it alone. Entries that were to be deleted, and files that vanished, are not listed. \
+              begins to copy leaves it alone. Entries that were to be deleted, and files that vanished, are not listed; \
+              sparsync says how many deletions failed. \
               If the source is one directory with a slash at its end, or with --files-from, the same command line with \
               -r and --files-from=FILE tries again what is listed. The paths come from the error messages of both ends; if \
               one names no path of the transfer, sparsync says so. An rsync at the other end of a remote shell sends its \

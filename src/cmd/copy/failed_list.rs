@@ -42,24 +42,30 @@ impl FailedList {
 
     /// Replaces the file. Returns the exit code of the run: a list that is missing is an error.
     pub fn write(&self, env: &mut Env, paths: &FailedPaths, exit: Exit) -> Exit {
-        let (text, missing) = paths.text(self.from0);
+        let (text, unlisted) = paths.text(self.from0);
         let mut put_line = |line: &[u8]| {
             // There is no other place for this message.
             let _ = env.stderr.write_all(&[line, b"\n"].concat());
         };
-        if missing > 0 {
-            let hint = if self.from0 {
-                ""
-            } else {
-                "\nhint: use --from0 if names have newlines"
-            };
+        for (problems, cause) in [
+            (
+                unlisted.deletions,
+                "entries that were not deleted are not listed",
+            ),
+            (
+                unlisted.newlines,
+                "names with a newline or carriage return cannot be in a list of lines\nhint: use --from0",
+            ),
+            (unlisted.unnamed, "no path of the transfer can be listed"),
+        ] {
             let file = self.file.escape_ascii();
-            let problems = if missing == 1 {
-                "1 problem is"
-            } else {
-                &format!("{missing} problems are")
-            };
-            put_line(format!("sparsync: {problems} not in {file}: no path of the transfer can be listed{hint}").as_bytes());
+            match problems {
+                0 => {}
+                1 => put_line(format!("sparsync: 1 problem is not in {file}: {cause}").as_bytes()),
+                2.. => put_line(
+                    format!("sparsync: {problems} problems are not in {file}: {cause}").as_bytes(),
+                ),
+            }
         }
         if paths.lacks_peer && exit == Exit::Partial {
             let file = self.file.escape_ascii();
