@@ -491,3 +491,43 @@ fn lines_before_a_session_are_notes() {
         );
     }
 }
+
+#[test]
+fn digests_that_are_not_kept_are_reported() {
+    let dir = trees();
+    let shell = script(dir.path(), "shell", "shift\nexec sh -c \"$*\"");
+    let far = format!("h:{}/far/", dir.path().display());
+    let local = ["src/", "made/"];
+    let cases: [(&[&str], [&str; 2], &str); 6] = [
+        (&["-a"], local, "without -c, this run compares no contents"),
+        (
+            &["-a", "--detect-renamed=moved"],
+            local,
+            "without -c, this run compares no contents",
+        ),
+        (
+            &["-ac", "-e", &shell],
+            ["src/", &far],
+            "the other end is an rsync",
+        ),
+        (
+            &["-ac", "--write-batch=B"],
+            local,
+            "--write-batch requires rsync's protocol",
+        ),
+        (&["-ac"], local, ""),
+        (&["-a", "--detect-renamed"], local, ""),
+    ];
+    for (args, operands, cause) in cases {
+        let args = [&["--checksum-cache=kept"], args, &operands].concat();
+        let (code, lines) = lines(dir.path(), &args);
+        let wanted = format!("sparsync: --checksum-cache is not used: {cause}");
+        let warned = values(&lines, "problem", "message");
+        assert_eq!(code, Some(0), "{args:?}");
+        if cause.is_empty() {
+            assert_eq!(warned, Vec::<&str>::new(), "{args:?}");
+        } else {
+            assert_eq!(warned, [wanted], "{args:?}");
+        }
+    }
+}

@@ -491,6 +491,7 @@ fn messages_of_guards() {
         "-a --verify --write-batch=batch new/ full/",
         "-a --verify=source --copy-devices new/ full/",
         "-a --verify=source --read-batch=batch full/",
+        "-a --checksum-cache new/ made/",
     ] {
         book.client(line);
     }
@@ -560,6 +561,7 @@ fn messages_of_batches_and_measurements() {
         "-a -e TOP/ssh --rsync-path=rsync --verify src/ host:TOP/got/",
         "-a -e TOP/ssh --rsync-path=rsync --verify=source host:TOP/src/ got/",
         "-a -e TOP/ssh --rsync-path=rsync --verify --iconv=utf8 src/ host:TOP/got/",
+        "-ac -e TOP/ssh --rsync-path=rsync --checksum-cache src/ host:TOP/got/",
     ] {
         let output = book
             .scene

@@ -69,6 +69,12 @@ pub struct Options {
 }
 
 impl Options {
+    /// Returns whether the contents of files are compared by digests, which `--checksum-cache` can keep.
+    pub fn compares_contents(&self) -> bool {
+        self.check.mode == CheckMode::Digest
+            || self.delta.detect_renamed == Some(DetectRenamed::Content)
+    }
+
     /// Returns the option because of which the peer must speak rsync's own protocol.
     pub fn requires_rsync(&self) -> Option<&'static str> {
         match &self.batch {

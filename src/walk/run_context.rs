@@ -6,9 +6,7 @@ use crate::flist::{Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::sys;
 use crate::fs::xattr::{Who, XattrPolicy};
-use crate::options::{
-    CheckMode, DetectRenamed, Options, PeerLinks, PlanUse, Preserve, RemoveSource,
-};
+use crate::options::{CheckMode, Options, PeerLinks, PlanUse, Preserve, RemoveSource};
 use crate::plan;
 use crate::plan::explained::Explained;
 use crate::plan::planned::StoredPlan;
@@ -75,8 +73,8 @@ impl<'a> RunContext<'a> {
 
     /// Returns the cache of digests, if this run uses it, or may look for equal files in it (`--detect-renamed`).
     pub fn any_checksum_cache(&self) -> Option<CacheInUse<'a>> {
-        if self.options.delta.detect_renamed != Some(DetectRenamed::Content) {
-            return self.checksum_cache();
+        if !self.options.compares_contents() {
+            return None;
         }
         let choice = self.options.checksum_cache.as_ref()?;
         let cache = self.process.checksum_cache?;

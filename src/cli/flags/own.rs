@@ -63,7 +63,8 @@ pub const FLAGS: &[Flag] = &[
               already, what a disk changes by itself, and what a power failure leaves of a file that was being \
               overwritten has no new time and is not seen; `sparsync cache verify` reads everything. If the digests \
               cannot be read or stored, the run goes on without them and warns once. The oldest ones go when they take \
-              512 MiB. Between an rsync and sparsync, nothing is kept."),
+              512 MiB. Nothing is kept by a run without -c that is neither a `sparsync check` nor has --detect-renamed \
+              without a value, and between an rsync and sparsync: then a warning says so."),
     Flag::switch("checksum-cache-force", "with --checksum-cache, trust the times of any file system")
         .effect(Effect::Switch(|args| &mut args.checksum_cache_force))
         .man("A file system that reports old times for seconds, or those of another clock, can hide a change: NFS, SMB, \

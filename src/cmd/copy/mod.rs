@@ -198,11 +198,25 @@ pub fn reporter(
     for event in &trouble {
         reporter.report(event);
     }
+    if options.checksum_cache.is_some() && !options.compares_contents() && !list_only {
+        let cause = if options.output.compares.is_some() {
+            "with --quick, this run compares no contents"
+        } else {
+            "without -c, this run compares no contents"
+        };
+        reporter.report(&unused_checksum_cache(cause));
+    }
     if let Some(plan) = &env.incomplete_plan {
         let warning = Problem::new(plan.warning(), Weight::Warning);
         reporter.report(&Event::Problem(warning));
     }
     reporter
+}
+
+/// Returns the warning that `--checksum-cache` has no effect.
+pub fn unused_checksum_cache(cause: &str) -> Event {
+    let line = format!("sparsync: --checksum-cache is not used: {cause}");
+    Event::Problem(Problem::new(line, Weight::Warning))
 }
 
 /// Returns the reporter that writes the log of a server, if there is one, and what to print because it cannot be

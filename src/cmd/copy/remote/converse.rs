@@ -101,6 +101,7 @@ impl RemoteCopy {
             return fail(env, &error);
         }
         let is_rsync = matches!(opened, OpenedLink::Rsync(..));
+        let has_digests = !is_rsync && !matches!(opened, OpenedLink::Batch(_));
         if let Err(error) = self.check_abilities_of_peer(is_rsync) {
             return fail(env, &error);
         }
@@ -115,6 +116,11 @@ impl RemoteCopy {
         let gauge = gauge.as_ref();
         let mut reporter = self.reporter(env, log, &transport, &opened);
         reporter.set_gauge(gauge);
+        let keeps_digests = self.options.checksum_cache.is_some();
+        if keeps_digests && self.options.compares_contents() && !has_digests {
+            let cause = self.rsync_at_other_end().what;
+            reporter.report(&copy::unused_checksum_cache(&cause));
+        }
         let wants = reporter.wants();
         let parts = RunParts {
             rules: &rules,
