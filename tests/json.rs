@@ -531,3 +531,26 @@ fn digests_that_are_not_kept_are_reported() {
         }
     }
 }
+
+// rsync counts what it begins to create, so --stats does.
+synctest!(entries_that_are_not_there_do_not_count_as_created, as user, |w: World| {
+    w.not_served("the client is rsync, which has no such option");
+    w.not_with_daemon("a daemon of root reads what the user cannot");
+    w.source("a d/b d/unread unread shut/new/c").dest("shut/x");
+    // An rsync that receives does not tell which directories it could not make.
+    let has_shut = !w.route().is_stock();
+    if has_shut {
+        w.build("dst/shut", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));
+    }
+    w.change(|twin| {
+        for path in ["src/d/unread", "src/unread"] {
+            std::fs::set_permissions(twin.join(path), Permissions::from_mode(0o000)).expect("it is ours");
+        }
+    });
+    let run = w.alone(&["-r", "--json", "--stderr=client"]).exits(23);
+    let lines: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let summary = lines.iter().find(|line| line["type"] == "summary").expect("the run ends with one");
+    let wanted = if has_shut { (2, 1) } else { (3, 2) };
+    let created = &summary["created"];
+    assert_eq!((created["files"].as_u64(), created["dirs"].as_u64()), (Some(wanted.0), Some(wanted.1)), "{}", run.stdout);
+});

@@ -259,6 +259,9 @@ fn count_unsent(job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Ou
     if !job.context.printer.is_receiver() && matches!(failure, Failure::Reported(_)) {
         count(out, job.source().len_bytes, changes, 0);
         out.tally.unsend(job.source().len_bytes);
+        if changes.has(Changes::NEW) {
+            out.tally.absent.add(Kind::File);
+        }
     }
 }
 

@@ -146,6 +146,8 @@ pub struct Output {
     pub out_format: Option<Vec<u8>>,
     /// When to print `created directory …`. Names that only a format implies do not enable it.
     pub created_dir: CreatedDir,
+    /// Whether the client prints the counts of `--stats`. Unlike `info`, a daemon does not limit it.
+    pub counts_like_rsync: bool,
     /// Whether to print `ignoring unsafe symlink …`. Names that `--progress` implies enable it without `-i` and a format.
     pub unsafe_links: bool,
     /// `--log-file`

@@ -321,6 +321,7 @@ fn by_output(output: &Output) -> Permits {
         compares: _,
         ui: _,
         created_dir: _,
+        counts_like_rsync: _,
         unsafe_links: _,
         log_file: _,
         metrics_file: _,

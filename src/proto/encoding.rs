@@ -765,6 +765,7 @@ pub(super) fn get_tally(r: &mut Reader) -> Result<Tally> {
     Ok(Tally {
         listed,
         created,
+        absent: Kinds::default(),
         deleted,
         transferred,
         unsent: 0,

@@ -638,7 +638,7 @@ pub fn summary(
     Line::Summary(Box::new(SummaryLine {
         dry_run,
         listed: (&tally.listed).into(),
-        created: (&tally.created).into(),
+        created: (&tally.present()).into(),
         deleted: (&tally.deleted).into(),
         transferred_files: tally.copied().0,
         total_bytes: tally.total_bytes,

@@ -96,8 +96,8 @@ pub fn of_run(
         ),
         (
             "created_entries",
-            "Entries that the destination did not have",
-            tally.created.total(),
+            "Entries that were created",
+            tally.present().total(),
         ),
         (
             "deleted_entries",

@@ -48,6 +48,16 @@ impl Kinds {
         ]
     }
 
+    fn without(&self, other: &Kinds) -> Kinds {
+        Kinds {
+            files: self.files.saturating_sub(other.files),
+            dirs: self.dirs.saturating_sub(other.dirs),
+            symlinks: self.symlinks.saturating_sub(other.symlinks),
+            devices: self.devices.saturating_sub(other.devices),
+            specials: self.specials.saturating_sub(other.specials),
+        }
+    }
+
     fn merge(&mut self, other: &Kinds) {
         self.files += other.files;
         self.dirs += other.dirs;
@@ -62,8 +72,11 @@ impl Kinds {
 pub struct Tally {
     /// Entries in the source's list.
     pub listed: Kinds,
-    /// Entries that the destination did not have.
+    /// Entries that the destination did not have, as rsync counts them: also if they could not be created in the end.
     pub created: Kinds,
+    /// Those of `created` that are not there: the source could not provide the file, or the directory could not be made.
+    /// Not sent to a peer.
+    pub absent: Kinds,
     /// Entries that were removed.
     pub deleted: Kinds,
     /// Regular files whose data was (or in a dry run would be) transferred.
@@ -121,6 +134,11 @@ impl Tally {
     pub fn unsend(&mut self, len_bytes: u64) {
         self.unsent += 1;
         self.unsent_bytes += len_bytes;
+    }
+
+    /// Returns the entries that were really created.
+    pub fn present(&self) -> Kinds {
+        self.created.without(&self.absent)
     }
 
     /// Returns how many files were really transferred, and their total length.
@@ -187,6 +205,7 @@ impl Tally {
         let Tally {
             listed,
             created,
+            absent,
             deleted,
             transferred,
             unsent,
@@ -206,6 +225,7 @@ impl Tally {
         } = other;
         self.listed.merge(listed);
         self.created.merge(created);
+        self.absent.merge(absent);
         self.deleted.merge(deleted);
         self.transferred += transferred;
         self.unsent += unsent;

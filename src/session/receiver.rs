@@ -113,7 +113,13 @@ impl Receiver<'_> {
         for line in self.peer.costs() {
             listener.report(&Event::Problem(Problem::new(line, Weight::Warning)));
         }
-        let rest = self.peer.finish(&counted)?;
+        // The message has one count of created entries: that of rsync if the user has asked for statistics, and else how many
+        // there are.
+        let mut shared = counted.clone();
+        if !self.run_context.options.output.counts_like_rsync {
+            shared.created = counted.present();
+        }
+        let rest = self.peer.finish(&shared)?;
         tally.merge(&counted);
         tally.merge(&of_list);
         tally.merge(&rest);

@@ -58,7 +58,7 @@ pub struct Agreed {
     route: Route,
     /// Whether the expectations of the case hold for rsync on this route.
     is_as_expected: bool,
-    stdout: String,
+    pub stdout: String,
     pub stderr: String,
     pub exit: i32,
 }

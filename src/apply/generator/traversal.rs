@@ -293,7 +293,8 @@ impl Generator<'_> {
         let (changes, update) = dir_changes(sub.step.decision.action);
         let is_new = changes.has(Changes::NEW);
         let is_bare = sub.implied && self.context.options.select.no_implied_dirs;
-        if is_new && !is_bare {
+        let is_counted = is_new && !is_bare;
+        if is_counted {
             self.out.tally.created.add(Kind::Dir);
         }
         let is_reported = !is_bare && self.context.wants.line_for(changes);
@@ -301,6 +302,9 @@ impl Generator<'_> {
         if sub.step.decision.in_the_way == InTheWay::Other
             && !dirs::clear_for(&job, &mut self.out.head)
         {
+            if is_counted {
+                self.out.tally.absent.add(Kind::Dir);
+            }
             return Ok(None);
         }
         if item.is_some()
@@ -317,8 +321,12 @@ impl Generator<'_> {
         if let Some(opened) = &opened {
             self.hold(&job.path, &opened.last);
         }
+        let is_absent = opened.is_none();
         let (Some(Opened { dir, last }), Some(task_id)) = (opened, sub.task_id) else {
             // As in rsync, it is reported as created even if that failed.
+            if is_counted && is_absent {
+                self.out.tally.absent.add(Kind::Dir);
+            }
             self.out.head.extend(item);
             self.out.send_items()?;
             return Ok(None);

@@ -40,6 +40,7 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
     Output {
         verbose,
         quiet,
+        counts_like_rsync: info.stats >= 2,
         info,
         debug: words::settle_debug(verbose, &args.debug),
         // `-ii --out-format=%n` prints nothing about unchanged entries; `-vv -i` does.

@@ -232,6 +232,7 @@ fn tally() -> impl Strategy<Value = Box<Tally>> {
             Box::new(Tally {
                 listed,
                 created,
+                absent: Kinds::default(),
                 deleted,
                 transferred: counts[0],
                 unsent: 0,

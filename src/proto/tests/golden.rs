@@ -126,6 +126,7 @@ fn tally() -> Box<Tally> {
     Box::new(Tally {
         listed: kinds(1),
         created: kinds(6),
+        absent: Kinds::default(),
         deleted: kinds(11),
         transferred: 16,
         unsent: 0,

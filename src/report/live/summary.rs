@@ -105,7 +105,7 @@ pub fn summary(
     let (copied_files, copied_bytes) = tally.copied();
     let copied_files = copied_files.saturating_sub(renames.files);
     let copied_bytes = copied_bytes.saturating_sub(renames.bytes);
-    let created = tally.created.total().saturating_sub(renames.files);
+    let created = tally.present().total().saturating_sub(renames.files);
     let deleted = tally.deleted.total().saturating_sub(renames.files);
     let would = if dry_run { "would be " } else { "" };
     let renamed = match renames.files {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::options::{Checksum, Options};
 use crate::proto::rsync::attributes::encode_xattr_answer;
 use crate::proto::rsync::decode_error::violation;
-use crate::proto::rsync::item::{ItemHead, SumHead};
+use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::mux::{Control, FrameTag};
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::rsync::stats::Stats;
@@ -564,8 +564,11 @@ impl DestEncoder {
                 self.framed(out, |encoder, data| encoder.end_file(open, &[], data))
             }
             None => {
-                let index = self.take_item(file)?.0.index;
-                self.framing.control(Control::NoSend(index), out);
+                let item = self.take_item(file)?.0;
+                if item.flags.has(ItemFlags::IS_NEW) {
+                    self.state.shared.lock().absent_files += 1;
+                }
+                self.framing.control(Control::NoSend(item.index), out);
                 Ok(())
             }
         }

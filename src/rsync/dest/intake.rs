@@ -80,7 +80,8 @@ impl Intake<DestEncoder> for DestIntake<'_> {
             Ok(())
         };
         let read = |input: &mut Input<'_>, controls: &Controls<'_>| {
-            let tally = self.read_items(input, controls)?;
+            let mut tally = self.read_items(input, controls)?;
+            tally.absent.files = self.state.shared.lock().absent_files;
             self.inbox
                 .end_session(tally)
                 .map_err(|error| controls.fail(error))

@@ -33,6 +33,8 @@ pub(super) struct DestShared {
     pub(super) items: VecDeque<PendingItem>,
     /// The files that could not be read to their end, by index. The receiver requests them again.
     pub(super) unread: HashSet<i32>,
+    /// The files that the receiver counts as new, and that could not be opened.
+    pub(super) absent_files: u64,
     /// What the receiver has deleted.
     pub(super) deletions: Option<DeletionCounts>,
 }
