@@ -492,6 +492,80 @@ fn lines_before_a_session_are_notes() {
     }
 }
 
+/// A source with a file that cannot be placed, because a directory that is not empty has its name.
+fn trees_with_obstacle() -> tempfile::TempDir {
+    let dir = trees();
+    std::fs::create_dir_all(dir.path().join("dst/new/below")).expect("scratch can be written");
+    dir
+}
+
+#[test]
+fn changes_are_of_entries_that_are_in_place() {
+    let shell_dir = trees();
+    let shell = script(shell_dir.path(), "shell", "shift\nexec sh -c \"$*\"");
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    for route in ["local", "push", "pull"] {
+        let dir = trees_with_obstacle();
+        let top = dir.path().display();
+        let [source, dest] = ["src/", "dst/"].map(|path| format!("{top}/{path}"));
+        let operands = match route {
+            "push" => [source, format!("h:{dest}")],
+            "pull" => [format!("h:{source}"), dest],
+            _ => [source, dest],
+        };
+        let args = [
+            "-rl",
+            "--progress",
+            "-e",
+            &shell,
+            &program,
+            &operands[0],
+            &operands[1],
+        ];
+        let (code, lines) = lines(dir.path(), &args);
+        assert_eq!(code, Some(23), "{route}");
+        let changed = values(&lines, "change", "path");
+        assert_eq!(
+            changed,
+            ["changed", "link", "sub", "sub/\u{fffd}\"x"],
+            "{route}"
+        );
+        let shown = values(&lines, "progress", "path");
+        assert!(shown.contains(&"changed"), "{route} {shown:?}");
+        assert!(!values(&lines, "problem", "message").is_empty(), "{route}");
+    }
+}
+
+#[test]
+fn interrupted_file_is_no_change() {
+    let dir = trees();
+    std::fs::write(dir.path().join("src/big"), vec![b'x'; 9_000_000])
+        .expect("scratch can be written");
+    let mut child = Command::new(oracle::under_test())
+        .args([
+            "--json",
+            "-r",
+            "--inplace",
+            "--bwlimit=500",
+            "src/",
+            "stopped/",
+        ])
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program can be started");
+    let begun = dir.path().join("stopped/big");
+    until(|| begun.metadata().is_ok_and(|big| big.len() > 0));
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it was started").code(), Some(20));
+    let mut text = String::new();
+    let mut stdout = child.stdout.take().expect("it is a pipe");
+    stdout.read_to_string(&mut text).expect("JSON is UTF-8");
+    assert!(!text.contains("\"path\":\"big\""), "{text}");
+    assert!(text.contains("\"exit_code\":20"), "{text}");
+}
+
 #[test]
 fn digests_that_are_not_kept_are_reported() {
     let dir = trees();

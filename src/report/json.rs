@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line<'a> {
-    /// An entry was changed, or would be in a dry run.
+    /// An entry was changed, or would be in a dry run. A file has its content; one that failed has only a problem.
     #[serde(skip_serializing)]
     Change(&'a Item),
     /// An entry of `--list-only`.

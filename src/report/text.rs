@@ -229,7 +229,10 @@ impl TextReporter {
             && log_format.is_some_and(Format::has_itemize);
         let shown_format = if loud { self.format.as_ref() } else { None };
         let formats = || shown_format.into_iter().chain(log_format);
-        let after_transfer = !self.facts.list_only && formats().any(Format::needs_after_transfer);
+        // A file that did not get its content was not changed, so it gets no object.
+        let shows_outcome = loud && self.output.json && !self.facts.dry_run;
+        let after_transfer =
+            !self.facts.list_only && (shows_outcome || formats().any(Format::needs_after_transfer));
         Wants {
             items: self.facts.list_only
                 || prints
@@ -499,6 +502,10 @@ impl TextReporter {
                         Some(json::Line::Change(item))
                     }
                 }
+            }
+            Event::Begin(name) => {
+                name.clone_into(&mut self.last_name);
+                None
             }
             other => json::event(other),
         };
