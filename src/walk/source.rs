@@ -2,13 +2,15 @@
 
 mod contents;
 mod origins;
+mod rules_in_dir;
 
 pub use self::contents::Contents;
 use self::contents::ListedDigest;
 use self::origins::{drop_duplicates, is_named, leave_out_further, repeated_dirs, times_of};
+use self::rules_in_dir::RulesInDir;
 use crate::filter::{Chain, Side};
 use crate::flist::entry::Stat;
-use crate::flist::{Entry, Kind, Time};
+use crate::flist::{Kind, Time};
 use crate::fs::compare::SHORT_BYTES;
 use crate::fs::read::{EntryAt, Incomplete, ListedName, Names, Wanted};
 use crate::fs::root::Dir;
@@ -294,61 +296,31 @@ impl SourceWalk<'_> {
         taken
     }
 
+    /// Adds all names of a directory that the rules include.
     fn list_all(&self, found: &mut ListedDir, index: u16, place: &SourceDir, origin: &Origin) {
-        let chain = &origin.chain;
         let mut names = Names::default();
         let listed = place.dir().and_then(|dir| names.list(&dir));
         let is_listed = listed.is_ok();
         if let Err(error) = listed {
-            let problem = if errno::may_not_be_listed(&error) {
-                // The directory of an argument was opened for search only. rsync would fail to open it for listing.
-                Problem::failed(
-                    ErrorRole::Sender,
-                    "opendir",
-                    &place.full(b"."),
-                    &errno::denied(),
-                )
-            } else {
-                Problem::failed(ErrorRole::Sender, "readdir", &place.full(b""), &error)
-            };
-            found
-                .listing
-                .problems
-                .push(problem.weighing(Weight::SourceError));
+            found.listing.problems.push(not_listed(place, &error));
         }
         if let Some(explainer) = self.explainer
             && is_listed
         {
-            self.explain(explainer, &found.listing.path, place, chain, &names);
+            let dir = &found.listing.path;
+            self.explain(explainer, dir, place, &origin.chain, &names);
         }
-        let mut full = found.listing.path.as_bytes().to_vec();
-        if !full.is_empty() {
-            full.push(b'/');
-        }
-        let prefix = full.len();
-        // A symlink may stand for a directory, so its own type is not conclusive.
-        let follows = self.select.opens_link_targets() || self.select.copy_dirlinks;
-        let sure = |listed: ListedName| listed.is_dir.filter(|is_dir| *is_dir || !follows);
-        let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
-            full.truncate(prefix);
-            full.extend_from_slice(name);
-            chain.includes(self.reports_rules, Side::Sender, &full, is_dir, notes)
-        };
-        if !chain.is_empty() {
-            let notes = &mut found.listing.notes;
-            let mut items = std::mem::take(&mut names.items);
-            items.retain(|&listed| {
-                sure(listed).is_none_or(|is_dir| takes_part(names.name(listed), is_dir, notes))
-            });
-            names.items = items;
-        }
+
+        let dir = found.listing.path.clone();
+        let mut rules = RulesInDir::new(&origin.chain, self.select, self.reports_rules, &dir);
+        rules.drop_excluded(&mut names, &mut found.listing.notes);
         // A name that is examined shows that the directory can be searched. Without one, this has to be asked: the result
         // would be the same, but a directory that cannot be searched stops deletions.
         if is_listed && names.items.is_empty() {
             found.listing.problems.extend(not_searchable(place));
         }
         Arc::make_mut(&mut found.listing.list).reserve(names.items.len(), names.len_bytes());
-        let dir = found.listing.path.clone();
+
         for block in names.items.chunks(parallel::BLOCK) {
             if self
                 .is_over
@@ -366,47 +338,22 @@ impl SourceWalk<'_> {
                 ),
             };
             for (&listed, looked) in block.iter().zip(looks) {
-                if let (Some(left_out), Ok(looked)) = (self.left_out, &looked)
-                    && left_out == (looked.stat.dev, looked.stat.ino)
-                {
-                    continue;
-                }
                 let name = names.name(listed);
-                // It is unknown whether a dangling symlink would be a directory: a rule against either kind excludes
-                // it.
-                let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
-                if is_lost
-                    && [false, true]
-                        .iter()
-                        .any(|&is_dir| !takes_part(name, is_dir, &mut found.listing.notes))
-                {
+                if looked.is_err() && rules.may_exclude(listed, name, &mut found.listing.notes) {
                     continue;
                 }
-                // A symlink that is sent as one can always be read.
-                let is_link =
-                    |looked: &Looked| Kind::of_mode(looked.stat.mode) == Some(Kind::Symlink);
-                let may_read = |looked| {
-                    place
-                        .dir()
-                        .is_ok_and(|dir| is_link(looked) || sys::may_read(dir.fd(), name))
-                };
-                if self.select.ignore_unreadable
-                    && looked.as_ref().is_ok_and(|looked| !may_read(looked))
-                {
+                if self.is_left_out(place, name, &looked) {
                     continue;
                 }
                 let problems = found.listing.problems.len();
-                let added = self.add(
-                    found,
-                    &NamedSource {
-                        place,
-                        name,
-                        called: name,
-                        index,
-                        origin,
-                    },
-                    looked,
-                );
+                let source = NamedSource {
+                    place,
+                    name,
+                    called: name,
+                    index,
+                    origin,
+                };
+                let is_added = self.add(found, &source, looked);
                 if found.listing.problems.len() > problems
                     && let Some(problem) = not_searchable(place)
                 {
@@ -415,14 +362,27 @@ impl SourceWalk<'_> {
                     found.listing.problems.push(problem);
                     return;
                 }
-                if added && !chain.is_empty() && sure(listed).is_none() {
-                    let is_dir = found.listing.list.entries.last().is_some_and(Entry::is_dir);
-                    if !takes_part(name, is_dir, &mut found.listing.notes) {
-                        Arc::make_mut(&mut found.listing.list).entries.pop();
-                    }
+                if is_added {
+                    rules.drop_added(listed, name, &mut found.listing);
                 }
             }
         }
+    }
+
+    /// Returns whether a name that was examined takes no part for other reasons than a rule: it is the directory that this
+    /// run has created for its destination, or it cannot be read and need not be.
+    fn is_left_out(&self, place: &SourceDir, name: &[u8], looked: &io::Result<Looked>) -> bool {
+        let Ok(Looked { stat, .. }) = looked else {
+            return false;
+        };
+        if self.left_out == Some((stat.dev, stat.ino)) {
+            return true;
+        }
+        // A symlink that is sent as one can always be read.
+        if !self.select.ignore_unreadable || Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
+            return false;
+        }
+        !place.dir().is_ok_and(|dir| sys::may_read(dir.fd(), name))
     }
 
     /// Collects what the listing of a directory and the rules say about the names to explain.
@@ -685,6 +645,18 @@ impl SourceWalk<'_> {
         .concat();
         Problem::new(line, Weight::SourceError)
     }
+}
+
+/// Returns the problem of a directory that cannot be listed.
+fn not_listed(place: &SourceDir, error: &io::Error) -> Problem {
+    let problem = if errno::may_not_be_listed(error) {
+        // The directory of an argument was opened for search only. rsync would fail to open it for listing.
+        let full = place.full(b".");
+        Problem::failed(ErrorRole::Sender, "opendir", &full, &errno::denied())
+    } else {
+        Problem::failed(ErrorRole::Sender, "readdir", &place.full(b""), error)
+    };
+    problem.weighing(Weight::SourceError)
 }
 
 /// Returns the problem of a directory that can be listed but not searched.
