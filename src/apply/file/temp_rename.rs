@@ -2,7 +2,9 @@
 //! file under its final name.
 
 use crate::apply::attributes::Has;
-use crate::apply::content::{Content, ContentCounts, ContentTarget, NewContent, basis_file};
+use crate::apply::content::{
+    BasisFile, Content, ContentCounts, ContentTarget, NewContent, basis_file,
+};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
 use crate::apply::file::hold_twin;
@@ -55,12 +57,56 @@ pub(super) fn replace<'c>(
         Naming::Rename => temp_dir.filter(|temp_dir| is_near(temp_dir, dir)),
     };
     // Opened before its successor replaces what a crash left.
-    let shares_blocks = job.context.shares_blocks();
     let basis = match content {
         Content::Stream { .. } => basis_file(job, dir, similar),
-        Content::File(_) if shares_blocks => basis_file(job, dir, similar),
+        Content::File(_) if job.context.shares_blocks() => basis_file(job, dir, similar),
         Content::File(_) | Content::Alternate(_) | Content::Twin(_) => None,
     };
+
+    let pending = begin(job, dir, mode, &naming, staged)?;
+    out.report_begun(job.source().len_bytes);
+    job.dest_dir.last.touch();
+    if place.preallocate && job.source().len_bytes > 0 {
+        preallocate(job, &pending, out);
+    }
+    let Unwritten {
+        failure,
+        is_unusable,
+    } = match write(job, &pending, content, basis, out) {
+        Ok(content_counts) => {
+            finish(job, &pending, mode, out)?;
+            give_name(job, dir, pending, &naming, out)?;
+            return Ok(content_counts);
+        }
+        Err(unwritten) => unwritten,
+    };
+
+    if is_unusable && !pending.is_in_place() {
+        pending.discard();
+        return Err(failure);
+    }
+    if partial::is_kept(job) && !pending.is_in_place() {
+        // As in rsync, a part has the attributes of the file: without --perms, the next run leaves them as they are.
+        set_attributes(job, &pending, mode, TimesToSet::Neither, out);
+    }
+    // The part that should have been kept is lost.
+    match partial::keep(job, dir, pending, out) {
+        Ok(()) => {}
+        Err(NotKept::Rename(error)) => rename_failed(job, &error).report(out),
+        Err(NotKept::NoBackup(problem)) => no_backup(problem).report(out),
+    }
+    Err(failure)
+}
+
+/// Creates the file that gets the content. `staged`: the directory for its temporary name, if that is another one.
+fn begin(
+    job: &Job<'_>,
+    dir: &Dir,
+    mode: u32,
+    naming: &Naming<'_>,
+    staged: Option<&Dir>,
+) -> Result<Pending, Failure> {
+    let place = &job.context.options.place;
     // Where links are refused, a file without a name would be copied after it was verified.
     let is_named =
         job.replaces() || job.context.resumes(job.source().len_bytes) || place.verify.is_some();
@@ -71,46 +117,65 @@ pub(super) fn replace<'c>(
         Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Pending::begin(dir, job.name(), mode & 0o777, is_named, staged),
     };
-    let pending = pending.map_err(|error| {
-        let shown = match (&staging, staged, &place.temp_dir) {
-            (None, Some(_), Some(given)) => temp_shown(job, given),
-            _ => job.temp_full(),
+    pending.map_err(|error| {
+        let is_in_temp_dir = staged.is_some() && !matches!(naming, Naming::Delayed(_));
+        let shown = match &place.temp_dir {
+            Some(given) if is_in_temp_dir => temp_shown(job, given),
+            Some(_) | None => job.temp_full(),
         };
-        Failure::from(Problem::failed(
-            ErrorRole::Receiver,
-            "mkstemp",
-            &shown,
-            &error,
-        ))
-    })?;
-    out.report_begun(job.source().len_bytes);
-    job.dest_dir.last.touch();
-    if place.preallocate && job.source().len_bytes > 0 {
-        let len_bytes = job.source().len_bytes;
-        match sys::allocate(pending.fd(), len_bytes) {
-            // This has checked for free space. With --sparse, runs of zeros must not use any. Blocks behind the end of a
-            // file cannot be punched on all file systems, but those that a truncation cuts off are freed.
-            Ok(()) if place.sparse => {
-                drop(
-                    sys::truncate(pending.fd(), len_bytes)
-                        .and_then(|()| sys::truncate(pending.fd(), 0)),
-                );
-            }
-            Ok(()) => {}
-            Err(error) => {
-                let full = job.full();
-                let problem = Problem::about(ErrorRole::Receiver, "do_fallocate", &full, &error);
-                out.events
-                    .push(Event::Problem(problem.weighing(Weight::Warning)));
-            }
+        Problem::failed(ErrorRole::Receiver, "mkstemp", &shown, &error).into()
+    })
+}
+
+/// Reserves the space of a file (`--preallocate`). If that fails, it is reported, and the file is written as it is.
+fn preallocate(job: &Job<'_>, pending: &Pending, out: &mut Outcome<'_>) {
+    let place = &job.context.options.place;
+    let len_bytes = job.source().len_bytes;
+    match sys::allocate(pending.fd(), len_bytes) {
+        // This has checked for free space. With --sparse, runs of zeros must not use any. Blocks behind the end of a file
+        // cannot be punched on all file systems, but those that a truncation cuts off are freed.
+        Ok(()) if place.sparse => {
+            drop(
+                sys::truncate(pending.fd(), len_bytes)
+                    .and_then(|()| sys::truncate(pending.fd(), 0)),
+            );
+        }
+        Ok(()) => {}
+        Err(error) => {
+            let full = job.full();
+            let problem = Problem::about(ErrorRole::Receiver, "do_fallocate", &full, &error);
+            out.events
+                .push(Event::Problem(problem.weighing(Weight::Warning)));
         }
     }
+}
+
+/// Why a file could not be written.
+struct Unwritten {
+    failure: Failure,
+    /// Nothing of it may be kept: it reads back differently, or has a rest of the basis.
+    is_unusable: bool,
+}
+
+/// Writes the content of a file, and reads it back if the options require that.
+fn write<'c>(
+    job: &Job<'c>,
+    pending: &Pending,
+    content: &mut Content<'c>,
+    basis: Option<BasisFile>,
+    out: &mut Outcome<'_>,
+) -> Result<ContentCounts, Unwritten> {
+    let place = &job.context.options.place;
+    let shares_blocks = job.context.shares_blocks();
     let basis_fd = basis.as_ref().map(|basis| basis.fd.as_fd());
     // Under its final name, a clone would look complete. Content that comes again comes without a basis.
     let may_clone = shares_blocks && !pending.is_in_place() && !out.is_repeated;
     let is_clone = match basis_fd {
         Some(basis) if may_clone => share_blocks::clone_basis(job, basis, pending.fd(), out)
-            .map_err(|error| io_failed(job, "ftruncate", &error))?,
+            .map_err(|error| Unwritten {
+                failure: io_failed(job, "ftruncate", &error),
+                is_unusable: true,
+            })?,
         Some(_) | None => false,
     };
     let basis_fd = match content {
@@ -151,37 +216,17 @@ pub(super) fn replace<'c>(
             .as_ref()
             .map_or(out.filled_bytes, |counts| counts.end_bytes);
         if let Err(error) = sys::truncate(pending.fd(), end) {
-            pending.discard();
-            return Err(filled
-                .err()
-                .unwrap_or_else(|| io_failed(job, "ftruncate", &error)));
+            let truncation = || io_failed(job, "ftruncate", &error);
+            return Err(Unwritten {
+                failure: filled.err().unwrap_or_else(truncation),
+                is_unusable: true,
+            });
         }
     }
-    match filled {
-        Ok(content_counts) => {
-            finish(job, &pending, mode, out)?;
-            give_name(job, dir, pending, &naming, out)?;
-            Ok(content_counts)
-        }
-        Err(failure @ Failure::Damaged(_)) if !pending.is_in_place() => {
-            pending.discard();
-            Err(failure)
-        }
-        Err(failure) => {
-            if partial::is_kept(job) && !pending.is_in_place() {
-                // As in rsync, a part has the attributes of the file: without --perms, the next run leaves them as
-                // they are.
-                set_attributes(job, &pending, mode, TimesToSet::Neither, out);
-            }
-            // The part that should have been kept is lost.
-            match partial::keep(job, dir, pending, out) {
-                Ok(()) => {}
-                Err(NotKept::Rename(error)) => rename_failed(job, &error).report(out),
-                Err(NotKept::NoBackup(problem)) => no_backup(problem).report(out),
-            }
-            Err(failure)
-        }
-    }
+    filled.map_err(|failure| Unwritten {
+        is_unusable: matches!(failure, Failure::Damaged(_)),
+        failure,
+    })
 }
 
 /// Returns the path of a temporary file in the directory of `--temp-dir`, for messages.
