@@ -730,6 +730,9 @@ fn costs_little(way: Direction, options: &[&str], victim: Victim, old: Option<&s
 fn kept_partial_file_is_not_sent_again() {
     for way in [Direction::Push, Direction::Pull] {
         costs_little(way, &["--partial"], Victim::Sender, None);
+        // The backup of what the part replaces does not look like the file of another run.
+        let backed_up = ["--partial", "--backup", "--backup-dir=../kept"];
+        costs_little(way, &backed_up, Victim::Sender, Some("old"));
         costs_little(way, &["--partial-dir=.part"], Victim::Sender, Some("old"));
         costs_little(
             way,

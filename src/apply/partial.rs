@@ -115,8 +115,9 @@ pub(super) fn keep(
             if !pending.is_in_place() {
                 back_up(job, dir, out)?;
             }
-            renamed(if may_be_superseded {
-                pending.place_unless_superseded(dir, job.name(), !job.replaces())
+            // The backup is a link, which has changed what is replaced now.
+            renamed(if may_be_superseded && !job.replaces() {
+                pending.place_unless_superseded(dir, job.name(), true)
             } else {
                 pending.place(dir, job.name())
             })
