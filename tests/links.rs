@@ -1021,3 +1021,25 @@ synctest!(names_of_a_file_that_is_appended_to, |w: World| {
         }
     }
 });
+
+/// Files are copied through symlinks of the source, and not removed behind them.
+macro_rules! leaves_what_links_lead_to {
+    ($name:ident, [$($option:expr),+]) => {
+        synctest!($name, |w: World| {
+            w.source("a d/x").tree("secret", "f g/h").dest("");
+            w.tree("src", "out->../secret file->../secret/f d/up->../../secret");
+            w.stderr_unordered().agree(&["-i", "--remove-source-files", $($option),+]);
+        });
+    };
+}
+
+leaves_what_links_lead_to!(sources_behind_followed_links_stay, ["-rtL"]);
+leaves_what_links_lead_to!(
+    sources_behind_followed_links_to_directories_stay,
+    ["-rlt", "-k"]
+);
+leaves_what_links_lead_to!(
+    sources_behind_unsafe_links_stay,
+    ["-rlt", "--copy-unsafe-links"]
+);
+leaves_what_links_lead_to!(sources_behind_links_of_relative_names_stay, ["-rtLR"]);

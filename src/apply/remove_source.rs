@@ -6,7 +6,7 @@ use crate::apply::{Context, Outcome, SourceFile, SourceRemoval};
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;
-use crate::fs::sys;
+use crate::fs::{errno, sys};
 use crate::options::RemoveSource;
 use crate::plan::Action;
 use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
@@ -55,8 +55,8 @@ impl SourceRemoval {
 }
 
 impl SourceFile {
-    /// Removes it if it is unchanged and is not itself the entry at the destination (`arrived`). `info_level`: the level of
-    /// `--info=remove`.
+    /// Removes it if it is unchanged and is not itself the entry at the destination (`arrived`). As in rsync, nothing is
+    /// removed behind a symlink below the source argument. `info_level`: the level of `--info=remove`.
     pub fn go(&self, info_level: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
         let skipped = |why: &str, path: &[u8]| {
             let line = [b"ERROR: Skipping sender remove ", why.as_bytes(), path].concat();
@@ -69,8 +69,11 @@ impl SourceFile {
                 Weight::Failed,
             ))
         };
-        let source = match self.place.dir() {
+        let source = match self.place.dir_without_links() {
             Ok(source) => source,
+            Err(error) if errno::may_be_link(&error) => {
+                return events.push(failed("sender failed to secure-open-parent", &error));
+            }
             Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         };
         match sys::stat(source.fd(), &self.name, self.followed) {

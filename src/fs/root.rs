@@ -77,6 +77,11 @@ impl Root {
         Root { dir, path, follow }
     }
 
+    /// Returns which symlinks [`Root::open_dir`] may follow.
+    pub fn follow(&self) -> Follow {
+        self.follow
+    }
+
     /// Returns the top directory.
     pub fn dir(&self) -> &Dir {
         &self.dir

@@ -115,6 +115,16 @@ impl SourceDir {
         }
     }
 
+    /// Returns the directory if no symlink below the source argument leads to it.
+    pub fn dir_without_links(&self) -> io::Result<Cow<'_, Dir>> {
+        let root = self.base.root.open()?;
+        if root.follow() == Follow::Never {
+            return self.dir();
+        }
+        let strict = Root::new(root.dir().clone(), root.path.clone(), Follow::Never);
+        strict.open_dir_to_search(&self.path).map(Cow::Owned)
+    }
+
     /// Returns the same directory, closed, so that many can be stored.
     pub fn closed(&self) -> SourceDir {
         SourceDir {
