@@ -156,6 +156,9 @@ synctest!(
         for option in ["--max-size=0", "-C", "--filter=-! */"] {
             w.restore_dest().agree(&["-a", "--delete", option]).exits(0);
         }
+        w.restore_dest()
+            .alone(&["-a", "--fail-if-empty", "--exclude=*.o"])
+            .exits(0);
         w.source("d/");
         w.restore_dest().agree(&["-am", "--delete"]).exits(0);
     }

@@ -27,12 +27,13 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::permits::Permits;
 use crate::options::{
-    ArgStyle, Checksum, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners, Options,
-    RemoveSource, Select,
+    ArgStyle, Checksum, Checksums, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners, Options,
+    RemoveSource,
 };
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use args::{Args, PrintRequest};
 use operand::Operand;
+use parse::Walked;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -165,22 +166,8 @@ pub struct ServeRsync {
 /// Errors use rsync's words where rsync has them, and carry its exit code. The caller adds the closing line
 /// (`rsync error: …`).
 pub fn read(call: &Invocation<'_>) -> Result<Request> {
-    if let Some(words) = subcommand::check_words(call.program, call.args) {
-        return check_command::read(call, words);
-    }
-    if let Some(words) = subcommand::plan_words(call.program, call.args) {
-        return plan_command::read_plan(call, words);
-    }
-    if let Some(words) = subcommand::apply_words(call.program, call.args) {
-        return plan_command::read_apply(call, words);
-    }
-    if let Some(words) = subcommand::explain_words(call.program, call.args) {
-        let request = plan_command::read_explain(call, words);
-        // Its exit code for a wrong command line is another one.
-        return Ok(request.unwrap_or_else(|error| Request::Explain(Err(error))));
-    }
-    if let Some(verb) = subcommand::read(call.program, call.args) {
-        return verb.map(Request::Verb);
+    if let Some(request) = read_verb(call) {
+        return request;
     }
     // popt expands no aliases in a command line that a client wrote.
     let from_client = call.args.iter().any(|word| word == "--server");
@@ -189,11 +176,10 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     } else {
         parse::aliases(call.popt)
     };
-    let is_posix = (call.vars)("POSIXLY_CORRECT").is_some();
     let args = Args {
         umask: call.umask,
         now_unix_secs: call.now_unix_secs,
-        is_posix,
+        is_posix: (call.vars)("POSIXLY_CORRECT").is_some(),
         ..Args::default()
     };
     let mut walked = parse::walk(call.args, &aliases, args);
@@ -203,55 +189,14 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         walked.suggest(&[]);
     }
     // rsync would read a sparsync:// URL as a path on a host named sparsync.
-    let is_ours = !from_client && walked.operands.iter().any(Operand::is_server);
-    let not_for_rsync =
-        || Error::usage("sparsync: a sparsync:// URL cannot be used with a daemon or its options");
-    let Args {
-        print,
-        version,
-        json,
-        is_server_side,
-        ..
-    } = walked.args;
-    if is_server_side {
-        let is_server = walked.args.server && !walked.args.daemon;
-        let is_for_us = walked
-            .args
-            .rsh
-            .as_deref()
-            .is_some_and(server_args::means_us);
-        return match () {
-            () if is_server && is_for_us => Ok(Request::Serve(serve(call.args, &walked))),
-            () if is_ours => Err(not_for_rsync()),
-            () if is_server => Ok(Request::ServeRsync(Box::new(serve_rsync(call, walked)))),
-            () if daemon_args::is_one(call.args) => {
-                Ok(Request::Daemon(daemon_args::read(call.args).map(Box::new)))
-            }
-            () if walked.args.sender => Ok(Request::NoArgs { role: "client" }),
-            () => {
-                let words = "Daemon option(s) used without --daemon.\n\
-                             (Type \"rsync --daemon --help\" for assistance with daemon mode.)";
-                Err(Error::usage(words))
-            }
-        };
+    let has_our_url = !from_client && walked.operands.iter().any(Operand::is_server);
+    if walked.args.is_server_side {
+        return server_side(call, walked, has_our_url);
     }
-    match print {
-        Some(PrintRequest::Help) => return Ok(Request::Help),
-        Some(PrintRequest::InfoHelp) => return Ok(Request::Print(value::words::info_help())),
-        Some(PrintRequest::DebugHelp) => return Ok(Request::Print(value::words::debug_help())),
-        Some(PrintRequest::Man(page)) => return Ok(Request::Print(doc::man_page(page))),
-        Some(PrintRequest::Completions(shell)) => {
-            return Ok(Request::Print(doc::completions(shell)));
-        }
-        None if json && version > 0 && walked.error.is_none() => {
-            return Ok(Request::Print(doc::version_json()));
-        }
-        None if version > 0 && walked.error.is_none() => {
-            return Ok(Request::Version { json: version > 1 });
-        }
-        None => {}
+    if let Some(request) = to_be_printed(&walked) {
+        return Ok(request);
     }
-    if json {
+    if walked.args.json {
         // Changes are reported as under -i.
         walked.args.itemize = walked.args.itemize.max(1);
     }
@@ -261,30 +206,10 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     } else {
         walked.operands.iter().any(Operand::is_remote)
     };
-    if is_far {
-        // Beside a remote operand, the rsync that the user names may know options that sparsync does not.
-        if let Some(error) = walked
-            .error
-            .take_if(|_| walked.args.own_option_is_invalid || is_ours)
-        {
-            return Err(error);
-        }
-        if is_ours && remote_args::names_a_daemon(&walked.operands) {
-            return Err(not_for_rsync());
-        }
-        if let Some(error) = walked.error {
-            return Ok(Request::Unsupported(error));
-        }
-        let protocol = resolve::check_protocol(&walked.args).err();
-        if let Some(error) = protocol.or_else(|| resolve::unsupported(&walked.args)) {
-            return if is_ours {
-                Err(error)
-            } else {
-                Ok(Request::Unsupported(error))
-            };
-        }
+    if is_far && let Some(request) = not_with_far(&mut walked, has_our_url)? {
+        return Ok(request);
     }
-    if let Some(error) = walked.error {
+    if let Some(error) = walked.error.take() {
         return Err(error);
     }
     if parse::lone_help(call.args, &walked.args) {
@@ -296,24 +221,115 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     {
         return Ok(Request::Unsupported(error));
     }
+    copy(call, walked, is_far)
+}
+
+/// Reads the command line of a verb of ours. `None`: it has none.
+fn read_verb(call: &Invocation<'_>) -> Option<Result<Request>> {
+    if let Some(words) = subcommand::check_words(call.program, call.args) {
+        return Some(check_command::read(call, words));
+    }
+    if let Some(words) = subcommand::plan_words(call.program, call.args) {
+        return Some(plan_command::read_plan(call, words));
+    }
+    if let Some(words) = subcommand::apply_words(call.program, call.args) {
+        return Some(plan_command::read_apply(call, words));
+    }
+    if let Some(words) = subcommand::explain_words(call.program, call.args) {
+        let request = plan_command::read_explain(call, words);
+        // Its exit code for a wrong command line is another one.
+        return Some(Ok(
+            request.unwrap_or_else(|error| Request::Explain(Err(error)))
+        ));
+    }
+    let verb = subcommand::read(call.program, call.args)?;
+    Some(verb.map(Request::Verb))
+}
+
+fn not_for_rsync() -> Error {
+    Error::usage("sparsync: a sparsync:// URL cannot be used with a daemon or its options")
+}
+
+/// Returns what a server or daemon is to do, or the error of its options without it. `has_our_url`: an operand is a
+/// sparsync:// URL.
+fn server_side(call: &Invocation<'_>, walked: Walked, has_our_url: bool) -> Result<Request> {
+    let args = &walked.args;
+    let is_server = args.server && !args.daemon;
+    let is_for_us = args.rsh.as_deref().is_some_and(server_args::means_us);
+    if is_server && is_for_us {
+        return Ok(Request::Serve(serve(call.args, &walked)));
+    }
+    if has_our_url {
+        return Err(not_for_rsync());
+    }
+    if is_server {
+        return Ok(Request::ServeRsync(Box::new(serve_rsync(call, walked))));
+    }
+    if daemon_args::is_one(call.args) {
+        let daemon = daemon_args::read(call.args);
+        return Ok(Request::Daemon(daemon.map(Box::new)));
+    }
+    if args.sender {
+        return Ok(Request::NoArgs { role: "client" });
+    }
+    let words = "Daemon option(s) used without --daemon.\n\
+                 (Type \"rsync --daemon --help\" for assistance with daemon mode.)";
+    Err(Error::usage(words))
+}
+
+/// Returns the request to print something, if that is what the options ask for.
+fn to_be_printed(walked: &Walked) -> Option<Request> {
+    let Args {
+        print,
+        version,
+        json,
+        ..
+    } = walked.args;
+    match print {
+        Some(PrintRequest::Help) => Some(Request::Help),
+        Some(PrintRequest::InfoHelp) => Some(Request::Print(value::words::info_help())),
+        Some(PrintRequest::DebugHelp) => Some(Request::Print(value::words::debug_help())),
+        Some(PrintRequest::Man(page)) => Some(Request::Print(doc::man_page(page))),
+        Some(PrintRequest::Completions(shell)) => Some(Request::Print(doc::completions(shell))),
+        None if version == 0 || walked.error.is_some() => None,
+        None if json => Some(Request::Print(doc::version_json())),
+        None => Some(Request::Version { json: version > 1 }),
+    }
+}
+
+/// Returns the request or the error in place of a copy with another machine, if its options do not permit one: the rsync
+/// that the user names may know options that sparsync does not. `has_our_url`: that rsync cannot do it.
+fn not_with_far(walked: &mut Walked, has_our_url: bool) -> Result<Option<Request>> {
+    let is_our_error = walked.args.own_option_is_invalid || has_our_url;
+    if is_our_error && let Some(error) = walked.error.take() {
+        return Err(error);
+    }
+    if has_our_url && remote_args::names_a_daemon(&walked.operands) {
+        return Err(not_for_rsync());
+    }
+    if let Some(error) = walked.error.take() {
+        return Ok(Some(Request::Unsupported(error)));
+    }
+    let protocol = resolve::check_protocol(&walked.args).err();
+    let Some(error) = protocol.or_else(|| resolve::unsupported(&walked.args)) else {
+        return Ok(None);
+    };
+    if has_our_url {
+        Err(error)
+    } else {
+        Ok(Some(Request::Unsupported(error)))
+    }
+}
+
+/// Returns the copy that a command line describes. `is_far`: with another machine.
+fn copy(call: &Invocation<'_>, mut walked: Walked, is_far: bool) -> Result<Request> {
     let role = if walked.operands.is_empty() && !call.args.is_empty() {
         "Receiver"
     } else {
         "client"
     };
-    let writes_batch = walked.args.write_batch || walked.args.only_write_batch;
-    let has_batch = walked.args.read_batch
-        || writes_batch && walked.operands.len() > 1 && !walked.args.select.list_only;
+    let is_child = !is_far && needs_child(call, &mut walked);
     let operands = std::mem::take(&mut walked.operands);
-    let copies = operands.len() > 1 && !walked.args.select.list_only;
-    // Two processes convert names, and speak a protocol without items.
-    let needs_two = copies
-        && (resolve::converts_names(&walked.args, call.vars) || resolve::lacks_items(&walked.args));
-    let is_child = !is_far && (has_batch || needs_two || !walked.args.remote_options.is_empty());
-    if is_child && !has_batch && walked.args.append == 0 {
-        // The default of a local copy.
-        walked.args.whole_file.get_or_insert(true);
-    }
     let Some(resolved) = resolve::resolve(&walked.args, operands, call.vars)? else {
         return Ok(Request::NoArgs { role });
     };
@@ -328,32 +344,18 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         (FilesFrom::Far(path), Some(peer)) if !peer.server_sends => FilesFrom::Sent(path),
         (from, _) => from,
     });
-    let server_sends = walked.args.read_batch;
-    let peer = match peer {
-        None if is_child => Some(RemoteOperand {
-            server_sends,
-            ..RemoteOperand::default()
-        }),
-        peer => peer,
+
+    let child = RemoteOperand {
+        server_sends: walked.args.read_batch,
+        ..RemoteOperand::default()
     };
-    let inherited = if is_child {
-        remote_args::inherited(&walked.args)
+    let peer = if is_child {
+        Some(peer.unwrap_or(child))
     } else {
-        Vec::new()
+        peer
     };
-    let far = peer.map(|operand| Far {
-        server_words: server_args::words(&walked.args, &options, !operand.server_sends),
-        words: remote_args::words(
-            &walked.given,
-            &walked.args,
-            &options,
-            sums,
-            operand.server_sends,
-        ),
-        operand,
-        is_child,
-        remote_words: [inherited, walked.args.remote_options.clone()].concat(),
-    });
+    let far = peer.map(|operand| far(&walked, &options, sums, operand, is_child));
+
     let mut guard = walked.args.guard;
     guard.delete = match walked.args.delete_guard {
         Some(given) => given,
@@ -363,7 +365,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     options.delete.refuses_empty_source = guard.delete == DeleteGuard::EmptySource
         && far.as_ref().is_some_and(|far| far.operand.server_sends)
         && sources.len() == 1
-        && lists_whole_source(&options.select);
+        && options.select.lists_all();
     Ok(Request::Copy(Box::new(Copy {
         options,
         sources,
@@ -373,14 +375,44 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     })))
 }
 
-/// Returns whether the list of a source without entries is empty, and that of any other is not.
-fn lists_whole_source(select: &Select) -> bool {
-    let leaves_out_by_rules = !select.rules.is_empty() || select.cvs_exclude;
-    let leaves_out_by_size = select.max_size_bytes.is_some() || select.min_size_bytes.is_some();
-    select.files_from.is_none()
-        && !leaves_out_by_rules
-        && !leaves_out_by_size
-        && !select.prune_empty_dirs
+/// Returns whether a local copy needs a second process as the other end: for a batch file, to convert names, to speak a
+/// protocol without items, or because that end has options of its own (`--remote-option`).
+fn needs_child(call: &Invocation<'_>, walked: &mut Walked) -> bool {
+    let args = &walked.args;
+    let copies = walked.operands.len() > 1 && !args.select.list_only;
+    let writes_batch = args.write_batch || args.only_write_batch;
+    let has_batch = args.read_batch || writes_batch && copies;
+    let converts = resolve::converts_names(args, call.vars) || resolve::lacks_items(args);
+    let needs_child = has_batch || copies && converts || !args.remote_options.is_empty();
+    if needs_child && !has_batch && args.append == 0 {
+        // The default of a local copy.
+        walked.args.whole_file.get_or_insert(true);
+    }
+    needs_child
+}
+
+/// Returns the other end of a copy. `is_child`: it is a second process on this machine.
+fn far(
+    walked: &Walked,
+    options: &Options,
+    sums: Option<Checksums>,
+    operand: RemoteOperand,
+    is_child: bool,
+) -> Far {
+    let args = &walked.args;
+    let inherited = if is_child {
+        remote_args::inherited(args)
+    } else {
+        Vec::new()
+    };
+    let sends = operand.server_sends;
+    Far {
+        server_words: server_args::words(args, options, !sends),
+        words: remote_args::words(&walked.given, args, options, sums, sends),
+        operand,
+        is_child,
+        remote_words: [inherited, args.remote_options.clone()].concat(),
+    }
 }
 
 /// Settles the options that a client sent; see [`Far::words`].

@@ -116,6 +116,16 @@ pub struct Select {
 }
 
 impl Select {
+    /// Returns whether the list of a source is empty only if the source is: no option leaves out entries.
+    pub fn lists_all(&self) -> bool {
+        let leaves_out_by_rules = !self.rules.is_empty() || self.cvs_exclude;
+        let leaves_out_by_size = self.max_size_bytes.is_some() || self.min_size_bytes.is_some();
+        self.files_from.is_none()
+            && !leaves_out_by_rules
+            && !leaves_out_by_size
+            && !self.prune_empty_dirs
+    }
+
     /// Returns whether source files are opened through symlinks, because their targets may take part.
     pub fn opens_link_targets(&self) -> bool {
         self.copy_links || self.copy_unsafe_links

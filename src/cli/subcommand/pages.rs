@@ -587,8 +587,8 @@ that directory is named.
 Of a rule in a file of the trees, only the place is printed, because a server may read files that
 its user cannot read.
 
-If the whole run would change nothing, because of --delete-guard, --require-mount or
---fail-if-empty, its error is printed on standard error after that.
+If the run would change nothing at all, because --delete-guard, --require-mount or --fail-if-empty
+refuses it, its error is printed on standard error after that.
 
 Options that only print or log are ignored. An rsync at the other end is not enough: both ends must
 be a sparsync.
@@ -650,15 +650,15 @@ Some options are rejected. --inplace, --append and --partial: an interruption le
 plan knows. --remove-source-files: no action records what the source loses. -K: an entry of the
 destination is reached by two paths. --iconv: both ends have other paths. -H with --link-dest and
 the other trees, --existing, --ignore-existing, or -I and --backup: what an interruption has left
-would decide about the other names. --backup with --delete-excluded, unless --backup-dir names another directory: the
-run would delete the backups. With --backup, the source cannot have an entry with the name of a
-backup beside its original, such as `a~` beside an `a` that is replaced: the run would make that
-backup and then replace it.
+would decide about the other names. --backup with --delete-excluded, unless --backup-dir names
+another directory: the run would delete the backups. With --backup, the source cannot have an entry
+with the name of a backup beside its original, such as `a~` beside an `a` that is replaced: the run
+would make that backup and then replace it.
 
---delete-guard, --require-mount and --fail-if-empty hold for the making of a plan, as for the run: if
-one refuses the run, there is no plan. So a source without entries gives none that empties a
-destination of more than 20 entries, unless --no-delete-guard permits it. `sparsync apply` has no
-guard: it does what the plan shows.
+A plan is made only if the run may begin: if --delete-guard, --require-mount or --fail-if-empty
+refuses that, there is no plan. So a source without entries gives none that empties a destination of
+more than 20 entries, unless --no-delete-guard permits it. `sparsync apply` has no guard: it does
+what the plan shows.
 
 Files that options name, such as that of --exclude-from, are read again by `sparsync apply`. An
 rsync at the other end is not enough: both ends must be a sparsync.

@@ -64,8 +64,14 @@ fn make(env: &mut Env, plan: NewPlan) -> Result<Exit> {
         recorded.lock().action(action);
     })));
 
+    let may_be_refused = dry_run.options.delete.refuses_empty_source;
+    let has_max = dry_run.options.delete.max.is_some();
     let exit = run_copy(env, dry_run);
     env.record_action = None;
+    if exit == Exit::DelLimit && may_be_refused && !has_max {
+        // The source is empty, which is known only now.
+        return Ok(exit);
+    }
     let gap = match PlanGap::of_exit(exit) {
         Ok(gap) => gap,
         Err(exit) => return Ok(exit),

@@ -85,7 +85,7 @@ fn deletions_max(env: &mut Env, wanted: &Copy) -> Result<Option<u64>> {
     }
 
     let counted = deletions::count(env, wanted)?;
-    if guard.fail_if_empty && counted.source_is_empty() {
+    if guard.fail_if_empty && counted.source_is_empty() && wanted.options.select.lists_all() {
         return Err(source_is_empty(wanted));
     }
     let (most, reason) = match bound {
