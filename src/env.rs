@@ -165,8 +165,8 @@ impl Env {
         std::env::var_os(name)
     }
 
-    /// Makes SIGINT, SIGTERM and SIGHUP set [`Env::stop`] instead of ending the process. A later one ends it at once; see
-    /// [`exit_at_later_signal`]. A second call has no effect.
+    /// Makes SIGINT, SIGTERM and SIGHUP set [`Env::stop`] instead of ending the process. A later one ends it at once, unless
+    /// it belongs to the same event. A second call has no effect.
     pub fn handle_signals(&self) -> std::io::Result<()> {
         if self.handles_signals.swap(true, Ordering::Relaxed) {
             return Ok(());
