@@ -255,7 +255,8 @@ pub const FLAGS: &[Flag] = &[
         .man("The lock is a file in the state directory of the user, so it is for the runs of one user on one machine. Its \
               name is derived from the destination: its absolute path without symlinks and `..`, or user, host and path as \
               given. So it is the same for all spellings of a local path, but not for two names of a host, or for a \
-              symlink, a `..` or a relative path at another machine. If another run holds the lock, the exit code is 75. With `wait`, the run waits for the other one to end."),
+              symlink, a `..` or a relative path at another machine. If another run holds the lock, the exit code is 75. \
+              With `wait`, the run waits for the other one to end."),
     Flag::optional("man", "PAGE", "print the man page of sparsync or a command")
         .words(&MAN_PAGES)
         .effect(Effect::Argument(|args, given| {
