@@ -106,21 +106,22 @@ pub(super) fn keep(
                 // Otherwise it keeps the current time, which differs from the source's as well.
                 let _ = sys::utimes(pending.fd(), b"", None, Some(NEVER_THE_SAME));
             }
-            // Another run may have finished the file since. The backup is that run's then.
-            let may_be_superseded = loss == Some(Loss::Final) && !pending.is_in_place();
-            if may_be_superseded && is_superseded(pending.birth(), dir, job.name()) {
-                pending.discard();
-                return Ok(());
+            if pending.is_in_place() {
+                return renamed(pending.place(dir, job.name()));
             }
-            if !pending.is_in_place() {
-                back_up(job, dir, out)?;
+            if loss == Some(Loss::Final) {
+                // Another run may have finished the file since.
+                if !job.replaces() {
+                    return renamed(pending.place_new(dir, job.name()));
+                }
+                if is_superseded(pending.birth(), dir, job.name()) {
+                    pending.discard();
+                    return Ok(());
+                }
             }
-            // The backup is a link, which has changed what is replaced now.
-            renamed(if may_be_superseded && !job.replaces() {
-                pending.place_unless_superseded(dir, job.name(), true)
-            } else {
-                pending.place(dir, job.name())
-            })
+            // The backup may be a link, which changes the old file as a run that finishes it would. So it comes last.
+            back_up(job, dir, out)?;
+            renamed(pending.place(dir, job.name()))
         }
     }
 }

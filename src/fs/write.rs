@@ -140,20 +140,10 @@ impl Pending {
         }
     }
 
-    /// Like [`Pending::place`], but discards the file if it [`is_superseded`]. `is_new`: the name did not exist when
-    /// this file was begun.
-    pub fn place_unless_superseded(
-        mut self,
-        dir: &Dir,
-        name: &[u8],
-        is_new: bool,
-    ) -> io::Result<()> {
+    /// Like [`Pending::place`], for a name that did not exist when this file was begun. If another run has created it since,
+    /// discards this one.
+    pub fn place_new(mut self, dir: &Dir, name: &[u8]) -> io::Result<()> {
         let placed = match &self.temp_name {
-            _ if self.in_place => return self.place(dir, name),
-            _ if !is_new && !is_superseded(self.birth(), dir, name) => {
-                return self.place(dir, name);
-            }
-            _ if !is_new => Err(io::ErrorKind::AlreadyExists.into()),
             Some(temp_name) => rename_new(&self.dir, temp_name, dir, name),
             None => sys::link_tmpfile(self.fd(), dir.fd(), name),
         };
@@ -161,9 +151,7 @@ impl Pending {
             Ok(()) => self.finished = true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.discard(),
             Err(error) if !self.has_name() && gets_no_name(&error) => {
-                return self
-                    .named_copy(dir, name)?
-                    .place_unless_superseded(dir, name, is_new);
+                return self.named_copy(dir, name)?.place_new(dir, name);
             }
             Err(error) => return Err(error),
         }

@@ -120,26 +120,16 @@ fn leave_keeps_the_partial_file_unless_superseded() {
 
 #[test]
 fn partial_file_never_replaces_a_newer_file() {
-    for (is_new, is_named) in [(true, true), (true, false), (false, true)] {
+    for is_named in [true, false] {
         for is_finished in [false, true] {
             let top = tempfile::tempdir().unwrap();
             let dir = open(top.path());
-            if !is_new {
-                std::fs::write(top.path().join("f"), "old").unwrap();
-                // The clock of file times advances in steps.
-                while sys::birth(Pending::begin(&dir, b"x", 0o600, true, None).unwrap().fd())
-                    .unwrap()
-                    <= sys::changed(dir.fd(), b"f").ok()
-                {
-                    std::thread::yield_now();
-                }
-            }
             let pending = Pending::begin(&dir, b"f", 0o600, is_named, None).unwrap();
             sys::write_all(pending.fd(), b"part").unwrap();
             if is_finished {
                 std::fs::write(top.path().join("f"), "finished").unwrap();
             }
-            pending.place_unless_superseded(&dir, b"f", is_new).unwrap();
+            pending.place_new(&dir, b"f").unwrap();
             let wanted = if is_finished { "finished" } else { "part" };
             let got = std::fs::read_to_string(top.path().join("f")).unwrap();
             assert_eq!(
@@ -148,6 +138,23 @@ fn partial_file_never_replaces_a_newer_file() {
             );
         }
     }
+}
+
+#[test]
+fn file_that_was_replaced_since_is_superseded() {
+    let top = tempfile::tempdir().unwrap();
+    let dir = open(top.path());
+    std::fs::write(top.path().join("f"), "old").unwrap();
+    // The clock of file times advances in steps.
+    while sys::birth(Pending::begin(&dir, b"x", 0o600, true, None).unwrap().fd()).unwrap()
+        <= sys::changed(dir.fd(), b"f").ok()
+    {
+        std::thread::yield_now();
+    }
+    let pending = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
+    assert!(!is_superseded(pending.birth(), &dir, b"f"));
+    std::fs::write(top.path().join("f"), "finished").unwrap();
+    assert!(is_superseded(pending.birth(), &dir, b"f"));
 }
 
 #[test]
