@@ -141,6 +141,22 @@ pub fn back_up(
     Ok(BackupTarget::Settled)
 }
 
+/// As [`back_up`], for an entry in whose place a new one comes. `replaces`: the listing had one of its name.
+pub fn back_up_replaced(
+    context: &Context<'_>,
+    role: ErrorRole,
+    dir: &Dir,
+    path: &RelPath,
+    replaces: bool,
+    events: &mut Vec<Event>,
+) -> Result<(), Problem> {
+    // A new file may have got the name of another one's backup since.
+    if replaces || is_backup(context, path) {
+        back_up(context, role, dir, path, events)?;
+    }
+    Ok(())
+}
+
 fn is_gone(dir: &Dir, path: &RelPath) -> bool {
     sys::stat(dir.fd(), path.name(), false)
         .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
@@ -335,12 +351,6 @@ fn is_backed_up(plan: &DirPlan, at: usize) -> bool {
 pub fn has_same_data(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> bool {
     let action = decide(source, dest, None, Subject::Included, policy).action;
     matches!(action, Action::Keep | Action::Adjust(_))
-}
-
-/// Returns whether a new entry may replace another one. `replaces`: the listing had one of its name. Meanwhile, a new
-/// file may have got the name of another one's backup.
-pub fn may_replace(context: &Context<'_>, replaces: bool, path: &RelPath) -> bool {
-    replaces || is_backup(context, path)
 }
 
 /// Reports that an entry was or would be backed up, if backups are requested. Like rsync, also prints this line for an

@@ -114,8 +114,8 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
             None => unreachable!("opened above"),
         };
         let name = path.name();
-        if backup::may_replace(context, replaces, &path)
-            && let Err(problem) = backup::back_up(context, ErrorRole::Receiver, dir, &path, events)
+        let role = ErrorRole::Receiver;
+        if let Err(problem) = backup::back_up_replaced(context, role, dir, &path, replaces, events)
         {
             events.push(Event::Problem(problem));
             continue;

@@ -269,15 +269,14 @@ fn create(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let Some(dir) = &job.dest_dir.dir else {
         return false;
     };
-    if backup::may_replace(job.context, job.replaces(), &job.path)
-        && let Err(problem) = backup::back_up(
-            job.context,
-            ErrorRole::Generator,
-            dir,
-            &job.path,
-            &mut out.events,
-        )
-    {
+    if let Err(problem) = backup::back_up_replaced(
+        job.context,
+        ErrorRole::Generator,
+        dir,
+        &job.path,
+        job.replaces(),
+        &mut out.events,
+    ) {
         out.events.push(Event::Problem(problem));
         return false;
     }

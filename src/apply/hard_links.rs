@@ -344,15 +344,14 @@ impl Follower<'_> {
         // The link gives the file a new ctime under all its names.
         context.changed.note_path(&job.path);
         context.changed.note_path(&leader.path);
-        if backup::may_replace(context, job.replaces(), &job.path)
-            && let Err(problem) = backup::back_up(
-                context,
-                ErrorRole::Generator,
-                dir,
-                &job.path,
-                &mut out.events,
-            )
-        {
+        if let Err(problem) = backup::back_up_replaced(
+            context,
+            ErrorRole::Generator,
+            dir,
+            &job.path,
+            job.replaces(),
+            &mut out.events,
+        ) {
             out.events.push(Event::Problem(problem));
             return false;
         }

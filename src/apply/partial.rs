@@ -128,12 +128,15 @@ pub(super) fn keep(
 
 /// Backs up what a part replaces under the final name.
 fn back_up(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> Result<(), NotKept> {
-    if !backup::may_replace(job.context, job.replaces(), &job.path) {
-        return Ok(());
-    }
-    let role = ErrorRole::Receiver;
-    let backed_up = backup::back_up(job.context, role, dir, &job.path, &mut out.events);
-    backed_up.map(drop).map_err(NotKept::NoBackup)
+    let backed_up = backup::back_up_replaced(
+        job.context,
+        ErrorRole::Receiver,
+        dir,
+        &job.path,
+        job.replaces(),
+        &mut out.events,
+    );
+    backed_up.map_err(NotKept::NoBackup)
 }
 
 /// Keeps a part in `--partial-dir`. That may be the directory of the file itself.

@@ -356,12 +356,13 @@ fn give_name(
     }
     // A new file that is written in place has its name already.
     let may_be_taken = job.replaces() || !pending.is_in_place();
-    if may_be_taken && backup::may_replace(job.context, job.replaces(), &job.path) {
-        backup::back_up(
+    if may_be_taken {
+        backup::back_up_replaced(
             job.context,
             ErrorRole::Receiver,
             dir,
             &job.path,
+            job.replaces(),
             &mut out.events,
         )
         .map_err(no_backup)?;
