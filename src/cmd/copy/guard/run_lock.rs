@@ -95,10 +95,8 @@ fn dest(env: &Env, wanted: &Copy) -> Vec<u8> {
 
 /// Returns a path without the parts that have no meaning on any machine: `.`, and slashes that are doubled or at the end.
 fn tidied(path: &[u8]) -> Vec<u8> {
-    let names = path.split(|byte| *byte == b'/');
-    let names: Vec<&[u8]> = names.filter(|name| !matches!(*name, b"" | b".")).collect();
     let start: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
-    [start, &names.join(&b'/')].concat()
+    [start, &arg_path::clean_dots(path)].concat()
 }
 
 /// Describes the process that holds a lock.
