@@ -75,6 +75,21 @@ fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Pulls an operand with an option by rsync over ssh, and by sparsync on each route, and checks which names come.
+#[track_caller]
+fn pulls(scene: &Scene, [option, operand]: [&str; 2], wanted: &str) {
+    let words = [option, operand, "got/"];
+    let mut rsync = scene.program(oracle::rsync());
+    rsync
+        .args(words.map(|word| scene.placed(word).replace("HOST", "host")))
+        .env("PATH", path_with_ssh(scene));
+    assert_eq!(pulled(scene, rsync), wanted, "rsync {operand}");
+    for route in [BY_SHELL, ONCE].iter().chain(&BY_SERVER) {
+        let names = pulled(scene, copy(scene, route, &words));
+        assert_eq!(names, wanted, "{route} {operand}");
+    }
+}
+
 #[test]
 fn wildcards_are_those_of_a_shell() {
     let scene = scene();
@@ -101,17 +116,7 @@ fn wildcards_are_those_of_a_shell() {
         ("$HOME*", missing),
         ("a b", missing),
     ] {
-        let operand = format!("HOST:TOP/from/{pattern}");
-        let words = ["-dl", &operand, "got/"];
-        let mut rsync = scene.program(oracle::rsync());
-        rsync
-            .args(words.map(|word| scene.placed(word).replace("HOST", "host")))
-            .env("PATH", path_with_ssh(&scene));
-        assert_eq!(pulled(&scene, rsync), wanted, "rsync {pattern}");
-        for route in [BY_SHELL, ONCE].iter().chain(&BY_SERVER) {
-            let names = pulled(&scene, copy(&scene, route, &words));
-            assert_eq!(names, wanted, "{route} {pattern}");
-        }
+        pulls(&scene, ["-dl", &format!("HOST:TOP/from/{pattern}")], wanted);
         let url = format!("sparsync://HOST/TOP/from/{pattern}").replace("/TOP", "TOP");
         let by_url = pulled(
             &scene,
@@ -138,17 +143,7 @@ fn wildcards_of_secluded_arguments_are_those_of_rsync() {
         ("~/from/a", "exit 23"),
         ("~name", "~name"),
     ] {
-        let operand = format!("HOST:{pattern}");
-        let words = ["-sd", &operand, "got/"];
-        let mut rsync = scene.program(oracle::rsync());
-        rsync
-            .args(words.map(|word| scene.placed(word).replace("HOST", "host")))
-            .env("PATH", path_with_ssh(&scene));
-        assert_eq!(pulled(&scene, rsync), wanted, "rsync {pattern}");
-        for route in [BY_SHELL, ONCE].iter().chain(&BY_SERVER) {
-            let names = pulled(&scene, copy(&scene, route, &words));
-            assert_eq!(names, wanted, "{route} {pattern}");
-        }
+        pulls(&scene, ["-sd", &format!("HOST:{pattern}")], wanted);
     }
 }
 
