@@ -159,6 +159,14 @@ synctest!(
         w.restore_dest()
             .alone(&["-a", "--fail-if-empty", "--exclude=*.o"])
             .exits(0);
+        let options = ["-a", "--delete", "--delete-guard=3", "--exclude=*.o"];
+        let refused = w.restore_dest().alone(&options);
+        let refused = refused.exits(25).warns("more than 3");
+        assert!(
+            !refused.stderr.contains("the source is empty"),
+            "{}",
+            refused.stderr
+        );
         w.source("d/");
         w.restore_dest().agree(&["-am", "--delete"]).exits(0);
     }

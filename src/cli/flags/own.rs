@@ -230,7 +230,8 @@ pub const FLAGS: &[Flag] = &[
         .effect(Effect::Switch(|args| &mut args.guard.fail_if_empty))
         .local()
         .man("The source is empty if all source arguments are directories without entries. Then the exit code is 3. \
-              A remote source is examined by a dry run, as with --delete-guard."),
+              A remote source is examined by a dry run, as with --delete-guard, and counts as empty only if no option \
+              leaves out entries: --exclude, --max-size, -m and the like."),
     Flag::optional("lock", "wait", "let one run at a time copy to this destination")
         .words(&["wait"])
         .negations(&["no-lock"])

@@ -69,7 +69,7 @@ fn make(env: &mut Env, plan: NewPlan) -> Result<Exit> {
     let exit = run_copy(env, dry_run);
     env.record_action = None;
     if exit == Exit::DelLimit && may_be_refused && !has_max {
-        // The source is empty, which is known only now.
+        // The source is empty, which is known only now. With --max-delete, the exit code may also mean that.
         return Ok(exit);
     }
     let gap = match PlanGap::of_exit(exit) {

@@ -58,8 +58,9 @@ impl Counted {
         self.dest_entries().saturating_sub(1)
     }
 
-    /// Returns whether the source consists of nothing but a root.
-    pub fn source_is_empty(&self) -> bool {
+    /// Returns whether the list of the source consists of nothing but a root. The source may have more, which options leave
+    /// out.
+    pub fn list_is_empty(&self) -> bool {
         self.listed <= 1
     }
 
@@ -238,7 +239,7 @@ mod tests {
         let counted = read_counts(&text[..]).unwrap().expect("there is a summary");
         assert_eq!((counted.deleted, counted.dest_entries()), (3, 10));
         assert_eq!(counted.largest(), [(&b"a"[..], 2), (b".", 1)]);
-        assert!(!counted.source_is_empty());
+        assert!(!counted.list_is_empty());
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub fn admit(env: &mut Env, wanted: &Copy) -> Result<Admitted> {
     })
 }
 
-/// As [`admit`], for a run that a verb is about.
+/// As [`admit`], for a run that a verb is about. Deletions are counted by another process, which gets the command line of
+/// [`Env`], so that is the one of the run meanwhile.
 pub fn admit_described(env: &mut Env, run: &GuardedRun) -> Result<()> {
     let words = run.words.iter().map(|word| os_str(word).to_owned());
     let args = std::mem::replace(&mut env.args, words.collect());
@@ -85,7 +86,8 @@ fn deletions_max(env: &mut Env, wanted: &Copy) -> Result<Option<u64>> {
     }
 
     let counted = deletions::count(env, wanted)?;
-    if guard.fail_if_empty && counted.source_is_empty() && wanted.options.select.lists_all() {
+    let lists_nothing = counted.list_is_empty() && wanted.options.select.lists_all();
+    if guard.fail_if_empty && lists_nothing {
         return Err(source_is_empty(wanted));
     }
     let (most, reason) = match bound {
@@ -103,7 +105,8 @@ fn deletions_max(env: &mut Env, wanted: &Copy) -> Result<Option<u64>> {
         }
     };
     if counted.deleted > most {
-        return Err(too_many(wanted, &counted, source, &reason));
+        let is_empty = source == SourceState::Empty || lists_nothing;
+        return Err(too_many(wanted, &counted, is_empty, &reason));
     }
     Ok(Some(most))
 }
@@ -156,8 +159,9 @@ fn source_is_empty(wanted: &Copy) -> Error {
     }
 }
 
-/// Returns the error of a run that would delete too many entries. `reason`: what is too many about them.
-fn too_many(wanted: &Copy, counted: &Counted, source: SourceState, reason: &str) -> Error {
+/// Returns the error of a run that would delete too many entries. `is_empty`: the source is; `reason`: what is too many
+/// about them.
+fn too_many(wanted: &Copy, counted: &Counted, is_empty: bool, reason: &str) -> Error {
     let mut line = format!(
         "sparsync: {} of {} entries would be deleted, {reason}: nothing was changed (--delete-guard)",
         counted.deleted,
@@ -169,7 +173,6 @@ fn too_many(wanted: &Copy, counted: &Counted, source: SourceState, reason: &str)
             _ => format!("\n    {deleted} in {}/", dir.escape_ascii()),
         };
     }
-    let is_empty = source == SourceState::Empty || counted.source_is_empty();
     let cause = match unmounted(wanted) {
         Some(cause) => format!("{cause}; "),
         None if is_empty => "the source is empty; ".to_owned(),
