@@ -910,6 +910,26 @@ synctest!(default_acl_applies_to_a_new_destination, |w: World| {
     w.agree_paths(&["-a"], &["src/a", "dst/one/"]).exits(0);
 });
 
+synctest!(
+    default_acl_applies_to_directories_that_are_not_copied,
+    |w: World| {
+        w.needs_acls()
+            .source("a d/e/f")
+            .build("dst", |t| {
+                t.dir(".").default_acl(GROUPS);
+                t.file("a", "old").mtime(-9);
+                t.file("d/e/f", "old").mtime(-9);
+            })
+            .umask(0o077);
+        let backups = ["-rtib", "--backup-dir=old/1"];
+        w.agree(&backups).exits(0);
+        let bare = ["-riR", "--no-implied-dirs"];
+        w.agree_paths(&bare, &["src/./d/e/f", "dst/bare/"]).exits(0);
+        let made = ["-ri", "--mkpath"];
+        w.agree_paths(&made, &["src/", "dst/x/y"]).exits(0);
+    }
+);
+
 synctest!(default_acl_with_perms, |w: World| {
     w.needs_acls()
         .source("a%666 x%777 d/e")

@@ -12,7 +12,12 @@ use crate::fs::replace;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
-use crate::fs::{errno, read, read::Incomplete, root::Root, trusted_path};
+use crate::fs::{
+    errno, read,
+    read::Incomplete,
+    root::Root,
+    trusted_path::{self, NewDirMode},
+};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::planned::{BackupPlace, EntryState, PlannedBackup};
@@ -28,9 +33,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 impl BackupDir {
-    /// Creates the value for an absolute path. `dest_path`: the path of the destination. `mode`: the mode of directories
-    /// that are created.
-    pub fn new(path: Vec<u8>, dest_path: &[u8], mode: u32, owners: LinkOwners) -> BackupDir {
+    /// Creates the value for an absolute path. `dest_path`: the path of the destination. `umask`: that of the run, for
+    /// directories that are created.
+    pub fn new(path: Vec<u8>, dest_path: &[u8], umask: u32, owners: LinkOwners) -> BackupDir {
         // A directory that is a symlink makes the text wrong. Then another directory gets its own time once more.
         let below_dest = path::without_climbing(&path)
             .strip_prefix(dest_path)
@@ -38,7 +43,7 @@ impl BackupDir {
             .and_then(|rest| RelPath::parse(rest).ok());
         BackupDir {
             path,
-            mode,
+            umask,
             owners,
             root: Mutex::new(None),
             below_dest,
@@ -79,7 +84,8 @@ impl BackupDir {
     fn root(&self) -> io::Result<Root> {
         let mut root = self.root.lock();
         if root.is_none() {
-            let dir = Dir::new(trusted_path::make_dirs(&self.path, self.mode, self.owners)?);
+            let mode = NewDirMode::ByUmask(self.umask);
+            let dir = Dir::new(trusted_path::make_dirs(&self.path, mode, self.owners)?);
             *root = Some(Root::new(dir, self.path.clone(), Follow::Never));
         }
         Ok(root.clone().expect("opened above"))

@@ -40,8 +40,8 @@ pub struct Destination {
     pub renamed: Option<Vec<u8>>,
     /// Its permission bits before the owner was given access to it; `None` if they were not changed.
     pub mode_before: Option<u32>,
-    /// It did not exist before.
-    pub is_new: bool,
+    /// The permission bits with which it was created, or would be in a dry run; `None` if it existed before.
+    pub new_mode: Option<u32>,
     /// A symlink at `path` that leads nowhere: the run keeps it, or a dry run would replace it.
     pub link: Option<Entry>,
     /// Lines about the directories that were created for it.
@@ -79,7 +79,7 @@ impl Destination {
 
     /// Removes the directory again if it is the new name of an empty directory. rsync would create it as an entry only.
     pub fn remove_if_named_anew(&self) {
-        if self.is_new
+        if self.new_mode.is_some()
             && self.root.is_some()
             && self.work_dir != self.path
             && let Ok(parent) = trusted_path::open_dir(&self.work_dir, LinkOwners::Anyone)
@@ -245,9 +245,9 @@ impl Search<'_> {
             }
         }
         let exists = mkpath && !is_one && !dry_run;
+        let mode = new_dir_mode(arg, run_context.process.umask);
         if !dry_run && !exists {
-            make_dir(arg, run_context.process.umask)
-                .map_err(|error| cannot_make(&self.full, &error))?;
+            sys::mkdir_path(arg, mode).map_err(|error| cannot_make(&self.full, &error))?;
         }
         if !exists && !is_one {
             made.push([b"created directory ", arg].concat());
@@ -260,7 +260,7 @@ impl Search<'_> {
             (Some(root), created.map(|stat| (stat.dev, stat.ino)))
         };
         Ok(Destination {
-            is_new: !exists,
+            new_mode: if exists { None } else { Some(mode) },
             made,
             topmost_created,
             work_dir,
@@ -407,12 +407,12 @@ fn parent_of(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Creates a directory with the mode that mkdir(1) would give it. The umask of this process is 0, so it is applied
-/// here, except if the parent has a default ACL: then the kernel ignores the umask.
-fn make_dir(path: &[u8], umask: u32) -> io::Result<()> {
+/// Returns the mode that mkdir(1) would give a new directory of this path.
+fn new_dir_mode(path: &[u8], umask: u32) -> u32 {
     let parent = [parent_of(without_slashes(path)), b"/."].concat();
-    let has_default = matches!(sys::lgetxattr(&parent, acl::DEFAULT), Ok(Some(_)));
-    sys::mkdir_path(path, if has_default { 0o777 } else { 0o777 & !umask })
+    let default = sys::lgetxattr(&parent, acl::DEFAULT).unwrap_or(None);
+    let default_mode = default.as_deref().and_then(acl::default_mode);
+    acl::mode_of_new_dir(default_mode, umask)
 }
 
 /// Creates a directory and those above it (`--mkpath`), or in a dry run only counts them. Returns how many were
@@ -430,7 +430,7 @@ fn make_path(run_context: &RunContext<'_>, path: &[u8]) -> io::Result<usize> {
         make_path(run_context, parent)?
     };
     if !run_context.options.dry_run {
-        make_dir(path, run_context.process.umask)?;
+        sys::mkdir_path(path, new_dir_mode(path, run_context.process.umask))?;
     }
     Ok(above + 1)
 }

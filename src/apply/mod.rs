@@ -133,7 +133,7 @@ pub enum TempDir {
 /// The directory of `--backup-dir`. It is created with the first backup, so that no walk finds an empty one.
 pub struct BackupDir {
     path: Vec<u8>,
-    mode: u32,
+    umask: u32,
     owners: LinkOwners,
     root: Mutex<Option<Root>>,
     /// Its path below the destination, if it leads there.

@@ -8,7 +8,10 @@ use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::temp_name::is_temp_name;
 use crate::fs::write::{Pending, is_superseded};
-use crate::fs::{sandbox, trusted_path};
+use crate::fs::{
+    sandbox,
+    trusted_path::{self, NewDirMode},
+};
 use crate::report::event::{ErrorRole, Problem};
 use std::io;
 
@@ -28,7 +31,7 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
     if name.starts_with(b"/") {
         return Ok(Dir::new(trusted_path::make_dir(
             name,
-            0o700,
+            NewDirMode::Private,
             context.options.preserve.link_owners,
         )?));
     }

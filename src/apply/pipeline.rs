@@ -355,7 +355,7 @@ impl Receiving<'_> {
     ) -> Result<Top> {
         walk.wanted.normalize(&mut source, 0);
         let looked = match &self.to.root {
-            Some(root) if !self.to.is_new => Some((root, sys::fstat(root.dir().fd()))),
+            Some(root) if self.to.new_mode.is_none() => Some((root, sys::fstat(root.dir().fd()))),
             _ => None,
         };
         let Some((root, Ok(mut stat))) = looked else {
@@ -405,12 +405,10 @@ impl Receiving<'_> {
     /// Returns the planned creation of a destination that is not an entry of the transfer, if it is recorded or carried
     /// out.
     fn created(&self) -> Option<Event> {
-        let is_recorded = self.wants.planned && self.to.is_new;
-        if !is_recorded {
+        if !self.wants.planned {
             return None;
         }
-        let mode = 0o777 & !self.run_context.process.umask;
-        let action = PlannedAction::of_new_root(mode);
+        let action = PlannedAction::of_new_root(self.to.new_mode?);
         Some(Event::Planned(Box::new(action)))
     }
 

@@ -10,7 +10,10 @@ use crate::fs::compare::read_until;
 use crate::fs::root::Dir;
 use crate::fs::temp_name::{is_temp_name, name_of_temp};
 use crate::fs::write::Pending;
-use crate::fs::{errno, read, sandbox, sys, trusted_path};
+use crate::fs::{
+    errno, read, sandbox, sys,
+    trusted_path::{self, NewDirMode},
+};
 use crate::options::LinkOwners;
 use crate::work::clock;
 use std::io;
@@ -45,7 +48,8 @@ impl Store {
     pub fn open(path: &[u8]) -> io::Result<Store> {
         match Store::open_existing(path)? {
             Some(store) => Ok(store),
-            None => trusted_path::make_dirs(path, 0o700, LinkOwners::Trusted).and_then(Store::new),
+            None => trusted_path::make_dirs(path, NewDirMode::Private, LinkOwners::Trusted)
+                .and_then(Store::new),
         }
     }
 

@@ -335,6 +335,14 @@ pub fn default_mode(default: &[u8]) -> Option<u32> {
     known(default).map(|acl| acl.mode())
 }
 
+/// Returns the mode with which to create a directory so that it gets what mkdir(1) would give it. `default_mode`: see
+/// [`default_mode`], for the directory around it.
+///
+/// The umask of this process is 0, so it is applied here, except below a default ACL, where the kernel ignores umasks.
+pub fn mode_of_new_dir(default_mode: Option<u32>, umask: u32) -> u32 {
+    default_mode.unwrap_or(!umask) & 0o777
+}
+
 /// Sets the access ACL `wanted`, adapted to `mode`. If it is empty, sets only the mode.
 ///
 /// rsync's order is chown, attributes, times, ACL, chmod, rename. Call chmod after this, because it does not set the

@@ -15,9 +15,11 @@
 //! because the kernel does not check owners. It examines each element through the directory opened before it, so an
 //! element that is replaced during the walk is checked as well.
 
+use super::acl;
 use super::errno;
 use super::sandbox::{self, Sandbox};
 use super::sys::{self, Call};
+use super::xattr::At;
 use crate::options::LinkOwners;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
@@ -225,8 +227,17 @@ pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], owners: LinkOwners) -> io::Re
     open_trusted(dir, name, (Call::Open, flags, Mode::empty()), owners)
 }
 
+/// The mode of a directory that is created.
+#[derive(Debug, Clone, Copy)]
+pub enum NewDirMode {
+    /// Only this process's user may use it: `0700`.
+    Private,
+    /// That of mkdir(1) under this umask, or under a default ACL.
+    ByUmask(u32),
+}
+
 /// Opens a directory that an option names, and creates it and its missing parents. It can be confined.
-pub fn make_dirs(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
+pub fn make_dirs(path: &[u8], mode: NewDirMode, owners: LinkOwners) -> io::Result<OwnedFd> {
     match open_option_dir(path, owners) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         other => return other,
@@ -236,13 +247,21 @@ pub fn make_dirs(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<Owned
 }
 
 /// Opens a directory that an option names, and creates it if it does not exist. It can be confined.
-pub fn make_dir(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
+pub fn make_dir(path: &[u8], mode: NewDirMode, owners: LinkOwners) -> io::Result<OwnedFd> {
     let (parent, name) = parent_and_name(path)?;
     let parent = open_dir_to_search(parent, owners)?;
     if check_inside(parent.as_fd()).is_err() {
         return open_option_dir(path, owners);
     }
-    match sys::mkdir(parent.as_fd(), name, mode) {
+    let bits = match mode {
+        NewDirMode::Private => 0o700,
+        NewDirMode::ByUmask(umask) => {
+            let default = At::Fd(parent.as_fd()).get(acl::DEFAULT).unwrap_or(None);
+            let default_mode = default.as_deref().and_then(acl::default_mode);
+            acl::mode_of_new_dir(default_mode, umask)
+        }
+    };
+    match sys::mkdir(parent.as_fd(), name, bits) {
         // It was created in the meantime, or it is a symlink.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => open_option_dir(path, owners),
@@ -714,11 +733,12 @@ mod tests {
         let at = |name: &str| top.path().join(name).into_os_string().into_encoded_bytes();
         drop(open_append(&at("dangling"), 0o600, LinkOwners::Trusted).unwrap());
         assert!(top.path().join("a/new").is_file());
-        drop(make_dirs(&at("to_a/x/y/"), 0o700, LinkOwners::Trusted).unwrap());
+        drop(make_dirs(&at("to_a/x/y/"), NewDirMode::Private, LinkOwners::Trusted).unwrap());
         assert!(top.path().join("a/x/y").is_dir());
-        let missing = make_dir(&at("to_a/p/q"), 0o700, LinkOwners::Trusted).unwrap_err();
+        let missing =
+            make_dir(&at("to_a/p/q"), NewDirMode::Private, LinkOwners::Trusted).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
-        assert!(make_dirs(&at("a/f/x"), 0o700, LinkOwners::Trusted).is_err());
+        assert!(make_dirs(&at("a/f/x"), NewDirMode::Private, LinkOwners::Trusted).is_err());
     }
 
     #[test]

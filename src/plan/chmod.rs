@@ -70,7 +70,7 @@ pub fn dest_mode(src_mode: u32, existing: Option<u32>, rule: &ModeRule<'_>, pare
         }
         Some(mode) => mode & PERMS,
         None => {
-            let allowed = parent.default_acl_mode.unwrap_or(0o777 & !rule.umask) & 0o777;
+            let allowed = parent.default_acl_mode.unwrap_or(!rule.umask) & 0o777;
             let inherited = if parent.setgid && is_dir { SETGID } else { 0 };
             src_mode & allowed | inherited
         }

@@ -10,6 +10,7 @@ use crate::apply::generator::Top;
 use crate::apply::job::Job;
 use crate::apply::{Context, DestDir, attributes, backup, delete};
 use crate::flist::{Entry, Kind};
+use crate::fs::acl;
 use crate::fs::errno;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
@@ -209,7 +210,7 @@ pub(super) fn open_or_make(
     };
     if is_new {
         let mode = if is_bare {
-            0o777 & !context.process.umask
+            acl::mode_of_new_dir(around.default_acl_mode, context.process.umask)
         } else {
             model.wanted_mode() & 0o777 | 0o700
         };
@@ -473,12 +474,10 @@ impl Model<'_> {
         if !is_owned && self.existing.is_none() {
             // Its owner could not be set, so it keeps the mode with which rsync would have created it. That is a private
             // one while the list is still being received.
-            let by_umask = self
-                .around
-                .default_acl_mode
-                .unwrap_or(!self.context.process.umask);
+            let by_umask =
+                acl::mode_of_new_dir(self.around.default_acl_mode, self.context.process.umask);
             let kept = if self.context.options.select.no_inc_recursive {
-                by_umask & 0o777 | 0o1000
+                by_umask | 0o1000
             } else {
                 0o700
             };

@@ -119,7 +119,7 @@ impl Receiving<'_> {
             _ => Ok(Some(BackupDir::new(
                 path,
                 &self.to.path,
-                0o777 & !self.run_context.process.umask,
+                self.run_context.process.umask,
                 self.run_context.options.preserve.link_owners,
             ))),
         }
