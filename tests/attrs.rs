@@ -930,6 +930,17 @@ synctest!(
     }
 );
 
+// A user who is not in the group of a directory loses its setgid bit by any chmod, also by one that changes nothing.
+synctest!(new_destination_keeps_a_setgid_bit_that_it_inherits, as user, |w: World| {
+    w.needs_acls().source("k n/").build("dst", |t| {
+        let as_in_source = [Acl::Owner(7), Acl::OwnGroup(5), Acl::Other(5)];
+        t.dir(".").owner(1, 4).mode(0o2777);
+        t.dir(".").default_acl(&as_in_source);
+    });
+    w.agree_paths(&["-r"], &["src/", "dst/new/"]).exits(0);
+    w.agree_paths(&["-rp"], &["src/", "dst/perms/"]).exits(0);
+});
+
 synctest!(default_acl_with_perms, |w: World| {
     w.needs_acls()
         .source("a%666 x%777 d/e")

@@ -98,7 +98,11 @@ pub(super) fn prepare_root(
         has_other_names: false,
         around,
     };
-    let (mode, well) = model.prepare((dest.dir(), b""), changes, head);
+    let (mode, well) = if existing.is_none() {
+        (model.finish_new(dest.dir(), head), true)
+    } else {
+        model.prepare((dest.dir(), b""), changes, head)
+    };
     let window_secs = policy.check.window_secs;
     let same_time =
         |existing: &Entry| plan::quick_check::same_time(source.mtime, existing.mtime, window_secs);
@@ -372,31 +376,22 @@ impl Model<'_> {
         head: &mut Vec<Event>,
     ) -> (Option<u32>, bool) {
         let (working, late) = self.modes();
+        let Some(existing) = self.existing else {
+            return (late, true);
+        };
         let (times, changes) = if self.cannot_have_time(changes) {
             (TimesToSet::Both, changes)
         } else {
             (TimesToSet::Neither, changes.without(Changes::TIME))
         };
         let preserve = &self.context.policy.preserve;
-        let is_unsettled = self
-            .existing
-            .is_some_and(|existing| plan::is_unsettled(existing, preserve));
-        if changes != Changes::NONE || is_unsettled {
-            let has = match self.existing {
-                Some(existing) => Has::from_entry(existing, times),
-                None => Has {
-                    times,
-                    ..Has::default()
-                },
-            };
+        if changes != Changes::NONE || plan::is_unsettled(existing, preserve) {
+            let has = Has::from_entry(existing, times);
             let well = self.set_attrs(at, has, working, head);
             let late = if well { late } else { None };
             return (late, well);
         }
-        if self
-            .existing
-            .is_none_or(|existing| working & !existing.mode & 0o700 == 0)
-        {
+        if working & !existing.mode & 0o700 == 0 {
             return (late, true);
         }
         match sys::chmod(at.0.fd(), at.1, working) {
