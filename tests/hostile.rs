@@ -84,6 +84,22 @@ pub fn setup(server_sends: bool, lists: [&[u8]; 4]) -> Vec<u8> {
     frame(SETUP, &body)
 }
 
+/// Encodes a `Setup` for a server that sends, which lists one name as `--files-from` would.
+pub fn setup_with_listed_name(word: &[u8], name: &[u8]) -> Vec<u8> {
+    const SERVER_SENDS: u8 = 1;
+    const HAS_LISTED: u8 = 1 << 3;
+    let body = [
+        &[SERVER_SENDS | HAS_LISTED, 0][..],
+        &[&[1][..], &bytes(word)].concat(),
+        &[0, 0],
+        &[&[1][..], &bytes(name)].concat(),
+        &[0],
+        &varint(0o022),
+    ]
+    .concat();
+    frame(SETUP, &body)
+}
+
 /// Encodes a `Setup` whose only word is `-r`.
 pub fn plain_setup(server_sends: bool) -> Vec<u8> {
     setup(server_sends, [&[1, 2, b'-', b'r'], &[0], &[0], &[0]])

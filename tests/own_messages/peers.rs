@@ -1,7 +1,9 @@
 //! Messages about clients that break the protocol or request what they may not have.
 
 use super::compare;
-use crate::hostile::{chunk, chunks, dir, entry, frame, greeting, plain_setup, roots, setup};
+use crate::hostile::{
+    chunk, chunks, dir, entry, frame, greeting, plain_setup, roots, setup, setup_with_listed_name,
+};
 use crate::kit::{oracle, until};
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -294,6 +296,11 @@ fn messages_about_requests() {
             RECEIVER,
             "other paths",
             [greeting(), with(false, "-r", "", &[1, 1, b'x'])].concat(),
+        ),
+        (
+            "--server --sender -re.iLsfxCIvuY . tree/",
+            "a list of names",
+            [greeting(), setup_with_listed_name(b"-r", b"link/secret")].concat(),
         ),
         (
             RECEIVER,

@@ -401,6 +401,10 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
             .with_hint("copy without a plan")
             .into());
     }
+    if setup.listed.is_some() && options.select.files_from != Some(FilesFrom::Stdin) {
+        // Listed names can lead through symlinks, out of the directory that a forced command has approved.
+        return Err(rejected_request("names are listed without --files-from=-").into());
+    }
     if let Some(choice) = &mut options.checksum_cache {
         // The client's directory is one of its own machine. A module has no user whose state directory could be used.
         choice.dir = match authority {
