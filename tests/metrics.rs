@@ -1,9 +1,10 @@
 //! `server metrics` and `--metrics-file`: the text has the format of OpenMetrics, and the numbers are right.
 
-use crate::kit::Scene;
-use crate::kit::oracle;
+use crate::kit::{Scene, assert_output, oracle};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
@@ -223,6 +224,25 @@ fn run_writes_its_metrics() {
             .any(|name| name.starts_with(".m")),
         "no temporary file"
     );
+}
+
+/// Every name that a file can have: the temporary name is cut.
+#[test]
+fn metrics_file_of_any_name() {
+    let scene = Scene::new();
+    scene.tree("src").text("a");
+    let longest = [b'n'; 255];
+    for name in [&b"not \xff utf-8"[..], &longest] {
+        let name = OsStr::from_bytes(name);
+        let option = [OsStr::new("--metrics-file="), name].join(OsStr::new(""));
+        let output = scene
+            .command("client", "-a src/ got/")
+            .arg(option)
+            .output()
+            .expect("the program can be started");
+        assert_output(&output, 0, &[]);
+        assert!(scene.path("").join(name).exists(), "{name:?}");
+    }
 }
 
 /// As root, `--metrics-file=/dev/null` must not replace the device.

@@ -52,14 +52,14 @@ pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Resu
     let path = Path::new(OsStr::from_bytes(full));
     let name = path
         .file_name()
-        .and_then(OsStr::to_str)
-        .ok_or(io::ErrorKind::InvalidFilename)?;
+        .ok_or(io::ErrorKind::InvalidFilename)?
+        .as_bytes();
     let dir = path
         .parent()
         .map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
     let dir = trusted_path::open_dir(if dir.is_empty() { b"." } else { dir }, owners)?;
 
-    let existing = errno::if_there(sys::stat(dir.as_fd(), name.as_bytes(), false))?;
+    let existing = errno::if_there(sys::stat(dir.as_fd(), name, false))?;
     if existing.is_none_or(|existing| Kind::of_mode(existing.mode) == Some(Kind::File)) {
         return files::put(dir.as_fd(), name, text, mode);
     }

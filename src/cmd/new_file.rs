@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::flist::entry::Stat;
-use crate::fs::{errno, sys, trusted_path};
+use crate::fs::{errno, sys, temp_name, trusted_path};
 use crate::options::LinkOwners;
 use crate::path;
 use crate::report::event::errno_words;
@@ -44,7 +44,7 @@ impl NewFile {
             ));
         }
         let random = u64::from_le_bytes(sys::random());
-        let temp = [b".", name, format!(".{random:016x}").as_bytes()].concat();
+        let temp = temp_name::name_before_place(name, format!(".{random:016x}").as_bytes());
         let file = sys::create(dir.as_fd(), &temp, mode)?;
         Ok(NewFile {
             path: path.to_vec(),

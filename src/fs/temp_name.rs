@@ -47,6 +47,13 @@ fn check_letters(start: &[u8]) -> [u8; SUFFIX_LEN - 1] {
     })
 }
 
+/// Returns the name under which a file of one of our commands is written, `.name` and `end`. Truncates the name if it would
+/// become too long.
+pub fn name_before_place(name: &[u8], end: &[u8]) -> Vec<u8> {
+    let keep = name.len().min(NAME_MAX - 1 - end.len());
+    [b".", &name[..keep], end].concat()
+}
+
 /// Returns whether a name is one of our temp names. Does not access the file.
 pub fn is_temp_name(name: &[u8]) -> bool {
     if name.len() < SUFFIX_LEN + 3 || name[0] != b'.' || name[name.len() - SUFFIX_LEN - 1] != b'.' {

@@ -1,8 +1,11 @@
 //! A small tree for digests, and the programs that write and read manifests.
 
+use super::run::USER;
 use super::{oracle, report_skip};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -45,6 +48,17 @@ impl HashedTree {
             .stdin(Stdio::null())
             .env("LC_ALL", "C.UTF-8");
         command
+    }
+
+    /// Runs sparsync in the directory as a user whom modes restrict, so not as root.
+    pub fn run_as_user(&self, args: &[&str]) -> Output {
+        let mut command = self.command(args);
+        if rustix::process::geteuid().is_root() {
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(self.dir.path(), mode).expect("scratch can be changed");
+            command.uid(USER).gid(USER);
+        }
+        command.output().expect("the program can be started")
     }
 
     /// Runs sparsync in the directory.

@@ -138,12 +138,11 @@ fn pair_up<'a>(
         if is_stopping() {
             return;
         }
-        let path = match &found {
-            TreeEntry::Entry(_, path) | TreeEntry::Unreadable(path, _) => path.clone(),
+        let place = match &found {
+            TreeEntry::Entry(_, path) => path.as_bytes().to_vec(),
+            TreeEntry::Unreadable(dir, _) => start_of_content(dir),
         };
-        while let Some(missing) =
-            rest.next_if(|expected| expected.path.as_bytes() < path.as_bytes())
-        {
+        while let Some(missing) = rest.next_if(|expected| expected.path.as_bytes() < &place[..]) {
             add(CheckTask::Missing(missing));
         }
         match found {
@@ -154,7 +153,9 @@ fn pair_up<'a>(
             },
             TreeEntry::Unreadable(path, error) => {
                 add(CheckTask::Unreadable(path.clone(), error));
-                while let Some(hidden) = rest.next_if(|expected| is_in(&expected.path, &path)) {
+                while let Some(hidden) =
+                    rest.next_if(|expected| expected.path.as_bytes().starts_with(&place))
+                {
                     add(CheckTask::Hidden(hidden));
                 }
             }
@@ -165,13 +166,13 @@ fn pair_up<'a>(
     }
 }
 
-/// Returns whether a path is this directory or below it.
-fn is_in(path: &RelPath, dir: &RelPath) -> bool {
-    dir.is_root()
-        || path
-            .as_bytes()
-            .strip_prefix(dir.as_bytes())
-            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+/// Returns how the paths of everything in a directory begin. They have their place in the order there, which is behind
+/// that of the directory's own path: `a`, `a-b`, `a/b`.
+fn start_of_content(dir: &RelPath) -> Vec<u8> {
+    if dir.is_root() {
+        return Vec::new();
+    }
+    [dir.as_bytes(), b"/"].concat()
 }
 
 /// Examines single paths, on any thread.
