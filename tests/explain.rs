@@ -498,6 +498,17 @@ synctest!(alternate_trees_are_named, |w: World| {
     }
 });
 
+synctest!(what_an_alternate_tree_replaces_is_deleted, |w: World| {
+    explained(&w).source("a").dest("a=older").tree("alt", "a");
+    let has = "receiver: a tree of --compare-dest has the same";
+    let removed = "receiver: what the destination has differs from it, and is removed";
+    says(
+        &w,
+        &["-a", "--compare-dest=../alt"],
+        &[("a", "deleted", &[has, removed])],
+    );
+});
+
 synctest!(renamed_files_are_new_and_extra, |w: World| {
     explained(&w)
         .source("new*100000 d/f")

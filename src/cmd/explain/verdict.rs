@@ -431,6 +431,7 @@ impl Views<'_> {
             | DecidedOutcome::Transfer(_)
             | DecidedOutcome::CopyAlternate(_) => PathVerdict::Copied,
             DecidedOutcome::LinkAlternate => PathVerdict::Linked,
+            DecidedOutcome::Elsewhere if decided.dest.is_some() => PathVerdict::Deleted,
             DecidedOutcome::Elsewhere | DecidedOutcome::Refuse(_) => PathVerdict::NotCopied,
         };
         for text in self.comparison(decided) {
@@ -450,6 +451,10 @@ impl Views<'_> {
                 let alternates = self.options.delta.alt_dest.as_ref();
                 let option = alternates.map_or("--compare-dest", AltDest::option);
                 texts.push(format!("a tree of {option} has the same").into_bytes());
+                if decided.outcome == DecidedOutcome::Elsewhere && decided.dest.is_some() {
+                    texts
+                        .push(b"what the destination has differs from it, and is removed".to_vec());
+                }
                 return texts;
             }
             DecidedOutcome::Keep => {
