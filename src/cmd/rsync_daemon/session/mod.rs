@@ -395,7 +395,7 @@ impl<'a> DaemonConnection<'a> {
         if values.flag(Param::ReverseLookup) {
             peer.look_up();
         }
-        self.set_var("RSYNC_HOST_NAME", peer.name.clone());
+        self.set_var("RSYNC_HOST_NAME", peer.host.name.clone());
         self.set_var("RSYNC_HOST_ADDR", peer.address.clone());
         if self.args.log_file.is_none()
             && values.raw(Param::LogFile) != config.globals.raw(Param::LogFile)

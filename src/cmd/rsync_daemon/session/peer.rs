@@ -15,11 +15,12 @@ use std::os::unix::ffi::OsStringExt as _;
 /// The longest header of the proxy protocol, without the addresses of version 2.
 const PROXY_LINE_MAX_BYTES: usize = 107;
 
+/// The name of a client before it is looked up.
+const NOT_LOOKED_UP: &[u8] = b"UNDETERMINED";
+
 /// A client.
 pub(super) struct DaemonPeer {
     pub(super) host: ClientHost,
-    /// The name for messages.
-    pub(super) name: Vec<u8>,
     /// The address for messages.
     pub(super) address: Vec<u8>,
 }
@@ -32,9 +33,8 @@ impl DaemonPeer {
         let mut peer = DaemonPeer {
             host: ClientHost {
                 address,
-                name: None,
+                name: NOT_LOOKED_UP.to_vec(),
             },
-            name: b"UNDETERMINED".to_vec(),
             address: address.to_string().into_bytes(),
         };
         if looks_up {
@@ -45,21 +45,17 @@ impl DaemonPeer {
 
     /// Finds the name of the address. A name that does not lead back to the address is not believed.
     pub(super) fn look_up(&mut self) {
-        if self.host.name.is_some() {
+        if self.host.name != NOT_LOOKED_UP {
             return;
         }
-        self.name = b"UNKNOWN".to_vec();
-        if let Some(name) = sys::host_name_of(self.host.address)
-            && forward(&name).contains(&self.host.address)
-        {
-            self.name.clone_from(&name);
-            self.host.name = Some(name);
-        }
+        let found = sys::host_name_of(self.host.address)
+            .filter(|name| forward(name).contains(&self.host.address));
+        self.host.name = found.unwrap_or_else(|| b"UNKNOWN".to_vec());
     }
 
     /// `NAME (ADDRESS)`
     pub(super) fn shown(&self) -> Vec<u8> {
-        [&self.name[..], b" (", &self.address, b")"].concat()
+        [&self.host.name[..], b" (", &self.address, b")"].concat()
     }
 }
 
