@@ -434,6 +434,13 @@ fn modules_and_hosts_are_checked() {
     scene.agree(("", "hosts allow = 10.0.0.0/8"), &get).exits(5);
     scene.agree(("", "hosts allow = 127.0.0.1\nhosts deny = *"), &get);
     scene.agree(("", "hosts allow = localhost"), &get);
+    for hosts in ["127.*", "*.0.0.1", "[1]27.0.0.1", "local*", "u*", "*"] {
+        for globals in ["", "reverse lookup = no"] {
+            for list in ["hosts allow", "hosts deny"] {
+                scene.agree((globals, &format!("{list} = {hosts}")), &get);
+            }
+        }
+    }
     scene
         .agree(
             ("reverse lookup = no", "hosts deny = 127.0.0.0/255.0.0.0"),
@@ -2001,7 +2008,7 @@ fn programs_are_run() {
     let hook = "sh -c 'env | grep ^RSYNC_ | grep -v RSYNC_PID | grep -v CONNECT | sort; echo from hook; exit 3'";
     let args = ["-r", "h::m/a", "h::m/sub", "dst"];
     let more = [
-        "-r", "h::m/a", "h::m/sub", "h::m", "h::m/", "h::m/./", "dst",
+        "-r", "h::m/a", "h::m/sub", "h::m", "h::m/", "h::m/./", "h::m/s*", "h::m/?", "dst",
     ];
     let both = [oracle::rsync(), oracle::under_test()].map(|program| {
         scene.file_with_mode(

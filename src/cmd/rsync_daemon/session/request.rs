@@ -109,7 +109,13 @@ impl DaemonConnection<'_> {
                 ..error.clone()
             })
         });
-        let hook_vars = request_vars(&words, &request.serve.operands, &requested);
+        // Hooks see the paths that are served. The rules of the module are applied to the paths as they were requested.
+        let served_paths = if sends {
+            matched_paths(&request.serve.operands)
+        } else {
+            request.serve.operands.clone()
+        };
+        let hook_vars = request_vars(&words, &served_paths, &requested);
         if let Some(pre_xfer) = hooks.pre_xfer {
             refusal = refusal.or(self.run_pre_xfer(pre_xfer, &hook_vars));
         }
@@ -149,12 +155,11 @@ impl DaemonConnection<'_> {
             && refusal
                 .as_ref()
                 .is_none_or(|error| !sends && error.exit != Exit::Unsupported);
-        request.serve.operands = request
-            .serve
-            .operands
-            .iter()
-            .flat_map(|path| glob::expand(b"", path, WildcardRules::Rsync))
-            .collect();
+        request.serve.operands = if sends {
+            served_paths
+        } else {
+            matched_paths(&request.serve.operands)
+        };
         let link = self.link(options.connect.timeout_secs)?;
         sys::lift_open_files(sys::OPEN_FILES_MAX);
         self.env.cwd.clone_from(&path.dir);
@@ -517,6 +522,12 @@ fn access_error(values: &Values, read_only: bool, sends: bool, options: &Options
         return None;
     };
     Some(Error::usage(words))
+}
+
+/// Returns the paths that the client's paths match, in the working directory of the session.
+fn matched_paths(requested: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let matches = |path: &Vec<u8>| glob::expand(b"", path, WildcardRules::Rsync);
+    requested.iter().flat_map(matches).collect()
 }
 
 /// Returns the error for a path that the rules of the module exclude.
