@@ -58,10 +58,12 @@ synctest!(what_failed_can_be_tried_again, as user, |w: World| {
 
 synctest!(names_end_with_nul_bytes_on_request, as user, |w: World| {
     w.not_served(NO_CLIENT);
-    w.source("c").file("src/a\nb", "");
+    w.source("c #d%0").file("src/a\nb", "");
     w.change(|twin| set_mode(&twin.join("src/a\nb"), 0));
     w.alone(&["-a", SENT, "--failed-list=list", "--from0"]).exits(23);
-    assert_eq!(read(&w, "list"), "a\nb\0");
+    // Names of a list are comments also if they end with NUL bytes.
+    assert_eq!(read(&w, "list"), "./#d\0a\nb\0");
+    w.change(|twin| set_mode(&twin.join("src/#d"), 0o644));
     let message = "sparsync: 1 problem is not in list: names with a newline or carriage return cannot be in a list of lines";
     w.alone(&["-a", SENT, "--failed-list=list"]).exits(23).warns(message);
     assert_eq!(read(&w, "list"), "");

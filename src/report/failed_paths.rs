@@ -109,8 +109,8 @@ impl FailedPaths {
                 unlisted.newlines += 1;
                 continue;
             }
-            if !from0 && (path.starts_with(b"#") || path.starts_with(b";")) {
-                // Such a line would be a comment.
+            if path.starts_with(b"#") || path.starts_with(b";") {
+                // Such a name would be a comment, with NUL bytes as well.
                 text.extend_from_slice(b"./");
             }
             text.extend_from_slice(path);
