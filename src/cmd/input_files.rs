@@ -284,7 +284,10 @@ impl RuleReader<'_> {
                 Parsed::Merge(merge) if !merge.per_dir => {
                     if depth >= MERGE_DEPTH_MAX {
                         let place = merge.named_at.as_deref().unwrap_or(&merge.name);
-                        return Err(Error::new(Exit::FileIo, filter::too_deep(self.role, place)));
+                        return Err(Error::new(
+                            Exit::FileIo,
+                            filter::too_deep(self.role, MERGE_DEPTH_MAX, place),
+                        ));
                     }
                     let text = self.merge_text(&merge)?;
                     let inner = filter::parse_merge(&text, &merge, self.from0).map_err(bad)?;

@@ -48,6 +48,7 @@ impl Chain {
             options: &options,
             cvs: None,
             active: Vec::new(),
+            depth: 0,
         };
         let mut items = Vec::new();
         for parsed in rules {
@@ -114,6 +115,7 @@ impl Chain {
             options: &inner.options,
             cvs: inner.cvs.clone(),
             active: Vec::new(),
+            depth: 0,
         };
         names_of(&inner.items, &mut builder.active);
         let dir_abs = join(&inner.options.root_abs, dir);

@@ -12,11 +12,14 @@ use super::rule::{Merge, Parsed, Rule, Side, Sides, Text};
 /// How deeply merge files may include each other, as in rsync. Beyond that the run ends.
 pub const MERGE_DEPTH_MAX: usize = 32;
 
+/// How deeply per-directory merge files may open each other by `:` rules. rsync has no limit there. This one bounds the
+/// stack, because whoever owns a directory writes these files.
+pub(super) const GROUP_DEPTH_MAX: usize = 128;
+
 /// Returns rsync's message about a merge file that would be nested deeper. `place`: the rule that names it.
-pub fn too_deep(role: &str, place: &[u8]) -> Vec<u8> {
-    let start = format!(
-        "[{role}] merge-file include depth limit ({MERGE_DEPTH_MAX}) exceeded at <rule from "
-    );
+pub fn too_deep(role: &str, depth_max: usize, place: &[u8]) -> Vec<u8> {
+    let start =
+        format!("[{role}] merge-file include depth limit ({depth_max}) exceeded at <rule from ");
     [start.as_bytes(), place, b">"].concat()
 }
 
@@ -63,9 +66,9 @@ pub enum FilterError {
     /// A file named by another file cannot be read: exit code 11. Holds rsync's message without a newline; like rsync,
     /// it does not include the system's error.
     Unreadable(Vec<u8>),
-    /// Files include each other more than [`MERGE_DEPTH_MAX`] deep: exit code 11. Holds the place of the rule that names
-    /// the next one.
-    TooDeep(Vec<u8>),
+    /// Files include each other more than this number of levels deep: exit code 11. Also holds the place of the rule that
+    /// names the next one.
+    TooDeep(usize, Vec<u8>),
 }
 
 impl FilterError {
@@ -74,7 +77,7 @@ impl FilterError {
         match self {
             FilterError::BadRule(bad) => bad.message(),
             FilterError::Unreadable(message) => message.clone(),
-            FilterError::TooDeep(place) => too_deep(role, place),
+            FilterError::TooDeep(depth_max, place) => too_deep(role, *depth_max, place),
         }
     }
 
@@ -82,7 +85,7 @@ impl FilterError {
     pub fn exit(&self) -> Exit {
         match self {
             FilterError::BadRule(_) => Exit::Usage,
-            FilterError::Unreadable(_) | FilterError::TooDeep(_) => Exit::FileIo,
+            FilterError::Unreadable(_) | FilterError::TooDeep(..) => Exit::FileIo,
         }
     }
 }
@@ -248,6 +251,8 @@ pub(super) struct ChainBuilder<'a> {
     /// The file names of the existing groups. Each name has only one group, the first. Kept in step with the items: who
     /// adds a group adds its name, and who removes items calls [`ChainBuilder::forget`].
     pub(super) active: Vec<Vec<u8>>,
+    /// How many groups are being entered, each nested in the one before.
+    pub(super) depth: usize,
 }
 
 impl ChainBuilder<'_> {
@@ -483,8 +488,18 @@ impl ChainBuilder<'_> {
         file: Option<&[u8]>,
         read: &mut ReadMerge<'_>,
     ) -> Result<Arc<Group>, FilterError> {
+        if self.depth >= GROUP_DEPTH_MAX {
+            let place = join(dir_abs, nested.merge.file_name());
+            return Err(FilterError::TooDeep(
+                GROUP_DEPTH_MAX,
+                self.shown_file(&place),
+            ));
+        }
         let file = file.map(|_| join(dir_abs, nested.merge.file_name()));
-        self.enter_group(nested, dir_abs, file.as_deref(), read)
+        self.depth += 1;
+        let entered = self.enter_group(nested, dir_abs, file.as_deref(), read);
+        self.depth -= 1;
+        entered
     }
 
     /// Adds the rules of one file to `own`. Files included with `.` are inserted at their position. `file`: the file as
@@ -536,7 +551,7 @@ impl ChainBuilder<'_> {
                     // The file of the directory counts as well.
                     if own.depth + 1 >= MERGE_DEPTH_MAX {
                         let place = merge.named_at.as_deref().unwrap_or(&merge.name);
-                        return Err(FilterError::TooDeep(place.to_vec()));
+                        return Err(FilterError::TooDeep(MERGE_DEPTH_MAX, place.to_vec()));
                     }
                     // rsync's working directory is the root of the transfer, so the file is opened relative to it.
                     let name = match &merge.name[..] {

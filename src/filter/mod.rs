@@ -20,6 +20,8 @@ mod rule;
 mod run_rules;
 
 pub use chain::Chain;
+#[cfg(test)]
+use compiled_rules::GROUP_DEPTH_MAX;
 pub use compiled_rules::{ChainOptions, MERGE_DEPTH_MAX, too_deep};
 pub use module_rules::{ModuleRules, split_rules};
 pub use parse::{

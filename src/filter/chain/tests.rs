@@ -3,8 +3,8 @@
 use super::*;
 use crate::exit::Exit;
 use crate::filter::{
-    MERGE_DEPTH_MAX, ModuleRules, Parsed, RulePlace, Rules, Side, Verdict, parse_exclude,
-    parse_filter, parse_merge,
+    GROUP_DEPTH_MAX, MERGE_DEPTH_MAX, ModuleRules, Parsed, RulePlace, Rules, Side, Verdict,
+    parse_exclude, parse_filter, parse_merge,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -324,6 +324,27 @@ fn nested_merge_file_is_read_from_the_root() {
     let start =
         b"[sender] merge-file include depth limit (32) exceeded at <rule from a file named at";
     assert!(message.starts_with(start) && message.ends_with(b" /r/d/.r line 1>"));
+}
+
+#[test]
+fn depth_of_files_that_open_each_other_is_limited() {
+    let enter = |depth: usize| {
+        let mut files = Files::new();
+        for at in 1..depth {
+            let text = format!(": .r{}", at + 1);
+            files.insert(format!("d/.r{at}").leak(), text.leak());
+        }
+        files.insert(format!("d/.r{depth}").leak(), "- x");
+        try_enter(&chain(&[": .r1"]), "d", &files)
+    };
+    assert!(hides(&enter(GROUP_DEPTH_MAX + 1).unwrap(), "d/x"));
+    let bad = enter(GROUP_DEPTH_MAX + 2).unwrap_err();
+    let message = bad.message("sender");
+    let expected = b"[sender] merge-file include depth limit (128) exceeded at <rule from d/.r130>";
+    assert_eq!(
+        message.escape_ascii().to_string(),
+        expected.escape_ascii().to_string()
+    );
 }
 
 #[test]
