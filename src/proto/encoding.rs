@@ -335,6 +335,9 @@ fn get_parsed(r: &mut Reader) -> Result<Parsed> {
                 xattr,
                 has_place,
             ] = r.flags::<8>("merge flags")?;
+            if !per_dir {
+                return Err(r.refuse("rule", "is a merge file that the client reads"));
+            }
             Parsed::Merge(Box::new(Merge {
                 per_dir,
                 no_inherit,

@@ -284,7 +284,7 @@ fn parsed() -> impl Strategy<Value = Parsed> {
         MergeFormat::Cvs,
     ]);
     let merge = (
-        any::<[bool; 7]>(),
+        any::<[bool; 6]>(),
         formats,
         sides(),
         bytes(),
@@ -292,7 +292,6 @@ fn parsed() -> impl Strategy<Value = Parsed> {
     )
         .prop_map(|(flags, format, sides, name, named_at)| {
             let [
-                per_dir,
                 no_inherit,
                 word_split,
                 exclude_itself,
@@ -302,7 +301,7 @@ fn parsed() -> impl Strategy<Value = Parsed> {
             ] = flags;
             Parsed::Merge(Box::new(Merge {
                 name,
-                per_dir,
+                per_dir: true,
                 format,
                 no_inherit,
                 word_split,

@@ -4,6 +4,7 @@ use super::golden::bytes;
 use super::own_messages::{record, record_error};
 use super::{decoded, encoded, golden};
 use crate::exit::Exit;
+use crate::filter::{Merge, Parsed};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra};
 use crate::proto::bytes::put_varint;
@@ -17,8 +18,9 @@ use crate::report::tally::Kinds;
 use std::sync::Arc;
 
 /// All tests of this file.
-pub const ALL: [fn(); 16] = [
+pub const ALL: [fn(); 17] = [
     unmodified_messages_are_accepted,
+    merge_files_that_are_read_once_are_rejected,
     invalid_entry_names_are_rejected,
     unsorted_or_duplicate_entries_are_rejected,
     invalid_entry_attributes_are_rejected,
@@ -82,6 +84,24 @@ fn unmodified_messages_are_accepted() {
         "02 6e 00 01|61 {FILE} 6f 00 01|62 {NO_MORE}"
     )))
     .unwrap();
+}
+
+/// The client reads these files and sends their rules.
+#[test]
+fn merge_files_that_are_read_once_are_rejected() {
+    let rules = vec![Parsed::Merge(Box::new(Merge {
+        name: b"f".to_vec(),
+        ..Merge::default()
+    }))];
+    let setup = Setup {
+        rules: rules.into(),
+        ..golden::setup()
+    };
+    refused(
+        "read once",
+        &encoded(&Message::Setup(Box::new(setup))),
+        "rule is a merge file that the client reads",
+    );
 }
 
 #[test]
@@ -605,7 +625,7 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
     );
     refused(
         "merge format",
-        &frame(1, "00 00 00 00 01 02 00 04"),
+        &frame(1, "00 00 00 00 01 02 01 04"),
         "merge format has the unknown number 4",
     );
     refused(
