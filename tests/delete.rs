@@ -1,6 +1,9 @@
 //! Deletion: which entries are deleted, when, in which order, and which are kept.
 
-use crate::kit::{World, synctest};
+use crate::kit::{Scene, World, assert_output, synctest};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use std::path::Path;
 
 /// A destination with extra entries at every depth.
 fn extra_entries(w: &World) {
@@ -817,3 +820,55 @@ synctest!(protect_rule_is_reported_only_for_deletions, |w: World| {
     w.agree_paths(&["-avv", "--delete", "--filter=P a"], &["src/d", "dst"])
         .exits(0);
 });
+
+/// The depth of what is removed bounds the stack. rsync fails, too, because the path is too long.
+#[test]
+fn extra_directory_that_is_too_deep_stays() {
+    const LEVELS: usize = 12_000;
+    let scene = Scene::new();
+    scene.tree("src").text("a");
+    std::fs::create_dir_all(scene.path("dst/extra")).expect("scratch can be written");
+    let mut dir = open_dir(CWD, &scene.path("dst/extra"));
+    for _ in 0..LEVELS {
+        mkdirat(&dir, "d", Mode::RWXU).expect("scratch can be written");
+        dir = open_dir(&dir, Path::new("d"));
+    }
+    drop(dir);
+    let run = || {
+        scene
+            .command("client", "-r --delete src/ dst/")
+            .output()
+            .expect("the program can be started")
+    };
+    let output = run();
+    assert_output(
+        &output,
+        23,
+        &[
+            "failed: File name too long (36)",
+            "cannot delete non-empty directory: extra\n",
+        ],
+    );
+    assert!(scene.path("dst/a").exists() && scene.path("dst/extra").exists());
+    remove_levels(&scene.path("dst/extra"));
+}
+
+fn open_dir(at: impl AsFd, path: &Path) -> OwnedFd {
+    openat(at, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it exists")
+}
+
+/// Removes directories that are each the only entry of the one before, deepest first, without a stack or a long path: each is
+/// moved beside the first one before the next is examined.
+fn remove_levels(first: &Path) {
+    let top = first.parent().expect("it has a parent").to_owned();
+    let mut current = first.to_owned();
+    let mut number = 0;
+    while current.join("d").exists() {
+        number += 1;
+        let next = top.join(format!("level{number}"));
+        std::fs::rename(current.join("d"), &next).expect("it can be moved");
+        std::fs::remove_dir(&current).expect("it is empty");
+        current = next;
+    }
+    std::fs::remove_dir(&current).expect("it is empty");
+}

@@ -43,12 +43,17 @@ pub struct Remover<'a> {
     backups_beside: u64,
     /// How many directories, each in the one before, are being removed.
     depth: usize,
+    /// The directory that is being removed has more than [`LEVELS_MAX`] levels.
+    is_too_deep: bool,
     /// How many of them may be open at once.
     levels_open: usize,
 }
 
 /// The maximum of [`Remover::levels_open`].
 const LEVELS_OPEN: usize = 64;
+/// How many levels of an extra directory are removed. It bounds the stack. rsync removes nothing whose path has more than
+/// 4,096 bytes, and so no more levels than these.
+const LEVELS_MAX: usize = 2048;
 /// At most one open level per this many files that the process may have open.
 const OPEN_PARTS: usize = 16;
 
@@ -115,6 +120,7 @@ impl<'a> Remover<'a> {
             heir_dir: None,
             backups_beside: 0,
             depth: 0,
+            is_too_deep: false,
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
     }
@@ -289,6 +295,12 @@ impl<'a> Remover<'a> {
         chain: Option<&Chain>,
         inside: bool,
     ) -> Removed {
+        if self.depth >= LEVELS_MAX {
+            self.is_too_deep = true;
+            let error = errno::too_long();
+            self.events.push(failed("delete_file: rmdir", path, &error));
+            return Removed::Stays;
+        }
         let dest = self.context.dest;
         let planned;
         let opened = match above.dir(dest) {
@@ -344,6 +356,14 @@ impl<'a> Remover<'a> {
             None => Removed::Gone,
         };
         if planned != PlannedDeletion::Delete {
+            return Removed::Stays;
+        }
+        if emptied == Removed::Stays && self.is_too_deep {
+            // A line for each level would be as long as all paths together.
+            if !inside {
+                self.is_too_deep = false;
+                self.events.push(not_empty(path));
+            }
             return Removed::Stays;
         }
         if emptied == Removed::Stays {

@@ -84,6 +84,11 @@ pub fn lacks_ipv6(error: &io::Error) -> bool {
     )
 }
 
+/// Returns "File name too long", for a path with too many elements.
+pub fn too_long() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENAMETOOLONG)
+}
+
 /// Returns "Too many levels of symbolic links", for a path below a link that leads outside.
 pub fn outside() -> io::Error {
     io::Error::from_raw_os_error(libc::ELOOP)
