@@ -337,6 +337,7 @@ impl Search<'_> {
     }
 
     fn root(&self, dir: Dir, full: Vec<u8>) -> Root {
+        sys::examine_times(dir.fd());
         let Options {
             preserve, select, ..
         } = self.run_context.options;

@@ -7,6 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Keeps reads from changing the access time. Only the owner may set this.
 pub fn spare_atime(fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -108,6 +109,37 @@ pub fn chown(
     })
 }
 
+/// Set if the destination is on a file system of FUSE. Some of these ignore a call that sets only one of the two times, and
+/// report success, because `libfuse` 2 has no way to leave one out.
+static SETS_BOTH_TIMES: AtomicBool = AtomicBool::new(false);
+
+/// Finds out whether both times of an entry must be set together at this destination. Call it before there are threads that
+/// set times.
+pub fn examine_times(root: BorrowedFd<'_>) {
+    const FUSE_SUPER_MAGIC: u32 = 0x6573_5546;
+    if fs::fstatfs(root).is_ok_and(|found| found.f_type as u32 == FUSE_SUPER_MAGIC) {
+        SETS_BOTH_TIMES.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Replaces a time that is to be kept by the current one, if that must be set as well.
+fn with_both_times(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    (atime, mtime): (Option<Time>, Option<Time>),
+) -> io::Result<(Option<Time>, Option<Time>)> {
+    let is_complete = atime.is_some() && mtime.is_some();
+    if is_complete || !SETS_BOTH_TIMES.load(Ordering::Relaxed) {
+        return Ok((atime, mtime));
+    }
+    let now = if name.is_empty() {
+        super::fstat(dir)?
+    } else {
+        super::stat(dir, name, false)?
+    };
+    Ok((atime.or(Some(now.atime)), mtime.or(Some(now.mtime))))
+}
+
 /// Sets access and modification time without following a symlink; `None` keeps the current one. An empty name means
 /// `dir` itself, which may be an open file.
 pub fn utimes(
@@ -116,6 +148,7 @@ pub fn utimes(
     atime: Option<Time>,
     mtime: Option<Time>,
 ) -> io::Result<()> {
+    let (atime, mtime) = with_both_times(dir, name, (atime, mtime))?;
     attempt(Call::Utimes, || {
         may_write()?;
         let spec = |time: Option<Time>| match time {
