@@ -955,6 +955,18 @@ synctest!(default_acl_is_removed_with_acls, |w: World| {
     w.agree(&["-aiA"]).exits(0);
 });
 
+synctest!(privileged_attributes_as_super_user, as user, |w: World| {
+    w.needs_xattrs().source("a b");
+    w.build("src", |t| {
+        let capability = b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        drop(t.file("a", "a").xattr("user.u", "1").xattr("security.capability", capability));
+    });
+    w.stderr_unordered();
+    w.agree(&["-rltX", "--super"]).exits(23);
+    w.agree(&["-rltX", "--no-super"]).exits(0);
+    w.agree(&["-rltX"]).exits(0);
+});
+
 // ── --fake-super ────────────────────────────────────────────────────────────────────────────────
 synctest!(fake_super_stores_privileged_attributes, as both, |w: World| {
     w.needs_xattrs().source("a%4755 d/%700 d/b%600 l->a p|");

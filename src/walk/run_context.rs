@@ -120,10 +120,13 @@ impl<'a> RunContext<'a> {
                 *target = plain.into();
             }
         };
-        let who = match (preserve.fake_super, sys::ids().0) {
-            (true, _) => Who::Fake,
-            (false, 0) => Who::Root,
-            (false, _) => Who::User,
+        let is_super = preserve.super_user.unwrap_or(sys::ids().0 == 0);
+        let who = if preserve.fake_super {
+            Who::Fake
+        } else if is_super {
+            Who::Root
+        } else {
+            Who::User
         };
         let attribute_rules =
             [Side::Sender, Side::Receiver].map(|side| self.rules.chain(side, b""));
