@@ -1033,6 +1033,35 @@ macro_rules! leaves_what_links_lead_to {
     };
 }
 
+/// A file with several paths in the transfer is copied to all of them, and then removed. Nothing is removed behind a link
+/// that leads up.
+macro_rules! removes_what_has_several_paths {
+    ($name:ident, [$($option:expr),+], [$($source:literal),+]) => {
+        synctest!($name, |w: World| {
+            let reason = "what an rsync reports is removed, although another path may need it";
+            w.not_with_stock(reason).not_with_daemon(reason).not_served(reason);
+            w.source("a b->a c->a d/f down->d x/y/g z/up->../x/y").dest("").file("list", "a\ndown/f\nz/up/g\n");
+            // The order in which rsync notes removals depends on the time.
+            w.stderr_unordered()
+                .agree_paths(&["-q", "--remove-source-files", $($option),+], &[$($source),+, "dst/"]);
+        });
+    };
+}
+
+removes_what_has_several_paths!(several_paths_of_followed_links, ["-rtL"], ["src/"]);
+removes_what_has_several_paths!(several_paths_of_followed_directories, ["-rtk"], ["src/"]);
+removes_what_has_several_paths!(several_paths_of_relative_names, ["-rtLR"], ["src/"]);
+removes_what_has_several_paths!(
+    several_paths_of_given_names,
+    ["-rtR"],
+    ["src/down/f", "src/z/up/g"]
+);
+removes_what_has_several_paths!(
+    several_paths_of_listed_names,
+    ["-rt", "--files-from=list"],
+    ["src/"]
+);
+
 leaves_what_links_lead_to!(sources_behind_followed_links_stay, ["-rtL"]);
 leaves_what_links_lead_to!(
     sources_behind_followed_links_to_directories_stay,

@@ -179,6 +179,8 @@ impl<'a> Generator<'a> {
         self.context.go_on()?;
         let head = &mut self.out.head;
         delayed::place_delayed(self.context, head);
+        let info_level = self.context.options.output.info.remove;
+        self.context.late_removals.go(info_level, head);
         let mut again = std::mem::take(&mut *self.context.again.lock());
         again.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
         head.extend(again.into_iter().map(|(_, event)| event));

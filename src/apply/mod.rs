@@ -111,6 +111,8 @@ pub struct Context<'a> {
     pub gauge: Option<&'a Arc<Gauge>>,
     /// Complete files that get their names at the end (`--delay-updates`).
     pub delayed: Mutex<Vec<DelayedFile>>,
+    /// What `--remove-source-files` removes at the end.
+    pub late_removals: LateRemovals,
     /// The files whose digests are kept at the end (`--checksum-cache`).
     pub changed: ChangedFiles<'a>,
 }
@@ -180,7 +182,13 @@ pub struct SourceFile {
     pub lacks_fraction: bool,
     /// It is the target of a symlink of that name (`-L`).
     pub followed: bool,
+    /// It may have other paths in the transfer, so it is needed until everything has been read.
+    pub is_shared: bool,
 }
+
+/// The entries of the source that are removed at the end of the run, because they may have other paths in the transfer.
+#[derive(Default)]
+pub struct LateRemovals(Mutex<Vec<SourceFile>>);
 
 /// The bases that `--fuzzy` chose for files in progress, by their paths.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use crate::apply::dest_arg::Destination;
 use crate::apply::facts::ItemPrinter;
 use crate::apply::generator::{ListFirst, Plans, Top};
 use crate::apply::twins::Twins;
-use crate::apply::{Chosen, ContentPeer, Context};
+use crate::apply::{Chosen, ContentPeer, Context, LateRemovals};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::filter::{Chain, Side};
@@ -269,6 +269,7 @@ impl Receiving<'_> {
             again: Mutex::default(),
             gauge: self.run_context.gauge,
             delayed: Mutex::default(),
+            late_removals: LateRemovals::default(),
             changed: ChangedFiles::new(
                 self.run_context.checksum_cache(),
                 if options.dry_run {

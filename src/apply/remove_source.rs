@@ -2,24 +2,22 @@
 
 use crate::apply::delayed::is_delayed;
 use crate::apply::job::Job;
-use crate::apply::{Context, Outcome, SourceFile, SourceRemoval};
+use crate::apply::{Context, LateRemovals, Outcome, SourceFile, SourceRemoval};
 use crate::flist::entry::Stat;
-use crate::flist::{Kind, Time};
+use crate::flist::{Kind, Time, order};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
 use crate::options::RemoveSource;
 use crate::plan::Action;
 use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
+use std::borrow::Cow;
 use std::io;
 
 impl SourceRemoval {
     /// Closes its descriptor, because many entries may have to wait.
     pub(super) fn parked(self) -> SourceRemoval {
         match self {
-            SourceRemoval::Local(entry) => SourceRemoval::Local(SourceFile {
-                place: entry.place.closed(),
-                ..entry
-            }),
+            SourceRemoval::Local(entry) => SourceRemoval::Local(entry.parked()),
             remote @ SourceRemoval::Remote(..) => remote,
         }
     }
@@ -39,6 +37,11 @@ impl SourceRemoval {
             )));
         }
         match (self, context.peer) {
+            (SourceRemoval::Local(entry), _) if entry.is_shared => {
+                if entry.dir_if_unchanged(Some(arrived), out).is_some() {
+                    context.late_removals.add(entry);
+                }
+            }
             (SourceRemoval::Local(entry), _) => {
                 entry.go(context.options.output.info.remove, Some(arrived), out)
             }
@@ -54,52 +57,40 @@ impl SourceRemoval {
     }
 }
 
-impl SourceFile {
-    /// Removes it if it is unchanged and is not itself the entry at the destination (`arrived`). As in rsync, nothing is
-    /// removed behind a symlink below the source argument. `info_level`: the level of `--info=remove`.
-    pub fn go(&self, info_level: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
-        let skipped = |why: &str, path: &[u8]| {
-            let line = [b"ERROR: Skipping sender remove ", why.as_bytes(), path].concat();
-            Event::Problem(Problem::new(line, Weight::Failed))
-        };
-        let failed = |what: &str, error: &io::Error| {
-            let head = format!("rsync: [{}] {what} ", ErrorRole::Sender.word()).into_bytes();
-            Event::Problem(Problem::new(
-                [&head, self.path.as_bytes(), b": ", &errno_words(error)].concat(),
-                Weight::Failed,
-            ))
-        };
-        let source = match self.place.dir_without_links() {
-            Ok(source) => source,
-            Err(error) if errno::may_be_link(&error) => {
-                return events.push(failed("sender failed to secure-open-parent", &error));
-            }
-            Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
-        };
-        match sys::stat(source.fd(), &self.name, self.followed) {
-            Ok(now) if self.kind == Kind::File && self.differs(&now) => {
-                return events.push(skipped("for changed file: ", self.path.as_bytes()));
-            }
-            Ok(now) => match arrived.map(|(dir, name)| sys::stat(dir.fd(), name, false)) {
-                Some(Ok(existing)) if (existing.dev, existing.ino) == (now.dev, now.ino) => {
-                    return events.push(skipped("of destination file: ", self.path.as_bytes()));
-                }
-                // The source may be the only copy.
-                Some(Err(error)) => {
-                    return events.push(failed(
-                        "sender failed to re-lstat the destination of",
-                        &error,
-                    ));
-                }
-                Some(Ok(_)) | None => {}
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return events.push(Event::Note(
-                    [b"sender file already removed: ", self.path.as_bytes()].concat(),
-                ));
-            }
-            Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
+impl LateRemovals {
+    /// Adds an entry that has arrived.
+    pub fn add(&self, entry: SourceFile) {
+        self.0.lock().push(entry.parked());
+    }
+
+    /// Removes the entries, once everything has been read. `info_level`: the level of `--info=remove`.
+    pub fn go(&self, info_level: u8, events: &mut Vec<Event>) {
+        let mut entries = std::mem::take(&mut *self.0.lock());
+        // They were added as they arrived; messages come in list order.
+        entries.sort_by(|one, other| {
+            order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false))
+        });
+        for entry in entries {
+            entry.go(info_level, None, events);
         }
+    }
+}
+
+impl SourceFile {
+    /// Closes its descriptor, because many entries may have to wait.
+    fn parked(self) -> SourceFile {
+        SourceFile {
+            place: self.place.closed(),
+            ..self
+        }
+    }
+
+    /// Removes it if it is unchanged and is not itself the entry at the destination (`arrived`). `info_level`: the level of
+    /// `--info=remove`.
+    pub fn go(&self, info_level: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
+        let Some(source) = self.dir_if_unchanged(arrived, events) else {
+            return;
+        };
         match sys::unlink(source.fd(), &self.name) {
             Ok(()) if info_level >= 1 => {
                 events.push(Event::Note(
@@ -107,8 +98,68 @@ impl SourceFile {
                 ));
             }
             Ok(()) => {}
-            Err(error) => events.push(failed("sender failed to remove", &error)),
+            Err(error) => events.push(self.failed("sender failed to remove", &error)),
         }
+    }
+
+    /// Returns its directory, see [`SourceDir::dir_to_remove_from`], or reports why the entry is not removed.
+    fn dir_if_unchanged(
+        &self,
+        arrived: Option<(&Dir, &[u8])>,
+        events: &mut Vec<Event>,
+    ) -> Option<Cow<'_, Dir>> {
+        let skipped = |why: &str, path: &[u8]| {
+            let line = [b"ERROR: Skipping sender remove ", why.as_bytes(), path].concat();
+            Event::Problem(Problem::new(line, Weight::Failed))
+        };
+        let source = match self.place.dir_to_remove_from() {
+            Ok(source) => source,
+            Err(error) if errno::may_be_link(&error) => {
+                events.push(self.failed("sender failed to secure-open-parent", &error));
+                return None;
+            }
+            Err(error) => {
+                events.push(self.failed("sender failed to re-lstat", &error));
+                return None;
+            }
+        };
+        let now = match sys::stat(source.fd(), &self.name, self.followed) {
+            Ok(now) => now,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                events.push(Event::Note(
+                    [b"sender file already removed: ", self.path.as_bytes()].concat(),
+                ));
+                return None;
+            }
+            Err(error) => {
+                events.push(self.failed("sender failed to re-lstat", &error));
+                return None;
+            }
+        };
+        if self.kind == Kind::File && self.differs(&now) {
+            events.push(skipped("for changed file: ", self.path.as_bytes()));
+            return None;
+        }
+        match arrived.map(|(dir, name)| sys::stat(dir.fd(), name, false)) {
+            Some(Ok(existing)) if (existing.dev, existing.ino) == (now.dev, now.ino) => {
+                events.push(skipped("of destination file: ", self.path.as_bytes()));
+                None
+            }
+            // The source may be the only copy.
+            Some(Err(error)) => {
+                events.push(self.failed("sender failed to re-lstat the destination of", &error));
+                None
+            }
+            Some(Ok(_)) | None => Some(source),
+        }
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> Event {
+        let head = format!("rsync: [{}] {what} ", ErrorRole::Sender.word()).into_bytes();
+        Event::Problem(Problem::new(
+            [&head, self.path.as_bytes(), b": ", &errno_words(error)].concat(),
+            Weight::Failed,
+        ))
     }
 }
 
@@ -164,6 +215,7 @@ pub(super) fn leaving(job: &Job<'_>) -> Option<SourceRemoval> {
         inode: job.opened.get(),
         lacks_fraction: job.context.options.connect.lacks_fractions(),
         followed: job.context.options.select.copy_links,
+        is_shared: place.may_have_other_paths(&job.context.options.select),
     }))
 }
 

@@ -1,5 +1,6 @@
 //! The client's end of a session of two sparsyncs.
 
+use crate::apply::LateRemovals;
 use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -484,6 +485,7 @@ impl NativeClient<'_> {
             unsent: Default::default(),
             report: &report,
             opened: Mutex::default(),
+            late_removals: LateRemovals::default(),
         };
         let prefetch = before.early.as_ref().and_then(EarlyScan::source);
         let sent_roots = before.sent_roots;

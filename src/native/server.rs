@@ -1,5 +1,6 @@
 //! The server's end of a session of two sparsyncs.
 
+use crate::apply::LateRemovals;
 use crate::apply::facts::{ItemPrinter, ReportTime};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -371,6 +372,7 @@ impl Server<'_> {
                 unsent: Default::default(),
                 report: &report,
                 opened: Mutex::default(),
+                late_removals: LateRemovals::default(),
             };
             let run = SenderRun {
                 session_io: session_io.handled_by(&inbox),

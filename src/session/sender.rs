@@ -15,10 +15,10 @@ pub use self::peer::{BasisFate, ContentRequest, ContentSink, DestPeer, SenderJob
 use self::roots::SentNames;
 pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
 use self::totals::TotalsSender;
-use crate::apply::SourceFile as SourceRemoval;
 use crate::apply::block_sums::SearchedFile;
 use crate::apply::file::failure::{cannot_open, cannot_read, diminished, no_longer_regular};
 use crate::apply::file::verify;
+use crate::apply::{LateRemovals, SourceFile as SourceRemoval};
 use crate::delta::Op;
 use crate::digest::{self, By, CONTENT_LEN_BYTES, ContentHasher};
 use crate::error::{Error, Result};
@@ -77,6 +77,8 @@ pub struct Sender<'a> {
     pub report: &'a (dyn Fn(Event) -> Result<()> + Sync),
     /// The device and inode of each file that was sent and is to be removed.
     pub opened: Mutex<HashMap<FileId, (u64, u64)>>,
+    /// What is removed once everything was sent.
+    pub late_removals: LateRemovals,
 }
 
 /// Returns what limits the rate of a run with `--bwlimit`.
@@ -223,6 +225,10 @@ impl<'a> Sender<'a> {
             tally.merge(&received);
             Ok::<(), Error>(())
         })?;
+        let mut events = Vec::new();
+        let info_level = self.run_context.options.output.info.remove;
+        self.late_removals.go(info_level, &mut events);
+        self.report_removals(events, &removed)?;
         let removed = removed.into_inner();
         tally.merge(&removed);
         tally.merge(&self.unsent.lock());
@@ -403,13 +409,19 @@ impl<'a> Sender<'a> {
             inode: self.opened.lock().remove(&file),
             lacks_fraction: self.run_context.options.connect.lacks_fractions(),
             followed: self.run_context.options.select.copy_links,
+            is_shared: place.may_have_other_paths(&self.run_context.options.select),
         };
+        if leaving.is_shared && self.facts().takes_late_reports {
+            self.late_removals.add(leaving);
+            return Ok(());
+        }
         let mut events = Vec::new();
-        leaving.go(
-            self.run_context.options.output.info.remove,
-            None,
-            &mut events,
-        );
+        let info_level = self.run_context.options.output.info.remove;
+        leaving.go(info_level, None, &mut events);
+        self.report_removals(events, removed)
+    }
+
+    fn report_removals(&self, events: Vec<Event>, removed: &Mutex<Tally>) -> Result<()> {
         for event in events {
             removed.lock().event(&event);
             (self.report)(event)?;

@@ -62,6 +62,14 @@ impl BaseRoot {
         }
     }
 
+    /// Returns which symlinks below it may be followed.
+    fn follow(&self) -> Follow {
+        match self {
+            BaseRoot::Open(root) => root.follow(),
+            BaseRoot::Closed { follow, .. } => *follow,
+        }
+    }
+
     /// See [`Root::open_dir`].
     pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
         self.open()?.open_dir(path)
@@ -115,14 +123,22 @@ impl SourceDir {
         }
     }
 
-    /// Returns the directory if no symlink below the source argument leads to it.
-    pub fn dir_without_links(&self) -> io::Result<Cow<'_, Dir>> {
-        let root = self.base.root.open()?;
-        if root.follow() == Follow::Never {
-            return self.dir();
+    /// Returns the directory for the removal of an entry. As in rsync, nothing is removed behind a symlink that leads up or
+    /// to an absolute path, except by names that `--files-from` lists.
+    pub fn dir_to_remove_from(&self) -> io::Result<Cow<'_, Dir>> {
+        match self.base.root.follow() {
+            Follow::Never | Follow::Trusted => self.dir(),
+            Follow::Inside | Follow::Downwards | Follow::Anywhere => {
+                let root = self.base.root.open()?;
+                let strict = Root::new(root.dir().clone(), root.path.clone(), Follow::Downwards);
+                strict.open_dir_to_search(&self.path).map(Cow::Owned)
+            }
         }
-        let strict = Root::new(root.dir().clone(), root.path.clone(), Follow::Never);
-        strict.open_dir_to_search(&self.path).map(Cow::Owned)
+    }
+
+    /// Returns whether an entry may be reached by several paths, because symlinks on the way are followed.
+    pub fn may_have_other_paths(&self, select: &Select) -> bool {
+        self.base.root.follow() != Follow::Never || select.opens_link_targets()
     }
 
     /// Returns the same directory, closed, so that many can be stored.

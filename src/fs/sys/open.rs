@@ -14,6 +14,8 @@ pub enum Follow {
     Never,
     /// Those that stay below the directory where the walk starts.
     Inside,
+    /// Those that lead down from the directory that they are in: their targets are relative and have no `..`.
+    Downwards,
     /// Those of root and of this user, wherever they lead. [`Root`](crate::fs::root::Root) resolves them; to the functions
     /// here, each symlink is an error.
     Trusted,
@@ -54,6 +56,12 @@ fn open_dir_with(
                 ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS
             }
             Follow::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+            // The kernel has no such walk.
+            Follow::Downwards => {
+                let fd = stepwise(at, path, flags, follow)?;
+                sandbox::check_reached(fd.as_fd(), b".")?;
+                return Ok(fd);
+            }
             Follow::Anywhere => return open_through(at, path, flags, Mode::empty()),
         };
         loop {
@@ -77,8 +85,8 @@ fn open_dir_with(
     })
 }
 
-/// Does the same for kernels and sandboxes without `openat2`: one element at a time. Symlinks are followed only below
-/// `at`, with `Follow::Inside`.
+/// Does the same one element at a time, for kernels and sandboxes without `openat2`. Symlinks are followed only below `at`,
+/// with `Follow::Inside` and `Follow::Downwards`.
 pub(in crate::fs) fn stepwise(
     at: BorrowedFd<'_>,
     path: &[u8],
@@ -113,7 +121,9 @@ pub(in crate::fs) fn stepwise(
         match fs::openat(from, element.as_slice(), flags, Mode::empty()) {
             Ok(dir) => entered.push(dir),
             // It may be a symlink.
-            Err(error @ (Errno::NOTDIR | Errno::LOOP)) if follow == Follow::Inside => {
+            Err(error @ (Errno::NOTDIR | Errno::LOOP))
+                if matches!(follow, Follow::Inside | Follow::Downwards) =>
+            {
                 let Ok(target) = fs::readlinkat(from, element.as_slice(), Vec::new()) else {
                     return Err(error.into());
                 };

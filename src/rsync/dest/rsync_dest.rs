@@ -1,5 +1,6 @@
 //! An rsync that has the destination: gets file lists and items, and requests content by items.
 
+use crate::apply::LateRemovals;
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::{Error, Result};
 use crate::options::Compression;
@@ -77,6 +78,7 @@ impl<'a> RsyncDest<'a> {
             unsent: Default::default(),
             report,
             opened: Mutex::default(),
+            late_removals: LateRemovals::default(),
         }
     }
 }
@@ -239,6 +241,7 @@ fn rsync_facts() -> DestFacts {
         takes_unrequested: false,
         takes_problems: false,
         takes_totals: false,
+        takes_late_reports: false,
         lists_bare_top: true,
         path_max_bytes: Some(PATH_MAX_BYTES),
         digests_prefix: true,
