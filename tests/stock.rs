@@ -2,7 +2,9 @@
 //! `stock-push` and `stock-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
 use crate::filesfrom::pruned_of_names;
-use crate::kit::{Acl, OLD, TREE, World, copies, oracle, report_skip, synctest, write_script};
+use crate::kit::{
+    Acl, OLD, TREE, Tree, World, copies, oracle, report_skip, synctest, write_script,
+};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -845,6 +847,21 @@ fn backup_and_restore_by_backuppc() {
     assert_eq!(pools[0], pools[1]);
 }
 
+/// Runs a pull from an rsync. Returns the peak memory of the client, in KiB.
+fn peak_of_pull(top: &Path, args: &[&str]) -> usize {
+    // The shell ends before the client does.
+    let shell = "#!/bin/sh\nshift\nsh -c \"$*\"\ncode=$?\ngrep VmHWM /proc/$PPID/status > peak\nexit $code\n";
+    write_script(&top.join("shell"), shell);
+    let mut client = Command::new(oracle::under_test());
+    client
+        .args(["-e", "./shell", "--rsync-path=rsync"])
+        .args(args);
+    let output = client.current_dir(top).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let peak = std::fs::read_to_string(top.join("peak")).unwrap();
+    peak.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 #[test]
 fn rules_are_held_once() {
     const RULES: usize = 300_000;
@@ -853,27 +870,83 @@ fn rules_are_held_once() {
         .map(|number| format!("/name-{number:07}\n"))
         .collect();
     std::fs::write(top.path().join("rules"), &rules).unwrap();
-    // The shell ends before the client does.
-    let shell = "#!/bin/sh\nshift\nsh -c \"$*\"\ncode=$?\ngrep VmHWM /proc/$PPID/status > peak\nexit $code\n";
-    write_script(&top.path().join("shell"), shell);
-    let mut client = Command::new(oracle::under_test());
-    client.args([
-        "-a",
-        "-e",
-        "./shell",
-        "--rsync-path=rsync",
-        "--include-from=rules",
-        "h:rules",
-        "copy",
-    ]);
-    let output = client.current_dir(top.path()).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let peak = std::fs::read_to_string(top.path().join("peak")).unwrap();
-    let peak_kib: usize = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let args = ["-a", "--include-from=rules", "h:rules", "copy"];
+    let peak_kib = peak_of_pull(top.path(), &args);
     // The text, the rules, their compiled form, and what is sent; the program itself.
     let most_kib = (4 * rules.len() + RULES * 64) / 1024 + 16_000;
     assert!(peak_kib < most_kib, "{peak_kib} KiB of {most_kib}");
 }
+
+/// More files whose content is requested again than there are appliers, each in a batch of its own.
+const REPEATED: usize = 12;
+/// Their length. All of it differs.
+const REPEATED_BYTES: usize = 1_050_000;
+
+#[test]
+fn content_behind_repeated_files_is_not_held_in_memory() {
+    const NEW_BYTES: u64 = 8 << 20;
+    const MOST_KIB: usize = 48 << 10;
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    let path = |name: String| top.path().join(name);
+    for dir in ["src", "dst"] {
+        std::fs::create_dir(path(dir.to_owned())).unwrap();
+    }
+    for n in 0..REPEATED {
+        std::fs::write(path(format!("src/a{n}")), vec![b'x'; REPEATED_BYTES]).unwrap();
+        std::fs::write(path(format!("dst/a{n}")), vec![b'y'; REPEATED_BYTES - 9]).unwrap();
+        let new = std::fs::File::create(path(format!("src/b{n}"))).unwrap();
+        new.set_len(NEW_BYTES).unwrap();
+    }
+    let args = ["-aS", "--append-verify", "h:src/", "dst"];
+    let peak_kib = peak_of_pull(top.path(), &args);
+    let compared = Command::new("diff")
+        .args(["-r", "src", "dst"])
+        .current_dir(top.path())
+        .output()
+        .unwrap();
+    assert!(compared.status.success(), "{compared:?}");
+    assert!(peak_kib < MOST_KIB, "{peak_kib} KiB of {MOST_KIB}");
+}
+
+/// Files that are requested again, some of which have other names, among new ones and other names of those. Where rsync
+/// prints the other names depends on when it has the file.
+pub fn repeated_files(w: &World, options: &[&str]) {
+    let build = |tree: &Tree, is_source: bool| {
+        for n in 0..REPEATED {
+            let (letter, len_bytes) = if is_source {
+                (b'x', REPEATED_BYTES)
+            } else {
+                (b'y', REPEATED_BYTES - 9)
+            };
+            let name = format!("a{n:02}");
+            tree.file(&name, vec![letter; len_bytes]);
+            if is_source {
+                tree.hardlink(format!("b{n:02}"), &name);
+                tree.hardlink(format!("d/{n:02}"), &name);
+                tree.file(format!("c{n:02}"), vec![n as u8; REPEATED_BYTES]);
+                tree.hardlink(format!("e{n:02}"), format!("c{n:02}"));
+            } else if n % 2 == 1 {
+                tree.file(format!("b{n:02}"), b"other");
+                tree.file(format!("d/{n:02}"), vec![b'z'; len_bytes]);
+            }
+        }
+    };
+    w.build("src", |tree| build(tree, true));
+    w.build("dst", |tree| build(tree, false));
+    w.stderr_unordered().agree(options);
+}
+
+synctest!(repeated_files_with_other_names, with stock, |w: World| {
+    repeated_files(&w, &["-aH", "--append-verify"]);
+});
+
+synctest!(repeated_files_are_backed_up, with stock, |w: World| {
+    repeated_files(&w, &["-aHb", "--append-verify"]);
+});
+
+synctest!(repeated_files_without_links, with stock, |w: World| {
+    repeated_files(&w, &["-ai", "--append-verify", "--delete-after"]);
+});
 
 synctest!(access_control_lists, with stock, |w: World| {
     acls(&w);

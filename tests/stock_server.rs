@@ -5,7 +5,7 @@ use crate::filesfrom::pruned_of_names;
 use crate::kit::{OLD, Route, TREE, World, copies, oracle, skip, synctest, write_script};
 use crate::stock::{
     acls, attributes, missing_arguments, missing_parents, names_below_a_dot,
-    partly_named_directories, root_that_is_not_implied,
+    partly_named_directories, repeated_files, root_that_is_not_implied,
 };
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -990,3 +990,7 @@ fn push_of_unreadable_files_by_an_old_protocol_ends() {
         assert_eq!(seen[1].0[0].status.code(), Some(23), "{:?}", seen[1]);
     }
 }
+
+synctest!(repeated_files_with_other_names, with client, |w: World| {
+    repeated_files(&w, &["-aH", "--append-verify"]);
+});

@@ -51,6 +51,7 @@ pub mod ids;
 pub mod landlock;
 pub mod leftover;
 pub mod medium;
+pub mod overflow_file;
 pub mod probe;
 pub mod read;
 pub mod real_path;

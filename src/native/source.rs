@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Entry;
 use crate::flist::abbreviated::AbbreviatedValue;
+use crate::fs::root::Dir;
 use crate::native::connection::NativeConnection;
 use crate::native::receiver_inbox::{FileSlot, ReceiverInbox};
 use crate::proto::{Basis, Class, ContentDigest, DirId, DirListing, FileId, Lane, Message, Roots};
@@ -128,6 +129,9 @@ impl SourcePeer for NativeSource<'_> {
             Ok(Tally::default())
         }
     }
+
+    /// The windows bound what comes, and content that was requested again has one of its own.
+    fn set_aside_in(&self, _: &Dir) {}
 
     fn close(&self) {
         self.inbox.handle_end(Error::new(Exit::Stream, ""));

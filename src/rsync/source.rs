@@ -10,6 +10,7 @@ mod late_values;
 mod lists;
 mod reading;
 mod rsync_source;
+mod set_aside;
 
 pub use self::encoder::{SourceEncoder, UnchangedDest};
 use self::inbox::ContentKey;

@@ -19,6 +19,7 @@ use crate::exit::Exit;
 use crate::flist::Entry;
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
+use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::plan::idmap::{IdClass, IdNames};
 use crate::proto::{ContentDigest, DirId, DirListing, Roots};
@@ -84,6 +85,8 @@ pub trait SourcePeer: ContentPeer {
     /// Reports that everything is in place, with the counts of this end, and waits for the end of the session. Returns
     /// what the peer has counted since the end of the list.
     fn finish(&self, counted: &Tally) -> Result<Tally>;
+    /// Permits that content which has no room in memory is stored in the file system of the destination until it is taken.
+    fn set_aside_in(&self, dest: &Dir);
     /// Records that nothing more is taken. No thread waits after that.
     fn close(&self);
 }
@@ -134,6 +137,9 @@ impl Receiver<'_> {
             has_top: roots.top.is_some(),
         };
         let to = Destination::find(&self.run_context, self.dest.as_deref(), &facts)?;
+        if let Some(root) = &to.root {
+            self.peer.set_aside_in(root.dir());
+        }
         let accounts = PeerAccounts {
             ids: Ids::new(),
             source_names: RwLock::default(),

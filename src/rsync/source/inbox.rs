@@ -1,18 +1,25 @@
 //! What an rsync that has the source has sent and this end has not taken yet.
 
+#[cfg(test)]
+mod tests;
+
 use crate::apply::ContentPiece;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::FileId;
+use crate::fs::root::Dir;
 use crate::proto::rsync::message::Attempt;
 use crate::proto::{ContentDigest, DirListing, Roots};
 use crate::report::Tally;
-use crate::report::event::{Event, Problem};
+use crate::report::event::{Event, Problem, errno_words};
+use crate::rsync::source::set_aside::SetAside;
 use crate::session::connection::{EndHandler, unexpected, wait_for};
 use crate::session::receiver::EventSource;
 use crate::session::receiver::listing_queue::ListingQueue;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How much content of first requests may wait to be taken, in bytes. Then the transport slows the peer down.
@@ -21,6 +28,10 @@ const FIRST_MAX_BYTES: u64 = 8 << 20;
 const AGAIN_MAX_BYTES: u64 = 1 << 20;
 /// The same for events.
 const EVENTS_MAX_BYTES: u64 = 1 << 20;
+/// How much may wait of each file that a thread is taking, although there is no room for more content, in bytes.
+const TAKEN_MAX_BYTES: u64 = 1 << 20;
+/// How much content may wait in memory if it has no room there and cannot be set aside, in bytes. Then the run ends.
+const CROWDED_MAX_BYTES: u64 = 1 << 30;
 
 /// What has come from the peer, until it is taken.
 ///
@@ -29,6 +40,11 @@ const EVENTS_MAX_BYTES: u64 = 1 << 20;
 /// only for room: rsync's protocol has no windows, so a peer that sends faster than this end takes is slowed down by the
 /// transport. Listings never wait, because the generator may wait for content that comes behind them; their total is
 /// bounded by `--max-alloc`.
+///
+/// Nor does content that is not being taken wait for room while a file is requested again. The second content comes behind
+/// all that was requested before, and every applier may wait for one. So what has no room is set aside in the file system
+/// of the destination, which is about to hold it anyway. More appliers would not do instead: hard links and later writes of
+/// a file wait for its second content, and contents that they need may come before it.
 pub struct SourceInbox {
     state: Mutex<SourceInboxState>,
     /// Signalled for everything but content.
@@ -37,6 +53,8 @@ pub struct SourceInbox {
     arrived: Condvar,
     /// Signalled when something was taken, so the reading thread may go on.
     room: Condvar,
+    /// The content that has no room.
+    set_aside: SetAside,
     /// The peer is the server, which sends its events.
     receives_events: bool,
 }
@@ -82,7 +100,7 @@ struct WaitingBytes {
 /// A file as far as it arrived.
 #[derive(Default)]
 struct FileContent {
-    pieces: VecDeque<(ContentPiece, u64)>,
+    pieces: VecDeque<QueuedPieces>,
     /// It is not needed: discard its data.
     is_declined: bool,
     /// All of it has arrived.
@@ -91,8 +109,62 @@ struct FileContent {
     has_begun: bool,
     /// A thread waits for it.
     is_awaited: bool,
+    /// A thread has begun to take it, and does nothing else until it has all or declines the rest.
+    is_taken: bool,
+    /// How much of it waits in memory.
+    held_bytes: u64,
     /// How many bytes of the protocol it took, once all of it has arrived.
     moved_bytes: Option<u64>,
+}
+
+/// What waits of a file.
+enum QueuedPieces {
+    /// A piece in memory, and its cost.
+    Held(ContentPiece, u64),
+    /// Pieces that were set aside, none of which is the last one of the file.
+    SetAside(Range<u64>),
+}
+
+/// Where there is room for a piece.
+enum PieceRoom {
+    Memory,
+    Disk,
+    /// Nowhere, until a consumer has taken something.
+    Later,
+}
+
+impl SourceInboxState {
+    fn place_for(&self, key: ContentKey) -> PieceRoom {
+        let has_room = self.waiting.has_room_for_content(key.1);
+        match self.files.get(&key) {
+            Some(slot) if !has_room && !slot.is_declined => {
+                if self.repeated == 0 {
+                    PieceRoom::Later
+                } else if !slot.is_taken {
+                    // Its consumer may wait for content that was requested again and comes later.
+                    PieceRoom::Disk
+                } else if slot.held_bytes < TAKEN_MAX_BYTES {
+                    PieceRoom::Memory
+                } else {
+                    PieceRoom::Later
+                }
+            }
+            Some(_) | None => PieceRoom::Memory,
+        }
+    }
+}
+
+impl FileContent {
+    fn push(&mut self, queued: QueuedPieces) {
+        if let QueuedPieces::SetAside(next) = &queued
+            && let Some(QueuedPieces::SetAside(last)) = self.pieces.back_mut()
+            && last.end == next.start
+        {
+            last.end = next.end;
+        } else {
+            self.pieces.push_back(queued);
+        }
+    }
 }
 
 impl WaitingBytes {
@@ -101,6 +173,10 @@ impl WaitingBytes {
             Attempt::First => &mut self.first_bytes,
             Attempt::Again => &mut self.again_bytes,
         }
+    }
+
+    fn content_bytes(&self) -> u64 {
+        self.first_bytes + self.again_bytes
     }
 
     fn has_room_for_content(&self, attempt: Attempt) -> bool {
@@ -119,8 +195,14 @@ impl SourceInbox {
             changed: Condvar::new(),
             arrived: Condvar::new(),
             room: Condvar::new(),
+            set_aside: SetAside::default(),
             receives_events,
         }
+    }
+
+    /// Permits that content which has no room in memory is set aside in the file system of a directory.
+    pub(super) fn set_aside_in(&self, dir: &Dir) {
+        self.set_aside.permit(dir);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SourceInboxState> {
@@ -203,17 +285,32 @@ impl SourceInbox {
         }
     }
 
-    /// Adds a piece of a file that is not its last one, once there is room.
+    /// Adds a piece of a file that is not its last one, once there is room. While a file is requested again, sets it aside
+    /// if there is none.
     pub(super) fn add_piece(&self, key: ContentKey, piece: ContentPiece, cost: u64) -> Result<()> {
         let mut state = self.lock();
-        // The consumer of earlier content may wait for one that was requested again and comes later.
-        while !state.waiting.has_room_for_content(key.1) && state.repeated == 0 {
-            if state.is_closed {
-                return Err(Error::new(Exit::Stream, ""));
+        loop {
+            match state.place_for(key) {
+                PieceRoom::Memory => {
+                    return self.put(&mut state, key, QueuedPieces::Held(piece, cost));
+                }
+                PieceRoom::Disk => break,
+                PieceRoom::Later if state.is_closed => return Err(Error::new(Exit::Stream, "")),
+                PieceRoom::Later => self.room.wait(&mut state),
             }
-            self.room.wait(&mut state);
         }
-        self.put(&mut state, key, piece, cost)
+        drop(state);
+        let stored = self.set_aside.store(&piece);
+        let mut state = self.lock();
+        let queued = match stored {
+            Ok(range) => QueuedPieces::SetAside(range),
+            // No file can be created there, or the file system is full.
+            Err(_) if state.waiting.content_bytes() < CROWDED_MAX_BYTES => {
+                QueuedPieces::Held(piece, cost)
+            }
+            Err(error) => return Err(lost_content(Exit::Malloc, &error)),
+        };
+        self.put(&mut state, key, queued)
     }
 
     /// Adds the end of a file, or the reason why it does not come. `moved_bytes`: how many bytes of the protocol it took.
@@ -234,30 +331,36 @@ impl SourceInbox {
             Ok(digest) => ContentPiece::End(digest),
             Err(problem) => ContentPiece::Unsent(Some(problem)),
         };
-        self.put(&mut state, key, piece, 0)
+        self.put(&mut state, key, QueuedPieces::Held(piece, 0))
     }
 
     fn put(
         &self,
         state: &mut SourceInboxState,
         key: ContentKey,
-        piece: ContentPiece,
-        cost: u64,
+        queued: QueuedPieces,
     ) -> Result<()> {
-        let is_last = piece.is_last();
+        let (is_last, cost) = match &queued {
+            QueuedPieces::Held(piece, cost) => (piece.is_last(), *cost),
+            QueuedPieces::SetAside(_) => (false, 0),
+        };
         let slot = state
             .files
             .get_mut(&key)
             .filter(|slot| !slot.is_whole)
             .ok_or_else(|| unexpected("data of an unrequested file"))?;
         if slot.is_declined {
+            if let QueuedPieces::SetAside(range) = queued {
+                self.set_aside.drop_range(range);
+            }
             if is_last {
                 state.files.remove(&key);
             }
             return Ok(());
         }
         slot.is_whole = is_last;
-        slot.pieces.push_back((piece, cost));
+        slot.held_bytes += cost;
+        slot.push(queued);
         let is_awaited = slot.is_awaited;
         *state.waiting.of_content(key.1) += cost;
         // Only a thread that waits for the piece is woken: there may be a hundred thousand pieces.
@@ -273,7 +376,8 @@ impl SourceInbox {
             return Err(unexpected("message that a sender must not send now"));
         }
         let mut state = self.lock();
-        while state.waiting.event_bytes >= EVENTS_MAX_BYTES && state.repeated == 0 {
+        // The thread that takes them waits for no content.
+        while state.waiting.event_bytes >= EVENTS_MAX_BYTES {
             if state.is_closed {
                 return Err(Error::new(Exit::Stream, ""));
             }
@@ -335,7 +439,7 @@ impl SourceInbox {
     /// Notes a file that cannot be requested, in place of its content.
     pub(super) fn refuse_file(&self, key: ContentKey, problem: Problem) {
         let slot = FileContent {
-            pieces: [(ContentPiece::Unsent(Some(problem)), 0)].into(),
+            pieces: [QueuedPieces::Held(ContentPiece::Unsent(Some(problem)), 0)].into(),
             is_whole: true,
             ..FileContent::default()
         };
@@ -350,8 +454,25 @@ impl SourceInbox {
     /// Takes the next piece of a file, and waits for it. With its last piece, returns how many bytes of the protocol the
     /// file took.
     pub(super) fn take_piece(&self, key: ContentKey) -> Result<(ContentPiece, Option<u64>)> {
-        let (piece, cost) = self.wait_for_file(key, |slot| slot.pieces.pop_front())?;
+        let take = |slot: &mut FileContent| {
+            slot.is_taken = true;
+            slot.pieces.pop_front()
+        };
+        let (piece, cost, rest) = match self.wait_for_file(key, take)? {
+            QueuedPieces::Held(piece, cost) => (piece, cost, 0..0),
+            QueuedPieces::SetAside(range) => {
+                let taken = self.set_aside.take(range);
+                let (piece, rest) = taken.map_err(|error| lost_content(Exit::FileIo, &error))?;
+                (piece, 0, rest)
+            }
+        };
         let mut state = self.lock();
+        if let Some(slot) = state.files.get_mut(&key) {
+            slot.held_bytes -= cost;
+            if !rest.is_empty() {
+                slot.pieces.push_front(QueuedPieces::SetAside(rest));
+            }
+        }
         *state.waiting.of_content(key.1) -= cost;
         let slot = if piece.is_last() {
             state.files.remove(&key)
@@ -366,7 +487,9 @@ impl SourceInbox {
     /// Waits for the first piece of a file. Returns why the file does not come, if the sender could not open it.
     pub(super) fn refusal(&self, key: ContentKey) -> Result<Option<Problem>> {
         self.wait_for_file(key, |slot| {
-            let (piece, _) = slot.pieces.front()?;
+            let QueuedPieces::Held(piece, _) = slot.pieces.front()? else {
+                return Some(None);
+            };
             Some(match piece {
                 ContentPiece::Unsent(problem) if !slot.has_begun => problem.clone(),
                 ContentPiece::Unsent(_)
@@ -409,7 +532,13 @@ impl SourceInbox {
         };
         slot.is_declined = true;
         let is_whole = slot.is_whole;
-        let cost: u64 = slot.pieces.drain(..).map(|(_, cost)| cost).sum();
+        let mut cost = 0;
+        for queued in slot.pieces.drain(..) {
+            match queued {
+                QueuedPieces::Held(_, of_piece) => cost += of_piece,
+                QueuedPieces::SetAside(range) => self.set_aside.drop_range(range),
+            }
+        }
         *state.waiting.of_content(key.1) -= cost;
         if is_whole {
             state.files.remove(&key);
@@ -427,6 +556,13 @@ impl SourceInbox {
         self.changed.notify_all();
         Ok(())
     }
+}
+
+/// Returns the error for content that has no room in memory and cannot be set aside, or not be read from there.
+fn lost_content(exit: Exit, error: &io::Error) -> Error {
+    let start = b"cannot set aside content that must wait: ".as_slice();
+    let line = [start, &errno_words(error)].concat();
+    Error::new(exit, line).by("receiver")
 }
 
 impl EventSource for SourceInbox {
@@ -459,69 +595,5 @@ impl EventSource for SourceInbox {
 impl EndHandler for SourceInbox {
     fn handle_end(&self, error: Error) {
         self.fail(error);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::session::in_time::in_time;
-
-    const FILE: FileId = FileId { dir: 1, entry: 2 };
-
-    #[test]
-    fn listings_that_wait_are_bounded() {
-        let inbox = SourceInbox::new(true);
-        let add = |cost| inbox.add_listing(Box::default(), cost, 100);
-        assert_eq!([60, 40, 1].map(add), [true, true, false]);
-        inbox.lock().listings.pop();
-        assert_eq!([60, 1].map(add), [true, false]);
-    }
-
-    #[test]
-    fn content_waits_for_room_unless_a_file_is_repeated() {
-        in_time(|| {
-            let inbox = SourceInbox::new(true);
-            let piece = || ContentPiece::Data(Vec::new());
-            let first = (FILE, Attempt::First);
-            inbox.expect_file(first);
-            // The reading thread waits many times.
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    for _ in 0..1000 {
-                        inbox.add_piece(first, piece(), FIRST_MAX_BYTES).unwrap();
-                    }
-                });
-                for _ in 0..999 {
-                    inbox.take_piece(first).unwrap();
-                }
-            });
-            // The one that is repeated comes behind it.
-            inbox.expect_file((FILE, Attempt::Again));
-            inbox.add_piece(first, piece(), 1).unwrap();
-            inbox
-                .end_file((FILE, Attempt::Again), Ok(ContentDigest::default()), None)
-                .unwrap();
-            inbox.close();
-            assert!(inbox.add_piece(first, piece(), 1).is_err());
-        });
-    }
-
-    #[test]
-    fn declined_content_takes_no_room() {
-        in_time(|| {
-            let inbox = SourceInbox::new(true);
-            let piece = || ContentPiece::Data(Vec::new());
-            let key = (FILE, Attempt::First);
-            inbox.expect_file(key);
-            inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
-            inbox.discard(key);
-            inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
-            inbox.add_piece(key, piece(), FIRST_MAX_BYTES).unwrap();
-            inbox
-                .end_file(key, Ok(ContentDigest::default()), None)
-                .unwrap();
-            assert!(!inbox.is_expected(key));
-        });
     }
 }

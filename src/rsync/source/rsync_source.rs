@@ -6,6 +6,7 @@ use crate::digest::By;
 use crate::error::{Error, Result};
 use crate::flist::abbreviated::{AbbreviatedValue, RequestedValues};
 use crate::flist::{Entry, FileId};
+use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::options::Compression;
 use crate::plan::Changes;
@@ -144,6 +145,10 @@ impl SourcePeer for RsyncSource<'_> {
         let all = RsyncMessage::AllReceived(Box::new(counted.clone()));
         self.inbox.report_all(|| self.connection.send(&all))?;
         self.inbox.wait(|state| state.ended.clone())
+    }
+
+    fn set_aside_in(&self, dest: &Dir) {
+        self.inbox.set_aside_in(dest);
     }
 
     fn close(&self) {
