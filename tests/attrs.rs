@@ -959,7 +959,8 @@ synctest!(privileged_attributes_as_super_user, as user, |w: World| {
     w.needs_xattrs().source("a b");
     w.build("src", |t| {
         let capability = b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-        drop(t.file("a", "a").xattr("user.u", "1").xattr("security.capability", capability));
+        // A change of the owner would remove it.
+        drop(t.file("a", "a").owner(1, 1).xattr("user.u", "1").xattr("security.capability", capability));
     });
     w.stderr_unordered();
     w.agree(&["-rltX", "--super"]).exits(23);

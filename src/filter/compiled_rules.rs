@@ -13,7 +13,7 @@ use super::rule::{Merge, Parsed, Rule, Side, Sides, Text};
 pub const MERGE_DEPTH_MAX: usize = 32;
 
 /// How deeply per-directory merge files may open each other by `:` rules. rsync has no limit there. This one bounds the
-/// stack, because whoever owns a directory writes these files.
+/// stack, because the owner of a directory writes these files.
 pub(super) const GROUP_DEPTH_MAX: usize = 128;
 
 /// Returns rsync's message about a merge file that would be nested deeper. `place`: the rule that names it.

@@ -30,6 +30,8 @@
 //! - `NO_TMPFILE` in `write.rs`: new files get temporary names at once. Set by the first file for which the file system
 //!   refuses `O_TMPFILE` or its link, so that not every file pays for the attempt. A destination on several file systems
 //!   loses nothing but a system call.
+//! - `SETS_BOTH_TIMES` in `sys/attributes.rs`: a call that sets one time of an entry sets the other one to what it is. Set
+//!   when a destination on a file system of FUSE is opened. On other file systems this costs a system call.
 //! - `CAN_LINK_IN_CHROOT` in `sys/open.rs` and `HAS_PROC` in `sys/proc_dir.rs`: facts about the kernel and `/proc`, found
 //!   out at the first use.
 
