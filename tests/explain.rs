@@ -401,6 +401,29 @@ synctest!(paths_are_found_as_the_operands_spell_them, |w: World| {
     );
 });
 
+synctest!(paths_with_two_meanings_are_explained_twice, |w: World| {
+    explained(&w).only_local("operands at the other end begin with its name");
+    w.source("dst a src/a").dest("a src/gone");
+    let told = |path: &str| {
+        let seen = w.try_explain(&[path], &["-a"], &["src/", "dst/"]).unwrap();
+        assert_eq!(seen.exit, 0, "{}{}", seen.stdout, seen.stderr);
+        let told = explanations(&seen.stdout).into_iter();
+        Vec::from_iter(told.map(|it| format!("{}: {}", it.path, it.verdict)))
+    };
+    assert_eq!(told("src/a"), ["src/a: copied", "./src/a: unchanged"]);
+    assert_eq!(told("./src/a"), ["./src/a: unchanged"]);
+    // The destination itself has the other meaning.
+    let of_dest = told("dst");
+    assert_eq!((of_dest.len(), &of_dest[0][..]), (2, "dst: copied"));
+    assert!(of_dest[1].starts_with("./dst: "), "{of_dest:?}");
+    assert_eq!(told("./dst").len(), 1);
+    // There is an entry of only one of the meanings, or of none.
+    assert_eq!(told("src/gone"), ["src/gone: kept"]);
+    assert_eq!(told("dst/a"), ["dst/a: unchanged"]);
+    assert_eq!(told("dst/none"), ["dst/none: absent"]);
+    assert_eq!(told("a"), ["a: unchanged"]);
+});
+
 synctest!(lists_and_relative_arguments, |w: World| {
     explained(&w).only_local("a list of the client");
     w.source("a b d/f d/g").dest("b").file("list", "a\nd/f\n");

@@ -581,8 +581,9 @@ is printed: what would happen to it, and why, with the end that decides it:
   the option              that deletes it, protects it, leaves it out or limits the copy
 
 PATH is a path below SRC or DST, as their operands spell it, or one relative to the transfer, as
--i prints it. It may exist at both ends, at one, or at none. If a directory above it is the reason,
-that directory is named.
+-i prints it. If there are entries of both, both are explained, and the one below SRC or DST is
+shown with `./` in front; a PATH that begins with `./` stands only for that one. It may exist at
+both ends, at one, or at none. If a directory above it is the reason, that directory is named.
 
 Of a rule in a file of the trees, only the place is printed, because a server may read files that
 its user cannot read.

@@ -8,7 +8,7 @@ mod transfer_path;
 mod verdict;
 
 use self::rule_text::RuleTexts;
-use self::transfer_path::TransferPaths;
+use self::transfer_path::{PathReading, TransferPaths};
 use self::verdict::{Explanation, PathVerdict, Views};
 use super::command_end::{check_cwd, fail, write_text};
 use super::copy::guard::admit_described;
@@ -52,8 +52,8 @@ fn explain(
         .with_hint("write it to a regular file"));
     }
     let transfer = TransferPaths::new(&dry_run, &operands, &env.cwd);
-    let placed: Vec<_> = paths.iter().map(|path| transfer.find(path)).collect();
-    let wanted: Vec<_> = placed.iter().flatten().cloned().collect();
+    let readings: Vec<_> = paths.iter().map(|path| transfer.find(path)).collect();
+    let wanted: Vec<_> = readings.iter().flat_map(PathReading::paths).collect();
     let options = dry_run.options.clone();
     let rules = input_files::rules(env, &options)?;
     let host = dry_run.far.as_ref().map(|far| far.operand.clone());
@@ -88,18 +88,13 @@ fn explain(
         has_failed: exit != Exit::Ok,
     };
     let mut out = Vec::new();
-    for (given, path) in paths.iter().zip(&placed) {
-        let explanation = match path {
-            Some(path) => views.explain(path),
-            None => Explanation {
-                verdict: PathVerdict::Outside,
-                reasons: Vec::new(),
-            },
-        };
-        if json {
-            explanation.put_json(&mut out, given);
-        } else {
-            explanation.put(&mut out, given);
+    for (given, reading) in paths.iter().zip(&readings) {
+        for (shown, explanation) in explanations(&views, given, reading) {
+            if json {
+                explanation.put_json(&mut out, &shown);
+            } else {
+                explanation.put(&mut out, &shown);
+            }
         }
     }
     write_text(&mut env.stdout, &out)?;
@@ -109,4 +104,34 @@ fn explain(
         fail(env, &error);
     }
     Ok(exit)
+}
+
+/// Returns the explanations of a path, each with the path to show. If it may stand for two entries and both exist, both are
+/// explained; the one below an operand is shown with `./` in front, which stands for that one only.
+fn explanations(
+    views: &Views<'_>,
+    given: &[u8],
+    reading: &PathReading,
+) -> Vec<(Vec<u8>, Explanation)> {
+    let shown = given.to_vec();
+    match reading {
+        PathReading::Outside => {
+            let explanation = Explanation {
+                verdict: PathVerdict::Outside,
+                reasons: Vec::new(),
+            };
+            vec![(shown, explanation)]
+        }
+        PathReading::One(path) => vec![(shown, views.explain(path))],
+        PathReading::Either { below, listed } => {
+            match (views.is_entry(below), views.is_entry(listed)) {
+                (_, false) => vec![(shown, views.explain(below))],
+                (false, true) => vec![(shown, views.explain(listed))],
+                (true, true) => vec![
+                    (shown, views.explain(listed)),
+                    ([b"./", given].concat(), views.explain(below)),
+                ],
+            }
+        }
+    }
 }

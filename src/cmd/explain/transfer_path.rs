@@ -1,4 +1,4 @@
-//! Finds the path in the transfer that a PATH of `sparsync explain` stands for.
+//! Finds the paths in the transfer that a PATH of `sparsync explain` may stand for.
 
 use crate::cli::Copy;
 use crate::cli::operand::Operand;
@@ -12,6 +12,28 @@ pub struct TransferPaths {
     cwd: Vec<u8>,
     /// The name of the only entry, if the destination is its new name.
     renamed: Option<(MachinePath, Vec<u8>)>,
+}
+
+/// What a PATH may stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathReading {
+    /// It is not below an operand.
+    Outside,
+    /// This path in the transfer.
+    One(RelPath),
+    /// Two paths in the transfer: one because it is below an operand, and one because `-i` prints it so.
+    Either { below: RelPath, listed: RelPath },
+}
+
+impl PathReading {
+    /// Returns the paths in the transfer.
+    pub fn paths(&self) -> Vec<RelPath> {
+        match self {
+            PathReading::Outside => Vec::new(),
+            PathReading::One(path) => vec![path.clone()],
+            PathReading::Either { below, listed } => vec![below.clone(), listed.clone()],
+        }
+    }
 }
 
 /// A path on a machine.
@@ -109,14 +131,28 @@ impl TransferPaths {
         }
     }
 
-    /// Returns the path in the transfer that a path stands for; `None`: it is not below an operand.
-    pub fn find(&self, given: &[u8]) -> Option<RelPath> {
+    /// Returns what a path may stand for. One that begins with `./` is a path in the transfer only if it is not below an
+    /// operand.
+    pub fn find(&self, given: &[u8]) -> PathReading {
         let place = place_of(given, &self.cwd);
         if let Some((dest, single)) = &self.renamed
             && *dest == place
         {
-            return RelPath::parse(single).ok();
+            return RelPath::parse(single).map_or(PathReading::Outside, PathReading::One);
         }
+        let below = self.below_operand(&place);
+        let listed = self.listed(given, &place);
+        match (below, listed) {
+            (Some(below), Some(listed)) if below != listed && !given.starts_with(b"./") => {
+                PathReading::Either { below, listed }
+            }
+            (Some(path), _) | (None, Some(path)) => PathReading::One(path),
+            (None, None) => PathReading::Outside,
+        }
+    }
+
+    /// Returns the path in the transfer of an entry below an operand.
+    fn below_operand(&self, place: &MachinePath) -> Option<RelPath> {
         for base in &self.bases {
             if base.root.machine != place.machine {
                 continue;
@@ -129,6 +165,11 @@ impl TransferPaths {
                 return Some(path);
             }
         }
+        None
+    }
+
+    /// Returns the path in the transfer that `-i` prints like this.
+    fn listed(&self, given: &[u8], place: &MachinePath) -> Option<RelPath> {
         // A name with a colon looks like a path on another machine.
         let is_elsewhere = !place.machine.is_empty()
             && self

@@ -190,6 +190,12 @@ impl Views<'_> {
         }
     }
 
+    /// Returns whether one end is known to have an entry of this path.
+    pub fn is_entry(&self, path: &RelPath) -> bool {
+        let mut facts = self.facts.get(path.as_bytes()).into_iter().flatten();
+        path.is_root() || facts.any(|fact| !matches!(fact, Fact::Absent(_)))
+    }
+
     fn why(&self, side: Side, text: impl Into<Vec<u8>>) -> Why {
         let is_far = self
             .host
