@@ -509,6 +509,155 @@ synctest!(hard_links_that_have_changed_since_are_spared, |w: World| {
     assert_ne!(inode("k"), inode("l"));
 });
 
+/// A name of a file stays taken, and the other ones are made, with these options.
+#[track_caller]
+fn makes_the_other_names(w: &World, options: &[&str]) {
+    let dest = w.tested().join("dst");
+    applied_here(w)
+        .source("b=1 d/x2==b x==b z/y==b")
+        .dest("x/in");
+    let planned = w.plan(options);
+    assert_eq!(planned.exit, 23, "{}", planned.stderr);
+    let words = "could not make way for new regular file: x";
+    assert!(planned.stderr.contains(words), "{}", planned.stderr);
+    for _ in 0..2 {
+        let applied = w.apply(&["-i"]);
+        assert_eq!(applied.exit, 23, "{}", applied.stderr);
+        assert!(!applied.stderr.contains("left alone"), "{}", applied.stderr);
+        let inode = |name: &str| {
+            let found = std::fs::metadata(dest.join(name));
+            std::os::unix::fs::MetadataExt::ino(&found.expect(name))
+        };
+        assert_eq!([inode("b"), inode("d/x2")], [inode("z/y"); 2]);
+        assert!(dest.join("x/in").exists());
+    }
+}
+
+synctest!(a_name_that_is_taken_keeps_no_other_name, |w: World| {
+    makes_the_other_names(&w, &["-aH"]);
+});
+
+synctest!(
+    a_name_that_stays_protected_keeps_no_other_name,
+    |w: World| {
+        makes_the_other_names(&w, &["-aH", "--delete", "--filter=P in"]);
+    }
+);
+
+synctest!(
+    names_that_have_been_taken_since_keep_the_others,
+    |w: World| {
+        applied_here(&w)
+            .source("b=1 x==b c=2 y==c")
+            .dest("x=1 y/in");
+        assert_eq!(w.plan(&["-aH"]).exit, 23);
+        let dest = w.tested().join("dst");
+        // One of the names could be made when the plan was made, and the other one could not.
+        std::fs::remove_file(dest.join("x")).unwrap();
+        std::fs::create_dir_all(dest.join("x/in")).unwrap();
+        std::fs::remove_dir_all(dest.join("y")).unwrap();
+        let applied = w.apply(&[]);
+        assert_eq!(applied.exit, 23, "{}", applied.stderr);
+        for name in ["b", "c"] {
+            let line = format!("because the destination has changed since the plan: \"{name}\"");
+            assert!(applied.stderr.contains(&line), "{line}\n{}", applied.stderr);
+            assert!(!dest.join(name).exists(), "{name}");
+        }
+    }
+);
+
+/// One row: the options with which plan and apply end as rsync, where the destination has several names of one file whose
+/// attributes change.
+macro_rules! names_of_one_file {
+    ($name:ident, $source:expr, $dest:expr, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            applied_here(&w).source($source).dest($dest);
+            w.agree_by_plan(&[$($option),+]);
+        });
+    };
+}
+
+names_of_one_file!(
+    other_names_of_one_file_are_deleted_after,
+    "a=x%600 d/c=x%600",
+    "a=x%644 b==a d/c==a d/e==a",
+    ["-a", "--delete-after"]
+);
+names_of_one_file!(
+    other_names_of_one_file_are_deleted_with_delay,
+    "a=x%600 d/c=x%600",
+    "a=x%644 b==a d/c==a d/e==a",
+    ["-a", "--delete-delay"]
+);
+names_of_one_file!(
+    other_names_of_one_file_are_deleted,
+    "d/a=x%600 e/f",
+    "d/a=x%644 e/f z/b==d/a",
+    ["-a", "--delete"]
+);
+names_of_one_file!(
+    other_names_of_one_file_that_becomes_executable_are_deleted,
+    "a=x%700",
+    "a=x%640 b==a",
+    ["-rltE", "--delete-after"]
+);
+names_of_one_file!(
+    other_names_of_one_file_are_deleted_with_hard_links,
+    "a=x%600 c==a",
+    "a=x%644 b==a c==a",
+    ["-aH", "--delete-after"]
+);
+names_of_one_file!(
+    names_of_one_file_get_several_modes,
+    "a=x%600 b=x%640 d/c=x%604",
+    "a=x%644 b==a d/c==a",
+    ["-a"]
+);
+
+synctest!(other_names_of_one_file_with_an_owner_are_deleted, as root, |w: World| {
+    applied_here(&w).source("a=x%600").dest("a=x%644 b==a");
+    w.agree_by_plan(&["-a", "--chown=1:1", "--delete-after"]);
+});
+
+/// Applies a plan for three names of one file after it has got a mode. Returns whether all names were left alone, and
+/// their mode afterwards.
+#[track_caller]
+fn names_after_mode(w: &World, found: u32) -> (bool, u32) {
+    let dest = w.tested().join("dst");
+    applied_here(w)
+        .source("a=x%600 d/c=x%640")
+        .dest("a=x%644 b==a d/c==a");
+    assert_eq!(w.plan(&["-a", "--delete-after"]).exit, 0);
+    let mode = std::fs::Permissions::from_mode(found);
+    std::fs::set_permissions(dest.join("a"), mode).unwrap();
+    let applied = w.apply(&[]);
+    let is_left = applied.exit == 23;
+    assert!(is_left || applied.exit == 0, "{}", applied.stderr);
+    for name in ["a", "b", "d/c"] {
+        let line = format!("because the destination has changed since the plan: \"{name}\"");
+        let has_line = applied.stderr.contains(&line);
+        assert_eq!(has_line, is_left, "{line}\n{}", applied.stderr);
+    }
+    assert_eq!(dest.join("b").exists(), is_left);
+    let mode = std::fs::metadata(dest.join("d/c")).unwrap().permissions();
+    (is_left, mode.mode() & 0o777)
+}
+
+synctest!(
+    names_of_one_file_may_have_attributes_of_others,
+    |w: World| {
+        // This is what an interrupted `apply` leaves.
+        assert_eq!(names_after_mode(&w, 0o600), (false, 0o640));
+    }
+);
+
+synctest!(
+    names_of_one_file_with_unplanned_attributes_are_spared,
+    |w: World| {
+        assert_eq!(names_after_mode(&w, 0o666), (true, 0o666));
+    }
+);
+
 /// Gives a file other content of the same length, but not another time.
 fn rewrite(path: &Path, text: &str) {
     let mtime = std::fs::metadata(path).unwrap().modified().unwrap();
@@ -1182,6 +1331,34 @@ fn hard_links_are_shown() {
     let shown = String::from_utf8(tree.well(&["plan", "--show", "p", "-v"])).unwrap();
     assert!(shown.contains("hf+++++++++ a => d/c\n"), "{shown}");
     assert!(shown.contains(" 1 hard links, "), "{shown}");
+    // The destination may have several names of a file, too, and a name that stays taken.
+    tree.well(&["-aH", "t/", "d/"]);
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(tree.path("d/a"), mode).unwrap();
+    std::fs::remove_file(tree.path("d/d/c")).unwrap();
+    std::fs::create_dir_all(tree.path("d/d/c/in")).unwrap();
+    std::fs::hard_link(tree.path("d/a"), tree.path("d/other")).unwrap();
+    let plan = tree.run(&[
+        "plan",
+        "-aH",
+        "--delete",
+        "--filter=P in",
+        "t/",
+        "d/",
+        "-o",
+        "taken",
+    ]);
+    assert_eq!(plan.status.code(), Some(23));
+    let lines = lines_of(&tree, "taken");
+    for part in ["\"shared_file\":{\"device\":", "\"taken\":{\"names\":1,"] {
+        assert!(
+            lines.iter().any(|line| line.contains(part)),
+            "{part}: {lines:?}"
+        );
+    }
+    for line in lines {
+        check_line(&serde_json::from_str(&line).unwrap());
+    }
     for line in lines_of(&tree, "p") {
         check_line(&serde_json::from_str(&line).unwrap());
     }
@@ -1442,6 +1619,7 @@ fn trees(top: &Path) {
         write(&top.join(tree).join("parted"), "same", 1);
         link(&format!("{tree}/pair"), &format!("{tree}/pair2"));
     }
+    link("dst/pair", "dst/pair3");
     link("src/parted", "src/parted2");
     write(&top.join("dst/parted2"), "same", 1);
     let mode = std::fs::Permissions::from_mode;

@@ -443,8 +443,8 @@ impl<'a> Remover<'a> {
             }
         };
         stored.settle(number);
-        let heir = match action.heir_after(stored) {
-            Ok(heir) => heir,
+        let given = match action.given(stored) {
+            Ok(given) => given,
             Err(error) => {
                 self.fatal.get_or_insert(replay::unreadable(&error));
                 return PlannedDeletion::Unplanned;
@@ -452,7 +452,7 @@ impl<'a> Remover<'a> {
         };
         let policy = self.context.policy;
         let verdict = match self.examined(dir, path) {
-            Some(entry) => match action.verdict_of_deletion(&entry, heir.as_ref(), policy) {
+            Some(entry) => match action.verdict_of_deletion(&entry, &given, policy) {
                 PlannedVerdict::Act if action.backup.is_some() => {
                     let place = backup::find_place(self.context, dir, path);
                     let end = action.no_backup(Some(&entry), &place);
@@ -664,6 +664,19 @@ impl<'a> Remover<'a> {
         }
         self.remove(dir, path, is_dir, Some(chain))
     }
+}
+
+/// Returns whether a directory that is in the way of an entry of this kind would stay. Only for dry runs, which change
+/// nothing, and nothing is reported.
+pub fn stays_taken(
+    context: &Context<'_>,
+    dir: &Dir,
+    path: &RelPath,
+    chain: Option<&Chain>,
+    kind: Kind,
+) -> bool {
+    debug_assert!(context.is_dry(), "the directory would be emptied");
+    !Remover::new(context).make_room(dir, path, chain, kind)
 }
 
 /// Removes the temporary file of a crashed run, unseen and without a report. Returns whether the entry is not extra: it

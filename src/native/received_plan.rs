@@ -3,12 +3,12 @@
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::native::connection::NativeConnection;
-use crate::plan::planned::{PlannedAction, StoredPlan};
+use crate::plan::planned::{EntryState, PlannedAction, SharedFile, StoredPlan};
 use crate::proto::limits::{PLAN_MAX_BYTES, PLAN_PIECE_BYTES};
 use crate::proto::{Message, PlanPiece};
 use crate::report::plan_line::{self, PlanLine};
 use crate::session::connection::unexpected;
-use crate::walk::plan_store::{FRAME_BYTES, Frames, INDEXED_BYTES, PlanStore, compressed};
+use crate::walk::plan_store::{FRAME_BYTES, Frames, PlanStore, compressed};
 use crate::walk::replay;
 use parking_lot::Mutex;
 use std::io;
@@ -109,8 +109,7 @@ impl ReceivedPlan {
         if !text.is_empty() {
             arriving.end_frame(first, &text)?;
         }
-        let held_bytes =
-            arriving.compressed_bytes + arriving.store.count() as usize * INDEXED_BYTES;
+        let held_bytes = arriving.compressed_bytes + arriving.store.indexed_bytes();
         let asked_bytes = self.max_alloc_bytes.unwrap_or(u64::MAX);
         let max_bytes = asked_bytes.min(PLAN_MAX_BYTES as u64);
         if held_bytes as u64 > max_bytes {
@@ -135,6 +134,10 @@ impl ReceivedPlan {
 impl StoredPlan for ReceivedPlan {
     fn action(&self, path: &[u8], is_deletion: bool) -> io::Result<Option<(u32, PlannedAction)>> {
         self.store()?.action(path, is_deletion)
+    }
+
+    fn given_to(&self, file: SharedFile) -> io::Result<Vec<EntryState>> {
+        self.store()?.given_to(file)
     }
 
     fn settle(&self, number: u32) {

@@ -1,9 +1,11 @@
 //! The actions of a stored plan (`sparsync plan`): what they record, and what `sparsync apply` does about each of them.
 
 mod gap;
+mod shared_file;
 mod twins;
 
 pub use self::gap::{IncompletePlan, PlanGap};
+pub use self::shared_file::SharedFile;
 pub use self::twins::{PlannedTwin, TwinUse, is_usable};
 use super::{
     Action, Changes, Compared, Decision, NO_ID, Policy, Subject, attribute_changes, decide,
@@ -80,7 +82,7 @@ impl PlannedAct {
 }
 
 /// The state of an entry, as far as it counts. A directory has no times and no length.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EntryState {
     pub kind: Kind,
     /// Permission bits with the type.
@@ -106,7 +108,7 @@ pub struct EntryState {
 pub type ContentState = [u8; OWN_LEN_BYTES];
 
 /// The state of an extended attribute, or of an ACL, which has the name that the kernel gives it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeState {
     pub name: Vec<u8>,
     pub digest: AttributeDigest,
@@ -195,24 +197,6 @@ impl EntryState {
         self.digest.is_none() || other.digest.is_none() || self.digest == other.digest
     }
 
-    /// Returns whether this is a state between two others: some attributes have been set. If none has, something else has
-    /// changed the entry. `gets_mtime`: the time may be one of them.
-    fn is_on_the_way(&self, before: &EntryState, wanted: &EntryState, gets_mtime: bool) -> bool {
-        let has_mtime = self.mtime == before.mtime || gets_mtime && self.mtime == wanted.mtime;
-        let but_ctime = EntryState {
-            ctime: before.ctime,
-            digest: before.digest,
-            ..self.clone()
-        };
-        but_ctime != *before
-            && self.has_content_of(before)
-            && has_mtime
-            && is_between(self.uid, before.uid, wanted.uid.map(Some))
-            && is_between(self.gid, before.gid, wanted.gid.map(Some))
-            && is_mode_between(self, before, wanted)
-            && are_attributes_between(self, before, wanted)
-    }
-
     /// Returns the digest of an attribute; `None`: it has none of this name.
     fn attribute(&self, name: &[u8]) -> Option<AttributeDigest> {
         let found = self.attributes.iter().find(|it| it.name == name)?;
@@ -247,6 +231,8 @@ pub struct PlannedAction {
     pub before: Option<EntryState>,
     /// What the source has, and the destination afterwards; `None`: nothing.
     pub after: Option<EntryState>,
+    /// The file that the destination has before, if that has several names.
+    pub file: Option<SharedFile>,
     /// The names of the file, if it has several and they are kept (`-H`).
     pub links: Option<HardLinks>,
     /// The backup that is made of what the destination has.
@@ -283,6 +269,8 @@ pub struct HardLinks {
     /// The path that is placed first.
     pub first: Vec<u8>,
     pub names: NameSet,
+    /// Those of them that stay taken by a directory of the destination. Nothing is done about these.
+    pub taken: NameSet,
 }
 
 /// A set of paths, in the order of the list.
@@ -312,24 +300,30 @@ pub enum NameState {
     Changed(ChangedEnd),
 }
 
+/// What the ends have of an entry when a plan is carried out, and what the run would do about it.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryNow<'e> {
+    /// As the destination must have it.
+    pub source: &'e Entry,
+    pub dest: Option<&'e Entry>,
+    pub decision: Decision,
+    pub policy: &'e Policy,
+    /// What other actions give to the entry, see [`PlannedAction::given`].
+    pub given: &'e [EntryState],
+}
+
 /// Returns the state of a name. `planned`: the action for it; `None`: nothing was to be done.
-pub fn state_of_name(
-    planned: Option<&PlannedAction>,
-    source: &Entry,
-    dest: Option<&Entry>,
-    decision: Decision,
-    policy: &Policy,
-) -> NameState {
+pub fn state_of_name(planned: Option<&PlannedAction>, now: &EntryNow<'_>) -> NameState {
     if let Some(planned) = planned {
-        let wanted = EntryState::wanted(source, policy);
+        let wanted = EntryState::wanted(now.source, now.policy);
         if planned.links.is_none() || planned.after.as_ref() != Some(&wanted) {
             return NameState::Changed(ChangedEnd::Source);
         }
-        if planned.is_to_be_done(source, &wanted, dest, decision, policy) {
+        if planned.is_to_be_done(&wanted, now) {
             return NameState::Before;
         }
     }
-    if decision.action == Action::Keep || is_done(source, dest, policy) {
+    if now.decision.action == Action::Keep || is_done(now.source, now.dest, now.policy) {
         NameState::Placed
     } else {
         NameState::Changed(ChangedEnd::Dest)
@@ -374,6 +368,7 @@ impl PlannedAction {
             changes,
             before: dest.map(EntryState::found),
             after: Some(EntryState::wanted(source, policy)),
+            file: dest.and_then(SharedFile::of),
             links: None,
             backup: None,
             twin: None,
@@ -396,6 +391,7 @@ impl PlannedAction {
             changes: changes.unwrap_or(Changes::NONE),
             before: dest.map(EntryState::found),
             after: Some(EntryState::wanted(source, policy)),
+            file: dest.and_then(SharedFile::of),
             links: None,
             backup: None,
             twin: None,
@@ -411,6 +407,7 @@ impl PlannedAction {
             changes: Changes::NONE,
             before: Some(EntryState::found(entry)),
             after: None,
+            file: SharedFile::of(entry),
             links: None,
             backup: None,
             twin: None,
@@ -439,6 +436,7 @@ impl PlannedAction {
             changes: Changes::NEW,
             before: None,
             after: Some(after),
+            file: None,
             links: None,
             backup: None,
             twin: None,
@@ -453,28 +451,22 @@ impl PlannedAction {
     }
 
     /// Returns what to do about it, given what the ends have now and what the run would do. The source's file has one name.
-    pub fn verdict(
-        &self,
-        source: &Entry,
-        dest: Option<&Entry>,
-        decision: Decision,
-        policy: &Policy,
-    ) -> PlannedVerdict {
-        let wanted = EntryState::wanted(source, policy);
+    pub fn verdict(&self, now: &EntryNow<'_>) -> PlannedVerdict {
+        let wanted = EntryState::wanted(now.source, now.policy);
         if self.after.as_ref() != Some(&wanted) || self.links.is_some() {
             return PlannedVerdict::Left(ChangedEnd::Source);
         }
-        if decision.action == Action::Keep {
+        let action = now.decision.action;
+        if action == Action::Keep {
             return PlannedVerdict::Done;
         }
-        if self.act == PlannedAct::Vacate && decision.action == Action::Elsewhere && dest.is_none()
-        {
+        if self.act == PlannedAct::Vacate && action == Action::Elsewhere && now.dest.is_none() {
             return PlannedVerdict::Done;
         }
-        if self.is_to_be_done(source, &wanted, dest, decision, policy) {
+        if self.is_to_be_done(&wanted, now) {
             return PlannedVerdict::Act;
         }
-        if is_done(source, dest, policy) {
+        if is_done(now.source, now.dest, now.policy) {
             return PlannedVerdict::Done;
         }
         PlannedVerdict::Left(ChangedEnd::Dest)
@@ -482,51 +474,55 @@ impl PlannedAction {
 
     /// Returns whether the destination is as it was when the plan was made, or as an interrupted run leaves it. What is as the
     /// run leaves it is done, even if the options would have it done again (`--ignore-times`).
-    fn is_to_be_done(
-        &self,
-        source: &Entry,
-        wanted: &EntryState,
-        dest: Option<&Entry>,
-        decision: Decision,
-        policy: &Policy,
-    ) -> bool {
-        let is_untouched = match (&self.before, dest) {
+    fn is_to_be_done(&self, wanted: &EntryState, now: &EntryNow<'_>) -> bool {
+        let is_untouched = match (&self.before, now.dest) {
             (Some(before), Some(dest)) => EntryState::found(dest).is_recorded(before),
             (_, _) => true,
         };
         // A directory that is done may still lack its time.
-        let is_finished = !is_untouched && !source.is_dir() && is_done(source, dest, policy);
-        self.may_be_done(wanted, dest, decision) && !is_finished
+        let is_finished =
+            !is_untouched && !now.source.is_dir() && is_done(now.source, now.dest, now.policy);
+        self.may_be_done(wanted, now) && !is_finished
     }
 
     /// As [`PlannedAction::is_to_be_done`], but it may have been done already.
-    fn may_be_done(&self, wanted: &EntryState, dest: Option<&Entry>, decision: Decision) -> bool {
+    fn may_be_done(&self, wanted: &EntryState, now: &EntryNow<'_>) -> bool {
         if self.act == PlannedAct::HardLink {
-            return match (&self.before, dest) {
-                (None, None) => true,
-                (None, Some(_)) => false,
-                (Some(before), None) => self.may_have_made_way(before, wanted),
-                (Some(before), Some(dest)) => EntryState::found(dest).is_recorded(before),
-            };
+            // Only what other actions give counts: the link itself changes no attributes of what it replaces.
+            return self.begins_at(wanted, now, now.given);
         }
-        let act = PlannedAct::of(decision.action, dest.is_some()).map(|(act, _)| act);
-        act == Some(self.act) && self.begins_at(wanted, dest)
-            || act == Some(PlannedAct::Adjust) && self.is_begun(wanted, dest)
-    }
-
-    /// Returns whether the destination has the state before, or one between it and the state after: an interrupted run has
-    /// set some of the attributes, or has removed an entry of another kind.
-    fn begins_at(&self, wanted: &EntryState, dest: Option<&Entry>) -> bool {
-        let (before, found) = match (&self.before, dest) {
-            (None, None) => return true,
-            (None, Some(_)) => return false,
-            (Some(before), None) => return self.may_have_made_way(before, wanted),
-            (Some(before), Some(dest)) => (before, EntryState::found(dest)),
-        };
-        if found.is_recorded(before) {
+        let act = PlannedAct::of(now.decision.action, now.dest.is_some()).map(|(act, _)| act);
+        if act == Some(PlannedAct::Adjust) && self.is_begun(wanted, now.dest) {
             return true;
         }
-        found.is_on_the_way(before, wanted, self.act == PlannedAct::Adjust)
+        let mut given = now.given.to_vec();
+        if let Some(before) = &self.before {
+            // A file that is transferred gets its time in a new file.
+            let mtime = if self.act == PlannedAct::Adjust {
+                wanted.mtime
+            } else {
+                before.mtime
+            };
+            given.push(EntryState {
+                mtime,
+                ..wanted.clone()
+            });
+        }
+        act == Some(self.act) && self.begins_at(wanted, now, &given)
+    }
+
+    /// Returns whether the destination has the state before, or one between it and those that are given to the entry: some of
+    /// the attributes have been set, or an entry of another kind has been removed.
+    fn begins_at(&self, wanted: &EntryState, now: &EntryNow<'_>, given: &[EntryState]) -> bool {
+        match (&self.before, now.dest) {
+            (None, None) => true,
+            (None, Some(_)) => false,
+            (Some(before), None) => self.may_have_made_way(before, wanted),
+            (Some(before), Some(dest)) => {
+                let found = EntryState::found(dest);
+                found.is_recorded(before) || found.is_on_the_way(before, given, now.policy)
+            }
+        }
     }
 
     /// Returns whether an interrupted run may have left nothing of the entry: what is in the way of another kind is removed
@@ -577,22 +573,26 @@ impl PlannedAction {
             && dest.is_some_and(|dest| EntryState::found(dest).has_content_of(wanted))
     }
 
-    /// Returns the state after of the new file that a deleted one is renamed to; `None`: it is just deleted. Fails if the plan
-    /// cannot be read any more.
-    pub fn heir_after(&self, stored: &dyn StoredPlan) -> std::io::Result<Option<EntryState>> {
-        let Some(heir) = &self.heir else {
-            return Ok(None);
+    /// Returns what other actions of the plan give to the entry before this one is carried out: the actions for other names of
+    /// its file, and of a deleted file the new one that it is renamed to. Fails if the plan cannot be read any more.
+    pub fn given(&self, stored: &dyn StoredPlan) -> std::io::Result<Vec<EntryState>> {
+        let mut given = match self.file {
+            Some(file) => stored.given_to(file)?,
+            None => Vec::new(),
         };
-        let found = stored.action(heir, false)?;
-        Ok(found.and_then(|(_, heir)| heir.after))
+        if let Some(heir) = &self.heir
+            && let Some((_, heir)) = stored.action(heir, false)?
+        {
+            given.extend(heir.after);
+        }
+        Ok(given)
     }
 
-    /// Returns what to do about a deletion of an entry that is to be deleted now. `heir`: the state of the new file that the
-    /// entry is renamed to.
+    /// Returns what to do about a deletion of an entry that is to be deleted now. `given`: see [`PlannedAction::given`].
     pub fn verdict_of_deletion(
         &self,
         dest: &Entry,
-        heir: Option<&EntryState>,
+        given: &[EntryState],
         policy: &Policy,
     ) -> PlannedVerdict {
         let Some(before) = &self.before else {
@@ -606,38 +606,12 @@ impl PlannedAction {
                     mode: before.mode | 0o200,
                     ..before.clone()
                 };
-        if is_made_writable || is_usable(dest, before, heir, policy) {
+        if is_made_writable || is_usable(dest, before, given, policy) {
             PlannedVerdict::Act
         } else {
             PlannedVerdict::Left(ChangedEnd::Dest)
         }
     }
-}
-
-/// Returns whether an attribute has the value before or the one after.
-fn is_between<T: PartialEq>(found: T, before: T, after: Option<T>) -> bool {
-    found == before || after == Some(found)
-}
-
-/// Returns whether the mode is one between those before and after. The set-ID bits go when the owner is set, and come back
-/// with the mode.
-fn is_mode_between(found: &EntryState, before: &EntryState, wanted: &EntryState) -> bool {
-    let owner_is_set = (found.uid, found.gid) != (before.uid, before.gid);
-    is_between(found.mode, before.mode, Some(wanted.mode))
-        || owner_is_set && found.mode == before.mode & !0o6000
-}
-
-/// Returns whether each attribute has the value before or the one after.
-fn are_attributes_between(found: &EntryState, before: &EntryState, wanted: &EntryState) -> bool {
-    let all = [found, before, wanted].map(|state| &state.attributes);
-    let mut names = all.into_iter().flatten().map(|it| &it.name[..]);
-    names.all(|name| {
-        is_between(
-            found.attribute(name),
-            before.attribute(name),
-            Some(wanted.attribute(name)),
-        )
-    })
 }
 
 /// Returns the states of the extended attributes and ACLs that were read.
@@ -724,6 +698,10 @@ pub trait StoredPlan: Sync + Send + std::fmt::Debug {
         path: &[u8],
         is_deletion: bool,
     ) -> std::io::Result<Option<(u32, PlannedAction)>>;
+
+    /// Returns the states that actions give to a file with several names, each of them once. Such an action, for one name,
+    /// changes what all of them have. Fails if the plan cannot be read any more.
+    fn given_to(&self, file: SharedFile) -> std::io::Result<Vec<EntryState>>;
 
     /// Records that an action has got its verdict.
     fn settle(&self, number: u32);

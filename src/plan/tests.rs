@@ -786,7 +786,7 @@ mod alternates {
 mod backups_of_plans {
     use super::*;
     use crate::plan::planned::{
-        BackupPlace, ChangedEnd, EntryState, PlannedAction, PlannedBackup, PlannedVerdict,
+        BackupPlace, ChangedEnd, EntryNow, EntryState, PlannedAction, PlannedBackup, PlannedVerdict,
     };
 
     fn with_size(len_bytes: u64) -> Entry {
@@ -856,8 +856,14 @@ mod backups_of_plans {
     #[test]
     fn what_is_gone_must_have_become_the_backup() {
         let action = replacement(None);
-        let decision = decide(&file(), None, None, Subject::Entry, &archive());
-        let verdict = action.verdict(&file(), None, decision, &archive());
+        let now = EntryNow {
+            source: &file(),
+            dest: None,
+            decision: decide(&file(), None, None, Subject::Entry, &archive()),
+            policy: &archive(),
+            given: &[],
+        };
+        let verdict = action.verdict(&now);
         assert_eq!(verdict, PlannedVerdict::Act);
         let moved = BackupPlace::Taken(sized(1));
         assert_eq!(action.no_backup(None, &moved), None);
@@ -868,7 +874,7 @@ mod backups_of_plans {
             backup: None,
             ..action
         };
-        let verdict = without.verdict(&file(), None, decision, &archive());
+        let verdict = without.verdict(&now);
         assert_eq!(verdict, PlannedVerdict::Left(ChangedEnd::Dest));
     }
 }

@@ -8,7 +8,7 @@ use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::plan::planned::{
     AttributeState, EntryState, HardLinks, NameSet, PlanGap, PlannedAct, PlannedAction,
-    PlannedBackup, PlannedTwin, TwinUse,
+    PlannedBackup, PlannedTwin, SharedFile, TwinUse,
 };
 use crate::report::event::Update;
 use base64::Engine as _;
@@ -163,6 +163,8 @@ struct ActionLine {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     after: Option<StateObject>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
+    shared_file: Option<SharedFileObject>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     hard_links: Option<HardLinksObject>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     backup: Option<BackupObject>,
@@ -277,11 +279,35 @@ impl BackupObject {
 }
 
 #[derive(Serialize, Deserialize)]
+struct SharedFileObject {
+    device: u64,
+    inode: u64,
+}
+
+#[derive(Serialize, Deserialize)]
 struct HardLinksObject {
     first: PathText,
     names: u32,
     /// In hexadecimal digits.
     digest: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    taken: Option<NameSetObject>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NameSetObject {
+    names: u32,
+    /// In hexadecimal digits.
+    digest: String,
+}
+
+impl NameSetObject {
+    fn names(&self) -> Option<NameSet> {
+        Some(NameSet {
+            count: self.names,
+            digest: digest_of(&self.digest)?,
+        })
+    }
 }
 
 impl HardLinksObject {
@@ -290,6 +316,14 @@ impl HardLinksObject {
             first: PathText::new(&links.first),
             names: links.names.count,
             digest: hex_of(links.names.digest),
+            taken: if links.taken == NameSet::default() {
+                None
+            } else {
+                Some(NameSetObject {
+                    names: links.taken.count,
+                    digest: hex_of(links.taken.digest),
+                })
+            },
         }
     }
 
@@ -301,6 +335,10 @@ impl HardLinksObject {
         Some(HardLinks {
             first: self.first.bytes()?,
             names,
+            taken: match self.taken {
+                Some(object) => object.names()?,
+                None => NameSet::default(),
+            },
         })
     }
 }
@@ -469,6 +507,10 @@ pub fn put(out: &mut Vec<u8>, line: &PlanLine) {
             changes: action.changes.bits(),
             before: action.before.as_ref().map(StateObject::new),
             after: action.after.as_ref().map(StateObject::new),
+            shared_file: action.file.map(|SharedFile { dev, ino }| SharedFileObject {
+                device: dev,
+                inode: ino,
+            }),
             hard_links: action.links.as_ref().map(HardLinksObject::new),
             backup: action.backup.as_ref().map(BackupObject::new),
             twin: action.twin.as_deref().map(TwinObject::new),
@@ -551,6 +593,10 @@ fn action_of(line: ActionLine) -> Option<PlannedAction> {
         changes: Changes::from_bits(line.changes)?,
         before: state(line.before)?,
         after: state(line.after)?,
+        file: line.shared_file.map(|object| SharedFile {
+            dev: object.device,
+            ino: object.inode,
+        }),
         links: match line.hard_links {
             Some(object) => Some(object.links()?),
             None => None,
@@ -631,11 +677,19 @@ mod tests {
             changes: Changes::SIZE | Changes::TIME,
             before: Some(link),
             after: Some(state),
+            file: Some(SharedFile {
+                dev: u64::MAX,
+                ino: 5,
+            }),
             links: Some(HardLinks {
                 first: b"d/\xfe".to_vec(),
                 names: NameSet {
                     count: 2,
                     digest: [7; 16],
+                },
+                taken: NameSet {
+                    count: 1,
+                    digest: [6; 16],
                 },
             }),
             backup: Some(PlannedBackup {

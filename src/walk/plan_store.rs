@@ -1,6 +1,6 @@
 //! The actions of a stored plan, found by their paths: an index in memory, and the actions in compressed frames.
 
-use crate::plan::planned::{PlannedAct, PlannedAction};
+use crate::plan::planned::{EntryState, PlannedAct, PlannedAction, SharedFile};
 use crate::report::plan_line::{self, PlanLine};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -18,7 +18,9 @@ const LEVEL: i32 = 3;
 /// How many frames are kept after they were read. Several threads look for actions, each in the order of the run.
 const FRAMES_KEPT: usize = 16;
 /// The memory that the index takes for each action, in bytes.
-pub const INDEXED_BYTES: usize = 17;
+const INDEXED_BYTES: usize = 17;
+/// The memory that the index takes besides for each action that gives a state to a file with several names.
+const GIVEN_BYTES: usize = 24;
 
 /// Where the compressed frames of a plan are.
 pub trait Frames: Send + Sync {
@@ -28,13 +30,16 @@ pub trait Frames: Send + Sync {
 
 /// The actions of a stored plan.
 ///
-/// Memory: [`INDEXED_BYTES`] for each action, and [`FRAMES_KEPT`] frames.
+/// Memory: [`PlanStore::indexed_bytes`], and [`FRAMES_KEPT`] frames.
 pub struct PlanStore<F> {
     pub frames: F,
     /// The number of the first action of each frame with actions.
     firsts: Vec<u32>,
     /// The hash of each action's path and its number, in order.
     by_path: Vec<(u64, u32)>,
+    /// Of the actions that give states to files with several names: the hashes of file and state, and the number. In order,
+    /// and each state once.
+    given: Vec<(u64, u64, u32)>,
     hashes: RandomState,
     /// Whether each action has got its verdict.
     settled: Vec<AtomicBool>,
@@ -48,6 +53,7 @@ impl<F> PlanStore<F> {
             frames,
             firsts: Vec::new(),
             by_path: Vec::new(),
+            given: Vec::new(),
             hashes: RandomState::new(),
             settled: Vec::new(),
             kept: Mutex::default(),
@@ -60,6 +66,10 @@ impl<F> PlanStore<F> {
         let is_deletion = action.act == PlannedAct::Delete;
         let hash = self.hashes.hash_one((&action.path[..], is_deletion));
         self.by_path.push((hash, number));
+        if let Some((file, state)) = action.given_state() {
+            let [file, state] = [self.hashes.hash_one(file), self.hashes.hash_one(state)];
+            self.given.push((file, state, number));
+        }
         self.settled.push(AtomicBool::new(false));
         Some(())
     }
@@ -75,9 +85,16 @@ impl<F> PlanStore<F> {
         self.settled.len() as u32
     }
 
+    /// Returns the memory that the index takes.
+    pub fn indexed_bytes(&self) -> usize {
+        self.settled.len() * INDEXED_BYTES + self.given.len() * GIVEN_BYTES
+    }
+
     /// Prepares the index. No action is added after this.
     pub fn seal(&mut self) {
         self.by_path.sort_unstable();
+        self.given.sort_unstable();
+        self.given.dedup_by_key(|(file, state, _)| (*file, *state));
     }
 
     /// Records that an action has got its verdict.
@@ -107,6 +124,25 @@ impl<F: Frames> PlanStore<F> {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the states that actions give to a file with several names, each of them once.
+    pub fn given_to(&self, file: SharedFile) -> io::Result<Vec<EntryState>> {
+        let hash = self.hashes.hash_one(file);
+        let start = self.given.partition_point(|(known, ..)| *known < hash);
+        let mut states = Vec::new();
+        for (known, _, number) in &self.given[start..] {
+            if *known != hash {
+                break;
+            }
+            let action = self.numbered(*number)?;
+            if let Some((known, state)) = action.given_state()
+                && known == file
+            {
+                states.push(state.clone());
+            }
+        }
+        Ok(states)
     }
 
     /// Calls a function with each action that has got no verdict, until it fails.

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Entry;
-use crate::plan::planned::{ChangedEnd, PlannedVerdict, StoredPlan};
+use crate::plan::planned::{ChangedEnd, EntryNow, PlannedVerdict, StoredPlan};
 use crate::plan::{Action, Changes, Decision, Policy, Reason};
 use crate::report::event::{Problem, Weight, errno_words};
 use std::io;
@@ -56,7 +56,15 @@ pub fn restricted(
         return Ok(left);
     };
     replayed.settled.push(number);
-    Ok(match planned.verdict(source, dest, decision, policy) {
+    let given = planned.given(stored).map_err(|error| unreadable(&error))?;
+    let now = EntryNow {
+        source,
+        dest,
+        decision,
+        policy,
+        given: &given,
+    };
+    Ok(match planned.verdict(&now) {
         PlannedVerdict::Act => decision.action,
         PlannedVerdict::Done => left,
         PlannedVerdict::Left(end) => {

@@ -45,7 +45,7 @@ impl Generator<'_> {
             return Ok(());
         }
         if context.wants.planned {
-            self.recorded_groups = RecordedGroups::find(&mut self.pool);
+            self.recorded_groups = RecordedGroups::find(&mut self.pool, context);
         }
         if let Some(stored) = context.process.stored {
             let problems = planned_groups::restrict(&mut self.pool, stored, context)?;

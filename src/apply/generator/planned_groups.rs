@@ -6,14 +6,15 @@ use super::link_groups::DevIno;
 use super::plan_queue::PlanPool;
 use super::planned_backups;
 use crate::apply::Context;
+use crate::apply::delete::stays_taken;
 use crate::error::Result;
 use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::path::RelPath;
 use crate::plan::planned::{
-    ChangedEnd, HardLinks, NameSet, NameState, PlannedAction, StoredPlan, state_of_name,
+    ChangedEnd, EntryNow, HardLinks, NameSet, NameState, PlannedAction, StoredPlan, state_of_name,
 };
-use crate::plan::{Action, Policy};
+use crate::plan::{Action, InTheWay, Policy};
 use crate::report::event::Problem;
 use crate::walk::{DirPlan, Found, Step, replay};
 use std::collections::HashMap;
@@ -26,6 +27,8 @@ pub(super) struct RecordedGroups(HashMap<DevIno, RecordedGroup>);
 #[derive(Default)]
 struct RecordedGroup {
     names: NameSet,
+    /// Those that a directory keeps from being made.
+    taken: NameSet,
     leader: Option<LeadingName>,
 }
 
@@ -40,13 +43,14 @@ struct LeadingName {
 
 impl RecordedGroups {
     /// Looks at all names.
-    pub(super) fn find(pool: &mut PlanPool<'_>) -> RecordedGroups {
+    pub(super) fn find(pool: &mut PlanPool<'_>, context: &Context<'_>) -> RecordedGroups {
         let mut groups = RecordedGroups::default();
-        pool.each_held(&mut |plan, is_entered| groups.look_at(plan, is_entered));
+        pool.each_held(&mut |plan, is_entered| groups.look_at(plan, is_entered, context));
         groups
     }
 
-    fn look_at(&mut self, plan: &DirPlan, is_entered: bool) {
+    fn look_at(&mut self, plan: &DirPlan, is_entered: bool, context: &Context<'_>) {
+        let mut dest_dir = None;
         for step in &plan.decided().steps {
             let Some(inode) = source_file(&plan.found, step) else {
                 continue;
@@ -54,6 +58,19 @@ impl RecordedGroups {
             let path = plan.found.listing.path.join(plan.name_of(step));
             let group = self.0.entry(inode).or_default();
             group.names.add(path.as_bytes());
+            if is_entered && step.decision.in_the_way == InTheWay::Dir {
+                let dir = dest_dir.get_or_insert_with(|| dir_of(context, plan));
+                let kind = plan.source_of(step).kind();
+                let chain = plan.found.receiver_chain.as_ref();
+                let is_taken = dir
+                    .as_ref()
+                    .is_some_and(|dir| stays_taken(context, dir, &path, chain, kind));
+                if is_taken {
+                    // It is reported when the run comes to it. Another name leads.
+                    group.taken.add(path.as_bytes());
+                    continue;
+                }
+            }
             let action = step.decision.action;
             let leads = group.leader.as_ref().is_none_or(|it| !it.is_certain);
             if !leads || !is_entered || matches!(action, Action::Refuse(_)) {
@@ -96,6 +113,7 @@ impl RecordedGroups {
         let links = HardLinks {
             first: leader.path.as_bytes().to_vec(),
             names: group.names,
+            taken: group.taken,
         };
         let is_leader = leader.path == *path;
         let is_linked =
@@ -122,8 +140,10 @@ impl RecordedGroups {
 #[derive(Default)]
 struct FoundGroup {
     names: NameSet,
-    /// The names when the plan was made, if it has actions for some of them.
-    recorded: Option<NameSet>,
+    /// Those that have a directory in their way and no action.
+    taken: NameSet,
+    /// All names, and those taken, when the plan was made, if it has actions for some of them.
+    recorded: Option<(NameSet, NameSet)>,
     /// The end that has changed since.
     changed: Option<ChangedEnd>,
     /// The file at the destination that the names have which need nothing.
@@ -143,8 +163,9 @@ impl FoundGroup {
         match (self.recorded, self.changed) {
             (None, _) => GroupVerdict::Unplanned,
             // A name that is new at the source differs at the destination, too.
-            (Some(recorded), _) if recorded != self.names => GroupVerdict::Left(ChangedEnd::Source),
+            (Some((names, _)), _) if names != self.names => GroupVerdict::Left(ChangedEnd::Source),
             (Some(_), Some(end)) => GroupVerdict::Left(end),
+            (Some((_, taken)), None) if taken != self.taken => GroupVerdict::Left(ChangedEnd::Dest),
             (Some(_), None) => GroupVerdict::Act,
         }
     }
@@ -152,10 +173,11 @@ impl FoundGroup {
     /// Adds a name of which the plan may have an action.
     fn add(&mut self, planned: Option<&PlannedAction>, state: NameState, file: Option<DevIno>) {
         if let Some(planned) = planned {
-            let names = planned.links.as_ref().map(|links| links.names);
+            let links = planned.links.as_ref();
+            let names = links.map(|links| (links.names, links.taken));
             let recorded = *self.recorded.get_or_insert(names.unwrap_or_default());
             if Some(recorded) != names {
-                self.recorded = Some(NameSet::default());
+                self.recorded = Some(Default::default());
             }
         }
         match state {
@@ -204,9 +226,16 @@ pub(super) fn restrict(
                 }
             };
             match group.verdict() {
+                // What is in the way of a name stays, too.
+                GroupVerdict::Act if planned.is_none() && is_taken(step) => false,
                 GroupVerdict::Act => {
-                    keep_what_is_placed(planned.as_ref(), found, step, context);
-                    true
+                    match keep_what_is_placed(planned.as_ref(), found, step, stored, context) {
+                        Ok(()) => true,
+                        Err(error) => {
+                            reported = Err(error);
+                            false
+                        }
+                    }
                 }
                 GroupVerdict::Unplanned => false,
                 GroupVerdict::Left(end) => {
@@ -223,19 +252,47 @@ pub(super) fn restrict(
 }
 
 /// Keeps a name that is as the plan leaves it, even if the options would have it done again (`--ignore-times`): a second
-/// backup of it would replace the first one.
+/// backup of it would replace the first one. Fails if the plan cannot be read.
 fn keep_what_is_placed(
     planned: Option<&PlannedAction>,
     found: &Found,
     step: &mut Step,
+    stored: &dyn StoredPlan,
     context: &Context<'_>,
-) {
-    let source = found.source_of(step);
-    let dest = found.dest.entry(step.dest);
-    let state = state_of_name(planned, source, dest, step.decision, context.policy);
+) -> io::Result<()> {
+    let state = state_of_step(planned, found, step, stored, context)?;
     if matches!(state, NameState::Placed) {
         step.decision.action = Action::Keep;
     }
+    Ok(())
+}
+
+/// Returns the state of the name of a step. Fails if the plan cannot be read.
+fn state_of_step(
+    planned: Option<&PlannedAction>,
+    found: &Found,
+    step: &Step,
+    stored: &dyn StoredPlan,
+    context: &Context<'_>,
+) -> io::Result<NameState> {
+    let given = match planned {
+        Some(planned) => planned.given(stored)?,
+        None => Vec::new(),
+    };
+    let now = EntryNow {
+        source: found.source_of(step),
+        dest: found.dest.entry(step.dest),
+        decision: step.decision,
+        policy: context.policy,
+        given: &given,
+    };
+    Ok(state_of_name(planned, &now))
+}
+
+/// Returns whether a directory is in the way of a name. If the plan has no action for the name, it could not be made, or
+/// something else has put the directory there since.
+fn is_taken(step: &Step) -> bool {
+    step.decision.in_the_way == InTheWay::Dir
 }
 
 /// Adds the names of a directory to their groups, with what the plan has for them, which is settled by that. Names in a
@@ -267,13 +324,14 @@ fn look_at(
         if is_refused && planned.is_none() {
             continue;
         }
+        if is_taken(step) && planned.is_none() {
+            group.taken.add(path.as_bytes());
+            continue;
+        }
         let state = if is_refused {
             NameState::Changed(ChangedEnd::Dest)
         } else {
-            let dest = plan.found.dest.entry(step.dest);
-            let source = plan.source_of(step);
-            let policy = context.policy;
-            state_of_name(planned.as_ref(), source, dest, step.decision, policy)
+            state_of_step(planned.as_ref(), &plan.found, step, stored, context)?
         };
         let state = match &planned {
             Some(planned) if planned.backup.is_some() && state == NameState::Before => {

@@ -188,11 +188,11 @@ impl Settling<'_> {
         let Some((stat, entry)) = examined(self.context, tree, &path) else {
             return Ok(false);
         };
-        let wanted = match tree {
-            None => self.wanted_of(&path)?,
-            Some(_) => None,
+        let given = match tree {
+            None => self.given_to(&path)?,
+            Some(_) => Vec::new(),
         };
-        if !is_usable(&entry, before, wanted.as_ref(), self.context.policy) {
+        if !is_usable(&entry, before, &given, self.context.policy) {
             return Ok(false);
         }
         if self.known.insert((tree, path.clone())) {
@@ -227,14 +227,16 @@ impl Settling<'_> {
         Ok(deletion.is_some() && !self.stored.leaves_deletions())
     }
 
-    /// Returns the state that the run gives to a file of the destination, or to the new file that it is renamed to.
-    fn wanted_of(&self, path: &RelPath) -> io::Result<Option<EntryState>> {
+    /// Returns the states that the run gives to a file of the destination, or to the new file that it is renamed to.
+    fn given_to(&self, path: &RelPath) -> io::Result<Vec<EntryState>> {
         if let Some((_, own)) = self.stored.action(path.as_bytes(), false)? {
-            return Ok(own.after);
+            let mut given = own.given(self.stored)?;
+            given.extend(own.after);
+            return Ok(given);
         }
         match self.stored.action(path.as_bytes(), true)? {
-            Some((_, deletion)) => deletion.heir_after(self.stored),
-            None => Ok(None),
+            Some((_, deletion)) => deletion.given(self.stored),
+            None => Ok(Vec::new()),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{sys, trusted_path};
 use crate::options::LinkOwners;
-use crate::plan::planned::{PlanGap, PlannedAction, StoredPlan};
+use crate::plan::planned::{EntryState, PlanGap, PlannedAction, SharedFile, StoredPlan};
 use crate::report::plan_line::{self, PlanHeader, PlanLine};
 use crate::walk::plan_store::{Frames, PlanStore, changed, next_frame};
 use std::fs::File;
@@ -189,6 +189,10 @@ impl PlanFile {
 impl StoredPlan for PlanFile {
     fn action(&self, path: &[u8], is_deletion: bool) -> io::Result<Option<(u32, PlannedAction)>> {
         self.store.action(path, is_deletion)
+    }
+
+    fn given_to(&self, file: SharedFile) -> io::Result<Vec<EntryState>> {
+        self.store.given_to(file)
     }
 
     fn settle(&self, number: u32) {

@@ -81,7 +81,23 @@ fn planned(source: &Entry, dest: Option<&Entry>) -> PlannedAction {
 
 /// Returns what is done about an action if the destination has become this.
 fn verdict(action: &PlannedAction, source: &Entry, dest: Option<&Entry>) -> PlannedVerdict {
-    action.verdict(source, dest, decided(source, dest), &archive())
+    action.verdict(&now(source, dest, decided(source, dest), &archive()))
+}
+
+/// Returns what the ends have, if no other action gives anything to the entry.
+fn now<'e>(
+    source: &'e Entry,
+    dest: Option<&'e Entry>,
+    decision: Decision,
+    policy: &'e Policy,
+) -> EntryNow<'e> {
+    EntryNow {
+        source,
+        dest,
+        decision,
+        policy,
+        given: &[],
+    }
 }
 
 const LEFT: PlannedVerdict = PlannedVerdict::Left(ChangedEnd::Dest);
@@ -241,6 +257,7 @@ fn transfer_is_done_once() {
         links: Some(HardLinks {
             first: b"a".to_vec(),
             names: NameSet::default(),
+            taken: NameSet::default(),
         }),
         ..action
     };
@@ -356,13 +373,14 @@ fn file_that_an_alternate_tree_has_is_removed_once() {
     };
     let old = but(&file(), |it| it.len_bytes = 9);
     let action = record(Some(&old));
-    let verdict = |dest| action.verdict(&file(), dest, elsewhere, &policy);
+    let verdict = |dest| action.verdict(&now(&file(), dest, elsewhere, &policy));
     assert_eq!(verdict(Some(&old)), PlannedVerdict::Act);
     assert_eq!(verdict(None), PlannedVerdict::Done);
     let changed = but(&file(), |it| it.len_bytes = 8);
     assert_eq!(verdict(Some(&changed)), LEFT);
     let transfer = planned(&file(), Some(&old));
-    assert_eq!(transfer.verdict(&file(), None, elsewhere, &policy), LEFT);
+    let verdict = transfer.verdict(&now(&file(), None, elsewhere, &policy));
+    assert_eq!(verdict, LEFT);
 }
 
 #[test]
@@ -378,7 +396,7 @@ fn done_is_judged_by_size_and_time() {
     let read = but(&file(), |it| it.extra_mut().atime = Some(at(99)));
     let verdict = action
         .unwrap()
-        .verdict(&file(), Some(&read), decision(&read), &policy);
+        .verdict(&now(&file(), Some(&read), decision(&read), &policy));
     assert_eq!(verdict, PlannedVerdict::Done);
 
     // Under -c, only the content tells.
@@ -402,6 +420,7 @@ fn names_of_a_file_are_placed_or_as_before() {
     let links = Some(HardLinks {
         first: b"a".to_vec(),
         names: NameSet::default(),
+        taken: NameSet::default(),
     });
     let state = |before: Option<&Entry>, dest: Option<&Entry>| {
         let decision = decided(&file(), dest);
@@ -417,7 +436,7 @@ fn names_of_a_file_are_placed_or_as_before() {
             ..link
         };
         assert_eq!(link.act, PlannedAct::HardLink);
-        state_of_name(Some(&link), &file(), dest, decision, &policy)
+        state_of_name(Some(&link), &now(&file(), dest, decision, &policy))
     };
     let old = but(&file(), |it| it.len_bytes = 9);
     let other = but(&file(), |it| it.len_bytes = 8);
@@ -430,8 +449,9 @@ fn names_of_a_file_are_placed_or_as_before() {
     assert_eq!(state(Some(&old), None), changed);
     assert_eq!(state(Some(&dir()), None), NameState::Before);
 
-    let unplanned =
-        |dest: Option<&Entry>, decision| state_of_name(None, &file(), dest, decision, &policy);
+    let unplanned = |dest: Option<&Entry>, decision| {
+        state_of_name(None, &now(&file(), dest, decision, &policy))
+    };
     assert_eq!(unplanned(None, Decision::keep()), NameState::Placed);
     assert_eq!(unplanned(None, decided(&file(), None)), changed);
     let transfer = decided(&file(), Some(&old));
@@ -443,16 +463,16 @@ fn names_of_a_file_are_placed_or_as_before() {
     let changed = NameState::Changed(ChangedEnd::Source);
     let decision = decided(&file(), None);
     assert_eq!(
-        state_of_name(Some(&single), &file(), None, decision, &policy),
+        state_of_name(Some(&single), &now(&file(), None, decision, &policy)),
         changed
     );
     let several = PlannedAction { links, ..single };
     assert_eq!(
-        state_of_name(Some(&several), &file(), None, decision, &policy),
+        state_of_name(Some(&several), &now(&file(), None, decision, &policy)),
         NameState::Before
     );
     assert_eq!(
-        state_of_name(Some(&several), &other, None, decision, &policy),
+        state_of_name(Some(&several), &now(&other, None, decision, &policy)),
         changed
     );
 }
@@ -461,7 +481,7 @@ fn names_of_a_file_are_placed_or_as_before() {
 fn only_what_was_found_is_deleted() {
     let verdict = |before: &Entry, found: &Entry| {
         let deletion = PlannedAction::of_deletion(b"a".to_vec(), before);
-        deletion.verdict_of_deletion(found, None, &archive())
+        deletion.verdict_of_deletion(found, &[], &archive())
     };
     assert_eq!(verdict(&file(), &file()), PlannedVerdict::Act);
     assert_eq!(verdict(&file(), &but(&file(), |it| it.uid = 9)), LEFT);
@@ -476,7 +496,7 @@ fn only_what_was_found_is_deleted() {
     let closed = but(&file(), |it| it.mode = 0o100_444);
     assert_eq!(verdict(&closed, &file()), LEFT);
     let root = PlannedAction::of_new_root(0o755);
-    assert_eq!(root.verdict_of_deletion(&dir(), None, &archive()), LEFT);
+    assert_eq!(root.verdict_of_deletion(&dir(), &[], &archive()), LEFT);
     assert_eq!(root.after.map(|after| after.mode), Some(0o040_755));
 }
 
@@ -490,10 +510,10 @@ fn a_twin_may_have_some_attributes_of_its_heir() {
         it.uid = 8;
         it.mtime = at(6);
     });
-    let wanted = EntryState::wanted(&new, &policy);
+    let given = [EntryState::wanted(&new, &policy)];
     let later = |change: &dyn Fn(&mut Entry)| but(&but(&single, changed_at(9)), change);
-    let is_usable = |found: &Entry, wanted| is_usable(found, &before, wanted, &policy);
-    assert!(is_usable(&single, None));
+    let is_usable = |found: &Entry, given: &[_]| is_usable(found, &before, given, &policy);
+    assert!(is_usable(&single, &[]));
     for (found, is_begun) in [
         (later(&|it| it.mode = 0o100_600), true),
         (later(&|it| it.uid = 8), true),
@@ -504,10 +524,10 @@ fn a_twin_may_have_some_attributes_of_its_heir() {
         (later(&|it| it.len_bytes = 11), false),
         (later(&|it| it.mtime = at(8)), false),
     ] {
-        assert_eq!(is_usable(&found, Some(&wanted)), is_begun, "{found:?}");
-        assert!(!is_usable(&found, None), "{found:?}");
+        assert_eq!(is_usable(&found, &given), is_begun, "{found:?}");
+        assert!(!is_usable(&found, &[]), "{found:?}");
         let deletion = PlannedAction::of_deletion(b"a".to_vec(), &single);
-        let verdict = deletion.verdict_of_deletion(&found, Some(&wanted), &policy);
+        let verdict = deletion.verdict_of_deletion(&found, &given, &policy);
         assert_eq!(verdict == PlannedVerdict::Act, is_begun, "{found:?}");
     }
 
@@ -523,13 +543,13 @@ fn a_twin_may_have_some_attributes_of_its_heir() {
     assert!(super::is_usable(
         &touched,
         &before,
-        Some(&wanted),
+        &given,
         &with_access_times
     ));
     assert!(!super::is_usable(
         &touched,
         &before,
-        None,
+        &[],
         &with_access_times
     ));
 }
@@ -547,4 +567,60 @@ fn set_of_names_depends_on_their_order() {
     assert_ne!(set([b"a", b"b"]), set([b"b", b"a"]));
     assert_eq!(set([b"a", b"b"]).count, 2);
     assert_eq!(short_digest(&[b"a", b"b"]), short_digest(&[b"ab"]));
+}
+
+#[test]
+fn other_names_of_a_file_may_have_got_their_attributes() {
+    let policy = archive();
+    let before = but(&file(), |it| it.mode = 0o100_644);
+    let with_mode = |mode: u32| but(&before, move |it| it.mode = mode);
+    // Two other names of the file get these attributes.
+    let given = [
+        EntryState::wanted(&with_mode(0o100_600), &policy),
+        EntryState::wanted(&but(&before, |it| it.uid = 8), &policy),
+    ];
+    let source = with_mode(0o100_640);
+    let adjusted = planned(&source, Some(&before));
+    let deletion = PlannedAction::of_deletion(b"b".to_vec(), &before);
+    for (found, is_acted_on) in [
+        (before.clone(), true),
+        (with_mode(0o100_600), true),
+        (but(&with_mode(0o100_600), |it| it.uid = 8), true),
+        (with_mode(0o100_666), false),
+        (but(&with_mode(0o100_600), |it| it.uid = 9), false),
+        (but(&with_mode(0o100_600), |it| it.len_bytes = 11), false),
+        (but(&with_mode(0o100_600), |it| it.mtime = at(8)), false),
+    ] {
+        let now = EntryNow {
+            given: &given,
+            ..now(
+                &source,
+                Some(&found),
+                decided(&source, Some(&before)),
+                &policy,
+            )
+        };
+        let is_adjusted = adjusted.verdict(&now) == PlannedVerdict::Act;
+        assert_eq!(is_adjusted, is_acted_on, "{found:?}");
+        let verdict = deletion.verdict_of_deletion(&found, &given, &policy);
+        assert_eq!(verdict == PlannedVerdict::Act, is_acted_on, "{found:?}");
+    }
+}
+
+#[test]
+fn only_whether_it_is_executable_may_be_given() {
+    let mut policy = archive();
+    policy.preserve.perms = false;
+    policy.preserve.executability = true;
+    let executable = but(&file(), |it| it.mode = 0o100_700);
+    let given = [EntryState::wanted(&executable, &policy)];
+    let before = but(&file(), |it| it.mode = 0o100_640);
+    let deletion = PlannedAction::of_deletion(b"b".to_vec(), &before);
+    for (mode, verdict) in [(0o100_750, PlannedVerdict::Act), (0o100_600, LEFT)] {
+        let found = but(&before, |it| it.mode = mode);
+        assert_eq!(
+            deletion.verdict_of_deletion(&found, &given, &policy),
+            verdict
+        );
+    }
 }

@@ -61,20 +61,22 @@ impl PlannedTwin {
 }
 
 /// Returns whether a file that is deleted, or whose content is taken, is as it was when the plan was made, or as an
-/// interrupted run leaves it: with some of the attributes that the run gives to it (`wanted`). A file that is renamed gets
-/// those of the new file before it gets the name.
+/// interrupted run leaves it: with some of the attributes that the run gives to it. A file that is renamed gets those of the
+/// new file before it gets the name.
 pub fn is_usable(
     found: &Entry,
     before: &EntryState,
-    wanted: Option<&EntryState>,
+    given: &[EntryState],
     policy: &Policy,
 ) -> bool {
     let mut found = EntryState::found(found);
     if found.is_recorded(before) {
         return true;
     }
-    let Some(wanted) = wanted else { return false };
-    if found.is_on_the_way(before, wanted, true) {
+    if given.is_empty() {
+        return false;
+    }
+    if found.is_on_the_way(before, given, policy) {
         return true;
     }
     // An access time that was set shows only in the time of the last change.

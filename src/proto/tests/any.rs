@@ -8,7 +8,7 @@ use crate::path::RelPath;
 use crate::plan::explained::{DecidedFact, DecidedOutcome, Explained, Fact, Fate};
 use crate::plan::planned::{
     AttributeState, EntryState, HardLinks, NameSet, PlannedAct, PlannedAction, PlannedBackup,
-    PlannedTwin, TwinUse,
+    PlannedTwin, SharedFile, TwinUse,
 };
 use crate::plan::{Changes, InTheWay, Reason};
 use crate::proto::limits::{
@@ -649,6 +649,10 @@ fn planned_twin() -> impl Strategy<Value = PlannedTwin> {
     ]
 }
 
+fn name_set() -> impl Strategy<Value = NameSet> {
+    any::<(u32, [u8; 16])>().prop_map(|(count, digest)| NameSet { count, digest })
+}
+
 fn planned() -> impl Strategy<Value = PlannedAction> {
     let path = prop_oneof![
         Just(b".".to_vec()),
@@ -660,7 +664,12 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
         0..=0x7ff_u16,
         option::of(planned_state()),
         [planned_state(), planned_state()],
-        (bytes(), any::<(u32, [u8; 16])>(), any::<bool>()),
+        (
+            bytes(),
+            [name_set(), name_set()],
+            any::<bool>(),
+            option::of(any::<(u64, u64)>()),
+        ),
         option::of((bytes(), option::of(planned_state()))),
         option::of(planned_twin().boxed()),
         option::of(bytes()),
@@ -668,9 +677,12 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
         .prop_map(
             |(path, act, changes, before, [other, after], links, backup, twin, heir)| {
                 let backup = backup.map(|(path, before)| PlannedBackup { path, before });
-                let (first, (count, digest), has_links) = links;
-                let names = NameSet { count, digest };
-                let links = HardLinks { first, names };
+                let (first, [names, taken], has_links, file) = links;
+                let links = HardLinks {
+                    first,
+                    names,
+                    taken,
+                };
                 let is_deletion = act == PlannedAct::Delete;
                 let before = if is_deletion { Some(other) } else { before };
                 let has_original = before
@@ -691,6 +703,7 @@ fn planned() -> impl Strategy<Value = PlannedAction> {
                     changes: Changes::from_bits(changes).expect("all bits are known"),
                     before,
                     after: if is_deletion { None } else { Some(after) },
+                    file: file.map(|(dev, ino)| SharedFile { dev, ino }),
                     links,
                     backup: if has_original { backup } else { None },
                     twin: if is_new { twin.map(Box::new) } else { None },

@@ -460,6 +460,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
                     attributes: Vec::new(),
                 }),
                 after: None,
+                file: None,
                 links: None,
                 backup: None,
                 twin: None,
