@@ -2,6 +2,7 @@
 
 use super::arguments::{Arguments, Quoting};
 use super::hooks::request_vars;
+use super::peer::DaemonPeer;
 use super::{Accepted, DaemonConnection, ModulePlace, Refusal};
 use crate::cli::parse::GivenOption;
 use crate::cli::{self, server_args};
@@ -9,6 +10,7 @@ use crate::cmd::copy;
 use crate::cmd::remote_side::rsync_client::{self, DaemonSide};
 use crate::cmd::remote_side::sparsync_client::{self, ServedModule};
 use crate::cmd::rsync_daemon::connections::ReportingReader;
+use crate::cmd::rsync_daemon::policy::config::Module;
 use crate::cmd::rsync_daemon::policy::module_path::{self, ModulePath};
 use crate::cmd::rsync_daemon::policy::params::{Param, Values};
 use crate::cmd::rsync_daemon::policy::refuse::RefusedOptions;
@@ -38,6 +40,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// The command line of a client, as it was read.
+struct ReadRequest {
+    words: Arguments,
+    /// Why it is longer than what is accepted.
+    excess: Option<Error>,
+    request: cli::ServeRsync,
+    /// The options in order.
+    given: Vec<GivenOption>,
+}
+
 impl DaemonConnection<'_> {
     /// Reads the arguments, and runs the session.
     pub(super) fn serve(&mut self, accepted: Accepted<'_>) -> Result<Exit, Refusal> {
@@ -58,43 +70,15 @@ impl DaemonConnection<'_> {
         } = place;
         let name = &module.name;
         let values = &module.values;
-        let (read, quoting) = self.read_arguments(protocol, charset)?;
-        let excess = read
-            .excess
-            .map(|why| Error::new(Exit::Unsupported, format!("sparsync: {why}")));
-        let max_verbosity = values.number(Param::MaxVerbosity);
-        let words = Arguments::new(read.words, quoting, name, max_verbosity);
-        let line: Vec<_> = words
-            .options
-            .iter()
-            .chain([&b".".to_vec()])
-            .cloned()
-            .map(OsString::from_vec)
-            .collect();
-        let umask = self.env.umask;
-        let now = clock::now_unix().0;
-        let (mut request, given) =
-            cli::read_rsync_args(&line, umask, now, &|name| self.env.var(name));
+        let ReadRequest {
+            words,
+            excess,
+            mut request,
+            given,
+        } = self.read_request(protocol, charset, module)?;
         let sends = request.serve.sends;
-        let by = if user.is_empty() {
-            Vec::new()
-        } else {
-            [&user[..], b"@"].concat()
-        };
-        let direction: &[u8] = if sends { b"on" } else { b"to" };
         let requested = words.paths.join(&b' ');
-        self.log.put(
-            &[
-                b"rsync ",
-                direction,
-                b" ",
-                &requested,
-                b" from ",
-                &by,
-                &peer.shown(),
-            ]
-            .concat(),
-        );
+        self.log_request(&requested, sends, &user, &peer);
         let is_relative = sends
             && !path.is_whole_root()
             && request
@@ -163,16 +147,11 @@ impl DaemonConnection<'_> {
         let link = self.link(options.connect.timeout_secs)?;
         sys::lift_open_files(sys::OPEN_FILES_MAX);
         self.env.cwd.clone_from(&path.dir);
-        let sink = self.log.clone();
-        let place = MessagePlace {
+        let log = self.module_log(MessagePlace {
             dir: path.dir.clone(),
             bases: working_dirs(&request.serve.operands, sends, &options),
             module: name.clone(),
             is_chroot: path.chroot.is_some(),
-        };
-        let log = Arc::new(ModuleLog {
-            in_module: Box::new(move |line| place.in_module(line)),
-            put: Box::new(move |line| sink.put(line)),
         });
         let is_native = refusal.is_none()
             && protocol >= BEHIND_RSYNC_OLDEST
@@ -217,6 +196,59 @@ impl DaemonConnection<'_> {
         let ended =
             rsync_client::serve_over(self.env, &request, &options, (link, Some(side)), &mut tally);
         Ok(ended.map_or_else(|error| error.exit, |()| tally.exit_of_server()))
+    }
+
+    /// Reads and parses the command line of the client. `charset`: that of the module.
+    fn read_request(
+        &mut self,
+        protocol: u8,
+        charset: Option<NameCharset>,
+        module: &Module,
+    ) -> Result<ReadRequest, Refusal> {
+        let (read, quoting) = self.read_arguments(protocol, charset)?;
+        let excess = read
+            .excess
+            .map(|why| Error::new(Exit::Unsupported, format!("sparsync: {why}")));
+        let max_verbosity = module.values.number(Param::MaxVerbosity);
+        let words = Arguments::new(read.words, quoting, &module.name, max_verbosity);
+        let line: Vec<_> = words
+            .options
+            .iter()
+            .chain([&b".".to_vec()])
+            .cloned()
+            .map(OsString::from_vec)
+            .collect();
+        let umask = self.env.umask;
+        let now = clock::now_unix().0;
+        let (request, given) = cli::read_rsync_args(&line, umask, now, &|name| self.env.var(name));
+        Ok(ReadRequest {
+            words,
+            excess,
+            request,
+            given,
+        })
+    }
+
+    /// Logs who requests which paths. `user`: empty without authentication.
+    fn log_request(&self, requested: &[u8], sends: bool, user: &[u8], peer: &DaemonPeer) {
+        let direction: &[u8] = if sends { b"on" } else { b"to" };
+        let by = if user.is_empty() {
+            Vec::new()
+        } else {
+            [user, b"@"].concat()
+        };
+        let who = peer.shown();
+        let line = [b"rsync ", direction, b" ", requested, b" from ", &by, &who].concat();
+        self.log.put(&line);
+    }
+
+    /// Returns the log of a session, for which messages name files as in the module.
+    fn module_log(&self, place: MessagePlace) -> Arc<ModuleLog> {
+        let sink = self.log.clone();
+        Arc::new(ModuleLog {
+            in_module: Box::new(move |line| place.in_module(line)),
+            put: Box::new(move |line| sink.put(line)),
+        })
     }
 
     /// Reads the arguments of the client. `charset`: that of the module.
