@@ -1,9 +1,10 @@
 //! Deletion: which entries are deleted, when, in which order, and which are kept.
 
-use crate::kit::{Scene, World, assert_output, synctest};
+use crate::kit::{Scene, World, assert_output, oracle, synctest};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use std::path::Path;
+use std::process::Output;
 
 /// A destination with extra entries at every depth.
 fn extra_entries(w: &World) {
@@ -824,33 +825,65 @@ synctest!(protect_rule_is_reported_only_for_deletions, |w: World| {
 /// The depth of what is removed bounds the stack. rsync fails, too, because the path is too long.
 #[test]
 fn extra_directory_that_is_too_deep_stays() {
-    const LEVELS: usize = 12_000;
     let scene = Scene::new();
     scene.tree("src").text("a");
-    std::fs::create_dir_all(scene.path("dst/extra")).expect("scratch can be written");
-    let mut dir = open_dir(CWD, &scene.path("dst/extra"));
+    scene.tree("dst").text("");
+    make_levels(&scene.path("dst/extra"));
+    for line in [
+        "-r --delete src/ dst/",
+        "-r --delete -e TOP/sh --rsync-path=PROGRAM src/ box:TOP/dst/",
+    ] {
+        let output = run(&scene, line);
+        assert_output(
+            &output,
+            23,
+            &[
+                "failed: File name too long (36)",
+                "cannot delete non-empty directory: extra\n",
+            ],
+        );
+        assert!(scene.path("dst/a").exists() && scene.path("dst/extra").exists());
+    }
+    remove_levels(&scene.path("dst/extra"));
+}
+
+/// So it does with older backups in the place of a new one.
+#[test]
+fn directory_of_backups_that_is_too_deep_stays() {
+    let scene = Scene::new();
+    scene.tree("src").text("x=new");
+    scene.tree("dst").text("x=older bk/");
+    make_levels(&scene.path("dst/bk/x"));
+    let output = run(&scene, "-r -b --backup-dir=bk src/ dst/");
+    assert_output(&output, 11, &["File name too long (36)"]);
+    assert_eq!(
+        std::fs::read(scene.path("dst/x")).expect("it stays"),
+        b"older"
+    );
+    remove_levels(&scene.path("dst/bk/x"));
+}
+
+fn run(scene: &Scene, line: &str) -> Output {
+    let line = line.replace(
+        "PROGRAM",
+        oracle::under_test().to_str().expect("a usual path"),
+    );
+    scene.fake_shell("sh", "exec sh -c \"$*\"");
+    scene
+        .command("client", &line)
+        .output()
+        .expect("the program can be started")
+}
+
+/// Makes a directory with more levels than a stack has room for, if each takes a part of it.
+fn make_levels(top: &Path) {
+    const LEVELS: usize = 12_000;
+    std::fs::create_dir_all(top).expect("scratch can be written");
+    let mut dir = open_dir(CWD, top);
     for _ in 0..LEVELS {
         mkdirat(&dir, "d", Mode::RWXU).expect("scratch can be written");
         dir = open_dir(&dir, Path::new("d"));
     }
-    drop(dir);
-    let run = || {
-        scene
-            .command("client", "-r --delete src/ dst/")
-            .output()
-            .expect("the program can be started")
-    };
-    let output = run();
-    assert_output(
-        &output,
-        23,
-        &[
-            "failed: File name too long (36)",
-            "cannot delete non-empty directory: extra\n",
-        ],
-    );
-    assert!(scene.path("dst/a").exists() && scene.path("dst/extra").exists());
-    remove_levels(&scene.path("dst/extra"));
 }
 
 fn open_dir(at: impl AsFd, path: &Path) -> OwnedFd {

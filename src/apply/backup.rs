@@ -20,6 +20,7 @@ use crate::fs::{
 };
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
+use crate::plan::delete::LEVELS_MAX;
 use crate::plan::planned::{BackupPlace, EntryState, PlannedBackup};
 use crate::plan::{Action, Changes, Policy, Subject, decide, safelink};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
@@ -648,7 +649,7 @@ fn in_place_of<T>(
                 ) =>
         {
             let older = Dir::new(sys::open_dir(to.fd(), name, Follow::Never)?);
-            forget_backups(&older, &backup_name(context, path), events)?;
+            forget_backups(&older, &backup_name(context, path), LEVELS_MAX, events)?;
             sys::rmdir(to.fd(), name)?;
             make(events)
         }
@@ -656,8 +657,15 @@ fn in_place_of<T>(
     }
 }
 
-/// Removes the content of a directory in the backup directory. `shown`: its path in reports.
-fn forget_backups(dir: &Dir, shown: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
+/// Removes the content of a directory in the backup directory. `shown`: its path in reports. `levels`: how many levels of
+/// directories may be in it, which bounds the stack.
+fn forget_backups(
+    dir: &Dir,
+    shown: &[u8],
+    levels: usize,
+    events: &mut Vec<Event>,
+) -> io::Result<()> {
+    let levels_below = levels.checked_sub(1).ok_or_else(errno::too_long)?;
     let list = read::typed_names(dir)?;
     for entry in list.entries.iter().rev() {
         let name = list.name(entry);
@@ -670,7 +678,7 @@ fn forget_backups(dir: &Dir, shown: &[u8], events: &mut Vec<Event>) -> io::Resul
         match kind {
             Kind::Dir => {
                 let below = Dir::new(sys::open_dir(dir.fd(), name, Follow::Never)?);
-                forget_backups(&below, &shown, events)?;
+                forget_backups(&below, &shown, levels_below, events)?;
                 sys::rmdir(dir.fd(), name)?;
             }
             _ => sys::unlink(dir.fd(), name)?,

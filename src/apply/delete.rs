@@ -13,7 +13,7 @@ use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::{errno, read};
 use crate::path::RelPath;
-use crate::plan::delete::{Limit, is_protected, may_empty};
+use crate::plan::delete::{LEVELS_MAX, Limit, is_protected, may_empty};
 use crate::plan::explained::{Fact, Fate};
 use crate::plan::planned::{ChangedEnd, PlannedAction, PlannedVerdict};
 use crate::report::event::{CANNOT_DELETE, ErrorRole, Event, Problem, Weight};
@@ -51,9 +51,6 @@ pub struct Remover<'a> {
 
 /// The maximum of [`Remover::levels_open`].
 const LEVELS_OPEN: usize = 64;
-/// How many levels of an extra directory are removed. It bounds the stack. rsync removes nothing whose path has more than
-/// 4,096 bytes, and so no more levels than these.
-const LEVELS_MAX: usize = 2048;
 /// At most one open level per this many files that the process may have open.
 const OPEN_PARTS: usize = 16;
 

@@ -102,7 +102,7 @@ impl SourceFile {
         }
     }
 
-    /// Returns its directory, see [`SourceDir::dir_to_remove_from`], or reports why the entry is not removed.
+    /// Returns its directory, see [`crate::walk::SourceDir::dir_to_remove_from`], or reports why the entry is not removed.
     fn dir_if_unchanged(
         &self,
         arrived: Option<(&Dir, &[u8])>,

@@ -6,6 +6,10 @@ use crate::filter::{Chain, Side, Verdict};
 use crate::options::Delete;
 use crate::path::RelPath;
 
+/// How many levels of an extra directory are removed. It bounds the stack. rsync removes nothing whose path has more than
+/// 4,096 bytes, and so no more levels than these.
+pub const LEVELS_MAX: usize = 2048;
+
 /// Decides which entries of one directory are extra, of those that only the destination has.
 pub struct Extras<'a> {
     chain: &'a Chain,
