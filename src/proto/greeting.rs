@@ -1,6 +1,6 @@
 //! The first bytes of a session: magic, greeting, version negotiation, and detection of other programs.
 
-use super::limits::{GREETING_MAX_BYTES, NAME_MAX_BYTES, NOISE_MAX_BYTES, PROGRAM_MAX_BYTES};
+use super::limits::{GREETING_MAX_BYTES, GUESS_MAX_BYTES, NOISE_MAX_BYTES, PROGRAM_MAX_BYTES};
 use super::message::Greeting;
 use super::rsync::handshake::announced_version;
 use crate::error::{Error, Result};
@@ -130,8 +130,8 @@ fn guess(rest: &[u8]) -> Result<Option<RelPath>> {
     }
     let (len, rest) = rest.split_first_chunk::<2>().ok_or_else(ends)?;
     let len = usize::from(u16::from_le_bytes(*len));
-    if len > NAME_MAX_BYTES {
-        return Err(refuse("the guess is longer than NAME_MAX_BYTES"));
+    if len > GUESS_MAX_BYTES {
+        return Err(refuse("the guess is longer than GUESS_MAX_BYTES"));
     }
     let path = RelPath::parse(rest.get(..len).ok_or_else(ends)?);
     path.map(Some)

@@ -16,8 +16,11 @@ pub const LIST_FRAME_BYTES: usize = 256 << 10;
 pub const DATA_MAX_BYTES: usize = 256 << 10;
 /// Files up to this length are sent in one message.
 pub const WHOLE_MAX_BYTES: usize = 64 << 10;
-/// One name.
-pub const NAME_MAX_BYTES: usize = 255;
+/// One name. Linux file systems permit 255 bytes, but vfat, exFAT, NTFS and CIFS 255 characters of UTF-16, so up to 765
+/// bytes.
+pub const NAME_MAX_BYTES: usize = 1024;
+/// The path that a client guesses to be the destination, see [`crate::proto::message::Greeting`].
+pub const GUESS_MAX_BYTES: usize = 255;
 /// One path of a transfer. Longer than the kernel's PATH_MAX, because the walk opens one directory at a time.
 pub const PATH_MAX_BYTES: usize = 64 << 10;
 /// The target of a symlink.

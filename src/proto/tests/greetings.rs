@@ -74,7 +74,7 @@ fn malformed_guesses_are_rejected() {
         (&b""[..], "it ends inside the guess"),
         (b"\x01\x03", "it ends inside the guess"),
         (b"\x01\x03\0di", "it ends inside the guess"),
-        (b"\x01\0\x01", "the guess is longer than NAME_MAX_BYTES"),
+        (b"\x01\0\x01", "the guess is longer than GUESS_MAX_BYTES"),
         (
             b"\x01\x04\0../a",
             "the guess is not a path inside of a tree",

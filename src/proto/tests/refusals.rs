@@ -130,17 +130,17 @@ fn invalid_entry_names_are_rejected() {
     );
     refused("NUL", &named("02|6100"), "contains NUL");
     refused(
-        "256 bytes",
-        &named(&format!("8002 {}", "61".repeat(256))),
-        "name is 256 bytes long, at most 255 are allowed",
+        "1025 bytes",
+        &named(&format!("8108 {}", "61".repeat(1025))),
+        "name is 1025 bytes long, at most 1024 are allowed",
     );
     let shared = format!(
-        "02 6e 00 c801|{} {FILE} 6e c801 c801|{} {FILE}",
-        "61".repeat(200),
-        "61".repeat(200)
+        "02 6e 00 c806|{} {FILE} 6e c806 c806|{} {FILE}",
+        "61".repeat(840),
+        "61".repeat(840)
     );
     refused(
-        "256 bytes, partly shared",
+        "1680 bytes, partly shared",
         &dir(&shared),
         "is longer than NAME_MAX_BYTES",
     );
@@ -967,7 +967,7 @@ fn encoder_rejects_messages_that_decoders_reject() {
     assert!(names(&[b"a", b"a"]).contains("\"a\" is duplicated"));
     assert!(names(&[b"a/b"]).contains("contains a slash"));
     assert!(names(&[b".."]).contains("is not a valid entry name"));
-    assert!(names(&[&[b'a'; 256]]).contains("is longer than NAME_MAX_BYTES"));
+    assert!(names(&[&[b'a'; NAME_MAX_BYTES + 1]]).contains("is longer than NAME_MAX_BYTES"));
     assert!(
         dir(&|listing| Arc::make_mut(&mut listing.list).push_name(b"d", true))
             .contains("subdirectories are 0 for 1 directories")

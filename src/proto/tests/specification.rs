@@ -101,6 +101,7 @@ fn specification_lists_limits() {
         ("DATA_MAX_BYTES", DATA_MAX_BYTES),
         ("WHOLE_MAX_BYTES", WHOLE_MAX_BYTES),
         ("NAME_MAX_BYTES", NAME_MAX_BYTES),
+        ("GUESS_MAX_BYTES", GUESS_MAX_BYTES),
         ("PATH_MAX_BYTES", PATH_MAX_BYTES),
         ("TARGET_MAX_BYTES", TARGET_MAX_BYTES),
         ("XATTRS_MAX", XATTRS_MAX),
