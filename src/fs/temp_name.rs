@@ -22,10 +22,10 @@ pub fn last_temp_name(name: &[u8]) -> Vec<u8> {
 
 /// Returns a temp name for `name`, `.name.XXXXXX`. Truncates the name if it would become too long.
 pub(super) fn nth_temp_name(name: &[u8], attempt: usize) -> Vec<u8> {
-    let keep = name.len().min(NAME_MAX - SUFFIX_LEN - 2);
-    let mut out = Vec::with_capacity(keep + SUFFIX_LEN + 2);
+    let kept = cut(name, NAME_MAX - SUFFIX_LEN - 2);
+    let mut out = Vec::with_capacity(kept.len() + SUFFIX_LEN + 2);
     out.push(b'.');
-    out.extend_from_slice(&name[..keep]);
+    out.extend_from_slice(kept);
     out.push(b'.');
     out.push(LETTERS[attempt]);
     let check = check_letters(&out);
@@ -50,8 +50,27 @@ fn check_letters(start: &[u8]) -> [u8; SUFFIX_LEN - 1] {
 /// Returns the name under which a file of one of our commands is written, `.name` and `end`. Truncates the name if it would
 /// become too long.
 pub fn name_before_place(name: &[u8], end: &[u8]) -> Vec<u8> {
-    let keep = name.len().min(NAME_MAX - 1 - end.len());
-    [b".", &name[..keep], end].concat()
+    [b".", cut(name, NAME_MAX - 1 - end.len()), end].concat()
+}
+
+/// Returns the beginning of a name, up to a length, without a part of a UTF-8 character at its end: some file systems
+/// reject names that are not UTF-8.
+fn cut(name: &[u8], max_bytes: usize) -> &[u8] {
+    const CONTINUATIONS_MAX: usize = 3;
+    if name.len() <= max_bytes {
+        return name;
+    }
+    let is_continuation = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
+    let continuations = name[..=max_bytes]
+        .iter()
+        .rev()
+        .take_while(|byte| is_continuation(byte))
+        .count();
+    if continuations <= CONTINUATIONS_MAX {
+        &name[..max_bytes - continuations]
+    } else {
+        &name[..max_bytes]
+    }
 }
 
 /// Returns whether a name is one of our temp names. Does not access the file.
@@ -76,6 +95,23 @@ pub fn name_of_temp(temp: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn temp_names_end_with_whole_characters() {
+        for character in ["a", "é", "漢", "🦀"] {
+            for start in ["", "a", "ab", "abc"] {
+                let name = format!("{start}{}", character.repeat(255));
+                let temp = temp_name(name.as_bytes());
+                assert!(str::from_utf8(&temp).is_ok(), "{name}");
+                assert!(is_temp_name(&temp) && temp.len() > NAME_MAX - 4 && temp.len() <= NAME_MAX);
+                let cut_name = name_of_temp(&temp).unwrap();
+                assert!(name.as_bytes().starts_with(cut_name));
+                assert!(str::from_utf8(&name_before_place(name.as_bytes(), b".new")).is_ok());
+            }
+        }
+        // A name that is no text is cut anywhere.
+        assert_eq!(temp_name(&[0x80; 255]).len(), NAME_MAX);
+    }
 
     #[test]
     fn temp_names_are_recognized_by_their_checksum() {
