@@ -231,8 +231,9 @@ fn run_writes_its_metrics() {
 fn metrics_file_of_any_name() {
     let scene = Scene::new();
     scene.tree("src").text("a");
+    scene.file(".f.new", "of the user");
     let longest = [b'n'; 255];
-    for name in [&b"not \xff utf-8"[..], &longest] {
+    for name in [&b"f"[..], b"not \xff utf-8", &longest] {
         let name = OsStr::from_bytes(name);
         let option = [OsStr::new("--metrics-file="), name].join(OsStr::new(""));
         let output = scene
@@ -243,6 +244,7 @@ fn metrics_file_of_any_name() {
         assert_output(&output, 0, &[]);
         assert!(scene.path("").join(name).exists(), "{name:?}");
     }
+    assert!(scene.path(".f.new").exists());
 }
 
 /// As root, `--metrics-file=/dev/null` must not replace the device.

@@ -1,5 +1,6 @@
 //! `--metrics-file`: writes the metrics of a run at its end.
 
+use super::new_file::NewFile;
 use crate::env::Env;
 use crate::exit::Exit;
 use crate::flist::Kind;
@@ -7,7 +8,6 @@ use crate::fs::{errno, sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::report::event::errno_words;
 use crate::report::metrics;
-use crate::trust::files;
 use crate::work::clock::{self, Since};
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -61,7 +61,9 @@ pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Resu
 
     let existing = errno::if_there(sys::stat(dir.as_fd(), name, false))?;
     if existing.is_none_or(|existing| Kind::of_mode(existing.mode) == Some(Kind::File)) {
-        return files::put(dir.as_fd(), name, text, mode);
+        let mut file = NewFile::create_in(dir, name, full, mode)?;
+        file.write_all(text)?;
+        return file.place();
     }
     let file = trusted_path::open_append_at_once(full, mode, owners)?;
     let stat = sys::fstat(file.as_fd())?;

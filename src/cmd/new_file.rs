@@ -43,6 +43,11 @@ impl NewFile {
                 "it is no regular file",
             ));
         }
+        NewFile::create_in(dir, name, path, mode)
+    }
+
+    /// Creates a file, which will replace what has its name in a directory. `path`: as given.
+    pub fn create_in(dir: OwnedFd, name: &[u8], path: &[u8], mode: u32) -> io::Result<NewFile> {
         let random = u64::from_le_bytes(sys::random());
         let temp = temp_name::name_before_place(name, format!(".{random:016x}").as_bytes());
         let file = sys::create(dir.as_fd(), &temp, mode)?;

@@ -81,10 +81,15 @@ impl FailedPaths {
             Some(Named::Full(path)) => self.relative(components(path)),
             Some(Named::Temporary(path)) => {
                 let mut path = components(path);
-                if let Some(name) = path.pop() {
-                    path.push(without_suffix(&name).to_vec());
+                match path.pop() {
+                    // The beginning of the name could be that of another file.
+                    Some(name) if may_be_cut(&name) => None,
+                    Some(name) => {
+                        path.push(without_suffix(&name).to_vec());
+                        self.relative(path)
+                    }
+                    None => self.relative(path),
                 }
-                self.relative(path)
             }
             None => None,
         };
@@ -188,6 +193,12 @@ fn is_about_deletion(line: &[u8]) -> bool {
     what.is_some_and(|what| what.starts_with(b"delete_file: ")) || line.starts_with(CANNOT_DELETE)
 }
 
+/// Returns whether the name of a file may be cut in the name of its temporary file, which has at most 255 bytes and ends
+/// with a whole character.
+fn may_be_cut(temp: &[u8]) -> bool {
+    temp.len() >= 252
+}
+
 /// Returns the name of the file that a temporary file `.NAME.XXXXXX` replaces.
 fn without_suffix(name: &[u8]) -> &[u8] {
     const SUFFIX_LEN: usize = ".XXXXXX".len();
@@ -242,6 +253,19 @@ mod tests {
         }
         let (text, unlisted) = paths.text(false);
         (String::from_utf8(text).expect("it is ASCII"), unlisted)
+    }
+
+    #[test]
+    fn names_that_are_cut_in_their_temporary_names_are_not_listed() {
+        let line = |len: usize| {
+            let name = "n".repeat(len);
+            format!(
+                r#"rsync: [receiver] mkstemp "/dst/.{name}.Ab3dEf" failed: Permission denied (13)"#
+            )
+        };
+        let (text, unlisted) = listed(&[&line(200), &line(247)]);
+        assert_eq!(text, format!("{}\n", "n".repeat(200)));
+        assert_eq!(unlisted.unnamed, 1);
     }
 
     #[test]
