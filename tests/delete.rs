@@ -876,7 +876,7 @@ fn run(scene: &Scene, line: &str) -> Output {
 }
 
 /// Makes a directory with more levels than a stack has room for, if each takes a part of it.
-fn make_levels(top: &Path) {
+pub fn make_levels(top: &Path) {
     const LEVELS: usize = 12_000;
     std::fs::create_dir_all(top).expect("scratch can be written");
     let mut dir = open_dir(CWD, top);
@@ -892,7 +892,7 @@ fn open_dir(at: impl AsFd, path: &Path) -> OwnedFd {
 
 /// Removes directories that are each the only entry of the one before, deepest first, without a stack or a long path: each is
 /// moved beside the first one before the next is examined.
-fn remove_levels(first: &Path) {
+pub fn remove_levels(first: &Path) {
     let top = first.parent().expect("it has a parent").to_owned();
     let mut current = first.to_owned();
     let mut number = 0;

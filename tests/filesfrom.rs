@@ -1,6 +1,7 @@
 //! Lists of names: `--files-from` and what it implies.
 
-use crate::kit::{World, synctest};
+use crate::delete::{make_levels, remove_levels};
+use crate::kit::{Scene, World, assert_output, synctest};
 
 const TREE: &str = "a b d/x d/y/z d/y/w e/f e/y/z=e f/w=f top/in/deep l->a #h ;s loop->loop d/loop->loop top/loop->loop";
 
@@ -446,3 +447,19 @@ synctest!(dot_in_the_list_without_relative, |w: World| {
         .exits(0)
         .never_prints("src");
 });
+
+/// The depth of a listed path bounds the stack. rsync fails, too, because the path is too long.
+#[test]
+fn listed_path_has_too_many_elements() {
+    let scene = Scene::new();
+    scene.tree("src").text("a z");
+    make_levels(&scene.path("src/d"));
+    scene.file("list", &format!("a\n{}\nz\n", "d/".repeat(10_000)));
+    let output = scene
+        .command("client", "-r --files-from=list src/ dst/")
+        .output()
+        .expect("the program can be started");
+    assert_output(&output, 23, &["failed: File name too long (36)"]);
+    assert!(scene.path("dst/a").exists() && scene.path("dst/z").exists());
+    remove_levels(&scene.path("src/d"));
+}

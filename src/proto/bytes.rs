@@ -79,6 +79,15 @@ pub(super) fn fault_of_name(name: &[u8]) -> Option<&'static str> {
     }
 }
 
+/// Returns what is wrong with the name of a user or a group, if anything. It may have a slash, unlike that of an entry.
+fn fault_of_id_name(name: &[u8]) -> Option<&'static str> {
+    match name {
+        b"" => Some("is empty"),
+        name if name.contains(&0) => Some("contains NUL"),
+        _ => None,
+    }
+}
+
 fn fault_of_path(bad: BadPath) -> &'static str {
     match bad {
         BadPath::Absolute => "is an absolute path",
@@ -199,8 +208,8 @@ impl<'a> Writer<'a> {
         self.bytes(field, path.as_bytes(), PATH_MAX_BYTES)
     }
 
-    pub fn name(&mut self, field: &'static str, name: &[u8]) -> Result<()> {
-        if let Some(why) = fault_of_name(name) {
+    pub fn id_name(&mut self, field: &'static str, name: &[u8]) -> Result<()> {
+        if let Some(why) = fault_of_id_name(name) {
             return Err(self.refuse(field, why));
         }
         self.bytes(field, name, NAME_MAX_BYTES)
@@ -414,9 +423,9 @@ impl<'a> Reader<'a> {
         RelPath::parse(bytes).map_err(|bad| self.refuse(field, fault_of_path(bad)))
     }
 
-    pub fn name(&mut self, field: &'static str) -> Result<&'a [u8]> {
+    pub fn id_name(&mut self, field: &'static str) -> Result<&'a [u8]> {
         let name = self.bytes(field, NAME_MAX_BYTES)?;
-        match fault_of_name(name) {
+        match fault_of_id_name(name) {
             Some(why) => Err(self.refuse(field, why)),
             None => Ok(name),
         }

@@ -462,7 +462,7 @@ fn put_ids(w: &mut Writer, ids: &[IdName]) -> Result<()> {
     w.many("ids", ids, LINES_MAX, |w, IdName { is_group, id, name }| {
         w.flags(&[*is_group]);
         w.u32(*id);
-        w.name("name of an id", name)
+        w.id_name("name of an id", name)
     })
 }
 
@@ -472,7 +472,7 @@ fn get_ids(r: &mut Reader) -> Result<Vec<IdName>> {
         Ok(IdName {
             is_group,
             id: r.u32("id")?,
-            name: r.name("name of an id")?.to_vec(),
+            name: r.id_name("name of an id")?.to_vec(),
         })
     })
 }

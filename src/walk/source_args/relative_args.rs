@@ -32,6 +32,10 @@ use crate::walk::source_task::{NamedContent, NamedEntry};
 use std::io;
 use std::sync::Arc;
 
+/// How many elements the path of an argument may have. It bounds the stack and the memory of the tree of arguments. rsync
+/// accepts no path with more than 4,096 bytes, and so no more elements than these.
+const ELEMENTS_MAX: usize = 2048;
+
 impl Gatherer<'_> {
     /// Adds an argument under `-R`, which is kept from its beginning or behind the first `/./`.
     pub(super) fn relative(&mut self, arg: &[u8]) -> Result<()> {
@@ -91,6 +95,11 @@ impl Gatherer<'_> {
             }
             return Ok(());
         };
+        if parts.len() > ELEMENTS_MAX {
+            let whole = base.root.full(&parts.join(&b'/'));
+            self.cannot_stat(&whole, &errno::too_long());
+            return Ok(());
+        }
         match self.examine(base, parts, content) {
             Ok((stat, followed)) => self.add_entry(base, parts, &stat, content, followed),
             Err(error) => {
