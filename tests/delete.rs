@@ -4,7 +4,7 @@ use crate::kit::{Scene, World, assert_output, oracle, synctest};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 /// A destination with extra entries at every depth.
 fn extra_entries(w: &World) {
@@ -875,6 +875,15 @@ fn run(scene: &Scene, line: &str) -> Output {
         .expect("the program can be started")
 }
 
+/// Returns a command line with the program and a remote shell, which is written.
+fn placed(scene: &Scene, line: &str) -> String {
+    scene.fake_shell("sh", "exec sh -c \"$*\"");
+    let program = oracle::under_test().to_str().expect("a usual path");
+    let top = scene.path("");
+    let top = top.to_str().expect("a usual path").trim_end_matches('/');
+    line.replace("PROGRAM", program).replace("TOP", top)
+}
+
 /// Makes a directory with more levels than a stack has room for, if each takes a part of it.
 pub fn make_levels(top: &Path) {
     const LEVELS: usize = 12_000;
@@ -884,6 +893,47 @@ pub fn make_levels(top: &Path) {
         mkdirat(&dir, "d", Mode::RWXU).expect("scratch can be written");
         dir = open_dir(&dir, Path::new("d"));
     }
+}
+
+/// Makes directories in each other, with names of this length. Together they have a path of more than 64 KiB.
+fn make_long_path(top: &Path) {
+    std::fs::create_dir_all(top).expect("scratch can be written");
+    let name = "n".repeat(250);
+    let mut dir = open_dir(CWD, top);
+    for _ in 0..270 {
+        mkdirat(&dir, &name, Mode::RWXU).expect("scratch can be written");
+        dir = open_dir(&dir, Path::new(&name));
+    }
+}
+
+/// A path that the protocols cannot express does not end a run, at either end.
+#[test]
+fn paths_that_no_message_can_have() {
+    let scene = Scene::new();
+    scene.tree("src").text("a z");
+    make_long_path(&scene.path("src/long"));
+    let push = "-ri --delete -e TOP/sh --rsync-path=PROGRAM src/ box:TOP/pushed/";
+    let pull = "-ri --delete -e TOP/sh --rsync-path=PROGRAM box:TOP/src/ pulled/";
+    for (line, dest) in [(push, "pushed"), (pull, "pulled")] {
+        let output = run(&scene, line);
+        assert_output(&output, 23, &["its path is too long"]);
+        assert!(scene.path(dest).join("z").exists(), "{line}");
+    }
+
+    for dest in ["pushed", "served"] {
+        make_long_path(&scene.path(dest).join("extra"));
+    }
+    std::fs::remove_dir_all(scene.path("src")).expect("it can be removed");
+    scene.tree("src").text("a z");
+    assert_output(&run(&scene, push), 0, &["*deleting   extra/"]);
+    let served = "-ri --delete -e TOP/sh --rsync-path=PROGRAM src/ box:TOP/served/";
+    let output = Command::new(oracle::rsync())
+        .args(placed(&scene, served).split(' '))
+        .current_dir(scene.path(""))
+        .output()
+        .expect("rsync can be started");
+    assert_output(&output, 0, &["*deleting   extra/"]);
+    assert!(scene.path("served/z").exists() && !scene.path("served/extra").exists());
 }
 
 fn open_dir(at: impl AsFd, path: &Path) -> OwnedFd {

@@ -798,7 +798,9 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.byte(event::DELETED);
             w.number(*kind);
             w.u32(*mode);
-            w.bytes("name", name, PATH_MAX_BYTES)?;
+            // What the destination has may have a longer path than any entry of the transfer.
+            let shown = &name[..name.len().min(PATH_MAX_BYTES)];
+            w.bytes("name", shown, PATH_MAX_BYTES)?;
         }
         Event::Reused {
             from,

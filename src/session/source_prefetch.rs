@@ -10,6 +10,7 @@ use crate::flist::Entry;
 use crate::fs::ids::Ids;
 use crate::options::CheckMode;
 use crate::path::RelPath;
+use crate::proto::limits::PATH_MAX_BYTES;
 use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::{DirListing, unfit};
 use crate::report::event::{Problem, Weight};
@@ -391,7 +392,12 @@ impl Look for SourceLook<'_> {
 
 /// Returns the line for the user about an entry that cannot be encoded for a sparsync.
 fn unencodable(dir: &RelPath, name: &[u8], entry: &Entry) -> Option<Vec<u8>> {
-    let why = unfit(entry)?;
+    let path_bytes = dir.as_bytes().len() + 1 + name.len();
+    let why = if path_bytes > PATH_MAX_BYTES {
+        "its path is too long"
+    } else {
+        unfit(entry)?
+    };
     Some(
         [
             b"sparsync: skipping \"",

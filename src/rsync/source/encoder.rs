@@ -9,6 +9,7 @@ use crate::plan::{BasisName, Changes};
 use crate::proto::rsync::attributes::encode_xattr_request;
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::rsync::message::{Attempt, FileRequest, RsyncMessage};
 use crate::proto::rsync::mux::Control;
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
@@ -376,7 +377,9 @@ impl Connection<SourceEncoder> {
 impl SourceEncoder {
     /// Appends the report of a deletion.
     pub(in crate::rsync) fn deleted(&self, name: &[u8], kind: Kind, out: &mut Vec<u8>) {
-        let path = charset::line_to_wire(name).into_owned();
+        let mut path = charset::line_to_wire(name).into_owned();
+        // A client accepts no longer one, and the destination may have it.
+        path.truncate(PATH_MAX_BYTES - 1);
         let is_dir = kind == Kind::Dir;
         self.framing.control(Control::Deleted { path, is_dir }, out);
     }
