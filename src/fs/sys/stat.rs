@@ -205,11 +205,18 @@ pub fn keeps_change_times(dir: BorrowedFd<'_>) -> io::Result<bool> {
     })
 }
 
+/// Returns a time as the kernel reports it. A damaged inode can have more nanoseconds than a second has, which no call
+/// accepts.
+fn time_of(secs: i64, nanos: u32) -> Time {
+    const NANOS_MAX: u32 = 999_999_999;
+    Time {
+        secs,
+        nanos: nanos.min(NANOS_MAX),
+    }
+}
+
 fn from_statx(s: &fs::Statx) -> Stat {
-    let time = |t: &fs::StatxTimestamp| Time {
-        secs: t.tv_sec,
-        nanos: t.tv_nsec,
-    };
+    let time = |t: &fs::StatxTimestamp| time_of(t.tv_sec, t.tv_nsec);
     let has_btime = s.stx_mask & StatxFlags::BTIME.bits() != 0;
     Stat {
         mode: u32::from(s.stx_mode),
@@ -240,18 +247,9 @@ fn from_stat(s: &fs::Stat) -> Stat {
         mode: s.st_mode as u32,
         uid: s.st_uid,
         gid: s.st_gid,
-        mtime: Time {
-            secs: s.st_mtime as i64,
-            nanos: s.st_mtime_nsec as u32,
-        },
-        atime: Time {
-            secs: s.st_atime as i64,
-            nanos: s.st_atime_nsec as u32,
-        },
-        ctime: Time {
-            secs: s.st_ctime as i64,
-            nanos: s.st_ctime_nsec as u32,
-        },
+        mtime: time_of(s.st_mtime as i64, s.st_mtime_nsec as u32),
+        atime: time_of(s.st_atime as i64, s.st_atime_nsec as u32),
+        ctime: time_of(s.st_ctime as i64, s.st_ctime_nsec as u32),
         btime: None,
         len_bytes: s.st_size as u64,
         dev: s.st_dev as u64,
