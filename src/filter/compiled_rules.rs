@@ -12,6 +12,10 @@ use super::rule::{Merge, Parsed, Rule, Side, Sides, Text};
 /// How deeply merge files may include each other, as in rsync. Beyond that the run ends.
 pub const MERGE_DEPTH_MAX: usize = 32;
 
+/// How many files a per-directory merge file may include, also through others. rsync has no limit there. This one bounds time
+/// and memory: files that include two others each double both with each level.
+pub(super) const INCLUDED_MAX: usize = 4096;
+
 /// How deeply per-directory merge files may open each other by `:` rules. rsync has no limit there. This one bounds the
 /// stack, because the owner of a directory writes these files.
 pub(super) const GROUP_DEPTH_MAX: usize = 128;
@@ -69,6 +73,8 @@ pub enum FilterError {
     /// Files include each other more than this number of levels deep: exit code 11. Also holds the place of the rule that
     /// names the next one.
     TooDeep(usize, Vec<u8>),
+    /// A file includes more than [`INCLUDED_MAX`] others: exit code 11. Holds the place of the rule that names the next one.
+    TooMany(Vec<u8>),
 }
 
 impl FilterError {
@@ -78,6 +84,12 @@ impl FilterError {
             FilterError::BadRule(bad) => bad.message(),
             FilterError::Unreadable(message) => message.clone(),
             FilterError::TooDeep(depth_max, place) => too_deep(role, *depth_max, place),
+            FilterError::TooMany(place) => {
+                let start = format!(
+                    "sparsync: [{role}] merge file limit ({INCLUDED_MAX}) exceeded at <rule from "
+                );
+                [start.as_bytes(), place, b">"].concat()
+            }
         }
     }
 
@@ -85,7 +97,9 @@ impl FilterError {
     pub fn exit(&self) -> Exit {
         match self {
             FilterError::BadRule(_) => Exit::Usage,
-            FilterError::Unreadable(_) | FilterError::TooDeep(..) => Exit::FileIo,
+            FilterError::Unreadable(_) | FilterError::TooDeep(..) | FilterError::TooMany(_) => {
+                Exit::FileIo
+            }
         }
     }
 }
@@ -427,6 +441,7 @@ impl ChainBuilder<'_> {
                 items: Vec::new(),
                 inherited,
                 depth: 0,
+                included: 0,
             };
             let shown = match &merge.named_at {
                 Some(place) if !group.is_of_run => named_at(place),
@@ -553,6 +568,11 @@ impl ChainBuilder<'_> {
                         let place = merge.named_at.as_deref().unwrap_or(&merge.name);
                         return Err(FilterError::TooDeep(MERGE_DEPTH_MAX, place.to_vec()));
                     }
+                    own.included += 1;
+                    if own.included > INCLUDED_MAX {
+                        let place = merge.named_at.as_deref().unwrap_or(&merge.name);
+                        return Err(FilterError::TooMany(place.to_vec()));
+                    }
                     // rsync's working directory is the root of the transfer, so the file is opened relative to it.
                     let name = match &merge.name[..] {
                         name @ [b'/', ..] => name.to_vec(),
@@ -597,6 +617,8 @@ struct Own<'a> {
     inherited: &'a [RuleItem],
     /// The current nesting of files included with `.`.
     depth: usize,
+    /// How many files were included with `.` so far.
+    included: usize,
 }
 
 /// Returns how a file is shown that another file names. The name may be a secret of that file.

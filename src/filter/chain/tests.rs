@@ -348,6 +348,26 @@ fn depth_of_files_that_open_each_other_is_limited() {
 }
 
 #[test]
+fn number_of_included_files_is_limited() {
+    // Each level includes the next one twice.
+    let enter = |levels: usize| {
+        let mut files = Files::from([("d/.r", ". m1")]);
+        for at in 1..levels {
+            let text = format!(". m{next}\n. m{next}", next = at + 1);
+            files.insert(format!("m{at}").leak(), text.leak());
+        }
+        files.insert(format!("m{levels}").leak(), "- x");
+        try_enter(&chain(&[": .r"]), "d", &files)
+    };
+    assert!(hides(&enter(12).unwrap(), "d/x"));
+    let bad = enter(13).unwrap_err();
+    let message = String::from_utf8(bad.message("sender")).unwrap();
+    let start = "sparsync: [sender] merge file limit (4096) exceeded at <rule from ";
+    assert!(message.starts_with(start), "{message}");
+    assert_eq!(bad.exit(), Exit::FileIo);
+}
+
+#[test]
 fn depth_of_nested_merge_files_is_limited() {
     let enter = |depth: usize| {
         let mut files = Files::from([("d/.r", ". m1")]);
