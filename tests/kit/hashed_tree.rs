@@ -50,7 +50,7 @@ impl HashedTree {
         command
     }
 
-    /// Runs sparsync in the directory as a user whom modes restrict, so not as root.
+    /// Runs sparsync in the directory as an ordinary user, whose access depends on modes.
     pub fn run_as_user(&self, args: &[&str]) -> Output {
         let mut command = self.command(args);
         if rustix::process::geteuid().is_root() {
