@@ -847,6 +847,20 @@ fn extra_directory_that_is_too_deep_stays() {
     remove_levels(&scene.path("dst/extra"));
 }
 
+/// What one directory has too many levels of changes nothing about the next one.
+#[test]
+fn directory_in_the_way_that_is_too_deep_stays() {
+    let scene = Scene::new();
+    scene.tree("src").text("a/f b/f");
+    scene.tree("dst").text("b/x/y/kept b/x/y/old");
+    make_levels(&scene.path("dst/a/f"));
+    let output = run(&scene, "-r --delete --force --filter=P_kept src/ dst/");
+    let inner = "cannot delete non-empty directory: b/x/y\n";
+    assert_output(&output, 23, &["failed: File name too long (36)", inner]);
+    assert!(scene.path("dst/b/f").exists() && !scene.path("dst/b/x/y/old").exists());
+    remove_levels(&scene.path("dst/a/f"));
+}
+
 /// So it does with older backups in the place of a new one.
 #[test]
 fn directory_of_backups_that_is_too_deep_stays() {

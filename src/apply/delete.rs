@@ -292,6 +292,9 @@ impl<'a> Remover<'a> {
         chain: Option<&Chain>,
         inside: bool,
     ) -> Removed {
+        if self.depth == 0 {
+            self.is_too_deep = false;
+        }
         if self.depth >= LEVELS_MAX {
             self.is_too_deep = true;
             let error = errno::too_long();
@@ -358,7 +361,6 @@ impl<'a> Remover<'a> {
         if emptied == Removed::Stays && self.is_too_deep {
             // A line for each level would be as long as all paths together.
             if !inside {
-                self.is_too_deep = false;
                 self.events.push(not_empty(path));
             }
             return Removed::Stays;
