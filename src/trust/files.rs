@@ -5,7 +5,7 @@ use super::toml_edit;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::entry::Time;
-use crate::fs::{sys, temp_name, trusted_path};
+use crate::fs::{sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::report::event::errno_words;
 use crate::work::clock;
@@ -105,7 +105,7 @@ impl Locked {
 
     /// Replaces a file atomically, even across a power failure. It has mode 0600 from the start.
     pub fn replace(&self, name: &str, text: &[u8]) -> Result<()> {
-        put(self.dir.as_fd(), name.as_bytes(), text, 0o600)
+        put(self.dir.as_fd(), name, text, 0o600)
             .map_err(|error| failed("write", &self.path.join(name), &error))
     }
 }
@@ -133,9 +133,9 @@ pub fn private_dir(path: &Path) -> Result<OwnedFd> {
 
 /// Replaces a file atomically, even across a power failure. It has its mode from the start. The caller must ensure that
 /// no other process does the same at the same time.
-pub fn put(dir: BorrowedFd<'_>, name: &[u8], text: &[u8], mode: u32) -> io::Result<()> {
+pub fn put(dir: BorrowedFd<'_>, name: &str, text: &[u8], mode: u32) -> io::Result<()> {
     // A fixed temporary name is enough; this removes what a crash left.
-    let temp = temp_name::name_before_place(name, b".new");
+    let temp = format!(".{name}.new").into_bytes();
     match sys::unlink(dir, &temp) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -143,7 +143,7 @@ pub fn put(dir: BorrowedFd<'_>, name: &[u8], text: &[u8], mode: u32) -> io::Resu
     let file = sys::create(dir, &temp, mode)?;
     let placed = sys::write_all(file.as_fd(), text)
         .and_then(|()| sys::fsync(file.as_fd()))
-        .and_then(|()| sys::rename(dir, &temp, dir, name));
+        .and_then(|()| sys::rename(dir, &temp, dir, name.as_bytes()));
     if placed.is_err() {
         // The first error is reported. The next change removes the file.
         let _ = sys::unlink(dir, &temp);

@@ -209,7 +209,7 @@ pub fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
 
 fn remember(places: &Places, name: &str, text: &str) -> io::Result<()> {
     let dir = trusted_path::open_dir(places.state.as_os_str().as_bytes(), LinkOwners::Trusted)?;
-    files::put(dir.as_fd(), name.as_bytes(), text.as_bytes(), 0o600)
+    files::put(dir.as_fd(), name, text.as_bytes(), 0o600)
 }
 
 /// Returns the process that owns a port which is in use.

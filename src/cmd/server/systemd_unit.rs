@@ -143,7 +143,7 @@ fn write(dir: &Path, text: &str) -> Result<()> {
     // The directory belongs to systemd, so no lock file of ours may be left there.
     files::make_private(dir).map_err(|error| files::failed("create", dir, &error))?;
     trusted_path::open_dir(dir.as_os_str().as_bytes(), LinkOwners::Trusted)
-        .and_then(|open| files::put(open.as_fd(), NAME.as_bytes(), text.as_bytes(), 0o644))
+        .and_then(|open| files::put(open.as_fd(), NAME, text.as_bytes(), 0o644))
         .map_err(|error| files::failed("write", &dir.join(NAME), &error))
 }
 
