@@ -56,7 +56,9 @@ fn content_without_room_is_set_aside_while_a_file_is_repeated() {
         let files: Vec<ContentKey> = (0..3)
             .map(|entry| (FileId { dir: 7, entry }, Attempt::First))
             .collect();
-        files.iter().for_each(|key| inbox.expect_file(*key));
+        for key in &files {
+            inbox.expect_file(*key);
+        }
         let repeated = (FILE, Attempt::Again);
         inbox.expect_file(repeated);
         let data = |number: u8| vec![number; PIECE_BYTES];
@@ -112,8 +114,11 @@ fn content_that_is_being_taken_waits_for_room_in_memory() {
             let piece = || ContentPiece::Data(Vec::new());
             inbox.add_piece(waiting, piece(), FIRST_MAX_BYTES).unwrap();
             std::thread::scope(|scope| {
-                let taking =
-                    scope.spawn(|| (0..PIECES).for_each(|_| drop(inbox.take_piece(key).unwrap())));
+                let taking = scope.spawn(|| {
+                    for _ in 0..PIECES {
+                        inbox.take_piece(key).unwrap();
+                    }
+                });
                 while !inbox.lock().files[&key].is_taken {
                     std::thread::yield_now();
                 }
