@@ -171,6 +171,26 @@ synctest!(batch_of_appended_files, |w: World| {
     read_both_ways(&w, &["-a", "--append-verify"], &["-ai", "--append-verify"]);
 });
 
+// How files are written is that of the batch, also if the command line that reads it says otherwise.
+synctest!(batch_decides_how_files_are_written, |w: World| {
+    trees(&w, "a*5000 b*100 new", "a*3000@-4 b*100");
+    for (recorded, read) in [
+        ("--append", "--append-verify"),
+        ("--append-verify", "--append"),
+        ("--append", "--inplace"),
+        ("--append", "--delay-updates"),
+        ("--inplace", "--delay-updates"),
+        ("--inplace", "--partial-dir=parts"),
+    ] {
+        // --delay-updates needs the whole list first.
+        read_both_ways(
+            &w,
+            &["-a", "--no-i-r", recorded],
+            &["-ai", "--no-i-r", read],
+        );
+    }
+});
+
 synctest!(batch_with_hard_links_and_checksums, |w: World| {
     trees(&w, "a b==a d/c==a e f", "a@-5 e");
     read_both_ways(&w, &["-aH"], &["-aiH"]);

@@ -105,6 +105,11 @@ pub fn take_over(
         return Err(Error::usage(words).by("Receiver"));
     }
     options.select.no_inc_recursive = !is_incremental;
+    if options.place.inplace {
+        // No command line has these with --inplace. What is written in place is neither staged nor kept elsewhere.
+        options.place.delay_updates = false;
+        options.place.partial_dir = None;
+    }
     Ok(())
 }
 
@@ -136,8 +141,17 @@ fn set(option: BatchOptions, is_set: bool, options: &mut Options) {
         BatchOptions::ACLS => preserve.acls = is_set,
         BatchOptions::XATTRS => preserve.xattrs = u8::from(is_set),
         BatchOptions::INPLACE => place.inplace = is_set,
-        BatchOptions::APPEND => place.append = is_set.then_some(Append::Trust),
-        BatchOptions::APPEND_VERIFY => place.append = is_set.then_some(Append::Verify),
+        BatchOptions::APPEND => set_append(&mut place.append, Append::Trust, is_set),
+        BatchOptions::APPEND_VERIFY => set_append(&mut place.append, Append::Verify, is_set),
         _ => {}
+    }
+}
+
+/// Sets or clears one of the two variants of `--append`. Clearing one leaves the other.
+fn set_append(append: &mut Option<Append>, variant: Append, is_set: bool) {
+    if is_set {
+        *append = Some(variant);
+    } else if *append == Some(variant) {
+        *append = None;
     }
 }
