@@ -1344,7 +1344,7 @@ fn forced_command_may_rewrite_paths() {
     );
     let script = "echo \"$1\" >> asked
         case $* in rsync\\ *) ;; *) echo \"SSH_ORIGINAL_COMMAND does not run rsync\" >&2; exit 1 ;; esac
-        command=$(echo \"$*\" | sed \"s, --[a-z]*-d[a-z]* /,&$PWD/jail/,; s, \\. /, . $PWD/jail/,\")
+        command=$(echo \"$*\" | sed \"s, --[a-z]*-\\(d[a-z]*\\|from\\) /,&$PWD/jail/,; s, \\. /, . $PWD/jail/,\")
         exec sh -c \"$command\"";
     let path = format!(
         "{}:{}",
@@ -1375,6 +1375,13 @@ fn forced_command_may_rewrite_paths() {
         (Some(0), String::new())
     );
     assert!(scene.path("jail/old/a").exists() && !Path::new("/old").exists());
+    std::fs::write(scene.path("jail/list"), "a\n").unwrap();
+    assert_eq!(
+        ended(&copy("-r --files-from=:/list far:/up/ listed/")),
+        (Some(0), String::new()),
+        "the list is the one in the jail"
+    );
+    assert!(scene.path("listed/a").exists());
 }
 
 /// The attempt that a forced command rejects prints nothing.

@@ -27,8 +27,8 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::permits::Permits;
 use crate::options::{
-    ArgStyle, Checksum, Checksums, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners, Options,
-    RemoveSource,
+    AltDest, ArgStyle, Checksum, Checksums, Compression, DeleteGuard, FilesFrom, Guard, LinkOwners,
+    Options, RemoveSource,
 };
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use args::{Args, PrintRequest};
@@ -640,6 +640,15 @@ fn unknown_to_sender(
 /// the server sends.
 fn excess(session: &Options, line: &Options, sends: bool) -> Option<&'static str> {
     let limited = |options: &Options| {
+        let alternates = options.delta.alt_dest.as_ref();
+        let place = &options.place;
+        let backup_dir = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
+        // The names that a client lists itself concern only a sender.
+        let is_listed = match options.select.files_from {
+            None => false,
+            Some(FilesFrom::Stdin) => sends,
+            Some(FilesFrom::File(_) | FilesFrom::Far(_) | FilesFrom::Sent(_)) => true,
+        };
         [
             (
                 "--insecure-links",
@@ -653,6 +662,15 @@ fn excess(session: &Options, line: &Options, sends: bool) -> Option<&'static str
             ("--copy-devices", sends && options.select.copy_devices),
             ("--write-devices", !sends && options.preserve.write_devices),
             ("--copy-as", options.copy_as.is_some()),
+            // Their paths are those of the command line, which has to have one; see `take_paths`.
+            ("--files-from", is_listed),
+            (
+                alternates.map_or("--link-dest", AltDest::option),
+                !sends && alternates.is_some(),
+            ),
+            ("--backup-dir", !sends && backup_dir.is_some()),
+            ("--partial-dir", !sends && place.partial_dir.is_some()),
+            ("--temp-dir", !sends && place.temp_dir.is_some()),
         ]
     };
     let mut pairs = limited(session).into_iter().zip(limited(line));
@@ -680,7 +698,7 @@ fn take_paths(options: &mut Options, line: Options) {
     for (path, given) in paths {
         *path = given.or(path.take());
     }
-    if let (Some(FilesFrom::Far(path)), Some(FilesFrom::File(given))) =
+    if let (Some(FilesFrom::File(path)), Some(FilesFrom::File(given))) =
         (&mut options.select.files_from, line.select.files_from)
     {
         *path = given;

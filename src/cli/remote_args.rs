@@ -633,6 +633,48 @@ mod tests {
                 "--write-devices",
             ),
             (false, "-r --suffix --delete", "-r", "--delete"),
+            (
+                false,
+                "-r --suffix --link-dest . --stats",
+                "-r --link-dest=/",
+                "",
+            ),
+            (
+                false,
+                "-r --suffix --copy-dest . --stats",
+                "-r --copy-dest=/",
+                "",
+            ),
+            (
+                false,
+                "-rb --suffix --backup-dir . --stats",
+                "-rb --backup-dir=/",
+                "",
+            ),
+            (
+                false,
+                "-r --suffix --partial-dir . --stats",
+                "-r --partial-dir=/",
+                "",
+            ),
+            (
+                false,
+                "-r --suffix --temp-dir . --stats",
+                "-r --temp-dir=/",
+                "",
+            ),
+            (
+                true,
+                "-r --suffix --files-from . --stats",
+                "-r --files-from=/",
+                "",
+            ),
+            (
+                true,
+                "-r --suffix --files-from=- --stats",
+                "-r --files-from=-",
+                "",
+            ),
         ] {
             let serve = Serve {
                 sends,
@@ -643,6 +685,63 @@ mod tests {
             let settled = settle_session(&serve, &list(words), &list(remote_words), 0o022, 0);
             assert!(settled.is_err(), "{line}, {words}, {remote_words}");
         }
+    }
+
+    /// A forced command may rewrite the paths of its client.
+    #[test]
+    fn paths_of_a_session_are_those_of_its_command_line() {
+        let settled = |sends, line: &[&str], words: &[&str]| {
+            let list = |words: &[&str]| {
+                let words = words.iter().map(|word| word.as_bytes().to_vec());
+                words.collect::<Vec<_>>()
+            };
+            let serve = Serve {
+                sends,
+                words: list(line),
+                operands: Vec::new(),
+                timeout_secs: 0,
+            };
+            settle_session(&serve, &list(words), &[], 0o022, 0).unwrap()
+        };
+        let listed = settled(
+            true,
+            &["-r", "--files-from", "/jail/list", "--no-relative"],
+            &["-r", "--files-from=/list", "--no-relative"],
+        );
+        assert_eq!(
+            listed.select.files_from,
+            Some(FilesFrom::File(b"/jail/list".to_vec()))
+        );
+        let received = settled(
+            false,
+            &[
+                "-rb",
+                "--backup-dir",
+                "/jail/b",
+                "--partial-dir",
+                "/jail/p",
+                "--temp-dir",
+                "/jail/t",
+                "--link-dest",
+                "/jail/l",
+            ],
+            &[
+                "-rb",
+                "--backup-dir=/b",
+                "--partial-dir=/p",
+                "--temp-dir=/t",
+                "--link-dest=/l",
+            ],
+        );
+        let place = received.place;
+        let paths = [
+            place.backup.unwrap().dir,
+            place.partial_dir,
+            place.temp_dir,
+            received.delta.alt_dest.unwrap().dirs.pop(),
+        ];
+        let expected = ["/jail/b", "/jail/p", "/jail/t", "/jail/l"];
+        assert_eq!(paths, expected.map(|path| Some(path.as_bytes().to_vec())));
     }
 
     #[test]
