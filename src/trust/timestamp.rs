@@ -61,13 +61,21 @@ impl TryFrom<String> for Timestamp {
             return Ok(Timestamp(moment.as_second()));
         }
         let is_date = text.len() == 10 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-        let date = is_date
-            .then(|| text.parse::<jiff::civil::Date>().ok())
-            .flatten();
-        let begin = date.and_then(|date| date.to_zoned(jiff::tz::TimeZone::UTC).ok());
-        begin.map(|begin| Timestamp(begin.timestamp().as_second() + DAY_SECS)).ok_or_else(|| {
-            format!("invalid date `{text}`: expected 2026-12-31 (until its end, in UTC) or 2026-12-31T18:00:00Z")
-        })
+        let date = if is_date {
+            text.parse::<jiff::civil::Date>().ok()
+        } else {
+            None
+        };
+        let Some(date) = date else {
+            return Err(format!(
+                "invalid date `{text}`: expected 2026-12-31 (until its end, in UTC) or 2026-12-31T18:00:00Z"
+            ));
+        };
+        // The end of the last days of the year 9999 is later than what can be written and read again.
+        let latest = jiff::Timestamp::MAX.as_second();
+        let begin = date.to_zoned(jiff::tz::TimeZone::UTC);
+        let begin = begin.map_or(latest, |begin| begin.timestamp().as_second());
+        Ok(Timestamp(latest.min(begin + DAY_SECS)))
     }
 }
 
@@ -140,5 +148,13 @@ mod tests {
             assert!(Timestamp::read(bad, now).is_err(), "{bad}");
         }
         assert_eq!(Timestamp::try_from(now.to_string()), Ok(now));
+    }
+
+    #[test]
+    fn last_dates_can_be_written_and_read_again() {
+        for text in ["9999-12-29", "9999-12-30", "9999-12-31"] {
+            let read = Timestamp::read(text, Timestamp(0)).unwrap();
+            assert_eq!(Timestamp::try_from(read.to_string()), Ok(read), "{text}");
+        }
     }
 }
