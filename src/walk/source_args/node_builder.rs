@@ -6,6 +6,7 @@ use crate::fs::sys;
 use crate::path::{self, RelPath};
 use crate::walk::source_dir::Base;
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin};
+use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub(super) struct WholeBase {
 struct NamedDir {
     base: Arc<Base>,
     path: RelPath,
-    names: Vec<NamedEntry>,
+    /// By name, which the entries themselves do not have yet. A long list names a directory for each entry below it.
+    names: BTreeMap<Vec<u8>, NamedEntry>,
 }
 
 /// A directory of the tree, or its root.
@@ -49,16 +51,19 @@ impl NodeBuilder {
         self.all[at].arguments.push(argument);
     }
 
-    pub(super) fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: NamedEntry) {
+    pub(super) fn name(&mut self, base: &Arc<Base>, dir: &RelPath, mut named: NamedEntry) {
         let at = *self.named_at.entry(Arc::as_ptr(base)).or_insert_with(|| {
             self.named.push(NamedDir {
                 base: base.clone(),
                 path: dir.clone(),
-                names: Vec::new(),
+                names: BTreeMap::new(),
             });
             self.named.len() - 1
         });
-        self.named[at].names.push(named);
+        match self.named[at].names.entry(std::mem::take(&mut named.name)) {
+            Slot::Vacant(slot) => _ = slot.insert(named),
+            Slot::Occupied(mut known) => merge(known.get_mut(), named),
+        }
     }
 
     /// Adds the directories that lead from the root to an entry. Returns their place in the tree, and their path.
@@ -102,8 +107,8 @@ impl NodeBuilder {
             |whole: &WholeBase| (whole.below || is_last) && has(&whole.base, &inside, wanted);
         let in_named = |dir: &NamedDir| {
             let has = || has(&dir.base, &path::join(dir.path.as_bytes(), &inside), wanted);
-            let mut named = dir.names.iter().filter(|named| named.name == *first);
-            named.any(|named| is_last || named.content == NamedContent::Full && has())
+            let named = dir.names.get(*first);
+            named.is_some_and(|named| is_last || named.content == NamedContent::Full && has())
         };
         let below = || {
             self.children
@@ -130,33 +135,15 @@ impl NodeBuilder {
                 )
             },
         );
-        let named = self.named.into_iter().map(
-            |NamedDir {
-                 base,
-                 path,
-                 mut names,
-             }| {
-                // Merge entries that were named more than once.
-                names.sort_by(|a, b| {
-                    a.name
-                        .cmp(&b.name)
-                        .then((a.content as u8).cmp(&(b.content as u8)).reverse())
-                        .then(a.implied.cmp(&b.implied))
-                });
-                names.dedup_by(|b, a| {
-                    let same = a.name == b.name;
-                    a.implied &= b.implied || !same;
-                    a.followed |= b.followed && same;
-                    if same {
-                        a.times += b.times;
-                        a.content_arguments.append(&mut b.content_arguments);
-                        a.argument = a.argument.min(b.argument);
-                    }
-                    same
-                });
-                Origin::new(base, path, Listing::Named(Arc::new(names)))
-            },
-        );
+        let named = self
+            .named
+            .into_iter()
+            .map(|NamedDir { base, path, names }| {
+                let names = names
+                    .into_iter()
+                    .map(|(name, named)| NamedEntry { name, ..named });
+                Origin::new(base, path, Listing::Named(Arc::new(names.collect())))
+            });
         Node {
             origins: all.chain(named).collect(),
             children: self
@@ -166,6 +153,20 @@ impl NodeBuilder {
                 .collect(),
         }
     }
+}
+
+/// Adds what another argument says about an entry. The one with more content decides about its rules, and one that names it
+/// before one that it is only implied by.
+fn merge(known: &mut NamedEntry, mut other: NamedEntry) {
+    let rank = |named: &NamedEntry| (named.content as u8, !named.implied);
+    if rank(&other) > rank(known) {
+        std::mem::swap(known, &mut other);
+    }
+    known.implied &= other.implied;
+    known.followed |= other.followed;
+    known.times += other.times;
+    known.content_arguments.append(&mut other.content_arguments);
+    known.argument = known.argument.min(other.argument);
 }
 
 /// Whether an entry below a base exists and is included under this path of the transfer.
@@ -189,4 +190,79 @@ fn has(base: &Base, inside: &[u8], path: &RelPath) -> bool {
 /// Whether the rules exclude the entry of an argument. Per-directory rules are not considered.
 fn is_hidden(base: &Base, path: &[u8], is_dir: bool) -> bool {
     base.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::{ChainOptions, Rules};
+    use crate::fs::root::{Dir, Root};
+    use crate::fs::sys::Follow;
+    use crate::walk::source_dir::BaseRoot;
+
+    fn base() -> Arc<Base> {
+        let rules = Rules::new(Vec::new(), ChainOptions::default());
+        let open = Dir::new(sys::open_dir_path(b"/").unwrap());
+        Arc::new(Base {
+            root: BaseRoot::Open(Root::new(open, b"/".to_vec(), Follow::Never)),
+            shown: Vec::new(),
+            chain: rules.chain(Side::Sender, b"/"),
+        })
+    }
+
+    /// A list names the same directories again with each of its entries.
+    #[test]
+    fn entry_that_is_named_again_takes_no_more_memory() {
+        let base = base();
+        let mut tree = NodeBuilder::default();
+        let leading = [b"a".to_vec(), b"b".to_vec()];
+        for argument in 1..=100 {
+            let (node, dir) = tree.imply(&base, argument, &leading, |_, is_known| !is_known);
+            assert_eq!(dir.as_bytes(), b"a/b");
+            let entry = NamedEntry::of_argument(argument, b"c", NamedContent::None, false);
+            node.name(&base, &dir, entry);
+        }
+        let mut node = &tree;
+        for name in [&b"a"[..], b"b"] {
+            assert_eq!(node.named[0].names.len(), 1);
+            node = &node.children[name];
+        }
+        assert_eq!(node.named[0].names.len(), 1);
+    }
+
+    #[test]
+    fn what_arguments_say_about_an_entry_is_merged() {
+        let base = base();
+        let implied = NamedEntry {
+            implied: true,
+            ..NamedEntry::of_argument(1, b"d", NamedContent::None, true)
+        };
+        let named = NamedEntry::of_argument(2, b"d", NamedContent::None, false);
+        let whole = NamedEntry::of_argument(3, b"d", NamedContent::Full, false);
+        let again = NamedEntry::of_argument(4, b"d", NamedContent::Full, false);
+        let all = [&implied, &named, &whole, &again];
+        // In each order, but arguments come in that of their numbers.
+        for order in [[0, 1, 2, 3], [2, 0, 3, 1], [1, 2, 0, 3]] {
+            let mut tree = NodeBuilder::default();
+            for at in order {
+                tree.name(&base, &RelPath::root(), all[at].clone());
+            }
+            let node = tree.build();
+            let Listing::Named(names) = &node.origins[0].listing else {
+                panic!("only names were added");
+            };
+            let [only] = &names[..] else {
+                panic!("{names:?}");
+            };
+            assert_eq!(
+                (&only.name[..], only.content),
+                (&b"d"[..], NamedContent::Full)
+            );
+            assert_eq!((only.implied, only.followed, only.times), (false, true, 4));
+            assert_eq!(
+                (only.argument, &only.content_arguments[..]),
+                (1, &[3, 4][..])
+            );
+        }
+    }
 }
