@@ -203,6 +203,28 @@ synctest!(interrupted_run_makes_few_further_calls, |w: World| {
     }
 });
 
+// The names of a list are examined one after the other before the copy begins.
+synctest!(
+    interrupt_ends_the_examination_of_listed_names,
+    |w: World| {
+        const FURTHER_CALLS: u64 = 500;
+        let names: Vec<String> = (0..5000).map(|at| format!("none{at}\n")).collect();
+        w.only_local("both ends would be blocked")
+            .source("a")
+            .file("list", names.concat());
+        for at in [1000, 3000] {
+            let options = ["-a", "--files-from=list", "--ignore-missing-args"];
+            let output = w.interrupt_at_call(&options, Signal::TERM, at, FURTHER_CALLS);
+            assert_eq!(
+                output.exit,
+                20,
+                "held at call {at}: {}",
+                output.stderr.escape_ascii()
+            );
+        }
+    }
+);
+
 /// Runs a program on two files and sends it SIGVTALRM before it knows their names. Returns its standard output without the
 /// rate, the time and the totals, and each line once: rsync's processes inherit a request and may print a name again.
 fn asked_for_progress(program: &Path, options: &[String], operands: [&str; 2]) -> Vec<String> {

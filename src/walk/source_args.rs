@@ -30,6 +30,7 @@ use crate::work::clock::Since;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// How many source directories stay open. Further ones are opened for each use.
 const OPEN_BASES_MAX: usize = 1024;
@@ -87,6 +88,7 @@ impl<'a> Gatherer<'a> {
             Some(names) => self.listed(&arguments[0], names)?,
             None => {
                 for argument in arguments {
+                    self.go_on()?;
                     self.argument += 1;
                     if self.select.relative {
                         self.relative(argument)?
@@ -101,6 +103,15 @@ impl<'a> Gatherer<'a> {
             .unwrap_or(u64::MAX)
             .max(1);
         Ok(gathered)
+    }
+
+    /// Fails if the run is being stopped: a list can have millions of names.
+    fn go_on(&self) -> Result<()> {
+        if self.run_context.process.stop.load(Ordering::Relaxed) {
+            Err(Error::new(Exit::Signal, "").by("sender"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the result.

@@ -30,6 +30,7 @@ impl Gatherer<'_> {
         self.unshown = shown.clone();
         let base = self.base(base_arg, &shown)?;
         for name in names {
+            self.go_on()?;
             self.argument += 1;
             let (cleaned, content) = clean(name);
             if trusted_path::is_confined()
