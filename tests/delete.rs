@@ -4,7 +4,7 @@ use crate::kit::{Scene, World, assert_output, oracle, synctest};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// A destination with extra entries at every depth.
 fn extra_entries(w: &World) {
@@ -877,7 +877,8 @@ fn directory_of_backups_that_is_too_deep_stays() {
     remove_levels(&scene.path("dst/bk/x"));
 }
 
-fn run(scene: &Scene, line: &str) -> Output {
+/// Runs a command line of sparsync, in which `PROGRAM` is sparsync and `TOP/sh` a remote shell.
+pub fn run(scene: &Scene, line: &str) -> Output {
     let line = line.replace(
         "PROGRAM",
         oracle::under_test().to_str().expect("a usual path"),
@@ -887,15 +888,6 @@ fn run(scene: &Scene, line: &str) -> Output {
         .command("client", &line)
         .output()
         .expect("the program can be started")
-}
-
-/// Returns a command line with the program and a remote shell, which is written.
-fn placed(scene: &Scene, line: &str) -> String {
-    scene.fake_shell("sh", "exec sh -c \"$*\"");
-    let program = oracle::under_test().to_str().expect("a usual path");
-    let top = scene.path("");
-    let top = top.to_str().expect("a usual path").trim_end_matches('/');
-    line.replace("PROGRAM", program).replace("TOP", top)
 }
 
 /// Makes a directory with more levels than a stack has room for, if each takes a part of it.
@@ -909,48 +901,7 @@ pub fn make_levels(top: &Path) {
     }
 }
 
-/// Makes directories in each other, with names of this length. Together they have a path of more than 64 KiB.
-fn make_long_path(top: &Path) {
-    std::fs::create_dir_all(top).expect("scratch can be written");
-    let name = "n".repeat(250);
-    let mut dir = open_dir(CWD, top);
-    for _ in 0..270 {
-        mkdirat(&dir, &name, Mode::RWXU).expect("scratch can be written");
-        dir = open_dir(&dir, Path::new(&name));
-    }
-}
-
-/// A path that the protocols cannot express does not end a run, at either end.
-#[test]
-fn paths_that_no_message_can_have() {
-    let scene = Scene::new();
-    scene.tree("src").text("a z");
-    make_long_path(&scene.path("src/long"));
-    let push = "-ri --delete -e TOP/sh --rsync-path=PROGRAM src/ box:TOP/pushed/";
-    let pull = "-ri --delete -e TOP/sh --rsync-path=PROGRAM box:TOP/src/ pulled/";
-    for (line, dest) in [(push, "pushed"), (pull, "pulled")] {
-        let output = run(&scene, line);
-        assert_output(&output, 23, &["its path is too long"]);
-        assert!(scene.path(dest).join("z").exists(), "{line}");
-    }
-
-    for dest in ["pushed", "served"] {
-        make_long_path(&scene.path(dest).join("extra"));
-    }
-    std::fs::remove_dir_all(scene.path("src")).expect("it can be removed");
-    scene.tree("src").text("a z");
-    assert_output(&run(&scene, push), 0, &["*deleting   extra/"]);
-    let served = "-ri --delete -e TOP/sh --rsync-path=PROGRAM src/ box:TOP/served/";
-    let output = Command::new(oracle::rsync())
-        .args(placed(&scene, served).split(' '))
-        .current_dir(scene.path(""))
-        .output()
-        .expect("rsync can be started");
-    assert_output(&output, 0, &["*deleting   extra/"]);
-    assert!(scene.path("served/z").exists() && !scene.path("served/extra").exists());
-}
-
-fn open_dir(at: impl AsFd, path: &Path) -> OwnedFd {
+pub fn open_dir(at: impl AsFd, path: &Path) -> OwnedFd {
     openat(at, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it exists")
 }
 

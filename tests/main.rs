@@ -45,6 +45,7 @@ mod iconv;
 mod install;
 mod itemize;
 mod json;
+mod limits;
 mod links;
 mod live;
 mod local_options;

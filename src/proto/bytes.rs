@@ -88,6 +88,11 @@ fn fault_of_id_name(name: &[u8]) -> Option<&'static str> {
     }
 }
 
+/// Returns whether a message can have this name of a user or a group.
+pub fn is_id_name(name: &[u8]) -> bool {
+    name.len() <= NAME_MAX_BYTES && fault_of_id_name(name).is_none()
+}
+
 fn fault_of_path(bad: BadPath) -> &'static str {
     match bad {
         BadPath::Absolute => "is an absolute path",
@@ -202,6 +207,14 @@ impl<'a> Writer<'a> {
         let line = &line[..line.len().min(LINE_MAX_BYTES)];
         self.varint(line.len() as u64);
         self.raw(line);
+    }
+
+    /// Writes a path that is only shown to the user. Truncates it at the limit, as a line: what the destination has can
+    /// have a longer path than any entry of the transfer.
+    pub fn shown_path(&mut self, path: &[u8]) {
+        let path = &path[..path.len().min(PATH_MAX_BYTES)];
+        self.varint(path.len() as u64);
+        self.raw(path);
     }
 
     pub fn path(&mut self, field: &'static str, path: &RelPath) -> Result<()> {

@@ -5,8 +5,8 @@ use super::bytes::{Reader, Writer};
 use super::enum_values::{event, rule, seen};
 use super::explained_fact;
 use super::limits::{
-    ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINE_MAX_BYTES,
-    LINES_MAX, PATH_MAX_BYTES, PLAN_ACTIONS_MAX,
+    ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, IDS_MAX, LINES_MAX,
+    PATH_MAX_BYTES, PLAN_ACTIONS_MAX, PLANNED_MAX_BYTES,
 };
 use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, EntryNames};
@@ -459,7 +459,7 @@ fn get_itself(r: &mut Reader, is_needed: bool) -> Result<DirList> {
 }
 
 fn put_ids(w: &mut Writer, ids: &[IdName]) -> Result<()> {
-    w.many("ids", ids, LINES_MAX, |w, IdName { is_group, id, name }| {
+    w.many("ids", ids, IDS_MAX, |w, IdName { is_group, id, name }| {
         w.flags(&[*is_group]);
         w.u32(*id);
         w.id_name("name of an id", name)
@@ -467,7 +467,7 @@ fn put_ids(w: &mut Writer, ids: &[IdName]) -> Result<()> {
 }
 
 fn get_ids(r: &mut Reader) -> Result<Vec<IdName>> {
-    r.many("ids", LINES_MAX, ID_NAME_MIN_BYTES, |r| {
+    r.many("ids", IDS_MAX, ID_NAME_MIN_BYTES, |r| {
         let [is_group] = r.flags::<1>("kind of an id")?;
         Ok(IdName {
             is_group,
@@ -798,9 +798,7 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
             w.byte(event::DELETED);
             w.number(*kind);
             w.u32(*mode);
-            // What the destination has may have a longer path than any entry of the transfer.
-            let shown = &name[..name.len().min(PATH_MAX_BYTES)];
-            w.bytes("name", shown, PATH_MAX_BYTES)?;
+            w.shown_path(name);
         }
         Event::Reused {
             from,
@@ -810,8 +808,8 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
         } => {
             w.byte(event::REUSED);
             w.number(*how);
-            w.bytes("earlier name", from, PATH_MAX_BYTES)?;
-            w.bytes("name", name, PATH_MAX_BYTES)?;
+            w.shown_path(from);
+            w.shown_path(name);
             w.amount(*len_bytes, FILE_MAX_BYTES);
         }
         Event::Note(line) => {
@@ -824,7 +822,7 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
         }
         Event::Missing(name) => {
             w.byte(event::MISSING);
-            w.bytes("name", name, PATH_MAX_BYTES)?;
+            w.shown_path(name);
         }
         Event::Listed {
             entries,
@@ -842,11 +840,11 @@ pub(super) fn put_event(w: &mut Writer, event: &Event) -> Result<()> {
         }
         Event::Begin(name) => {
             w.byte(event::BEGIN);
-            w.bytes("name", name, PATH_MAX_BYTES)?;
+            w.shown_path(name);
         }
         Event::SourceChanged(name) => {
             w.byte(event::SOURCE_CHANGED);
-            w.bytes("name", name, PATH_MAX_BYTES)?;
+            w.shown_path(name);
         }
         Event::Verified { len_bytes } => {
             w.byte(event::VERIFIED);
@@ -921,11 +919,11 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
 fn put_planned(w: &mut Writer, action: &PlannedAction) -> Result<()> {
     let mut line = Vec::new();
     plan_line::put(&mut line, &PlanLine::Action(Box::new(action.clone())));
-    w.bytes("planned action", &line, LINE_MAX_BYTES)
+    w.bytes("planned action", &line, PLANNED_MAX_BYTES)
 }
 
 fn get_planned(r: &mut Reader) -> Result<PlannedAction> {
-    let line = r.bytes("planned action", LINE_MAX_BYTES)?;
+    let line = r.bytes("planned action", PLANNED_MAX_BYTES)?;
     match plan_line::parse(line) {
         Ok(PlanLine::Action(action)) => Ok(*action),
         Ok(_) | Err(_) => Err(r.refuse("planned action", format_args!("is not one of a plan"))),
@@ -991,13 +989,13 @@ fn put_item(w: &mut Writer, item: &Item) -> Result<()> {
     w.number(*kind);
     w.number(*update);
     w.varint(u64::from(changes.bits()));
-    w.bytes("name", name, PATH_MAX_BYTES)?;
-    w.bytes("path at the sender", sender_path, PATH_MAX_BYTES)?;
+    w.shown_path(name);
+    w.shown_path(sender_path);
     if let Some(target) = target {
         w.bytes("target", target, ITEM_TARGET_MAX_BYTES)?;
     }
     if let Some(linked_to) = linked_to {
-        w.bytes("linked name", linked_to, PATH_MAX_BYTES)?;
+        w.shown_path(linked_to);
     }
     w.u32(*mode);
     w.u32(*uid);

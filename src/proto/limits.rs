@@ -6,7 +6,7 @@ pub const FRAME_MAX_BYTES: usize = 16 << 20;
 /// The longest frame of the two opening messages, which cannot be cut: [`super::Message::Setup`] and
 /// [`super::Message::Roots`].
 pub const OPENING_MAX_BYTES: usize = 1 << 30;
-/// The longest frame with text for the user: events, files that are not sent, the end of the run.
+/// The longest frame with text for the user: files that are not sent, the end of the run.
 pub const REPORT_MAX_BYTES: usize = 512 << 10;
 /// The longest frame with only a few numbers.
 pub const SHORT_MAX_BYTES: usize = 512;
@@ -33,8 +33,11 @@ pub const DIR_ENTRIES_MAX: usize = 1 << 24;
 pub const DIR_MAX_BYTES: usize = 1 << 30;
 /// Directories in one [`super::Message::Digests`].
 pub const DIGESTS_MAX: usize = 65_536;
-/// Lines, problems or names of ids in one frame, each.
+/// Lines or problems in one frame, each.
 pub const LINES_MAX: usize = 65_536;
+/// Names of ids in one frame. A directory is announced with all of them that are new, and one with the homes of a large
+/// organization has a user and a group for each.
+pub const IDS_MAX: usize = 1 << 20;
 /// Extended attributes of one entry, and of all entries in one frame.
 pub const XATTRS_MAX: usize = 65_536;
 /// One value of an extended attribute, or one ACL.
@@ -45,6 +48,8 @@ pub const LINE_MAX_BYTES: usize = 256 << 10;
 pub const WORD_MAX_BYTES: usize = 256 << 10;
 /// Approximate length of the frames into which a plan is cut, in bytes of its lines.
 pub const PLAN_PIECE_BYTES: usize = 64 << 10;
+/// One action of a plan, as a line. In it, each byte of a path can take six, and there are several paths.
+pub const PLANNED_MAX_BYTES: usize = 4 << 20;
 /// Actions in one [`super::Message::Plan`].
 pub const PLAN_ACTIONS_MAX: usize = 65_536;
 /// The memory that a receiver takes for a plan: compressed actions and an index.

@@ -17,6 +17,7 @@ pub mod native;
 pub mod rsync;
 
 pub use crate::flist::{DirId, FileId};
+pub use bytes::is_id_name;
 pub use dialect::{Dialect, Encoder, ProtocolSupport};
 pub use fragment::{Joiner, cut};
 pub use greeting::{

@@ -9,8 +9,8 @@ use crate::proto::bytes::{put_varint, varint_at};
 use crate::proto::limits::{LIST_FRAME_BYTES, XATTRS_MAX};
 use crate::proto::message_kinds::name_of;
 use crate::proto::{
-    DestDirState, Dialect, DirListing, Encoder, Joiner, Message, Native, Setup, SubdirFlags,
-    class_of, cut,
+    DestDirState, Dialect, DirListing, Encoder, IdName, Joiner, Message, Native, Setup,
+    SubdirFlags, class_of, cut,
 };
 use crate::report::event::{Problem, Weight};
 use proptest::collection::vec;
@@ -31,6 +31,25 @@ fn many_rules_round_trip() {
         ..golden::setup()
     };
     let message = Message::Setup(Box::new(setup));
+    assert!(same(
+        &decoded(&encoded(&message)).expect("it is valid"),
+        &message
+    ));
+}
+
+/// As in a directory with the homes of a large organization.
+#[test]
+fn many_names_of_ids_round_trip() {
+    let name = |id| IdName {
+        is_group: false,
+        id,
+        name: format!("user of the organization {id}").into_bytes(),
+    };
+    let listing = DirListing {
+        ids: (0..100_000).map(name).collect(),
+        ..DirListing::default()
+    };
+    let message = Message::Dir(Box::new(listing));
     assert!(same(
         &decoded(&encoded(&message)).expect("it is valid"),
         &message

@@ -834,7 +834,7 @@ fn frames_longer_than_their_limit_are_rejected() {
         (4, FRAME_MAX_BYTES),
         (5, FRAME_MAX_BYTES),
         (7, FRAME_MAX_BYTES),
-        (17, REPORT_MAX_BYTES),
+        (17, FRAME_MAX_BYTES),
         (19, SHORT_MAX_BYTES),
         (20, REPORT_MAX_BYTES),
         (200, FRAME_MAX_BYTES),

@@ -6,7 +6,7 @@ use crate::fs::ids::Ids;
 use crate::path::RelPath;
 use crate::plan::idmap::IdClass;
 use crate::proto::limits::LINES_MAX;
-use crate::proto::{IdName, Roots};
+use crate::proto::{IdName, Roots, is_id_name};
 use crate::report::event::{Problem, Weight};
 use crate::session::source_prefetch::PrefetchStart;
 use crate::walk::run_context::RunContext;
@@ -155,7 +155,10 @@ impl SentNames<'_> {
             if !self.is_on || !self.sent.insert((is_group, id)) {
                 continue;
             }
-            if let Some(name) = self.ids.name(IdClass::new(is_group), id) {
+            // The number alone counts for an id whose name is broken.
+            if let Some(name) = self.ids.name(IdClass::new(is_group), id)
+                && is_id_name(&name)
+            {
                 names.push(IdName {
                     is_group,
                     id,
@@ -207,7 +210,32 @@ pub fn compare_walked(a: &RelPath, b: &RelPath) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flist::entry::Stat;
     use crate::proto::{Encoder, Message, Native};
+
+    #[test]
+    fn ids_whose_names_no_message_can_have_are_not_named() {
+        let long = vec![b'n'; 2000];
+        let named = [(1, &b"one"[..]), (2, b""), (3, &long), (4, b"with/slash")];
+        let users = named.map(|(id, name)| (id, Some(name.into())));
+        let groups = [(0, None)];
+        let ids = Ids::knowing([users.to_vec(), groups.to_vec()], Default::default());
+        let mut names = SentNames {
+            ids: &ids,
+            sent: HashSet::new(),
+            is_on: true,
+        };
+        let mut sent = Vec::new();
+        for (uid, _) in named {
+            let entry = Entry::from_stat(&Stat {
+                uid,
+                ..Stat::default()
+            });
+            names.name(&entry, &mut sent);
+        }
+        let sent: Vec<_> = sent.iter().map(|name| &name.name[..]).collect();
+        assert_eq!(sent, [&b"one"[..], b"with/slash"]);
+    }
 
     #[test]
     fn roots_fit_one_message_despite_many_problems() {
