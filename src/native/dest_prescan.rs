@@ -21,7 +21,7 @@ use crate::native::dir_digest::Digester;
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::proto::DestDirState;
-use crate::proto::limits::NAME_MAX_BYTES;
+use crate::proto::limits::GUESS_MAX_BYTES;
 use crate::report::event::{ErrorRole, Problem};
 use crate::walk::run_context::RunContext;
 use crate::walk::{Look, Scanner, TaskId, arg_path, enter_dir};
@@ -398,7 +398,7 @@ pub fn guessed_name(argument: &[u8], options: &Options) -> Option<RelPath> {
         !options.select.relative && !argument.iter().any(|byte| b"*?[\\~$`'\"".contains(byte));
     let name = crate::path::file_name(argument);
     match name {
-        _ if !is_known || name.len() > NAME_MAX_BYTES => None,
+        _ if !is_known || name.len() > GUESS_MAX_BYTES => None,
         // As in rsync, the content of the directory is copied.
         b"" | b"." => Some(RelPath::root()),
         b".." => None,
@@ -643,10 +643,10 @@ mod tests {
             "$HOME",
             "[a]/b",
             "a\\ b",
-            &"n".repeat(NAME_MAX_BYTES + 1),
+            &"n".repeat(GUESS_MAX_BYTES + 1),
         ] {
             assert_eq!(guessed(argument, false), None, "{argument}");
         }
-        assert!(guessed(&"n".repeat(NAME_MAX_BYTES), false).is_some());
+        assert!(guessed(&"n".repeat(GUESS_MAX_BYTES), false).is_some());
     }
 }
